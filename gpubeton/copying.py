@@ -162,7 +162,7 @@ class _Inputs:
         self.parts = parts
         self.notes = notes
         self._entry_points: list[dict[str, EntryBlock]] = []
-        self.whole = join(parts)  # refuses files with different fields
+        self.whole = join(parts, len(parts))  # refuses files with different fields
         self.starts = np.cumsum([0, *(part.num_samples for part in parts)])
         tables = [part.allocations for part in parts]
         owner = np.concatenate([t["sample_id"].astype(np.int64) + s for t, s in zip(tables, self.starts, strict=False)])

@@ -3,46 +3,46 @@
 ::
 
     GpubetonError
-    |- FormatError              ValueError     a file is not what a .beton file has to be
-    |  |- VersionError                         another version, or another kind of file
-    |  |- TruncatedError        EOFError       the file ends too early
-    |  |- HeaderError                          numbers in the header that cannot be
-    |  |- NoSamplesError                       a file without samples
-    |  |- FieldTypeError                       an unknown type of field, or a custom one without its class
-    |  |- FieldArgumentsError                  shape and dtype of an array field cannot be read
-    |  |- FieldMismatchError                   files of one dataset whose fields differ
-    |  |- FieldNameError                       a name that the format cannot hold, or held twice
-    |  |- AllocationError                      the allocation table is damaged
-    |  |- ImageSizeError                       an image without width or height
-    |  |- NotesError                           the notes on how a file was made are damaged
-    |  |- EntryPointsError                     the places for decoding parts of images are damaged
-    |  `- RegionError                          a region outside the data pages
-    |     |- RegionOverlapError                two regions share bytes
-    |     `- RegionSizeError                   a region's size contradicts the field
-    |- WriteError                              a .beton file could not be written
-    |  |- PageSizeError         ValueError     a page size that the format does not know
-    |  |- SampleError           ValueError     a sample could not be encoded (.sample)
-    |  |  `- RegionTooLargeError               a sample is larger than a page
-    |  `- WorkerDiedError       RuntimeError   a writing process ended (.sample)
-    |- NoSuchFieldError         KeyError       no field of that name
-    |- PipelineError            TypeError      a pipeline that cannot be planned
-    |- OperationError           ValueError     what compiled code of the user's asked for cannot be done
-    |- OptionError              ValueError     an argument out of its range
-    |- BadImageError            ValueError     images that could not be decoded (.samples, .reasons)
-    |- StateError               ValueError     the state of another loader
-    |- DeviceError              RuntimeError   a device that cannot be used
-    |  |- LibraryError          OSError        a library of CUDA that was not found or cannot be used
-    |  |- NvjpegError                          a call of nvJPEG failed (.call, .status)
-    |  `- KernelError                          a CUDA kernel could not be compiled
-    |- StorageError             OSError        bytes could not be read or written
-    |  |- RemoteMissingError    FileNotFoundError  an object store has no such object
-    |  |- RemoteDeniedError     PermissionError    an object store refuses these credentials
-    |  |- RemoteChangedError                   an object was replaced while it was read
-    |  |- RemoteSlowDownError                  an object store was overloaded for too long
-    |  |- RemoteTimeoutError    TimeoutError   an object store gave no complete answer for too long
-    |  |- RemoteDamagedError                   bytes from an object store differ from their checksum
-    |  `- RemoteExistsError     FileExistsError  an object store has an object of that name already
-    `- LoaderClosedError        RuntimeError   the loader was closed meanwhile
+    |- FormatError               ValueError
+    |  |- VersionError
+    |  |- TruncatedError         EOFError
+    |  |- HeaderError
+    |  |- NoSamplesError
+    |  |- FieldTypeError
+    |  |- FieldArgumentsError
+    |  |- FieldMismatchError
+    |  |- FieldNameError
+    |  |- AllocationError
+    |  |- ImageSizeError
+    |  |- NotesError
+    |  |- EntryPointsError
+    |  `- RegionError
+    |     |- RegionOverlapError
+    |     `- RegionSizeError
+    |- WriteError
+    |  |- PageSizeError          ValueError
+    |  |- SampleError            ValueError
+    |  |  `- RegionTooLargeError
+    |  `- WorkerDiedError        RuntimeError
+    |- NoSuchFieldError          KeyError
+    |- PipelineError             TypeError
+    |- OperationError            ValueError
+    |- OptionError               ValueError
+    |- BadImageError             ValueError
+    |- StateError                ValueError
+    |- DeviceError               RuntimeError
+    |  |- LibraryError           OSError
+    |  |- NvjpegError
+    |  `- KernelError
+    |- StorageError              OSError
+    |  |- RemoteMissingError     FileNotFoundError
+    |  |- RemoteDeniedError      PermissionError
+    |  |- RemoteChangedError
+    |  |- RemoteSlowDownError
+    |  |- RemoteTimeoutError     TimeoutError
+    |  |- RemoteDamagedError
+    |  `- RemoteExistsError      FileExistsError
+    `- LoaderClosedError         RuntimeError
 
 Each class is a built-in error too, so that an ``except ValueError`` written
 for FFCV keeps its meaning.

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.errors import FormatError, OptionError, RemoteDamagedError, StorageError
+from gpubeton.errors import (
+    FormatError,
+    OptionError,
+    RemoteDamagedError,
+    RemoteDeniedError,
+    RemoteMissingError,
+    StorageError,
+)
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.cache_filler import CacheFiller
 from gpubeton.files.cached_file import CachedFile, allocate, make_object
@@ -26,12 +33,12 @@ from gpubeton.files.object_store import list_objects
 from gpubeton.files.open_files import list_files, open_bytes
 from gpubeton.format import Index, read_notes
 from gpubeton.format.entry_points import index_path
-from gpubeton.format.manifest import COLUMNS, DESCRIPTION
+from gpubeton.format.manifest import COLUMNS, DESCRIPTION, StoredIndex
 from gpubeton.machine import count_cores
 from gpubeton.writing.atomic_file import sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from gpubeton.files.byte_source import ByteSource
     from gpubeton.files.remote_options import RemoteOptions
@@ -87,7 +94,8 @@ def fetch(
     ----------
     url : str
         The file; or, if it ends in "/", the prefix of the shards, of which those named ``*.beton`` are fetched, with
-        the entry points beside them; with the last of them comes the index of all, if there is one.
+        the entry points beside them; with the last of them comes the index of all, if there is one. Of a web server,
+        which has no list, those that ``index.json`` describes are fetched.
     folder : str or path
         The folder, which is made if it is missing.
     share : tuple of int and int, optional
@@ -123,16 +131,33 @@ def fetch(
         raise OptionError(f"share is {number} of {count}; expected k and n with 0 <= k < n, as SLURM_NODEID counts")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    shards = list_files(url, remote)
     if not url.endswith("/"):
-        return [_fetch_one(each, target, remote, on_progress) for each in shards[number::count]]
-    listed = {name for name, _, _ in list_objects(url, remote)}
+        return [_fetch_one(each, target, remote, on_progress) for each in (url,)[number::count]]
+    shards, listed = _list(url, remote)
     with_entries = (each for shard in shards[number::count] for each in (shard, index_path(shard)))
     found = [_fetch_one(each, target, remote, on_progress) for each in with_entries if each in listed]
     if all((target / shard.rpartition("/")[2]).exists() for shard in shards):
         manifest = (url + name for name in (COLUMNS, DESCRIPTION))
         found += [_fetch_one(each, target, remote, on_progress) for each in manifest if each in listed]
     return found
+
+
+def _list(url: str, remote: RemoteOptions | None) -> tuple[Sequence[str], set[str]]:
+    """List the shards of a folder, and all its files; without a list of the store, those that its index describes."""
+    try:
+        return list_files(url, remote), {name for name, _, _ in list_objects(url, remote)}
+    except (OptionError, RemoteDeniedError):  # web servers; rights to read, but not to list
+        with suppress(RemoteMissingError, RemoteDeniedError):
+            try:
+                found = StoredIndex(url + DESCRIPTION, url + COLUMNS, remote).manifest.shards
+            except FormatError as error:
+                raise FormatError(f"{url}{DESCRIPTION}: {error}. Write it again: gpubeton index FOLDER") from error
+            shards = [url + shard.name for shard in found]
+            entries = {
+                index_path(url + shard.name) for shard in found if shard.entry_place and shard.entry_place.beside
+            }
+            return shards, {*shards, *entries, url + COLUMNS, url + DESCRIPTION}
+        raise
 
 
 def _fetch_one(

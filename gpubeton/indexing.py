@@ -227,11 +227,10 @@ def _ignore(done: int, total: int) -> None:
 
 
 class _Unfinished:
-    """The entry points that were found so far, in ``.NAME.entries``; they survive any interruption.
+    """The entry points that were found so far, in ``.NAME.entries``; they survive any interruption."""
 
-    After the identity of the images, it has a record for some images at a time: a header, the number of entries and the
-    seal of each image, and the entries.
-    """
+    # After the identity of the images, it has a record for some images at a time: a header, the number of entries and
+    # the seal of each image, and the entries.
 
     def __init__(self, path: str, index: Index, names: list[str]) -> None:
         self._target = checked_target(path)

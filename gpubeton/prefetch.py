@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import weakref
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -36,11 +37,6 @@ class BatchPipeline(Protocol[T_co]):
         """Whether there are batches that were not started."""
         ...
 
-    @property
-    def num_in_flight(self) -> int:
-        """Number of batches that were started and not collected."""
-        ...
-
     def start(self, *, may_wait: bool) -> bool:
         """Start the next batch; without `may_wait`, only if that needs no waiting. Return whether it was started."""
         ...
@@ -63,13 +59,12 @@ class BatchPipeline(Protocol[T_co]):
 
 
 class Prefetcher(Generic[T]):
-    """Iterates over the batches of a pipeline, which a thread drives.
+    """Iterates over the batches of a pipeline, which a thread drives."""
 
-    At most `num_ahead` batches, at least 1, are in flight or ready, besides those that the loop has received. An error
-    of the pipeline is raised in the loop, with its traceback, after the batches before it; the iterator has ended then.
-    The pipeline is closed and the thread ends with the last batch, with `close`, when the iterator is garbage, and with
-    the program. Several threads may iterate together; each batch goes to one of them.
-    """
+    # At most `num_ahead` batches, at least 1, are in flight or ready, besides those that the loop has received. An
+    # error of the pipeline is raised in the loop, with its traceback, after the batches before it; the iterator has
+    # ended then. The pipeline is closed and the thread ends with the last batch, with `close`, when the iterator is
+    # garbage, and with the program. Several threads may iterate together; each batch goes to one of them.
 
     def __init__(self, pipeline: BatchPipeline[T], num_ahead: int) -> None:
         self._channel: _Channel[T] = _Channel()
@@ -96,23 +91,32 @@ class Prefetcher(Generic[T]):
                 f"this iterator belongs to process {self._process}, whose threads are not in process {os.getpid()}. "
                 "Begin the iteration after the fork: for batch in loader."
             )
+        if self._channel.results.empty():  # Ctrl-C may have come after an earlier `get`, before what has to follow it
+            if self._channel.is_full:
+                self._channel.wake.put(None)
+            if self._channel.end is not None:
+                self._channel.results.put(self._channel.end)
+        self._channel.is_awaited = True
         result = self._channel.results.get()
-        if isinstance(result, _Ready):
-            self._channel.tickets.put(None)
-            return result.value
+        self._channel.is_awaited = False
+        if not isinstance(result, _End):
+            if self._channel.is_full:
+                self._channel.wake.put(None)
+            return result
         # Other threads that wait, and later calls, have to see the end too.
-        self._channel.results.put(_End(result.is_closed))
+        self._channel.results.put(result)
         self._thread.join()
+        error, result.error = result.error, None
         try:
-            if result.error is not None:
-                raise result.error
+            if error is not None:
+                raise error
             if result.is_closed:
                 raise LoaderClosedError("the loader was closed during this iteration. Begin a new one.")
             raise StopIteration
         finally:
             # The error's traceback refers to this frame, and the frame to the error: a cycle that would keep the
             # iterator, and with it the batches, alive until the next full garbage collection.
-            del result
+            del error
 
     def stop(self) -> None:
         """Request the end of the thread, without waiting for it."""
@@ -130,13 +134,6 @@ class Prefetcher(Generic[T]):
             self._channel.drop_results()
 
 
-class _Ready(Generic[T]):
-    """A batch."""
-
-    def __init__(self, value: T) -> None:
-        self.value = value
-
-
 class _End:
     """The end of the iteration: after the last batch, on request, or with an error."""
 
@@ -146,37 +143,38 @@ class _End:
 
 
 class _Channel(Generic[T]):
-    """The queues between the loop and the thread.
+    """The queues between the loop and the thread."""
 
-    Finalizers stop the thread. They run in any thread at any moment, even within the methods of a queue; of Python's
-    queues, only SimpleQueue allows for that.
-    """
+    # Finalizers stop the thread. They run in any thread at any moment, even within the methods of a queue; of Python's
+    # queues, only SimpleQueue allows for that.
 
     def __init__(self) -> None:
-        self.results: SimpleQueue[_Ready[T] | _End] = SimpleQueue()
-        # One for each batch that the loop has received, and one to wake the thread up.
-        self.tickets: SimpleQueue[None] = SimpleQueue()
+        self.results: SimpleQueue[T | _End] = SimpleQueue()
+        self.wake: SimpleQueue[None] = SimpleQueue()
+        self.is_full = False  # whether the thread waits until the loop has taken a batch
+        self.is_awaited = False  # whether the loop waits for a batch; if several threads do, perhaps not seen
         self.is_stopped = False
+        self.end: _End | None = None
 
     def stop(self) -> None:
         self.is_stopped = True
-        self.tickets.put(None)
+        self.wake.put(None)
 
     def drop_results(self) -> None:
-        """Drop batches that were not received, but not the end, which is the last of the results."""
-        while not isinstance(result := self.results.get(), _End):
-            pass
-        self.results.put(result)
+        """Drop batches that were not received, once the thread has ended."""
+        with suppress(Empty):
+            while True:
+                self.results.get_nowait()
+        if self.end is not None:
+            self.results.put(self.end)
 
-    def take_tickets(self, *, may_wait: bool) -> int:
-        """Number of batches that were received since the last call; with `may_wait`, at least 1."""
-        count = 0
-        while True:
-            try:
-                self.tickets.get(block=may_wait and count == 0)
-            except Empty:
-                return count
-            count += 1
+    def wait_for_room(self, most: int) -> None:
+        """Wait while `most` batches are ready; it may return too early."""
+        # The loop takes a batch before it looks at `is_full`: it is seen here, or this is seen there.
+        self.is_full = True
+        if self.results.qsize() >= most:
+            self.wake.get()
+        self.is_full = False
 
 
 def _run(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> None:
@@ -186,7 +184,8 @@ def _run(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> No
     error_at_the_end = _error_of(pipeline.close)
     # The error that the channel keeps leads back to this thread: its entry would never go by itself.
     _RUNNING.pop(threading.current_thread(), None)
-    channel.results.put(_End(channel.is_stopped, error or error_at_the_end))
+    channel.end = _End(channel.is_stopped, error or error_at_the_end)
+    channel.results.put(channel.end)
 
 
 def _error_of(action: Callable[[], None]) -> BaseException | None:
@@ -205,35 +204,39 @@ def _error_of(action: Callable[[], None]) -> BaseException | None:
 
 def _drive(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> None:
     """Start, collect and complete batches until the last, or until the channel is stopped."""
-    places = num_ahead
+    in_flight = 0
     errors: list[BaseException] = []  # of a start; raised after the batches before
 
-    def fill_up(*, may_wait: bool) -> int:
-        started = 0
-        while started < places and pipeline.has_more and not errors:
+    def fill_up(num_held: int, *, may_wait: bool) -> None:
+        """Start batches until there are enough, besides `num_held` that were collected."""
+        nonlocal in_flight
+        while in_flight + num_held + channel.results.qsize() < num_ahead and pipeline.has_more and not errors:
             try:
-                if not pipeline.start(may_wait=may_wait and pipeline.num_in_flight == 0):
+                if not pipeline.start(may_wait=may_wait and in_flight == 0):
                     break
             except BaseException as error:  # noqa: BLE001  it is raised below
                 errors.append(error)
                 break
-            started += 1
-        return started
+            in_flight += 1
 
     while not channel.is_stopped:
-        places -= fill_up(may_wait=True)
-        if pipeline.num_in_flight:
+        fill_up(0, may_wait=True)
+        if in_flight:
             collected = pipeline.collect()
+            in_flight -= 1
             # The workers need a next batch while this one is completed; but it does not wait for the bytes of the next.
-            places += channel.take_tickets(may_wait=False)
-            places -= fill_up(may_wait=False)
-            channel.results.put(_Ready(pipeline.complete(collected)))
-            del collected
-            places += channel.take_tickets(may_wait=False)
+            fill_up(1, may_wait=False)
+            batch, is_awaited = pipeline.complete(collected), channel.is_awaited
+            channel.results.put(batch)
+            if is_awaited:
+                # Without the GIL, which the loop takes now. Otherwise each short release of it, as torch's calls do,
+                # would wake the loop in vain: eight times a batch, more than a small one costs.
+                time.sleep(0)
+            del collected, batch
         elif errors:
             raise errors.pop()  # the list is in its traceback
         elif pipeline.has_more:
-            places += channel.take_tickets(may_wait=True)
+            channel.wait_for_room(num_ahead)
         else:
             return
 

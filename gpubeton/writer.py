@@ -177,6 +177,7 @@ class DatasetWriter:
         pipeline: Callable[[Any], Iterable[Any]],
         *,
         chunksize: int = 100,
+        on_error: str = "raise",
     ) -> None:
         """Write the samples of shards in webdataset's format; needs ``pip install 'gpubeton[webdataset]'``.
 
@@ -194,6 +195,10 @@ class DatasetWriter:
             are if they fit the field's settings.
         chunksize : int
             Samples that a process encodes at a time, at most 256.
+        on_error : {"raise", "skip"}
+            As for `from_indexed_dataset`, but for samples that cannot be encoded. Those that cannot be read raise an
+            error in any case, as no later sample of the shard can be read then: let the pipeline leave them out, by
+            ``handler=webdataset.ignore_and_continue``.
 
         Raises
         ------
@@ -203,6 +208,7 @@ class DatasetWriter:
             If webdataset is not installed, or the pipeline raises an exception or gives another number of samples than
             when they were counted. Otherwise as for `from_indexed_dataset`.
         """
+        extras = replace(self._extras, skip=check_on_error(on_error))
         dataset = Shards(shards, pipeline)
         num_shards = len(dataset.names)
         workers = min(self.num_workers, num_shards)
@@ -213,7 +219,7 @@ class DatasetWriter:
             if len(dataset) == 0:
                 raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples in {num_shards} shards, at least 1 is needed")
             queue = TaskQueue(dataset.task_sequences(min(check_whole("chunksize", chunksize, 1), MAX_CHUNKSIZE)))
-            self._write(file, dataset, range(len(dataset)), queue, workers, self._extras)
+            self._write(file, dataset, range(len(dataset)), queue, workers, extras)
 
     def from_image_folder(
         self,
@@ -320,10 +326,7 @@ class DatasetWriter:
         bar = partial(tqdm, total=len(chosen), unit="", disable=not self.progress)
         with self._encoders(job, workers) as encoders, bar() as progress:
             encoders.run(queue, builder.place, lambda task: progress.update(task.stop - task.start))
-            self.skipped = [
-                (file_of(dataset, chosen[each.row]) or f"sample {chosen[each.row]}", without_place(each.reason))
-                for each in builder.skipped
-            ]
+            self.skipped = [(_name(dataset, chosen[each.row]), without_place(each.reason)) for each in builder.skipped]
             if builder.rows == 0:
                 raise NoSamplesError(
                     f"{os.fspath(self.fname)}: of {len(chosen)} samples none could be read. The first is "
@@ -349,6 +352,11 @@ class _Extras:
     notes: Mapping[str, Any] | None
     index: bool
     skip: bool = False
+
+
+def _name(dataset: Any, index: Any) -> str:
+    """Name a sample that was left out."""
+    return dataset.name(index) if isinstance(dataset, Shards) else file_of(dataset, index) or f"sample {index}"
 
 
 def _check_names(fields: Mapping[str, Any]) -> None:

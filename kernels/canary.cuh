@@ -1,7 +1,7 @@
 // canary.cuh -- bytes written to an image's memory before it is decoded: if they are still there, nothing was decoded.
 //
 // Each byte is a hash of its address and of a number that changes with every batch. So neither an earlier batch nor a
-// neighbour has the same bytes, and places that overlap agree.
+// neighbor has the same bytes, and places that overlap agree.
 #pragma once
 
 #include "picture.cuh"

@@ -1,8 +1,8 @@
 // color.cuh -- changes the colors of an image, paints, and writes output values.
 //
-// A warp takes 512 pixels at a time. Four times, each lane loads four pixels, next to its neighbour's, applies the steps in
-// registers and puts the levels into shared memory. Then a lane takes as many neighbouring levels as make 16 bytes of
-// output: its own values are 24 bytes from its neighbour's, and would be stored in parts of sectors. If the number of
+// A warp takes 512 pixels at a time. Four times, each lane loads four pixels, next to its neighbor's, applies the steps in
+// registers and puts the levels into shared memory. Then a lane takes as many neighboring levels as make 16 bytes of
+// output: its own values are 24 bytes from its neighbor's, and would be stored in parts of sectors. If the number of
 // pixels is no multiple of 8, values are stored one by one, several times slower.
 #pragma once
 

@@ -41,7 +41,7 @@ static __device__ __forceinline__ int luma_rows(const Jpeg& jpeg) { return jpeg.
 static __device__ __forceinline__ int luma_blocks(const Jpeg& jpeg) { return luma_rows(jpeg) * luma_columns(jpeg); }
 static __device__ __forceinline__ int chroma_blocks(const Jpeg& jpeg) { return jpeg.rows * jpeg.columns; }
 
-// Samples from one row to the next after resampling across: even, so that two neighbours are a word.
+// Samples from one row to the next after resampling across: even, so that two neighbors are a word.
 static __device__ __forceinline__ int stride_of(int width) { return (width + 1) / 2 * 2; }
 
 static __device__ __forceinline__ bool is_inside(const Jpeg& jpeg, const int* draw) {

@@ -28,20 +28,20 @@ static __device__ __forceinline__ void store_levels(int luma, int cb, int cr, un
     levels[2] = (unsigned char)min(max((base + (cb * CB_TO_BLUE >> 16)) >> 6, 0), 255);
 }
 
-// Two neighbouring samples, resampled down.
+// Two neighboring samples, resampled down.
 struct Pair {
-    Sum low, high;
+    SampleSum low, high;
 };
 
 static __device__ __forceinline__ Pair resample_pair(const unsigned* samples, int stride, int row, const AxisTaps& taps,
                                                      int y, int lost) {
     const unsigned* source = samples + (long long)row * (stride / 2);
     const unsigned short* weight = taps.weights + y;
-    Pair pair = {sum_from(lost), sum_from(lost)};
+    Pair pair = {sample_sum_from(lost), sample_sum_from(lost)};
 #pragma unroll 1
     for (int k = 0; k < taps.numbers[y]; k++) {
         unsigned both = source[(long long)k * (stride / 2)];
-        float fraction = small_fraction_of(weight[(long long)k * taps.side]);
+        auto fraction = sample_fraction_of(weight[(long long)k * taps.side]);
         add(pair.low, both & 0xffff, fraction);
         add(pair.high, both >> 16, fraction);
     }

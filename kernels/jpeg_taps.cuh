@@ -56,7 +56,7 @@ struct Halved {
 static __device__ __forceinline__ int weight_of(const Halved& luma, int sample) {
     int k = sample - luma.first;
     if (k < 0 || k >= luma.count) return 0;
-    return k == luma.rounded.at ? luma.rounded.largest : luma.weights[(long long)k * luma.side];
+    return k == luma.rounded.at ? luma.rounded.largest : (Weight)luma.weights[(long long)k * luma.side];
 }
 
 // Four times the weight of sample `c` of chroma.
@@ -79,7 +79,7 @@ static __device__ __forceinline__ void make_halved(const Halved& luma, const Jpe
     long long place = line * taps.side + i;
     taps.first[place] = begin;
     taps.numbers[place] = stop - begin;
-    Rounded rounded = {0, -1, 0};
+    Rounded rounded = {0, -WHOLE, 0};
     unsigned short* column = taps.weights + line * taps.most_taps * taps.side + i;
     int rest = 2;
 #pragma unroll 1

@@ -10,9 +10,9 @@
 //
 // Launch: grid (n * count, 1, 1), block (128); any n works, ceil(3 * height * width * item_size / 8192) is enough.
 //
-// A thread makes 16 bytes of output values at a time, next to its neighbour's, so memory accesses are coalesced. Values
+// A thread makes 16 bytes of output values at a time, next to its neighbor's, so memory accesses are coalesced. Values
 // are mixed one by one; only the box needs a pixel's place. Outputs are written in aligned pieces of 16 bytes; an image's
-// first and last piece may have values of its neighbours.
+// first and last piece may have values of its neighbors.
 
 #include "block.cuh"
 #include "mix_row.cuh"

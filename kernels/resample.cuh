@@ -10,8 +10,8 @@
 // - A warp makes two output rows at a time. It resamples down into shared memory, 16 bytes of a source row per lane,
 //   of any color: reads are whole and coalesced, each source column is computed once (one thread for each output pixel
 //   would compute it two or three times), and a product costs two instructions, see levels.cuh.
-// - Across, a lane makes one output column, and both rows share each weight. Weights of neighbouring columns are
-//   neighbours in memory.
+// - Across, a lane makes one output column, and both rows share each weight. Weights of neighboring columns are
+//   neighbors in memory.
 // - Levels go back to shared memory, are painted there, looked up in the table and stored 16 bytes at a time.
 // - After the table is loaded, no warp waits for another one, and with 3.6 kB of shared memory for each warp a
 //   multiprocessor holds most of the warps that it can: some compute while others wait for reads.
@@ -155,7 +155,7 @@ static __device__ __forceinline__ void resample_down(const Given& given, const J
         resample_chunks<4>(source, pitch, weight, side, taps, none, chunks, target, lane);
 }
 
-// Add N neighbouring pixels, `place` bytes into a row, to the sums of their colors. Words are loaded whole and shifted:
+// Add N neighboring pixels, `place` bytes into a row, to the sums of their colors. Words are loaded whole and shifted:
 // loads of single bytes would keep the shared memory busy longer than everything else takes.
 template <int N>
 static __device__ __forceinline__ void add_pixels(Sum* sums, const uint4* row, unsigned place, const float* fractions) {

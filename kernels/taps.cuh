@@ -1,6 +1,6 @@
 // taps.cuh -- the source pixels of each output column and row of an image, and their weights.
 //
-// Axis 0 is across (output columns), axis 1 down. The weights of one tap for all columns are neighbours in memory, because
+// Axis 0 is across (output columns), axis 1 down. The weights of one tap for all columns are neighbors in memory, because
 // resample.cuh reads one output column per lane.
 //
 // The same operations in double as in gpubeton/cpu/taps.py, so both round to the same weights. Products and sums are
@@ -9,11 +9,20 @@
 
 #include "draw.cuh"
 
-enum Rule { BILINEAR, AREA, ANTIALIAS, AREA_ENLARGING, NEAREST };
+enum Rule { BILINEAR, AREA, ANTIALIAS, AREA_ENLARGING, NEAREST, BICUBIC };
 
 // OpenCV ignores parts of a source pixel that are smaller than this.
 #define SLIVER 1e-3
-#define WHOLE 65536
+
+// Weights are 16-bit fractions. Those of bicubic may be negative, or more than one: with SIGNED_WEIGHTS, which is for bicubic
+// alone, they have a sign and 14 bits after the point. REACH: how far the filters of antialias and bicubic reach, unstretched.
+#ifdef SIGNED_WEIGHTS
+typedef short Weight;
+enum { WHOLE = 16384, REACH = 2 };
+#else
+typedef unsigned short Weight;
+enum { WHOLE = 65536, REACH = 1 };
+#endif
 
 // The taps of one output pixel: all that is needed to compute any of its weights.
 struct PixelTaps {
@@ -21,17 +30,23 @@ struct PixelTaps {
     // Two taps, or an area: the first weight if it differs, the last if it differs, and those between.
     double head, part, tail;
     int has_head, inner;
-    // A triangle (support > 0): its centre, half its width, and the sum of its weights, by which they are divided.
-    double centre, support, total;
+    // A triangle or a cubic (stretch > 0): its center, how much it is stretched, and the sum of its weights, by which they
+    // are divided.
+    double center, stretch, total;
 };
 
-static __device__ __forceinline__ double triangle(const PixelTaps& taps, int k) {
-    double distance = __dadd_rn(__dsub_rn((double)(taps.first + k), taps.centre), 0.5);
-    return max(0.0, __dsub_rn(1.0, fabs(__ddiv_rn(distance, taps.support))));
+static __device__ __forceinline__ double filter(const PixelTaps& taps, int k) {
+    double place = __dadd_rn(__dsub_rn((double)(taps.first + k), taps.center), 0.5);
+    double x = fabs(__ddiv_rn(place, taps.stretch));
+    if (REACH == 1) return max(0.0, __dsub_rn(1.0, x));
+    // Keys' cubic with a = -0.5.
+    if (x < 1.0) return __dadd_rn(__dmul_rn(__dmul_rn(__dsub_rn(__dmul_rn(1.5, x), 2.5), x), x), 1.0);
+    if (x >= 2.0) return 0.0;
+    return __dmul_rn(__dsub_rn(__dmul_rn(__dadd_rn(__dmul_rn(__dsub_rn(x, 5.0), x), 8.0), x), 4.0), -0.5);
 }
 
 static __device__ __forceinline__ double weight(const PixelTaps& taps, int k) {
-    if (taps.support > 0.0) return __ddiv_rn(triangle(taps, k), taps.total);
+    if (taps.stretch > 0.0) return __ddiv_rn(filter(taps, k), taps.total);
     if (k < taps.has_head) return taps.head;
     return k - taps.has_head < taps.inner ? taps.part : taps.tail;
 }
@@ -47,10 +62,10 @@ static __device__ PixelTaps two_taps(int position, double fraction, int size) {
 }
 
 static __device__ PixelTaps bilinear(int index, double scale, int size) {
-    double centre = __dsub_rn(__dmul_rn(__dadd_rn(index, 0.5), scale), 0.5);
-    centre = min(max(centre, 0.0), __dsub_rn(size, 1.0));
-    int first = (int)centre;
-    return two_taps(first, __dsub_rn(centre, first), size);
+    double center = __dsub_rn(__dmul_rn(__dadd_rn(index, 0.5), scale), 0.5);
+    center = min(max(center, 0.0), __dsub_rn(size, 1.0));
+    int first = (int)center;
+    return two_taps(first, __dsub_rn(center, first), size);
 }
 
 // OpenCV rounds twice, which matters where an output pixel ends at a source pixel's border. A fraction of almost one
@@ -87,16 +102,17 @@ static __device__ PixelTaps area(int index, double scale, int size) {
 
 static __device__ PixelTaps antialias(int index, double scale, int size) {
     PixelTaps taps = {};
-    taps.support = max(scale, 1.0);
-    taps.centre = __dmul_rn(__dadd_rn(index, 0.5), scale);
-    taps.first = max((int)__dadd_rn(__dsub_rn(taps.centre, taps.support), 0.5), 0);
-    taps.count = min((int)__dadd_rn(__dadd_rn(taps.centre, taps.support), 0.5), size) - taps.first;
+    taps.stretch = max(scale, 1.0);
+    double support = __dmul_rn(REACH, taps.stretch);
+    taps.center = __dmul_rn(__dadd_rn(index, 0.5), scale);
+    taps.first = max((int)__dadd_rn(__dsub_rn(taps.center, support), 0.5), 0);
+    taps.count = min((int)__dadd_rn(__dadd_rn(taps.center, support), 0.5), size) - taps.first;
 #pragma unroll 1
-    for (int k = 0; k < taps.count; k++) taps.total = __dadd_rn(taps.total, triangle(taps, k));
+    for (int k = 0; k < taps.count; k++) taps.total = __dadd_rn(taps.total, filter(taps, k));
     return taps;
 }
 
-// In whole numbers: a centre on the border of two pixels belongs to the second.
+// In whole numbers: a center on the border of two pixels belongs to the second.
 static __device__ PixelTaps nearest(int index, int size, int output) {
     PixelTaps taps = {};
     taps.first = (int)((2ll * index + 1) * size / (2ll * output));
@@ -110,7 +126,7 @@ static __device__ PixelTaps taps_of(int rule, int index, int size, int output) {
     double scale = __ddiv_rn(size, output);
     if (rule == BILINEAR) return bilinear(index, scale, size);
     if (rule == AREA) return area(index, scale, size);
-    if (rule == ANTIALIAS) return antialias(index, scale, size);
+    if (rule == (REACH == 1 ? ANTIALIAS : BICUBIC)) return antialias(index, scale, size);
     if (rule == NEAREST) return nearest(index, size, output);
     return area_enlarging(index, size, output);
 }
@@ -118,7 +134,7 @@ static __device__ PixelTaps taps_of(int rule, int index, int size, int output) {
 // Taps of all output columns and rows.
 struct Taps {
     int* first;               // (count, 2, side)             first source pixel, from the crop's first
-    unsigned short* weights;  // (count, 2, most_taps, side)  16-bit fractions: `numbers` of them, then zeros up to four
+    unsigned short* weights;  // (count, 2, most_taps, side)  the bits of Weight: `numbers` of them, then zeros up to four
     int* numbers;             // (count, 2, side)             how many; 0 if the crop is wrong or has too many taps
     int* most;                // (count, 2)                   the largest number of them; zeroed by the caller
     int side, most_taps;      // side = max(height, width) of the output
@@ -152,12 +168,12 @@ static __device__ __forceinline__ void add_weight(Rounded& rounded, int fraction
 
 // Write weights as 16-bit fractions, `side` apart. Each also rounds what earlier weights left over.
 static __device__ __forceinline__ Rounded round_weights(const PixelTaps& taps, unsigned short* column, int side) {
-    Rounded rounded = {0, -1, 0};
+    Rounded rounded = {0, -WHOLE, 0};
     double rest = 0.5;
 #pragma unroll 1
     for (int k = 0; k < taps.count; k++) {
         double exact = __dadd_rn(__dmul_rn(weight(taps, k), WHOLE), rest);
-        int fraction = (int)exact;
+        int fraction = (int)floor(exact);
         rest = __dsub_rn(exact, fraction);
         add_weight(rounded, fraction, k);
         column[(long long)k * side] = (unsigned short)fraction;

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -54,3 +55,19 @@ def fault_server() -> Iterator[FaultServer]:
     """A web server that answers with faults when a test asks for them."""
     with FaultServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of 50 samples with JPEG images of varying size."""
+    from tests.small_files import write_photos  # it takes long, and few tests need it
+
+    return write_photos(tmp_path_factory.mktemp("photos") / "photos.beton")
+
+
+@pytest.fixture(scope="session")
+def raw_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of 20 samples with raw images of 48 x 64 pixels."""
+    from tests.small_files import write_photos
+
+    return write_photos(tmp_path_factory.mktemp("raw") / "raw.beton", 20, write_mode="raw", size=(48, 64))

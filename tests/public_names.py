@@ -63,6 +63,10 @@ FFCV: dict[str, dict[str, tuple[str, ...]]] = {
         "get_random_crop": ("height", "width", "scale", "ratio"),
         "get_center_crop": ("height", "width", "_", "ratio"),
         "resizer": ("image", "target_resolution"),
+        "encode_jpeg": ("numpy_image", "quality"),
+        "imdecode": (),
+        "memcpy": (),
+        "resize_crop": (),
     },
     "libffcv": {
         "memcpy": ("source", "dest"),

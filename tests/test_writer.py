@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +38,7 @@ from gpubeton.writer import DatasetWriter
 from tests.fields.test_registry import CaptionField
 from tests.golden.make_opencv_writer import picture
 from tests.golden_files import NAMES, save, sidecar
+from tests.waiting import wait_until
 
 PAGE = 2 << 20
 #: Written by one process of FFCV, with classes of its own. What several wrote depends on their timing.
@@ -135,7 +135,7 @@ def test_the_file_does_not_depend_on_the_number_of_processes_or_the_chunks(tmp_p
 
 
 def test_empty_values_have_pointers_of_their_own(tmp_path):
-    # FFCV finds regions by their pointer alone, and with equal ones gives a neighbour the size 0.
+    # FFCV finds regions by their pointer alone, and with equal ones gives a neighbor the size 0.
     write(tmp_path / "data.beton", MIXED_FIELDS, mixed_dataset())
     assert len(np.unique(Index.open(tmp_path / "data.beton").allocations["ptr"])) == 300
 
@@ -307,7 +307,8 @@ class Slow:
     def __getitem__(self, index):
         if index == 40:
             os.write(1, f"{os.getpid()}\\n".encode())
-            time.sleep(float(sys.argv[3]))
+            while os.path.exists(sys.argv[3]):
+                time.sleep(0.01)
         return (bytes(100_000),)
 
 if sys.argv[4] == "limited":
@@ -317,9 +318,9 @@ writer.from_indexed_dataset(Slow(), indices=range(80), chunksize=2)
 """
 
 
-def start_writing(path, num_workers, seconds, limited="unlimited"):
-    """Start a program that writes 80 samples, and wait until one that takes `seconds` is at hand."""
-    arguments = [sys.executable, "-c", SLOW_PROGRAM, path, str(num_workers), str(seconds), limited]
+def start_writing(path, num_workers, brake, limited="unlimited"):
+    """Start a program that writes 80 samples, and wait until one is at hand that waits until `brake` is deleted."""
+    arguments = [sys.executable, "-c", SLOW_PROGRAM, path, str(num_workers), brake, limited]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
     program = subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
@@ -335,29 +336,25 @@ def is_gone(pid):
         return True
 
 
-def wait_until(condition):
-    for _ in range(200):
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
-
-
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_killed_program_leaves_the_older_file_and_the_next_one_tidies_up(num_workers, tmp_path):
     path = tmp_path / "data.beton"
     path.write_bytes(b"old")
-    program, encoding_process = start_writing(path, num_workers, 0.5)
+    brake = tmp_path / "brake"
+    brake.touch()
+    program, encoding_process = start_writing(path, num_workers, brake)
     program.kill()
+    program.wait()
+    brake.unlink()
     program.communicate()
     assert path.read_bytes() == b"old"
     partial = [entry.name for entry in tmp_path.iterdir() if entry != path]
     assert len(partial) == 1
     assert partial[0].startswith(".data.beton.")
     assert partial[0].endswith(".partial")
-    assert wait_until(lambda: is_gone(encoding_process))
+    wait_until(lambda: is_gone(encoding_process))
     write(path, {"x": IntField()}, [(1,)])
-    assert wait_until(lambda: [entry.name for entry in tmp_path.iterdir()] == ["data.beton"])
+    wait_until(lambda: [entry.name for entry in tmp_path.iterdir()] == ["data.beton"])
     assert Index.open(path).num_samples == 1
 
 
@@ -365,7 +362,7 @@ def test_a_killed_program_leaves_the_older_file_and_the_next_one_tidies_up(num_w
 def test_an_interrupted_program_ends_at_once_and_leaves_the_older_file_alone(num_workers, tmp_path):
     path = tmp_path / "data.beton"
     path.write_bytes(b"old")
-    program, encoding_process = start_writing(path, num_workers, 60)
+    program, encoding_process = start_writing(path, num_workers, tmp_path)
     os.killpg(program.pid, signal.SIGINT)
     _, errors = program.communicate(timeout=30)
     assert "KeyboardInterrupt" in errors
@@ -378,7 +375,7 @@ def test_an_interrupted_program_ends_at_once_and_leaves_the_older_file_alone(num
 def test_a_disk_without_room_leaves_the_older_file_alone(num_workers, tmp_path):
     path = tmp_path / "data.beton"
     path.write_bytes(b"old")
-    program, _ = start_writing(path, num_workers, 0, "limited")
+    program, _ = start_writing(path, num_workers, "no brake", "limited")
     _, errors = program.communicate(timeout=30)
     assert program.returncode == 1
     assert "StorageError" in errors

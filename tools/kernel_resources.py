@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from gpubeton.gpu import nvrtc
-from gpubeton.gpu.gpu_kernels import kernel_names, source_of
+from gpubeton.gpu.gpu_kernels import SIGNED_KERNELS, kernel_names, source_of
 from gpubeton.gpu.nvrtc import Compiled, Nvrtc
 
 RESOURCES = Path(__file__).resolve().parent.parent / "kernels" / "resources.json"
@@ -26,6 +26,22 @@ _PATTERNS = {
     "spilled": r"(\d+) bytes spill stores",
     "stack": r"(\d+) bytes stack frame",
 }
+
+
+def all_kernels() -> list[str]:
+    """List every kernel, and those that are compiled for signed weights, too.
+
+    Returns
+    -------
+    list of str
+        What `source_of` takes.
+
+    Examples
+    --------
+    >>> "resample" in all_kernels(), "resample-signed" in all_kernels()
+    (True, True)
+    """
+    return sorted([*kernel_names(), *SIGNED_KERNELS.values()])
 
 
 def resources_of(log: str) -> dict[str, int]:
@@ -95,7 +111,7 @@ def main() -> None:
         kernel: {
             architecture: resources_of(measured(compiler, kernel, architecture).log) for architecture in ARCHITECTURES
         }
-        for kernel in kernel_names()
+        for kernel in all_kernels()
     }
     version = ".".join(map(str, compiler.version))
     RESOURCES.write_text(text_of({"nvrtc": version, "kernels": kernels}), encoding="utf-8")

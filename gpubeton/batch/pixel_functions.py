@@ -28,10 +28,8 @@ def compiled_pixel(function: Callable[..., Any]) -> Callable[..., Any]:
 def compiled_line(
     function: Callable[..., Any], arguments: Sequence[str], parameters: Sequence[str]
 ) -> Callable[..., Any]:
-    """Compile a function of one pixel into ``change(line, values, y, height, width)`` of a row of channels, (3, width).
-
-    Parameter j of the pixel function is ``values[2 * j]``, as in the steps of an image.
-    """
+    """Compile a function of one pixel into ``change(line, values, y, height, width)`` of a row of channels, (3, W)."""
+    # Parameter j of the pixel function is ``values[2 * j]``, as in the steps of an image.
     pixel, level_of = compiled_pixel(function), Compiler.compile_exact(nearest_level)
     of_the_line, of_the_pixel = _compiled_arguments(arguments, parameters)
 

@@ -74,7 +74,7 @@ def pick_crops(
     boxes: NDArray[np.int32],  # (N, 4) int32
     out: NDArray[Any],  # (N, h, w, C) the same type: written
 ) -> None:
-    """Resize a part of each image of a batch by taking the pixel at the centre of each new one."""
+    """Resize a part of each image of a batch by taking the pixel at the center of each new one."""
     height, width = out.shape[1:3]
     for image, down, across, target in zip(images, *nearest_places(boxes, (height, width)), out, strict=True):
         target[:] = image[down[:, None], across]
@@ -84,7 +84,7 @@ def nearest_places(
     boxes: NDArray[np.int32],  # (N, 4) int32
     size: tuple[int, int],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # (N, height)
-    """Find the rows and columns in which the centres of new pixels lie."""
+    """Find the rows and columns in which the centers of new pixels lie."""
     corners, sides = boxes[:, :2].astype(np.int64), boxes[:, 2:].astype(np.int64)
     rows, columns = (
         corners[:, axis, None] + (2 * np.arange(length) + 1) * sides[:, axis, None] // (2 * length)

@@ -1,7 +1,7 @@
 """Warp: rotate, shift, scale and shear images.
 
 A warp is a row of six int64 in units of 2**-32, (a, b, c, d, e, f): pixel (x, y) of the result is read at
-``(a x + b y + c, d x + e y + f)``, in source pixels, whole numbers at pixels' centres. "nearest" takes the pixel there,
+``(a x + b y + c, d x + e y + f)``, in source pixels, whole numbers at pixels' centers. "nearest" takes the pixel there,
 a tie the one with the larger coordinate; "bilinear" weighs the four around it, places in units of 2**-11, rounded. What
 lies outside the image has the color of the fill.
 """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -28,6 +30,9 @@ from gpubeton.cli.view_command import view
 from gpubeton.errors import FieldTypeError, GpubetonError, NoSuchFieldError, OptionError, PageSizeError, PipelineError
 
 _USAGE_ERRORS = (OptionError, PageSizeError, PipelineError, NoSuchFieldError, FieldTypeError, FileNotFoundError)
+_NO_SUCH_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
+# Arguments of the library whose options have other names.
+_OTHER_NAMES = {"jpeg_quality": "quality", "num_workers": "workers", "class_names": "classes"}
 
 _EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
     convert: (
@@ -98,20 +103,34 @@ class Group(TyperGroup):
                 raise
             # Errors of the argument parser format and print themselves.
             parser_message = getattr(error, "format_message", None)
+            is_usage = isinstance(error, _USAGE_ERRORS) or getattr(error, "errno", None) in _NO_SUCH_PLACE
+            message = _error_text(error) if parser_message is None else parser_message()
+            if isinstance(error, OptionError | PageSizeError):
+                message = self._with_options(ctx, message)
             if ctx.obj["json"]:
-                message = _error_text(error) if parser_message is None else parser_message()
                 show_json({"error": {"type": type(error).__name__, "message": message}})
             if parser_message is not None:
                 raise
-            _print_error(_error_text(error))
-            raise typer.Exit(USAGE if isinstance(error, _USAGE_ERRORS) else FINDINGS) from error
+            _print_error(message)
+            raise typer.Exit(USAGE if is_usage else FINDINGS) from error
+
+    def _with_options(self, ctx: Any, message: str) -> str:
+        """Name the command's options in place of the library's arguments."""
+        options = {each.name: each.opts[0] for each in self.commands[ctx.invoked_subcommand].params}
+        options |= {other: options[own] for other, own in _OTHER_NAMES.items() if own in options}
+        # A word without "_" is an argument only where it is the subject.
+        return re.sub(
+            r"^\w+(?= is |: not for )|(?<!\S)[a-z]+_[a-z_]+(?=[ ,:;]|$)",
+            lambda found: options.get(found[0], found[0]),
+            message,
+        )
 
 
 app = typer.Typer(
     cls=Group,
     help="Convert, inspect and measure .beton files, and find out why a training loop waits.",
-    epilog="Exit codes: 0 success; 1 bad data, or a file that could not be read or written; 2 wrong arguments; 130 "
-    "interrupted. With --debug, errors show their traceback.",
+    epilog="Exit codes: 0 success; 1 bad data, or a file that could not be read or written; 2 wrong arguments, or no "
+    "such file; 130 interrupted. With --debug, errors show their traceback.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

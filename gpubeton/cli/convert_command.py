@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
-from gpubeton.cli.shared_options import Json, Overwrite, Workers, read_text
+from gpubeton.cli.shared_options import Json, Overwrite, Workers, choice, read_text
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from gpubeton.conversion import BadSource, Conversion, ShardedConversion, ShardPlan
 
@@ -23,13 +23,13 @@ _CHANGES = {
     "alpha": "had transparency, which was dropped; --mode rgba keeps it",
     "bits": "had 16 bits per channel, reduced to 8; --mode rgb16 (or rgba16) keeps 16 bits of PNG files",
     "colours": "had colors and became gray; --mode rgb keeps them",
-    "jpeg": "became JPEG, with a loss of quality; --write-mode raw keeps the exact pixels",
+    "jpeg": "became baseline JPEG, with a loss of quality; --write-mode raw keeps the exact pixels",
     "orientation": "had an EXIF orientation, which is ignored, as in torchvision; --apply-orientation turns them",
     "position": "kept a GPS position in EXIF or XMP data; --strip-metadata removes it without changing a pixel",
     "turned": "had an EXIF orientation: turned by it, and encoded again",
     "levels": "had a maximum value other than 255 or 65535, rescaled to it; if the exact values matter, make PNG "
     "files of 8 or 16 bits first",
-    "palette": "had a palette: its indices were kept, not its colours; --mode rgb keeps the colours",
+    "palette": "had a palette: its indices were kept, not its colors; --mode rgb keeps the colors",
 }
 
 
@@ -52,37 +52,31 @@ def convert(
     ],
     kind: Annotated[
         str | None,
-        typer.Option(
+        choice(
+            ("folder", "table", "webdataset", "huggingface", "torchvision"),
             "--from",
-            metavar="KIND",
-            autocompletion=lambda: ["folder", "table", "webdataset", "huggingface", "torchvision"],
-            help="folder, table, webdataset, huggingface or torchvision; default: detected.",
+            help="Kind of the source; default: detected.",
         ),
     ] = None,
     mode: Annotated[
         str,
-        typer.Option(
-            help="Kind of images: rgb (for FFCV and GPUs), gray (also for masks: keeps palette indices), rgba, gray16 "
-            "(such as depth maps), rgb16 or rgba16.",
-            autocompletion=lambda: ["rgb", "gray", "rgba", "gray16", "rgb16", "rgba16"],
+        choice(
+            ("rgb", "gray", "rgba", "gray16", "rgb16", "rgba16"),
+            help="Kind of images: rgb for FFCV and GPUs; gray also for masks (keeps palette indices); gray16 such as "
+            "depth maps.",
         ),
     ] = "rgb",
     write_mode: Annotated[
         str | None,
-        typer.Option(
-            help="jpg (JPEG files that fit are copied unchanged), raw (pixels), smart (JPEG above --smart-threshold), "
-            "proportion (JPEG for --compress-probability), or png (lossless, not for rgb). Default: jpg for rgb, else "
-            "png.",
-            autocompletion=lambda: ["jpg", "raw", "smart", "proportion", "png"],
+        choice(
+            ("jpg", "raw", "smart", "proportion", "png"),
+            help="jpg copies JPEG files that fit unchanged; raw: pixels; smart: JPEG above --smart-threshold; "
+            "proportion: JPEG for --compress-probability; png: lossless, not for rgb. Default: jpg for rgb, else png.",
         ),
     ] = None,
     max_resolution: Annotated[int | None, typer.Option(help="Longest side; larger images shrink.")] = None,
     interpolation: Annotated[
-        str,
-        typer.Option(
-            help="How they shrink: area, or nearest (for masks, not for rgb).",
-            autocompletion=lambda: ["area", "nearest"],
-        ),
+        str, choice(("area", "nearest"), help="How they shrink; nearest is for masks, not for rgb.")
     ] = "area",
     quality: Annotated[int, typer.Option(help="JPEG quality, 1 to 100.")] = 90,
     smart_threshold: Annotated[int | None, typer.Option(help="Bytes of raw pixels, for smart.")] = None,
@@ -90,14 +84,11 @@ def convert(
     page_size: Annotated[int, typer.Option(help="Bytes of a page; default: 8 MiB.", show_default=False)] = 8 << 20,
     workers: Workers = -1,
     shuffle: Annotated[bool, typer.Option("--shuffle", help="Store samples in random order.")] = False,
-    seed: Annotated[int, typer.Option(help="For --shuffle and proportion.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="For --shuffle and proportion.")] = 0,
     limit: Annotated[int | None, typer.Option(help="Only the first so many samples.")] = None,
     on_error: Annotated[
         str,
-        typer.Option(
-            help="Bad images: raise (stop; another run continues), or skip (and list them).",
-            autocompletion=lambda: ["raise", "skip"],
-        ),
+        choice(("raise", "skip"), help="At a bad image, raise: stop, and continue in another run; skip: list it."),
     ] = "raise",
     check: Annotated[bool, typer.Option(help="Decode copied JPEG files once.")] = True,
     image: Annotated[str | None, typer.Option(help="Column (table) or extension (tar) of images.")] = None,
@@ -126,9 +117,7 @@ def convert(
         int | None,
         typer.Option(help="Make only this one of the --shards, from 0 on: $SLURM_ARRAY_TASK_ID.", show_default=False),
     ] = None,
-    on: Annotated[
-        str, typer.Option(help="Where shards are made: here, or ray.", autocompletion=lambda: ["here", "ray"])
-    ] = "here",
+    on: Annotated[str, choice(("here", "ray"), help="Where shards are made.")] = "here",
     scratch: Annotated[
         Path | None, typer.Option(help="Folder for a shard that is uploaded later.", show_default=False)
     ] = None,
@@ -182,7 +171,7 @@ def convert(
             on_progress=advance,
         )  # fmt: skip
     if json:
-        show_json(_to_dict(done))
+        show_json({name: value for name, value in _to_dict(done).items() if name != "has_labels"})
     else:
         _draw(done)
 
@@ -194,19 +183,8 @@ def _class_names(path: Path) -> list[str]:
     return names
 
 
-def _to_dict(done: Conversion) -> dict[str, object]:
-    return {
-        "path": str(done.path),
-        "samples": done.samples,
-        "bytes": done.bytes,
-        "resumed": done.resumed,
-        "class_names": done.class_names,
-        "began_anew": done.began_anew,
-        "passed_over": done.passed_over,
-        "changed": done.changed,
-        "unused": done.unused,
-        "skipped": [{"name": bad.name, "reason": bad.reason} for bad in done.skipped],
-    }
+def _to_dict(done: Conversion | ShardedConversion) -> dict[str, object]:
+    return {**vars(done), "skipped": [vars(bad) for bad in done.skipped]}
 
 
 def _left_out(skipped: list[BadSource]) -> list[str]:
@@ -226,10 +204,8 @@ def _left_out(skipped: list[BadSource]) -> list[str]:
 
 
 def _draw(done: Conversion) -> None:
-    _draw_left_out(done.skipped, done.passed_over)
+    _draw_left_out(done)
     console = result_console()
-    for name, count in done.changed.items():
-        console.print(f"{counted(count, 'image')} {_CHANGES.get(name, name)}")
     _draw_unused(done.unused, has_labels=done.has_labels)
     if done.began_anew:
         console.print("Deleted an unfinished file whose images had other settings, or another kind of source.")
@@ -251,16 +227,21 @@ def _draw_unused(unused: Sequence[str], *, has_labels: bool) -> None:
         result_console().print("stored without labels: no class was found beside the images")
 
 
-def _draw_left_out(skipped: list[BadSource], passed_over: Mapping[str, int]) -> None:
+def _draw_left_out(done: Conversion | ShardedConversion) -> None:
+    """List what the file, or the shards, do not have of the source."""
     console = result_console()
-    lines = _left_out(skipped)
+    lines = _left_out(done.skipped)
     for line in lines[:_MAX_LINES]:
         console.print(line)
     if len(lines) > _MAX_LINES:
         console.print(f"... and {len(lines) - _MAX_LINES:,} more; --json and the file's notes list all")
-    if passed_over:
-        endings = ", ".join(f"{count:,} {ending or 'without an extension'}" for ending, count in passed_over.items())
+    if done.passed_over:
+        endings = ", ".join(
+            f"{count:,} {ending or 'without an extension'}" for ending, count in done.passed_over.items()
+        )
         console.print(f"ignored, because they are no images by their names, or in no class: {endings}")
+    for name, count in done.changed.items():
+        console.print(f"{counted(count, 'image')} {_CHANGES.get(name, name)}")
 
 
 def _of_classes(done: Conversion | ShardedConversion) -> str:
@@ -292,9 +273,9 @@ def _make_shards(
             return
         done = (None if made else read_result(plan)) or conversion.finish(plan)
     if json:
-        show_json({**vars(done), "skipped": [vars(bad) for bad in done.skipped]})
+        show_json(_to_dict(done))
         return
-    _draw_left_out(done.skipped, done.passed_over)
+    _draw_left_out(done)
     left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
     result_console().print(
         f"{done.target}: {counted(done.samples, 'sample')}{_of_classes(done)} in {counted(done.shards, 'file')}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gpubeton.reader import Reader
 
-Seed = Annotated[int, typer.Option(help="Seed of all random choices.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all random choices.")]
 PageSize = Annotated[int | None, typer.Option(help="Bytes of a page. Default: as in the source.")]
 
 

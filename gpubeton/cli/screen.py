@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -70,7 +70,8 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    bar = Progress(*columns, console=console, transient=True)
+    with bar if console.is_terminal else nullcontext():  # before rich 14.3, a disabled bar ends with an empty line
         task = bar.add_task(printable(title), total=None)
         begun = False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,13 +13,13 @@ import typer
 from gpubeton.errors import OptionError
 
 FINDINGS = 1  # exit code: bad data was found, or a file could not be read or written
-USAGE = 2  # exit code: wrong arguments
+USAGE = 2  # exit code: wrong arguments, a missing file and a folder in place of a file included
 INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
 
 # No Path, which would make one slash of two in `scheme://...`, the names of `gpubeton.files.open_files`.
 File = Annotated[str, typer.Argument(help="A .beton file.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
-Workers = Annotated[int, typer.Option(help="Parallel workers; default: one per core.", show_default=False)]
+Workers = Annotated[int, typer.Option(min=-1, help="Parallel workers; default: one per core.", show_default=False)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
 Label = Annotated[str, typer.Option(help="The field with the labels.")]
 FieldClasses = Annotated[
@@ -30,6 +31,11 @@ FieldClasses = Annotated[
         show_default=False,
     ),
 ]
+
+
+def choice(values: Sequence[str], *names: str, help: str) -> Any:
+    """Declare an option that takes one of the values; the library checks it."""
+    return typer.Option(*names, metavar="|".join(values), autocompletion=lambda: list(values), help=help)
 
 
 def field_classes(given: list[str] | None) -> dict[str, Any]:

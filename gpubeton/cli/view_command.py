@@ -40,7 +40,7 @@ def view(
     out: Annotated[Path, typer.Argument(help="The PNG file to write.", show_default=False)],
     indices: Annotated[str | None, typer.Option(help="Samples, such as 0:32,100, or @FILE with one per line.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of random samples, without --indices.")] = 32,
-    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     train_size: Annotated[
         int | None, typer.Option(min=1, help="Show random crops of this size, flipped at random.")
     ] = None,
@@ -226,7 +226,7 @@ def _augmented(
 
 
 def _levels(array: NDArray[Any], operations: list[Any]) -> NDArray[np.float32]:
-    """Undo the normalisation: pixels from 0 to 255."""
+    """Undo the normalization: pixels from 0 to 255."""
     import numpy as np
 
     if array.shape[-1] == 1 and array.dtype in (np.uint8, np.uint16):

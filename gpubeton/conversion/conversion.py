@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -95,9 +95,10 @@ class Conversion:
         Whether an interrupted conversion with other settings of the images, or another kind of source, was discarded.
     changed : dict of str to int
         How many images have lost something: "alpha" (transparency left out), "bits" (16 of a color cut to 8),
-        "colours" (made gray), "jpeg" (no JPEG file before, and compressed as one), "levels" (numbers of 1, 2 or 4 bits,
-        or of PGM files, scaled to 255 or 65535), "palette" (its numbers kept, not its colors). And how many have an
-        EXIF "orientation" that was ignored, were "turned" by it, or kept a GPS "position" in their metadata.
+        "colours" (made gray), "jpeg" (encoded as baseline JPEG: other formats, and progressive or CMYK JPEG files),
+        "levels" (numbers of 1, 2 or 4 bits, or of PGM files, scaled to 255 or 65535), "palette" (its numbers kept, not
+        its colors). And how many have an EXIF "orientation" that was ignored, were "turned" by it, or kept a GPS
+        "position" in their metadata.
     unused : tuple of str
         Columns, or endings of files in tar files, that were not stored.
     has_labels : bool
@@ -195,7 +196,7 @@ def convert(
     if not 1 <= chunksize <= MAX_CHUNKSIZE:
         raise OptionError(f"chunksize is {chunksize}, expected 1 to {MAX_CHUNKSIZE}")
     check_target(path, source.input_files(), overwrite=overwrite)
-    chosen = choose_samples(len(source), settings)
+    chosen = choose_samples(len(source), settings).tolist()
     if not chosen:
         raise NoSamplesError(f"{os.fspath(path)}: the source has 0 samples, at least 1 is needed")
     workers = _Workers(num_workers if num_workers >= 1 else count_cores(), start_method, chunksize)
@@ -264,12 +265,13 @@ class _Run:
             )
         find = partial(find_blocks, num_workers=self.workers.count)
         index = partial(index_file, file.temporary, {}, file.write, blocks_of=find)
-        builder.finish(self._notes(skipped), index if self.settings.index else None)
+        changed = dict(sorted(builder.changes.items()))
+        builder.finish(self._notes(skipped, changed), index if self.settings.index else None)
         file.commit()
         size = self.path.stat().st_size
         return Conversion(
             self.path, builder.rows, resumed, size, self.source.class_names, skipped, dict(self.source.passed_over),
-            file.discarded, dict(sorted(builder.changes.items())), tuple(self.source.unused), bool(self.source.fields),
+            file.discarded, changed, tuple(self.source.unused), bool(self.source.fields),
         )  # fmt: skip
 
     def _encode(self, job: Job, file: ResumableFile, builder: FileBuilder, done: int, on_progress: Progress) -> int:
@@ -317,10 +319,8 @@ class _Run:
         return copied
 
     def _resume(self, file: ResumableFile, on_progress: Progress) -> tuple[int, FileBuilder]:
-        """Keep the finished chunks that are complete, and whose samples are still the same; give their last row.
-
-        If samples after them are finished too, but come to another place, the file is set aside.
-        """
+        """Keep the finished chunks that are complete, and whose samples are still the same; give their last row."""
+        # If samples after them are finished too, but come to another place, the file is set aside.
         kept, builder = self._keep(file, on_progress)
         total, others = len(self.chosen), file.finished.chunks[len(kept) :]
         if others or file.earlier:
@@ -381,7 +381,7 @@ class _Run:
     def _name(self, skipped: Iterable[SkippedSample]) -> list[BadSource]:
         return [BadSource(self.source.name(self.chosen[each.row]), without_place(each.reason)) for each in skipped]
 
-    def _notes(self, skipped: Sequence[BadSource]) -> dict[str, Any]:
+    def _notes(self, skipped: Sequence[BadSource], changed: Mapping[str, int]) -> dict[str, Any]:
         notes: dict[str, Any] = {
             "made_by": f"gpubeton {__version__}",
             "source": self.source.kind,
@@ -390,6 +390,8 @@ class _Run:
         }
         if self.source.class_names is not None:
             notes["class_names"] = list(self.source.class_names)
+        if changed:
+            notes["changed"] = changed
         return notes
 
 

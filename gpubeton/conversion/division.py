@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from gpubeton.conversion.file_settings import choose_samples
 from gpubeton.conversion.file_sources import TarSource, expand_braces, find_tar_files
-from gpubeton.conversion.object_copies import copy_object, list_urls
-from gpubeton.conversion.parts import Layout, Part
+from gpubeton.conversion.parts import Layout, Part, copy_object
 from gpubeton.conversion.source import LABEL, LabelledSource, Source
 from gpubeton.conversion.source_kinds import open_source, recognise
 from gpubeton.errors import OptionError
-from gpubeton.files.object_store import read_object
+from gpubeton.files.object_store import list_objects, read_object
 from gpubeton.writing.image_folder import IMAGE_SUFFIXES
 from gpubeton.writing.target_folder import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from gpubeton.conversion.file_settings import Settings
     from gpubeton.files.remote_options import RemoteOptions
@@ -47,10 +49,11 @@ class _Samples:
     passed_over: Mapping[str, int] = field(default_factory=dict)
     labels_are_names: bool | None = None
 
-    def part(self, chosen: Sequence[int]) -> Part:
-        """Make the part with these samples."""
+    def part(self, share: NDArray[np.int64]) -> Part:
+        """Make the part with some samples, (N,)."""
+        chosen = share.tolist()
         if self.images is None:
-            return {"rows": list(chosen)}
+            return {"rows": chosen}
         part: Part = {"images": [self.images[index] for index in chosen]}
         if self.labels:
             part["labels"] = [self.labels[index] for index in chosen]
@@ -60,8 +63,9 @@ class _Samples:
 def divide(
     source: str, kind: str | None, options: Mapping[str, Any], settings: Settings, count: int,
     remote: RemoteOptions | None,
-) -> tuple[Layout, list[Part]]:  # fmt: skip
+) -> tuple[Layout, Iterator[Part]]:  # fmt: skip
     """Divide a source into `count` parts: of whole files if it has many, otherwise of images or rows."""
+    # The parts are made one after the other: all of them are as large as the list of the samples.
     names = _list_names(source, remote)
     kind = kind or _recognise(source, names)
     files = _choose_files(source, kind, names, options, remote)
@@ -73,7 +77,7 @@ def divide(
             shares = _share(source, "files", choose_samples(len(files), settings), count)
             are_names = opened.labels_are_names if isinstance(opened, LabelledSource) else None
             layout = Layout(source, kind, options, dict(opened.fields), opened.class_names, {}, are_names)
-            return layout, [{"files": [files[number] for number in share]} for share in shares]
+            return layout, ({"files": [files[number] for number in share.tolist()]} for share in shares)
         if len(files) > 1:
             raise OptionError(f"{source}: {len(files)} tables of paths; expected one, or tables that hold the images")
     if kind == "folder" and is_url(source):
@@ -84,14 +88,17 @@ def divide(
     layout = Layout(
         source, kind, options, samples.fields, samples.class_names, samples.passed_over, samples.labels_are_names
     )
-    return layout, [samples.part(share) for share in shares]
+    return layout, map(samples.part, shares)
 
 
 def _list_names(source: str, remote: RemoteOptions | None) -> list[str]:
     """List the files that a source consists of; those of a local folder only where they are directly in it."""
     if is_url(source):
-        found = [list_urls(name, remote) if name.endswith("/") else [name] for name in expand_braces(source)]
-        return [name for names in found for name in names]
+        found: list[str] = []
+        for name in expand_braces(source):
+            listed = list_objects(name, remote, is_deep=True) if name.endswith("/") else [(name, 0, None)]
+            found += sorted(url for url, *_ in listed)
+        return found
     if Path(source).is_dir():
         return sorted(entry.path for entry in os.scandir(source) if entry.is_file())
     return expand_braces(source)
@@ -204,7 +211,7 @@ def _list_folder(source: str, names: Sequence[str]) -> _Samples:
     return _Samples(len(images), fields, tuple(classes) or None, images, labels, dict(sorted(passed_over.items())))
 
 
-def _share(source: str, what: str, chosen: Sequence[int], count: int) -> list[Sequence[int]]:
+def _share(source: str, what: str, chosen: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
     """Divide numbers into shares of equal size, or nearly so."""
     if not 1 <= count <= len(chosen):
         raise OptionError(f"{source}: {count} shards of {len(chosen)} {what}; expected 1 to {len(chosen)} shards")

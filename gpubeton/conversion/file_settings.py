@@ -14,6 +14,8 @@ from gpubeton.format.layout import PAGE_SIZE_DEFAULT
 from gpubeton.writing.file_builder import checked_page_size
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from gpubeton.fields.base import Field
 
 
@@ -168,8 +170,7 @@ class Settings:
         return settings
 
 
-def choose_samples(count: int, settings: Settings) -> list[int]:
-    """Choose the samples of a source, in the order of the rows of the file."""
+def choose_samples(count: int, settings: Settings) -> NDArray[np.int64]:
+    """Choose the samples of a source, (N,), in the order of the rows of the file."""
     order = np.random.default_rng(settings.seed).permutation(count) if settings.shuffle else np.arange(count)
-    chosen: list[int] = order[: settings.limit].tolist()
-    return chosen
+    return order[: settings.limit]

@@ -24,10 +24,9 @@ from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
 
 
 class FolderSource(LabelledSource):
-    """Images in a folder.
+    """Images in a folder."""
 
-    Folders in it are classes, as in torchvision's ImageFolder. Without any, images directly in it have no labels.
-    """
+    # Folders in it are classes, as in torchvision's ImageFolder. Without any, images directly in it have no labels.
 
     kind = "folder"
 
@@ -64,13 +63,12 @@ _CLASS_COLUMNS = ("class_name", "class")
 
 
 class TableSource(LabelledSource):
-    """Images and labels that a CSV, TSV or Parquet file lists.
+    """Images and labels that a CSV, TSV or Parquet file lists."""
 
-    A column gives each image's path, relative to the table's folder or to `root`, or absolute; in Parquet it may hold
-    the image files themselves. Another column gives its label: whole numbers, numbers, or names of classes. If labels
-    are whole numbers, a column ``class_name`` (or ``class``) names the classes. Without arguments, columns are found by
-    their usual names.
-    """
+    # A column gives each image's path, relative to the table's folder or to `root`, or absolute; in Parquet it may hold
+    # the image files themselves. Another column gives its label: whole numbers, numbers, or names of classes. If labels
+    # are whole numbers, a column ``class_name`` (or ``class``) names the classes. Without arguments, columns are found
+    # by their usual names.
 
     kind = "table"
 
@@ -124,9 +122,6 @@ class TableSource(LabelledSource):
         if isinstance(value, str):
             return f"{value} {label} {stat_identity(self._file(value))}"
         return f"{self._row(index)} {label} {stat_identity(self._path)}"
-
-    def _row(self, index: int) -> int:
-        return index if self._rows is None else self._rows[index]
 
     def input_files(self) -> Iterator[Path]:
         yield self._path
@@ -259,12 +254,11 @@ class _TarSample:
 
 
 class TarSource(LabelledSource):
-    """Images and labels in uncompressed tar files of webdataset: ``KEY.jpg``, ``KEY.cls``.
+    """Images and labels in uncompressed tar files of webdataset: ``KEY.jpg``, ``KEY.cls``."""
 
-    Only the headers in the tar files are read beforehand. Each sample is then read from its place, so that all
-    processes can read one tar file, and webdataset need not be installed. `image` and `label` are the endings of the
-    files, or ``json:KEY`` for a value of a JSON file; by default any image, and ``cls``.
-    """
+    # Only the headers in the tar files are read beforehand. Each sample is then read from its place, so that all
+    # processes can read one tar file, and webdataset need not be installed. `image` and `label` are the endings of the
+    # files, or ``json:KEY`` for a value of a JSON file; by default any image, and ``cls``.
 
     kind = "webdataset"
 

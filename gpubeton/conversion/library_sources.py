@@ -20,11 +20,10 @@ _LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
 
 
 class HuggingFaceSource(LabelledSource):
-    """A dataset of Hugging Face that ``save_to_disk`` has written; needs ``gpubeton[huggingface]``.
+    """A dataset of Hugging Face that ``save_to_disk`` has written; needs ``gpubeton[huggingface]``."""
 
-    Image files in it are stored as they are. By default the image is the first column of images, and the label the
-    column ``label`` or of a similar name.
-    """
+    # Image files in it are stored as they are. By default the image is the first column of images, and the label the
+    # column ``label`` or of a similar name.
 
     kind = "huggingface"
 
@@ -88,9 +87,6 @@ class HuggingFaceSource(LabelledSource):
     def identity(self, index: int) -> str:
         return f"{self._row(index)} {self._label_text(index)} {self._identity}"
 
-    def _row(self, index: int) -> int:
-        return index if self._rows is None else self._rows[index]
-
     def input_files(self) -> Iterable[Path]:
         return self._path.rglob("*") if self._path.is_dir() else [self._path]
 
@@ -117,11 +113,10 @@ def _fingerprint(path: Path, split: str | None) -> str:
 
 
 class TorchvisionSource(LabelledSource):
-    """A dataset of torchvision, by its name in ``torchvision.datasets``; `root` is where torchvision keeps it.
+    """A dataset of torchvision, by its name in ``torchvision.datasets``; `root` is where torchvision keeps it."""
 
-    Its images are decoded by torchvision; those of datasets that are folders of files (ImageNet, ImageFolder) are
-    stored as files.
-    """
+    # Its images are decoded by torchvision; those of datasets that are folders of files (ImageNet, ImageFolder) are
+    # stored as files.
 
     kind = "torchvision"
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import accumulate
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.conversion.object_copies import copy_object
 from gpubeton.conversion.source import LABEL, LabelledSource, Source, SourceFileError, stat_identity
 from gpubeton.conversion.source_kinds import open_kind
 from gpubeton.errors import OptionError, RemoteMissingError
+from gpubeton.files.open_files import open_bytes
 from gpubeton.writing.target_folder import is_url
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     from gpubeton.files.remote_options import RemoteOptions
 
-#: Files that are copied from an object store at once.
-_COPIES = 32
+#: Files that are copied from an object store at once, and bytes that are copied at a time.
+_COPIES, _BLOCK = 32, 64 << 20
 
 Part = dict[str, list[Any]]
 """One of: ``files``, which are opened whole; ``images`` and, if there are any, ``labels``; ``rows`` of the source."""
@@ -84,6 +85,21 @@ def copy_files(names: Sequence[str], scratch: Path, remote: RemoteOptions | None
     with ThreadPoolExecutor(_COPIES) as threads:
         copies = dict(zip(urls, threads.map(copied, urls), strict=True))
     return [copies.get(name, name) for name in names]
+
+
+def copy_object(url: str, folder: Path, remote: RemoteOptions | None) -> Path:
+    """Copy an object to a folder, unless this version of it is there; the ending of its name stays."""
+    with open_bytes(url, remote=remote) as source:
+        version = f"{url} {source.size} {source.identity()}"
+        copy = folder / (hashlib.sha256(version.encode()).hexdigest()[:32] + PurePosixPath(url).suffix)
+        # After a reboot a copy may be shorter than it was.
+        if not copy.exists() or copy.stat().st_size != source.size:
+            unfinished = copy.with_suffix(f".unfinished{copy.suffix}")
+            with unfinished.open("wb") as file:
+                for start in range(0, source.size, _BLOCK):
+                    file.write(source.load(start, min(_BLOCK, source.size - start)))
+            unfinished.replace(copy)
+    return copy
 
 
 class ImageListSource(LabelledSource):

@@ -7,7 +7,6 @@ import os
 import zlib
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.conversion.division import divide
@@ -15,9 +14,12 @@ from gpubeton.conversion.file_settings import Settings
 from gpubeton.conversion.parts import Layout, Part
 from gpubeton.errors import OptionError
 from gpubeton.format.data_files import MAX_FILES
+from gpubeton.writing.encoder import check_on_error
 from gpubeton.writing.target_folder import PLAN_NAME, TargetFolder, is_url
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from gpubeton.files.remote_options import RemoteOptions
 
 PARTS_NAME = "conversion.parts"
@@ -208,8 +210,7 @@ def plan_shards(
     (3, [0, 1, 2])
     """
     settings = settings or Settings()
-    if on_error not in ("raise", "skip"):
-        raise OptionError(f"on_error is {on_error!r}, expected 'raise' or 'skip'")
+    check_on_error(on_error)
     if shards > MAX_FILES:
         raise OptionError(f"{shards} shards; a dataset has at most {MAX_FILES}. Make fewer, larger ones")
     folder = TargetFolder(os.fspath(target), remote)
@@ -219,11 +220,9 @@ def plan_shards(
     plan = _find_plan(folder, remote)
     if plan is None:
         layout, parts = divide(name, kind, given, settings, shards, remote)
-        contents = [json.dumps(part).encode() + b"\n" for part in parts]
-        starts = [0, *accumulate(map(len, contents))]
-        places = [(start, len(each), zlib.crc32(each)) for start, each in zip(starts, contents, strict=False)]
+        places: list[tuple[int, int, int]] = []
+        folder.write(PARTS_NAME, _contents(parts, places))
         plan = ShardPlan(folder.name, layout, settings, on_error, tuple(places), remote)
-        folder.write(PARTS_NAME, b"".join(contents))
         values = {
             "version": _VERSION,
             "source": asdict(layout),
@@ -249,6 +248,16 @@ def plan_shards(
                 "or the same source and settings, to make the shards that are missing"
             )
     return plan
+
+
+def _contents(parts: Iterable[Part], places: list[tuple[int, int, int]]) -> Iterator[bytes]:
+    """Give the content of `conversion.parts`, one part after the other, and list their places."""
+    start = 0
+    for part in parts:
+        content = json.dumps(part).encode() + b"\n"
+        places.append((start, len(content), zlib.crc32(content)))
+        start += len(content)
+        yield content
 
 
 def _find_plan(folder: TargetFolder, remote: RemoteOptions | None) -> ShardPlan | None:

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import shutil
 import tempfile
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -62,6 +63,8 @@ class ShardedConversion:
         Samples that were left out.
     passed_over : dict of str to int
         How many files of the source are not images by their names, by their ending.
+    changed : dict of str to int
+        How many images have lost something, as in `Conversion`.
     """
 
     target: str
@@ -71,6 +74,7 @@ class ShardedConversion:
     class_names: tuple[str, ...] | None
     skipped: list[BadSource] = field(default_factory=list)
     passed_over: dict[str, int] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)
 
 
 def convert_shard(
@@ -277,12 +281,14 @@ def finish(plan: ShardPlan) -> ShardedConversion:
             zip(names, threads.map(lambda file: read_notes(file.path, file.identity), index.files), strict=True)
         )
     skipped: list[Any] = []
+    changed: Counter[str] = Counter()
     for name, empty in zip(plan.names, plan.empty_names, strict=True):
         own = notes.get(name)
         if name not in found:
             skipped += json.loads(folder.read(empty))
         elif own is not None:
             skipped += own.content.get("skipped", ())
+            changed.update(own.content.get("changed", {}))
     done = ShardedConversion(
         plan.target,
         len(names),
@@ -291,6 +297,7 @@ def finish(plan: ShardPlan) -> ShardedConversion:
         plan.layout.class_names,
         [BadSource(**bad) for bad in skipped],
         dict(plan.layout.passed_over),
+        dict(sorted(changed.items())),
     )
     values = asdict(done)
     del values["target"]  # the folder may be renamed

@@ -119,20 +119,17 @@ class Source(ABC):
 
 
 class Labels:
-    """Labels of a table or a dataset, converted to numbers.
+    """Labels of a table or a dataset, converted to numbers."""
 
-    Whole numbers stay as they are. If all labels are numbers, and some of them not whole, they are floats. Anything
-    else is the name of a class, and becomes its position among all names, sorted. So is text, if all of it is among
-    the names that are given, although it looks like numbers.
-    """
+    # Whole numbers stay as they are. If all labels are numbers, and some of them not whole, they are floats. Anything
+    # else is the name of a class, and becomes its position among all names, sorted. So is text, if all of it is among
+    # the names that are given, although it looks like numbers.
 
     def __init__(
         self, values: Sequence[Any], names: Sequence[str] | None = None, *, where: str, are_names: bool | None = None
     ) -> None:
-        """Convert labels; `names` are those of the classes in the order of their numbers, `where` is for errors.
-
-        `are_names` is the decision for a dataset of which these labels are a part only.
-        """
+        """Convert labels; `names` are those of the classes in the order of their numbers, `where` is for errors."""
+        # `are_names` is the decision for a dataset of which these labels are a part only.
         self.kind = "int"
         self.class_names = None if names is None else tuple(names)
         self.numbers: list[int] | list[float]
@@ -166,6 +163,7 @@ class LabelledSource(Source):
 
     fields: Mapping[str, str] = MappingProxyType({})
     _labels: Sequence[int] | Sequence[float] = ()  # empty without labels
+    _rows: Sequence[int] | None = None  # those that were read, of a table; None if all were
     labels_are_names: bool | None = None  # of classes; None without labels
 
     @property
@@ -183,6 +181,9 @@ class LabelledSource(Source):
 
     def _with_label(self, image: Any, index: int) -> tuple[Any, ...]:
         return (image, self._labels[index]) if self._labels else (image,)
+
+    def _row(self, index: int) -> int:
+        return index if self._rows is None else self._rows[index]
 
     def _label_text(self, index: int) -> str:
         """Give the label as a part of the sample's identity."""

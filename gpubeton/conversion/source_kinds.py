@@ -1,4 +1,4 @@
-"""Kinds of sources: recognise and open them."""
+"""Kinds of sources: recognize and open them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SOURCE_KINDS = tuple(_CLASSES)
 
 
 def recognise(source: str | os.PathLike[str]) -> str:
-    """Recognise the kind of a source, by its name and by the files there.
+    """Recognize the kind of a source, by its name and by the files there.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def recognise(source: str | os.PathLike[str]) -> str:
     if suffix == ".tar" or name.lower().endswith((".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")):
         return "webdataset"
     if not path.is_dir():
-        found = "there is nothing" if not path.exists() else "no known kind of source"
+        found = "no such file or directory" if not path.exists() else "no known kind of source"
         raise OptionError(
             f"{name}: {found}; expected a folder of images, a .csv or .parquet table, .tar files, a folder that "
             "Hugging Face's save_to_disk has written, or torchvision:NAME. Name the kind: --from KIND"

@@ -122,11 +122,10 @@ def _largest(image: Image.Image, content: bytes) -> int:
 
 
 class ValidatedSource:
-    """The samples of a source with checked images; notes what images lose until `take_changes` is called.
+    """The samples of a source with checked images; notes what images lose until `take_changes` is called."""
 
-    A JPEG file is decoded strictly: damage of which libjpeg only warns, and which it fills with gray, is an error here.
-    So is a PNG file with a wrong checksum, except in mode "rgb", which leaves PNG files to Pillow.
-    """
+    # A JPEG file is decoded strictly: damage of which libjpeg only warns, and which it fills with gray, is an error
+    # here. So is a PNG file with a wrong checksum, except in mode "rgb", which leaves PNG files to Pillow.
 
     def __init__(self, source: Source, settings: Settings) -> None:
         self._source = source
@@ -189,8 +188,8 @@ class ValidatedSource:
             self._changes[index] = changes
 
     def _losses(self, frame: JpegFrame | None) -> list[str]:
-        """List the loss of an image that was no JPEG file, and becomes one."""
-        return ["jpeg"] if frame is None and self._settings.write_mode == "jpg" else []
+        """List the loss of an image that has to be encoded as JPEG: another file, or a JPEG that decoders refuse."""
+        return ["jpeg"] if self._settings.write_mode == "jpg" and not (frame and frame.is_plain) else []
 
     def _may_stay(self, content: bytes, frame: JpegFrame | None) -> bool:
         """Whether a file may be stored as it is."""

@@ -329,10 +329,8 @@ _gray_sum = stage(color_formulas.gray_sum)
 
 @stage
 def _change_rest(pixels: Array, memory: Array, steps: Array, user_ops: Array, added: int, y: int, height: int) -> int:
-    """Change a few pixels, or one row for users' operations; return the sum of the new gray values.
-
-    Only the first step may be a contrast; `user_ops` begins with the first operation of the steps.
-    """
+    """Change a few pixels, or one row for users' operations; return the sum of the new gray values."""
+    # Only the first step may be a contrast; `user_ops` begins with the first operation of the steps.
     planes = memory[: 3 * pixels.shape[0]].reshape((3, pixels.shape[0]))
     load_planes(pixels, planes)
     next_op = 0

@@ -46,10 +46,8 @@ def jpeg_size(data: bytes) -> tuple[int, int]:
 
 
 def decode_rgb(data: bytes) -> Array:  # (height, width, 3) uint8, C-contiguous
-    """Decode a whole JPEG of any kind.
-
-    Raises UndecodableError if the data are damaged, of a kind that no library knows (12-bit, lossless), or too large.
-    """
+    """Decode a whole JPEG of any kind."""
+    # Raises UndecodableError if the data are damaged, of a kind that no library knows (12-bit, lossless), or too large.
     content, frame = _read_header(data)
     if len(frame.components) == 4:
         return _rgb_of_cmyk(_decode(content, frame, "CMYK"))

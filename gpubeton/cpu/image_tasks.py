@@ -99,10 +99,8 @@ def next_stretch(
     row: int,
     column: int,
 ) -> tuple[int, int]:
-    """Return the first and last + 1 of the next adjacent MCUs of a row, from `column` on, that some view needs.
-
-    They are equal if there are none.
-    """
+    """Return the first and last + 1 of the next adjacent MCUs of a row, from `column` on, that some view needs."""
+    # They are equal if there are none.
     begin, end = 0, 0
     for i in range(count):
         is_left = end == 0 or views[i, FIRST_COLUMN] < begin

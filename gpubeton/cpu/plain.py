@@ -30,7 +30,7 @@ from gpubeton.cpu.image_tasks import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, PROGRAM
 from gpubeton.cpu.intrinsics import load_u8, load_u16
 from gpubeton.cpu.jpeg.codes import OK, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.simd import F32, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
-from gpubeton.cpu.taps import effective, ideal, most_taps, resized_index
+from gpubeton.cpu.taps import BICUBIC, effective, ideal, most_taps, resized_index
 from gpubeton.machine_code.compile import stage
 from gpubeton.plan.draw_rows import (
     FLIP,
@@ -76,7 +76,7 @@ def allocate_plain(
 ) -> PlainScratch:
     """Allocate one worker's memory."""
     sides = [side for program in programs for side in (program.height, program.width)]
-    taps = most_taps(source_side, min(program.shortest_side for program in programs))
+    taps = most_taps(source_side, min(program.narrowest for program in programs))
     return PlainScratch(
         capacity=np.array([source_side, np.iinfo(np.int64).max], np.int64),
         first=np.zeros((2, max(sides)), np.int32),
@@ -235,6 +235,14 @@ def _sum_across_gray(pixels: Array, line: Array, first: Array, counts: Array, we
 
 
 @stage
+def _limit(line: Array, values: int, most: int, blends: bool) -> None:
+    """Limit sums with negative weights to the levels, as Pillow does in both directions; colors may be times alpha."""
+    for i in range(values):
+        limit = np.float32(most * most if blends and i & 3 != 3 else most)
+        line[i] = min(max(line[i], np.float32(0)), limit)
+
+
+@stage
 def _store_row(pixels: Array, target: int, output: Array, tables: Array, blends: bool) -> None:
     """Round one row, look its output values up, and store them."""
     channels, size, begin, most = output[CHANNELS], output[ITEM_SIZE], output[TABLE_ROW], output[MAX_VALUE]
@@ -279,6 +287,8 @@ def make_plain(
     for y in range(rows):
         source = crop + first[1, y] * stride
         _sum_down(source, stride, size, weights[1, y], counts[1, y], width * channels, blends, line)
+        if rule == BICUBIC:
+            _limit(line, width * channels, output[MAX_VALUE], blends)
         if channels == 1:
             _sum_across_gray(pixels, line, first[0], counts[0], weights[0], columns)
         else:
@@ -292,6 +302,8 @@ def make_plain(
                 columns,
                 channels,
             )
+        if rule == BICUBIC:
+            _limit(pixels, columns * channels, output[MAX_VALUE], blends)
         target = task[TARGET] + y * columns * channels * output[ITEM_SIZE]
         _store_row(pixels, target, output, outputs.plain_tables, blends)
     fill_rects(draw, output, outputs.fills, task[TARGET], 0, draw[NUM_PAINTS])

@@ -28,7 +28,10 @@ from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
 from gpubeton.machine_code.draws import choose_crops, fill_uniform
 from gpubeton.pipeline.state import State
+from gpubeton.plan.draw_rows import most_taps
 from gpubeton.plan.fusion import compile_image_program
+from gpubeton.plan.lanes import assign_lanes
+from gpubeton.plan.pixel_places import place_pixels
 from gpubeton.transforms.affine import RandomRotation
 from gpubeton.transforms.blur import RandomGaussianBlur
 from gpubeton.transforms.rand_augment import RAND_AUGMENT, RandAugment
@@ -54,10 +57,8 @@ _CHANGES = (
 
 
 def precompile(on_progress: Callable[[int, int], object] | None = None) -> Path:
-    """Compile all functions that loaders need on this CPU, and keep their machine code; return its folder.
-
-    Calls ``on_progress(done, all)`` before each function. Raises StorageError if the code cannot be kept.
-    """
+    """Compile all functions that loaders need on this CPU, and keep their machine code; return its folder."""
+    # Calls ``on_progress(done, all)`` before each function. Raises StorageError if the code cannot be kept.
     calls = _calls()
     folder = Path()
     for done, (function, arguments) in enumerate(calls):
@@ -86,7 +87,7 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
     worker = Worker(programs, outputs)
     none, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int32)
     pixels, rows, columns = np.zeros((0, 3), np.uint8), np.zeros((0, 1), np.uint8), np.zeros((0, 8), np.int32)
-    factors, tables = outputs.factors[0], outputs.tables[0]
+    factors, tables, lanes = outputs.factors[0], outputs.tables[0], np.zeros(0, np.int8)
     stored = none, none, numbers, numbers, np.zeros(0, np.uint8), np.zeros(256, np.int64)
     return [
         (wake, (ring, True)),  # `work` returns at once then
@@ -103,6 +104,9 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         (write_entries, (none, none, np.zeros(1, np.uint64), np.zeros(0, np.uint32), rows, worker.scratch(1, 1))),
         (pack_regions, (none, none, none)),
         (pack_crops, (none, numbers, columns, none, numbers)),
+        (assign_lanes, (stored[4], none, numbers, numbers, columns, lanes, 0, lanes)),
+        (place_pixels, (lanes, 1, 1, columns, numbers, none, numbers)),
+        (most_taps, (columns, 1, 1, 1)),
         (write_tasks, (ring, 0, 0, 0, 0, stored, columns, 0, 0)),
         (publish, (ring, 0)),
         (complete, (ring, 0, 0)),

@@ -40,7 +40,7 @@ class Scratch(NamedTuple):
     views: Array  # (V, VIEW_FIELDS) int64: see `image_tasks`
     planes: Array  # (V, 3, n) uint16: horizontally resampled Y, Cb, Cr of each view
     first: Array  # (V, 4, padded side) int32: taps of luma and chroma, across and down
-    words: Array  # (V, 4, padded side, taps) uint32
+    words: Array  # (V, 4, padded side, taps) int32
     row: Array  # (taps,) float64
     pixels: Array  # uint8: one output row of RGB
     source_row: Array  # uint8: one source row of RGB, vertically resampled
@@ -62,7 +62,7 @@ def allocate(
     source_bytes: int,  # size of the largest JPEG
     output_height: int,  # of the largest output
     output_width: int,
-    narrowest: int,  # least `shortest_side` of any program: it limits the number of taps
+    narrowest: float,  # least `narrowest` of any program: it limits the number of taps
     staging: tuple[int, int] = (0, 0),  # largest height and width of an output that needs a u8 staging image
     views: int = 1,  # most outputs of one stored image; memory that is not used is never touched
 ) -> Scratch:
@@ -87,7 +87,7 @@ def allocate(
         views=np.zeros((views, VIEW_FIELDS), np.int64),
         planes=np.zeros((views, 3, rows * width), np.uint16),
         first=np.zeros((views, 4, padded), np.int32),
-        words=np.zeros((views, 4, padded, taps), np.uint32),
+        words=np.zeros((views, 4, padded, taps), np.int32),
         row=np.zeros(taps, np.float64),
         pixels=np.zeros(3 * width + _SLACK, np.uint8),
         source_row=np.zeros(3 * (side + taps) + _SLACK, np.uint8),

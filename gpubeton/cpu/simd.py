@@ -35,6 +35,9 @@ _FUSE = ("contract",)
 # The order of AVX2 when it packs lanes of two vectors of eight lanes: by halves of 128 bits.
 _PACKED = [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15]
 
+HALVES = [*range(4), *range(8, 12)], [*range(4, 8), *range(12, 16)]
+"""Which of 16 lanes two vectors must have, for `Vector.pack_signed` to bring them into order."""
+
 
 def has_feature(name: str) -> bool:
     """Return True if Numba compiles for a CPU with a feature of x86, by LLVM's name."""
@@ -49,10 +52,8 @@ HAS_AVX2 = has_feature("avx2")
 
 @cache
 def _converts_halves() -> bool:
-    """Return True if the CPU that Numba compiles for has an instruction that rounds to half floats.
-
-    Without one, LLVM calls a function of a library that no process has loaded.
-    """
+    """Return True if the CPU that Numba compiles for has an instruction that rounds to half floats."""
+    # Without one, LLVM calls a function of a library that no process has loaded.
     module = ir.Module()
     kinds = (ir.VectorType(F16, 4), [ir.VectorType(F32, 4)])
     function = ir.Function(module, ir.FunctionType(*kinds), "narrow")
@@ -78,10 +79,9 @@ def _call_x86(name: str, element: Any, count: int, *vectors: Vector) -> Vector:
 
 
 class Vector:
-    """A SIMD vector (or a scalar) under construction; operators emit LLVM instructions.
+    """A SIMD vector (or a scalar) under construction; operators emit LLVM instructions."""
 
-    Integers have no sign: `sign_extend` and `zero_extend`, `shift_right` and `shift_right_logical` choose.
-    """
+    # Integers have no sign: `sign_extend` and `zero_extend`, `shift_right` and `shift_right_logical` choose.
 
     __slots__ = ("builder", "value")
 
@@ -221,11 +221,17 @@ class Vector:
 
     def pair_products(self, even: int, odd: int) -> Vector:
         """Return even * lane + odd * next lane, in 32 bits, of each two of 16 signed 16-bit lanes."""
+        return self.paired(Vector(self.builder, ir.Constant(self.value.type, [even, odd] * 8)))
+
+    def paired(self, factors: Vector) -> Vector:
+        """Do the same with 16 signed factors."""
         if HAS_AVX2:
-            factors = Vector(self.builder, ir.Constant(self.value.type, [even, odd] * 8))
             return _call_x86("avx2.pmadd.wd", I32, 8, self, factors)
-        lanes = [self.shuffle(self, range(start, 16, 2)).sign_extend(I32) for start in (0, 1)]
-        return lanes[0] * even + lanes[1] * odd
+        products = [
+            self.shuffle(self, lanes).sign_extend(I32) * factors.shuffle(factors, lanes).sign_extend(I32)
+            for lanes in (range(0, 16, 2), range(1, 16, 2))
+        ]
+        return products[0] + products[1]
 
     def pack_signed(self, other: Vector) -> Vector:
         """Limit signed 32-bit lanes to 16 bits: of two vectors of eight, in the order of `_PACKED`."""
@@ -373,11 +379,9 @@ class Variable:
 
 
 def vector_kernel(body: Callable[..., Vector | None]) -> Callable[..., int]:
-    """Make a function for compiled code from one that emits its instructions.
-
-    `body` is called with a `VectorBuilder` and one 64-bit scalar for each further argument: addresses, sizes, counts.
-    By its annotation it returns a 64-bit scalar or None. For Numba all of them are int64.
-    """
+    """Make a function for compiled code from one that emits its instructions."""
+    # `body` is called with a `VectorBuilder` and one 64-bit scalar for each further argument: addresses, sizes, counts.
+    # By its annotation it returns a 64-bit scalar or None. For Numba all of them are int64.
     parameters = list(inspect.signature(body).parameters.values())[1:]
     result = types.void if body.__annotations__["return"] == "None" else types.int64
 

@@ -1,7 +1,8 @@
 """Filter taps: the source samples of each output sample, and their weights.
 
 Weights are 16-bit fractions that sum to one, each stored twice in a 32-bit word: broadcasting a word to all 16-bit
-lanes of a vector then needs no shuffle.
+lanes of a vector then needs no shuffle. Those of bicubic may be negative, or more than one: they are signed, with 14
+bits after the point, and the word of each has the next one in its upper half, for products in pairs.
 
 The interpolations, all separable:
 
@@ -9,6 +10,7 @@ area       the mean over the source area that an output pixel covers, as in Open
            either side is enlarged, both use its two-tap rule instead
 bilinear   two taps around the center, however much the image shrinks (torch: ``interpolate(..., antialias=False)``)
 antialias  a triangle as wide as the scale (torch and Pillow: ``antialias=True``)
+bicubic    the same with Keys' cubic, a = -0.5, as in Pillow and torchvision
 nearest    one tap, the source pixel that holds the output pixel's center (Pillow's NEAREST, torch's
            ``nearest-exact``); its weight does not change the value
 """
@@ -27,16 +29,23 @@ from gpubeton.pipeline.interpolation import AREA_ENLARGING, INTERPOLATIONS
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array
 
-BILINEAR, AREA, ANTIALIAS, NEAREST = (INTERPOLATIONS[name] for name in ("bilinear", "area", "antialias", "nearest"))
+BILINEAR, AREA, ANTIALIAS, NEAREST, BICUBIC = (
+    INTERPOLATIONS[name] for name in ("bilinear", "area", "antialias", "nearest", "bicubic")
+)
+
+SIGNED_BITS = 14
+"""Bits after the point of a signed weight."""
 
 _ONE = 65536
+_SIGNED_ONE = 1 << SIGNED_BITS
 
 # Most taps of an output sample: luma and chroma across, luma and chroma down.
 TapCounts: TypeAlias = tuple[int, int, int, int]
 
 
-def most_taps(source: int, output: int) -> int:
+def most_taps(source: int, output: float) -> int:
     """Return an upper bound of the taps when at most `source` pixels become `output`; chroma included."""
+    # `output` is divided by `filter_radius` before: bicubic needs twice the taps.
     return 2 * math.ceil(max(1.0, source / output)) + 4
 
 
@@ -92,15 +101,25 @@ def _area(index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
     return first, count
 
 
-@stage
-def _antialias(index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
-    support = max(scale, 1.0)
+@inlined
+def _cubic(x: float) -> float:
+    """Return Keys' cubic with a = -0.5 at the distance x >= 0."""
+    if x < 1.0:
+        return (1.5 * x - 2.5) * x * x + 1.0
+    return (((x - 5.0) * x + 8.0) * x - 4.0) * -0.5 if x < 2.0 else 0.0
+
+
+@inlined
+def _antialias(index: int, scale: float, size: int, is_cubic: bool, row: Array) -> tuple[int, int]:
+    stretch = max(scale, 1.0)
+    support = 2.0 * stretch if is_cubic else stretch
     center = (index + 0.5) * scale
     first = max(int(center - support + 0.5), 0)
     stop = min(int(center + support + 0.5), size)
     total = 0.0
     for k in range(first, stop):
-        weight = max(0.0, 1.0 - abs((k - center + 0.5) / support))
+        distance = abs((k - center + 0.5) / stretch)
+        weight = _cubic(distance) if is_cubic else max(0.0, 1.0 - distance)
         row[k - first] = weight
         total += weight
     for k in range(stop - first):
@@ -124,8 +143,11 @@ def ideal(
         return _two_taps(first, center - first, size, row)
     if rule == AREA:
         return _area(index, scale, size, row)
+    # Constants make two functions of one.
     if rule == ANTIALIAS:
-        return _antialias(index, scale, size, row)
+        return _antialias(index, scale, size, False, row)
+    if rule == BICUBIC:
+        return _antialias(index, scale, size, True, row)
     if rule == NEAREST:
         # In whole numbers: a center on the border of two pixels belongs to the second, for any sizes.
         row[0] = 1.0
@@ -134,28 +156,35 @@ def ideal(
 
 
 @inlined
-def _settle(words: Array, count: int, width: int, total: int) -> None:
-    """Make `count` weights sum to exactly one (the largest takes the rounding error) and store each twice."""
+def _settle(words: Array, count: int, width: int, total: int, one: int) -> None:
+    """Make `count` weights sum to exactly one (the largest takes the rounding error); store each twice, or as pairs."""
     largest = 0
     for k in range(1, count):
         if words[k] > words[largest]:
             largest = k
     # One does not fit into 16 bits: 65535/65536 is off by 1/256 of a gray level.
-    words[largest] = min(65535, words[largest] + (_ONE - total))
-    for k in range(count):
-        words[k] *= 65537
+    words[largest] = min(65535, words[largest] + (one - total))
+    if one == _ONE:
+        for k in range(count):
+            words[k] *= 65537
+    else:
+        for k in range(count):
+            following = words[k + 1] if k + 1 < count else 0
+            words[k] = (words[k] & 0xFFFF) | (following << 16)
     for k in range(count, width):
         words[k] = 0
 
 
 @inlined
-def _quantize(row: Array, count: int, words: Array) -> int:
-    """Round weights to 16-bit fractions, carrying each rounding error to the next; return their sum."""
+def _quantize(row: Array, count: int, words: Array, one: int) -> int:
+    """Round weights to fractions, carrying each rounding error to the next; return their sum."""
     total = 0
     rest = 0.5
     for k in range(count):
-        exact = row[k] * _ONE + rest
+        exact = row[k] * one + rest
         weight = int(exact)
+        if one != _ONE and exact < weight:  # rounded up, as negative numbers are
+            weight -= 1
         rest = exact - weight
         words[k] = weight
         total += weight
@@ -166,10 +195,8 @@ def _quantize(row: Array, count: int, words: Array) -> int:
 def _through_upsampling(
     luma: Array, first: int, count: int, limit: int, fancy: bool, chroma: Array
 ) -> tuple[int, int, int]:
-    """Turn 16-bit weights of luma samples into weights of chroma samples of half their number.
-
-    Returns the first chroma sample, the number of taps and the sum of the weights.
-    """
+    """Turn weights of luma samples into weights of chroma samples of half their number."""
+    # Returns the first chroma sample, the number of taps and the sum of the weights.
     # libjpeg first upsamples chroma by two: 3/4 of the nearest sample and 1/4 of the next nearest (its triangle
     # filter). Upsampling and resampling are both linear, so they become one set of weights.
     origin = max((first >> 1) - 1, 0)
@@ -194,6 +221,19 @@ def _through_upsampling(
 
 
 @inlined
+def _settle_pair(
+    row: Array, luma: tuple[int, int], limit: int, fancy: bool, luma_words: Array, chroma_words: Array, one: int
+) -> tuple[int, int]:
+    """Make the weights of luma samples (first, count) and of chroma; return the first chroma sample and the number."""
+    width = luma_words.shape[0]
+    total = _quantize(row, luma[1], luma_words, one)
+    origin, count, chroma_total = _through_upsampling(luma_words, luma[0], luma[1], limit, fancy, chroma_words)
+    _settle(luma_words, luma[1], width, total, one)
+    _settle(chroma_words, count, width, chroma_total, one)
+    return origin, count
+
+
+@inlined
 def resized_index(i: int, output: int, resized: int, shift: int, flip: bool) -> int:
     """Return the resized sample that output sample i shows; see `fill_axis`."""
     index: int = min(max(min(i, output - 1) + shift, 0), resized - 1)
@@ -210,7 +250,7 @@ def fill_axis(
     shift: int,  # output sample i shows resized sample i + shift, or the nearest one in range
     flip: bool,  # mirror the resized samples first
     first: Array,  # (padded output,) int32, written: first source sample of each output sample, padded
-    words: Array,  # (padded output, most taps) uint32, written: weights, zero after the last tap
+    words: Array,  # (padded output, most taps) int32, written: weights, zero after the last tap
     row: Array,  # (most taps,) float64, scratch
 ) -> int:
     """Compute the taps of one side of an image; return the largest number of taps."""
@@ -218,7 +258,10 @@ def fill_axis(
     for i in range(first.shape[0]):
         begin, count = ideal(rule, resized_index(i, output, resized, shift, flip), size, resized, row)
         first[i] = start + begin
-        _settle(words[i], count, words.shape[1], _quantize(row, count, words[i]))
+        if rule == BICUBIC:
+            _settle(words[i], count, words.shape[1], _quantize(row, count, words[i], _SIGNED_ONE), _SIGNED_ONE)
+        else:
+            _settle(words[i], count, words.shape[1], _quantize(row, count, words[i], _ONE), _ONE)
         taps = max(taps, count)
     return taps
 
@@ -235,23 +278,21 @@ def fill_axis_pair(
     limit: int,  # chroma samples of the whole image
     fancy: bool,  # interpolate chroma as libjpeg does; it repeats the samples of very narrow images
     first: Array,  # (2, padded output) int32, written: first luma and first chroma sample
-    words: Array,  # (2, padded output, most taps) uint32, written: their weights
+    words: Array,  # (2, padded output, most taps) int32, written: their weights
     row: Array,  # (most taps,) float64, scratch
 ) -> tuple[int, int]:
     """Compute the taps of one side on luma, and on chroma of half the size; return the largest numbers of taps."""
-    width = words.shape[2]
     luma_taps = 0
     chroma_taps = 0
     for i in range(first.shape[1]):
         begin, count = ideal(rule, resized_index(i, output, resized, shift, flip), size, resized, row)
         first[0, i] = start + begin
-        total = _quantize(row, count, words[0, i])
-        origin, chroma_count, chroma_total = _through_upsampling(
-            words[0, i], start + begin, count, limit, fancy, words[1, i]
-        )
+        luma = start + begin, count
+        if rule == BICUBIC:
+            origin, chroma_count = _settle_pair(row, luma, limit, fancy, words[0, i], words[1, i], _SIGNED_ONE)
+        else:
+            origin, chroma_count = _settle_pair(row, luma, limit, fancy, words[0, i], words[1, i], _ONE)
         first[1, i] = origin
-        _settle(words[0, i], count, width, total)
-        _settle(words[1, i], chroma_count, width, chroma_total)
         luma_taps = max(luma_taps, count)
         chroma_taps = max(chroma_taps, chroma_count)
     return luma_taps, chroma_taps

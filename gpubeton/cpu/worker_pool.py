@@ -76,8 +76,8 @@ class Worker:
         self._sides = (
             max(program.height for program in programs),
             max(program.width for program in programs),
-            min(program.shortest_side for program in programs),
         )
+        self._narrowest = min(program.narrowest for program in programs)
         staged = [program for program in programs if program.num_color_steps or is_gray(program)]
         self._staging = (
             max((program.height for program in staged), default=0),
@@ -105,7 +105,8 @@ class Worker:
         """Return memory for RGB images of up to `side` pixels and `size` bytes; it grows and never shrinks."""
         if self._scratch is None or side > self._largest[0] or size > self._largest[1]:
             self._largest = (max(side, self._largest[0]), max(size, self._largest[1]))
-            self._scratch = allocate(*self._largest, *self._sides, self._staging, len(self._kinds))
+            sides = *self._largest, *self._sides
+            self._scratch = allocate(*sides, self._narrowest, self._staging, len(self._kinds))
         return self._scratch
 
     def plain_scratch(self, side: int) -> PlainScratch:
@@ -115,10 +116,8 @@ class Worker:
         return self._plain_scratch
 
     def make_refused(self, ring: Ring, ticket: int) -> tuple[int, str]:
-        """Make a refused image and its later views by a library, and set their codes.
-
-        Returns the image's code, and the reason if it is UNDECODABLE, which is then that of all views.
-        """
+        """Make a refused image and its later views by a library, and set their codes."""
+        # Returns the image's code, and the reason if it is UNDECODABLE, which is then that of all views.
         batch, views = views_of(ring, ticket)
         task, codes = ring.tasks[batch, views[0]], ring.codes[batch]
         kind = self._kinds[task[PROGRAM]]
@@ -155,11 +154,10 @@ class _Batch:
 
 
 class WorkerPool:
-    """Threads that make images; batches are submitted and collected in order.
+    """Threads that make images; batches are submitted and collected in order."""
 
-    The threads take images off a ring of batches. They hold the GIL only for the rare image that the crop decoder
-    refuses; they wait without it, too.
-    """
+    # The threads take images off a ring of batches. They hold the GIL only for the rare image that the crop decoder
+    # refuses; they wait without it, too.
 
     def __init__(
         self,

@@ -123,7 +123,7 @@ def _rate(name: str, run: LoaderRun, note: str) -> Rate:
 
 def _augmenting(plain: LoaderRun, full: LoaderRun) -> Rate:
     """Return the rate of augmenting: one pass decodes and augments, so it is the difference of two runs."""
-    note = "time that flip and normalisation to float16 add to decoding"
+    note = "time that flip and normalization to float16 add to decoding"
     if not (plain.images_per_cpu_second and full.images_per_cpu_second):
         return Rate("augment", note=note)
     added = 1 / full.images_per_cpu_second - 1 / plain.images_per_cpu_second

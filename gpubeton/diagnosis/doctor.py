@@ -44,7 +44,7 @@ class LoopOptions:
 
 
 def examine_file(path: str | os.PathLike[str], options: LoopOptions) -> Measurements:
-    """Loop over a file with random crops, flips and normalisation."""
+    """Loop over a file with random crops, flips and normalization."""
     reader = Reader(path)
     field = image_field(reader, options.field)
     place = read_file_place(path)  # before the loop brings the file into the page cache
@@ -69,10 +69,8 @@ def examine_file(path: str | os.PathLike[str], options: LoopOptions) -> Measurem
 def examine_loader(
     rehearsal: Loader, loader: Loader, options: LoopOptions, places: tuple[FilePlace, ...] | None = None
 ) -> Measurements:
-    """Loop over a loader; the rehearsal, an equal one, compiles first. Closes both.
-
-    `places` were read before the rehearsal brought the files into memory.
-    """
+    """Loop over a loader; the rehearsal, an equal one, compiles first. Closes both."""
+    # `places` were read before the rehearsal brought the files into memory.
     facts = loader._summarize()  # noqa: SLF001  no method for users
     places = _places(facts) if places is None else places
     try:

@@ -258,7 +258,7 @@ class GpuState:
     nvjpeg: str = ""  # version; empty: cannot be loaded
     lanes: dict[str, str] = field(default_factory=dict)  # a note for each way to decode
     capabilities: str | None = None  # NVIDIA_DRIVER_CAPABILITIES of the container
-    # what the self-test found wrong with each way to decode, and with what follows the CPU; empty: nothing
+    # a fault that the self-test found with each way to decode, and with the kernels after the CPU; empty: none
     self_test: dict[str, str] = field(default_factory=dict)
 
     def missing(self, lane: str) -> bool:
@@ -271,11 +271,11 @@ def read_gpu() -> GpuState:
     import torch
 
     driver, capabilities = _driver(), os.environ.get("NVIDIA_DRIVER_CAPABILITIES")
-    if not torch.cuda.is_available():
-        built = "" if torch.version.cuda else "; this torch was built without CUDA"
-        return GpuState(
-            reason=f"torch sees no GPU{built}", is_present=bool(driver), driver=driver, capabilities=capabilities
-        )
+    try:
+        torch.cuda.current_device()
+    except (RuntimeError, AssertionError) as error:  # the latter: built without CUDA
+        reason = f"torch sees no GPU: {error}"
+        return GpuState(reason=reason, is_present=bool(driver), driver=driver, capabilities=capabilities)
     from gpubeton.gpu.batch_state import with_entries
     from gpubeton.gpu.cuda import open_device
     from gpubeton.gpu.gpu_options import GpuOptions

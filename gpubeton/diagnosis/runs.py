@@ -48,10 +48,8 @@ class LoaderRun:
 
 
 def run_loader(loader: Loader, *, seconds: float, step_seconds: float = 0.0, is_recorded: bool = False) -> LoaderRun:
-    """Loop over a loader for some seconds after the first batch, over several epochs if needed; at least two batches.
-
-    The loop sleeps after each batch, because a training step on a GPU leaves the CPU idle.
-    """
+    """Loop over a loader for some seconds after its first batch, in several epochs if needed; at least two batches."""
+    # The loop sleeps after each batch, because a training step on a GPU leaves the CPU idle.
     images, begun, cpu_begun = 0, 0.0, 0.0
     loader._statistics.is_recorded = is_recorded  # noqa: SLF001  no attribute for users
     epochs = []
@@ -100,10 +98,8 @@ def training_loader(
     is_augmented: bool = True,
     **arguments: Any,
 ) -> Loader:
-    """Make a loader of random crops of the images of a field, flipped and normalised if `is_augmented`.
-
-    Other fields with images are left out; fields without images are decoded. Its epochs are long.
-    """
+    """Make a loader of random crops of the images of a field, flipped and normalized if `is_augmented`."""
+    # Other fields with images are left out; fields without images are decoded. Its epochs are long.
     pipelines: dict[str, Any] = dict.fromkeys(
         name for name, handler in reader.handlers.items() if isinstance(handler, RGBImageField)
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from gpubeton.engine.bad_images import BadSample
 from gpubeton.engine.batch_plan import BatchPlan, Plan
 from gpubeton.engine.buffers import ArrayPool
-from gpubeton.engine.engine import READS_AHEAD, Batch, Engine, EngineOptions
+from gpubeton.engine.engine import Batch, Engine, EngineOptions
 from gpubeton.engine.output_graph import Output, compile_outputs
-from gpubeton.engine.sources import Source
+from gpubeton.engine.sources import BATCHES_WITHOUT, READS_AHEAD, Source
 
 __all__ = [
+    "BATCHES_WITHOUT",
     "READS_AHEAD",
     "ArrayPool",
     "BadSample",

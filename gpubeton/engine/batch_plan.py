@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, overload
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
 from gpubeton.engine.output_graph import dependencies_first
 from gpubeton.engine.outputs import BranchOutput, ImageOutput
+from gpubeton.engine.sources import BATCHES_WITHOUT, READS_AHEAD, Source
 from gpubeton.plan.image_executor import ImageJob
 from gpubeton.plan.ranges import RangePlan, plan_ranges
 from gpubeton.storage import MAX_GAP, MAX_READ
@@ -19,30 +21,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.engine.output_graph import Output
-    from gpubeton.engine.sources import Source
     from gpubeton.plan.order import EpochBatches
 
 
-SAMPLES_AHEAD = 1024
+SAMPLES_AHEAD = 4096
 """Samples that are planned together, if batches are smaller."""
 
 
-@dataclass(frozen=True, eq=False)
-class BatchPlan:
+class BatchPlan(NamedTuple):
     """Everything decided about one batch."""
 
     number: int  # in the epoch, from 0
     samples: NDArray[np.uint64]  # (N,) sample ids
     images: dict[str, ImageJob]  # of each output with images, without memory yet
-    sources: tuple[Source, ...]  # the fields whose bytes are needed
+    places: NDArray[np.uint64]  # (2, R, N) offset and size of the regions of all fields whose bytes are needed
+
+    def rows(self, number: int, rows: slice) -> BatchPlan:
+        """Give the plan of some of the samples, as batch `number`."""
+        images = {name: job.rows(rows, None) for name, job in self.images.items()}
+        return BatchPlan(number, self.samples[rows], images, self.places[:, :, rows])
 
     def ranges(self, *, max_gap: int = MAX_GAP, max_read: int = MAX_READ) -> RangePlan:
         """Decide which bytes are read, as offsets in the file or, of several files, as `gpubeton.format` joins them."""
-        # The samples of the plan are all regions of the first field, then of the next one.
-        regions = [regions for source in self.sources for regions in source.regions]
-        empty = np.zeros(0, np.uint64)
-        offset = np.concatenate([empty, *(own.offset[self.samples] for own in regions)])
-        size = np.concatenate([empty, *(own.size[self.samples] for own in regions)])
+        offset, size = self.places.reshape(2, -1)
         return plan_ranges(offset, size, max_gap=max_gap, max_read=max_read)
 
 
@@ -55,10 +56,16 @@ class Plan(Sequence[BatchPlan]):
     seed: int
     epoch: int
 
-    @property
+    @cached_property
     def sources(self) -> tuple[Source, ...]:
         """The fields that the outputs are made of, each once."""
         return tuple({output.source.name: output.source for output in self.outputs}.values())
+
+    @cached_property
+    def region_rows(self) -> dict[str, slice]:
+        """The rows of `BatchPlan.places` with the regions of each field."""
+        stops = [0, *accumulate(len(source.regions) for source in self.sources)]
+        return {source.name: slice(*rows) for source, rows in zip(self.sources, pairwise(stops), strict=True)}
 
     @property
     def making_order(self) -> tuple[Output, ...]:
@@ -85,16 +92,11 @@ class Plan(Sequence[BatchPlan]):
 
     def ahead(self, first: int) -> list[BatchPlan]:
         """Plan a batch, and small ones after it together with it: numpy's calls cost more than their work."""
-        count = SAMPLES_AHEAD // self.batches.batch_size if self._is_ours else 1
-        samples = [self.batches.samples(number) for number in range(first, min(first + count, len(self)))]
-        if len(samples) < 2:
-            return [self[first]]
-        whole, plans, stop = self.of(np.concatenate(samples), first), [], 0
-        for number, own in enumerate(samples, start=first):
-            start, stop = stop, stop + len(own)
-            images = {name: job.rows(slice(start, stop), None) for name, job in whole.images.items()}
-            plans.append(BatchPlan(number, own, images, whole.sources))
-        return plans
+        batch_size = self.batches.batch_size
+        count = max(SAMPLES_AHEAD // batch_size, 1) if self._is_ours and not self._may_do_without(first) else 1
+        whole = self.of(self.batches.samples(first, count), first)
+        starts = range(0, len(whole.samples), batch_size)
+        return [whole.rows(number, slice(start, start + batch_size)) for number, start in enumerate(starts, first)]
 
     @cached_property
     def _is_ours(self) -> bool:
@@ -106,16 +108,25 @@ class Plan(Sequence[BatchPlan]):
             type(own).__module__.startswith("gpubeton.") and getattr(own, "draws", None) is None for own in drawing
         )
 
+    def _may_do_without(self, number: int) -> bool:
+        """Whether a batch is one of the first, and some entry points come late."""
+        late = (source.entry_points is not None and source.entry_points.comes_late for source in self.sources)
+        return number < BATCHES_WITHOUT and any(late)
+
     def of(self, samples: NDArray[np.uint64], number: int) -> BatchPlan:
-        """Plan for any samples, (N,); the plan of a sample does not depend on its batch."""
+        """Plan for any samples, (N,); the plan of a sample does not depend on its batch, but for entry points."""
         images = {
-            output.name: self._plan_images(output, samples)
+            output.name: self._plan_images(output, samples, number)
             for output in self.outputs
             if isinstance(output, ImageOutput)
         }
-        return BatchPlan(number, samples, images, self.sources)
+        regions = [own for source in self.sources for own in source.regions]
+        places = np.empty((2, len(regions), len(samples)), np.uint64)
+        for own, (offset, size) in zip(regions, places.swapaxes(0, 1), strict=True):
+            offset[:], size[:] = own.offset[samples], own.size[samples]
+        return BatchPlan(number, samples, images, places)
 
-    def _plan_images(self, output: ImageOutput, samples: NDArray[np.uint64]) -> ImageJob:
+    def _plan_images(self, output: ImageOutput, samples: NDArray[np.uint64], number: int) -> ImageJob:
         source, program = output.source, output.program
         height, width = (source.column[side][samples].astype(np.int32) for side in ("height", "width"))
         job = ImageJob(
@@ -127,6 +138,12 @@ class Plan(Sequence[BatchPlan]):
             samples=samples,
             source=source.name,
         )
-        if source.entry_points is not None:
-            job.entries, job.num_entries, job.seals = source.entry_points.of(samples)
+        points = source.entry_points
+        if points is None:
+            return job
+        if points.comes_late and number < BATCHES_WITHOUT and program.device == "cpu":
+            if number >= READS_AHEAD:  # the bytes of the first batch are there
+                points.prepare(samples)
+        else:
+            job.entries, job.num_entries, job.seals = points.of(samples)
         return job

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.storage import allocate_block
+from gpubeton.files.staging import allocate_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import DTypeLike, NDArray
 
-    from gpubeton.storage import Buffer
+    from gpubeton.files.staging import Buffer
 
 # Below this size numpy's own allocator is as fast, and its memory is in the processor's cache.
 _SMALLEST_BLOCK = 1 << 16
@@ -41,7 +41,7 @@ class ArrayPool:
         self._is_closed = False
 
     def take(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Give an array, C-contiguous and uninitialised."""
+        """Give an array, C-contiguous and uninitialized."""
         dtype = np.dtype(dtype)
         count = math.prod(shape)
         nbytes = count * dtype.itemsize

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from gpubeton.engine.bad_images import MAX_TRIES, BadSample, OnError, Successors
 from gpubeton.engine.executors import ImageExecutors, StartGpuExecutor
 from gpubeton.engine.outputs import ImageOutput, Inputs
 from gpubeton.engine.run_batch_ops import Shared
-from gpubeton.engine.sources import FetchedRegions
+from gpubeton.engine.sources import READS_AHEAD, FetchedRegions
 from gpubeton.engine.timing import StageTimers
 from gpubeton.pipeline.error_notes import add_error_note
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from gpubeton.plan.order import IdRange
     from gpubeton.storage import Storage
 
-READS_AHEAD = 2
-"""Batches whose bytes are fetched before the executors have room for them."""
-
 
 @dataclass(frozen=True)
 class EngineOptions:
@@ -42,8 +39,7 @@ class EngineOptions:
     origin: Callable[[int], str] = lambda _: ""  # the file of a sample id, if there are several files
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
+class Batch(NamedTuple):
     """A finished batch."""
 
     number: int  # in the epoch, from 0
@@ -59,7 +55,6 @@ class _InFlight:
     """A batch of the engine that is not complete: its bytes, and one job for each output with images."""
 
     plan: BatchPlan
-    noting: add_error_note
     regions: FetchedRegions
     samples: NDArray[np.uint64]  # (N,) changes when bad samples are skipped or replaced
     jobs: list[ImageJob]  # in the order of the outputs
@@ -97,8 +92,9 @@ class Engine:
         self._on_gpu = on_gpu or {}
         self._options = options
         self._successors = Successors(indices)
-        self._sources = plan.sources
+        self._region_rows = plan.region_rows
         self._making_order = plan.making_order
+        self._num_batches = len(plan)
         self._images = [output for output in plan.outputs if isinstance(output, ImageOutput)]
         self._pool = pool
         self._executors = ImageExecutors(
@@ -119,30 +115,29 @@ class Engine:
     @property
     def has_more(self) -> bool:
         """Whether there are batches that were not started."""
-        return bool(self._reading) or self._next_to_read < len(self._plan)
-
-    @property
-    def num_in_flight(self) -> int:
-        """Number of batches that were started and not collected."""
-        return len(self._in_flight)
+        return bool(self._reading) or self._next_to_read < self._num_batches
 
     def start(self, *, may_wait: bool) -> bool:
         """Start the next batch if the executors have room and its bytes are there; return whether it was started."""
         if len(self._in_flight) >= self._options.num_in_flight:
             return False
-        self._read_ahead()
+        if not self._reading:
+            self._read_ahead()
         if not self._reading:
             raise self._errors.pop()  # the engine is in its traceback
-        if not may_wait and not self._reading[0].regions.is_ready:
-            return False
         batch = self._reading[0]
-        with batch.noting:
+        if not may_wait and not batch.regions.is_ready:
+            return False
+        try:
             with self._timers.read:
                 batch.regions.wait()
             with self._timers.submit:
                 arrays = [self._executors.take(number, len(batch.samples)) for number in range(len(self._images))]
                 batch.jobs = self._jobs(batch.plan, batch.regions, arrays)
                 self._executors.submit(batch.jobs)
+        except Exception as error:
+            self._note(error, batch.plan)
+            raise
         self._in_flight.append(self._reading.popleft())
         self._read_ahead()
         return True
@@ -150,8 +145,12 @@ class Engine:
     def collect(self) -> _InFlight:
         """Wait until the executors have made the oldest batch."""
         batch = self._in_flight[0]
-        with batch.noting, self._timers.decode:
-            batch.bad = self._executors.collect()
+        try:
+            with self._timers.decode:
+                batch.bad = self._executors.collect()
+        except Exception as error:
+            self._note(error, batch.plan)
+            raise
         for output, job in zip(self._images, batch.jobs, strict=True):
             points = output.source.entry_points
             if points is not None and job.num_entries is not None and job.num_entries.min(initial=0) < 0:
@@ -163,10 +162,13 @@ class Engine:
         """Handle bad images (raises BadImageError if they are to be raised) and make the outputs."""
         try:
             self._timers.stored_bytes += collected.regions.nbytes
-            with collected.noting, self._timers.tail, self._executors.torch_context():
+            with self._timers.tail, self._executors.torch_context():
                 bad = self._handle_bad_images(collected)
                 outputs = self._make_outputs(collected) if len(collected.samples) else None
                 arrival = None if outputs is None else self._executors.arrival(outputs)
+        except Exception as error:
+            self._note(error, collected.plan)
+            raise
         finally:
             collected.regions.release()
         return Batch(collected.plan.number, collected.samples, outputs, bad, arrival)
@@ -191,7 +193,7 @@ class Engine:
 
     def _read_ahead(self) -> None:
         try:
-            while len(self._reading) < READS_AHEAD and self._next_to_read < len(self._plan) and not self._errors:
+            while len(self._reading) < READS_AHEAD and self._next_to_read < self._num_batches and not self._errors:
                 with self._timers.plan:
                     self._read_next()
         except BaseException as error:  # noqa: BLE001  `start` raises it
@@ -199,11 +201,20 @@ class Engine:
 
     def _read_next(self) -> None:
         if not self._planned:
-            self._planned.extend(self._plan.ahead(self._next_to_read))
+            try:
+                self._planned.extend(self._plan.ahead(self._next_to_read))
+            except Exception as error:
+                add_error_note(error, self._where(self._next_to_read))
+                raise
         plan = self._planned.popleft()
-        with (noting := self._noting(plan)):
-            regions = FetchedRegions(self._storage, self._sources, plan.samples, self._on_gpu, plan.number)
-        self._reading.append(_InFlight(plan, noting, regions, plan.samples, []))
+        try:
+            regions = FetchedRegions(
+                self._storage, plan.samples, plan.places, self._region_rows, self._on_gpu, plan.number
+            )
+        except Exception as error:
+            self._note(error, plan)
+            raise
+        self._reading.append(_InFlight(plan, regions, plan.samples, []))
         self._next_to_read += 1
 
     def _jobs(self, plan: BatchPlan, regions: FetchedRegions, arrays: Sequence[Any]) -> list[ImageJob]:
@@ -222,10 +233,14 @@ class Engine:
         shared = Shared(self._pool.take)
         inputs = Inputs(self._plan.seed, self._plan.epoch, batch.samples, batch.regions, images, self._pool, shared)
         outputs: dict[str, Any] = {}
-        with add_error_note(lambda: f"in the pipeline of {output.name!r}"):
-            for output in self._making_order:
-                outputs[output.name] = output.make(inputs)
-        return tuple(outputs[output.name] for output in self._plan.outputs)
+        for output in self._making_order:
+            name = output.name
+            try:
+                outputs[name] = output.make(inputs)
+            except Exception as error:
+                add_error_note(error, f"in the pipeline of {name!r}")
+                raise
+        return tuple([outputs[output.name] for output in self._plan.outputs])
 
     def _handle_bad_images(self, batch: _InFlight) -> tuple[BadSample, ...]:
         """Raise, skip or replace bad samples; return those that are no longer in the batch."""
@@ -237,7 +252,7 @@ class Engine:
         match self._options.on_error:
             case "raise":
                 advice = 'Pass on_error="skip" or "replace" to go on without such images.'
-                raise bad_image_error(self._where(batch.plan), bad, advice)
+                raise bad_image_error(self._where(batch.plan.number), bad, advice)
             case "skip":
                 batch.keep_rows(np.setdiff1d(np.arange(len(batch.samples)), list(rows)))
             case "replace":
@@ -250,7 +265,7 @@ class Engine:
         """Put the next sample with good images into a row."""
         for candidate in self._successors.of(bad.sample):
             plan = self._plan.of(np.array([candidate], np.uint64), batch.plan.number)
-            regions = FetchedRegions(self._storage, self._sources, plan.samples)
+            regions = FetchedRegions(self._storage, plan.samples, plan.places, self._region_rows)
             regions.wait()
             # The executor writes into the row of the batch.
             jobs = self._jobs(plan, regions, [job.out[row : row + 1] for job in batch.jobs])
@@ -260,10 +275,10 @@ class Engine:
                 return
             regions.release()
         advice = f"Nor could up to {MAX_TRIES} samples after it be decoded. Is the file damaged?"
-        raise bad_image_error(self._where(batch.plan), [bad], advice)
+        raise bad_image_error(self._where(batch.plan.number), [bad], advice)
 
-    def _where(self, plan: BatchPlan) -> str:
-        return f"{self._options.path}: batch {plan.number} of epoch {self._plan.epoch}"
+    def _where(self, batch: int) -> str:
+        return f"{self._options.path}: batch {batch} of epoch {self._plan.epoch}"
 
-    def _noting(self, plan: BatchPlan) -> add_error_note:
-        return add_error_note(lambda: f"{self._where(plan)}, samples {listed(plan.samples)}")
+    def _note(self, error: Exception, plan: BatchPlan) -> None:
+        add_error_note(error, f"{self._where(plan.number)}, samples {listed(plan.samples)}")

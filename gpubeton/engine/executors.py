@@ -70,7 +70,7 @@ class ImageExecutors:
             undo.pop_all()
 
     def take(self, number: int, count: int) -> Any:
-        """Take uninitialised memory for images: an array or tensor of shape (count, height, width, channels)."""
+        """Take uninitialized memory for images: an array or tensor of shape (count, height, width, channels)."""
         if self._gpu is not None and number in self._on_gpu:
             return self._gpu.take(self._on_gpu.index(number), count)
         return self._outputs[number].take_array(self._pool, count)

@@ -49,7 +49,7 @@ class ImageOutput:
     program: ImageProgram
 
     def take_array(self, pool: ArrayPool, count: int) -> NDArray[Any]:
-        """Take uninitialised memory for the pass: (count, height, width, channels); numpy has bfloat16 as uint16."""
+        """Take uninitialized memory for the pass: (count, height, width, channels); numpy has bfloat16 as uint16."""
         shape = (count, self.program.height, self.program.width, self.program.kind.channels)
         return pool.take(shape, pixel_type(self.program.pass_dtype).dtype)
 

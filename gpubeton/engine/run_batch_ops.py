@@ -30,7 +30,7 @@ class Shared:
     # Used by one thread, for one batch. Keyed by identity: objects of users may be equal, or have no hash.
 
     def __init__(self, take: Callable[..., Any] = np.empty) -> None:
-        self.take = take  # take(shape, dtype) gives an uninitialised array
+        self.take = take  # take(shape, dtype) gives an uninitialized array
         self._memory: dict[int, Any] = {}
         self._results: dict[int, Any] = {}
 
@@ -62,10 +62,17 @@ def run_batch_ops(
     shared: Shared | None = None,
 ) -> Any:
     """Run all operations on an array or tensor of shape (N, ...), which they may change in place or return views of."""
-    shared, key = Shared() if shared is None else shared, BatchKey(seed, epoch, samples)
-    with add_error_note(lambda: op.place()):  # noqa: PLW0108  the operation at which the loop is then
-        for op in ops.steps:
-            batch = _run(op, batch, key, shared)
+    shared = Shared() if shared is None else shared
+    for op in ops.steps:
+        operation: Any = op.operation
+        try:
+            if op.is_plain:
+                batch = operation.apply(batch, None)
+            else:
+                batch = _run(op, batch, BatchKey(seed, epoch, samples), shared)
+        except Exception as error:
+            add_error_note(error, op.place())
+            raise
     return batch
 
 
@@ -78,12 +85,11 @@ def finish_images(
     shared: Shared | None = None,
 ) -> Any:
     """Run the operations after the pass over the pixels on the images that an executor wrote."""
-    batch: Any = array
-    written = pixel_type(program.dtype)
-    if not written.has_numpy and isinstance(array, np.ndarray):
-        batch = written.tensor(array)
+    batch, is_numpy = array, isinstance(array, np.ndarray)
+    if is_numpy and not pixel_type(program.dtype).has_numpy:
+        batch = pixel_type(program.dtype).tensor(array)
     elif program.halves_as_int16:
-        batch = array.view(np.int16 if isinstance(array, np.ndarray) else torch_dtype("int16"))
+        batch = array.view(np.int16 if is_numpy else torch_dtype("int16"))
     return run_batch_ops(program.ops, batch, seed, epoch, samples, shared)
 
 

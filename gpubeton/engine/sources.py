@@ -12,7 +12,7 @@ from gpubeton.format.layout import FieldType
 from gpubeton.format.regions import Regions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from gpubeton.format.index import Index
     from gpubeton.storage import Fetch, Storage
 
-_OFFSET, _SIZE, _ADDRESS = range(3)
+READS_AHEAD = 2
+"""Batches whose bytes are fetched before the executors have room for them."""
+
+BATCHES_WITHOUT = 6
+"""First batches of an epoch that do without entry points that come late, on the CPU: they are decoded meanwhile."""
+# More than are read and decoded before the first one is handed over. A fixed number, and not those before they came:
+# beside damage an image has other pixels without them.
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,26 +92,22 @@ class FetchedRegions:
     def __init__(
         self,
         storage: Storage,
-        sources: Sequence[Source],
         samples: NDArray[np.uint64],  # (N,) sample ids
+        places: NDArray[np.uint64],  # (2, R, N), see `BatchPlan.places`
+        rows: Mapping[str, slice],  # see `Plan.region_rows`
         # by field, whether the regions of samples are in a GPU's memory: only their addresses in mapped files are found
         on_gpu: Mapping[str, Callable[[NDArray[Any]], NDArray[np.bool_]]] | None = None,
         batch: int | None = None,  # whose samples these are; None for samples in place of bad ones
     ) -> None:
-        regions: list[Regions] = []
-        self._rows: dict[str, slice] = {}
-        for source in sources:
-            self._rows[source.name] = slice(len(regions), len(regions) + len(source.regions))
-            regions += source.regions
-        # Offset in the file, size and address of each region of each sample.
-        self._table = np.empty((3, len(regions), len(samples)), np.uint64)
-        for number, own in enumerate(regions):
-            self._table[_OFFSET, number] = own.offset[samples]
-            self._table[_SIZE, number] = own.size[samples]
-        size = self._table[_SIZE].copy() if on_gpu else self._table[_SIZE]
+        self._rows = rows
+        # (R, N) of each region of each sample
+        self._offset: NDArray[np.uint64] = places[0]
+        self._size: NDArray[np.uint64] = places[1]
+        self._address: NDArray[np.uint64] = self._offset[:0]  # known when they are in memory
+        size = self._size.copy() if on_gpu else self._size
         for name, holds in (on_gpu or {}).items():
-            size[self._rows[name], holds(samples)] = 0
-        self._fetches: list[Fetch] = [storage.fetch(self._table[_OFFSET].reshape(-1), size.reshape(-1), batch)]
+            size[rows[name], holds(samples)] = 0
+        self._fetches: list[Fetch] = [storage.fetch(self._offset.reshape(-1), size.reshape(-1), batch)]
 
     @property
     def is_ready(self) -> bool:
@@ -115,41 +117,46 @@ class FetchedRegions:
     @property
     def nbytes(self) -> int:
         """Bytes of all regions together."""
-        return int(self._table[_SIZE].sum())
+        return int(np.add.reduce(self._size, axis=None))  # as `sum`, but without a function in Python around it
 
     def wait(self) -> None:
         """Wait until every byte is in memory; call it before the methods below."""
-        self._table[_ADDRESS] = self._fetches[0].addresses().reshape(self._table.shape[1:])
+        self._address = self._fetches[0].addresses().reshape(self._offset.shape)
 
     def offset(self, source: Source) -> NDArray[np.uint64]:  # (regions of the field, N)
         """Offsets in the file of a field's regions."""
-        return self._table[_OFFSET, self._rows[source.name]]
+        return self._offset[self._rows[source.name]]
 
     def size(self, source: Source) -> NDArray[np.uint64]:  # (regions of the field, N)
         """Sizes of a field's regions in bytes."""
-        return self._table[_SIZE, self._rows[source.name]]
+        return self._size[self._rows[source.name]]
 
     def address(self, source: Source) -> NDArray[np.uint64]:  # (regions of the field, N)
         """Addresses of a field's regions in memory."""
-        return self._table[_ADDRESS, self._rows[source.name]]
+        return self._address[self._rows[source.name]]
 
     def gather(self, source: Source, width: int, pool: ArrayPool) -> NDArray[np.uint8]:  # (regions * N, width)
         """Copy a field's regions into rows of `width` bytes: longer ones are cut, zeros follow shorter ones."""
-        rows = pool.take((len(self.size(source)) * self._table.shape[2], width), np.uint8)
         size = np.minimum(self.size(source).reshape(-1), np.uint64(width))
+        rows = pool.take((len(size), width), np.uint8)
         gather_rows(self.address(source).reshape(-1), size, rows)
         return rows
 
     def replace_row(self, row: int, other: FetchedRegions) -> None:
         """Replace a sample by one that was fetched alone, and take over its bytes."""
-        self._table[:, :, row] = other._table[:, :, 0]
+        for own, new in zip(self._columns(), other._columns(), strict=True):
+            own[:, row] = new[:, 0]
         self._fetches.extend(other._fetches)
 
     def keep_rows(self, rows: NDArray[np.intp]) -> None:
         """Drop all samples but these rows."""
-        self._table = self._table.take(rows, axis=2)  # without gaps, as compiled code has it
+        # By `take`, without gaps, as compiled code has it.
+        self._offset, self._size, self._address = (own.take(rows, axis=1) for own in self._columns())
 
     def release(self) -> None:
         """Release the bytes; may be called twice."""
         for fetch in self._fetches:
             fetch.release()
+
+    def _columns(self) -> tuple[NDArray[np.uint64], ...]:
+        return self._offset, self._size, self._address

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
 
@@ -32,24 +33,20 @@ class ProfilerLabel:
     def __init__(self, name: str) -> None:
         self.name = name  # shown by the profiler, e.g. "gpubeton: tail"
         self._nvtx = _nvtx()
+        self._profiler: Any = sys.modules.get("torch.autograd.profiler")  # not imported: not running
 
-    def begin(self) -> Any:
-        """Begin a span in the calling thread; `end` takes the result, in the same thread."""
+    def begin(self) -> ExitStack | None:
+        """Begin a span in the calling thread, which closes the result; None if no profiler runs."""
+        is_profiled = getattr(self._profiler, "_is_profiler_enabled", False)
+        if not is_profiled and self._nvtx is None:
+            return None
+        span = ExitStack()
         if self._nvtx is not None:
             self._nvtx.range_push(self.name)
-        profiler = sys.modules.get("torch.autograd.profiler")  # not imported: not running
-        if profiler is None or not getattr(profiler, "_is_profiler_enabled", False):
-            return None
-        record = profiler.record_function(self.name)
-        record.__enter__()
-        return record
-
-    def end(self, begun: Any) -> None:
-        """End a span."""
-        if begun is not None:
-            begun.__exit__(None, None, None)
-        if self._nvtx is not None:
-            self._nvtx.range_pop()
+            span.callback(self._nvtx.range_pop)
+        if is_profiled:
+            span.enter_context(self._profiler.record_function(self.name))
+        return span
 
 
 def _nvtx() -> Any:
@@ -70,7 +67,7 @@ class StageTimer:
         # (begun, ended) by time.perf_counter, one for each batch from the epoch's first one on; None: not recorded
         self.spans: list[tuple[float, float]] | None = [] if is_recorded else None
         self._label = ProfilerLabel(f"gpubeton: {name}")
-        self._marked: Any = None
+        self._marked: ExitStack | None = None
         self._begun = 0.0
 
     def __enter__(self) -> None:
@@ -82,7 +79,8 @@ class StageTimer:
         self.seconds += now - self._begun
         if self.spans is not None and len(self.spans) < MAX_RECORDED:
             self.spans.append((self._begun, now))
-        self._label.end(self._marked)
+        if self._marked is not None:
+            self._marked.close()
 
 
 class StageTimers:

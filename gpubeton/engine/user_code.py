@@ -51,7 +51,7 @@ def call_code(code: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def allocate(memory: Memory, count: int, take: Callable[..., Any] = np.empty) -> Any:
-    """Allocate uninitialised memory of shape (count, ...) for each query; `take` makes arrays."""
+    """Allocate uninitialized memory of shape (count, ...) for each query; `take` makes arrays."""
     if memory is None:
         return None
     if not isinstance(memory, AllocationQuery):

@@ -27,6 +27,12 @@ __all__ = ["ARG_TYPE", "Field"]
 ARG_TYPE = np.dtype([("", "u1", ARGUMENTS_SIZE)])
 
 
+def as_arguments(content: bytes) -> np.void:
+    """Give bytes, up to 1024, as the arguments of a descriptor."""
+    arguments: np.void = np.frombuffer(content.ljust(ARGUMENTS_SIZE, b"\0"), ARG_TYPE)[0]
+    return arguments
+
+
 class Malloc(Protocol):
     """Gives room for the bytes of a value, while a sample is written."""
 
@@ -243,8 +249,7 @@ class PlainField(Field):
 
     def to_binary(self) -> np.void:
         """Give zeros."""
-        empty: np.void = np.zeros(1, ARG_TYPE)[0]
-        return empty
+        return as_arguments(b"")
 
 
 Gather = Callable[[int], NDArray[np.uint8]]

@@ -50,7 +50,9 @@ def pixels_of(value: Any) -> NDArray[np.uint8]:
     if value.dtype != np.uint8:
         raise ValueError(f"an image of dtype {value.dtype}, expected uint8 with values from 0 to 255")
     if value.ndim != 3 or value.shape[2] != 3 or 0 in value.shape:
-        raise ValueError(f"an image of shape {value.shape}, expected (height, width, 3)")
+        raise ValueError(
+            f"an image of shape {value.shape}, expected (height, width, 3). ImageField takes other images: gray, RGBA"
+        )
     return np.ascontiguousarray(value)
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.errors import OptionError, PipelineError
+from gpubeton.errors import PipelineError
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from gpubeton.pipeline.operation import Memory, Operation
 from gpubeton.pipeline.random_crops import USUAL_NUMBERS, draw_crops
-from gpubeton.pipeline.validation import check_choice, check_number, check_range, check_size
+from gpubeton.pipeline.validation import check_choice, check_fill, check_number, check_range, check_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +68,8 @@ class SimpleRGBImageDecoder(Operation):
             raise PipelineError(
                 f"{type(self).__name__} only supports images of constant size, but there are images of "
                 f"{heights[0]} x {widths[0]} and of {heights[other[0]]} x {widths[other[0]]} (height x width). "
-                f"Consider RandomResizedCropRGBImageDecoder or CenterCropRGBImageDecoder instead."
+                "Begin the pipeline with a decoder that makes one size of them, such as "
+                "RandomResizedCropRGBImageDecoder((224, 224)) or CenterCropRGBImageDecoder((224, 224), ratio=224 / 256)"
             )
         return int(heights[0]), int(widths[0])
 
@@ -269,7 +270,7 @@ class PadRGBImageDecoder(ResizedCropRGBImageDecoder):
         position: str = "center",
     ) -> None:
         super().__init__(output_size, interpolation)
-        self.fill = _checked_fill(type(self).__name__, fill)
+        self.fill = check_fill(f"{type(self).__name__}: fill", fill)
         self.position = check_choice(f"{type(self).__name__}: position", position, ("center", "top-left"))
 
     def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
@@ -352,7 +353,7 @@ class ImageDecoder(SimpleRGBImageDecoder):
     """Decode images of any kind whole; all must have the same size.
 
     Gives uint8 or uint16, (N, H, W, C), C being 1 for gray images. Of `ToTensor`, the latter become ``torch.uint16``,
-    which torch (from 2.3 on) moves, views and converts, and little else: normalise them, or put
+    which torch (from 2.3 on) moves, views and converts, and little else: normalize them, or put
     ``Convert(torch.int32)`` or ``Convert(torch.float32)`` after it.
 
     Examples
@@ -498,7 +499,7 @@ class FollowImage(SimpleRGBImageDecoder):
     def __init__(self, image: str = "image", interpolation: str = "nearest", fill: float | Sequence[float] = 0) -> None:
         self.image = image
         self.interpolation = check_choice("FollowImage: interpolation", interpolation, INTERPOLATIONS)
-        self.fill = _checked_fill("FollowImage", fill)
+        self.fill = check_fill("FollowImage: fill", fill)
 
     def frame(self, heights: NDArray[Any], widths: NDArray[Any]) -> tuple[int, int]:
         raise PipelineError(
@@ -509,15 +510,6 @@ class FollowImage(SimpleRGBImageDecoder):
         raise PipelineError(
             f"FollowImage cuts as {self.image!r} is cut, the output that it follows: use it in a Loader"
         )
-
-
-def _checked_fill(decoder: str, fill: float | Sequence[float]) -> tuple[float, ...]:
-    """Check a color: one, three or four numbers; a single number holds for each of three channels."""
-    values = np.asarray(fill)
-    if values.shape not in {(), (1,), (3,), (4,)} or values.dtype.kind not in "iuf" or not np.isfinite(values).all():
-        raise OptionError(f"{decoder}: fill is {fill!r}; expected a number, 255, or one a channel")
-    numbers: list[float] = np.atleast_1d(values).tolist()
-    return tuple(numbers * 3 if values.shape == () else numbers)
 
 
 def generated_boxes(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import OptionError
-from gpubeton.fields.area_average import area_average, fitted_size
-from gpubeton.fields.base import ARG_TYPE, Field, ImageColumn, Malloc, PlainField
+from gpubeton.fields.area_average import fitted_size
+from gpubeton.fields.base import Field, ImageColumn, Malloc, PlainField, as_arguments
 from gpubeton.fields.image_codec import encode_jpeg, file_content, pixels_of, pixels_of_kind, reduced
 from gpubeton.fields.image_decoders import ImageDecoder, SimpleRGBImageDecoder
 from gpubeton.fields.jpeg_markers import read_frame
@@ -32,6 +32,7 @@ class _StoredImages(Field):
     """Images as raw pixels or as files: the common part of the fields of images."""
 
     metadata_type = IMAGE_DTYPE
+    interpolation = "area"
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class _StoredImages(Field):
                 f"an image of {height} x {width} pixels (height x width), but the format holds sides up to "
                 f"{_MAX_SIDE}; use max_resolution"
             )
-        pixels = self._reduced(pixels, height, width)
+        pixels = reduced(pixels, height, width, self._stored_kind, self.interpolation)
         mode = self._choose_mode(height, width, malloc)
         _store(destination, mode, (height, width), self._encoded(pixels, mode), malloc)
 
@@ -85,10 +86,6 @@ class _StoredImages(Field):
     @abstractmethod
     def _pixels(self, value: Any) -> NDArray[Any]:
         """Pixels (H, W, C) of an image in any form."""
-
-    @abstractmethod
-    def _reduced(self, pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
-        """Pixels of the image in a smaller size."""
 
     def _encoded(self, pixels: NDArray[Any], mode: ImageMode) -> NDArray[np.uint8]:
         kind = self._stored_kind
@@ -200,9 +197,7 @@ class ImageField(_StoredImages):
 
     def to_binary(self) -> np.void:
         """Give the kind, and whether the class is derived from this one."""
-        binary = self.kind.to_bytes(is_derived=type(self) is not ImageField)
-        stored: np.void = np.frombuffer(binary, ARG_TYPE)[0]
-        return stored
+        return as_arguments(self.kind.to_bytes(is_derived=type(self) is not ImageField))
 
     def images(self, column: NDArray[Any]) -> ImageColumn:
         mode, height, width = (column[name].copy() for name in ("mode", "height", "width"))
@@ -222,9 +217,6 @@ class ImageField(_StoredImages):
 
     def _pixels(self, value: Any) -> NDArray[Any]:
         return pixels_of_kind(value, self.kind)
-
-    def _reduced(self, pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
-        return reduced(pixels, height, width, self.kind, self.interpolation)
 
 
 class RGBImageField(_StoredImages, PlainField):
@@ -315,9 +307,6 @@ class RGBImageField(_StoredImages, PlainField):
 
     def _pixels(self, value: Any) -> NDArray[Any]:
         return pixels_of(value)
-
-    def _reduced(self, pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
-        return area_average(pixels, height, width)
 
 
 def _store(

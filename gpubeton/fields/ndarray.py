@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import FieldArgumentsError, PipelineError
-from gpubeton.fields.base import ARG_TYPE, Field, Gather, Malloc, RowDecoder
+from gpubeton.fields.base import Field, Gather, Malloc, RowDecoder, as_arguments
 from gpubeton.fields.bytes import BytesDecoder, BytesField
 from gpubeton.format.field_arguments import ArrayArguments
 from gpubeton.format.layout import ARGUMENTS_SIZE, BYTES_DTYPE, FieldType
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import DTypeLike, NDArray
 
-    from gpubeton.fields.base import Gather
     from gpubeton.pipeline.operation import Memory, Operation
     from gpubeton.pipeline.state import State
 
@@ -93,8 +92,7 @@ class NDArrayField(Field):
         return NDArrayField(arguments.dtype, arguments.shape)
 
     def to_binary(self) -> np.void:
-        stored: np.void = np.frombuffer(self._arguments.to_bytes(), ARG_TYPE)[0]
-        return stored
+        return as_arguments(self._arguments.to_bytes())
 
     def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:
         """Store one array, in C order.
@@ -290,9 +288,7 @@ class RaggedField(BytesField):
 
     def to_binary(self) -> np.void:
         """Give the mark, and shape and dtype of one row."""
-        binary = (_MARK + self._row.to_bytes())[:ARGUMENTS_SIZE]
-        stored: np.void = np.frombuffer(binary, ARG_TYPE)[0]
-        return stored
+        return as_arguments((_MARK + self._row.to_bytes())[:ARGUMENTS_SIZE])
 
     def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:
         """Store one array, in C order; ValueError for another shape or dtype, except of one without elements."""

@@ -1,7 +1,7 @@
 """PNG files (ISO/IEC 15948): of 8 and 16 bits, gray, RGB and RGBA, written and read without losing a bit.
 
-Pillow does not read colors of 16 bits, and leaves checksums of image data alone; both matter here. What is written are
-ordinary files. The files it reads are not interlaced and has no palette, as those that this module writes.
+Pillow does not read colors of 16 bits, and leaves checksums of image data alone; both matter here. This module
+writes ordinary files, and reads files like these: not interlaced, without a palette.
 """
 
 from __future__ import annotations

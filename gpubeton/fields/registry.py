@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,6 +28,9 @@ from gpubeton.format.index import Index, join
 from gpubeton.format.layout import FieldType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
     from gpubeton.files.remote_options import RemoteOptions
     from gpubeton.format.manifest import IndexCache, StoredIndex
 
@@ -60,10 +64,8 @@ def open_index(
     *,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> tuple[Index, dict[str, Field]]:
-    """Read and check a file, several that make one dataset, or a folder of them, and make its fields.
-
-    In `cache_dir`, by default that of the environment, all processes of a machine share one copy of a large index.
-    """
+    """Read and check a file, several that make one dataset, or a folder of them, and make its fields."""
+    # In `cache_dir`, by default that of the environment, all processes of a machine share one copy of a large index.
     paths = listed_paths(path)
     cache = _cache_for(paths, cache_dir or os.environ.get(CACHE_VARIABLE))
     if len(paths) == 1 and is_folder(paths[0]):
@@ -135,8 +137,22 @@ def _open_files(
         return _open_one(paths[0], custom_fields, remote)
     # Most of the time is spent waiting for the disk or the network.
     with ThreadPoolExecutor(min(len(paths), _NUM_THREADS), "gpubeton-open") as threads:
-        opened = list(threads.map(partial(_open_one, custom_fields=custom_fields, remote=remote), paths))
-    return join([index for index, _ in opened]), opened[0][1]
+        opened = _open_ahead(threads, partial(_open_one, custom_fields=custom_fields, remote=remote), paths)
+        index, fields = next(opened)
+        return join(chain([index], (part for part, _ in opened)), len(paths)), fields
+
+
+def _open_ahead(
+    threads: ThreadPoolExecutor, open_one: Callable[[str], tuple[Index, dict[str, Field]]], paths: Sequence[str]
+) -> Iterator[tuple[Index, dict[str, Field]]]:
+    """Open the files in their order, a few at a time: the parts of thousands would double the memory."""
+    opening: deque[Future[tuple[Index, dict[str, Field]]]] = deque()
+    for path in paths:
+        opening.append(threads.submit(open_one, path))
+        if len(opening) == 2 * _NUM_THREADS:
+            yield opening.popleft().result()
+    while opening:
+        yield opening.popleft().result()
 
 
 def _open_stored(

@@ -31,10 +31,8 @@ NO_CODE = -2
 
 
 def with_restart_markers(content: bytes, interval: int) -> bytes:
-    """Put a restart marker after each `interval` MCUs of a baseline JPEG; leave one that cannot be read unchanged.
-
-    For a large image, `interval` becomes longer, so that there are at most `MAX_INTERVALS` intervals.
-    """
+    """Put a restart marker after each `interval` MCUs of a baseline JPEG; leave one that cannot be read unchanged."""
+    # For a large image, `interval` becomes longer, so that there are at most `MAX_INTERVALS` intervals.
     frame = read_frame(content)
     if frame is None or not frame.is_plain:
         return content
@@ -137,11 +135,9 @@ def recode(
     made: NDArray[Any],  # int32, written: the bits of each symbol with its value; -1 for a marker
     lengths: NDArray[Any],  # uint8, written: how many bits
 ) -> tuple[int, int]:
-    """Read the codes of a scan, and make those of one with other restart intervals.
-
-    Returns their number and where the end marker is. The number is `DAMAGED`, or `NO_CODE` if a DC value needs a
-    category without a code. Plain loops: compiled by Numba.
-    """
+    """Read the codes of a scan, and make those of one with other restart intervals."""
+    # Returns their number and where the end marker is. The number is `DAMAGED`, or `NO_CODE` if a DC value needs a
+    # category without a code. Plain loops: compiled by Numba.
     mcus, interval, old, count = int(numbers[0]), int(numbers[1]), int(numbers[2]), 0
     window, filled, padded = 0, 0, 0  # the next `filled` bits; the last `padded` of them are not in the source
     values, written = np.zeros(4, np.int64), np.zeros(4, np.int64)

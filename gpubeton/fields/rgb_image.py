@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.fields import image_codec
 from gpubeton.fields.area_average import resizer
 from gpubeton.fields.image_decoders import (
     CenterCropRGBImageDecoder,
@@ -17,6 +19,9 @@ from gpubeton.fields.image_decoders import (
 from gpubeton.fields.image_field import RGBImageField
 from gpubeton.format.layout import ImageMode
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 __all__ = [
     "IMAGE_MODES",
     "CenterCropRGBImageDecoder",
@@ -25,6 +30,7 @@ __all__ = [
     "RandomResizedCropRGBImageDecoder",
     "ResizedCropRGBImageDecoder",
     "SimpleRGBImageDecoder",
+    "encode_jpeg",
     "get_center_crop",
     "get_random_crop",
     "resizer",
@@ -34,6 +40,37 @@ IMAGE_MODES = {"jpg": int(ImageMode.JPG), "raw": int(ImageMode.RAW)}
 """How an image is stored: the values of `mode` in its metadata."""
 
 _TRIES = 10
+
+_IMPORTED_BY_FFCV = {"imdecode", "memcpy", "resize_crop"}  # from its libffcv; here a room above this one
+
+
+def __getattr__(name: str) -> Any:
+    if name in _IMPORTED_BY_FFCV:
+        return getattr(importlib.import_module("gpubeton.libffcv"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def encode_jpeg(numpy_image: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
+    """Compress an image, as a field of your own may do in its ``encode``.
+
+    Parameters
+    ----------
+    numpy_image : ndarray of uint8, shape (H, W, 3)
+        RGB.
+    quality : int
+        From 1 to 100.
+
+    Returns
+    -------
+    ndarray of uint8, shape (S,)
+        A baseline JPEG file with 4:2:0 chroma: the bytes that FFCV's function gives.
+
+    Examples
+    --------
+    >>> encode_jpeg(np.zeros((16, 16, 3), np.uint8), 90)[:2].tolist()
+    [255, 216]
+    """
+    return np.frombuffer(image_codec.encode_jpeg(numpy_image, quality), np.uint8)
 
 
 def get_random_crop(height: Any, width: Any, scale: Any, ratio: Any) -> tuple[int, int, int, int]:

@@ -1,4 +1,4 @@
-"""Receive long answers of stores in obstore's own threads, which costs half as much as in the thread that waits."""
+"""Requests to stores that obstore's own threads wait for: they can be cancelled, and long ones cost half as much."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import os
 import threading
 import time
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from functools import cache
 from typing import Any
 from weakref import WeakSet
 
 from gpubeton.errors import StorageError
+from gpubeton.files.store_client import end_requests
 
 LONG = 1 << 20
 """Bytes of a long answer. To pass on its end costs as much as to receive some 100 KiB."""
@@ -24,14 +24,16 @@ LONG = 1 << 20
 _PATIENCE = 5.0
 
 
-def receive(answer: Any) -> memoryview:
-    """Receive the bytes of an answer of obstore's."""
-    start, stop = answer.range
+def get(obstore: Any, store: Any, key: str, options: dict[str, Any]) -> tuple[Any, memoryview]:
+    """Get a range of an object; give what the store says of the object, and the bytes."""
     # This thread would be woken for each 16 KiB of an encrypted answer, which costs more than the bytes.
-    if stop - start < LONG or (coming := receiver().begin(answer)) is None:
-        return memoryview(answer.bytes())
+    coming = receiver().begin(obstore, store, key, options)
+    if coming is None:
+        answer = obstore.get(store, key, options=options)
+        return answer.meta, memoryview(answer.bytes())
     try:
-        return memoryview(coming.result())
+        meta, content = coming.result()
+        return meta, memoryview(content)
     except CancelledError:
         raise StorageError("the program ends before the rest of an answer of the store came.") from None
     finally:
@@ -53,23 +55,25 @@ class Receiver:
         self._loop = asyncio.new_event_loop()
         self._coming: WeakSet[Future[Any]] = WeakSet()
         self._markers: WeakSet[_Marker] = WeakSet()
-        self._newest: Any = None  # an answer
+        self._newest: Any = None  # a store
         self._is_over = False
         self._lock = threading.Lock()
         self._process = os.getpid()
         threading.Thread(target=self._loop.run_forever, name="gpubeton-answers", daemon=True).start()
         atexit.register(self.end)
+        atexit.register(end_requests, 0)  # first: otherwise cancelled requests would be repeated
 
-    def begin(self, answer: Any) -> Future[Any] | None:
-        """Begin to receive an answer; None when the program ends."""
+    def begin(self, obstore: Any, store: Any, key: str, options: dict[str, Any]) -> Future[Any] | None:
+        """Begin a request; None when the program ends."""
         marker, context = _Marker(), copy_context()
         context.run(_MARKER.set, marker)  # obstore keeps the context until it has called Python last
         with self._lock:
             if self._is_over:
                 return None
             self._markers.add(marker)
-            self._newest = answer
-            coming: Future[Any] = context.run(asyncio.run_coroutine_threadsafe, _receive(answer), self._loop)
+            self._newest = store
+            request = _get(obstore, store, key, options)
+            coming: Future[Any] = context.run(asyncio.run_coroutine_threadsafe, request, self._loop)
             self._coming.add(coming)
         return coming
 
@@ -88,8 +92,7 @@ class Receiver:
         deadline = time.monotonic() + _PATIENCE
         while self.num_coming and time.monotonic() < deadline:
             time.sleep(0.001)
-            with suppress(Exception):
-                _ = self._newest.meta  # only in a call from Python does obstore let go what its threads have left
+            repr(self._newest)  # only in a call from Python does obstore let go what its threads have left
             gc.collect()
 
     def _cancel(self) -> None:
@@ -97,8 +100,9 @@ class Receiver:
             coming.cancel()
 
 
-async def _receive(answer: Any) -> Any:
-    return await answer.bytes_async()
+async def _get(obstore: Any, store: Any, key: str, options: dict[str, Any]) -> tuple[Any, Any]:
+    answer = await obstore.get_async(store, key, options=options)
+    return answer.meta, await answer.bytes_async()
 
 
 @cache

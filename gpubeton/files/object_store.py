@@ -6,9 +6,10 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from gpubeton.files.remote_options import RemoteOptions
 from gpubeton.files.store_client import ask, exists_error, refuse_after_fork, shown, split_url
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 FIRST_READ = 256 << 10
@@ -81,6 +83,13 @@ class _Part:
     stop: int
     content: Future[memoryview]
 
+    @classmethod
+    def there(cls, start: int, content: memoryview | bytes) -> _Part:
+        """Make a part of bytes that are there."""
+        done: Future[memoryview] = Future()
+        done.set_result(memoryview(content))
+        return cls(start, start + len(content), done)
+
 
 def _has_failed(part: _Part) -> bool:
     """Whether a part has to be requested again."""
@@ -141,9 +150,7 @@ class ObjectFile(ByteSource):
         if isinstance(identity, ObjectIdentity):
             return cls(identity)  # each request for bytes is for this version
         found, first = _get(name, remote or RemoteOptions(), 0, FIRST_READ)
-        content: Future[memoryview] = Future()
-        content.set_result(first)
-        _KEPT.keep(found, [_Part(0, len(first), content)])
+        _KEPT.keep(found, [_Part.there(0, first)])
         return cls(found)
 
     @classmethod
@@ -195,7 +202,9 @@ class ObjectFile(ByteSource):
     def close(self) -> None:
         self.interrupt()
         if done := [part for part in self._parts if part.content.done() and not _has_failed(part)]:
-            _KEPT.keep(self._identity, done)
+            # Copied: the blocks of pages keep all memory for pages.
+            self._parts = [_Part.there(part.start, bytes(part.content.result())) for part in done]
+            _KEPT.keep(self._identity, self._parts)
 
     def __del__(self) -> None:
         # Without `close`: objects are deleted at any time, also while this thread has the lock of `_KEPT`.
@@ -212,7 +221,8 @@ class ObjectFile(ByteSource):
                 if part is None:
                     end = min((part.start for part in self._parts if part.start > start), default=stop)
                     end = min(end, stop, start + PART)
-                    part = _Part(start, end, _pool(self._identity.remote).submit(self._get, start, end))
+                    load = partial(self._get, start, end, is_ahead=True)
+                    part = _Part(start, end, _waiters(self._identity.remote).submit(load))
                     self._parts.append(part)
                 found.append(part)
                 start = part.stop
@@ -223,8 +233,9 @@ class ObjectFile(ByteSource):
             if part in self._parts:
                 self._parts.remove(part)
 
-    def _get(self, start: int, stop: int) -> memoryview:
-        return _get(self.name, self._identity.remote, start, stop, self._identity, self._is_closed)[1]
+    def _get(self, start: int, stop: int, *, is_ahead: bool = False) -> memoryview:
+        remote, identity = self._identity.remote, self._identity
+        return _get(self.name, remote, start, stop, identity, self._is_closed, is_ahead=is_ahead)[1]
 
 
 def head_object(url: str, remote: RemoteOptions | None = None) -> ObjectIdentity:
@@ -241,7 +252,10 @@ def list_objects(
     remote = remote or RemoteOptions()
     scheme, place, key = split_url(prefix)
     if scheme in ("http", "https"):
-        raise OptionError(f"{shown(prefix)}: web servers have no standard way to list files. Give a list of the URLs.")
+        raise OptionError(
+            f"{shown(prefix)}: web servers have no standard way to list files. Give the URL of each file, a Loader a "
+            "list of them; it opens a folder without a list if index.json is there (`gpubeton index FOLDER`)."
+        )
 
     def find(obstore: Any, store: Any, _: str) -> list[Any]:
         folder = key.rstrip("/")
@@ -292,21 +306,35 @@ def _get(
     stop: int,
     identity: ObjectIdentity | None = None,
     is_closed: threading.Event | None = None,
+    *,
+    is_ahead: bool = False,  # asked for before it is needed: the end of the program cancels it
 ) -> tuple[ObjectIdentity, memoryview]:
-    """Get a range of one version of an object; without an identity, what there is of the range, of any version."""
+    """Get a range of one version of an object; without an identity, the part of it that exists, of any version."""
     wanted: dict[str, Any] = {"range": (start, stop)}
     # A weak ETag matches nothing; the answer is compared below.
     if identity is not None and identity.etag and not identity.etag.startswith("W/"):
         wanted["if_match"] = identity.etag
 
     def get(obstore: Any, store: Any, key: str) -> tuple[Any, memoryview]:
-        from gpubeton.files.long_answers import receive  # it needs asyncio, which takes long to import
+        from gpubeton.files import long_answers  # it needs asyncio, which takes long to import
 
-        answer = obstore.get(store, key, options=wanted)
-        return answer.meta, receive(answer)
+        content, is_long = memoryview(b""), stop - start >= long_answers.LONG
+        if identity is not None and "if_match" in wanted and is_long and url.startswith("http"):
+            from gpubeton.files.web_requests import receive_range
 
-    meta, content = ask(url, remote, f"bytes {start} to {stop}", get, identity.version if identity else None, is_closed)
-    found = _identity(url, remote, meta)
+            content = receive_range(url, start, stop, wanted["if_match"], identity.size, remote.silence_seconds)
+            if len(content) == stop - start:
+                return identity, content
+        options = {**wanted, "range": (start + len(content), stop)}
+        if is_ahead or is_long:
+            meta, rest = long_answers.get(obstore, store, key, options)
+        else:
+            answer = obstore.get(store, key, options=options)
+            meta, rest = answer.meta, memoryview(answer.bytes())
+        return _identity(url, remote, meta), memoryview(b"".join((content, rest))) if content else rest
+
+    what = f"bytes {start} to {stop}"
+    found, content = ask(url, remote, what, get, identity.version if identity else None, is_closed)
     if identity is not None:
         identity.check(url, found)
     expected = min(stop, found.size) - start
@@ -328,7 +356,38 @@ def _identity(url: str, remote: RemoteOptions, meta: Any) -> ObjectIdentity:
     return ObjectIdentity(int(meta["size"]), url, meta["e_tag"], modified, remote)
 
 
+class _Waiters:
+    """Threads that wait for parts of long ranges; unlike those of an executor, the end of a program does not wait."""
+
+    def __init__(self, most: int) -> None:
+        self._left, self._lock = most, threading.Lock()
+        self._asked: SimpleQueue[tuple[Future[memoryview], Callable[[], memoryview]]] = SimpleQueue()
+
+    def submit(self, load: Callable[[], memoryview]) -> Future[memoryview]:
+        """Have a part loaded."""
+        coming: Future[memoryview] = Future()
+        self._asked.put((coming, load))
+        with self._lock:  # files share the threads
+            begins = self._left > 0
+            self._left -= begins
+        if begins:
+            threading.Thread(target=self._work, name="gpubeton-remote", daemon=True).start()
+        return coming
+
+    def _work(self) -> None:
+        """Body of a thread."""
+        while True:
+            coming, load = self._asked.get()
+            if coming.set_running_or_notify_cancel():
+                try:
+                    coming.set_result(load())
+                except BaseException as error:  # noqa: BLE001  it is raised where the part is waited for
+                    coming.set_exception(error)
+            # They hold memory, and a file.
+            del coming, load
+
+
 @lru_cache(maxsize=8)
-def _pool(remote: RemoteOptions) -> ThreadPoolExecutor:
-    """Threads that wait for parts of long ranges."""
-    return ThreadPoolExecutor(remote.requests, "gpubeton-remote")
+def _waiters(remote: RemoteOptions) -> _Waiters:
+    """Start as many threads as may wait at once."""
+    return _Waiters(remote.requests)

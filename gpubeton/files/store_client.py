@@ -97,11 +97,11 @@ _GATES: dict[tuple[Any, ...], _Gate] = {}
 
 
 @atexit.register
-def _end_requests() -> None:
-    """Wait for the last answers: a thread must not return from the library while Python shuts down."""
+def end_requests(seconds: float = _EXIT_SECONDS) -> None:
+    """Refuse requests, and wait for the last answers: no thread may return from the library while Python shuts down."""
     if _FORKED.is_set():
         return
-    deadline = time.monotonic() + _EXIT_SECONDS
+    deadline = time.monotonic() + seconds
     for gate in list(_GATES.values()):
         gate.close(max(0.0, deadline - time.monotonic()))
 
@@ -189,6 +189,11 @@ def _translate(
         return RemoteDeniedError(
             f"{where}: {_described_credentials(remote)}, and the answer was: {reason}. {_CREDENTIALS}"
         )
+    if "InvalidContentType" in str(error):  # in the details
+        return StorageError(
+            f"{where}: the server's first bytes were plain, as those of HTTP are ({reason}); https:// expects TLS. Try "
+            "http://, or check the port."
+        )
     if status in (429, 503):
         return RemoteSlowDownError(
             f"{where}: the store was overloaded for {waited:.0f} s, the last answer was: {reason}. Lower "
@@ -209,8 +214,8 @@ def _translate(
 
 
 def _reason(error: Exception) -> str:
-    """Give the text of an error of obstore's, without its details for debugging and without secrets."""
-    text = str(error).partition("\n\nDebug source")[0].strip()
+    """Give the text of an error of obstore's, without its details for debugging, pages of HTML and secrets."""
+    text = re.split("\n\nDebug source|:? *<!doctype|:? *<html", str(error), maxsplit=1, flags=re.IGNORECASE)[0].strip()
     return re.sub(r"https?://\S+", lambda found: shown(found[0]), text)
 
 

@@ -12,7 +12,7 @@ class Transfer:
     requests: int = 0
     nbytes: int = 0  # that they brought
     cached_nbytes: int = 0  # that were asked for and in the cache
-    is_all_cached: bool = False  # the files are mapped from the cache: nothing is counted
+    is_all_cached: bool = False  # the files are mapped from the cache: nothing more is counted
 
     def count(self, nbytes: int) -> None:
         """Count a request."""

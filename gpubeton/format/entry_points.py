@@ -20,12 +20,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from gpubeton.errors import EntryPointsError, FormatError, RemoteDeniedError
-from gpubeton.files.open_files import open_bytes
+from gpubeton.files.open_files import open_bytes, source_type
 from gpubeton.files.store_client import shown
 from gpubeton.format.data_files import EntryPlace, first_offset
 from gpubeton.format.field_arguments import RGB, ImageKind
@@ -34,7 +34,7 @@ from gpubeton.format.header import decode_header
 from gpubeton.format.layout import ENTRY_DTYPE, HEADER_DTYPE, MCUS_PER_ENTRY, FieldType, ImageMode, round_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
     from typing_extensions import Buffer
@@ -66,6 +66,9 @@ _IDENTITY_DTYPE = np.dtype([("mode", "u1"), ("width", "<u2"), ("height", "<u2"),
 class EntryPoints:
     """Where in memory the entry points of some images are, from one file or several."""
 
+    comes_late = False
+    """Whether `of` may have to wait for other machines."""
+
     def __init__(
         self,
         addresses: NDArray[np.uint64],  # (N,) of the first entry of each image; 0 if it has none
@@ -79,9 +82,12 @@ class EntryPoints:
         """Give address (N,), number of entries (N,) and seal (N,) of some images; address and number are 0 for none."""
         return self.addresses[samples], self.counts[samples], self.seals[samples]
 
+    def prepare(self, samples: NDArray[Any]) -> None:
+        """Begin to load those of some images, (N,); returns at once."""
+
     @property
     def summary(self) -> str:
-        """Count the images that have some."""
+        """Count the images that have some; may wait as `of` does."""
         return f"{int((self.counts > 0).sum()):,} JPEGs with entry points"
 
     def interrupt(self) -> None:
@@ -120,6 +126,21 @@ class EntryBlock(EntryPoints):
         return EntryBlock(first.astype(np.uint64), self.seals[images], self.entries[rows])
 
 
+class EntryTables(EntryPoints):
+    """The entry points of images in a file of which only the tables were read: all but the entries."""
+
+    def __init__(
+        self,
+        first: NDArray[np.uint64],  # (N + 1,) as in `EntryBlock`
+        seals: NDArray[np.uint32],  # (N,)
+        begin: int,  # where the file has the entries
+        place: tuple[str, SourceIdentity],  # the file
+    ) -> None:
+        counts = np.diff(first).astype(np.int32)
+        super().__init__(np.zeros(len(counts), np.uint64), counts, seals, None)
+        self.first, self.begin, self.place = first, begin, place
+
+
 def no_entry_points(count: int) -> EntryBlock:
     """Give the entry points of images that have none."""
     return EntryBlock(np.zeros(count + 1, np.uint64), np.zeros(count, np.uint32), np.zeros(0, ENTRY_DTYPE))
@@ -128,11 +149,12 @@ def no_entry_points(count: int) -> EntryBlock:
 def image_fields(index: Index, file: int = 0) -> list[str]:
     """List the fields that store JPEGs in one of the files which the crop decoder may decode."""
     rows = index.files[file].rows
-    return [
-        descriptor.name
-        for descriptor in index.descriptors
-        if _is_rgb(descriptor) and bool((index.column(descriptor.name)["mode"][rows] == ImageMode.JPG).any())
-    ]
+    return [name for name in rgb_fields(index) if bool((index.column(name)["mode"][rows] == ImageMode.JPG).any())]
+
+
+def rgb_fields(index: Index) -> list[str]:
+    """List the fields that may store such JPEGs."""
+    return [descriptor.name for descriptor in index.descriptors if _is_rgb(descriptor)]
 
 
 def _is_rgb(descriptor: Descriptor) -> bool:
@@ -157,23 +179,30 @@ def remove_index(path: str) -> None:
             os.unlink(source.name)  # noqa: PTH108  a name, as everywhere here
 
 
+_Points = TypeVar("_Points", bound=EntryPoints)
+#: Reads entry points from here to there, by field.
+_Reading: TypeAlias = "Callable[[ByteSource, int, int, _Blocks], dict[str, _Points]]"
 #: Files whose entry points are opened at the same time.
 _NUM_THREADS = 8
 
 
-def open_entry_points(index: Index) -> tuple[dict[str, EntryPoints], list[str]]:
-    """Open the entry points of each field of images; describe those that cannot be used, which are left out.
-
-    Those of files whose `DataFile.entry_place` is known are not opened: they count as images without entry points.
-    """
-    opened: list[tuple[dict[str, EntryBlock], list[str]]] = [({}, [])] * len(index.files)
+def open_entry_points(
+    index: Index,
+) -> tuple[dict[str, EntryPoints], list[dict[str, EntryTables]], list[str]]:
+    """Open the entry points of each field of images; describe those that cannot be used, which are left out."""
+    # Those of files whose `DataFile.entry_place` is known are not opened: they count as images without entry points. Of
+    # other files that are not on this machine only the tables are read, which are given for each file, too.
+    opened: list[tuple[Mapping[str, EntryPoints], list[str]]] = [({}, [])] * len(index.files)
     unknown = [number for number, file in enumerate(index.files) if file.entry_place is None]
     with ThreadPoolExecutor(_NUM_THREADS) as threads:
-        for number, own in zip(unknown, threads.map(partial(open_blocks, index), unknown), strict=True):
+        # The end of the program waits for threads of an executor: one file, as most datasets are, needs none.
+        each = (threads.map if len(unknown) > 1 else map)(partial(_open_quickly, index), unknown)
+        for number, own in zip(unknown, each, strict=True):
             opened[number] = own
+    tables = [{name: own for name, own in found.items() if isinstance(own, EntryTables)} for found, _ in opened]
     faults = [fault for _, own in opened for fault in own]
     if len(opened) == 1:
-        return {**opened[0][0]}, faults
+        return {**opened[0][0]}, tables, faults
     found = {}
     for name in sorted({name for blocks, _ in opened for name in blocks}):
         parts = [
@@ -186,21 +215,32 @@ def open_entry_points(index: Index) -> tuple[dict[str, EntryPoints], list[str]]:
             np.concatenate([part.seals for part in parts]),
             parts,
         )
-    return found, faults
+    return found, tables, faults
 
 
 def open_blocks(index: Index, file: int = 0) -> tuple[dict[str, EntryBlock], list[str]]:
     """Open the entry points of one of the files, by field: those beside it, or else those in it; describe faults."""
+    return _open(index, file, _read_all)
+
+
+def _open_quickly(index: Index, file: int) -> tuple[Mapping[str, EntryPoints], list[str]]:
+    if source_type(index.files[file].path).is_local:
+        return open_blocks(index, file)
+    found, faults = _open(index, file, _read_tables)
+    return {**found}, faults
+
+
+def _open(index: Index, file: int, read: _Reading[_Points]) -> tuple[dict[str, _Points], list[str]]:
     if not image_fields(index, file):
         return {}, []
     faults: list[str] = []
-    found: dict[str, EntryBlock] = {}
+    found: dict[str, _Points] = {}
     try:
-        found = read_index(index, file)
+        found = _read_beside(index, file, read)
     except (EntryPointsError, OSError) as error:
         faults.append(str(error))
     try:
-        found = found or read_stored(index, file)
+        found = found or _read_within(index, file, read)
     except EntryPointsError as error:
         faults.append(str(error))
     return found, faults
@@ -208,24 +248,39 @@ def open_blocks(index: Index, file: int = 0) -> tuple[dict[str, EntryBlock], lis
 
 def read_index(index: Index, file: int = 0) -> dict[str, EntryBlock]:
     """Read the entry points beside one of the files, by field; empty if there are none."""
+    return _read_beside(index, file, _read_all)
+
+
+def read_stored(index: Index, file: int = 0) -> dict[str, EntryBlock]:
+    """Read the entry points in one of the files itself, by field; empty if there are none."""
+    return _read_within(index, file, _read_all)
+
+
+def _read_beside(index: Index, file: int, read: _Reading[_Points]) -> dict[str, _Points]:
     path = index.files[file].path
     try:
         source = open_bytes(index_path(path), remote=index.files[file].identity.remote)
     except (FileNotFoundError, RemoteDeniedError):  # stores that do not show their lists refuse missing objects
         return {}
     with source:
-        return parse_blocks(_bytes_of(source, 0, source.size), index, file, is_beside=True)
+        return read(source, 0, source.size, _Blocks(index, file, is_beside=True))
 
 
-def read_stored(index: Index, file: int = 0) -> dict[str, EntryBlock]:
-    """Read the entry points in one of the files itself, by field; empty if there are none."""
+def _read_within(index: Index, file: int, read: _Reading[_Points]) -> dict[str, _Points]:
     with index.files[file].open() as source:
         start, stop, _ = find_stored(source)
-        return parse_blocks(_bytes_of(source, start, stop), index, file)
+        return read(source, start, stop, _Blocks(index, file))
 
 
-def _bytes_of(source: ByteSource, start: int, stop: int) -> NDArray[np.uint8]:
-    return source.map()[start:stop] if source.is_mappable and stop > start else source.read_array(start, stop)
+def _read_all(source: ByteSource, start: int, stop: int, blocks: _Blocks) -> dict[str, EntryBlock]:
+    is_mapped = source.is_mappable and stop > start
+    return blocks.parse(source.map()[start:stop] if is_mapped else source.read_array(start, stop))
+
+
+def _read_tables(source: ByteSource, start: int, stop: int, blocks: _Blocks) -> dict[str, EntryTables]:
+    place = source.name, source.identity()
+    found = blocks.read(lambda first, last: source.read_array(start + first, start + last), stop - start)
+    return {name: EntryTables(first, seals, start + begin, place) for name, (first, seals, begin) in found.items()}
 
 
 def find_place(path: str, identity: SourceIdentity) -> EntryPlace:
@@ -294,39 +349,57 @@ def parse_blocks(
     is_beside: bool = False,
 ) -> dict[str, EntryBlock]:
     """Check the blocks of one of the files, by field; those beside it have to be complete."""
-    blocks, path = _Blocks(content, index, file, is_beside=is_beside), index.files[file].path
-    try:
-        return blocks.read()
-    except EntryPointsError as error:
-        name, command = (index_path(path), "gpubeton index --overwrite") if is_beside else (path, "gpubeton index")
-        raise EntryPointsError(
-            f"{shown(name)}: the entry points {error}. They only make decoding faster. Make them again: "
-            f"{command} {shown(path)}"
-        ) from None
+    return _Blocks(index, file, is_beside=is_beside).parse(content)
+
+
+#: `first` and `seals` of a block, and where its entries begin.
+_Tables: TypeAlias = "tuple[NDArray[np.uint64], NDArray[np.uint32], int]"
 
 
 class _Blocks:
     """The entry points of one file of a dataset, in that file or in one beside it."""
 
-    def __init__(self, content: NDArray[np.uint8], index: Index, file: int, *, is_beside: bool) -> None:
-        self._content, self._index, self._file, self._is_beside = content, index, file, is_beside
+    def __init__(self, index: Index, file: int, *, is_beside: bool = False) -> None:
+        self._index, self._file, self._is_beside = index, file, is_beside
         self._names = image_fields(index, file)
 
-    def read(self) -> dict[str, EntryBlock]:
+    def parse(self, content: NDArray[np.uint8]) -> dict[str, EntryBlock]:
         """Check the blocks, by field."""
-        blocks: dict[str, EntryBlock] = {}
-        stop = len(self._content)
+        found = self.read(lambda start, stop: content[start:stop], len(content))
+        size = ENTRY_DTYPE.itemsize
+        return {
+            name: EntryBlock(first, seals, content[begin : begin + size * int(first[-1])].view(ENTRY_DTYPE))
+            for name, (first, seals, begin) in found.items()
+        }
+
+    def read(self, part: Callable[[int, int], NDArray[np.uint8]], stop: int) -> dict[str, _Tables]:
+        """Check the blocks, by field; `part` gives bytes of the `stop` that they take, and is not asked for entries."""
+        try:
+            return self._read(part, stop)
+        except EntryPointsError as error:
+            path = self._index.files[self._file].path
+            name, command = index_path(path), "gpubeton index --overwrite"
+            if not self._is_beside:
+                name, command = path, "gpubeton index"
+            raise EntryPointsError(
+                f"{shown(name)}: the entry points {error}. They only make decoding faster. Make them again: "
+                f"{command} {shown(path)}"
+            ) from None
+
+    def _read(self, part: Callable[[int, int], NDArray[np.uint8]], stop: int) -> dict[str, _Tables]:
+        blocks: dict[str, _Tables] = {}
         while stop > 0 or (self._is_beside and not blocks):
-            row = _decode_trailer(self._content[max(0, stop - _TRAILER_DTYPE.itemsize) : stop].tobytes())
+            row = _decode_trailer(part(max(0, stop - _TRAILER_DTYPE.itemsize), stop).tobytes())
             if row is None:
                 raise EntryPointsError("are cut short, or this is another kind of file")
-            blocks[_field_of(row)], stop = self._read_one(row, stop)
+            tables = self._read_one(row, part, stop)
+            blocks[_field_of(row)], stop = tables, tables[2]
         if self._is_beside and set(blocks) != set(self._names):
             raise EntryPointsError(f"are those of {', '.join(sorted(blocks))} alone")
         return dict(reversed(blocks.items()))
 
-    def _read_one(self, row: np.void, stop: int) -> tuple[EntryBlock, int]:
-        """Read and check the block of a trailer; return it and where it begins."""
+    def _read_one(self, row: np.void, part: Callable[[int, int], NDArray[np.uint8]], stop: int) -> _Tables:
+        """Read and check the tables of the block of a trailer."""
         if row["version"] != _VERSION or row["every"] != MCUS_PER_ENTRY:
             raise EntryPointsError(
                 f"are of version {row['version']}, one every {row['every']} MCUs; expected {_VERSION} and "
@@ -337,7 +410,7 @@ class _Blocks:
         if begin < 0:
             raise EntryPointsError(f"of field {name!r} should take {stop - begin} bytes, but there are {stop}")
         # A copy: they may lie at any address.
-        tables = self._content[begin + round_up(sizes[0], 8) : stop - _TRAILER_DTYPE.itemsize].copy()
+        tables = part(begin + round_up(sizes[0], 8), stop - _TRAILER_DTYPE.itemsize).copy()
         if zlib.crc32(tables.data, zlib.crc32(row.tobytes()[:_CHECKED])) != row["checksum"]:
             raise EntryPointsError(f"of field {name!r} have another checksum than expected: they are damaged")
         first, seals = tables[: sizes[1]].view("<u8"), tables[sizes[1] :].view("<u4")[:images]
@@ -348,7 +421,7 @@ class _Blocks:
             raise EntryPointsError(f"of field {name!r}: {first[-1]} of {images} images")
         if (first[1:] < first[:-1]).any() or number.max(initial=0) >= 1 << 31:
             raise EntryPointsError(f"of field {name!r} are not in order")
-        return EntryBlock(first, seals, self._content[begin : begin + sizes[0]].view(ENTRY_DTYPE)), begin
+        return first, seals, begin
 
 
 def identity_of(index: Index, name: str, file: int = 0) -> bytes:

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.errors import NotesError
+from gpubeton.errors import NotesError, OptionError
 from gpubeton.files.open_files import open_bytes
 from gpubeton.files.store_client import shown
-from gpubeton.format.header import decode_header
+from gpubeton.format.header import decode_header, read_fields
 from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
+from gpubeton.format.regions import sort_rows
 
 if TYPE_CHECKING:
     import os
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.files.byte_source import ByteSource, SourceIdentity
+    from gpubeton.files.verified_file import Checksums
     from gpubeton.format.header import Header
 
 MOST_LEVELS = 100
@@ -180,6 +182,30 @@ def notes_of(source: ByteSource) -> Notes | None:
             f"{MOST_LEVELS}. The samples do not need them; compare the file with the original."
         )
     return Notes(content, np.frombuffer(body, "<u4", num_checksums) if num_checksums else None)
+
+
+def with_checksums(source: ByteSource, known: dict[str, Checksums]) -> ByteSource:
+    """Compare the regions of a remote file with their checksums whenever they are read; `OptionError` without them."""
+    # `known` keeps the checksums of each file, for the next time that it is opened.
+    remote = source.identity().remote
+    if remote is None or remote.verify is None:
+        return source
+    from gpubeton.files.verified_file import Checksums, VerifiedFile  # few loaders need it
+
+    if source.name not in known:
+        notes = notes_of(source)  # by the same object: closing the loader ends its requests
+        if notes is None or notes.checksums is None:
+            raise OptionError(
+                f"{shown(source.name)}: RemoteOptions(verify={remote.verify!r}), but the file has no checksums. "
+                "Write it with gpubeton convert, which stores them, or load it without verify."
+            )
+        header, _ = read_fields(source)
+        rows = source.read_array(header.alloc_table_ptr, source.size).view(ALLOCATION_DTYPE)
+        sort_rows(rows)
+        is_solid = rows["size"] > 0
+        start, size, samples = (rows[name][is_solid] for name in ("ptr", "size", "sample_id"))
+        known[source.name] = Checksums(start, start + size, samples, notes.checksums[is_solid])
+    return VerifiedFile(source, known[source.name])
 
 
 def notes_offset(source: ByteSource, header: Header) -> int:

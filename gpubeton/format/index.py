@@ -6,7 +6,7 @@ from bisect import bisect_right
 from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +37,11 @@ from gpubeton.format.layout import (
     metadata_dtype,
 )
 from gpubeton.format.page_runs import PageRuns
-from gpubeton.format.regions import Allocations, FieldRows, locate
+from gpubeton.format.regions import Allocations, FieldRows, locate, pointers_in
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -55,6 +55,8 @@ _BLOCK = 1 << 16
 _MOST_READ = 64 << 20
 # Bytes before the table and its checksums that are read with them; most notes are shorter.
 _NOTES_SIZE = 64 << 10
+# Bytes of checksums that are left out when a file is opened, unless values are to be compared with them.
+_MANY_CHECKSUMS = 1 << 20
 # Larger than any offset.
 _NOWHERE = np.uint64(2**64 - 1)
 
@@ -186,7 +188,9 @@ class Index:
         source.check_written(header.metadata_offset, metadata_end)
         if not source.is_mappable:  # requests to a store take long, and are made at the same time
             source.announce(header.metadata_offset, metadata_end - header.metadata_offset)
-            source.announce(*_notes_and_table(file_size, header, metadata_end))
+            verifies = identity.remote is not None and identity.remote.verify is not None
+            for start, stop in _notes_and_table(file_size, header, metadata_end, has_checksums=verifies):
+                source.announce(start, stop - start)
         # Before the metadata: while the table is sorted there are two of it.
         table = source.read_array(header.alloc_table_ptr, file_size)
         allocations = Allocations.check(name, header, metadata_end, table)
@@ -434,10 +438,8 @@ class Index:
             first_page += file.num_pages
 
     def _first_regions(self, number: int) -> Iterator[tuple[slice, NDArray[np.intp], NDArray[np.uint64]]]:
-        """Find which samples of a file have regions, and the offset in the file of each one's first, (N,) each.
-
-        All samples of the file are looked at, a slice after the other.
-        """
+        """Find which samples of a file have regions, and the offset in the file of each one's first, (N,) each."""
+        # All samples of the file are looked at, a slice after the other.
         file, fields = self.files[number], [regions for regions in self._regions.values() if regions is not None]
         if any(not self.has_regions(each.name) and each.type_id not in PLAIN_TYPES for each in self.descriptors):
             # Only the class of a custom field knows which of its numbers are pointers.
@@ -526,11 +528,16 @@ def _packed(array: NDArray[Any], field: int | None = None) -> NDArray[np.void]:
     return packed
 
 
-def _notes_and_table(file_size: int, header: Header, metadata_end: int) -> tuple[int, int]:
-    """Guess where the notes begin, which end at the table; give that and the bytes to the end of the file."""
+def _notes_and_table(
+    file_size: int, header: Header, metadata_end: int, *, has_checksums: bool
+) -> list[tuple[int, int]]:
+    """Guess where the notes begin, which end at the table; give the ranges from there to the end of the file."""
     checksums = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize * 4
     start = max(metadata_end, header.alloc_table_ptr - checksums - _NOTES_SIZE)
-    return start, file_size - start
+    if has_checksums or checksums < _MANY_CHECKSUMS:
+        return [(start, file_size)]
+    # The entry points are described right before the checksums, the classes named right after them.
+    return [(start, start + _NOTES_SIZE), (header.alloc_table_ptr - _NOTES_SIZE, file_size)]
 
 
 def _read_columns(source: ByteSource, header: Header, row_type: np.dtype[np.void]) -> list[NDArray[Any]]:
@@ -547,35 +554,90 @@ def _read_columns(source: ByteSource, header: Header, row_type: np.dtype[np.void
     return columns
 
 
-def join(parts: Sequence[Index]) -> Index:
+def join(parts: Iterable[Index], num_files: int) -> Index:
     """Make one dataset of several files: their samples follow each other, fields are in the order of the first file."""
-    first, *others = parts
-    if not others:
+    # Each part is let go before the next one is asked for, except for the first, which others are compared with.
+    found = iter(parts)
+    first = next(found)
+    if num_files == 1:
         return first
-    for other in others:
-        _check_fields(first, other)
-    starts = accumulate((part.num_samples for part in parts), initial=0)
-    files = [replace(part.files[0], first_sample=start) for part, start in zip(parts, starts, strict=False)]
-    rows = [_joined_rows(parts, descriptor) for descriptor in first.descriptors]
-    return Index(tuple(files), first.header, first.descriptors, tuple(rows))
+    files: list[DataFile] = []
+    fields = [_JoinedField(descriptor, num_files) for descriptor in first.descriptors]
+    for part in chain([first], found):
+        if files:
+            _check_fields(first, part)
+        for each in fields:
+            each.append(part, len(files))
+        files.append(replace(part.files[0], first_sample=files[-1].rows.stop if files else 0))
+    return Index(tuple(files), first.header, first.descriptors, tuple(each.rows() for each in fields))
 
 
-def _joined_rows(parts: Sequence[Index], descriptor: Descriptor) -> FieldRows:
+class _JoinedArray:
+    """An array that others are appended to, without a copy of it each time: copies would take as long as the files."""
+
+    def __init__(self, num_files: int) -> None:
+        self._num_files = num_files
+        self.array: NDArray[Any] = np.empty(0)
+        self.count = 0
+
+    def append(self, more: NDArray[Any]) -> slice:
+        """Append rows, (N, ...); return their place."""
+        rows = slice(self.count, self.count + len(more))
+        if self.count == 0 or rows.stop > len(self.array):
+            self._grow(rows.stop, more)
+        self.count = rows.stop
+        # As bytes: structs would take five times as long.
+        self.array[rows].reshape(-1).view(np.uint8)[:] = more.reshape(-1).view(np.uint8)
+        return rows
+
+    def _grow(self, least: int, more: NDArray[Any]) -> None:
+        kept = self.array[: self.count]
+        try:  # memory that is not written to takes no room
+            self.array = np.empty((max(len(more) * self._num_files, 2 * least), *more.shape[1:]), more.dtype)
+        except MemoryError:
+            self.array = np.empty((least, *more.shape[1:]), more.dtype)
+        if len(kept):
+            self.array[: len(kept)] = kept
+
+    def finish(self) -> NDArray[Any]:
+        """Give all rows; nothing can be appended any more."""
+        self.array.resize((self.count, *self.array.shape[1:]), refcheck=False)
+        return self.array
+
+
+class _JoinedField:
     """Metadata and regions of a field in all files; without regions if one of them has none."""
-    own = [part.rows[part.names.index(descriptor.name)] for part in parts]
-    column = np.concatenate([each.column for each in own])
-    stops = list(accumulate(len(each.column) for each in own))
-    for number, part in enumerate(parts[1:], start=1):
-        _move_pointers(column[stops[number - 1] : stops[number]], descriptor, part, first_offset(number))
-    if not all(each.has_regions for each in own):
-        return FieldRows(column)
-    sizes = [each.sizes for each in own if each.sizes is not None]
-    offsets = None
-    if any(each.offsets is not None for each in own):
-        offsets = np.concatenate(
-            [part.regions(descriptor.name).offset + first_offset(number) for number, part in enumerate(parts)]
-        )
-    return FieldRows(column, np.concatenate(sizes) if sizes else None, offsets, has_regions=True)
+
+    def __init__(self, descriptor: Descriptor, num_files: int) -> None:
+        self._descriptor = descriptor
+        self._column, self._sizes = _JoinedArray(num_files), _JoinedArray(num_files)
+        self._has_sizes, self._has_regions = False, True
+        self._offsets: list[tuple[slice, NDArray[np.uint64]]] = []  # rows and offsets of files that have them
+
+    def append(self, part: Index, number: int) -> None:
+        """Append the rows of a file."""
+        own = part.rows[part.names.index(self._descriptor.name)]
+        rows = self._column.append(own.column)
+        if number:
+            _move_pointers(self._column.array[rows], self._descriptor, part, first_offset(number))
+        self._has_regions &= own.has_regions
+        if own.sizes is not None:
+            self._has_sizes = True
+            self._sizes.append(own.sizes)
+        if own.offsets is not None:
+            self._offsets.append((rows, own.offsets + first_offset(number)))
+
+    def rows(self) -> FieldRows:
+        """Give those of all files."""
+        column = self._column.finish()
+        if not self._has_regions:
+            return FieldRows(column)
+        offsets = pointers_in(self._descriptor, column) if self._offsets else None
+        if offsets is not None:
+            offsets = offsets.copy()
+            for place, own in self._offsets:
+                offsets[place] = own
+        return FieldRows(column, self._sizes.finish() if self._has_sizes else None, offsets, has_regions=True)
 
 
 def _move_pointers(column: NDArray[Any], descriptor: Descriptor, part: Index, first: np.uint64, name: str = "") -> None:

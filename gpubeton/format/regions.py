@@ -31,9 +31,9 @@ class Allocations:
     """The checked allocation table of a file."""
 
     rows: NDArray[np.void]  # (R,) ALLOCATION_DTYPE, sorted by pointer; FFCV leaves them in the order of its processes
-    # Columns of the rows that are not empty, (S,); no pointer occurs twice.
+    # Columns of the rows that are not empty, (S,); no pointer occurs twice. In contiguous memory the work is faster.
     ptr: NDArray[np.uint64]  # contiguous
-    size: NDArray[np.uint64]
+    size: NDArray[np.uint64]  # contiguous
     sample_id: NDArray[np.uint64]
 
     @classmethod
@@ -46,35 +46,43 @@ class Allocations:
                 f"{ALLOCATION_DTYPE.itemsize}. The file was cut short, or something was appended to it."
             )
         rows = table.view(ALLOCATION_DTYPE)
-        sort_rows(rows)
+        ptr = sort_rows(rows)
         rows.setflags(write=False)
         _check_samples(path, header, rows)
-        _check_offsets(path, header, metadata_end, rows)
-        is_solid = rows["size"] > 0
-        solid = rows if is_solid.all() else rows[is_solid]
-        # Only pointers are searched, which is faster in contiguous memory.
-        solid_rows = cls(rows, np.ascontiguousarray(solid["ptr"]), solid["size"], solid["sample_id"])
-        _check_overlaps(path, solid_rows)
-        return solid_rows
+        size = np.ascontiguousarray(rows["size"])
+        _check_offsets(path, header, metadata_end, rows, ptr, size)
+        is_solid = size > 0
+        found = cls(rows, ptr, size, rows["sample_id"])
+        if not is_solid.all():
+            found = cls(rows, ptr[is_solid], size[is_solid], rows["sample_id"][is_solid])
+        _check_overlaps(path, found)
+        return found
 
-    def find(self, ptr: NDArray[np.uint64]) -> NDArray[np.intp]:
+    def find(self, ptr: NDArray[np.uint64]) -> NDArray[np.intp] | slice:
         """Find the rows of the regions that begin at offsets in the file; -1 where none does."""
         if len(self.ptr) == 0:
             return np.full(len(ptr), -1, np.intp)
+        # As a rule the samples lie one after the other, with as many regions each: comparing is faster than searching.
+        if len(ptr) and (step := len(self.ptr) // len(ptr)):
+            first = int(np.searchsorted(self.ptr, ptr[0]))
+            found = slice(first, first + step * len(ptr), step)
+            if np.array_equal(self.ptr[found], ptr):
+                return found
         row = np.minimum(np.searchsorted(self.ptr, ptr), len(self.ptr) - 1)
         row[self.ptr[row] != ptr] = -1
         return row
 
 
-def sort_rows(rows: NDArray[np.void]) -> None:
-    """Sort rows by pointer, in place."""
+def sort_rows(rows: NDArray[np.void]) -> NDArray[np.uint64]:
+    """Sort rows by pointer, in place; return the pointers, (R,)."""
     ptr = np.ascontiguousarray(rows["ptr"])
     if np.all(ptr[:-1] <= ptr[1:]):
-        return
+        return ptr
     # FFCV's table is one sorted run per process, which a stable sort merges ten times faster than others sort it.
     order = np.argsort(ptr, kind="stable")
     numbers = rows.view("<u8").reshape(-1, 3)
     numbers[:] = numbers[order]
+    return ptr[order]
 
 
 def _check_samples(path: str, header: Header, rows: NDArray[np.void]) -> None:
@@ -88,10 +96,27 @@ def _check_samples(path: str, header: Header, rows: NDArray[np.void]) -> None:
         )
 
 
-def _check_offsets(path: str, header: Header, metadata_end: int, rows: NDArray[np.void]) -> None:
+def _check_offsets(
+    path: str,
+    header: Header,
+    metadata_end: int,
+    rows: NDArray[np.void],
+    ptr: NDArray[np.uint64],
+    size: NDArray[np.uint64],
+) -> None:
     """Every region has to lie between the metadata and the table, and within one page."""
     start, stop = round_up(metadata_end, header.page_size), header.alloc_table_ptr
-    ptr, size = rows["ptr"], rows["size"]
+    shift = np.uint64(header.page_size.bit_length() - 1)
+    # The rest takes five times as long, and is needed for empty regions and to name bad ones.
+    if len(rows) and start <= ptr[0] and ptr[-1] <= stop and size.max() <= stop:
+        last = ptr + size
+        fits = last.max() <= stop
+        last -= np.uint64(1)
+        last ^= ptr
+        last >>= shift  # 0 where both are in one page
+        if fits and not last.any():
+            return
+        del last
     # Written without ptr + size, which may pass 2**64.
     fits = (size <= np.uint64(stop)) & (ptr <= np.uint64(stop) - np.minimum(size, np.uint64(stop)))
     # FFCV gives an empty region the pointer 0 when nothing was written before it.
@@ -104,7 +129,6 @@ def _check_offsets(path: str, header: Header, metadata_end: int, rows: NDArray[n
             f"pages {start}..{stop} ({len(bad)} such regions). The allocation table is damaged; "
             "compare the file with the original."
         )
-    shift = np.uint64(header.page_size.bit_length() - 1)
     last = ptr + np.maximum(size, np.uint64(1)) - np.uint64(1)
     bad = np.flatnonzero((size > 0) & (ptr >> shift != last >> shift))
     if len(bad):
@@ -259,7 +283,7 @@ class _Field:
     def sizes(self, ptr: NDArray[np.uint64], empty: NDArray[np.bool_]) -> NDArray[np.uint64]:
         """Give the size of the region at each pointer, 0 where the value is `empty`."""
         row = self.allocations.find(ptr)
-        bad = np.flatnonzero((row < 0) & ~empty)
+        bad = np.zeros(0, np.intp) if isinstance(row, slice) else np.flatnonzero((row < 0) & ~empty)
         if len(bad):
             sample = int(bad[0])
             raise AllocationError(
@@ -275,10 +299,10 @@ class _Field:
             sample = int(bad[0])
             raise RegionError(
                 f"{self.at(sample)}: the region at {ptr[sample]} belongs to sample "
-                f"{self.allocations.sample_id[row[sample]]} according to the allocation table ({len(bad)} such "
+                f"{self.allocations.sample_id[row][sample]} according to the allocation table ({len(bad)} such "
                 "samples). The metadata is damaged; compare the file with the original."
             )
-        size = self.allocations.size[row]
+        size = np.array(self.allocations.size[row])
         size[empty] = 0
         return size
 
@@ -309,17 +333,18 @@ def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed:
         )
     ptr = _copy(column["data_ptr"])
     size = field.sizes(ptr, np.zeros(len(ptr), np.bool_))
-    pixels = np.uint64(pixel_size) * width.astype(np.uint64) * height.astype(np.uint64)
-    is_wrong = size != pixels
+    is_raw = np.ones(len(column), np.bool_)
     for mode in packed:  # np.isin takes many times as long
-        is_wrong &= column["mode"] != mode
-    bad = np.flatnonzero(is_wrong)
+        is_raw &= column["mode"] != mode
+    raw = np.flatnonzero(is_raw)
+    pixels = np.uint64(pixel_size) * width[raw].astype(np.uint64) * height[raw].astype(np.uint64)
+    bad = raw[size[raw] != pixels]
     if len(bad):
         sample = int(bad[0])
         raise RegionSizeError(
             f"{field.at(sample)}: its region has {size[sample]} bytes, but a raw image of width {width[sample]} and "
-            f"height {height[sample]} takes {pixels[sample]} ({len(bad)} such samples). "
-            "The file is damaged; compare it with the original."
+            f"height {height[sample]} takes {pixel_size * int(width[sample]) * int(height[sample])} "
+            f"({len(bad)} such samples). The file is damaged; compare it with the original."
         )
     return FieldRows(column, size.astype(np.uint32), has_regions=True)
 
@@ -331,8 +356,8 @@ def _locate_custom(descriptor: Descriptor, column: NDArray[Any], allocations: Al
         return FieldRows(column)
     ptr = _copy(pointers)
     row = allocations.find(ptr)
-    own = (row >= 0) & (allocations.sample_id[row] == np.arange(len(ptr), dtype=np.uint64))
-    if not own.all():
+    own = allocations.sample_id[row] == np.arange(len(ptr), dtype=np.uint64)
+    if not (own.all() and (isinstance(row, slice) or (row >= 0).all())):
         return FieldRows(column)
     return FieldRows(column, allocations.size[row].astype(np.uint32), has_regions=True)
 

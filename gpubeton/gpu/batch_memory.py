@@ -1,4 +1,4 @@
-"""The memory of one batch: buffers that grow, the table for the kernels, and the slot that holds them."""
+"""Memory for batches: buffers that grow, the table for the kernels, and arrays that stay on the device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from gpubeton.gpu.cuda import Memory
-from gpubeton.gpu.memory_layout import round_up
+from gpubeton.plan.pixel_places import round_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -51,24 +51,6 @@ class GrowableBuffer(Generic[M]):
         return 0 if self._memory is None else self._memory.nbytes
 
 
-class Slot:
-    """The memory of one batch on its way through the GPU."""
-
-    # It may be used for another batch only after the **host** has waited for `done`: the JPEG engines of Hopper write
-    # when they are called, so no wait in a stream protects the memory.
-
-    def __init__(self, device: Device) -> None:
-        # compressed bytes and pixels to send
-        self.staging: GrowableBuffer[PinnedMemory] = GrowableBuffer(device.allocate_pinned)
-        self.arena: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)  # decoded images
-        self.taps: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)  # weights of the resampling
-        # uint8 images before their colors are changed
-        self.resampled: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
-        self.table = Table(device)  # the description of the batch
-        self.done = device.make_event()  # after the last kernel that reads any of it
-        self.buffers = (self.staging, self.arena, self.taps, self.resampled, *self.table.buffers)
-
-
 class Table:
     """Arrays that are sent to the device in one copy, and brought back in another."""
 
@@ -77,43 +59,40 @@ class Table:
         self._pinned: GrowableBuffer[PinnedMemory] = GrowableBuffer(device.allocate_pinned)
         self._memory: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
         self.buffers = self._pinned, self._memory
-        self._kinds: list[tuple[Hashable, np.dtype[Any], tuple[int, ...]]] = []  # of the arrays with room here
-        self._arrays: dict[Hashable, NDArray[Any]] = {}  # in pinned memory
+        self.kinds: list[tuple[Hashable, np.dtype[Any], tuple[int, ...]]] = []  # of the arrays with room here
+        self.arrays: dict[Hashable, NDArray[Any]] = {}  # in pinned memory, to change before they are sent
         self.places: dict[Hashable, int] = {}  # device addresses
-        self._nbytes = 0
+        self._copy = 0, 0, 0  # addresses on the device and in pinned memory, bytes
 
     def fill(self, arrays: Mapping[Hashable, NDArray[Any]]) -> dict[Hashable, int]:
         """Copy arrays to pinned memory; return the device address of each."""
         kinds = [(name, array.dtype, array.shape) for name, array in arrays.items()]
-        if kinds != self._kinds or not self._memory.nbytes:  # as of the batch before, as a rule
+        if kinds != self.kinds or not self._memory.nbytes:  # as of the batch before, as a rule
+            self.kinds = []  # there is no room if this fails
             self._make_room(arrays)
-            self._kinds = kinds
+            self.kinds = kinds
         for name, array in arrays.items():
-            self._arrays[name][...] = array
+            self.arrays[name][...] = array
         return self.places
 
     def _make_room(self, arrays: Mapping[Hashable, NDArray[Any]]) -> None:
         starts = [*accumulate((round_up(array.nbytes) for array in arrays.values()), initial=0)]
-        self._nbytes = starts[-1]
-        pinned, memory = self._pinned.reserve(self._nbytes).array, self._memory.reserve(self._nbytes)
-        self._arrays, self.places = {}, {}
+        pinned, memory = self._pinned.reserve(starts[-1]), self._memory.reserve(starts[-1])
+        self._copy = memory.address, pinned.address, starts[-1]
+        self.arrays, self.places, home = {}, {}, pinned.array
         for start, (name, array) in zip(starts, arrays.items(), strict=False):
-            self._arrays[name] = pinned[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+            self.arrays[name] = home[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
             self.places[name] = memory.address + start
-
-    def pinned(self, name: Hashable) -> NDArray[Any]:
-        """Give an array in pinned memory, to change it before it is sent."""
-        return self._arrays[name]
 
     def send(self, stream: Stream) -> None:
         """Copy everything to the device, in the stream's order."""
-        self._device.copy(self._memory.reserve(0).address, self._pinned.reserve(0).address, self._nbytes, stream)
+        self._device.copy(*self._copy, stream)
 
     def bring_back(self, name: Hashable, stream: Stream) -> NDArray[Any]:
         """Copy one array back, in the stream's order; read it when the stream is done."""
-        place = self._arrays[name]
-        self._device.copy(place.ctypes.data, self.places[name], place.nbytes, stream)
-        return place
+        found, place, (memory, pinned, _) = self.arrays[name], self.places[name], self._copy
+        self._device.copy(place - memory + pinned, place, found.nbytes, stream)
+        return found
 
 
 class Constants:
@@ -121,7 +100,7 @@ class Constants:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._sent: dict[bytes, tuple[Memory, PinnedMemory]] = {}  # the copy may still read what was sent
+        self._sent: dict[bytes, tuple[Memory, PinnedMemory]] = {}  # the copy may still read the pinned memory
 
     def address_of(self, array: NDArray[Any], stream: Stream) -> int:
         """Return the device address of an array, which is sent in the stream's order at the first call."""

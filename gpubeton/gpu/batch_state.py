@@ -6,21 +6,42 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpubeton.gpu.device_structs import KernelImages, describe_images, image_arrays
+import numpy as np
+
+from gpubeton.gpu.batch_memory import GrowableBuffer, Table
+from gpubeton.gpu.launch import image_arrays
 from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.batch_memory import Slot
-    from gpubeton.gpu.cuda import Device, Event
+    from gpubeton.gpu.cuda import Device, Event, Memory, PinnedMemory
     from gpubeton.gpu.entry_decoder import EntryImages
+    from gpubeton.gpu.launch import KernelImages, ProgramConstants
     from gpubeton.gpu.memory_layout import MemoryLayout, SentPixels
     from gpubeton.plan.image_executor import BadImage, ImageJob
-    from gpubeton.plan.program import ImageProgram
+
+
+class Slot:
+    """The memory of one batch on its way through the GPU."""
+
+    # It may be used for another batch only after the **host** has waited for `done`: the JPEG engines of Hopper write
+    # when they are called, so no wait in a stream protects the memory.
+
+    def __init__(self, device: Device) -> None:
+        # compressed bytes and pixels to send
+        self.staging: GrowableBuffer[PinnedMemory] = GrowableBuffer(device.allocate_pinned)
+        self.arena: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)  # decoded images
+        self.taps: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)  # weights of the resampling
+        # uint8 images before their colors are changed
+        self.resampled: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
+        self.table = Table(device)  # the description of the batch
+        self.done = device.make_event()  # after the last kernel that reads any of it
+        self.images: list[KernelImages] = []  # of the last batch, with its launches; most batches have the same
+        self.prepared_for: list[Any] = []  # what these depend on
+        self.buffers = (self.staging, self.arena, self.taps, self.resampled, *self.table.buffers)
 
 
 class DecodeRequest(NamedTuple):
@@ -83,7 +104,7 @@ class BatchState:
     entry_images: dict[int, EntryImages] = field(default_factory=dict)
     own_span: tuple[Event, Event] | None = None  # when our decoder begins and ends, if that is measured
     decoding: list[DecodeHandle] = field(default_factory=list)  # what the decoders were asked
-    images: list[KernelImages] = field(default_factory=list)  # addresses for the kernels
+    images: list[KernelImages] = field(default_factory=list)  # of each program, for the kernels
     status: list[NDArray[np.int32]] = field(default_factory=list)  # for each program (N,) int32, 0 for success
     # for each program whose images are decoded, what the decoders were asked
     requests: dict[int, DecodeRequest] = field(default_factory=dict)
@@ -93,7 +114,7 @@ class BatchState:
     flagged: list[tuple[int, NDArray[np.intp], NDArray[np.int32]]] = field(default_factory=list)
     bad: list[BadImage] = field(default_factory=list)  # images that cannot be made
     error: BaseException | None = None  # of the batch as a whole
-    # taken until all of it is queued, or an error was raised; making an Event takes longer than most waits for it
+    # taken while the feeder's thread has it; making an Event takes longer than most waits for it
     issuing: threading.Lock = field(default_factory=threading.Lock)
 
     def wait(self) -> None:
@@ -101,26 +122,29 @@ class BatchState:
         with self.issuing:
             pass
 
-    def describe(self, programs: Sequence[ImageProgram], arena: int, memory: Sequence[dict[str, int]]) -> None:
-        """Fill the slot's table with the description of the batch for the kernels."""
+    def arrays(self, constants: Sequence[ProgramConstants], arena: int) -> dict[Hashable, NDArray[Any]]:
+        """Describe the batch for the kernels."""
         arrays: dict[Hashable, NDArray[Any]] = {}
-        for number, (program, job) in enumerate(zip(programs, self.jobs, strict=True)):
-            pictures = self.layout.pictures(number, job, self.sources, arena)
-            draws = self.layout.draws(number, job)
-            arrays |= image_arrays(number, program, pictures, draws, job.colors)
-            for one in self.layout.sent:
-                if one.program == number and not one.is_finished and job.is_pinned:
-                    arrays[number, "gathers"] = one.gathers(job, arena)
+        layout = self.layout
+        layout.place(self.jobs, self.sources, arena)
+        for number, (own, job) in enumerate(zip(constants, self.jobs, strict=True)):
+            arrays |= image_arrays(number, own, layout.pictures[number], layout.draws[number], job.colors)
             if number in self.entry_images:
                 arrays |= self.entry_images[number].arrays(job)
-        places = self.slot.table.fill(arrays)
-        for number, job in enumerate(self.jobs):
-            self.images.append(describe_images(number, job, places, nonce=self.nonce, **memory[number]))
+        for one in layout.sent:
+            if one.crops_nbytes and self.jobs[one.program].is_pinned:
+                arrays[one.program, "gathers"] = layout.gathers(one, self.jobs[one.program])
+        return arrays
 
     @property
     def finished(self) -> dict[int, SentPixels]:
         """The images that the CPU's workers make, by program."""
-        return {one.program: one for one in self.layout.sent if one.is_finished}
+        return {one.program: one for one in self.layout.sent if len(one.finished)}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no image is missing, once the batch is done; few batches miss any."""
+        return not (self.refused or self.flagged or any(map(np.count_nonzero, self.status)))
 
     @property
     def times(self) -> tuple[float, float] | None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from ctypes import byref, c_int
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.libraries import explain_no_cuda, install_cuda, relaxed_capture
+from gpubeton.gpu.libraries import RELAXED, capture_mode_exchange, explain_no_cuda, install_cuda
 from gpubeton.pipeline.pixel_type import pixel_type
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# No driver, one that is too old or not ready, no GPU, or a driver and libraries that do not fit.
-_CANNOT_START = {3, 34, 35, 46, 100, 101, 803, 804, 999}
+# No driver, one that is too old or not ready, no GPU, or a driver that does not fit the libraries or the machine code.
+_CANNOT_START = {3, 34, 35, 46, 100, 101, 200, 209, 218, 222, 802, 803, 804, 999}
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _NOT_READY = 600  # cudaErrorNotReady
 
@@ -196,7 +197,7 @@ class Device:
             yield
         except (self.cuda.runtime.CUDARuntimeError, self.cuda.driver.CUDADriverError) as error:
             if error.status in _CANNOT_START:
-                advice = f"CUDA does not start: {explain_no_cuda()}"
+                advice = f"CUDA cannot be used: {explain_no_cuda()}"
             else:
                 advice = (
                     "Kernels and copies report late: what failed may be earlier work, training's included. "
@@ -209,18 +210,24 @@ class Device:
         """Make it the calling thread's current device for a while; needed for all methods below."""
         import torch
 
-        runtime = self.cuda.runtime
-        with relaxed_capture(), torch.cuda.device(self.number):
-            # Torch and CuPy each have a copy of CUDA's runtime. Both use the thread's context, but do not promise it.
-            # Set the former device again only if needed: that would allocate a context on it.
-            before = runtime.getDevice()
-            if before != self.number:
-                runtime.setDevice(self.number)
-            try:
-                yield
-            finally:
+        runtime, exchange, mode = self.cuda.runtime, capture_mode_exchange(), c_int(RELAXED)
+        # Otherwise both our calls and the graph that another thread captures would fail. It fails only before CUDA
+        # begins or after its end: no graph is captured then.
+        exchange(byref(mode))
+        try:
+            with torch.cuda.device(self.number):
+                # Torch and CuPy each have a copy of CUDA's runtime. Both use the thread's context, but do not promise
+                # it. Set the former device again only if needed: that would allocate a context on it.
+                before = runtime.getDevice()
                 if before != self.number:
-                    runtime.setDevice(before)
+                    runtime.setDevice(self.number)
+                try:
+                    yield
+                finally:
+                    if before != self.number:
+                        runtime.setDevice(before)
+        finally:
+            exchange(byref(mode))
 
     def make_stream(self, name: str = "") -> Stream:
         """Take an idle stream, or make one; it does not wait for the default stream, and its work is urgent."""
@@ -328,7 +335,7 @@ class Device:
             return self._functions[kernel]
 
     def empty(self, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
-        """Make a tensor on the device from torch's allocator, for use on this stream; C-contiguous, not initialised."""
+        """Make a tensor on the device from torch's allocator, for use on this stream; C-contiguous, not initialized."""
         import torch
 
         try:
@@ -337,11 +344,17 @@ class Device:
         except torch.cuda.OutOfMemoryError as error:
             raise DeviceError(f"{self._place}: a {dtype} tensor of shape {shape}: {error}") from error
 
-    def using(self, stream: Stream) -> AbstractContextManager[object]:
+    @contextmanager
+    def using(self, stream: Stream) -> Iterator[None]:
         """Let torch work on this stream in the calling thread for a while."""
         import torch
 
-        return torch.cuda.stream(stream.torch)
+        before = torch.cuda.current_stream(self.number)  # torch.cuda.stream also asks for other devices
+        torch.cuda.set_stream(stream.torch)
+        try:
+            yield
+        finally:
+            torch.cuda.set_stream(before)
 
     def fetch(self, tensor: Any, stream: Stream) -> Any:
         """Copy a tensor of the device to the host, into new memory; waits for the stream."""
@@ -387,12 +400,11 @@ def _check_torch(place: str) -> None:
             f"{place}: this torch ({torch.__version__}) was built without CUDA. Install one that has it: "
             "https://pytorch.org/get-started/locally"
         )
-    if not torch.cuda.is_available():
-        raise DeviceError(
-            f"{place}: torch finds no GPU. nvidia-smi has to list one; torch was built for CUDA {torch.version.cuda}, "
-            "which the driver has to know; in a container, start it with --gpus all"
-        )
     try:
         torch.cuda.current_device()
     except RuntimeError as error:
-        raise DeviceError(f"{place}: torch cannot start CUDA in this process: {error}") from error
+        raise DeviceError(
+            f"{place}: torch cannot start CUDA in this process: {error}. nvidia-smi has to list a GPU; torch was built "
+            f"for CUDA {torch.version.cuda}, which the driver has to know; a container needs --gpus all; after error "
+            "802, on machines with NVSwitch, start nvidia-fabricmanager"
+        ) from error

@@ -1,19 +1,8 @@
-"""Structs that kernels read from device memory, as numpy dtypes; KernelImages: their addresses for one output."""
+"""Structs that kernels read from device memory, as numpy dtypes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
-
-    from numpy.typing import NDArray
-
-    from gpubeton.plan.image_executor import ImageJob
-    from gpubeton.plan.program import ImageProgram
 
 PICTURE = np.dtype(
     [
@@ -65,56 +54,3 @@ JPEG = np.dtype(
     ]
 )
 """A JPEG with entry points; `struct Jpeg` of ``kernels/jpeg.cuh``, 104 bytes."""
-
-
-@dataclass(eq=False)
-class KernelImages:
-    """Device addresses of the structs and arrays of one output, as its kernel takes them."""
-
-    count: int  # images, N
-    pictures: int  # PICTURE (N,)
-    draws: int  # int32 (N, columns)
-    columns: int
-    status: int  # int32 (N,), zeros
-    most: int  # int32 (N, 2), zeros
-    most_taps: int  # upper bound of the taps of an output pixel along an axis
-    taps: int  # the memory of `taps_nbytes`
-    levels: int  # uint8 (N, height, width, 3), unused without changes of color
-    colors: int  # int32 (N, 2 * num_steps)
-    num_steps: int  # color steps of each image
-    sums: int  # uint64 (N, num_sums), zeros
-    out: int  # the output batch
-    nonce: int  # of the canaries
-
-
-def image_arrays(
-    number: int,
-    program: ImageProgram,
-    pictures: NDArray[np.void],  # PICTURE (N,)
-    draws: NDArray[np.int32],  # (N, columns)
-    colors: NDArray[np.int32] | None,  # (N, 2 * K)
-) -> dict[Hashable, NDArray[Any]]:
-    """Return the arrays that the kernel of one output needs on the device."""
-    count = len(pictures)
-    steps = np.zeros((count, 0), np.int32) if colors is None else np.ascontiguousarray(colors)
-    return {
-        (number, "pictures"): pictures,
-        (number, "draws"): draws,
-        (number, "status"): np.zeros(count, np.int32),
-        (number, "most"): np.zeros((count, 2), np.int32),
-        (number, "colors"): steps,
-        (number, "sums"): np.zeros((count, program.num_contrasts), np.uint64),
-    }
-
-
-def describe_images(number: int, job: ImageJob, places: Mapping[Hashable, int], **others: int) -> KernelImages:
-    """Collect the addresses that the kernels of one output need."""
-    named = ("pictures", "draws", "status", "most", "colors", "sums")
-    return KernelImages(
-        **{name: places[number, name] for name in named},
-        count=len(job.address),
-        columns=job.draws.shape[1],
-        num_steps=0 if job.colors is None else job.colors.shape[1] // 2,
-        out=job.out.data_ptr(),
-        **others,
-    )

@@ -13,10 +13,10 @@ import numpy as np
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.gpu.batch_memory import GrowableBuffer
 from gpubeton.gpu.device_structs import GATHER, JPEG
-from gpubeton.gpu.launch import JPEG_AXES, gather, launch_jpegs, taps_nbytes
+from gpubeton.gpu.launch import gather, launch_jpegs
 from gpubeton.plan import jpeg_parts
-from gpubeton.plan.draw_rows import most_taps
 from gpubeton.plan.jpeg_parts import EVERY, JpegParts, aligned, split_bands, window_blocks, window_nbytes
+from gpubeton.plan.pixel_places import JPEG_AXES, taps_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -195,13 +195,13 @@ class EntryDecoder:
             if (parts.rows[:, EVERY] > 0).all():
                 break
         draws = np.ascontiguousarray(job.draws[rows])
-        most = most_taps(draws, own.height, own.width)
+        most = own.most_taps(draws)
         size = aligned(job.size[rows])
         stop = np.cumsum(size)
         places = (stop - size).astype(np.uint64), int(stop[-1]), 0
         if resident is not None:
             places = resident.places(job, rows), 0, resident.entries.address
-        taps = sum(taps_nbytes(own, len(rows), most, JPEG_AXES))
+        taps = sum(taps_nbytes(len(rows), own.side, most, JPEG_AXES))
         return EntryImages(number, rows, parts, bands, intervals, windows, draws, most, taps, *places)
 
     def reserve(self, nbytes: int, stream: Stream) -> None:
@@ -216,7 +216,7 @@ class EntryDecoder:
         memory = self.windows.reserve(0).address + images.taps_nbytes
         size = job.size[images.rows]
         places = images.within + np.uint64(arena + images.offset if images.nbytes else 0)
-        jpegs = table.pinned((number, "jpegs"))
+        jpegs = table.arrays[number, "jpegs"]
         for band, slice_ in enumerate(images.bands):
             first_entry = images.intervals[band].first_entry.astype(np.uint64) * np.uint64(ENTRY_DTYPE.itemsize)
             entries = images.places[number, "entries", band] if images.nbytes else images.entries
@@ -225,7 +225,7 @@ class EntryDecoder:
             windows, rows = images.windows[slice_], images.rows[slice_]
             jpegs[slice_] = describe_jpegs(*described, quantization, memory, windows, rows)
         if job.is_pinned:
-            gathers = table.pinned((number, "jpeg bytes"))
+            gathers = table.arrays[number, "jpeg bytes"]
             gathers["source"], gathers["target"] = job.address[images.rows], places
             gathers["row_bytes"], gathers["rows"] = size, 1
 

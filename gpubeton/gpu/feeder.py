@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -10,39 +11,51 @@ import numpy as np
 
 from gpubeton.errors import LoaderClosedError
 from gpubeton.gpu.batch_state import DecodeRequest
-from gpubeton.gpu.launch import gather, launch_colors, launch_resampling, write_canaries
+from gpubeton.gpu.launch import gather, write_canaries
+from gpubeton.plan.draw_rows import HEIGHT, WIDTH
 from gpubeton.plan.lanes import cut
 
 if TYPE_CHECKING:
-    from gpubeton.gpu.batch_state import BatchState
+    from collections.abc import Iterator
+
+    from gpubeton.gpu.batch_state import BatchState, DecodeHandle
     from gpubeton.gpu.cuda import Stream
     from gpubeton.gpu.entry_decoder import EntryDecoder
     from gpubeton.gpu.gpu_resources import GpuResources
-    from gpubeton.gpu.memory_layout import DecodedImages, SentPixels
+    from gpubeton.gpu.memory_layout import DecodedImages
     from gpubeton.plan.cpu_services import CpuServices
+
+# Most bytes of staging memory that the calling thread fills itself.
+_SHORT = 1 << 20
 
 
 class Feeder:
     """The thread that puts batches into the GPU's queues, one after another."""
 
-    # It waits for busy decoders, so that `submit` need not.
+    # It waits for busy decoders and for much memory to be copied, so that `submit` need not. To wake it up takes longer
+    # than to put in a batch without either.
 
     def __init__(self, resources: GpuResources, cpu: CpuServices, executor: Any) -> None:
-        self._resources = resources
-        self._device = resources.device
-        self._cpu = cpu
+        self._resources, self._device, self._cpu = resources, resources.device, cpu
         self._executor = executor  # the GpuExecutor: has the constants, and gives the images of the CPU's workers
         self._canaries_written = self._device.make_event()
         self._sent = self._device.make_event()
         self._batches: SimpleQueue[BatchState | None] = SimpleQueue()
+        self._issuing = threading.Lock()  # of the last batch
+        self._failure: BaseException | None = None  # of the first batch that failed; no later one is put in
         self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name="gpubeton-feeder", daemon=True)
         self._thread.start()
 
     def put(self, batch: BatchState) -> None:
-        """Take a batch; returns at once."""
-        batch.issuing.acquire()
-        self._batches.put(batch)
+        """Take a batch; returns soon."""
+        waits = batch.layout.decoded or batch.entry_images or batch.finished or batch.layout.staging_nbytes > _SHORT
+        if not waits and not self._issuing.locked():
+            self._take(batch, nullcontext())  # the device is active
+        else:
+            batch.issuing.acquire()
+            self._batches.put(batch)
+        self._issuing = batch.issuing
 
     def close(self) -> None:
         """End the thread; batches that it has not begun get a LoaderClosedError."""
@@ -53,18 +66,21 @@ class Feeder:
 
     def _serve(self) -> None:
         """Body of the thread."""
-        failure: BaseException | None = None
         while (batch := self._batches.get()) is not None:
             if self._is_closed:
-                failure = failure or LoaderClosedError("the loader was closed while a batch was being made")
-            if failure is None:
-                try:
-                    with self._device.active():
-                        self._issue(batch)
-                except BaseException as error:  # noqa: BLE001 - any error has to reach the user's loop
-                    failure = error
-            batch.error = failure
+                self._failure = self._failure or LoaderClosedError("the loader was closed while a batch was being made")
+            self._take(batch, self._device.active())
             batch.issuing.release()
+
+    def _take(self, batch: BatchState, active: Any) -> None:
+        """Put a batch into the queues, unless one failed before."""
+        if self._failure is None:
+            try:
+                with active:
+                    self._issue(batch)
+            except BaseException as error:  # noqa: BLE001 - any error has to reach the user's loop
+                self._failure = error
+        batch.error = self._failure
 
     def _issue(self, batch: BatchState) -> None:
         """Put one batch into the queues."""
@@ -86,47 +102,44 @@ class Feeder:
             self._canaries_written.synchronize()  # wait point: canaries written
         arena, staging = slot.arena.reserve(0).address, slot.staging.reserve(0).address
         for one in batch.layout.sent:
-            if one.is_finished:
-                continue
+            job, where, nbytes = batch.jobs[one.program], one.crops, one.crops_nbytes
             if gathers := slot.table.places.get((one.program, "gathers")):
-                largest = int((3 * one.height.astype(np.int64) * one.width).max())
-                gather(self._device, gathers, len(one.rows), largest, streams.send)
-            else:
-                job, where, target = batch.jobs[one.program], one.where, one.within + np.uint64(staging + one.staged)
-                self._cpu.pack_crops(job.address[where], job.width[where], job.draws[where], target, one.pitch)
-                self._send(one, arena, staging)
+                sizes = batch.layout.draws[one.program][where, HEIGHT : WIDTH + 1].astype(np.int64)
+                gather(self._device, gathers, len(sizes), int(3 * sizes.prod(axis=1).max()), streams.send)
+            elif nbytes:
+                target = one.within[where] + np.uint64(staging + one.staged)
+                self._cpu.pack_crops(job.address[where], job.width[where], job.draws[where], target, one.pitch[where])
+                self._device.copy(arena + one.offset, staging + one.staged, nbytes, streams.send)
         for own in decoded:
-            self._decode(batch, own, arena, staging)
+            job, rows = batch.jobs[own.program], own.rows
+            address = None if job.is_pinned else own.staged + np.uint64(staging)
+            batch.requests[own.program] = DecodeRequest.of(job, rows, own.offset + np.uint64(arena), own.pitch, address)
+            batch.decoding += self.decode(batch, own)
         if decoder is not None:
             for number, entry_images in batch.entry_images.items():
                 decoder.send(entry_images, batch.jobs[number], staging, arena, self._cpu, streams.send)
         if finished := batch.finished:
             batch.bad += self._executor.collect_cpu_images(batch)  # wait point: cpu images made
             for one in finished.values():
-                self._send(one, arena, staging)
+                start, nbytes = one.crops_nbytes, one.nbytes - one.crops_nbytes
+                self._device.copy(arena + one.offset + start, staging + one.staged + start, nbytes, streams.send)
         self._sent.record(streams.send)
         streams.augment.wait(self._sent)  # wait point: pixels sent
         self.augment(batch, streams.augment, decoder)
         slot.done.record(streams.augment)
 
-    def _send(self, one: SentPixels, arena: int, staging: int) -> None:
-        self._device.copy(arena + one.offset, staging + one.staged, one.nbytes, self._resources.streams.send)
-
-    def _decode(self, batch: BatchState, own: DecodedImages, arena: int, staging: int) -> None:
-        """Copy the bytes of one field's images to staging memory, call by call, and begin to decode."""
-        job, rows = batch.jobs[own.program], own.rows
-        address = None if job.is_pinned else own.staged + np.uint64(staging)
-        request = DecodeRequest.of(job, rows, own.offset + np.uint64(arena), own.pitch, address)
-        batch.requests[own.program] = request
+    def decode(self, batch: BatchState, own: DecodedImages, again: Any = None) -> Iterator[DecodeHandle]:
+        """Begin to decode the images of one field, call by call, or (M,) some of them once more."""
+        job, request = batch.jobs[own.program], batch.requests[own.program]
         for lane, backend in self._resources.backends.items():
-            places = np.flatnonzero(own.lanes == lane)
+            places = np.flatnonzero((own.lanes == lane) if again is None else again & (own.lanes == lane))
             for piece in cut(len(places), backend.most):
-                part, taken = request.part(places[piece]), rows[places[piece]]
-                if not job.is_pinned:
+                part, taken = request.part(places[piece]), own.rows[places[piece]]
+                if again is None and not job.is_pinned:
                     self._cpu.pack_regions(job.address[taken], part.size, part.address)
                 begun = backend.begin(part)
                 batch.refused.update((own.program, int(taken[place])) for place in begun.failed)
-                batch.decoding.append(begun)
+                yield begun
 
     def augment(self, batch: BatchState, stream: Stream, decoder: EntryDecoder | None = None) -> None:
         """Make all outputs of a batch, in the stream's order; without a decoder, images with entry points are made."""
@@ -137,11 +150,11 @@ class Feeder:
         for begun in batch.decoding:
             if begun.event is not None:
                 stream.wait(begun.event)  # wait point: images decoded
-        for number, (images, program) in enumerate(zip(batch.images, self._executor.constants, strict=True)):
+        for number, images in enumerate(batch.images):
             own = batch.entry_images.get(number)
             if own is None or len(own.rows) < images.count:
-                launch_resampling(self._device, program, images, stream)
-            launch_colors(self._device, program, images, stream)
+                images.resample(self._device, stream)
+            images.change_colors(self._device, stream)
             batch.status.append(batch.slot.table.bring_back((number, "status"), stream))
 
     def _decode_entries(self, batch: BatchState, stream: Stream, decoder: EntryDecoder) -> None:
@@ -149,8 +162,8 @@ class Feeder:
         if batch.own_span is not None:
             batch.own_span[0].record(stream)
         for number, own in batch.entry_images.items():
-            program, images = self._executor.constants[number], batch.images[number]
-            decoder.launch(own, program, images.out if program.num_sums is None else images.levels, stream)
+            images = batch.images[number]
+            decoder.launch(own, images.own, images.resampled, stream)
             flags = batch.slot.table.bring_back((number, "jpeg status"), stream)
             batch.flagged.append((batch.sources[number], own.rows, flags))
         if batch.own_span is not None:

@@ -13,29 +13,38 @@ import numpy as np
 from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.format import ImageMode
 from gpubeton.gpu.batch_state import BatchState, DecodeBackends, DecodeRequest
-from gpubeton.gpu.device_structs import PICTURE, describe_images, image_arrays
+from gpubeton.gpu.device_structs import PICTURE
 from gpubeton.gpu.feeder import Feeder
 from gpubeton.gpu.gpu_resources import GpuResources
-from gpubeton.gpu.launch import launch_colors, launch_resampling, mix_images, program_constants, taps_nbytes
-from gpubeton.gpu.memory_layout import ALIGNMENT, lay_out_batch, round_up
-from gpubeton.plan.draw_rows import NUM_PAINTS, identity_draws, most_taps
+from gpubeton.gpu.launch import describe_images, image_arrays, mix_images, program_constants
+from gpubeton.gpu.memory_layout import lay_out_batch
+from gpubeton.plan.draw_rows import NUM_PAINTS, identity_draws
 from gpubeton.plan.image_executor import Usage, shared_sources
-from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, TABLES, JpegKind, Lane, choose_lanes, cut, raw_lane
+from gpubeton.plan.lanes import (
+    KIND,
+    SAMPLING,
+    SURVEY_COLUMNS,
+    TABLES,
+    JpegKind,
+    Lane,
+    assign_lanes,
+    lanes_by_kind,
+    raw_lane,
+)
+from gpubeton.plan.pixel_places import ALIGNMENT, round_up, taps_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from gpubeton.gpu.batch_state import Slot
     from gpubeton.gpu.cuda import Device
     from gpubeton.gpu.entry_decoder import EntryImages, ResidentJpegs
     from gpubeton.gpu.gpu_options import GpuOptions
     from gpubeton.plan.cpu_services import CpuServices
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob
     from gpubeton.plan.program import ImageProgram
-
-
-_JPG = int(ImageMode.JPG)
 
 
 class GpuExecutor:
@@ -66,7 +75,8 @@ class GpuExecutor:
             for program in programs
         ]
         self._cpu = cpu
-        self._raw = raw_lane(options.raw, cpu.num_workers)
+        self._by_kind = lanes_by_kind(resources.backends.keys())
+        self._raw = int(raw_lane(options.raw, cpu.num_workers))
         self._give_back = give_back
         self._resident = resident
         self._is_shared = (
@@ -75,6 +85,7 @@ class GpuExecutor:
         self._cpu_executor: ImageExecutor | None = None
         self._submitted = 0
         self._batches: deque[BatchState] = deque()
+        self._most_taps = [1] * len(self._programs)  # of an output pixel of each program, until now
         self._is_closed = False
         with self._device.active():
             sending = resources.constants, resources.streams.send
@@ -86,7 +97,7 @@ class GpuExecutor:
     # --- batches ------------------------------------------------------------------------------------------------------
 
     def take(self, program: int, count: int) -> Any:
-        """Make a tensor (count, height, width, 3) for a batch, not initialised; for use on the tail stream."""
+        """Make a tensor (count, height, width, 3) for a batch, not initialized; for use on the tail stream."""
         own = self._programs[program]
         with self._device.active():
             return self._device.empty((count, own.height, own.width, 3), own.pass_dtype, self._resources.streams.tail)
@@ -106,9 +117,9 @@ class GpuExecutor:
             self._resources.streams.augment.wait(self._handed_out)  # wait point: batch memory free
             if batch.finished:
                 self._start_cpu_images(batch)
-        self._submitted += 1
-        self._batches.append(batch)
-        self._feeder.put(batch)
+            self._submitted += 1
+            self._batches.append(batch)
+            self._feeder.put(batch)
 
     def collect(self) -> list[BadImage]:
         """Wait for the oldest batch; return the images that could not be made."""
@@ -123,7 +134,7 @@ class GpuExecutor:
             # stream's turn.
             batch.slot.done.synchronize()  # wait point: batch done
             self._resources.note_times(batch.times)
-            bad = [*batch.bad, *self._repair(batch)]
+            bad = batch.bad if batch.is_complete else [*batch.bad, *self._repair(batch)]
         self._batches.popleft()
         return bad
 
@@ -186,9 +197,8 @@ class GpuExecutor:
 
     def arrival(self, tensors: Sequence[Any]) -> Callable[[], None]:
         """Mark the end of the tail stream; return a function that lets the consumer's stream wait for it."""
-        ready = self._device.make_event()
+        device, ready = self._device, self._device.make_event()
         ready.record(self._resources.streams.tail)
-        device = self._device
 
         def arrive() -> None:
             with device.active():
@@ -205,33 +215,46 @@ class GpuExecutor:
         lanes, samplings, found = zip(*(self._survey(number, job) for number, job in enumerate(jobs)), strict=True)
         layout = lay_out_batch(self._programs, jobs, sources, lanes, samplings)
         entry_images = {own.number: own for own in found if own is not None}
-        arena_nbytes, staging_nbytes = layout.arena_nbytes, round_up(layout.staging_nbytes)
         for own in entry_images.values():
-            own.offset, own.staged = arena_nbytes, staging_nbytes
-            arena_nbytes += round_up(own.nbytes)
-            staging_nbytes += round_up(own.nbytes)
-        arena = slot.arena.reserve(arena_nbytes).address
-        slot.staging.reserve(staging_nbytes)
-        most, largest, levels = [], 0, [0]
-        for own, job in zip(self.constants, jobs, strict=True):
-            most.append(most_taps(job.draws, own.height, own.width))
-            largest = max(largest, sum(taps_nbytes(own, len(job.address), most[-1])))
-            levels.append(levels[-1] + round_up(len(job.address) * own.levels_nbytes))
-        taps, first = slot.taps.reserve(largest).address, slot.resampled.reserve(levels[-1]).address
+            own.offset, own.staged = layout.arena_nbytes, layout.staging_nbytes
+            layout.arena_nbytes += round_up(own.nbytes)
+            layout.staging_nbytes += round_up(own.nbytes)
+        arena = slot.arena.reserve(layout.arena_nbytes).address
+        slot.staging.reserve(layout.staging_nbytes)
         batch = BatchState(slot, jobs, sources, layout, next(self._resources.nonces) & 0xFFFFFFFF, entry_images)
-        memory = [{"most_taps": own, "taps": taps, "levels": first + levels[i]} for i, own in enumerate(most)]
-        batch.describe(self._programs, arena, memory)
+        places = slot.table.fill(batch.arrays(self.constants, arena))
+        self._prepare_launches(slot, jobs, places)
+        batch.images = [own.begin(job.out.data_ptr(), batch.nonce) for own, job in zip(slot.images, jobs, strict=True)]
         if self._is_shared:
             batch.own_span = self._device.make_event(is_timed=True), self._device.make_event(is_timed=True)
         return batch
 
+    def _prepare_launches(self, slot: Slot, jobs: Sequence[ImageJob], places: Mapping[Hashable, int]) -> None:
+        """Reserve memory for the kernels and prepare their launches, unless the slot's last batch had the same."""
+        drawn = zip(self._most_taps, self.constants, jobs, strict=True)
+        most = self._most_taps = [max(one, own.most_taps(job.draws)) for one, own, job in drawn]
+        needed = [self.constants, slot.table.kinds, places, *most]  # addresses alone may be those of other shapes
+        if slot.prepared_for == needed:
+            return
+        slot.prepared_for = []
+        largest, levels = 0, [0]
+        for i, (own, job) in enumerate(zip(self.constants, jobs, strict=True)):
+            largest = max(largest, sum(taps_nbytes(len(job.address), own.side, most[i])))
+            levels.append(levels[-1] + round_up(len(job.address) * own.levels_nbytes))
+        taps, first = slot.taps.reserve(largest).address, slot.resampled.reserve(levels[-1]).address
+        slot.images = [
+            describe_images(i, own, job, places, most_taps=most[i], taps=taps, levels=first + levels[i])
+            for i, (own, job) in enumerate(zip(self.constants, jobs, strict=True))
+        ]
+        slot.prepared_for = needed
+
     def _survey(self, number: int, job: ImageJob) -> tuple[NDArray[np.int8], NDArray[np.int32], EntryImages | None]:
         """Choose a lane for each image of a job; read its chroma sampling, and what our decoder needs."""
-        survey = np.zeros((len(job.address), SURVEY_COLUMNS), np.int32)
-        backends, decoder, is_jpeg = self._resources.backends, self._resources.entry_decoder, job.mode == _JPG
-        if not is_jpeg.any():
-            lanes = choose_lanes(job.mode, job.size, job.height, job.width, survey, available=(), raw=self._raw)
+        lanes, survey = np.empty(len(job.mode), np.int8), np.zeros((len(job.mode), SURVEY_COLUMNS), np.int32)
+        choice = job.mode, job.size, job.height, job.width, survey, self._by_kind, self._raw, lanes
+        if assign_lanes(*choice) == 0:
             return lanes, survey[:, SAMPLING], None
+        backends, decoder, is_jpeg = self._resources.backends, self._resources.entry_decoder, job.mode == ImageMode.JPG
         resident, is_resident = self._resident.get(job.source), np.zeros(len(survey), bool)
         if resident is not None and job.samples is not None:
             is_resident = resident.holds(job.samples)
@@ -241,9 +264,7 @@ class GpuExecutor:
             found = survey[is_jpeg]
             self._cpu.survey(job.address[is_jpeg], job.size[is_jpeg], found)
             survey[is_jpeg] = found
-        lanes = choose_lanes(
-            job.mode, job.size, job.height, job.width, survey, available=backends.keys(), raw=self._raw
-        )
+            assign_lanes(*choice)
         is_refused, refused = np.zeros(len(lanes), bool), self._resources.refused
         if refused:
             is_refused[:] = [_identity(job, row) in refused for row in range(len(lanes))]
@@ -271,7 +292,7 @@ class GpuExecutor:
         array, jobs = batch.slot.staging.reserve(0).array, []
         for number, (program, job) in enumerate(zip(self._programs, batch.jobs, strict=True)):
             one = batch.finished.get(number)
-            rows, start = (np.zeros(0, np.intp), 0) if one is None else (one.rows, one.staged)
+            rows, start = (np.zeros(0, np.intp), 0) if one is None else (one.finished, one.staged + one.crops_nbytes)
             shape = (len(rows), program.height, program.width, 3)
             out = array[start : start + int(np.prod(shape))].reshape(shape)
             jobs.append(replace(job.rows(rows, out), colors=None))  # the GPU changes them
@@ -280,7 +301,7 @@ class GpuExecutor:
     def collect_cpu_images(self, batch: BatchState) -> list[BadImage]:
         """Wait for the images of a batch that the CPU makes; return the bad ones."""
         finished, found = batch.finished, self._workers().collect()
-        return [replace(bad, row=int(finished[bad.program].rows[bad.row])) for bad in found]
+        return [replace(bad, row=int(finished[bad.program].finished[bad.row])) for bad in found]
 
     def _workers(self) -> ImageExecutor:
         if self._cpu_executor is None:
@@ -308,13 +329,9 @@ class GpuExecutor:
         left_out, tail = batch.left_out - batch.failed, self._resources.streams.tail
         for own in batch.layout.decoded:
             is_missing = np.isin(own.rows, [row for source, row in left_out if source == own.program])
-            for lane, backend in self._resources.backends.items():
-                places = np.flatnonzero(is_missing & (own.lanes == lane))
-                for piece in cut(len(places), backend.most):
-                    begun = backend.begin(batch.requests[own.program].part(places[piece]))
-                    batch.refused.update((own.program, int(own.rows[places[piece]][one])) for one in begun.failed)
-                    if begun.event is not None:
-                        begun.event.synchronize()  # wait point: decoded again
+            for begun in self._feeder.decode(batch, own, is_missing):
+                if begun.event is not None:
+                    begun.event.synchronize()  # wait point: decoded again
         for status in batch.status:
             status[...] = 0
         batch.slot.table.send(tail)
@@ -344,19 +361,19 @@ class GpuExecutor:
         staging = slot.staging.reserve(levels.nbytes)
         arena = slot.arena.reserve(levels.nbytes + ALIGNMENT).address
         staging.array[: levels.nbytes] = levels.reshape(-1)
-        picture = np.zeros(1, PICTURE)
-        picture["address"], picture["pitch"] = arena, 3 * program.width
-        picture["height"], picture["width"] = program.height, program.width
+        picture = np.array([(arena, 3 * program.width, program.height, program.width, 0, 0, 0)], PICTURE)
         whole = replace(job, draws=identity_draws(program.height, program.width, job.draws.shape[1]))
-        places = slot.table.fill(image_arrays(number, program, picture, whole.draws, whole.colors))
+        own = self.constants[number]
+        most = own.most_taps(whole.draws)
+        places = slot.table.fill(image_arrays(number, own, picture, whole.draws, whole.colors))
         slot.table.send(stream)
         self._device.copy(arena, staging.address, levels.nbytes, stream)
-        own, most = self.constants[number], most_taps(whole.draws, program.height, program.width)
-        taps = slot.taps.reserve(sum(taps_nbytes(own, 1, most))).address
+        taps = slot.taps.reserve(sum(taps_nbytes(1, own.side, most))).address
         resampled = slot.resampled.reserve(own.levels_nbytes).address
-        images = describe_images(number, whole, places, most_taps=most, taps=taps, levels=resampled, nonce=0)
-        launch_resampling(self._device, own, images, stream)
-        launch_colors(self._device, own, images, stream)
+        images = describe_images(number, own, whole, places, most_taps=most, taps=taps, levels=resampled)
+        images.begin(job.out.data_ptr(), nonce=0)
+        images.resample(self._device, stream)
+        images.change_colors(self._device, stream)
         stream.synchronize()  # wait point: repair finished
 
 

@@ -30,24 +30,31 @@ _CALL = "    if (number == {number}) own_{number}({arguments});\n"
 _POSITION = ("x", "y", "height", "width")
 
 
-class UserKernel(str):
-    """Name of a kernel with users' operations compiled in, unique for them; `Device.launch` takes it as any name."""
+class KernelVariant(str):
+    """Name of a kernel with other source before its own, unique for both; `Device.launch` takes it as any name."""
 
     __slots__ = ("kernel", "text")
 
     kernel: str  # of `kernels/`, and its function
     text: str  # source to put before the kernel's
 
-    def __new__(cls, kernel: str, text: str) -> UserKernel:
-        made = super().__new__(cls, f"{kernel}-{hashlib.sha256(text.encode()).hexdigest()[:16]}")
+    def __new__(cls, kernel: str, text: str, name: str = "") -> KernelVariant:
+        made = super().__new__(cls, f"{kernel}-{name or hashlib.sha256(text.encode()).hexdigest()[:16]}")
         made.kernel, made.text = kernel, text
         return made
 
 
+SIGNED_KERNELS = {
+    kernel: KernelVariant(kernel, "#define SIGNED_WEIGHTS\n", "signed")
+    for kernel in ("jpeg_across", "jpeg_down", "jpeg_taps", "resample", "taps")
+}
+"""The kernels that resample with signed weights, those of bicubic, by the name of the others."""
+
+
 def color_kernels(program: ImageProgram) -> tuple[str, str]:
-    """Return the kernels for the colors of a program: sums and changes, `UserKernel`s if it has pixel operations."""
+    """Return the kernels for the colors of a program: sums and changes, `KernelVariant`s if it has pixel operations."""
     text = source_of_operations([one for one, _ in program.colors if isinstance(one, PixelOperation)])
-    return (UserKernel("color_sum", text), UserKernel("color", text)) if text else ("color_sum", "color")
+    return (KernelVariant("color_sum", text), KernelVariant("color", text)) if text else ("color_sum", "color")
 
 
 def source_of_operations(operations: Sequence[PixelOperation]) -> str:
@@ -96,13 +103,13 @@ def kernel_names(places: tuple[Path, ...] = PLACES) -> list[str]:
 
 def function_of(kernel: str) -> str:
     """Return the name of a kernel's function."""
-    return kernel.kernel if isinstance(kernel, UserKernel) else kernel
+    return kernel.kernel if isinstance(kernel, KernelVariant) else kernel
 
 
 @cache
 def source_of(kernel: str, places: tuple[Path, ...] = PLACES) -> str:
     """Return the source of a kernel with the files that it includes, each once; ``#line`` names our files."""
-    if isinstance(kernel, UserKernel):
+    if isinstance(kernel, KernelVariant):
         return kernel.text + source_of(kernel.kernel, places)
     if kernel not in kernel_names(places):
         raise KernelError(f"There is no kernel {kernel!r}; {folder(places)} has {', '.join(kernel_names(places))}.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpubeton.gpu.batch_memory import Constants, Slot, Table
+from gpubeton.gpu.batch_memory import Constants, Table
+from gpubeton.gpu.batch_state import Slot
 from gpubeton.gpu.entry_decoder import EntryDecoder
 from gpubeton.plan.lanes import adjust_share
 

@@ -1,4 +1,4 @@
-"""Launches of the kernels; ProgramConstants: what they need of a program on the device."""
+"""Launches of the kernels, with the addresses that they need of a program and of a batch."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.gpu.gpu_kernels import color_kernels
-from gpubeton.gpu.memory_layout import round_up
-from gpubeton.pipeline.interpolation import INTERPOLATIONS
+from gpubeton.gpu.gpu_kernels import SIGNED_KERNELS, color_kernels
+from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
+from gpubeton.plan.draw_rows import most_taps
 from gpubeton.plan.jpeg_parts import GROUP
+from gpubeton.plan.pixel_places import JPEG_AXES, taps_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Mapping
+
+    from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_memory import Constants
     from gpubeton.gpu.cuda import Device, Stream
-    from gpubeton.gpu.device_structs import KernelImages
+    from gpubeton.plan.image_executor import ImageJob
     from gpubeton.plan.program import ImageProgram
+
+_Launch = tuple[str, tuple[int, int, int], tuple[int, int, int], list[Any]]  # kernel, grid, block, arguments
 
 _THREADS = 128
 # The part of an image for one block: bytes that gather.cu copies, output bytes that mix.cu writes, output rows that
@@ -40,13 +45,17 @@ def _ints(*numbers: int) -> list[np.int32]:
     return list(map(np.int32, numbers))
 
 
-def _launch(
-    device: Device, kernel: str, count: int, work: int, work_of_a_block: int, arguments: Sequence[Any], stream: Stream
-) -> None:
-    """Launch a kernel with the same number of blocks for each image: along x, because y has room for 65535 only."""
+def _prepare(kernel: str, count: int, work: int, work_of_a_block: int, arguments: list[Any]) -> list[_Launch]:
+    """Prepare a launch with the same number of blocks for each image: along x, because y has room for 65535 only."""
     blocks = max(1, -(-work // work_of_a_block))
-    if count:
-        device.launch(kernel, (blocks * count, 1, 1), (_THREADS, 1, 1), arguments, stream)
+    return [(kernel, (blocks * count, 1, 1), (_THREADS, 1, 1), arguments)] if count else []
+
+
+def _launch(
+    device: Device, kernel: str, count: int, work: int, work_of_a_block: int, arguments: list[Any], stream: Stream
+) -> None:
+    for launch in _prepare(kernel, count, work, work_of_a_block, arguments):
+        device.launch(*launch, stream)
 
 
 def gather(device: Device, gathers: int, count: int, largest: int, stream: Stream) -> None:
@@ -93,6 +102,19 @@ class ProgramConstants(NamedTuple):
     mixed: tuple[int, int] = (0, 1)  # table and item size of mixing, before which the output is levels
 
     @property
+    def side(self) -> int:
+        """The longer side of an image."""
+        return max(self.height, self.width)
+
+    def most_taps(self, draws: NDArray[np.int32]) -> int:
+        """Return an even upper bound of the taps of an output pixel along an axis."""
+        return most_taps(draws, self.height, self.width, filter_radius(self.rule))
+
+    def kernel(self, name: str) -> str:
+        """Return a kernel that resamples, for the sign of the weights."""
+        return SIGNED_KERNELS[name] if self.rule == INTERPOLATIONS["bicubic"] else name
+
+    @property
     def levels_nbytes(self) -> int:
         """Bytes of an image before its colors are changed; 0 if they are not."""
         return 0 if self.num_sums is None else self.height * self.width * 3
@@ -103,46 +125,107 @@ class ProgramConstants(NamedTuple):
         return self if self.num_sums is None else self._replace(table=0, item_size=1)
 
 
-JPEG_AXES = 4
-"""Axes with taps of a JPEG: luma and chroma, each down and across."""
+class KernelImages:
+    """The images of one output on the device, and the launches of the kernels that make them."""
+
+    # Batch after batch has the same, in the same memory: only `begin` changes anything.
+
+    def __init__(
+        self,
+        own: ProgramConstants,
+        count: int,  # images, N
+        *,
+        pictures: int,  # PICTURE (N,)
+        draws: int,  # int32 (N, columns)
+        columns: int,
+        status: int,  # int32 (N,), zeros
+        most: int,  # int32 (N, 2), zeros
+        most_taps: int,  # upper bound of the taps of an output pixel along an axis
+        taps: int,  # the memory of `taps_nbytes`
+        levels: int,  # uint8 (N, height, width, 3), unused without changes of color
+        colors: int,  # int32 (N, 2 * num_steps)
+        num_steps: int,  # color steps of each image
+        sums: int,  # uint64 (N, num_sums), zeros
+    ) -> None:
+        self.own, self.count, self.pictures, self._levels, self._coloring = own, count, pictures, levels, []
+        first, pixels = own.before_colors, own.height * own.width
+        drawn, size = [*_pointers(draws), *_ints(columns)], _ints(own.height, own.width, count, most_taps)
+        first_nbytes, weights_nbytes, _ = taps_nbytes(count, own.side, most_taps)
+        made = _pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most)
+        store = [*_ints(first.item_size), np.uint32(0), *_pointers(levels, status)]
+        resample = [*_pointers(pictures), *drawn, *size, *made, *_pointers(own.fills, first.table), *store]
+        self._resampling = [
+            *_prepare(own.kernel("taps"), count, 2 * own.side, _THREADS, [*drawn, *_ints(own.rule), *size, *made]),
+            *_prepare(own.kernel("resample"), count, own.height, _ROWS, resample),
+        ]
+        self._nonce, self._out = (resample, -3), (resample, -2)  # lists of arguments, and places there
+        if own.num_sums is not None:
+            read = [*_pointers(levels, colors), *_ints(num_steps), *_pointers(sums), *_ints(own.num_sums)]
+            for contrast in range(own.num_sums):
+                arguments = [*read, *_ints(contrast, pixels, count)]
+                self._coloring += _prepare(own.kernels[0], count, pixels, _SUMMED_PIXELS, arguments)
+            numbers = _ints(own.early_paints, own.max_paints, own.height, own.width, count)
+            store = [*numbers, *_pointers(own.table), *_ints(own.item_size), *_pointers(0)]
+            color = [*read, *drawn, *_pointers(own.fills), *store]
+            self._coloring += _prepare(own.kernels[1], count, pixels, _COLORED_PIXELS, color)
+            self._out = color, -1
+
+    def begin(self, out: int, nonce: int) -> KernelImages:
+        """Take the next batch: the address of its output, and the seed of its canaries."""
+        (written, place), (checked, seed) = self._out, self._nonce
+        written[place], checked[seed] = np.uint64(out), np.uint32(nonce)
+        self.resampled = out if self.own.num_sums is None else self._levels  # images before changes of color
+        return self
+
+    def resample(self, device: Device, stream: Stream) -> None:
+        """Make levels from decoded pixels, or output values if colors stay."""
+        for launch in self._resampling:
+            device.launch(*launch, stream)
+
+    def change_colors(self, device: Device, stream: Stream) -> None:
+        """Change the colors of levels, look up and store them, if the program changes colors."""
+        for launch in self._coloring:
+            device.launch(*launch, stream)
 
 
-def taps_nbytes(own: ProgramConstants, count: int, most_taps: int, axes: int = 2) -> tuple[int, int, int]:
-    """Bytes of first source pixels, weights and numbers of taps, as kernels/taps.cuh writes them; 4 axes for JPEGs."""
-    entries = axes * count * max(own.height, own.width)
-    return round_up(4 * entries), round_up(2 * most_taps * entries), round_up(4 * entries)
+def image_arrays(
+    number: int,
+    own: ProgramConstants,
+    pictures: NDArray[np.void],  # PICTURE (N,)
+    draws: NDArray[np.int32],  # (N, columns)
+    colors: NDArray[np.int32] | None,  # (N, 2 * K)
+) -> dict[Hashable, NDArray[Any]]:
+    """Return the arrays that the kernels of one output need on the device."""
+    count = len(pictures)
+    return {
+        (number, "pictures"): pictures.view(np.int32),  # which numpy copies much faster
+        (number, "draws"): draws,
+        (number, "status"): np.zeros(count, np.int32),
+        (number, "zeros"): np.zeros(count * (1 + (own.num_sums or 0)), np.uint64),
+        **({} if colors is None else {(number, "colors"): colors}),
+    }
 
 
-def launch_resampling(device: Device, own: ProgramConstants, images: KernelImages, stream: Stream) -> None:
-    """Make levels from decoded pixels, or output values if colors stay."""
-    count, first, taps = images.count, own.before_colors, images.taps
-    draws = [*_pointers(images.draws), *_ints(images.columns)]
-    size = _ints(own.height, own.width, count, images.most_taps)
-    first_nbytes, weights_nbytes, _ = taps_nbytes(own, count, images.most_taps)
-    made = _pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, images.most)
-    arguments: list[Any] = [*draws, *_ints(own.rule), *size, *made]
-    _launch(device, "taps", count, 2 * max(own.height, own.width), _THREADS, arguments, stream)
-    finish = [*_pointers(own.fills, first.table), *_ints(first.item_size), np.uint32(images.nonce)]
-    out = images.out if own.num_sums is None else images.levels
-    arguments = [*_pointers(images.pictures), *draws, *size, *made, *finish, *_pointers(out, images.status)]
-    _launch(device, "resample", count, own.height, _ROWS, arguments, stream)
-
-
-def launch_colors(device: Device, own: ProgramConstants, images: KernelImages, stream: Stream) -> None:
-    """Change the colors of levels, look up and store them, if the program changes colors."""
-    count, pixels = images.count, own.height * own.width
-    if own.num_sums is None:
-        return
-    steps = [*_pointers(images.levels, images.colors), *_ints(images.num_steps)]
-    read = [*steps, *_pointers(images.sums), *_ints(own.num_sums)]
-    color_sum, color = own.kernels
-    for contrast in range(own.num_sums):
-        arguments = [*read, *_ints(contrast, pixels, count)]
-        _launch(device, color_sum, count, pixels, _SUMMED_PIXELS, arguments, stream)
-    painted = [*_pointers(images.draws), *_ints(images.columns), *_pointers(own.fills)]
-    numbers = _ints(own.early_paints, own.max_paints, own.height, own.width, count)
-    finish = [*_pointers(own.table), *_ints(own.item_size), *_pointers(images.out)]
-    _launch(device, color, count, pixels, _COLORED_PIXELS, [*read, *painted, *numbers, *finish], stream)
+def describe_images(
+    number: int,
+    own: ProgramConstants,
+    job: ImageJob,
+    places: Mapping[Hashable, int],  # of `image_arrays`
+    **memory: int,  # most_taps, taps and levels
+) -> KernelImages:
+    """Collect what the kernels of one output need."""
+    count, zeros = len(job.address), places[number, "zeros"]
+    return KernelImages(
+        own,
+        count,
+        **{name: places[number, name] for name in ("pictures", "draws", "status")},
+        columns=job.draws.shape[1],
+        colors=places.get((number, "colors"), 0),
+        num_steps=0 if job.colors is None else job.colors.shape[1] // 2,
+        sums=zeros,
+        most=zeros + 8 * count * (own.num_sums or 0),
+        **memory,
+    )
 
 
 def launch_jpegs(
@@ -168,10 +251,10 @@ def launch_jpegs(
     """Decode the windows of JPEGs, resample, paint and store them; addresses are of the device."""
     images, first = _pointers(jpegs), own.before_colors
     drawn, size = [*_pointers(draws), *_ints(columns)], _ints(own.height, own.width)
-    first_nbytes, weights_nbytes, _ = taps_nbytes(own, count, most_taps, JPEG_AXES)
+    first_nbytes, weights_nbytes, _ = taps_nbytes(count, own.side, most_taps, JPEG_AXES)
     made = [*_ints(count, most_taps), *_pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most)]
     arguments: list[Any] = [*images, *drawn, *_ints(own.rule), *size, *made]
-    _launch(device, "jpeg_taps", count, 2 * max(own.height, own.width), _THREADS, arguments, stream)
+    _launch(device, own.kernel("jpeg_taps"), count, 2 * own.side, _THREADS, arguments, stream)
     if num_groups:
         arguments = _pointers(jpegs, tables, groups, intervals, status)
         device.launch("jpeg_huffman", (num_groups, 1, 1), (GROUP, 1, 1), arguments, stream)
@@ -179,9 +262,9 @@ def launch_jpegs(
     _launch(device, "jpeg_idct", count, most_blocks, _TRANSFORMED, arguments, stream)
     # Eights of rows are fewer than blocks.
     eights = min(most_blocks, 64) * -(-own.width // _THREADS)
-    _launch(device, "jpeg_across", count, eights, 1, [*images, *drawn, *size, *made], stream)
+    _launch(device, own.kernel("jpeg_across"), count, eights, 1, [*images, *drawn, *size, *made], stream)
     finish = [*_pointers(own.fills, first.table), *_ints(first.item_size), *_pointers(out, status)]
-    _launch(device, "jpeg_down", count, own.height, _ROWS, [*images, *drawn, *size, *made, *finish], stream)
+    _launch(device, own.kernel("jpeg_down"), count, own.height, _ROWS, [*images, *drawn, *size, *made, *finish], stream)
 
 
 def program_constants(program: ImageProgram, constants: Constants, stream: Stream) -> ProgramConstants:

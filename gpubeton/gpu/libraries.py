@@ -10,7 +10,7 @@ import ctypes
 import os
 import re
 import sys
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,7 +67,7 @@ def load(
                 library = ctypes.CDLL(place.path)
                 version, driver = read_version(library), driver_version()
                 if driver is None or version[0] <= driver[0] or place.is_explicit:
-                    return library, _file(library) or place.path, version
+                    return library, _file(place.path), version
                 reason = f"it is for CUDA {version[0]}, and the driver for CUDA {driver[0]}.{driver[1]}"
             except AttributeError as error:
                 reason = f"it is another library: {error}"
@@ -102,42 +102,23 @@ def explain_no_cuda() -> str:
     return f"{driver}. See whether nvidia-smi shows a GPU, which CUDA_VISIBLE_DEVICES may hide. Or {install_cuda()}"
 
 
-_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+#: A thread in this mode may call CUDA while another one captures a graph. CU_STREAM_CAPTURE_MODE_RELAXED
+RELAXED = 2
 
 
 @cache
-def _exchange_capture_mode() -> Callable[..., int]:
-    """Find the driver's function that sets a thread's capture mode and returns the former one."""
+def capture_mode_exchange() -> Callable[..., int]:
+    """Find the driver's function that sets the calling thread's capture mode, and puts the former one in its place."""
     return _driver_function("cuThreadExchangeStreamCaptureMode") or (lambda _: 0)
 
 
-@contextmanager
-def relaxed_capture() -> Iterator[None]:
-    """Let this thread call CUDA while another thread captures a graph; otherwise both the call and the capture fail."""
-    exchange, mode = _exchange_capture_mode(), ctypes.c_int(_RELAXED)
-    exchange(ctypes.byref(mode))
-    try:
-        yield
-    finally:
-        exchange(ctypes.byref(mode))
-
-
-def _file(library: ctypes.CDLL) -> str:
-    """Ask the dynamic loader for the file of a loaded library; empty if unknown."""
-    link_map = ctypes.POINTER(_LinkMap)()
-    handle = ctypes.c_void_p(library._handle)  # noqa: SLF001 - documented, despite its name
-    try:
-        failed = ctypes.CDLL(None).dlinfo(handle, _RTLD_DI_LINKMAP, ctypes.byref(link_map))
-    except AttributeError:
-        return ""
-    return "" if failed else os.fsdecode(link_map.contents.name)
-
-
-class _LinkMap(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("name", ctypes.c_char_p))  # its first fields
-
-
-_RTLD_DI_LINKMAP = 2
+def _file(path: str) -> str:
+    """Return the file of a library that was loaded by its name alone; the name if the system does not tell."""
+    with suppress(OSError):
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            if "/" not in path and path in line:
+                return line[line.index("/") :]
+    return path
 
 
 def find(name: str, variable: str = "", bundled_in: Sequence[str] = ()) -> Iterator[Place]:

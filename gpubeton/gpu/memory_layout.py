@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gpubeton.gpu.device_structs import GATHER, PICTURE
-from gpubeton.plan.draw_rows import FLIP, HEIGHT, LEFT, NUM_PAINTS, TOP, WIDTH
+from gpubeton.plan.draw_rows import LEFT, TOP
 from gpubeton.plan.jpeg_parts import aligned
 from gpubeton.plan.lanes import Lane
+from gpubeton.plan.pixel_places import ALIGNMENT, lay_out_images, place_pixels, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,50 +18,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.plan.image_executor import ImageJob
-    from gpubeton.plan.program import ImageProgram
-
-ALIGNMENT = 256
-"""Images begin at multiples of this, as allocations of the device do."""
-
-_PITCH = 32
-
-
-class ArenaLayout(NamedTuple):
-    """Offsets of images in an arena."""
-
-    offset: NDArray[np.uint64]  # (N,): first byte of each
-    pitch: NDArray[np.int32]  # (N,): bytes from one row to the next
-    nbytes: int  # from the arena's beginning to the end of the last
-
-
-def lay_out_images(
-    height: NDArray[Any],  # (N,) integers
-    width: NDArray[Any],  # (N,) integers
-    *,
-    start: int = 0,
-    is_tight: bool = False,
-) -> ArenaLayout:
-    """Place RGB images one after another, from `start`; `is_tight` leaves no gap between rows or images."""
-    pitch = 3 * width.astype(np.int64)
-    pitch = pitch if is_tight else (pitch + (_PITCH - 1)) & -_PITCH
-    size = pitch * height if is_tight else round_up(pitch * height)
-    start = round_up(start)
-    stop = start + size.cumsum()
-    nbytes = round_up(int(stop[-1])) if len(stop) else start
-    return ArenaLayout((stop - size).astype(np.uint64), pitch.astype(np.int32), nbytes)
-
-
-def round_up(nbytes: Any) -> Any:
-    """Round a number of bytes, or an array of them, up to a multiple of `ALIGNMENT`."""
-    return (nbytes + (ALIGNMENT - 1)) & -ALIGNMENT
 
 
 # Plain numbers: a member of an IntEnum takes numpy longer to compare than a batch of small images.
-_HARDWARE, _OWN, _LIBRARY, _CPU, _BYTES = map(int, (Lane.HARDWARE, Lane.OWN, Lane.LIBRARY, Lane.CPU, Lane.BYTES))
+_HARDWARE, _LIBRARY, _CPU, _BYTES = map(int, (Lane.HARDWARE, Lane.LIBRARY, Lane.CPU, Lane.BYTES))
+_NONE = np.zeros(0, np.intp)
 
 
-@dataclass(frozen=True, eq=False)
-class DecodedImages:
+class DecodedImages(NamedTuple):
     """Images of one field that are decoded into the arena, for all outputs that use them."""
 
     program: int  # the first output that uses them
@@ -73,109 +37,87 @@ class DecodedImages:
     staged: NDArray[np.uint64]  # (M,): first compressed byte in staging memory; unused for pinned sources
 
 
-@dataclass(frozen=True, eq=False)
-class SentPixels:
-    """Images of one output that are sent to the device as pixels, in one copy."""
+class SentPixels(NamedTuple):
+    """Images of one output that are sent to the device as pixels: first crops, then what the CPU's workers make."""
 
     program: int
-    rows: NDArray[np.intp]  # (M,): rows of the batch
-    where: Any  # the same as an index: a slice for all rows, which numpy copies several times as fast
-    height: NDArray[np.int32]  # (M,): size of the pixels that are sent
-    width: NDArray[np.int32]
-    within: NDArray[np.uint64]  # (M,): first byte within the copy
-    pitch: NDArray[np.int32]  # (M,): bytes from one row to the next; of crops a multiple of 32, for the kernel's speed
-    nbytes: int  # of the copy
-    offset: int  # of the copy in the arena
-    staged: int  # of the copy in staging memory
-    is_finished: bool  # made by the CPU, with final size and paints; otherwise crops
-
-    def gathers(self, job: ImageJob, arena: int) -> NDArray[np.void]:  # (M,) GATHER
-        """Describe the copy of each crop from pinned memory to the arena."""
-        rows = np.zeros(len(self.rows), GATHER)
-        width, draws = job.width[self.where].astype(np.int64), job.draws[self.where]
-        first = (draws[:, TOP] * width + draws[:, LEFT]) * 3
-        rows["source"] = job.address[self.where] + first.astype(np.uint64)
-        rows["target"] = self.within + np.uint64(arena + self.offset)
-        rows["source_pitch"], rows["target_pitch"] = 3 * width, self.pitch
-        rows["row_bytes"], rows["rows"] = 3 * self.width, self.height
-        return rows
+    crops: Any  # rows of the crops, as an index: a slice for all rows, which numpy copies several times as fast
+    finished: NDArray[np.intp]  # (M,): rows of the images with final size and paints
+    within: NDArray[np.uint64]  # (N,): first byte of each of these images, from the beginning of the crops
+    pitch: NDArray[np.int32]  # (N,): bytes from one row of pixels to the next
+    crops_nbytes: int  # with the gap after them
+    nbytes: int  # of all
+    offset: int  # in the arena
+    staged: int  # in staging memory
 
 
-@dataclass(frozen=True, eq=False)
 class MemoryLayout:
     """Offsets of all images of a batch."""
 
-    lanes: list[NDArray[np.int8]]  # for each output (N,), a Lane for each image
-    decoded: list[DecodedImages]  # none is empty
-    sent: list[SentPixels]
-    arena_nbytes: int  # with room at the end: kernels read 16 bytes at a time, also past the last image
-    staging_nbytes: int
+    def __init__(self) -> None:
+        self.decoded: list[DecodedImages] = []  # none is empty
+        self.sent: list[SentPixels] = []  # of each output that has any
+        self.pictures: list[NDArray[np.void]] = []  # of each output: PICTURE (N,), complete after `place`
+        self.draws: list[NDArray[np.int32]] = []  # of each output: (N, columns), changed for images that are sent
+        self.arena_nbytes = 0  # with room at the end: kernels read 16 bytes at a time, also past the last image
+        self.staging_nbytes = 0
 
-    def pictures(self, program: int, job: ImageJob, sources: Sequence[int], arena: int) -> NDArray[np.void]:
-        """Describe the images of one output for the kernels: PICTURE (N,)."""
-        pictures = np.zeros(len(job.address), PICTURE)
-        # Those with a negative row are made otherwise.
-        pictures["row"] = np.arange(len(pictures))
-        pictures["row"][self.lanes[program] == _OWN] = -1
+    def place(self, jobs: Sequence[ImageJob], sources: Sequence[int], arena: int) -> None:
+        """Complete the pictures, as the kernels need them, for an arena at this address."""
+        for one in self.sent:
+            self.pictures[one.program]["address"] = one.within + np.uint64(arena + one.offset)
         for own in self.decoded:
-            if own.program == sources[program]:
-                rows = own.rows
-                pictures["address"][rows], pictures["pitch"][rows] = own.offset + np.uint64(arena), own.pitch
-                pictures["height"][rows], pictures["width"][rows] = job.height[rows], job.width[rows]
-                pictures["is_guarded"][rows] = 1
-        for one in self.sent:
-            if one.program == program:
-                rows, address = one.where, one.within + np.uint64(arena + one.offset)
-                pictures["address"][rows], pictures["pitch"][rows] = address, one.pitch
-                pictures["height"][rows], pictures["width"][rows] = one.height, one.width
-        return pictures
+            for job, source, pictures in zip(jobs, sources, self.pictures, strict=True):
+                if source == own.program:
+                    rows = own.rows
+                    pictures["address"][rows], pictures["pitch"][rows] = own.offset + np.uint64(arena), own.pitch
+                    pictures["height"][rows], pictures["width"][rows] = job.height[rows], job.width[rows]
+                    pictures["is_guarded"][rows] = 1
 
-    def draws(self, program: int, job: ImageJob) -> NDArray[np.int32]:  # (N, columns) int32
-        """Return the draws of one output, changed for images of which only the crop, or the finished image, is sent."""
-        draws = job.draws
-        for one in self.sent:
-            if one.program == program:
-                draws = draws.copy() if draws is job.draws else draws
-                draws[one.where, TOP] = draws[one.where, LEFT] = 0
-                if one.is_finished:
-                    draws[one.where, HEIGHT], draws[one.where, WIDTH] = one.height, one.width
-                    draws[one.where, FLIP : NUM_PAINTS + 1] = 0
-        return np.ascontiguousarray(draws, np.int32)
+    def gathers(self, one: SentPixels, job: ImageJob) -> NDArray[np.void]:  # (M,) GATHER
+        """Describe the copy of each crop of an output from pinned memory to the arena."""
+        pictures, width, draws = self.pictures[one.program][one.crops], job.width[one.crops], job.draws[one.crops]
+        rows, pitch = np.zeros(len(pictures), GATHER), 3 * width.astype(np.int64)
+        first = draws[:, TOP] * pitch + 3 * draws[:, LEFT]
+        rows["source"] = job.address[one.crops] + first.astype(np.uint64)
+        rows["target"], rows["source_pitch"], rows["target_pitch"] = pictures["address"], pitch, pictures["pitch"]
+        rows["row_bytes"], rows["rows"] = 3 * pictures["width"], pictures["height"]
+        return rows
 
 
 def lay_out_batch(
-    programs: Sequence[ImageProgram],
+    programs: Sequence[Any],  # `ImageProgram`s, or what else has their height and width
     jobs: Sequence[ImageJob],
     sources: Sequence[int],
     lanes: Sequence[NDArray[np.int8]],
     samplings: Sequence[NDArray[np.int32]],
 ) -> MemoryLayout:
     """Lay out a batch; outputs with the same source share its decoded images."""
-    decoded: list[DecodedImages] = []
-    sent: list[SentPixels] = []
+    made = MemoryLayout()
     arena = staging = 0
-    for number, (program, job) in enumerate(zip(programs, jobs, strict=True)):
-        own = lanes[number]
-        # Most batches take one lane.
-        taken = np.bincount(own, minlength=len(Lane)).tolist()
-        if sources[number] == number and (taken[_HARDWARE] or taken[_LIBRARY]):
+    for number, (program, job, own) in enumerate(zip(programs, jobs, lanes, strict=True)):
+        count = len(own)
+        pictures, draws = np.zeros(count, PICTURE), job.draws.copy()
+        within, pitch = np.zeros(count, np.uint64), np.zeros(count, np.int32)
+        words = pictures.view(np.int32)
+        crops, stop_of_crops, nbytes = place_pixels(own, program.height, program.width, draws, words, within, pitch)
+        made.pictures.append(pictures)
+        made.draws.append(draws)
+        if sources[number] == number and crops < count:
             rows = np.flatnonzero((own == _HARDWARE) | (own == _LIBRARY))
-            rows = rows[np.lexsort((-job.size[rows].astype(np.int64), samplings[number][rows], own[rows]))]
-            layout = lay_out_images(job.height[rows], job.width[rows], start=arena)
-            size = aligned(job.size[rows]) * (not job.is_pinned)
-            stop = staging + np.cumsum(size)
-            staged = (stop - size).astype(np.uint64)
-            decoded.append(DecodedImages(number, rows, own[rows], layout.offset, layout.pitch, staged))
-            arena, staging = layout.nbytes, round_up(int(stop[-1]))
-        for lane in (_BYTES, _CPU):
-            if not taken[lane]:
-                continue
-            (rows,) = (own == lane).nonzero()
-            where, is_finished = slice(None) if len(rows) == len(own) else rows, lane == _CPU
-            height = np.full(len(rows), program.height, np.int32) if is_finished else job.draws[where, HEIGHT]
-            width = np.full(len(rows), program.width, np.int32) if is_finished else job.draws[where, WIDTH]
-            layout = lay_out_images(height, width, is_tight=is_finished)
-            sent.append(SentPixels(number, rows, where, height, width, *layout, arena, staging, is_finished))
-            arena += layout.nbytes
-            staging += layout.nbytes
-    return MemoryLayout(list(lanes), decoded, sent, arena + ALIGNMENT, max(staging, 1))
+            if len(rows):
+                rows = rows[np.lexsort((-job.size[rows].astype(np.int64), samplings[number][rows], own[rows]))]
+                layout = lay_out_images(job.height[rows], job.width[rows], start=arena)
+                size = aligned(job.size[rows]) * (not job.is_pinned)
+                stop = staging + np.cumsum(size)
+                staged = (stop - size).astype(np.uint64)
+                made.decoded.append(DecodedImages(number, rows, own[rows], layout.offset, layout.pitch, staged))
+                arena, staging = layout.nbytes, round_up(int(stop[-1]))
+        if nbytes:
+            where = slice(None) if crops == count else np.flatnonzero(own == _BYTES)
+            finished = np.flatnonzero(own == _CPU) if nbytes > stop_of_crops else _NONE
+            made.sent.append(SentPixels(number, where, finished, within, pitch, stop_of_crops, nbytes, arena, staging))
+            arena += nbytes
+            staging += nbytes
+    made.arena_nbytes, made.staging_nbytes = arena + ALIGNMENT, round_up(max(staging, 1))
+    return made

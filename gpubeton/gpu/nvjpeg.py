@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
+from contextlib import nullcontext
 from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_void_p
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -79,7 +80,7 @@ class Status(IntEnum):
 
 # The meaning of a status, and what to try.
 _MEANINGS = {
-    Status.NOT_INITIALIZED: ("an argument was not initialised", "Use handles and states only before they are closed"),
+    Status.NOT_INITIALIZED: ("an argument was not initialized", "Use handles and states only before they are closed"),
     Status.INVALID_PARAMETER: ("an argument is wrong", "Look for something closed, or a size below 1"),
     Status.BAD_JPEG: ("the bytes are not a JPEG, or a damaged one", "Open them with another program"),
     Status.JPEG_NOT_SUPPORTED: (
@@ -184,8 +185,9 @@ def _read_version(library: ctypes.CDLL) -> tuple[int, ...]:
 class Resource:
     """An object of nvJPEG; closed by `close`, or with its last reference. Its parents are destroyed later."""
 
-    # The device that was current when it was made has to be current again when it is closed. It is not destroyed at
-    # the end of the interpreter: CUDA may be unloaded by then, and the call would crash.
+    # It is not destroyed at the end of the interpreter: CUDA may be unloaded by then, and the call would crash.
+
+    active: Any = nullcontext  # makes its device current, as for all calls
 
     def __init__(
         self, library: Library, create: str, destroy: str, *arguments: Any, parent: Resource | None = None
@@ -197,7 +199,8 @@ class Resource:
         if not made.value:
             raise NvjpegError(f"{create} reported success and made nothing ({library.path})", create, 0)
         self._destroy = destroy
-        self._finalizer = weakref.finalize(self, _give_back, library, destroy, made.value, os.getpid(), parent)
+        given = library, destroy, made.value, os.getpid(), (parent or self).active, parent
+        self._finalizer = weakref.finalize(self, _give_back, *given)
         self._finalizer.atexit = False
         self._pointer = made.value
         if parent is not None:
@@ -218,9 +221,12 @@ class Resource:
             raise NvjpegError(f"{_explain(self._destroy, status)} ({self.library.path})", self._destroy, status)
 
 
-def _give_back(library: Library, destroy: str, pointer: int, process: int, _parent: object) -> int:
+def _give_back(library: Library, destroy: str, pointer: int, process: int, active: Any, _parent: object) -> int:
     """Destroy it, unless this is a forked child, which has a copy of the pointer and no CUDA."""
-    return library.status(destroy, pointer) if os.getpid() == process else 0
+    if os.getpid() != process:
+        return 0
+    with active():  # the last reference may go in any thread
+        return library.status(destroy, pointer)
 
 
 class Handle(Resource):
@@ -228,7 +234,8 @@ class Handle(Resource):
 
     # Threads may share a handle, but not its states and headers.
 
-    def __init__(self, library: Library, backend: int = HARDWARE, flags: int = 0) -> None:
+    def __init__(self, library: Library, backend: int = HARDWARE, flags: int = 0, active: Any = nullcontext) -> None:
+        self.active = active
         super().__init__(library, "nvjpegCreateEx", "nvjpegDestroy", backend, None, None, flags)
 
     def hardware_engines(self) -> tuple[int, int]:
@@ -265,10 +272,10 @@ class State(Resource):
         create, destroy = "nvjpegJpegStateCreate", "nvjpegJpegStateDestroy"
         super().__init__(handle.library, create, destroy, handle.pointer, parent=handle)
         self.handle = handle
-        self.batch = 0  # images of the batches that it was initialised for; 0 if it has to be initialised first
+        self.batch = 0  # images of the batches that it was initialized for; 0 if it has to be initialized first
         self.in_use: object = None  # the arrays of the latest call
 
-    def initialise(self, batch: int) -> None:
+    def initialize(self, batch: int) -> None:
         """Prepare for batches of a size, also after a failed batch. No batch may be under way."""
         self.batch = 0
         # One thread of the CPU; nvJPEG no longer uses it.
@@ -293,8 +300,8 @@ class State(Resource):
         count = self.batch
         if not count or count != len(targets):
             raise NvjpegError(
-                f"nvjpegDecodeBatched: {len(targets)} images for a state that is initialised for {count}, and nvJPEG "
-                "would crash. Call initialise first, also after a batch that failed",
+                f"nvjpegDecodeBatched: {len(targets)} images for a state that is initialized for {count}, and nvJPEG "
+                "would crash. Call initialize first, also after a batch that failed",
                 "nvjpegDecodeBatched",
             )
         self.batch, self.in_use = 0, (addresses, sizes, targets)

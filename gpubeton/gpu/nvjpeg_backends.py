@@ -103,8 +103,8 @@ class BatchedBackend:
         self._entries = []
 
     def _next(self, count: int) -> _Entry:
-        """Wait for an idle state, if possible one that was initialised for this batch size."""
-        # The thread waits, and not a stream: nvJPEG asks for that before a state is initialised again.
+        """Wait for an idle state, if possible one that was initialized for this batch size."""
+        # The thread waits, and not a stream: nvJPEG asks for that before a state is initialized again.
         if not self._entries:
             self._entries = [self._make_entry(number) for number in range(self.num_states)]
         free = [entry for entry in self._entries if entry.state.batch == count and entry.event.is_done]
@@ -140,7 +140,7 @@ class BatchedBackend:
         for is_last in (False, True):
             try:
                 if entry.state.batch != count:
-                    entry.state.initialise(count)
+                    entry.state.initialize(count)
                 entry.state.decode_batched(part.address, part.size, targets, entry.stream.handle)
             except NvjpegError as error:
                 # Images that were begun still write into the arena.
@@ -191,7 +191,7 @@ def open_nvjpeg_backends(
     try:
         library = library or load()
         is_smooth = options.smooth_chroma and library.version[:2] >= _SMOOTH_SINCE
-        handle = Handle(library, flags=INTERPOLATED if is_smooth else 0)
+        handle = Handle(library, flags=INTERPOLATED if is_smooth else 0, active=device.active)
         engines, cores = handle.hardware_engines()
     except DeviceError as error:
         if library is None and is_library_needed:

@@ -14,7 +14,7 @@ from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, Index, Notes, read_notes
 from gpubeton.format.entry_points import open_blocks
 from gpubeton.format.layout import round_up
-from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, choose_lanes
+from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, assign_lanes, lanes_by_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -326,18 +326,11 @@ def _summarize_images(
     if len(compressed):
         with index.files[0].open() as source:
             _survey(source, regions.offset[compressed], size, survey)
-    lanes = choose_lanes(
-        mode[compressed].astype(np.uint8),
-        size,
-        height[compressed].astype(np.int32),
-        width[compressed].astype(np.int32),
-        survey,
-        available=(Lane.HARDWARE,),
-        raw=Lane.BYTES,
-    )
+    lanes = np.empty(len(compressed), np.int8)
+    rows, columns = (side[compressed].astype(np.int32) for side in (height, width))
+    by_kind = lanes_by_kind((Lane.HARDWARE,) if images.gpu_decodes else ())
+    assign_lanes(mode[compressed].astype(np.uint8), size, rows, columns, survey, by_kind, int(Lane.BYTES), lanes)
     sizes, counts = np.unique(np.stack([height, width], axis=1), axis=0, return_counts=True)
-    if not images.gpu_decodes:
-        lanes = np.full(len(compressed), Lane.CPU, lanes.dtype)
     jpg, png = int((mode == ImageMode.JPG).sum()), int((mode == ImageMode.PNG).sum())
     commonest = np.argsort(-counts, kind="stable")[:5]
     return ImageSummary(

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from gpubeton.format.entry_points import EntryBlock
     from gpubeton.format.field_arguments import ImageKind
 
-#: Regions that a thread takes at a time.
-_REGIONS_AT_ONCE = 64
+#: Regions that a thread takes at a time, least and most, and bytes of them: one request of a remote file.
+_REGIONS_AT_ONCE = 64, 4096
+_BYTES_AT_ONCE = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -168,13 +169,15 @@ def verify(
     rows, decoded = len(index.allocations), np.zeros(2, np.int64)
     threads = num_workers if num_workers >= 1 else count_cores()
     with index.files[0].open() as source, ThreadPoolExecutor(threads) as pool:
-        starts = range(0, rows, _REGIONS_AT_ONCE)
-        results = pool.map(lambda start: checker.check(source, start, start + _REGIONS_AT_ONCE), starts)
+        mean_size = index.allocations["size"].mean() if rows else 0
+        at_once = int(np.clip(_BYTES_AT_ONCE / max(mean_size, 1), *_REGIONS_AT_ONCE))
+        starts = range(0, rows, at_once)
+        results = pool.map(lambda start: checker.check(source, start, start + at_once), starts)
         for start, (found, *numbers) in zip(starts, results, strict=True):
             findings += found
             decoded += numbers
             if on_progress is not None:
-                on_progress(min(start + _REGIONS_AT_ONCE, rows), rows)
+                on_progress(min(start + at_once, rows), rows)
         compared_entries = _check_entry_points(index, threads, findings)
         identity.check(os.fspath(path), source.identity())
     findings.sort(key=lambda finding: -1 if finding.sample is None else finding.sample)

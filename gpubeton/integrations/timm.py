@@ -12,7 +12,6 @@ from gpubeton.errors import OptionError
 from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder, ResizedCropRGBImageDecoder
 from gpubeton.integrations.data_loader import DataLoaderAdapter
 from gpubeton.loader import Loader, OrderOption
-from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.validation import check_number, check_range, check_size
 from gpubeton.reader import Reader
@@ -110,7 +109,7 @@ def create_loader(
     auto_augment : Operation, optional
         An operation, such as ``RandAugment(2, 9)``. The names of timm's policies are refused: their operations and
         magnitudes are others.
-    interpolation : str
+    interpolation : {"bilinear", "bicubic", "nearest"}
         How images are resized, as Pillow does it.
     mean, std : sequence of float
         Of each channel, for images from 0 to 1.
@@ -150,8 +149,7 @@ def create_loader(
         if options.pop(name, harmless[0]) not in harmless:
             raise OptionError(f"{name}: timm's argument has no equivalent here. Leave it out, or use timm's loader")
     options = {name: value for name, value in options.items() if name not in NO_EFFECT}
-    known = {name: own for name, own in _INTERPOLATIONS.items() if own in INTERPOLATIONS}
-    resizing = known[_choice("interpolation", interpolation, list(known))]
+    resizing = _INTERPOLATIONS[_choice("interpolation", interpolation, list(_INTERPOLATIONS))]
     size = check_size("input_size", input_size if isinstance(input_size, int) else tuple(input_size)[-2:])
     is_augmented = is_training and not no_aug
     image: list[Operation]

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum, auto
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, get_args, overload
 
 import numpy as np
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import ArrayLike, NDArray
-    from typing_extensions import Self
+    from typing_extensions import ParamSpec, Self
+
+    P = ParamSpec("P")
 
 T = TypeVar("T")
 
@@ -36,9 +38,35 @@ Decoder = Literal["auto", "own", "nvjpeg", "dali", "pynvjpeg", "cpu"]
 # Earlier values of `decoder=`.
 _MOVED_DECODERS = ("nvimgcodec", "torchvision")
 
+# Arguments of torch's DataLoader, and what does the same here.
+_OF_DATALOADER = {
+    "shuffle": "order=OrderOption.RANDOM shuffles, and without it the samples come in the order of the file",
+    "sampler": "order= takes an option or a class, indices= chooses samples, distributed=True shares them among ranks",
+    "batch_sampler": "order= takes an option or a class, which lists the samples of an epoch",
+    "collate_fn": "a batch is made in one piece: call the function on it in your loop",
+    "pin_memory": 'ToDevice("cuda:0") in a pipeline moves a batch to the GPU',
+    "prefetch_factor": "batches_ahead= counts batches for the whole loader",
+    "persistent_workers": "leave it out: threads are kept between epochs",
+    "worker_init_fn": "leave it out: seed= decides all random draws, for any number of workers",
+    "generator": "seed= decides the order and all random draws",
+}
+
 # The workers pass from one batch to the next without waiting for each other; a third keeps them busy while the first
 # is being finished. The others of `batches_ahead` are ready, and need no memory but their own.
 _MAX_IN_FLIGHT = 3
+
+
+def name_replacements(make: Callable[P, None]) -> Callable[P, None]:
+    """Wrap a loader's __init__: arguments of torch's DataLoader are a TypeError with what to use."""
+
+    @wraps(make)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+        if names := _OF_DATALOADER.keys() & kwargs:
+            advice = "; ".join(f"{name}: {_OF_DATALOADER[name]}" for name in sorted(names))
+            raise TypeError(f"Loader takes other arguments than torch's DataLoader. Instead of {advice}")
+        make(*args, **kwargs)
+
+    return checked
 
 
 class Effect(Enum):
@@ -241,7 +269,9 @@ class LoaderConfig:
     @classmethod
     def resolve(cls, arguments: Mapping[str, Any]) -> LoaderConfig:
         """Check all arguments. Those without a seed get one."""
-        checked = {name: argument.check(arguments[name]) for name, argument in ARGUMENTS.items()}
+        checked = {}
+        for name, argument in ARGUMENTS.items():  # a comprehension may be a frame: warnings count frames
+            checked[name] = argument.check(arguments[name])
         seed_is_given = checked["seed"] is not None
         if not seed_is_given:
             # All ranks need the same. Otherwise as in FFCV: from numpy's global generator.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpubeton.errors import StorageError
 from gpubeton.files.open_files import OpenSources, source_type
+from gpubeton.format.file_notes import with_checksums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,9 +36,8 @@ class DatasetCache:
         self._few_bytes = sum(2 * file.page_size for file in remote)
         self.node: NodeCache | None = None
         wrap: Callable[[ByteSource], ByteSource] | None = None
-        if remote:  # without such files, what is imported here would only take time
+        if remote:  # the imports take time
             from gpubeton.files.node_cache import open_cache
-            from gpubeton.format.checksums import with_checksums
 
             wrap = partial(with_checksums, known={})
             if config.cache_dir is not None:

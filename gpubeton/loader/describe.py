@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.engine import READS_AHEAD, Plan
+from gpubeton.engine import BATCHES_WITHOUT, READS_AHEAD, Plan
 from gpubeton.engine.outputs import ImageOutput
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
+from gpubeton.files.staging import STEP
 from gpubeton.files.store_client import shown
+from gpubeton.format import ImageMode
 from gpubeton.format.data_files import listed_paths
 from gpubeton.plan.lanes import Lane, raw_lane
 from gpubeton.plan.order import IdRange, rows_of
 from gpubeton.plan.page_plan import MAX_PART
-from gpubeton.storage import MAX_GAP, STEP
+from gpubeton.plan.pixel_places import ALIGNMENT, lay_out_images, round_up, taps_nbytes
+from gpubeton.storage import MAX_GAP
 from gpubeton.storage.load_threads import FIRST_REQUESTS
 
 if TYPE_CHECKING:
@@ -47,8 +51,8 @@ def explain(title: str, config: LoaderConfig, plan: Plan, resources: Resources) 
         f"memory for batches: {batches / _MIB:.0f} MiB, and those that you hold",
     ]
     if resources.gpu is not None:
-        arenas = max_arena_bytes(plan, config.num_in_flight)
-        lines.append(f"memory of the GPU for decoded images: at most {arenas / _MIB:.0f} MiB, and what nvJPEG takes")
+        most = math.ceil(max_gpu_bytes(plan, config.num_in_flight) / _MIB)
+        lines.append(f"memory of the GPU for images under way: at most {most} MiB, and what its decoders take")
     if pages is not None:
         lines += _explain_pages(pages, config.remote.requests, max_region_bytes(plan))
     if resources.gpu is not None if pages is not None else not config.os_cache:
@@ -110,8 +114,9 @@ def _explain_sharing(plan: Plan) -> list[str]:
 
 def _explain_entry_points(resources: Resources) -> list[str]:
     """List the fields whose JPEGs are decoded only where a crop needs them."""
-    points = resources.entry_points.items()
-    return [f"  {name!r}: only what crops need of {own.summary}" for name, own in points]
+    late = f"; the first {BATCHES_WITHOUT} batches of an epoch do without" if resources.gpu is None else ""
+    found = ((name, own.summary, late * own.comes_late) for name, own in resources.entry_points.items())
+    return [f"  {name!r}: only what crops need of {summary}{without}" for name, summary, without in found if summary]
 
 
 def max_batch_bytes(plan: Plan) -> int:
@@ -120,19 +125,24 @@ def max_batch_bytes(plan: Plan) -> int:
     return plan.batches.batch_size * sum(output.nbytes_per_sample for output in images)
 
 
-def max_arena_bytes(plan: Plan, in_flight: int) -> int:
-    """Bytes of decoded images on the GPU at most, if all images of the batches were the largest of the file."""
+def max_gpu_bytes(plan: Plan, in_flight: int) -> int:
+    """Bytes of images under way on the GPU at most, if all images of the batches were the largest of the file."""
+    count, arena, taps, levels = plan.batches.batch_size, 0, 0, 0
     on_gpu = [output for output in plan.outputs if isinstance(output, ImageOutput) and output.program.device != "cpu"]
-    if not on_gpu:
-        return 0
-    from gpubeton.gpu.memory_layout import lay_out_images
-
-    per_sample = 0
     for source in {output.source.name: output.source for output in on_gpu}.values():
-        sides = np.array([source.column["height"].max()]), np.array([source.column["width"].max()])
-        per_sample += lay_out_images(*sides).nbytes
-    # An eighth more is allocated than a batch needs.
-    return in_flight * plan.batches.batch_size * (per_sample + per_sample // 8)
+        sides, sent = (int(source.column["height"].max()), int(source.column["width"].max())), 0
+        decoded = lay_out_images(*map(np.atleast_1d, sides)).nbytes
+        has_raw = bool((source.column["mode"] != ImageMode.JPG).any())
+        for program in (output.program for output in on_gpu if output.source.name == source.name):
+            # Outputs share what is decoded. Each has its own crops, what the CPU makes, and what our decoder takes.
+            made = 3 * program.height * program.width
+            sent += round_up(max(made, source.max_size, has_raw * decoded))
+            most_taps = 2 * math.ceil(max(sides) / program.narrowest) + 2
+            taps = max(taps, sum(taps_nbytes(count, max(program.height, program.width), most_taps)))
+            levels += round_up(count * made) * bool(program.colors)
+        arena += count * max(decoded, sent)
+    # An eighth more is allocated than a batch needs, in steps.
+    return in_flight * sum(nbytes + nbytes // 8 + _MIB for nbytes in (arena + ALIGNMENT, taps, levels) if nbytes)
 
 
 def max_region_bytes(plan: Plan) -> int:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.loader.config import check_indices
+from gpubeton.loader.ffcv_compat import FfcvIteratorSurface
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["EpochIterator"]
 
 
-class EpochIterator:
+class EpochIterator(FfcvIteratorSurface):
     """Iterate over batches of the samples that are given, as the ``__iter__`` of a class derived from `Loader` may do.
 
     Their augmentations are those of the epoch before ``loader.next_epoch``: as in FFCV, the epoch is counted first.

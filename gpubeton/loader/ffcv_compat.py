@@ -30,11 +30,10 @@ class _LoaderParts(Protocol):
 
 
 class _Replaced:
-    """An internal of FFCV that does not exist here: reading it raises AttributeError, which names the replacement.
+    """An internal of FFCV that does not exist here: reading it raises AttributeError, which names the replacement."""
 
-    A derived class may assign to it. `__getattr__` on the loader would hide the name of an attribute that a derived
-    class's property does not find.
-    """
+    # A derived class may assign to it. `__getattr__` on the loader would hide the name of an attribute that a derived
+    # class's property does not find.
 
     def __init__(self, hint: str) -> None:
         self.hint = hint
@@ -44,6 +43,12 @@ class _Replaced:
 
     def __get__(self, instance: object, owner: type) -> Any:
         raise AttributeError(f"{owner.__name__!r} object has no attribute {self.name!r}. In gpubeton, {self.hint}")
+
+
+class FfcvIteratorSurface:
+    """The part of an epoch's iterator that FFCV's users know from its source."""
+
+    output_queue = _Replaced("next() of this class gives a batch, which run_pipeline may change")
 
 
 class FfcvSurface:

@@ -10,10 +10,10 @@ import os
 from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import blake2b
-from itertools import count
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -44,13 +44,16 @@ _HEAD = 1 << 14
 _TAIL = 64
 #: Memory for images that are encoded again.
 _MOST_BYTES = 1 << 30
+#: Bad images that an error names.
+_MOST_NAMED = 10
 
 
 @dataclass(frozen=True)
 class FolderIdentity(SourceIdentity):
-    """Identity of a folder: of the names, sizes and times of its images."""
+    """Identity of a folder: of the names, sizes and times of its images. It holds the memory of the file."""
 
     digest: str
+    parts: _Parts = field(compare=False, repr=False)
 
     def is_same_source(self, other: SourceIdentity) -> bool:
         return isinstance(other, FolderIdentity)
@@ -96,13 +99,14 @@ class FolderFile(ByteSource):
     is_local = True
     is_versioned = True
 
-    def __init__(self, name: str, parts: _Parts) -> None:
-        super().__init__(name, parts.identity.size)
-        self._parts = parts
+    def __init__(self, name: str, identity: FolderIdentity) -> None:
+        super().__init__(name, identity.size)
+        self._identity = identity
 
     @classmethod
     def open(cls, name: str, size: int, *, is_random: bool) -> FolderFile:  # noqa: ARG003
-        return cls(name, _parts_of(_Listing.of(name.removeprefix(f"{SCHEME}://"))))
+        listing = _Listing.of(name.removeprefix(f"{SCHEME}://"))
+        return cls(name, _living.get(listing.digest) or _lay_out(listing))
 
     @classmethod
     def open_checked(
@@ -123,10 +127,10 @@ class FolderFile(ByteSource):
         return cls.open(name, 0, is_random=True).identity()
 
     def identity(self) -> FolderIdentity:
-        return self._parts.identity
+        return self._identity
 
     def read_into(self, start: int, target: memoryview) -> int:
-        return self._parts.read_into(start, target[: max(self.size - start, 0)])
+        return self._identity.parts.read_into(start, target[: max(self.size - start, 0)])
 
     def close(self) -> None:
         """Do nothing: each file is closed when its bytes are read."""
@@ -142,15 +146,15 @@ class _Parts:
         """Put bytes at a place."""
         self._found.append((offset, bytes(content)))
 
-    def finish(self, listing: _Listing, images: Sequence[_Stored], offsets: NDArray[np.uint64]) -> None:
-        """Put the images at their places."""
+    def finish(self, listing: _Listing, images: Sequence[_Stored], offsets: NDArray[np.uint64]) -> FolderIdentity:
+        """Put the images at their places; the identity holds these parts."""
         self._listing = listing
         for number, (image, offset) in enumerate(zip(images, offsets.tolist(), strict=True)):
             self._found.append((offset, number if image.content is None else image.content))
         self._found.sort(key=lambda part: part[0])
         self._starts = [start for start, _ in self._found]
         last, content = self._found[-1]
-        self.identity = FolderIdentity(last + len(content), listing.digest)
+        return FolderIdentity(last + len(content), listing.digest, self)
 
     def read_into(self, start: int, target: memoryview) -> int:
         """Fill a buffer with the bytes from `start` on."""
@@ -183,16 +187,23 @@ class _Parts:
             )
 
 
-@lru_cache(maxsize=1)  # a loader opens a file several times
-def _parts_of(listing: _Listing) -> _Parts:
+#: Of the folders that loaders have open, by their digests: a loader opens its file several times.
+_living: WeakValueDictionary[str, FolderIdentity] = WeakValueDictionary()
+
+
+def _lay_out(listing: _Listing) -> FolderIdentity:
     """Lay out the file of a folder."""
     fields: dict[str, Any] = {"image": RGBImageField(write_mode="jpg")}
     images, kept = listing.images, 0
+    stored: list[_Stored] = []
+    bad: dict[int, str] = {}  # reasons, by the number of the image
     if images.labels is not None:
         fields["label"] = IntField()
     with ThreadPoolExecutor(2 * count_cores(), "gpubeton-folder") as threads:
-        stored = []
-        for each in threads.map(partial(_store, fields["image"]), count(), images.files, listing.states):
+        for number, each in enumerate(threads.map(partial(_store, fields["image"]), images.files, listing.states)):
+            if isinstance(each, str):
+                bad[number] = each
+                continue
             stored.append(each)
             kept += len(each.content or b"")
             if kept > _MOST_BYTES:
@@ -200,8 +211,16 @@ def _parts_of(listing: _Listing) -> _Parts:
                 raise SampleError(
                     f"{listing.path}: images that are no baseline JPEG files are encoded when the folder is opened, "
                     f"and take more than {_MOST_BYTES >> 30} GiB of memory. Convert the folder: gpubeton convert",
-                    len(stored) - 1,
+                    number,
                 )
+    if bad:
+        named = list(bad.values())[:_MOST_NAMED]
+        more = [f"and {len(bad) - _MOST_NAMED} more"] * (len(bad) > _MOST_NAMED)
+        raise SampleError(
+            f"{listing.path}: {len(bad)} of {len(stored) + len(bad)} images cannot be read: {'; '.join(named + more)}. "
+            "Mend or remove them, or convert the folder without them: gpubeton convert --on-error skip",
+            min(bad),
+        )
     sizes = np.array([each.size for each in stored], np.int64)
     rows = np.zeros(len(stored), metadata_dtype([each.metadata_type for each in fields.values()]))
     page_size = max(PAGE_SIZE_DEFAULT, 1 << (int(sizes.max()) - 1).bit_length())
@@ -214,12 +233,11 @@ def _parts_of(listing: _Listing) -> _Parts:
         rows["f1"] = images.labels
     builder.finish({"class_names": list(images.classes)} if images.classes else {})
     parts.write(builder.metadata_offset, rows.tobytes())
-    parts.finish(listing, stored, offsets)
-    return parts
+    return _living.setdefault(listing.digest, parts.finish(listing, stored, offsets))
 
 
-def _store(images: RGBImageField, number: int, path: str, state: tuple[int, int]) -> _Stored:
-    """Find out how the file would store an image."""
+def _store(images: RGBImageField, path: str, state: tuple[int, int]) -> _Stored | str:
+    """Find out how the file would store an image, or why it cannot."""
     size, row = state[0], np.zeros(1, IMAGE_DTYPE)
     with open(path, "rb", buffering=0) as file:
         head = file.read(_HEAD)
@@ -235,12 +253,8 @@ def _store(images: RGBImageField, number: int, path: str, state: tuple[int, int]
         keeper = _Keeper()
         is_decoded = frame is not None and not frame.is_plain  # as `convert` does it, strictly
         images.encode(row, decode_rgb(content) if is_decoded else content, keeper)
-    except Exception as error:
-        raise SampleError(
-            f"{path}: {type(error).__name__}: {error}. Mend or remove the image, or convert the folder without such: "
-            "gpubeton convert --on-error skip",
-            number,
-        ) from error
+    except Exception as error:  # noqa: BLE001  decoders raise all kinds
+        return f"{path}: {type(error).__name__}: {error}"
     stored = keeper.content.tobytes()
     return _Stored(row, len(stored), None if stored == content else stored)
 

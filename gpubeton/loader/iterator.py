@@ -130,4 +130,5 @@ class LoaderIterator:
         self._stats.receive(len(batch.samples))
         # Several threads may share the iterator and get here out of order.
         self._cursor.batch = max(self._cursor.batch, batch.number + 1)
-        self._bad_samples.extend((self._cursor.epoch, bad.sample, bad.reason) for bad in batch.bad)
+        for bad in batch.bad:
+            self._bad_samples.append((self._cursor.epoch, bad.sample, bad.reason))

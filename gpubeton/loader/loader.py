@@ -24,6 +24,7 @@ from gpubeton.loader.config import (
     LoaderConfig,
     check_all_or,
     fixed_argument_error,
+    name_replacements,
     warn_of_no_batch,
 )
 from gpubeton.loader.describe import LoaderSummary, explain, summarize
@@ -110,7 +111,7 @@ class Loader(FfcvSurface):
     order : OrderOption, str or type of TraversalOrder
         Order of the samples: an option, its name, or a class that you wrote.
     distributed : bool
-        Share each epoch between the ranks of torch's process group, as torch's ``DistributedSampler`` does. Initialise
+        Share each epoch between the ranks of torch's process group, as torch's ``DistributedSampler`` does. Initialize
         the group before.
     seed : int, optional
         Seed of the order and of the augmentations. By default a number from numpy's global generator; 0 if
@@ -153,8 +154,8 @@ class Loader(FfcvSurface):
     remote : RemoteOptions, optional
         How the stores of URLs are reached: endpoint, credentials, repeated requests, checksums.
     cache_dir : str or path, optional
-        A directory on a disk of this machine that keeps what is loaded of files in object stores, for all processes of
-        the machine and for later runs. The default is the environment variable GPUBETON_CACHE_DIR; without either
+        A directory on a disk of this machine that keeps pages of files in object stores, for all processes of the
+        machine and for later runs. The default is the environment variable GPUBETON_CACHE_DIR; without either
         nothing is kept. Files of this machine do not need it.
     cache_limit : int or str, optional
         Most bytes of `cache_dir`, as a number or as text such as "800 GB". Kept parts stay; what does not fit is
@@ -254,6 +255,7 @@ class Loader(FfcvSurface):
     cache_dir = ConfigAttribute[str | None]()
     cache_limit = ConfigAttribute[int | None]()
 
+    @name_replacements
     def __init__(
         self,
         fname: Paths,
@@ -295,7 +297,7 @@ class Loader(FfcvSurface):
         self._is_closed = False
         self._generation = Compiler.begin()
         if config.distributed and seed is None and order_class(order) is not order_class("sequential"):
-            warnings.warn("distributed=True without a seed: the seed is 0, so that all ranks agree", stacklevel=2)
+            warnings.warn("distributed=True without a seed: the seed is 0, so that all ranks agree", stacklevel=3)
         if config.distributed:
             title = f"{self.reader.index.title}, {order}, {len(self._config.indices)}, {config.batch_size}"
             check_seed_of_ranks(title, config.seed)
@@ -307,8 +309,8 @@ class Loader(FfcvSurface):
 
         The samples, their order, the draws and the pixels are those of the file that ``gpubeton convert`` makes of the
         folder, with its default settings; a checkpoint goes on with that file. Nothing is written. Opening reads the
-        beginning of each image, and keeps images that are no baseline JPEG files, encoded, in memory (up to 1 GiB); an
-        epoch opens each file. A converted file is quicker in all of this.
+        beginning of each image, and keeps images that are no baseline JPEG files, encoded, in memory (up to 1 GiB) as
+        long as there is the loader or its reader; an epoch opens each file. A converted file is quicker in all of this.
 
         Parameters
         ----------
@@ -327,9 +329,10 @@ class Loader(FfcvSurface):
         Raises
         ------
         OptionError
-            If there are no images in the folder, or in one of its folders.
+            If there is no such folder, or there are no images in it or in one of its folders.
         SampleError
-            If an image cannot be read, or those to be kept in memory are too many.
+            If images cannot be read, which it names whatever ``on_error`` is; or if those to be kept in memory are too
+            many.
 
         Examples
         --------
@@ -338,6 +341,11 @@ class Loader(FfcvSurface):
         >>> images.shape, labels[0], loader.reader.class_names
         (torch.Size([100, 48, 64, 3]), tensor([0]), ('class_0', 'class_1', 'class_2'))
         """
+        if not Path(path).is_dir():
+            raise OptionError(
+                f"{path}: there is no such folder; expected a folder of images, or of one folder of images for each "
+                "class. Check the path"
+            )
         return cls(f"{SCHEME}://{Path(path).absolute()}", batch_size, os_cache=False, **arguments)
 
     def __iter__(self) -> LoaderIterator:

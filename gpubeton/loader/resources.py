@@ -15,13 +15,15 @@ from gpubeton.engine import READS_AHEAD, ArrayPool, Engine, EngineOptions, Outpu
 from gpubeton.engine.output_graph import GpuTarget, Pipeline
 from gpubeton.engine.outputs import ImageOutput
 from gpubeton.errors import DeviceError, LoaderClosedError, OptionError
+from gpubeton.files.open_files import source_type
+from gpubeton.files.staging import Staging
 from gpubeton.format import ImageMode
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.loader.dataset_cache import DatasetCache
 from gpubeton.machine import read_machine
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.plan.page_plan import MAX_PART, PagePlan
-from gpubeton.storage import MappedStorage, PageStorage, ReadStorage, Staging, Storage
+from gpubeton.storage import MappedStorage, PageStorage, ReadStorage, Storage
 from gpubeton.storage.load_threads import FIRST_REQUESTS
 from gpubeton.transforms.ops import ToDevice
 
@@ -85,14 +87,15 @@ class Resources:
         self.gpu_choice = choose_gpu(config.device, config.decoder, config.pipelines)
         self._index = index
         self.cache = DatasetCache(index, config)
-        found, faults = open_entry_points(index)
-        for fault in faults:
-            warnings.warn(f"{fault}. Until then, images are decoded without them.", stacklevel=3)
-        self.entry_points: Mapping[str, EntryPoints] = found
-        if any(file.entry_place is not None for file in index.files):
-            from gpubeton.storage.shard_entry_points import load_when_needed
+        self.entry_points: Mapping[str, EntryPoints]
+        if any(file.entry_place is not None or not source_type(file.path).is_local for file in index.files):
+            from gpubeton.storage.remote_entry_points import load_when_needed
 
-            self.entry_points = load_when_needed(index, found, self.cache.node, config.remote.requests)
+            self.entry_points = load_when_needed(index, self.cache.node, config.remote.requests)
+        else:
+            self.entry_points, _, faults = open_entry_points(index)
+            for fault in faults:
+                warnings.warn(f"{fault}. Until then, images are decoded without them.", stacklevel=4)
         self.files = self.cache.files
         self._mapped: MappedStorage | None = None
         self._pages: PageStorage | None = None  # of the epoch that began last
@@ -113,13 +116,13 @@ class Resources:
             if choice.is_forced:
                 raise
             reason = f"{choice.target.device} cannot decode: {error}"
-            warnings.warn(f"{self._index.title}: images are decoded on the CPU. {reason}", stacklevel=3)
+            warnings.warn(f"{self._index.title}: images are decoded on the CPU. {reason}", stacklevel=4)
             self.gpu_choice = GpuChoice(None, reason, is_forced=False)
         else:
             self._staging = Staging(self._allocate_pinned, is_pinned=True)
             if self.gpu.warning not in _warned:
                 _warned.add(self.gpu.warning)
-                warnings.warn(self.gpu.warning, stacklevel=3)
+                warnings.warn(self.gpu.warning, stacklevel=4)
             from gpubeton.loader.resident_images import ResidentImages
 
             self.resident = ResidentImages(self.gpu, self._mapped, self._index, [output.source for output in images])
@@ -176,12 +179,12 @@ class Resources:
         stages: StageTimers,
         following: Callable[[], EpochBatches] | None,
     ) -> Storage:
-        if self._mapped is None:
-            self.cache.prepare()
-            self._map(config)
         counted = self.cache.begin_counting()
         if counted is not None:
             stages.transfer = counted
+        if self._mapped is None:
+            self.cache.prepare()
+            self._map(config)
         if self._mapped is not None:
             stages.transfer.is_all_cached = counted is not None
             self._mapped.check()

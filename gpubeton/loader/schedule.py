@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto, unique
 from functools import cached_property, lru_cache
@@ -50,13 +50,13 @@ class OrderOption(Enum):
 ORDER_TYPE = OrderOption | str | type[TraversalOrder]
 """What may be given as a loader's order."""
 
-ORDER_MAP: dict[OrderOption, type[TraversalOrder]] = {
+ORDER_MAP: dict[Any, type[TraversalOrder]] = {
     OrderOption.SEQUENTIAL: Sequential,
     OrderOption.RANDOM: Random,
     OrderOption.QUASI_RANDOM: QuasiRandom,
     OrderOption.WINDOW: Window,
 }
-"""The class of each option; FFCV has the first three."""
+"""The class of each option, FFCV has the first three; a user may add other keys, and replace classes."""
 
 
 def order_class(order: object) -> type[TraversalOrder]:
@@ -64,7 +64,7 @@ def order_class(order: object) -> type[TraversalOrder]:
     found: Any = order
     if isinstance(order, str) and order.upper() in OrderOption.__members__:
         found = OrderOption[order.upper()]
-    if isinstance(found, OrderOption):
+    if isinstance(found, Hashable) and found in ORDER_MAP:
         return ORDER_MAP[found]
     if isinstance(found, type) and issubclass(found, TraversalOrder):
         return found
@@ -213,10 +213,8 @@ class EpochSchedule:
     def plan(
         self, epoch: int, samples: NDArray[np.uint64] | None = None, *, first: int = 0, asks_again: bool = False
     ) -> EpochBatches:
-        """Plan an epoch after `first` samples of all ranks, of the order's samples or of these.
-
-        `asks_again` does not trust an earlier answer.
-        """
+        """Plan an epoch after `first` samples of all ranks, of the order's samples or of these."""
+        # `asks_again` does not trust an earlier answer.
         if samples is not None:
             return EpochBatches(samples, self.next.batching.batch_size, drop_last=False)
         is_ours = _is_library_order(self.order)
@@ -258,7 +256,7 @@ class EpochSchedule:
     def num_samples_of(self, epoch: int) -> int:
         """Count the samples of an epoch, of all ranks; the order has to be global."""
         if _is_library_order(self.order) and isinstance(self.order, GlobalOrder):
-            return len(self.order.global_ids(epoch))
+            return self.order.num_ids()
         ids = self.order.global_order(epoch)
         return 0 if ids is None else len(ids)
 

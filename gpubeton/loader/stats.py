@@ -19,6 +19,7 @@ from gpubeton.files.store_client import REPEATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import ExitStack
 
     from gpubeton.loader.describe import LoaderSummary
 
@@ -322,7 +323,7 @@ class EpochStats:
         """Whether the counters are final."""
         return self._ended is not None
 
-    def begin_wait(self) -> Any:
+    def begin_wait(self) -> ExitStack | None:
         """Start to count waiting time, once if several threads wait; pass the result to `end_wait` in this thread."""
         marked = self._label.begin()
         with self._lock:
@@ -331,7 +332,7 @@ class EpochStats:
             self._waiting += 1
         return marked
 
-    def end_wait(self, marked: Any) -> None:
+    def end_wait(self, marked: ExitStack | None) -> None:
         """End the calling thread's wait."""
         with self._lock:
             self._waiting -= 1
@@ -342,7 +343,8 @@ class EpochStats:
                     self.stages.waits.append((self._waiting_since, now))
                 if self._first_wait is None:
                     self._first_wait = self._waited
-        self._label.end(marked)
+        if marked is not None:
+            marked.close()
 
     def receive(self, images: int) -> None:
         """Count a batch that the loop has received."""
@@ -360,6 +362,9 @@ class EpochStats:
     def stats(self) -> LoaderStats:
         """Sum up the epoch until now."""
         stages = self.stages
+        transfer = stages.transfer
+        # Pages that came just before the epoch were not there.
+        mapped = max(0, stages.stored_bytes - transfer.nbytes) if transfer.is_all_cached else 0
         with self._lock:
             now = time.perf_counter() if self._ended is None else self._ended
             open_wait = max(0.0, now - self._waiting_since) if self._waiting else 0.0
@@ -377,9 +382,9 @@ class EpochStats:
             worker_seconds=stages.usage.busy_seconds,
             worker_cpu_seconds=stages.usage.cpu_seconds,
             stored_bytes=stages.stored_bytes,
-            requests=stages.transfer.requests,
-            fetched_bytes=stages.transfer.nbytes,
-            cached_bytes=stages.stored_bytes if stages.transfer.is_all_cached else stages.transfer.cached_nbytes,
+            requests=transfer.requests,
+            fetched_bytes=transfer.nbytes,
+            cached_bytes=mapped or transfer.cached_nbytes,
             retries=(REPEATS.count if self._last_repeat is None else self._last_repeat) - self._first_repeat,
             **{f"{name}_seconds": seconds for name, seconds in stages.seconds().items()},
         )

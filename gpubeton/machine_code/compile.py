@@ -48,10 +48,9 @@ _FOLDERS = folders()
 
 
 class _Part(_Library):  # type: ignore[misc]  # Numba has no types
-    """The code of a function that only compiled functions call: linked, and left to its callers to be optimised.
+    """The code of a function that only compiled functions call: linked, and left to its callers to be optimized."""
 
-    Numba's own libraries are optimised, and made into machine code, with all that they call: again at each level.
-    """
+    # Numba's own libraries are optimized, and made into machine code, with all that they call: again at each level.
 
     def _optimize_final_module(self) -> None:
         pass
@@ -108,10 +107,8 @@ def _no_garbage_collected() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signatures_remembered() -> Iterator[None]:
-    """Let Numba find the signature of each call once; it compiles in one thread at a time.
-
-    For each `a + b` Numba tries some twenty overloads of `+`, three times over: a quarter of the time to compile.
-    """
+    """Let Numba find the signature of each call once; it compiles in one thread at a time."""
+    # For each `a + b` Numba tries some twenty overloads of `+`, three times over: a quarter of the time to compile.
     find = _BaseFunction.get_call_type
     found: dict[Any, Any] = {}
 
@@ -153,10 +150,8 @@ def compiled(function: _F, *, has_notice: bool = False, folders: Sequence[Path] 
 
 
 def keep(dispatcher: Any) -> None:
-    """Keep the machine code of a function that Numba compiled for `Compiler`, if it is the package's own.
-
-    It may capture numbers, strings, and functions that are kept: all else may differ in the next process.
-    """
+    """Keep the machine code of a function that Numba compiled for `Compiler`, if it is the package's own."""
+    # It may capture numbers, strings, and functions that are kept: all else may differ in the next process.
     function = dispatcher.py_func
     top, _, room = function.__module__.partition(".")
     captured = [_described(cell.cell_contents) for cell in function.__closure__ or ()]

@@ -22,7 +22,7 @@ _KEY_STEPS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _WORD = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _SCALE = 2.0**-32
-_INTEGERS = 2.0**52  # from here on, neighbouring numbers are one apart
+_INTEGERS = 2.0**52  # from here on, neighboring numbers are one apart
 
 
 @compiled

@@ -113,7 +113,8 @@ class KeptCode:
                 partial.unlink()
 
     def _file_name(self, signature: Any, codegen: Any) -> str:
-        made_for = (signature, self._options, codegen.magic_tuple(), numba.__version__, llvmlite.__version__)
+        checks = _config.BOUNDSCHECK  # of the indices of arrays, which the environment may ask for
+        made_for = (signature, self._options, checks, codegen.magic_tuple(), numba.__version__, llvmlite.__version__)
         number = hashlib.sha256(repr(made_for).encode()).hexdigest()[:16]
         return f"{self._name}-{sys.implementation.cache_tag}-{number}"
 

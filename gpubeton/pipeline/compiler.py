@@ -39,7 +39,7 @@ class Compiler:
     is_enabled: ClassVar[bool] = True
     num_threads: ClassVar[int] = 1
     generation: ClassVar[int] = 0
-    max_compiled: ClassVar[int] = 512  # functions kept for reuse; a process that makes more starts again
+    max_compiled: ClassVar[int] = 512  # functions kept for reuse; the least recently used go first
     _last_generation: ClassVar[int] = 0
     _forgotten: ClassVar[int] = 0
     _compiled: ClassVar[dict[Any, Any]] = {}
@@ -201,7 +201,7 @@ class Compiler:
         key = (*key, 0 if is_ours else cls.generation if generation is None else generation)
         found: Callable[..., Any] | None = cls._compiled.get(key)
         if found is not None:
-            return found
+            return cls._remember(key, found)
         if is_ours:
             from gpubeton.machine_code.compile import keep
 
@@ -215,8 +215,10 @@ class Compiler:
 
     @classmethod
     def _remember(cls, key: Any, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        if len(cls._compiled) >= cls.max_compiled:
-            cls._compiled.clear()
+        cls._compiled.pop(key, None)  # to the end, as used last
+        # Of a list: other threads may change the dictionary meanwhile.
+        for oldest in list(cls._compiled)[: max(len(cls._compiled) - cls.max_compiled + 1, 0)]:
+            cls._compiled.pop(oldest, None)
         cls._compiled[key] = compiled
         return compiled
 

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
-class add_error_note:  # noqa: N801  it reads as a function: with add_error_note(place)
-    """Add the note that `place` gives to every error in the block; its type stays, so `except` clauses still match."""
-
-    # The note is made for an error only: it is around each batch and each operation.
-    def __init__(self, place: Callable[[], str]) -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, Exception) and hasattr(error, "add_note"):  # since Python 3.11
-            error.add_note(self._place())
+def add_error_note(error: Exception, note: str) -> None:
+    """Add where an error happened; its type stays, so `except` clauses still match."""
+    if hasattr(error, "add_note"):  # since Python 3.11
+        error.add_note(note)
 
 
 _MOST_KEPT = 100

@@ -74,18 +74,18 @@ def check_pair(name: str, value: Any, least: float = -math.inf, most: float = ma
 
 
 def check_spread(
-    name: str, value: Any, centre: float = 0.0, least: float = -math.inf, most: float = math.inf
+    name: str, value: Any, center: float = 0.0, least: float = -math.inf, most: float = math.inf
 ) -> tuple[float, float]:
-    """Check a range that one number gives too: 0.2 with the centre 1 means 0.8 to 1.2, but no less than `least`."""
+    """Check a range that one number gives too: 0.2 with the center 1 means 0.8 to 1.2, but no less than `least`."""
     numbers = _numbers(value)
-    if np.ndim(value) == 0 and len(numbers) == 1 and _is_within(numbers[0], numbers[0], 0, most - centre):
-        return max(centre - numbers[0], float(least)), centre + numbers[0]
+    if np.ndim(value) == 0 and len(numbers) == 1 and _is_within(numbers[0], numbers[0], 0, most - center):
+        return max(center - numbers[0], float(least)), center + numbers[0]
     if np.ndim(value) == 1 and len(numbers) == 2 and _is_within(numbers[0], numbers[1], least, most):
         return numbers[0], numbers[1]
     raise _error(
         name,
         value,
-        f"a number{_limits(0, most - centre)}, for {centre:g} minus and plus that number; "
+        f"a number{_limits(0, most - center)}, for {center:g} minus and plus that number; "
         f"or two numbers{_limits(least, most)}, the smaller first",
     )
 
@@ -98,6 +98,16 @@ def check_size(name: str, value: Any, *, takes_one: bool = True) -> tuple[int, i
         return height, width
     one = "32, or " if takes_one else ""
     raise _error(name, value, f"{one}height and width in pixels, at least 1, such as (224, 224)")
+
+
+def check_fill(name: str, value: Any) -> tuple[float, ...]:
+    """Check a color: one, three or four numbers; a single number holds for each of three channels."""
+    numbers = _array(value)
+    fits = numbers.shape in {(), (1,), (3,), (4,)} and numbers.dtype.kind in "iufb"
+    if not fits or not np.isfinite(numbers).all():
+        raise _error(name, value, "three numbers, red, green and blue: (0, 0, 0); or one, or one for each channel")
+    levels: list[float] = np.atleast_1d(numbers).tolist()
+    return tuple(levels * 3 if numbers.shape == () else levels)
 
 
 def check_choice(name: str, value: Any, choices: Iterable[_T]) -> _T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.pipeline.ragged import is_ragged
 from gpubeton.pipeline.state import State
 from gpubeton.plan.philox import StreamNumbers
-from gpubeton.plan.snapshot import snapshot
+from gpubeton.plan.snapshot import BranchPoint, snapshot
 from gpubeton.transforms.ops import ToDevice
 from gpubeton.transforms.transform import Transform
 
@@ -41,6 +42,14 @@ class BatchOp:
     memory: Memory = None  # requested by a user's operation
     code: Callable[..., Any] | None = None  # of a user's operation, compiled if it asked for that
     shared_memory: SharedMemory | None = None
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether it is a transform that needs nothing but the batch."""
+        own = self.operation
+        if not isinstance(own, Transform) or isinstance(own, BranchPoint):
+            return False
+        return self.stream is None and not own.takes_memory and type(own).draw_batch is Transform.draw_batch
 
     def place(self) -> str:
         """Name the operation and where its code is, for a note: an error in compiled code does not name it."""

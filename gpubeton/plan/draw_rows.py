@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpubeton.machine_code.compile import compiled
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -144,12 +146,16 @@ def filling_crops(rows: Rows, size: tuple[int, int]) -> NDArray[np.float64]:  # 
     return crops
 
 
-def most_taps(draws: NDArray[np.int32], height: int, width: int) -> int:
-    """Return an even upper bound of the taps of an output pixel along an axis, for any interpolation."""
-    # Not with `max`, a function in Python around this one.
-    if np.maximum.reduce(draws[:, RESIZED_HEIGHT], initial=0):
-        resized = draws[:, RESIZED_HEIGHT : RESIZED_WIDTH + 1]
-        scales = draws[:, HEIGHT : WIDTH + 1] / np.where(resized > 0, resized, (height, width))
-        return 2 * math.ceil(max(float(scales.max()), 1.0)) + 2
-    tallest, widest = (int(np.maximum.reduce(draws[:, column], initial=0)) for column in (HEIGHT, WIDTH))
-    return 2 * math.ceil(max(tallest / height, widest / width, 1.0)) + 2
+@compiled
+def most_taps(
+    draws: Rows,  # (N, columns)
+    height: int,  # of the output
+    width: int,
+    radius: int,  # `filter_radius` of the interpolation
+) -> int:
+    """Return an even upper bound of the taps of an output pixel along an axis."""
+    scale = 1.0
+    for i in range(len(draws)):
+        rows, columns = draws[i, RESIZED_HEIGHT] or height, draws[i, RESIZED_WIDTH] or width
+        scale = max(scale, draws[i, HEIGHT] / rows, draws[i, WIDTH] / columns)
+    return 2 * math.ceil(radius * scale) + 2

@@ -25,7 +25,7 @@ from gpubeton.plan.philox import StreamNumbers
 from gpubeton.plan.program import MAX_COLOR_STEPS, ImageProgram, image_state, numbered_fills
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.transforms.checks import checked_levels
-from gpubeton.transforms.ops import ToDevice
+from gpubeton.transforms.ops import ToDevice, ToTensor, ToTorchImage
 from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class _Fusion:
             dtype=self.kind.dtype.name if self.normalize is None else self.normalize.type,
             ops=BatchOps(tuple(self.tail), self.state),
             streams=tuple(self.streams),
-            halves_as_int16=self.halves_as_int16,
+            halves_as_int16=self.halves_as_int16 and not self._takes_halves_back(),
             notes=tuple(self.notes),
             mean_std=None if self.normalize is None else self.normalize.constants(channels),
             device=str(self.device),
@@ -227,6 +227,11 @@ class _Fusion:
         self.normalize = normalize
         self.halves_as_int16 = normalize.type == "float16" and not is_torch_dtype(self.state.dtype)
         return True
+
+    def _takes_halves_back(self) -> bool:
+        """Whether the tail makes int16 halves again before anything looks at them: two views saved."""
+        first = next((step.operation for step in self.tail if type(step.operation) not in (ToTensor, ToDevice)), None)
+        return isinstance(first, ToTorchImage) and first.convert_back_int16
 
     def _stream_of(self, operation: Operation) -> int:
         if self.stream is None:

@@ -48,8 +48,10 @@ class ImageJob:
     def rows(self, rows: NDArray[np.intp] | slice, out: Any) -> ImageJob:
         """Make a job of some of the images, written to `out`."""
         own = vars(self)
-        taken = {name: own[name][rows] for name in _ROWS if own[name] is not None}
-        return ImageJob(**{**own, **taken, "out": out})
+        taken = {name: column[rows] for name in _ROWS if (column := own[name]) is not None}
+        made = ImageJob.__new__(ImageJob)  # `__init__` would set each attribute by itself
+        vars(made).update(own, **taken, out=out)
+        return made
 
 
 def shared_sources(jobs: Sequence[ImageJob]) -> list[int]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from enum import IntEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from gpubeton.format import ImageMode
+from gpubeton.machine_code.compile import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from numpy.typing import NDArray
+
+    Array = NDArray[Any]
 
 SURVEY_COLUMNS = 5
 """Columns of a survey of JPEG markers, int32: kind, height, width, chroma sampling and a hash of the tables."""
@@ -78,37 +81,45 @@ def raw_lane(choice: RawLane, num_workers: int) -> Lane:
     return Lane.CPU if choice == "cpu" else Lane.BYTES
 
 
-# Numbers of numpy's type: Python looks up a member of an enumeration in longer time than numpy's calls take.
-_CPU, _JPG = np.int8(Lane.CPU), np.uint8(ImageMode.JPG)
+_HARDWARE, _CPU, _JPG = int(Lane.HARDWARE), int(Lane.CPU), int(ImageMode.JPG)
 
 
-def choose_lanes(
-    mode: NDArray[np.uint8],  # (N,) image modes of the file format
-    size: NDArray[np.uint64],  # (N,) in bytes
-    height: NDArray[np.int32],  # (N,) by the file's metadata, in pixels
-    width: NDArray[np.int32],  # (N,)
-    survey: NDArray[np.int32],  # (N, SURVEY_COLUMNS); undefined for raw-stored images
-    *,
-    available: Collection[Lane],  # for JPEGs, besides the CPU
-    raw: Lane,  # of raw-stored images
-) -> NDArray[np.int8]:  # (N,)
-    """Choose a lane for each image; the choice does not depend on the batch."""
-    is_whole = size == 3 * height.astype(np.uint64) * width.astype(np.uint64)
-    lanes = np.where(is_whole, np.int8(raw), _CPU)
-    is_jpeg = mode == _JPG
-    if is_jpeg.any():
-        # If markers contradict the file's metadata, the CPU decodes and reports the error: nvJPEG would write by the
-        # image's own size, into its neighbour.
-        by_kind = np.full(len(JpegKind), Lane.CPU, np.int8)
-        if Lane.LIBRARY in available:
-            by_kind[JpegKind.BASELINE] = by_kind[JpegKind.ELABORATE] = Lane.LIBRARY
-        elif Lane.HARDWARE in available:
-            by_kind[JpegKind.BASELINE] = Lane.HARDWARE
-        agrees = (survey[:, HEIGHT] == height) & (survey[:, WIDTH] == width)
-        jpegs = np.where(agrees, by_kind[survey[:, KIND]], np.int8(Lane.CPU))
-        jpegs[(jpegs == Lane.HARDWARE) & (np.maximum(height, width) > MOST_PIXELS)] = Lane.CPU
-        lanes[is_jpeg] = jpegs[is_jpeg]
-    return lanes
+@compiled
+def assign_lanes(
+    mode: Array,  # (N,) uint8: image modes of the file format
+    size: Array,  # (N,) uint64, in bytes
+    height: Array,  # (N,) int32, by the file's metadata, in pixels
+    width: Array,  # (N,) int32
+    survey: Array,  # (N, SURVEY_COLUMNS) int32; undefined for raw-stored images
+    by_kind: Array,  # (JpegKind,) int8 from `lanes_by_kind`
+    raw: int,  # the lane of raw-stored images
+    lanes: Array,  # (N,) int8, written
+) -> int:
+    """Choose a lane for each image; the choice does not depend on the batch. Return the number of JPEGs."""
+    jpegs = 0
+    for i in range(len(mode)):
+        lanes[i] = _CPU
+        if mode[i] == _JPG:
+            jpegs += 1
+            # If markers contradict the file's metadata, the CPU decodes and reports the error: nvJPEG would write by
+            # the image's own size, into its neighbor.
+            if survey[i, HEIGHT] == height[i] and survey[i, WIDTH] == width[i]:
+                lanes[i] = by_kind[survey[i, KIND]]
+            if lanes[i] == _HARDWARE and max(height[i], width[i]) > MOST_PIXELS:
+                lanes[i] = _CPU
+        elif size[i] == np.uint64(3) * np.uint64(height[i]) * np.uint64(width[i]):
+            lanes[i] = raw
+    return jpegs
+
+
+def lanes_by_kind(available: Collection[Lane]) -> NDArray[np.int8]:  # (JpegKind,)
+    """Choose a lane for each kind of JPEG, of those that are available besides the CPU."""
+    by_kind = np.full(len(JpegKind), Lane.CPU, np.int8)
+    if Lane.LIBRARY in available:
+        by_kind[JpegKind.BASELINE] = by_kind[JpegKind.ELABORATE] = Lane.LIBRARY
+    elif Lane.HARDWARE in available:
+        by_kind[JpegKind.BASELINE] = Lane.HARDWARE
+    return by_kind
 
 
 # Both lanes keep some of the images they share: without any there is nothing to measure.

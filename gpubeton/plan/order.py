@@ -9,15 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from gpubeton.errors import OptionError
 from gpubeton.plan.philox import sort_keys
 
-Ids = NDArray[np.uint64]
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from gpubeton.format.page_runs import PageRuns
+
+Ids: TypeAlias = "NDArray[np.uint64]"
 
 _PAGE_STREAM, _SAMPLE_STREAM, _WEIGHTED_STREAM, WINDOW_STREAM = 1, 2, 3, 4
 _LOG_2 = 0.6931471805599453
@@ -95,10 +99,8 @@ def rows_of(ids: Ids | IdRange) -> slice | NDArray[np.int64]:
 
 
 def share(ids: NDArray[Any] | LazyIds, rank: Rank | None, first: int = 0) -> NDArray[Any] | LazyIds:
-    """Give a rank its part of the ids of all ranks, (N,): every world-th from place `first` on.
-
-    The ids are repeated from the start until all ranks have the same number. Without ranks: all from `first` on.
-    """
+    """Give a rank its part of the ids of all ranks, (N,): every world-th from place `first` on."""
+    # The ids are repeated from the start until all ranks have the same number. Without ranks: all from `first` on.
     if rank is None:
         rank = Rank(0, 1)
     rest = rank.share(max(len(ids) - first, 0))
@@ -135,45 +137,72 @@ def id_dtype(total: int) -> np.dtype[Any]:
     return np.dtype(np.uint32 if total <= 1 << 32 else np.uint64)
 
 
+def ids_and_runs(ids: ArrayLike | IdRange, runs: PageRuns) -> tuple[Ids | IdRange, PageRuns]:
+    """Give ids, (N,), with the runs of their pages among those of all samples."""
+    if isinstance(ids, IdRange):
+        return ids, runs
+    ids = np.asarray(ids, np.uint64)
+    return ids, runs.of(ids)
+
+
+class ShuffledPages:
+    """Samples by the turns of their pages, which are shuffled; in the memory of a number for each run of samples."""
+
+    def __init__(self, ids: Ids | IdRange, runs: PageRuns, seed: int, epoch: int) -> None:
+        # `runs`: of the pages of the ids, one after the other
+        pages, page = np.unique(runs.page, return_inverse=True)
+        shuffled = np.argsort(sort_keys(seed, epoch, _PAGE_STREAM, len(pages)), kind="stable")
+        turn = np.empty(len(pages), np.intp)
+        turn[shuffled] = np.arange(len(pages))
+        by_turn = np.argsort(turn[page], kind="stable")
+        self.num_pages = len(pages)
+        # Of each run, in the order of the turns, (R,):
+        self.turn = turn[page][by_turn]
+        self.begin = np.append(0, np.cumsum(np.diff(runs.start)[by_turn]))  # (R + 1,) samples before it
+        self._first = runs.start[by_turn]
+        self._ids = ids
+
+    def runs_at(self, place: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Find the run of each place among the samples by turn, (N,)."""
+        return np.searchsorted(self.begin, place, side="right") - 1
+
+    def ids_at(self, place: NDArray[np.int64], run: NDArray[np.intp]) -> Ids:
+        """Give the ids at some places among the samples by turn, (N,), of which the runs are known, (N,)."""
+        return self._ids[self._first[run] + place - self.begin[run]]
+
+
 def quasi_random(
-    indices: ArrayLike, pages: NDArray[Any], batch_size: int, seed: int, epoch: int, rank: Rank | None = None
+    ids: Ids | IdRange, runs: PageRuns, batch_size: int, seed: int, epoch: int, rank: Rank | None = None
 ) -> Ids:
-    """Shuffle the ids, (N,), so that few of their pages are needed at a time."""
+    """Shuffle the ids, (N,), so that few of their pages, `runs`, are needed at a time."""
     # The pages are shuffled and split into groups of at most ``2 * batch_size``; the shuffled samples of a group come
     # before those of the next. So at most ``2 * batch_size`` pages are open while a batch is made: a page is open from
     # the batch with the first of its samples to the batch with the last.
     #
     # Each rank gets a consecutive part of the shuffled pages. A page at the border of two parts is shared.
-    ids, pages = np.asarray(indices, np.uint64), np.asarray(pages)
     if batch_size < 1:
         raise OptionError(f"batch_size is {batch_size}; expected at least 1")
-    if ids.shape != pages.shape:
-        raise OptionError(f"{len(pages)} pages for {len(ids)} samples; expected the page of each sample")
-    _, page = np.unique(pages, return_inverse=True)
-    turn = page_turns(seed, epoch, page)
-    by_turn = np.argsort(turn, kind="stable")
-    if rank is not None:
-        share = rank.share(len(ids))
-        by_turn = np.resize(by_turn, share * rank.world)[rank.number * share : (rank.number + 1) * share]
-    group = _groups(turn[by_turn], 2 * batch_size)
-    first = 0 if rank is None else rank.number * rank.share(len(ids))
-    keys = sort_keys(seed, epoch, _SAMPLE_STREAM, len(by_turn), first)
+    if runs.start[-1] != len(ids):
+        raise OptionError(f"{runs.start[-1]} pages for {len(ids)} samples; expected the page of each sample")
+    share = len(ids) if rank is None else rank.share(len(ids))
+    first = 0 if rank is None else rank.number * share
+    shuffled, place = ShuffledPages(ids, runs, seed, epoch), np.arange(first, first + share) % max(len(ids), 1)
+    run = shuffled.runs_at(place)
+    is_read = np.zeros(len(shuffled.turn), np.bool_)
+    is_read[run] = True
+    group = np.zeros(len(is_read), np.uint64)
+    group[is_read] = _groups(shuffled.turn[is_read], 2 * batch_size)
     # Groups in the upper bits, chance in the lower: one sort does both.
-    keys = (keys >> np.uint64(24)) | (group.astype(np.uint64) << np.uint64(40))
-    return ids[by_turn[np.argsort(keys, kind="stable")]]
-
-
-def page_turns(seed: int, epoch: int, page: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Shuffle the pages, of which each sample has one; return the position of each sample's page."""
-    num_pages = int(page.max()) + 1 if len(page) else 0
-    shuffled = np.argsort(sort_keys(seed, epoch, _PAGE_STREAM, num_pages), kind="stable")
-    turn = np.empty(num_pages, np.intp)
-    turn[shuffled] = np.arange(num_pages)
-    return turn[page]
+    keys = sort_keys(seed, epoch, _SAMPLE_STREAM, share, first)
+    keys >>= np.uint64(24)
+    keys |= (group << np.uint64(40))[run]
+    chosen = np.argsort(keys, kind="stable")
+    del keys  # three arrays are as large
+    return shuffled.ids_at(place[chosen], run[chosen])
 
 
 def _groups(turn: NDArray[np.intp], max_pages: int) -> NDArray[np.intp]:
-    """Split the pages into groups of nearly equal size, in shuffled order; return the group of each sample."""
+    """Split the pages into groups of nearly equal size, in shuffled order; return the group of each."""
     distinct, ordinal = np.unique(turn, return_inverse=True)
     num_groups = -(-len(distinct) // max_pages)
     dealt: NDArray[np.intp] = ordinal * num_groups // max(len(distinct), 1)
@@ -244,9 +273,9 @@ class EpochBatches:
         whole, rest = divmod(len(self.order), self.batch_size)
         return whole + (rest > 0 and not self.drop_last)
 
-    def samples(self, batch: int) -> NDArray[np.uint64]:
-        """Give the sample ids of one batch, (batch_size,) or fewer in the last one."""
+    def samples(self, batch: int, count: int = 1) -> NDArray[np.uint64]:
+        """Give the sample ids of one batch, or of up to `count` together; the last one may be smaller."""
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of an epoch of {len(self)} batches; expected 0 to {len(self) - 1}")
-        ids = self.order[batch * self.batch_size : (batch + 1) * self.batch_size]
+        ids = self.order[batch * self.batch_size : min(batch + count, len(self)) * self.batch_size]
         return ids.astype(np.uint64, copy=False)

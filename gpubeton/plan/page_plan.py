@@ -76,11 +76,11 @@ class TransferCost:
 
 
 class PagePlan:
-    """The parts of an epoch: a pure function of its samples, their regions and the page sizes of the files.
+    """The parts of an epoch: a pure function of its samples, their regions and the page sizes of the files."""
 
-    A page of which half or more is used is loaded once as a whole, and stays until the last batch that uses it; of
-    others only ranges are loaded. So it is with all pages, if those in use at a time would take more than `most_bytes`.
-    """
+    # A page of which half or more is used is loaded once as a whole, and stays until the last batch that uses it; of
+    # others only ranges are loaded. So it is with all pages, if those in use at a time would take more than
+    # `most_bytes`.
 
     # A unit is a page, or the regions that begin in 4 MiB of a page larger than 8 MiB. The arrays have an entry for
     # each unit of the files.

@@ -45,10 +45,8 @@ def uniforms(
 
 
 def sort_keys(seed: int, epoch: int, stream: int, count: int, first: int = 0) -> NDArray[np.uint64]:
-    """Draw random numbers, (count,), to sort by: the same on every machine and with every version of numpy.
-
-    They are those from number `first` on of an endless list.
-    """
+    """Draw random numbers, (count,), to sort by: the same on every machine and with every version of numpy."""
+    # They are those from number `first` on of an endless list.
     pairs = np.arange(first // 2, -(-(first + count) // 2), dtype=np.uint64)
     # A block that no sample's numbers reach.
     numbers = _numbers(seed, epoch, pairs, np.array([[stream, _WORD]], np.uint32))

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpubeton.fields.image_decoders import PadRGBImageDecoder
 from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 from gpubeton.pipeline.state import State
 from gpubeton.plan.draw_rows import compose
 from gpubeton.plan.philox import uniform, uniform_of_rows, uniforms
@@ -62,7 +63,7 @@ class GeometrySource:
 
 def scaled_boxes(boxes: NDArray[Any], source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.int32]:
     """Scale boxes, (N, 4) top, left, height and width, from images of `source` sizes, (N, 2), to those of `target`."""
-    # Borders are rounded to the nearest pixel (halves up); an empty box becomes the pixel around its centre.
+    # Borders are rounded to the nearest pixel (halves up); an empty box becomes the pixel around its center.
     first = np.asarray(boxes[:, :2], np.int64)
     last = first + boxes[:, 2:]
     whole, other = source.astype(np.int64), target.astype(np.int64)
@@ -116,12 +117,17 @@ class ImageProgram:
 
     @property
     def shortest_side(self) -> int:
-        """Output pixels along the longest side of a stored image, at least: they limit the number of taps."""
+        """Output pixels along the longest side of a stored image, at least."""
         shortest = min(self.height, self.width)
         if self.padding is None:
             return shortest
         # The size of a padded image is rounded: down by a third at most. A follower may have other proportions.
         return max(1, 2 * shortest // 3) if self.followed is None else 1
+
+    @property
+    def narrowest(self) -> float:
+        """Pixels of `shortest_side` for each pixel of the filter's radius: they limit the number of taps."""
+        return self.shortest_side / filter_radius(INTERPOLATIONS[self.interpolation])
 
     @property
     def num_color_steps(self) -> int:

@@ -5,9 +5,9 @@
 # of the stream. The streams take turns: place p of the epoch is row p // streams of stream p % streams, so a rank of a
 # world that divides `streams` has streams that no other rank reads.
 #
-# The ranks of a node do not get neighbouring streams. Streams share only the page at the border between two, which one
+# The ranks of a node do not get neighboring streams. Streams share only the page at the border between two, which one
 # needs at its end and the other at its start: at most `streams` - 1 pages of an epoch would be fetched once less, and
-# only from a cache. No order of the streams makes neighbours of them for all numbers of ranks in a node, so the order
+# only from a cache. No order of the streams makes neighbors of them for all numbers of ranks in a node, so the order
 # would depend on it.
 #
 # The arrays that stay have an entry for each page, or one for each run of samples where the pages of a file are
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.plan.order import WINDOW_STREAM, IdRange, Ids, LazyIds, id_dtype, page_turns
+from gpubeton.plan.order import WINDOW_STREAM, IdRange, Ids, LazyIds, ShuffledPages, id_dtype
 from gpubeton.plan.philox import sort_keys
 
 if TYPE_CHECKING:
@@ -40,16 +40,10 @@ class WindowOrder:
     def __init__(self, ids: Ids | IdRange, runs: PageRuns, streams: int, width: int, seed: int, epoch: int) -> None:
         # `runs`: of the pages of the ids, one after the other
         self.streams, self.width, self.total = streams, width, len(ids)
-        self._ids, self._seed, self._epoch = ids, seed, epoch
+        self._seed, self._epoch = seed, epoch
         self._dtype = id_dtype(ids.total if isinstance(ids, IdRange) else int(ids.max(initial=0)) + 1)
-        pages, page = np.unique(runs.page, return_inverse=True)
-        self.window = 2 * width * streams * -(-self.total // max(len(pages), 1))  # samples, about
-        turn = page_turns(seed, epoch, page)
-        by_turn = np.argsort(turn, kind="stable")
-        # Of each run, in the order of the turns, (R,):
-        self._turn = turn[by_turn]
-        self._first = runs.start[by_turn]
-        self._begin = np.append(0, np.cumsum(np.diff(runs.start)[by_turn]))  # (R + 1,) samples before it
+        self._shuffled = ShuffledPages(ids, runs, seed, epoch)
+        self.window = 2 * width * streams * -(-self.total // max(self._shuffled.num_pages, 1))  # samples, about
 
     def at(self, places: NDArray[np.int64]) -> NDArray[Any]:
         """Give the ids at some places of the epoch, (N,), which rise."""
@@ -68,20 +62,16 @@ class WindowOrder:
         # Sorting by key moves no sample past those whose pages' turns are `width` or more away. So the samples of these
         # rows have turns less than that away from the turns of the rows before sorting; all others of the stream come
         # before `start` if their turns are lower, and after `stop` if they are higher.
-        lowest, highest = self._turn[self._runs_at(np.array([begin + start, begin + stop - 1]))]
-        low = max(begin, int(self._begin[np.searchsorted(self._turn, lowest - self.width + 1)]))
-        high = min(end, int(self._begin[np.searchsorted(self._turn, highest + self.width)]))
+        shuffled, turn = self._shuffled, self._shuffled.turn
+        lowest, highest = turn[shuffled.runs_at(np.array([begin + start, begin + stop - 1]))]
+        low = max(begin, int(shuffled.begin[np.searchsorted(turn, lowest - self.width + 1)]))
+        high = min(end, int(shuffled.begin[np.searchsorted(turn, highest + self.width)]))
         place = np.arange(low, high)
-        run = self._runs_at(place)
+        run = shuffled.runs_at(place)
         keys = sort_keys(self._seed, self._epoch, WINDOW_STREAM, high - low, low) >> np.uint64(64 - _PAGE_BITS)
-        keys = keys * np.uint64(self.width) + (self._turn[run].astype(np.uint64) << np.uint64(_PAGE_BITS))
+        keys = keys * np.uint64(self.width) + (turn[run].astype(np.uint64) << np.uint64(_PAGE_BITS))
         chosen = np.argsort(keys, kind="stable")[start - (low - begin) : stop - (low - begin)]
-        run = run[chosen]
-        return self._ids[self._first[run] + place[chosen] - self._begin[run]]
-
-    def _runs_at(self, place: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Find the run of each place among the samples by turn, (N,)."""
-        return np.searchsorted(self._begin, place, side="right") - 1
+        return shuffled.ids_at(place[chosen], run[chosen])
 
 
 @dataclass(frozen=True, eq=False)

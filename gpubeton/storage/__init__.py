@@ -6,18 +6,13 @@ from gpubeton.storage.mapped_storage import MAX_GAP, MappedStorage
 from gpubeton.storage.page_storage import PageStorage
 from gpubeton.storage.protocols import Fetch, Storage
 from gpubeton.storage.read_storage import MAX_READ, ReadStorage
-from gpubeton.storage.staging import STEP, Buffer, Staging, allocate_block
 
 __all__ = [
     "MAX_GAP",
     "MAX_READ",
-    "STEP",
-    "Buffer",
     "Fetch",
     "MappedStorage",
     "PageStorage",
     "ReadStorage",
-    "Staging",
     "Storage",
-    "allocate_block",
 ]

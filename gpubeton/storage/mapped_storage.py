@@ -20,11 +20,13 @@ MAX_GAP = 4096
 
 # The longest span that is announced at once.
 _MAX_SPAN = 8 << 20
-# Regions of a batch that are probed to see whether the system holds the file already; and those of each batch after
-# many that it held: a probe takes as long as some small images.
+# Regions of a batch that are probed to see whether the system holds the file already. After many batches that it held,
+# only those of every so many small batches: a probe takes as long as some small images. Larger ones are always probed:
+# what has left memory would be read page by page until the next probe.
 _NUM_PROBES = 8
-_FEW_PROBES = 1
 _MANY_BATCHES = 64
+_PROBED_EVERY = 16
+_SMALL_BATCH = 1 << 20
 
 
 class MappedStorage:
@@ -48,7 +50,7 @@ class MappedStorage:
         """Give the addresses of global offsets, good as long as `arrays` are alive."""
         # `offset`: uint64 (N,); returns uint64 (N,)
         if len(self.arrays) == 1:  # as a rule
-            return offset + np.uint64(self._base[0])
+            return offset + self._base
         base: NDArray[np.uint64] = self._base[split_offsets(offset)[0]]
         return offset + base
 
@@ -69,7 +71,9 @@ class MappedStorage:
 
     def _is_cached(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
         """Whether the system holds the middle byte of each of some regions."""
-        step = max(len(offset) // (_NUM_PROBES if self._held < _MANY_BATCHES else _FEW_PROBES), 1)
+        if self._held >= _MANY_BATCHES and self._held % _PROBED_EVERY and np.add.reduce(size) < _SMALL_BATCH:
+            return True
+        step = max(len(offset) // _NUM_PROBES, 1)
         with suppress(OSError):  # a file that has lost its name cannot be opened
             for start, nbytes in zip(offset[::step].tolist(), size[::step].tolist(), strict=True):
                 number, position = divmod(start + nbytes // 2, 1 << OFFSET_BITS)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.files.open_files import OpenSources
+    from gpubeton.files.staging import Buffer, Staging
     from gpubeton.plan.page_plan import Group, PagePlan, Part
     from gpubeton.storage.load_threads import Load
     from gpubeton.storage.protocols import Fetch
-    from gpubeton.storage.staging import Buffer, Staging
 
 
 class PageStorage:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.errors import LoaderClosedError
+from gpubeton.files.staging import Staging
 from gpubeton.format.data_files import split_offsets
 from gpubeton.plan.ranges import plan_ranges
 from gpubeton.storage.mapped_storage import MAX_GAP
-from gpubeton.storage.staging import Staging
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.files.open_files import OpenSources
-    from gpubeton.storage.staging import Buffer
+    from gpubeton.files.staging import Buffer
 
 # Longer ranges are cut here, so that several threads share them. A region is never cut.
 MAX_READ = 4 << 20

@@ -8,9 +8,8 @@ import numpy as np
 
 from gpubeton.batch.warp import IDENTITY, warp
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.validation import check_pair, check_probability, check_range, check_spread
+from gpubeton.pipeline.validation import check_fill, check_pair, check_probability, check_range, check_spread
 from gpubeton.transforms.checks import (
-    checked_fill,
     checked_interpolation,
     checked_levels,
     image_size,
@@ -37,7 +36,7 @@ class _RandomWarp(ChangeTransform):
     def __init__(self, interpolation: str, fill: Sequence[float], p: float) -> None:
         name = type(self).__name__
         self.interpolation = checked_interpolation(name, interpolation)
-        self.fill = checked_fill(name, fill)
+        self.fill = check_fill(f"{name}: fill", fill)
         self.p = check_probability(f"{name}: p", p)
 
     def check_state(self, state: State) -> None:
@@ -112,7 +111,7 @@ class RandomRotation(_RandomWarp):
 
 
 class RandomAffine(_RandomWarp):
-    """Shear, scale, turn and shift each image by random amounts; its middle is the centre.
+    """Shear, scale, turn and shift each image by random amounts; its middle is the center.
 
     Parameters
     ----------
@@ -213,7 +212,7 @@ def affine_rows(
     translate: tuple[Any, Any] = (0.0, 0.0),
     scale: Any = 1.0,
     shear: tuple[Any, Any] = (0.0, 0.0),
-    centre: tuple[float, float] = (0.0, 0.0),
+    center: tuple[float, float] = (0.0, 0.0),
 ) -> NDArray[np.int64]:  # (N, 6) int64
     """Make the warps of images that are sheared, scaled, turned and then shifted."""
     # torchvision's ``affine``.
@@ -228,8 +227,8 @@ def affine_rows(
     s = np.cos(angle) - r * np.tan(shear_x)
     a, b, d, e = s / scale, -q / scale, -r / scale, p / scale
     middle_x, middle_y = (size[1] - 1) / 2, (size[0] - 1) / 2
-    from_x, from_y = middle_x + centre[0] + right, middle_y + centre[1] + down
-    c = middle_x + centre[0] - a * from_x - b * from_y
-    f = middle_y + centre[1] - d * from_x - e * from_y
+    from_x, from_y = middle_x + center[0] + right, middle_y + center[1] + down
+    c = middle_x + center[0] - a * from_x - b * from_y
+    f = middle_y + center[1] - d * from_x - e * from_y
     rows: NDArray[np.int64] = np.rint(np.stack([a, b, c, d, e, f], axis=1) * 2.0**32).astype(np.int64)
     return rows

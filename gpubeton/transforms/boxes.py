@@ -70,7 +70,7 @@ class TransformBoxes(Transform):
     image : str
         Name of the output with the image.
     box_format : {"xyxy", "xywh", "cxcywh"}
-        What the first four columns are: two corners, or a corner or the centre with width and height.
+        What the first four columns are: two corners, or a corner or the center with width and height.
     relative : bool
         Whether they are fractions of the image's width and height, instead of pixels of the image as it is stored. (It
         may be smaller than the original, if it was written with a ``max_resolution``.) The result is given likewise.

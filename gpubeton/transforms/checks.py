@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.batch.image_batch import CHANNELS, OTHER_CHANNELS, fill_of
-from gpubeton.errors import OptionError, PipelineError
+from gpubeton.errors import PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name
-from gpubeton.pipeline.validation import check_choice
+from gpubeton.pipeline.validation import check_choice, check_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from gpubeton.batch.image_batch import Fill
     from gpubeton.pipeline.state import State
@@ -72,16 +72,11 @@ def checked_type(
     raise PipelineError(f"{name} works on {wanted}, but here the images are {dtype}. {advice}")
 
 
-def checked_fill(operation: str, fill: float | Sequence[float]) -> Fill:
-    """Check a color: one, three or four numbers; a single number holds for each of three channels."""
-    values = np.asarray(fill)
-    if values.shape not in {(), (1,), (3,), (4,)} or values.dtype.kind not in "iufb" or not np.isfinite(values).all():
-        raise OptionError(
-            f"{operation}: fill is {fill!r}; expected three numbers, red, green and blue: (0, 0, 0); or one, or four "
-            f"for images with so many channels"
-        )
-    numbers: list[float] = np.atleast_1d(values).tolist()
-    return tuple(numbers * 3 if values.shape == () else numbers)
+def given_draw(operation: object, draw: NDArray[Any] | None, what: str) -> NDArray[Any]:
+    """Return the parameters that `apply` was called with, or raise if there are none."""
+    if draw is None:
+        raise TypeError(f"{type(operation).__name__}.apply needs {what}: pass what draw() returned")
+    return draw
 
 
 def checked_levels(operation: str, fill: Fill, state: State) -> None:
@@ -93,7 +88,7 @@ def checked_levels(operation: str, fill: Fill, state: State) -> None:
     if most is not None and not all(0 <= value < most + 1 for value in fill):
         raise PipelineError(
             f"{operation}: fill {fill} cannot be painted on {dtype} images; expected levels from 0 to {most}, of "
-            f"which fractions are dropped. A fill in normalised units belongs after NormalizeImage."
+            f"which fractions are dropped. A fill in normalized units belongs after NormalizeImage."
         )
     if dtype == "int16" and any(fill):
         raise PipelineError(
@@ -102,12 +97,9 @@ def checked_levels(operation: str, fill: Fill, state: State) -> None:
         )
 
 
-def checked_whole(operation: str, name: str, value: int, least: int, most: int | None = None) -> int:
-    """Check a whole number and its range."""
-    if value != int(value) or value < least or (most is not None and value > most):
-        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise OptionError(f"{operation}: {name} is {value!r}; expected a whole number {limits}")
-    return int(value)
+def checked_whole(operation: str, name: str, value: float, least: int, most: int | None = None) -> int:
+    """Check a whole number, perhaps a float, and its range."""
+    return check_whole(f"{operation}: {name}", int(value) if value == int(value) else value, least, most)
 
 
 def checked_interpolation(operation: str, value: str) -> str:

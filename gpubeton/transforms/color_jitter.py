@@ -10,7 +10,7 @@ import numpy as np
 
 from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION, apply_steps
 from gpubeton.pipeline.validation import check_number, check_probability, check_spread
-from gpubeton.transforms.checks import checked_type, image_size
+from gpubeton.transforms.checks import checked_type, given_draw, image_size
 from gpubeton.transforms.transform import ImagePass, Moves, Transform, between
 
 if TYPE_CHECKING:
@@ -69,9 +69,7 @@ class ColorTransform(Transform):
         return image_pass.add_color(self)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError(f"{type(self).__name__}.apply needs the images' steps: pass what draw() returned")
-        apply_steps(batch, draw)
+        apply_steps(batch, given_draw(self, draw, "the images' steps"))
         return batch
 
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from gpubeton.batch.image_batch import as_nhwc, cut_windows
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.pipeline.validation import check_size
+from gpubeton.pipeline.validation import check_fill, check_size
 from gpubeton.transforms.checks import (
-    checked_fill,
     checked_levels,
     checked_whole,
+    given_draw,
     has_channels_last,
     image_size,
     num_channels,
@@ -67,7 +67,7 @@ class RandomCrop(Transform):
     def __init__(self, size: int | Sequence[int], padding: int = 0, fill: Sequence[float] = (0, 0, 0)) -> None:
         self.size = check_size("RandomCrop: size", size)
         self.padding = checked_whole("RandomCrop", "padding", padding, 0)
-        self.fill = checked_fill("RandomCrop", fill)
+        self.fill = check_fill("RandomCrop: fill", fill)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         self._places(previous_state)
@@ -89,9 +89,7 @@ class RandomCrop(Transform):
         return self.changed(fill=fill)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError("RandomCrop.apply needs the windows' places: pass what draw() returned")
-        return cut_windows(batch, draw, self.size, self.fill)
+        return cut_windows(batch, given_draw(self, draw, "the windows' places"), self.size, self.fill)
 
     def _places(self, state: State) -> NDArray[np.int64]:
         """How many first rows and columns there are."""
@@ -159,9 +157,7 @@ class CornerCrop(Transform):
         geometry.crop(with_sides(draw, self.size), self.size)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError("CornerCrop.apply needs the windows' places: pass what draw() returned")
-        return cut_windows(batch, draw, self.size, (0, 0, 0))
+        return cut_windows(batch, given_draw(self, draw, "the windows' places"), self.size, (0, 0, 0))
 
     def _spare(self, state: State) -> NDArray[np.int64]:
         """Rows and columns that are cut off."""
@@ -204,7 +200,7 @@ class Pad(Transform):
 
     def __init__(self, padding: int | Sequence[int], fill: Sequence[float] = (0, 0, 0)) -> None:
         self.padding = _checked_padding(padding)
-        self.fill = checked_fill("Pad", fill)
+        self.fill = check_fill("Pad: fill", fill)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         size = self._padded(image_size(self, previous_state, any_channels=True))

@@ -139,6 +139,6 @@ def _half_sides(alpha: float, numbers: NDArray[np.float64]) -> NDArray[np.float6
 
 def _boxes(alpha: float, numbers: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.int64]:
     """Top, left, bottom and right of each box, shape (N, 4)."""
-    centre = (numbers[:, 2:] * size).astype(np.int64)
+    center = (numbers[:, 2:] * size).astype(np.int64)
     half = (_half_sides(alpha, numbers)[:, None] * size).astype(np.int64)
-    return np.hstack([np.maximum(centre - half, 0), np.minimum(centre + half, size)])
+    return np.hstack([np.maximum(center - half, 0), np.minimum(center + half, size)])

@@ -8,7 +8,8 @@ import numpy as np
 
 from gpubeton.batch.image_batch import paint_rectangles
 from gpubeton.errors import PipelineError
-from gpubeton.transforms.checks import checked_fill, checked_levels, checked_whole, image_size
+from gpubeton.pipeline.validation import check_fill
+from gpubeton.transforms.checks import checked_levels, checked_whole, given_draw, image_size
 from gpubeton.transforms.crops import with_sides
 from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 
@@ -58,7 +59,7 @@ class Cutout(Transform):
 
     def __init__(self, crop_size: int, fill: float | Sequence[float] = (0, 0, 0)) -> None:
         self.crop_size = checked_whole("Cutout", "crop_size", crop_size, 0)
-        self.fill = checked_fill("Cutout", fill)
+        self.fill = check_fill("Cutout: fill", fill)
 
     def check_state(self, state: State) -> None:
         height, width = image_size(self, state, any_channels=True)
@@ -89,9 +90,7 @@ class Cutout(Transform):
         return (self.fill,)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError("Cutout.apply needs the squares' places: pass what draw() returned")
-        paint_rectangles(batch, self._rectangles(draw), self.fill)
+        paint_rectangles(batch, self._rectangles(given_draw(self, draw, "the squares' places")), self.fill)
         return batch
 
     def _rectangles(self, corners: NDArray[np.int32]) -> NDArray[np.int32]:

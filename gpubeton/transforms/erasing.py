@@ -9,8 +9,8 @@ import numpy as np
 from gpubeton.batch.image_batch import paint_noise, paint_rectangles
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name
-from gpubeton.pipeline.validation import check_probability, check_range
-from gpubeton.transforms.checks import checked_fill, checked_levels, image_size
+from gpubeton.pipeline.validation import check_fill, check_probability, check_range
+from gpubeton.transforms.checks import checked_levels, given_draw, image_size
 from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform, between
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class RandomErasing(Transform):
         self.ratio = check_range("RandomErasing: ratio", ratio, positive=True)
         if isinstance(value, str) and value != "random":
             raise OptionError(f"RandomErasing: value is {value!r}; expected a color, such as 0, or 'random' for noise")
-        self.value = value if isinstance(value, str) else checked_fill("RandomErasing", value)
+        self.value = value if isinstance(value, str) else check_fill("RandomErasing: value", value)
 
     @property
     def color(self) -> Fill:
@@ -153,8 +153,7 @@ class RandomErasing(Transform):
         return (self.color,)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError("RandomErasing.apply needs the rectangles: pass what draw() returned")
+        draw = given_draw(self, draw, "the rectangles")
         if self.value == "random":
             paint_noise(batch, draw)
         else:

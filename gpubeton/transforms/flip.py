@@ -8,7 +8,7 @@ import numpy as np
 
 from gpubeton.batch.image_batch import flip_images
 from gpubeton.pipeline.validation import check_probability
-from gpubeton.transforms.checks import image_size
+from gpubeton.transforms.checks import given_draw, image_size
 from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
@@ -67,7 +67,5 @@ class RandomHorizontalFlip(Transform):
         geometry.flip(draw[:, 0])
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError("RandomHorizontalFlip.apply needs to know which images: pass what draw() returned")
-        flip_images(batch, draw[:, 0])
+        flip_images(batch, given_draw(self, draw, "to know which images")[:, 0])
         return batch

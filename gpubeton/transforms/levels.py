@@ -12,7 +12,7 @@ from gpubeton.batch.image_batch import CHANNELS, ImageChange, as_nhwc, change_as
 from gpubeton.batch.level_tables import AUTOCONTRAST, EQUALIZE, INVERT, KEEP, POSTERIZE, SOLARIZE, change_levels
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_number, check_probability
-from gpubeton.transforms.checks import checked_type, checked_whole, image_size
+from gpubeton.transforms.checks import checked_type, checked_whole, given_draw, image_size
 from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
@@ -48,13 +48,12 @@ class ChangeTransform(Transform):
         checked_type(self, state, known)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError(f"{type(self).__name__}.apply needs what is done to each image: pass what draw() returned")
+        rows = given_draw(self, draw, "what is done to each image")
         images, change = as_nhwc(batch), self.image_change()
         if self.takes_any_channels and images.shape[3] != CHANNELS:
-            change_as_rgb(images, lambda part: change(part, draw))
+            change_as_rgb(images, lambda part: change(part, rows))
         else:
-            change(images, draw)
+            change(images, rows)
         return batch
 
 

@@ -17,7 +17,7 @@ from gpubeton.batch.mix import BOTTOM, MIX_COLUMNS, PARTNER, RIGHT, WEIGHT, mix_
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import is_torch_dtype, torch_dtype
 from gpubeton.pipeline.validation import check_number
-from gpubeton.transforms.checks import checked_type, checked_whole, image_size
+from gpubeton.transforms.checks import checked_type, checked_whole, given_draw, image_size
 from gpubeton.transforms.transform import ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
@@ -59,9 +59,7 @@ class ImageMixing(Mixing):
         return image_pass.add_mixing(self)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError(f"{type(self).__name__}.apply needs the images' mixes: pass what draw() returned")
-        mix_images(batch, draw)
+        mix_images(batch, given_draw(self, draw, "the images' mixes"))
         return batch
 
 
@@ -89,9 +87,7 @@ class LabelMixing(Mixing):
         return replace(previous_state, shape=(3,), dtype=dtype), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError(f"{type(self).__name__}.apply needs partners and shares: pass what draw() returned")
-        return mix_labels(batch, draw)
+        return mix_labels(batch, given_draw(self, draw, "partners and shares"))
 
 
 class ImageMixup(ImageMixing):

@@ -146,7 +146,7 @@ class NormalizeImage(Transform):
         return image_pass.add_normalization(self)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None, take: Callable[..., Any] = np.empty) -> Any:
-        """Normalise a batch of levels; ``take(shape, dtype)`` gives the memory of a resulting array."""
+        """Normalize a batch of levels; ``take(shape, dtype)`` gives the memory of a resulting array."""
         table = self.table(as_nhwc(batch).shape[3], _NUM_LEVELS[dtype_name(batch.dtype)])
         return normalize(batch, table, self.type, take)
 

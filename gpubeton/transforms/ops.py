@@ -85,7 +85,8 @@ class ToDevice(Transform):
     def __init__(self, device: Any, non_blocking: bool = True) -> None:
         import torch
 
-        self.device = torch.device(device)
+        # Of a number alone torch makes a device only where there is one.
+        self.device = torch.device(f"cuda:{device}" if isinstance(device, int) else device)
         self.non_blocking = bool(non_blocking)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:

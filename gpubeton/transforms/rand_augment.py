@@ -19,8 +19,9 @@ from gpubeton.batch.image_batch import ImageChange
 from gpubeton.batch.level_tables import AUTOCONTRAST, EQUALIZE, KEEP, POSTERIZE, SOLARIZE, change_levels
 from gpubeton.batch.warp import IDENTITY, warp
 from gpubeton.errors import OptionError
+from gpubeton.pipeline.validation import check_fill
 from gpubeton.transforms.affine import affine_rows
-from gpubeton.transforms.checks import checked_fill, checked_interpolation, checked_levels, checked_whole, image_size
+from gpubeton.transforms.checks import checked_interpolation, checked_levels, checked_whole, image_size
 from gpubeton.transforms.levels import ChangeTransform
 from gpubeton.transforms.transform import Moves, Transform
 
@@ -94,7 +95,7 @@ class Policy(ChangeTransform):
         name = type(self).__name__
         self.num_magnitude_bins = checked_whole(name, "num_magnitude_bins", num_magnitude_bins, 2)
         self.interpolation = checked_interpolation(name, interpolation)
-        self.fill = checked_fill(name, (0, 0, 0) if fill is None else fill)
+        self.fill = check_fill(f"{name}: fill", (0, 0, 0) if fill is None else fill)
 
     @abstractmethod
     def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
@@ -293,6 +294,6 @@ def _write(row: NDArray[np.int64], name: str, magnitude: float, size: tuple[int,
     elif name.startswith("Shear"):
         degrees = math.degrees(math.atan(magnitude))
         shear = (degrees, 0.0) if name == "ShearX" else (0.0, degrees)
-        row[_WARP] = affine_rows(size, shear=shear, centre=(-width / 2, -height / 2))[0]
+        row[_WARP] = affine_rows(size, shear=shear, center=(-width / 2, -height / 2))[0]
     elif name != "Identity":
         raise ValueError(f"{name} is no operation of a policy")

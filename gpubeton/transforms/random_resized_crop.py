@@ -12,7 +12,7 @@ from gpubeton.errors import PipelineError
 from gpubeton.pipeline.pixel_type import PIXEL_TYPES, dtype_name
 from gpubeton.pipeline.random_crops import USUAL_NUMBERS, draw_crops
 from gpubeton.pipeline.validation import check_range, check_whole
-from gpubeton.transforms.checks import image_size
+from gpubeton.transforms.checks import given_draw, image_size
 from gpubeton.transforms.crops import window_shape
 from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 
@@ -101,6 +101,5 @@ class RandomResizedCrop(Transform):
         return self.changed(interpolation="nearest" if interpolation == "nearest" else "area")
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError("RandomResizedCrop.apply needs the parts: pass what draw() returned")
-        return crop_and_resize(batch, draw, (self.size, self.size), is_nearest=self.interpolation == "nearest")
+        boxes = given_draw(self, draw, "the parts")
+        return crop_and_resize(batch, boxes, (self.size, self.size), is_nearest=self.interpolation == "nearest")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gpubeton.batch.image_batch import shift_images
-from gpubeton.transforms.checks import checked_fill, checked_levels, checked_whole, image_size
+from gpubeton.pipeline.validation import check_fill
+from gpubeton.transforms.checks import checked_levels, checked_whole, given_draw, image_size
 from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class RandomTranslate(Transform):
 
     def __init__(self, padding: int, fill: float | Sequence[float] = (0, 0, 0)) -> None:
         self.padding = checked_whole("RandomTranslate", "padding", padding, 0)
-        self.fill = checked_fill("RandomTranslate", fill)
+        self.fill = check_fill("RandomTranslate: fill", fill)
 
     def check_state(self, state: State) -> None:
         image_size(self, state, any_channels=True)
@@ -82,7 +83,5 @@ class RandomTranslate(Transform):
         return self.changed(fill=fill)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError("RandomTranslate.apply needs the windows' places: pass what draw() returned")
-        shift_images(batch, draw - self.padding, self.fill)
+        shift_images(batch, given_draw(self, draw, "the windows' places") - self.padding, self.fill)
         return batch

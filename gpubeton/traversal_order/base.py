@@ -134,8 +134,8 @@ class TraversalOrder(ABC):
 class GlobalOrder(TraversalOrder):
     """An order that is the same for any number of ranks and any batch size."""
 
-    @abstractmethod
-    def global_order(self, epoch: int) -> NDArray[np.uint64]: ...
+    def global_order(self, epoch: int) -> NDArray[np.uint64]:
+        return np.asarray(self.global_ids(epoch), np.uint64)
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:
         sampled = self._sampled(epoch)
@@ -146,9 +146,13 @@ class GlobalOrder(TraversalOrder):
         sampled = self._sampled(epoch)
         return share(self.global_ids(epoch), self.rank, first) if sampled is None else sampled
 
+    @abstractmethod
     def global_ids(self, epoch: int) -> NDArray[Any] | LazyIds:
         """Give `global_order` as it takes least memory."""
-        return self.global_order(epoch)
+
+    def num_ids(self) -> int:
+        """Count the sample ids of an epoch, of all ranks."""
+        return len(self.ids)
 
     def _sampled(self, epoch: int) -> NDArray[np.uint64] | None:
         """The samples that the user's sampler chooses, (N,); None if the order does not follow one."""
@@ -172,29 +176,30 @@ def rank_of_process() -> Rank:
 
     if not (dist.is_available() and dist.is_initialized()):
         raise OptionError(
-            "distributed=True, but torch's process group has not been initialised. "
+            "distributed=True, but torch's process group has not been initialized. "
             "Call torch.distributed.init_process_group() before the loader is made."
         )
     return Rank(dist.get_rank(), dist.get_world_size())
 
 
-_num_loaders: Counter[str] = Counter()  # made by this process, by what they load
+_num_loaders: Counter[str] = Counter()  # made by this process, by their files
 
 
 def check_seed_of_ranks(title: str, seed: int) -> None:
-    """Raise `OptionError` if another rank's loader has another seed: their shares would overlap.
-
-    `title` names the data and the order. All ranks make the same loaders of one title, in the same order.
-    """
+    """Raise `OptionError` if another rank's loader has another seed: their shares would overlap."""
+    # `title` names the data and the order. All ranks make the same loaders of one title, in the same order.
     import torch.distributed as dist
 
     _num_loaders[title] += 1
     key = f"gpubeton/seed/{title}/{_num_loaders[title]}"
     try:
-        # The first rank leaves its seed in the group's store, where the others find it: no rank waits for another.
+        # The first rank leaves its seed in the group's store, where the others find it: they wait for that alone.
+        # `compare_set` would be one call, but it crashes the process with torch 2.3.
         store = dist.distributed_c10d._get_default_store()  # noqa: SLF001  there is no public way to the store
-        first = int(store.compare_set(key, "", str(seed)))
-    except (AttributeError, RuntimeError, ValueError):  # no store, or one that cannot compare
+        if store.add(f"{key}/ranks", 1) == 1:
+            store.set(key, str(seed))
+        first = int(store.get(key))
+    except (AttributeError, RuntimeError, ValueError):  # no store, or one that cannot count
         return
     if first != seed:
         raise OptionError(

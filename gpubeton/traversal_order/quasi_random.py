@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from gpubeton.plan.order import quasi_random, rows_of
+from gpubeton.plan.order import ids_and_runs, quasi_random
 from gpubeton.traversal_order.base import OrderedLoader, TraversalOrder
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -31,8 +30,8 @@ class QuasiRandom(TraversalOrder):
 
     def __init__(self, loader: OrderedLoader) -> None:
         super().__init__(loader)
-        self.pages: NDArray[Any] = loader.sample_pages().astype(np.int32)  # it stays in memory
+        self.runs = loader.reader.index.page_runs()
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:
-        pages = self.pages[rows_of(self.ids)]
-        return quasi_random(self.ids, pages, self.loader.batch_size, self.seed, epoch, self.rank)
+        ids, runs = ids_and_runs(self.ids, self.runs)
+        return quasi_random(ids, runs, self.loader.batch_size, self.seed, epoch, self.rank)

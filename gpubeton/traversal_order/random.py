@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gpubeton.plan.order import random
 from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader
 
@@ -32,9 +30,6 @@ class Random(GlobalOrder):
     def __init__(self, loader: OrderedLoader) -> None:
         super().__init__(loader)
         self.for_ranks = self.rank is not None
-
-    def global_order(self, epoch: int) -> NDArray[np.uint64]:
-        return self.global_ids(epoch).astype(np.uint64, copy=False)
 
     def global_ids(self, epoch: int) -> NDArray[Any]:
         return random(self.ids, self.seed, epoch, for_ranks=bool(self.for_ranks))

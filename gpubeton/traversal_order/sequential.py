@@ -28,8 +28,5 @@ class Sequential(GlobalOrder):
     [4, 7, 9, 7]
     """
 
-    def global_order(self, epoch: int) -> NDArray[np.uint64]:
-        return np.asarray(self.global_ids(epoch), np.uint64)
-
     def global_ids(self, epoch: int) -> NDArray[Any] | IdRange:
         return self.ids if isinstance(self.ids, IdRange) else np.asarray(self.ids, np.uint64)

@@ -65,10 +65,13 @@ class Weighted(GlobalOrder):
             self.num_samples = 0
         self.global_order(0)  # raises if too few can be drawn
 
-    def global_order(self, epoch: int) -> NDArray[np.uint64]:
+    def global_ids(self, epoch: int) -> NDArray[np.uint64]:
         ids = np.asarray(self.ids, np.uint64)
         drawn = draw_weighted(self.weights[ids], self.num_samples, self.seed, epoch, replacement=self.replacement)
         return ids[drawn]
+
+    def num_ids(self) -> int:
+        return self.num_samples
 
 
 class Balanced(Weighted):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gpubeton.pipeline.validation import check_whole
-from gpubeton.plan.order import IdRange, LazyIds
+from gpubeton.plan.order import LazyIds, ids_and_runs
 from gpubeton.plan.window_order import WindowIds, WindowOrder
 from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader
 
@@ -59,14 +57,8 @@ class Window(GlobalOrder):
         self.streams = check_whole("streams", streams, 1)
         self.width = check_whole("width", width, 1, 1 << 16)
 
-    def global_order(self, epoch: int) -> NDArray[np.uint64]:
-        return np.asarray(self.global_ids(epoch), np.uint64)
-
     def global_ids(self, epoch: int) -> NDArray[Any] | LazyIds:
-        ids, runs = self.ids, self.runs
-        if not isinstance(ids, IdRange):
-            ids = np.asarray(ids, np.uint64)
-            runs = runs.of(ids)
+        ids, runs = ids_and_runs(self.ids, self.runs)
         found = WindowIds(WindowOrder(ids, runs, self.streams, self.width, self.seed, epoch))
         # Where neighbors are in different pages, the order takes less memory than its parts.
         return found if len(runs.page) * _RUN <= len(ids) else found[:]

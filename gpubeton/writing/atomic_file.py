@@ -63,19 +63,18 @@ class WrittenFile(ABC):
     def _close(self) -> None:
         """Close all that is open."""
 
-    @abstractmethod
     def _clear(self) -> None:
         """Remove or close all that is needed no longer, now that the file has its name."""
+        self._close()
 
 
 class AtomicFile(WrittenFile):
-    """A file that appears under its name when it is complete; without `commit` it is removed.
+    """A file that appears under its name when it is complete; without `commit` it is removed."""
 
-    Until then it has the name ``.NAME.<16 digits>.partial`` in the same folder, and is locked. The file of a killed
-    process is no longer locked: the next writer to the folder removes it. The first 8 digits identify the running
-    system, because on some network file systems locks hold for one computer only: files of other names are removed
-    only if they were made on this computer since it was started, files of the same name always.
-    """
+    # Until then it has the name ``.NAME.<16 digits>.partial`` in the same folder, and is locked. The file of a killed
+    # process is no longer locked: the next writer to the folder removes it. The first 8 digits identify the running
+    # system, because on some network file systems locks hold for one computer only: files of other names are removed
+    # only if they were made on this computer since it was started, files of the same name always.
 
     # A file without a name (O_TMPFILE) would leave nothing, but cannot replace an older file in one step, and network
     # file systems do not have it.
@@ -99,9 +98,6 @@ class AtomicFile(WrittenFile):
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
-
-    def _clear(self) -> None:
-        self._close()
 
     def _find_leftovers(self) -> Iterator[Path]:
         own_name, any_name = re.escape(self._prefix) + "[0-9a-f]{16}", rf"\..+\.{_system()}[0-9a-f]{{8}}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.errors import OptionError, RegionTooLargeError, SampleError
+from gpubeton.errors import OptionError, RegionTooLargeError, SampleError, WriteError
 from gpubeton.fields.basics import FloatField, IntField
 from gpubeton.files.descriptors import open_descriptor
 from gpubeton.format.layout import PAGE_SIZE_MAX, metadata_dtype
@@ -138,10 +138,8 @@ class Chunk:
         self._pointers = pointers
 
     def settle(self, offset: NDArray[np.uint64], fields: Sequence[Field]) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        """Put the final pointers into the metadata; give the offset and the bytes of each region.
-
-        `offset`, shape (N,), is the place of each sample in the file.
-        """
+        """Put the final pointers into the metadata; give the offset and the bytes of each region."""
+        # `offset`, shape (N,), is the place of each sample in the file.
         final = self.regions.pointers(offset)
         last = np.cumsum(self.regions.counts)
         for number, field in enumerate(fields):
@@ -204,10 +202,8 @@ def encode_chunk(
     *,
     skip: bool = False,
 ) -> Chunk:
-    """Take samples from a dataset and encode them; `skip` leaves out those that cannot be read or encoded.
-
-    A sample that is larger than a page always raises an error, because another page size would hold it.
-    """
+    """Take samples from a dataset and encode them; `skip` leaves out those that cannot be read or encoded."""
+    # A sample that is larger than a page always raises an error, because another page size would hold it.
     metadata = np.zeros(len(indices), metadata_dtype([field.metadata_type for field in fields.values()]))
     allocator = _Allocator()
     counts: list[int] = []
@@ -221,7 +217,7 @@ def encode_chunk(
         try:
             _encode(dataset, index, fields, metadata[row : row + 1], allocator, place)
         except SampleError as error:
-            if not skip:
+            if not skip or type(error.__cause__) is WriteError:  # the dataset cannot go on after this sample
                 file = file_of(dataset, index)
                 if file is None or file in str(error):
                     raise

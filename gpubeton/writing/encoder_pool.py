@@ -200,10 +200,8 @@ class _RemoteTraceback(Exception):  # noqa: N818  (it is shown as the cause of a
 
 @contextmanager
 def _sigterm_blocked() -> Iterator[None]:
-    """Block SIGTERM, also in a process that is forked now, until that one has removed a handler of the user's program.
-
-    The inherited handler could otherwise swallow a request to end in the first moments.
-    """
+    """Block SIGTERM, also in a process forked now, until that one has removed a handler of the user's program."""
+    # The inherited handler could otherwise swallow a request to end in the first moments.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         yield
@@ -233,11 +231,9 @@ def work(
     inherited: Sequence[Connection],
     current_rows: MutableSequence[int],
 ) -> None:
-    """Run a writing process until `connection` is closed.
-
-    `inherited` are ends of pipes that only a forked process has: open, they would keep this process waiting after the
-    calling one was killed. `current_rows`, shared, names the row in hand of each process, in case it dies.
-    """
+    """Run a writing process until `connection` is closed."""
+    # `inherited` are ends of pipes that only a forked process has: open, they would keep this process waiting after the
+    # calling one was killed. `current_rows`, shared, names the row in hand of each process, in case it dies.
     # Ctrl-C reaches the whole group; the calling process decides its meaning. It ends this one by SIGTERM, for which
     # the user's program may have a handler that is not meant for here.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -183,10 +183,8 @@ class FileBuilder:
         self._checksums.append(checksums)
 
     def finish(self, content: Mapping[str, Any] | None = None, index: Callable[[int], int] | None = None) -> None:
-        """Write header, notes and allocation table; without any arguments, the file is FFCV's to the byte.
-
-        `index`, called with an offset, writes the entry points of the complete file there and returns where they end.
-        """
+        """Write header, notes and allocation table; without any arguments, the file is FFCV's to the byte."""
+        # `index`, called with an offset, writes the entry points of the complete file there and returns where they end.
         pages_end = self._pages.table_offset
         self._write_end(content, pages_end)
         if index is not None and (entries_end := index(pages_end)) > pages_end:

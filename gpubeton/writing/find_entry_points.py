@@ -36,10 +36,8 @@ def index_file(
     start: int,
     blocks_of: Callable[[Index, str], Iterable[EntryBlock]],
 ) -> int:
-    """Write the entry points of each field of a complete file from `start` on; return where they end.
-
-    `custom_types` is the metadata of custom fields; `blocks_of` gives the entry points of a field.
-    """
+    """Write the entry points of each field of a complete file from `start` on; return where they end."""
+    # `custom_types` is the metadata of custom fields; `blocks_of` gives the entry points of a field.
     index = Index.open(path, custom_types)
     for name in image_fields(index):
         start = write_entry_points(write, start, name, identity_of(index, name), blocks_of(index, name))
@@ -81,7 +79,7 @@ def find_blocks(
 def _load(
     source: ByteSource, offset: NDArray[np.uint64], size: NDArray[np.uint64]
 ) -> tuple[NDArray[np.uint64], list[memoryview]]:
-    """Load regions, those near each other at once; give their addresses, (N,), and what has to live as long."""
+    """Load regions, those near each other at once; give their addresses, (N,), and the memory that they are in."""
     address, loaded = np.zeros(len(offset), np.uint64), []
     solid = np.flatnonzero(size)
     solid = solid[np.argsort(offset[solid])]

@@ -18,11 +18,10 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tif
 
 
 class ImageFolder:
-    """Image files in one folder per class, in the order of torchvision's ImageFolder, so that labels are the same.
+    """Image files in one folder per class, in the order of torchvision's ImageFolder, so that labels are the same."""
 
-    With `flat`, a folder of images without folders of classes is allowed: its images have no labels. Hidden files and
-    folders, whose names begin with a dot, are none of them: notebooks, macOS and version control leave such things.
-    """
+    # With `flat`, a folder of images without folders of classes is allowed: its images have no labels. Hidden files and
+    # folders, whose names begin with a dot, are none of them: notebooks, macOS and version control leave such things.
 
     def __init__(
         self, root: str | os.PathLike[str], suffixes: Sequence[str] = IMAGE_SUFFIXES, *, flat: bool = False
@@ -30,7 +29,7 @@ class ImageFolder:
         self._suffixes = tuple(suffixes)
         self.files: list[str] = []  # paths as text: there may be millions
         self.labels: list[int] | None = None
-        self.passed_over: Counter[str] = Counter()  # number of other files, by their ending or by what they are
+        self.passed_over: Counter[str] = Counter()  # number of other entries, by their ending or kind
         entries = sorted(os.scandir(root), key=lambda entry: entry.name)
         folders = [entry.name for entry in entries if entry.is_dir() and not self._is_hidden(entry.name)]
         self.classes = tuple(folders)  # the position of a name is the label

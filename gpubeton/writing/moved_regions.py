@@ -26,11 +26,9 @@ class MovedRegions:
     new: NDArray[np.uint64]  # (R,) offset
 
     def update_pointers(self, column: NDArray[Any], type_id: int, stored: NDArray[np.uint64] | None) -> None:
-        """Update the pointers in the metadata of one field, shape (N,).
-
-        `stored`, shape (N,), is the size of each value if it is known: of an empty region and the next one, which
-        begin at the same offset, it selects the right one.
-        """
+        """Update the pointers in the metadata of one field, shape (N,)."""
+        # `stored`, shape (N,), is the size of each value if it is known: of an empty region and the next one, which
+        # begin at the same offset, it selects the right one.
         if type_id in (FieldType.INT, FieldType.FLOAT) or len(self.old) == 0:
             return
         # A size may by chance look like a pointer; in the library's own fields the names show which is which. Only its

@@ -85,13 +85,12 @@ class UnfinishedFile(NamedTuple):
 
 
 class ResumableFile(WrittenFile):
-    """A file that appears under its name when it is complete; until then, finished chunks survive any interruption.
+    """A file that appears under its name when it is complete; until then, finished chunks survive any interruption."""
 
-    In the same folder, ``.NAME.unfinished`` holds the bytes, and ``.NAME.journal`` lists the chunks in it and their
-    checksums. Nothing has to reach the disk in any order: on resuming, the journal is compared with the file.
-    Both stay if the ``with`` block ends without `commit`. If samples have other places now, `set_aside` gives both
-    the names ``.NAME.<8 digits>.earlier`` and ``.NAME.<8 digits>.earlier.journal``, to copy from them.
-    """
+    # In the same folder, ``.NAME.unfinished`` holds the bytes, and ``.NAME.journal`` lists the chunks in it and their
+    # checksums. Nothing has to reach the disk in any order: on resuming, the journal is compared with the file. Both
+    # stay if the ``with`` block ends without `commit`. If samples have other places now, `set_aside` gives both the
+    # names ``.NAME.<8 digits>.earlier`` and ``.NAME.<8 digits>.earlier.journal``, to copy from them.
 
     def __init__(
         self,
@@ -103,12 +102,10 @@ class ResumableFile(WrittenFile):
         overwrite: bool = True,
         seconds_to_wait: float = 30.0,
     ) -> None:
-        """Open or create the unfinished file, of so many rows if no sample is left out.
-
-        `key` identifies how samples are encoded: a journal with another key, or any journal if `fresh`, is discarded.
-        The processes of a killed writer hold the lock until they have finished their chunk: `seconds_to_wait` is for
-        them.
-        """
+        """Open or create the unfinished file, of so many rows if no sample is left out."""
+        # `key` identifies how samples are encoded: a journal with another key, or any journal if `fresh`, is discarded.
+        # The processes of a killed writer hold the lock until they have finished their chunk: `seconds_to_wait` is for
+        # them.
         self.path, self.overwrite = checked_target(path), overwrite
         name = short_name(self.path)
         self.temporary = self.path.with_name(f".{name}.unfinished")
@@ -170,10 +167,8 @@ class ResumableFile(WrittenFile):
         return all(self.checksum(offset, size) == checksum for offset, size, checksum in wanted)
 
     def begin(self, kept: list[FinishedChunk], data_end: int, unused: tuple[int, int]) -> None:
-        """Keep the first chunks, whose regions end at `data_end`, and empty the rest of the file.
-
-        `unused` is the offset and the size of the part after their metadata and before the first page.
-        """
+        """Keep the first chunks, whose regions end at `data_end`, and empty the rest of the file."""
+        # `unused` is the offset and the size of the part after their metadata and before the first page.
         os.ftruncate(self._descriptor, data_end)
         if data_end > unused[0]:
             self.write(unused[0], bytes(min(unused[1], data_end - unused[0])))

@@ -23,10 +23,9 @@ _SAME_NUMBER = "The pipeline has to give the same number of samples each time."
 
 
 class Shards:
-    """The samples of several tar files of webdataset, one file after the other.
+    """The samples of several tar files of webdataset, one file after the other."""
 
-    Reading is sequential, with one process per shard: a sample in the middle is found by reading the shard up to it.
-    """
+    # Reading is sequential, with one process per shard: a sample in the middle is found by reading the shard up to it.
 
     def __init__(self, shards: Sequence[str | os.PathLike[str]] | str, pipeline: Pipeline) -> None:
         self.names = _expanded(shards) if isinstance(shards, str) else [os.fspath(shard) for shard in shards]
@@ -63,6 +62,11 @@ class Shards:
         bounds = zip(self._starts[:-1], self._starts[1:], strict=True)
         return [split_rows(start, stop, chunksize) for start, stop in bounds]
 
+    def name(self, row: int) -> str:
+        """Name a sample, for errors."""
+        shard = bisect_right(self._starts, row) - 1
+        return self._place(shard, row - self._starts[shard])
+
     def __getitem__(self, row: int) -> Any:
         shard = bisect_right(self._starts, row) - 1
         position, count = row - self._starts[shard], self._starts[shard + 1] - self._starts[shard]
@@ -73,23 +77,23 @@ class Shards:
             sample = self._next(count)
             self._position += 1
         if self._position == count and next(self._samples, self) is not self:
-            message = f"{self._place()}: there is one more sample than the {count} that were counted. {_SAME_NUMBER}"
-            raise WriteError(message)
+            place = self._place(self._shard, position + 1)
+            raise WriteError(f"{place}: there is one more sample than the {count} that were counted. {_SAME_NUMBER}")
         return sample
 
     def _next(self, count: int) -> Any:
+        place = self._place(self._shard, self._position)
         try:
             return next(self._samples)
         except StopIteration:
             raise WriteError(
-                f"{self._place()}: {count} samples were counted, and now there are only {self._position}. "
-                f"{_SAME_NUMBER}"
+                f"{place}: {count} samples were counted, and now there are only {self._position}. {_SAME_NUMBER}"
             ) from None
         except Exception as error:
-            raise WriteError(f"{self._place()}: {type(error).__name__}: {error}") from error
+            raise WriteError(f"{place}: {type(error).__name__}: {error}") from error
 
-    def _place(self) -> str:
-        return f"{self.names[self._shard]}, sample {self._position} of the shard"
+    def _place(self, shard: int, position: int) -> str:
+        return f"{self.names[shard]}, sample {position} of the shard"
 
     def _open(self, shard: int) -> Iterable[Any]:
         return self._pipeline(_open_dataset(self.names[shard]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -13,6 +14,8 @@ from gpubeton.files.object_store import head_object, list_objects, put_object
 from gpubeton.files.open_files import open_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gpubeton.files.remote_options import RemoteOptions
 
 #: The plan of a conversion to shards, in its target.
@@ -57,15 +60,24 @@ class TargetFolder:
         with open_bytes(self.place(name), remote=self._remote) as source:
             return source.read_exactly(start, source.size - start if size is None else size)
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a small file, over an older one."""
+    def write(self, name: str, content: bytes | Iterable[bytes]) -> None:
+        """Write a file, over an older one, from its content or the parts of it."""
+        parts = [content] if isinstance(content, bytes) else content
         if self.path is None:
-            put_object(self.place(name), content, self._remote, overwrite=True)
+            with TemporaryDirectory() as scratch:
+                file = Path(scratch, name)
+                with file.open("wb") as opened:
+                    opened.writelines(parts)
+                put_object(self.place(name), file, self._remote, overwrite=True)
             return
         self.path.mkdir(parents=True, exist_ok=True)
         unfinished = self.path / f".{name}.{uuid4().hex}"  # other machines may write the same
-        unfinished.write_bytes(content)
-        unfinished.replace(self.path / name)
+        try:
+            with unfinished.open("wb") as opened:
+                opened.writelines(parts)
+            unfinished.replace(self.path / name)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
     def upload(self, name: str, file: Path, *, overwrite: bool = False) -> None:
         """Put a file of this machine there, or leave the one that is there already."""

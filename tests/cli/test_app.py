@@ -8,13 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
+from PIL import Image
 from typer.testing import CliRunner
 
 from gpubeton import __version__
 from gpubeton.cli import main
 from gpubeton.cli.app import app
 from gpubeton.cli.shared_options import sample_ids
+from gpubeton.conversion import SOURCE_KINDS
 from gpubeton.errors import OptionError
+from gpubeton.format.field_arguments import IMAGE_KINDS
 from tests.small_files import write_photos
 
 
@@ -113,6 +117,56 @@ def test_a_file_that_is_not_there_comes_without_the_number_of_the_error():
     done = CliRunner().invoke(app, ["info", "nowhere.beton", "--json"])
     assert (done.exit_code, done.stderr) == (2, "gpubeton: nowhere.beton: no such file or directory\n")
     assert json.loads(done.stdout)["error"]["message"] == "nowhere.beton: no such file or directory"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "info X", "verify X", "index X", "bench X", "doctor X", "view X a.png", "cat X 0", "extract X files",
+        "split X a.beton=0.5", "subset X a.beton", "merge X -o a.beton", "fetch X files", "convert X a.beton",
+    ],
+)  # fmt: skip
+def test_every_command_ends_alike_without_its_file_and_with_a_folder_in_its_place(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place in ("nowhere.beton", "folder.beton"):
+        done = CliRunner().invoke(app, command.replace("X", place).split())
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"gpubeton: {place}: no such file or directory") == (place == "nowhere.beton")
+        (tmp_path / "folder.beton").mkdir(exist_ok=True)
+    assert not any(map(Path.is_file, tmp_path.iterdir()))
+
+
+@pytest.mark.parametrize(
+    ("options", "beginning"),
+    [
+        ("--from xyz", "--from is 'xyz'"),
+        ("--quality 101", "--quality is 101"),
+        ("--write-mode smart", "--write-mode is 'smart', which needs --smart-threshold: bytes"),
+        ("--limit 0", "--limit is 0"),
+        ("--label y", "--label: not for a source"),
+    ],
+)
+def test_errors_name_options_and_not_arguments_of_the_library(options, beginning, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.jpg")
+    done = CliRunner().invoke(app, ["convert", ".", "a.beton", *options.split(), "--json"])
+    assert (done.exit_code, done.stderr.startswith(f"gpubeton: {beginning}")) == (2, True), done.stderr
+    assert json.loads(done.stdout)["error"]["message"].startswith(beginning)
+
+
+def test_names_of_files_are_no_arguments_of_the_library(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "page_size").mkdir()
+    done = CliRunner().invoke(app, ["convert", "./page_size", "limit"])
+    assert "page_size: no images" in " ".join(done.stderr.split())  # lines are wrapped
+
+
+def test_help_shows_the_choices_of_the_library():
+    help_text = "".join(CliRunner().invoke(app, ["convert", "--help"], env={"COLUMNS": "300"}).stdout.split())
+    options = {each.name: each.metavar for each in typer.main.get_command(app).commands["convert"].params}
+    for name, values in {"kind": SOURCE_KINDS, "mode": IMAGE_KINDS, "on_error": ("raise", "skip")}.items():
+        assert set(options[name].split("|")) == set(values)
+        assert options[name] in help_text
 
 
 def test_an_interrupt_promises_only_what_convert_keeps(monkeypatch, tmp_path):

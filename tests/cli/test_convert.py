@@ -159,7 +159,7 @@ def test_a_folder_is_no_name_for_a_file_and_that_is_told_before_the_work(tmp_pat
     out = tmp_path / "out"
     out.mkdir()
     done = run(tmp_path / "photos", out)
-    assert (done.exit_code, "is a folder; expected the name of a file" in " ".join(done.stderr.split())) == (1, True)
+    assert (done.exit_code, "is a folder; expected the name of a file" in " ".join(done.stderr.split())) == (2, True)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "photos"]
 
 
@@ -189,6 +189,19 @@ def test_a_task_of_a_finished_dataset_does_not_finish_it_again(tmp_path, monkeyp
     done = run(*arguments)
     monkeypatch.setattr(conversion, "finish", None)
     assert run(*arguments, "--shard", "1").stdout == done.stdout
+
+
+def test_what_images_lose_is_printed_for_shards_as_for_one_file(tmp_path):
+    folder = write_folder(tmp_path / "photos")
+    for name in ("cat/one.png", "eel/two.png"):
+        Image.new("RGBA", (8, 8)).save(folder / name)
+    lines = [
+        {line for line in run(folder, tmp_path / name, *options).output.splitlines() if "transparency" in line}
+        for name, options in [("one.beton", ()), ("shards", ("--shards", "3"))]
+    ]
+    assert lines[0] == lines[1] == {"2 images had transparency, which was dropped; --mode rgba keeps it"}
+    done = json.loads((tmp_path / "shards" / "converted.json").read_text())
+    assert done["changed"]["alpha"] == 2
 
 
 def test_options_of_shards_need_shards(tmp_path):

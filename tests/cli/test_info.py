@@ -21,7 +21,8 @@ def test_it_shows_classes_sizes_and_what_decodes_the_jpeg_files(tmp_path):
     convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1)
     done = info(tmp_path / "a.beton")
     assert done.exit_code == 0
-    for part in ("samples    9", "9 by the JPEG engines", "9 baseline", "for each region", "dog █", "24 × 32 (3)"):
+    sizes = ("dog █", "24 × 32 (3)")
+    for part in ("samples    9", "JPEG engines of a GPU: decode 9", "9 baseline", "for each region", *sizes):
         assert part in done.stdout
 
 

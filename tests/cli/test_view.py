@@ -72,7 +72,7 @@ number = 3
 
 
 @pytest.mark.parametrize("name", ["image", "pipelines", "build", "shares"])
-def test_a_pipeline_of_the_users_is_drawn_without_its_normalisation(name, tmp_path, monkeypatch):
+def test_a_pipeline_of_the_users_is_drawn_without_its_normalization(name, tmp_path, monkeypatch):
     (tmp_path / "my_pipelines_to_view.py").write_text(PIPELINES)
     monkeypatch.chdir(tmp_path)
     file = write_photos(tmp_path / "a.beton", 3, write_mode="raw", size=(32, 32))

@@ -136,9 +136,11 @@ def test_losses_are_counted_with_any_number_of_workers_and_after_an_interruption
         "5.jpg": JPEG,
         "6.png": saved(Image.fromarray(RGBA))[:-40],
         "7.tif": tiff,
+        "8.jpg": saved(Image.fromarray(picture(1, 24, 32)).convert("CMYK"), "JPEG"),
+        "9.jpg": saved(Image.fromarray(picture(1, 24, 32)), "JPEG", progressive=True),
     }
     source = folder(tmp_path, files)
-    expected = {"alpha": 3, "bits": 2, "jpeg": 4}
+    expected = {"alpha": 3, "bits": 2, "jpeg": 6}
     for workers in (1, 2):
         done = made(source, tmp_path, "rgb", "skip", workers, chunksize=1)
         assert (done.changed, len(done.skipped)) == (expected, 2)
@@ -277,7 +279,7 @@ def decoded_of(tmp_path, content):
 
 
 @pytest.mark.parametrize("source_of", [tar_of, parquet_of, hugging_face_of, decoded_of])
-def test_every_kind_of_source_honours_the_mode(source_of, tmp_path):
+def test_every_kind_of_source_honors_the_mode(source_of, tmp_path):
     for mode, content, expected in (EXACT["gray16"], EXACT["palette"], EXACT["rgba"]):
         (image,) = images(made(source_of(tmp_path, content), tmp_path, mode))
         np.testing.assert_array_equal(image.pixels(), expected)

@@ -10,8 +10,7 @@ import pytest
 
 from gpubeton.conversion import Settings, convert_shard, convert_shards, finish, load_plan, plan_shards, sharded
 from gpubeton.conversion.division import divide
-from gpubeton.conversion.object_copies import copy_object
-from gpubeton.conversion.parts import copy_files
+from gpubeton.conversion.parts import copy_files, copy_object
 from gpubeton.errors import OptionError, WriteError
 from gpubeton.files.object_store import list_objects, read_object
 from tests.picture_folders import write_folder, write_picture, write_tars

@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import tarfile
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -22,6 +23,7 @@ from gpubeton.conversion import (
     convert,
     convert_shard,
     convert_shards,
+    division,
     finish,
     load_plan,
     open_source,
@@ -335,6 +337,16 @@ def test_parts_of_another_plan_are_noticed(photos, tmp_path):
     path.write_bytes(path.read_bytes().replace(b"0000.jpg", b"0003.jpg"))
     with pytest.raises(WriteError, match=r"shard 0.*conversion\.parts"):
         convert_shard(plan, 0)
+
+
+def test_a_plan_takes_the_memory_of_one_part_besides_the_list_of_images(photos, tmp_path, monkeypatch):
+    images = [f"/data/train/n{number % 1000:08}/{number:010}.jpg" for number in range(100_000)]
+    monkeypatch.setattr(division, "_list_samples", lambda *_: division._Samples(len(images), {}, None, images))
+    tracemalloc.start()
+    plan_shards(photos, tmp_path / "out", 50, Settings(shuffle=True))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < (tmp_path / "out" / "conversion.parts").stat().st_size / 2
 
 
 def test_bad_samples_are_left_out_and_listed_once_for_all_shards(photos, tmp_path):

@@ -1,31 +1,56 @@
-"""Crops of JPEGs of all samplings; ``python -m tests.cpu.made_pictures FOLDER`` makes them, or compares with them.
+"""Images and draws of all kinds; ``python -m tests.cpu.made_pictures FOLDER`` makes them, or compares with them.
 
-The first run makes the files and the crops, a later one, on another type of CPU, decodes the same files.
+The first run makes the files and the results, a later one, on another type of CPU, decodes the same files.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from gpubeton.cpu.simd import HAS_AVX2
-from tests.cpu.making import draw_of, make_one, program_of, stored_jpeg
+from gpubeton.machine_code.draws import choose_crops, fill_uniform
+from gpubeton.transforms.normalize import NormalizeImage
+from tests.cpu.making import INTERPOLATIONS, draw_of, indexed, make_one, program_of, stored_jpeg, stored_raw
 from tests.cpu.pictures import SAMPLINGS, jpeg, photo
 
-if __name__ == "__main__":
+
+def results(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Make everything, with names."""
+    box = 11, 9, 101, 140
+    stored = {"raw": stored_raw(photo(123, 161))}
     for sampling in SAMPLINGS:
-        file = Path(sys.argv[1]) / sampling.replace(":", "")
+        file = folder / sampling.replace(":", "")
         if not file.exists():
             file.write_bytes(jpeg(photo(123, 161), sampling=sampling))
-        for interpolation in ("area", "bilinear"):
-            stored = stored_jpeg(file.read_bytes())
+        stored[file.name] = stored_jpeg(file.read_bytes())
+        stored[f"{file.name}-indexed"] = indexed(stored[file.name])
+    for name, image in stored.items():
+        for interpolation in INTERPOLATIONS:
             program = program_of(48, 64, interpolation)
-            crop = make_one(program, stored, draw_of(program, (11, 9, 101, 140), flip=1))
-            name = file.with_name(f"{file.name}-{interpolation}.npy")
-            if name.exists():
-                assert np.array_equal(np.load(name), crop), name
-            else:
-                np.save(name, crop)
+            yield f"{name}-{interpolation}", make_one(program, image, draw_of(program, box, flip=1))
+    for dtype in (np.float16, np.float32):
+        program = program_of(48, 64, "area", NormalizeImage([1, 2, 3], [4, 5, 6], dtype))
+        yield f"normalized-{dtype.__name__}", make_one(program, stored["420"], draw_of(program, box))
+    samples = np.arange(1000, dtype=np.uint64)
+    numbers = np.zeros((8, len(samples)))
+    fill_uniform(1, 2, 3, samples, np.array([[4, 5], [6, 7]], np.uint32), numbers)
+    yield "numbers", numbers
+    boxes, limits = np.zeros((len(samples), 4), np.int32), np.array([0.08, 1, 3 / 4, 4 / 3])
+    aspects = 0.75 + numbers[[0, 4]]
+    choose_crops(np.round(numbers[:2] * 500 + 8), numbers, aspects, limits, True, boxes)
+    yield "boxes", boxes
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    for name, result in results(target):
+        path = target / f"{name}.npy"
+        if path.exists():
+            assert np.array_equal(np.load(path), result), name
+        else:
+            np.save(path, result)
     print("with AVX2" if HAS_AVX2 else "without AVX2")

@@ -20,7 +20,7 @@ from gpubeton.plan.draw_rows import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMN
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob
 
-INTERPOLATIONS = ("area", "bilinear", "antialias", "nearest")
+INTERPOLATIONS = ("area", "bilinear", "antialias", "nearest", "bicubic")
 
 #: What outputs hold before anything is written: no byte of a finished image may still have it by chance alone.
 UNTOUCHED = 0xA5
@@ -120,7 +120,7 @@ def make_one(program, image, draw=None):
 
 def scratch_for(program, images):
     """A worker's memory, just large enough for images and their program."""
-    sides = program.height, program.width, min(program.height, program.width)
+    sides = program.height, program.width, program.narrowest
     side = max(max(image.height, image.width) for image in images)
     return allocate(side, max(image.data.size for image in images), *sides)
 

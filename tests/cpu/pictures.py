@@ -30,8 +30,8 @@ def photo(height, width, seed=0):
         a, b, c = generator.uniform(-3, 3, 3)
         picture[..., channel] = 128 + 90 * np.sin(a * 4 * x + b * 3 * y + c)
     for _ in range(6):
-        centre_y, centre_x, radius = generator.uniform(0, 1, 3)
-        inside = (y - centre_y) ** 2 + (x - centre_x) ** 2 < (0.3 * radius) ** 2
+        center_y, center_x, radius = generator.uniform(0, 1, 3)
+        inside = (y - center_y) ** 2 + (x - center_x) ** 2 < (0.3 * radius) ** 2
         picture[inside] = generator.uniform(0, 255, 3)
     picture += generator.normal(0, 4, picture.shape)
     return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
@@ -46,7 +46,7 @@ def jpeg(rgb, quality=90, sampling="4:2:0"):
 
 
 def pillow_jpeg(rgb, mode="RGB", **options):
-    """Encode with Pillow, which knows progressive files, restart markers, CMYK and optimised tables."""
+    """Encode with Pillow, which knows progressive files, restart markers, CMYK and optimized tables."""
     file = io.BytesIO()
     Image.fromarray(rgb).convert(mode).save(file, "JPEG", **options)
     return file.getvalue()
@@ -79,6 +79,8 @@ def rgb_of_planes(ycc):
 def planar_reference(data, box, size, interpolation, *, flip=False):
     """What the crop decoder has to make of a JPEG: planes resampled first, RGB made and clamped last."""
     top, left, height, width = box
-    resized = resize(planes(data)[top : top + height, left : left + width], size, interpolation)
+    crop = planes(data)[top : top + height, left : left + width]
+    # The decoder resamples across first: bicubic is limited to the levels in between.
+    resized = resize(crop.swapaxes(0, 1), size[::-1], interpolation).swapaxes(0, 1)
     rgb = rgb_of_planes(resized)
     return rgb[:, ::-1] if flip else rgb

@@ -20,13 +20,13 @@ JFIF = (0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
 
 @dataclass
 class Component:
-    """One color: `across` x `down` blocks of each MCU, quantised coefficients (rows, columns, 64), row-major."""
+    """One color: `across` x `down` blocks of each MCU, quantized coefficients (rows, columns, 64), row-major."""
 
     identifier: int
     across: int
     down: int
     blocks: np.ndarray
-    quantisation: np.ndarray
+    quantization: np.ndarray
 
 
 class DamagedError(Exception):
@@ -81,8 +81,8 @@ def _dct():
     return np.where(k == 0, np.sqrt(1 / 8), 0.5) * np.cos((2 * n + 1) * k * np.pi / 16)
 
 
-def component_of(plane, identifier, across, down, most, quantisation):
-    """Subsample a whole plane, whose MCUs are `most` (across, down) blocks, transform and quantise it."""
+def component_of(plane, identifier, across, down, most, quantization):
+    """Subsample a whole plane, whose MCUs are `most` (across, down) blocks, transform and quantize it."""
     step_x, step_y = most[0] // across, most[1] // down
     height, width = (
         -(-side // (8 * blocks)) * 8 * blocks for side, blocks in zip(plane.shape, most[::-1], strict=True)
@@ -92,13 +92,13 @@ def component_of(plane, identifier, across, down, most, quantisation):
     blocks = small.reshape(small.shape[0] // 8, 8, small.shape[1] // 8, 8).swapaxes(1, 2)
     matrix = _dct()
     coefficients = (matrix @ blocks @ matrix.T).reshape(*blocks.shape[:2], 64)
-    quantised = np.rint(coefficients / quantisation).astype(int)
-    return Component(identifier, across, down, quantised, np.asarray(quantisation))
+    quantized = np.rint(coefficients / quantization).astype(int)
+    return Component(identifier, across, down, quantized, np.asarray(quantization))
 
 
-def components_of(planes, sampling, quantisation=None, identifiers=(1, 2, 3, 4)):
-    """Components of planes (h, w, C), with (across, down) for each; flat quantisation by 4 if nothing else is said."""
-    table = np.full(64, 4) if quantisation is None else quantisation
+def components_of(planes, sampling, quantization=None, identifiers=(1, 2, 3, 4)):
+    """Components of planes (h, w, C), with (across, down) for each; flat quantization by 4 if nothing else is said."""
+    table = np.full(64, 4) if quantization is None else quantization
     most = max(across for across, _ in sampling), max(down for _, down in sampling)
     return [
         component_of(planes[..., i], identifiers[i], across, down, most, table)
@@ -184,7 +184,7 @@ def scan_of(components, mcus, restart_interval=0, dht=None):
 
 
 def frame_of(components, height, width, precision=8, tables=()):
-    """The content of a frame header; `tables` numbers each component's quantisation table."""
+    """The content of a frame header; `tables` numbers each component's quantization table."""
     content = bytes([precision]) + height.to_bytes(2, "big") + width.to_bytes(2, "big") + bytes([len(components)])
     for i, component in enumerate(components):
         table = tables[i] if tables else 0
@@ -192,15 +192,15 @@ def frame_of(components, height, width, precision=8, tables=()):
     return content
 
 
-def quantisation_of(table, number=0, *, wide=False):
+def quantization_of(table, number=0, *, wide=False):
     """The content of a DQT segment; `wide` tables have 16 bits an entry."""
     values = np.asarray(table)[ZIGZAG]
     return bytes([16 * wide + number]) + values.astype(">u2" if wide else "u1").tobytes()
 
 
 def write(components, height, width, *, restart_interval=0, separate=False, wide=False, colors=(JFIF,), dht=None):
-    """A whole file. `separate`: each component in its own scan. All components share one quantisation table."""
-    parts = [(0xD8, b""), *colors, (0xDB, quantisation_of(components[0].quantisation, wide=wide))]
+    """A whole file. `separate`: each component in its own scan. All components share one quantization table."""
+    parts = [(0xD8, b""), *colors, (0xDB, quantization_of(components[0].quantization, wide=wide))]
     parts.append((0xC0, frame_of(components, height, width)))
     parts.append((0xC4, dht or usual_tables()))
     if restart_interval:
@@ -264,13 +264,13 @@ def _read_block(bits, predictor, dc, ac):
 
 
 def read(data):
-    """The dequantised coefficients of an interleaved file: {component number: (rows, columns, 64)}."""
-    quantisation, tables, interval = {}, {}, 0
+    """The dequantized coefficients of an interleaved file: {component number: (rows, columns, 64)}."""
+    quantization, tables, interval = {}, {}, 0
     for marker, content in segments(data):
         if marker == 0xDB:
             for start in range(0, len(content), 65):
-                quantisation[content[start]] = np.zeros(64, int)
-                quantisation[content[start]][ZIGZAG] = list(content[start + 1 : start + 65])
+                quantization[content[start]] = np.zeros(64, int)
+                quantization[content[start]][ZIGZAG] = list(content[start + 1 : start + 65])
         elif marker == 0xC4:
             tables |= {key: symbols_of(*table) for key, table in tables_of(content).items()}
         elif marker == 0xDD:
@@ -285,7 +285,7 @@ def read(data):
     most = max(across for across, _ in sampling), max(down for _, down in sampling)
     rows, columns = ceiling(height, 8 * most[1]), ceiling(width, 8 * most[0])
     components = [
-        Component(field[0], across, down, np.zeros((rows * down, columns * across, 64), int), quantisation[field[2]])
+        Component(field[0], across, down, np.zeros((rows * down, columns * across, 64), int), quantization[field[2]])
         for field, (across, down) in zip(fields, sampling, strict=True)
     ]
     intervals = _intervals(scan[4 + 2 * len(fields) :])
@@ -299,7 +299,7 @@ def read(data):
                 block = _read_block(bits, predictors[i], tables[dc], tables[16 + ac])
                 predictors[i] = block[0]
                 components[i].blocks[y, x] = block
-    return {i: component.blocks * component.quantisation for i, component in enumerate(components)}
+    return {i: component.blocks * component.quantization for i, component in enumerate(components)}
 
 
 def _intervals(content):

@@ -97,14 +97,14 @@ def test_a_stage_is_compiled_once_for_constants_and_variables():
     assert len(increased.signatures) == len(increased_twice.signatures) == 1
 
 
-def test_what_is_called_is_optimised_with_its_caller_alone(monkeypatch):
-    """Numba's own way optimises everything again at each level of calls."""
-    optimised, optimise = [], CPUCodeLibrary._optimize_final_module
+def test_what_is_called_is_optimized_with_its_caller_alone(monkeypatch):
+    """Numba's own way optimizes everything again at each level of calls."""
+    optimized, optimize = [], CPUCodeLibrary._optimize_final_module
     monkeypatch.setattr(
-        CPUCodeLibrary, "_optimize_final_module", lambda self: (optimised.append(self.name), optimise(self))
+        CPUCodeLibrary, "_optimize_final_module", lambda self: (optimized.append(self.name), optimize(self))
     )
     assert njit(lambda x: increased_twice(x, 1.5))(10) == 10 + 1.5 + 2 + 1.5**2
-    assert len(optimised) == 1
+    assert len(optimized) == 1
 
 
 def test_compiling_leaves_the_garbage_collector_as_it_was(tmp_path):

@@ -1,10 +1,15 @@
-"""Other types of CPU: those without AVX2 decode to the same bits, and very old ones are refused."""
+"""Other types of CPU: those without AVX2, and aarch64, make the same bits; very old ones are refused."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+AARCH64 = Path(__file__).resolve().parents[2] / "tools" / "aarch64.sh"
 
 
 def run(folder, cpu):
@@ -24,3 +29,14 @@ def test_a_cpu_that_cannot_round_to_half_floats_is_an_error_that_says_so(tmp_pat
     ran = run(tmp_path, "nehalem")
     assert ran.returncode == 1
     assert "NUMBA_CPU_NAME=haswell" in ran.stderr
+
+
+@pytest.mark.skipif(
+    not (AARCH64.parents[1] / "build" / "aarch64" / "complete").exists(), reason="tools/aarch64.sh was not run"
+)
+@pytest.mark.timeout(3600)  # the emulator compiles
+def test_aarch64_makes_the_same(tmp_path):
+    assert run(tmp_path, None).returncode == 0
+    command = [AARCH64, "-m", "tests.cpu.made_pictures", tmp_path]
+    other = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert other.stdout == "without AVX2\n", other.stderr

@@ -58,7 +58,7 @@ SIMPLEJPEGS = {
     "4:4:1": ycc_file(((1, 4), (1, 1), (1, 1))),
     "separate scans": ycc_file(((2, 2), (1, 1), (1, 1)), separate=True),
     "separate scans with restart markers": ycc_file(((2, 1), (1, 1), (1, 1)), separate=True, restart_interval=2),
-    "16-bit quantisation": ycc_file(((1, 1),) * 3, wide=True),
+    "16-bit quantization": ycc_file(((1, 1),) * 3, wide=True),
     "arithmetic": ARITHMETIC,
 }
 

@@ -99,8 +99,8 @@ class Trial:
         reasons = {one.row: one.reason for one in bad}
         for i, ((way, data), code) in enumerate(zip(files, codes.tolist(), strict=True)):
             if i % 7 == 0:
-                assert np.array_equal(out[i], self.expected), "a sound neighbour was changed"
-                assert np.array_equal(alone[i], self.expected), "a sound neighbour was changed"
+                assert np.array_equal(out[i], self.expected), "a sound neighbor was changed"
+                assert np.array_equal(alone[i], self.expected), "a sound neighbor was changed"
             else:
                 self.judge(way, data, code, out[i], alone[i], reasons.get(i))
 
@@ -160,7 +160,7 @@ def test_no_sound_image_makes_the_kernels_leave_their_memory(stored):
     rng = np.random.default_rng(5)
     for _ in range(FILES // 75):
         height, width, rows, columns = (int(2 ** rng.uniform(0, 7)) for _ in range(4))
-        program = program_of(rows, columns, INTERPOLATIONS[int(rng.integers(3))])
+        program = program_of(rows, columns, INTERPOLATIONS[int(rng.integers(len(INTERPOLATIONS)))])
         rgb = noise(height, width, int(rng.integers(9)))
         content = rgb.tobytes() if stored == "raw" else jpeg(rgb, int(rng.integers(30, 101)), stored)
         mode = (stored_raw(rgb) if stored == "raw" else stored_jpeg(content)).mode

@@ -36,7 +36,7 @@ MIXED = """
 import sys
 import numpy as np
 from gpubeton.batch.mix import _compiled
-mixes, code = np.array([[1, 1 << 14, 0, 0, 1, 1]], np.int64), {}
+mixes, code = np.array([[1, 1 << 14, 0, 0, 1, 1], [1, 1 << 15, 0, 0, 0, 0]], np.int64), {}
 for channels in map(int, sys.argv[1:]):
     code[channels] = _compiled(channels)
     images = np.array([[[0] * 4], [[100] * 4]], np.uint8)
@@ -138,6 +138,10 @@ def test_numba_cache_dir_comes_first(copy, tmp_path):
     assert second_pixel(copy)[1] == 1
 
 
+def test_code_without_checks_is_not_used_where_indices_are_checked(copy):
+    assert [second_pixel(copy, NUMBA_BOUNDSCHECK=checks)[1] for checks in "0101"] == [1, 1, 0, 0]
+
+
 def test_code_in_a_folder_that_cannot_be_written_is_used_and_new_code_goes_to_the_next(tmp_path, monkeypatch):
     first, second = tmp_path / "first", tmp_path / "second"
     compiled(first)(1)
@@ -151,7 +155,8 @@ def test_code_in_a_folder_that_cannot_be_written_is_used_and_new_code_goes_to_th
     assert len(list(first.iterdir())) == len(list(second.iterdir())) == 1
 
 
-def test_without_any_folder_to_write_to_everything_works(caplog):
+def test_without_any_folder_to_write_to_everything_works(caplog, monkeypatch):
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     nowhere = Path(os.devnull) / "folder"
     assert compiled(nowhere, has_notice=True)(1) == 2
     assert [record.levelname for record in caplog.records] == ["WARNING"]

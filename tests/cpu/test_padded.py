@@ -69,7 +69,8 @@ def letterboxed(image, size, interpolation, fill):
 def test_an_image_is_resized_exactly_and_the_rest_is_filled(source, size, interpolation):
     rgb, program = noise(*source), programs(size, source, interpolation=interpolation)
     wanted = letterboxed(rgb, size, interpolation, FILL)
-    assert np.abs(made(program, stored_raw(rgb)) - wanted).max() <= 1.01
+    # Between the directions a level is rounded by a half, of which the weights of bicubic make up to 0.65.
+    assert np.abs(made(program, stored_raw(rgb)) - wanted).max() <= (1.2 if interpolation == "bicubic" else 1.01)
     assert np.array_equal(wanted, reference_image(rgb, drawn(program, source), program).levels)
 
 
@@ -132,7 +133,7 @@ def test_flips_translates_and_holes_after_it_are_folded(source, size, steps, int
     assert np.abs(make_one(program, stored_raw(rgb), draw) - wanted[0]).max() <= 1.01
 
 
-def test_padding_is_normalised_and_changes_color_as_pixels_do():
+def test_padding_is_normalized_and_changes_color_as_pixels_do():
     source, size, rgb = (30, 60), (40, 40), photo(30, 60)
     levels = made(programs(size, source), stored_raw(rgb))
     normalize = NormalizeImage((120, 110, 100), (50, 60, 70), np.float32)

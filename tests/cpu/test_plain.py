@@ -61,7 +61,7 @@ def test_any_crop_is_the_reference(data, kind, interpolation):
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_levels_are_normalised_per_channel_to_the_bit(kind, dtype):
+def test_levels_are_normalized_per_channel_to_the_bit(kind, dtype):
     mean, std = np.linspace(90, 130, kind.channels), np.linspace(50, 60, kind.channels) * (kind.max_level / 255)
     program = program_of(12, 15, "area", NormalizeImage(mean, std, dtype), kind=kind.name)
     pixels = noise(kind, 12, 15)
@@ -76,11 +76,11 @@ def test_levels_are_normalised_per_channel_to_the_bit(kind, dtype):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-@pytest.mark.parametrize("normalised", [False, True])
-def test_paints_have_a_number_for_each_channel(kind, normalised):
+@pytest.mark.parametrize("normalized", [False, True])
+def test_paints_have_a_number_for_each_channel(kind, normalized):
     fill = [kind.max_level, 3, 0, 200][: kind.channels]
     steps = [Cutout(2, fill), RandomErasing(1, value=9)]
-    program = program_of(6, 7, "area", *steps, *([NormalizeImage(100, 50)] if normalised else []), kind=kind.name)
+    program = program_of(6, 7, "area", *steps, *([NormalizeImage(100, 50)] if normalized else []), kind=kind.name)
     paints = [(1, 2, 3, 5, 0), (2, 4, 6, 7, 1)]
     pixels = noise(kind, 6, 7)
     draw = draw_of(program, (0, 0, 6, 7), paints=paints)

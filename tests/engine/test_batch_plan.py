@@ -57,7 +57,7 @@ def test_batches_planned_together_are_those_planned_one_by_one(plan, batch_size,
     for one in together:
         alone = plans[one.number]
         assert np.array_equal(one.samples, alone.samples)
-        assert one.sources == alone.sources
+        assert np.array_equal(one.places, alone.places)
         assert one.images.keys() == alone.images.keys()
         for name, job in one.images.items():
             assert isinstance(job, ImageJob)

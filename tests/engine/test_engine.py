@@ -15,7 +15,7 @@ from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.plan.order import EpochBatches
 from gpubeton.prefetch import Prefetcher
 from gpubeton.storage import MappedStorage, ReadStorage
-from gpubeton.transforms import ToTensor
+from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 from tests.standin_crew import StandinCrew, level
 
 pytestmark = pytest.mark.timeout(60)
@@ -280,6 +280,16 @@ def notes_of(error):
     if sys.version_info < (3, 11):
         pytest.skip("notes came with Python 3.11")
     return " / ".join(error.__notes__)
+
+
+def test_an_error_of_a_users_draws_reaches_the_loop_with_its_batch(file):
+    class Broken(RandomHorizontalFlip):
+        def draw(self, *_):
+            raise ValueError("planted")
+
+    with pytest.raises(ValueError, match="planted") as caught:
+        list(Line(file, {"image": [CROP[0], Broken(), ToTensor()]}))
+    assert "batch 0 of epoch 2" in notes_of(caught.value)
 
 
 def test_an_error_of_a_worker_reaches_the_loop_with_batch_and_samples_and_closes_everything(file):

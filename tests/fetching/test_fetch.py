@@ -15,7 +15,7 @@ from gpubeton import fetching
 from gpubeton.cli.app import app
 from gpubeton.errors import FormatError, OptionError, RemoteDamagedError, RemoteMissingError, StorageError
 from gpubeton.fetching import fetch
-from gpubeton.indexing import index_images
+from gpubeton.indexing import index_images, index_shards
 from gpubeton.writer import DatasetWriter
 from tests.files.s3_server import Bucket, running_s3
 from tests.files.versioned_source import forget_requests, path_of, put, requests_of
@@ -201,6 +201,24 @@ def test_shares_of_a_folder_are_all_its_shards_with_their_entry_points(tmp_path,
     for share in range(2):
         for name in visible(tmp_path / f"node{share}"):
             assert (tmp_path / f"node{share}" / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_a_folder_of_a_web_server_is_what_its_index_describes(tmp_path, fault_server):
+    (tmp_path / "store").mkdir()
+    for name in "ab":
+        write_photos(tmp_path / "store" / f"{name}.beton", 10)
+    index_images(tmp_path / "store" / "a.beton", num_workers=1)
+    index_shards(tmp_path / "store")
+    files = {f"in21k/{path.name}": path.read_bytes() for path in (tmp_path / "store").iterdir()}
+    fault_server.objects.update(files)
+    fetch(fault_server.url("in21k/"), tmp_path / "here")
+    assert visible(tmp_path / "here") == ["a.beton", "a.beton.index", "b.beton", "index.bin", "index.json"]
+    assert {f"in21k/{name}": (tmp_path / "here" / name).read_bytes() for name in visible(tmp_path / "here")} == files
+    with pytest.raises(OptionError, match=r"empty.*index\.json"):
+        fetch(fault_server.url("empty/"), tmp_path)
+    fault_server.objects["in21k/index.json"] = b"{}"
+    with pytest.raises(FormatError, match=r"in21k/index\.json"):
+        fetch(fault_server.url("in21k/"), tmp_path)
 
 
 def test_the_command_fetches_and_describes(url, content, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from tests.ffcv.found_cases import odd_operations, several_crops
 from tests.ffcv.loader_cases import (
     branches,
     decoders_alone,
@@ -74,6 +75,8 @@ CASES = {
     "filter": filtered,
     "recompile": recompiled,
     "several": several_outputs,
+    "several_crops": several_crops,
+    "odd_operations": odd_operations,
     "branches": branches,
     "shared": sharing(),
     "shared_plain": sharing(jit_mode=False),

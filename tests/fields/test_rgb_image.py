@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gpubeton import libffcv
 from gpubeton.errors import OptionError
-from gpubeton.fields import RGBImageField
+from gpubeton.fields import RGBImageField, rgb_image
 from gpubeton.fields.image_codec import encode_jpeg
 from gpubeton.fields.rgb_image import (
     CenterCropRGBImageDecoder,
@@ -19,6 +20,16 @@ from tests.golden.make_opencv_writer import picture
 
 PIXELS = picture(60, 90)
 FILE = encode_jpeg(PIXELS, 77)
+
+
+def test_ffcvs_module_of_images_has_its_functions_for_files():
+    file, decoded = rgb_image.encode_jpeg(PIXELS, 77), np.empty_like(PIXELS)
+    assert file.tobytes() == FILE
+    rgb_image.imdecode(file, decoded, 60, 90)
+    assert np.array_equal(decoded, np.asarray(Image.open(io.BytesIO(FILE))))
+    assert (rgb_image.memcpy, rgb_image.resize_crop) == (libffcv.memcpy, libffcv.resize_crop)
+    with pytest.raises(AttributeError, match="no attribute 'imencode'"):
+        _ = rgb_image.imencode
 
 
 def kind_of(row):

@@ -26,6 +26,7 @@ class Fault:
     cut: int | None = None  # bytes of the content after which nothing comes
     stall: float = 0  # seconds of silence then
     drip: float = 0  # seconds between the pieces of the content, of which there are 24
+    gate: threading.Event | None = None  # but for 1000 bytes, the content comes when it is set
     is_reset: bool = False  # end the connection by a reset, not as usual
     flip: int | None = None  # position in the object of a byte one of whose bits is wrong
     is_whole: bool = False  # the whole object, not the range
@@ -123,6 +124,9 @@ class _Server(ThreadingHTTPServer):
         self.faults = faults
         super().__init__(("127.0.0.1", 0), _Handler)
 
+    def handle_error(self, *arguments: object) -> None:
+        pass  # a client has given up; this would print into whichever test runs then
+
 
 class _Handler(BaseHTTPRequestHandler):
     """Answers one connection."""
@@ -187,6 +191,10 @@ class _Handler(BaseHTTPRequestHandler):
                     self.wfile.write(content[at : at + size])
                     time.sleep(fault.drip)
                 return
+            if fault.gate is not None:
+                self.wfile.write(content[:1000])
+                fault.gate.wait()
+                content = content[1000:]
             self.wfile.write(content if fault.cut is None else content[: fault.cut])
             if fault.cut is not None:
                 time.sleep(fault.stall)

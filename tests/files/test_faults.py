@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -23,12 +24,13 @@ from gpubeton.errors import (
     RemoteTimeoutError,
     StorageError,
 )
-from gpubeton.files import long_answers, object_store
+from gpubeton.files import long_answers, object_store, web_requests
 from gpubeton.files.cache_filler import CacheFiller
 from gpubeton.files.node_cache import NodeCache
 from gpubeton.files.object_store import PART, ObjectFile, head_object, list_objects, read_object
 from gpubeton.files.open_files import OpenSources, open_bytes
 from gpubeton.files.remote_options import RemoteOptions
+from gpubeton.files.store_client import REPEATS
 from gpubeton.files.verified_file import Checksums, VerifiedFile
 from gpubeton.storage.load_threads import LoadThreads
 from tests.files.fault_server import Fault
@@ -39,13 +41,17 @@ START, SIZE = 300_000, 500_000
 SILENT = 0.5  # seconds until a silent connection is given up
 
 
-@pytest.fixture(params=["http", "http, received by the client's own threads", "s3"])
+@pytest.fixture(
+    params=["http", "http, straight into memory", "http, received by the client's own threads", "s3"],
+)
 def store(request, fault_server, monkeypatch):
     """A server, the address of an object on it, and how it is reached, as a web server or as S3."""
     fault_server.objects["bucket/train.beton"] = CONTENT
     is_s3 = request.param == "s3"
-    if "own threads" in request.param:
+    if "own threads" in request.param or "straight" in request.param:
         monkeypatch.setattr(long_answers, "LONG", 1)
+    if "own threads" in request.param:
+        monkeypatch.setattr(web_requests, "receive_range", lambda *_: memoryview(b""))
     options = RemoteOptions(
         endpoint=fault_server.address if is_s3 else None, anonymous=True, retry_seconds=1.5, silence_seconds=SILENT
     )
@@ -79,7 +85,7 @@ GOOD_IN_THE_END = {
 
 @pytest.mark.parametrize("faults", GOOD_IN_THE_END.values(), ids=GOOD_IN_THE_END)
 def test_faults_that_pass_leave_the_bytes_right(store, faults):
-    source = opened(store)
+    source = opened((*store[:2], replace(store[2], retry_seconds=60)))
     store[0].faults.extend(faults)
     assert bytes(source.load(START, SIZE)) == CONTENT[START : START + SIZE]
     assert len(store[0].requests) > len(faults) or any(fault.late == SILENT / 2 or fault.drip for fault in faults)
@@ -88,7 +94,7 @@ def test_faults_that_pass_leave_the_bytes_right(store, faults):
 @pytest.mark.parametrize("name", ["metadata/train.beton", "my-credentials/timeout connect.beton"])
 def test_words_in_a_name_do_not_change_what_an_error_means(fault_server, name):
     fault_server.objects[f"bucket/{name}"] = CONTENT
-    options = RemoteOptions(endpoint=fault_server.address, anonymous=True, retry_seconds=1.5, silence_seconds=SILENT)
+    options = RemoteOptions(endpoint=fault_server.address, anonymous=True, retry_seconds=60, silence_seconds=SILENT)
     for url in (f"s3://bucket/{name}", fault_server.url(f"bucket/{name}")):
         fault_server.faults.extend([Fault(503), Fault(429), Fault(500), Fault(cut=-1)])
         source = open_bytes(url, remote=options)
@@ -161,8 +167,8 @@ ERRORS = {
     "errors of the server for ever": (Fault(500), RemoteTimeoutError, "500"),
     "reset for ever": (Fault(cut=-1, is_reset=True), RemoteTimeoutError, "retry_seconds"),
     "body cut for ever": (Fault(cut=10), RemoteTimeoutError, "retry_seconds"),
-    "silence for ever": (Fault(late=3 * SILENT), RemoteTimeoutError, "silence_seconds"),
-    "silence within each body": (Fault(cut=10, stall=3 * SILENT), RemoteTimeoutError, "silence_seconds"),
+    "silence for ever": (Fault(late=100), RemoteTimeoutError, "silence_seconds"),
+    "silence within each body": (Fault(cut=10, stall=100), RemoteTimeoutError, "silence_seconds"),
     "forbidden": (Fault(403, "AccessDenied"), RemoteDeniedError, "AccessDenied"),
     "unknown": (Fault(401), RemoteDeniedError, "anonymous=True"),
     "expired credentials": (Fault(400, "ExpiredToken"), RemoteDeniedError, "ExpiredToken"),
@@ -208,8 +214,9 @@ def test_versions_without_an_etag_are_known_by_their_time(store):
 
 def test_parts_of_a_long_range_that_fail_are_asked_for_again(fault_server):
     content = os.urandom(3 * PART + 7)
-    fault_server.objects["long"] = content
-    source = open_bytes(fault_server.url("long"), remote=RemoteOptions(retry_seconds=5, silence_seconds=5))
+    fault_server.objects["bucket/long"] = content
+    options = RemoteOptions(endpoint=fault_server.address, anonymous=True, retry_seconds=5, silence_seconds=5)
+    source = open_bytes("s3://bucket/long", remote=options)
     fault_server.faults.extend([None, Fault(404), Fault(cut=5)])
     with pytest.raises(StorageError):
         source.load(1, 3 * PART)
@@ -286,6 +293,16 @@ def test_an_address_where_nothing_answers_is_given_up_soon(monkeypatch):
     monkeypatch.setattr("gpubeton.files.store_client._FIRST_PATIENCE", 0.3)
     with pytest.raises(RemoteTimeoutError, match=r"127\.0\.0\.1:9"):
         read_object("http://127.0.0.1:9/train.beton", RemoteOptions(retry_seconds=1000))
+
+
+@pytest.mark.parametrize("is_endpoint", [False, True])
+def test_https_to_a_server_without_tls_is_an_error_at_once(fault_server, is_endpoint):
+    server = fault_server.address.replace("http:", "https:")
+    url, endpoint = ("s3://bucket/x", server) if is_endpoint else (f"{server}/x", None)
+    before = REPEATS.count
+    with pytest.raises(StorageError, match=rf"/x.*plain.*{server}.*expects TLS.*http://"):
+        open_bytes(url, remote=RemoteOptions(endpoint=endpoint, anonymous=True))
+    assert REPEATS.count == before
 
 
 def test_a_machine_without_credentials_is_told_at_once(fault_server, monkeypatch):

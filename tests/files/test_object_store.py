@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 import pytest
 
 from gpubeton.errors import OptionError, RemoteChangedError, RemoteExistsError, RemoteMissingError, StorageError
 from gpubeton.files import long_answers, store_client
-from gpubeton.files.object_store import FIRST_READ, head_object, list_objects, put_object, read_object
+from gpubeton.files.object_store import FIRST_READ, PART, head_object, list_objects, put_object, read_object
 from gpubeton.files.open_files import open_bytes
 from gpubeton.files.remote_options import RemoteOptions
 from tests.files.fault_server import Fault
@@ -78,6 +80,17 @@ def test_what_is_not_there_is_named(s3_server):
             head_object(url)
 
 
+def test_a_web_servers_page_is_no_part_of_the_message():
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server, ThreadPoolExecutor(1) as thread:
+        thread.submit(server.serve_forever, 0.05)
+        try:
+            with pytest.raises(RemoteMissingError, match="404 Not Found") as caught:
+                open_bytes(f"http://127.0.0.1:{server.server_port}/no/such.beton")
+        finally:
+            server.shutdown()
+    assert "<" not in str(caught.value)
+
+
 @pytest.mark.parametrize("url", ["s3://", "s3:///key", "s3://bucket//key", "s3://bucket/a/../key", "https:///x"])
 def test_names_that_a_store_would_not_take_are_refused(url):
     with pytest.raises(OptionError, match=url):
@@ -85,7 +98,7 @@ def test_names_that_a_store_would_not_take_are_refused(url):
 
 
 def test_web_servers_are_not_listed(fault_server):
-    with pytest.raises(OptionError, match="list of the URLs"):
+    with pytest.raises(OptionError, match="URL of each file"):
         list_objects(fault_server.url("a/"))
 
 
@@ -126,8 +139,8 @@ def receiver(monkeypatch):
 
 def test_when_the_program_ends_long_answers_end_and_others_are_still_received(fault_server, receiver):
     content = os.urandom(2 * long_answers.LONG)
-    fault_server.objects["x"] = content
-    source = open_bytes(fault_server.url("x"))
+    fault_server.objects["bucket/x"] = content
+    source = open_bytes("s3://bucket/x", remote=RemoteOptions(endpoint=fault_server.address, anonymous=True))
     place = FIRST_READ, long_answers.LONG  # nothing of it came when the file was opened
     fault_server.faults.append(Fault(drip=1))
     with ThreadPoolExecutor(1) as pool:
@@ -142,13 +155,53 @@ def test_when_the_program_ends_long_answers_end_and_others_are_still_received(fa
     assert receiver.num_coming == 0
 
 
-def test_a_program_may_end_while_answers_are_received(fault_server):
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+@pytest.mark.parametrize("fault", [Fault(503), Fault(cut=-1, is_reset=True), Fault(late=200)])
+def test_a_program_ends_while_the_store_does_not_give_what_was_asked_for_ahead(fault_server, fault, scheme):
+    code = """
+import sys
+from gpubeton.files.open_files import open_bytes
+from gpubeton.files.remote_options import RemoteOptions
+remote = RemoteOptions(retry_seconds=600, silence_seconds=100, endpoint=sys.argv[2], anonymous=True)
+source = open_bytes(sys.argv[1], remote=remote)
+print("opened", flush=True)
+sys.stdin.readline()
+source.announce(0, source.size)
+print("asked", flush=True)
+sys.stdin.readline()
+"""
+    fault_server.objects["bucket/x"] = bytes(PART + (1 << 20))  # a long part, and a short one
+    url = "s3://bucket/x" if scheme == "s3" else fault_server.url("bucket/x")
+    command = [sys.executable, "-c", code, url, fault_server.address]
+    for _ in range(3):
+        fault_server.always = None
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stdout.readline() == b"opened\n"
+            fault_server.always, requests = fault, len(fault_server.requests)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == b"asked\n"
+            while len(fault_server.requests) < requests + 2:
+                time.sleep(0.01)
+            try:
+                _, errors = process.communicate(b"\n", timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+            assert (process.returncode, errors) == (0, b"")
+
+
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_a_program_may_end_while_answers_are_received(fault_server, scheme):
     code = """
 import atexit, sys, threading
 from gpubeton.files import long_answers
 from gpubeton.files.open_files import open_bytes
 atexit.register(lambda: print(long_answers.receiver().num_coming))  # the last of all
-source = open_bytes(sys.argv[1])
+from gpubeton.files.remote_options import RemoteOptions
+source = open_bytes(sys.argv[1], remote=RemoteOptions(endpoint=sys.argv[2], anonymous=True))
 def read():
     while True:
         source.load(0, source.size)
@@ -157,8 +210,9 @@ for _ in range(8):
 for _ in range(5):
     source.load(0, source.size)
 """
-    fault_server.objects["x"] = os.urandom(4 * long_answers.LONG)
+    fault_server.objects["bucket/x"] = os.urandom(4 * long_answers.LONG)
+    url = "s3://bucket/x" if scheme == "s3" else fault_server.url("bucket/x")
     for _ in range(3):
-        run = [sys.executable, "-c", code, fault_server.url("x")]
+        run = [sys.executable, "-c", code, url, fault_server.address]
         ended = subprocess.run(run, timeout=60, capture_output=True, check=False)
         assert (ended.returncode, ended.stdout) == (0, b"0\n")

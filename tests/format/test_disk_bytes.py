@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gpubeton.errors import FormatError, TruncatedError
+from gpubeton.fields.registry import open_index
 from gpubeton.format import Index
 from gpubeton.format.layout import (
     ALLOCATION_DTYPE,
@@ -134,7 +135,26 @@ def test_memory_that_is_not_there_is_an_error_with_the_bytes(tmp_path, monkeypat
 
 @pytest.mark.parametrize("is_sorted", [True, False])
 def test_opening_takes_at_most_twice_what_is_read(tmp_path, is_sorted):
-    count, size = 100_000, 100
+    count, path = 100_000, tmp_path / "images.beton"
+    nbytes = write_images(path, count, is_sorted=is_sorted)
+    assert peak_of(lambda: Index.open(path)) < 2 * nbytes
+    opened = Index.open(path)  # 13 bytes of an image, 4 of its size, 8 of a label
+    assert sum(own.nbytes for own in opened.rows) == 25 * count
+    assert kept_of(lambda: Index.open(path)) < 25 * count + (1 << 16)
+
+
+def test_opening_many_files_takes_the_memory_of_all_and_of_a_few_at_a_time(tmp_path):
+    count, paths = 4_000, [tmp_path / f"{number:02}.beton" for number in range(64)]
+    for path in paths:
+        write_images(path, count)
+    opened = []
+    assert peak_of(lambda: opened.append(open_index(paths)[0])) < 1.8 * 25 * count * len(paths)
+    assert sum(own.nbytes for own in opened[0].rows) == 25 * count * len(paths)
+
+
+def write_images(path, count, *, is_sorted=True):
+    """Write a file of holes as images; return the bytes of its metadata and its table."""
+    size = 100
     rows = np.zeros(count, metadata_dtype([IMAGE_DTYPE, np.dtype("<i8")]))
     offset = HEADER_DTYPE.itemsize + 2 * DESCRIPTOR_DTYPE.itemsize
     page, place = np.divmod(np.arange(count), PAGE // size)
@@ -143,12 +163,8 @@ def test_opening_takes_at_most_twice_what_is_read(tmp_path, is_sorted):
     table = np.zeros(count, ALLOCATION_DTYPE)
     table["sample_id"], table["ptr"], table["size"] = np.arange(count), pointers, size
     end = -(-int(pointers[-1] + size) // PAGE) * PAGE
-    path = tmp_path / "images.beton"
     with path.open("wb") as file:
         file.write(start_of_file(count, end, FieldType.RGB_IMAGE, FieldType.INT) + rows.tobytes())
         file.seek(end)
         file.write((table if is_sorted else np.concatenate([table[1::2], table[::2]])).tobytes())
-    assert peak_of(lambda: Index.open(path)) < 2 * (rows.nbytes + table.nbytes)
-    opened = Index.open(path)  # 13 bytes of an image, 4 of its size, 8 of a label
-    assert sum(own.nbytes for own in opened.rows) == 25 * count
-    assert kept_of(lambda: Index.open(path)) < 25 * count + (1 << 16)
+    return rows.nbytes + table.nbytes

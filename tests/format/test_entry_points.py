@@ -89,7 +89,7 @@ def files(tmp_path_factory):
 @pytest.mark.parametrize("name", ["inside", "beside"])
 def test_each_field_of_images_gets_its_entry_points_back(files, name):
     index = Index.open(files / f"{name}.beton")
-    found, faults = open_entry_points(index)
+    found, _, faults = open_entry_points(index)
     assert faults == []
     assert list(found) == image_fields(index) == ["image", "again"]
     for field, points in found.items():
@@ -115,7 +115,7 @@ def test_entry_points_lie_before_notes_and_move_nothing_else(tmp_path):
 
 def test_a_writer_without_notes_stores_no_entry_points(tmp_path):
     index = Index.open(write(tmp_path / "a.beton"))
-    assert open_entry_points(index) == ({}, [])
+    assert open_entry_points(index) == ({}, [{}], [])
 
 
 def test_images_without_entry_points_are_between_others(tmp_path):
@@ -136,7 +136,7 @@ def test_several_files_are_one_dataset(files, tmp_path, kinds):
 
     write(tmp_path / "none.beton")
     paths = [(tmp_path if kind == "none" else files) / f"{kind}.beton" for kind in kinds]
-    found, faults = open_entry_points(join([Index.open(path) for path in paths]))
+    found, _, faults = open_entry_points(join([Index.open(path) for path in paths], len(paths)))
     own = expected(files / "inside.beton")
     assert faults == []
     assert held(found["image"]) == [one for kind in kinds for one in ([(b"", 0)] * COUNT if kind == "none" else own)]
@@ -149,7 +149,7 @@ def test_joined_files_may_store_jpegs_in_different_fields(tmp_path):
     for name, mode in (("a", "raw"), ("b", "jpg")):
         fields = {"x": RGBImageField(write_mode="jpg"), "y": RGBImageField(write_mode=mode)}
         index_images(write(tmp_path / f"{name}.beton", samples, fields))
-    found, faults = open_entry_points(join([Index.open(tmp_path / f"{name}.beton") for name in "ab"]))
+    found, _, faults = open_entry_points(join([Index.open(tmp_path / f"{name}.beton") for name in "ab"], 2))
     assert faults == []
     assert (found["x"].counts > 0).tolist() == [True] * 6
     assert (found["y"].counts > 0).tolist() == [False] * 3 + [True] * 3
@@ -162,7 +162,7 @@ def test_those_beside_a_file_are_used_rather_than_those_in_it(files, tmp_path):
     assert list(read_stored(index)) == list(read_index(index)) == ["image", "again"]
     with open(index_path(path), "r+b") as file:
         file.truncate(100)
-    found, faults = open_entry_points(index)
+    found, _, faults = open_entry_points(index)
     assert held(found["image"]) == expected(files / "inside.beton")
     assert len(faults) == 1
     assert f"gpubeton index --overwrite {path}" in faults[0]
@@ -172,13 +172,13 @@ def test_those_beside_a_file_are_used_rather_than_those_in_it(files, tmp_path):
 def test_files_of_ffcvs_have_none(name, tmp_path):
     from tests.golden_files import CUSTOM_TYPES
 
-    assert open_entry_points(Index.open(save(name, tmp_path), CUSTOM_TYPES)) == ({}, [])
+    assert open_entry_points(Index.open(save(name, tmp_path), CUSTOM_TYPES)) == ({}, [{}], [])
 
 
 def test_a_source_that_cannot_be_mapped_is_read(files, monkeypatch):
     monkeypatch.setattr(local_file.LocalFile, "is_mappable", False)
     for name in ("inside", "beside"):
-        found, faults = open_entry_points(Index.open(files / f"{name}.beton"))
+        found, _, faults = open_entry_points(Index.open(files / f"{name}.beton"))
         assert faults == []
         assert held(found["image"]) == expected(files / f"{name}.beton")
 
@@ -208,7 +208,7 @@ def sizes(content):
 def refused(index):
     with pytest.raises(EntryPointsError, match="gpubeton index --overwrite"):
         read_index(index)
-    found, faults = open_entry_points(index)
+    found, _, faults = open_entry_points(index)
     assert found == {}
     assert len(faults) == 1
     assert index.files[0].path in faults[0]
@@ -334,7 +334,7 @@ def test_a_copy_of_a_file_and_its_index_is_good(files, tmp_path):
 def test_a_folder_in_place_of_an_index_is_a_fault(tmp_path):
     path = write(tmp_path / "a.beton")
     (tmp_path / "a.beton.index").mkdir()
-    found, faults = open_entry_points(Index.open(path))
+    found, _, faults = open_entry_points(Index.open(path))
     assert found == {}
     assert len(faults) == 1
     assert "a.beton.index" in faults[0]
@@ -351,7 +351,7 @@ def test_changed_bytes_in_a_file_never_harm_and_never_give_other_numbers(files, 
         content[data.draw(st.integers(begin, index.header.alloc_table_ptr - 1))] ^= data.draw(st.integers(1, 255))
     path = tmp_path / "a.beton"
     path.write_bytes(content)
-    found, faults = open_entry_points(Index.open(path))
+    found, _, faults = open_entry_points(Index.open(path))
     assert len(faults) <= 1
     for points in found.values():
         assert (points.counts >= 0).all()

@@ -10,6 +10,7 @@ from gpubeton.fields import BytesField, IntField, NDArrayField
 from gpubeton.fields.registry import open_index
 from gpubeton.format import Index
 from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, first_offset, listed_paths, split_offsets
+from gpubeton.format.header import decode_header
 from gpubeton.format.index import join
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
 from tests.small_files import write
@@ -27,7 +28,7 @@ def test_a_place_is_a_file_and_an_offset_and_sorts_as_they_do(pairs):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_joined_with_itself_has_each_region_twice_once_in_either_file(name, tmp_path):
     part = Index.open(save(name, tmp_path), CUSTOM_TYPES)
-    whole = join([part, part])
+    whole = join([part, part], 2)
     assert (whole.num_samples, whole.names, whole.file_size) == (2 * part.num_samples, part.names, 2 * part.file_size)
     for field in part.names:
         assert whole.has_regions(field) == part.has_regions(field)
@@ -47,7 +48,7 @@ def test_a_file_joined_with_itself_has_each_region_twice_once_in_either_file(nam
 @pytest.mark.parametrize("name", ["all_fields", "custom", "img_jpg_fixed", "ndarrays"])
 def test_what_the_metadata_call_a_pointer_is_where_the_region_is(name, tmp_path):
     part = Index.open(save(name, tmp_path), CUSTOM_TYPES)
-    whole = join([part, part, part])
+    whole = join([part, part, part], 3)
     for field in part.names:
         column = whole.column(field)
         if not part.has_regions(field):
@@ -91,6 +92,21 @@ def test_fields_in_another_order_are_put_into_that_of_the_first_file(tmp_path):
     assert whole.names == ("a", "b")
     assert whole.column("a").tolist() == [1, 2]
     assert whole.regions("b").size.tolist() == [3, 5]
+
+
+def test_pointers_of_empty_values_point_nowhere_in_any_of_the_files(tmp_path):
+    values = [(np.ones(5, np.uint8),), (np.zeros(0, np.uint8),), (np.ones(7, np.uint8),)]
+    plain = write(tmp_path / "plain.beton", {"bytes": BytesField()}, values)
+    odd = tmp_path / "odd.beton"
+    odd.write_bytes(plain.read_bytes())
+    with odd.open("r+b") as file:
+        file.seek(decode_header("odd", odd.read_bytes()[:24]).metadata_offset + 16)  # after a pointer and a size
+        file.write((12345).to_bytes(8, "little"))
+    part = Index.open(plain).regions("bytes")
+    for paths in ([plain, odd, plain], [odd, plain]):
+        files, offsets = split_offsets(open_index(paths)[0].regions("bytes").offset)
+        assert files.tolist() == [number for number in range(len(paths)) for _ in range(3)]
+        assert offsets.tolist() == part.offset.tolist() * len(paths)
 
 
 ARRAY = np.zeros((2, 3), np.float32)

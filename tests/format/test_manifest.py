@@ -79,7 +79,7 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("copies", [1, 3])
 def test_columns_are_read_as_they_were_written(name, copies, tmp_path):
-    index = join([Index.open(save(name, tmp_path), CUSTOM_TYPES)] * copies)
+    index = join([Index.open(save(name, tmp_path), CUSTOM_TYPES)] * copies, copies)
     content = np.frombuffer(b"".join(blocks_of(index)), np.uint8)
     kinds, forms = [own.column.dtype for own in index.rows], [form_of(own) for own in index.rows]
     rows = read_rows(content, index.descriptors, kinds, forms, index.num_samples)

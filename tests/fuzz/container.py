@@ -1,6 +1,6 @@
 """Hostile `.beton` files: numbers that cannot be, cuts and junk, in FFCV's golden files and in ones with notes.
 
-Each is opened, gone through by loaders, verified, summarised and taken apart. Only errors that gpubeton documents may
+Each is opened, gone through by loaders, verified, summarized and taken apart. Only errors that gpubeton documents may
 come out of it, and the memory is bounded.
 """
 

@@ -115,6 +115,10 @@ def _compared(made, pixels, view, data, facts):
         # One pixel around the crop has a part in it: interpolated chroma reaches that far.
         around = pixels[max(0, top - 1) : top + height + 1, max(0, left - 1) : left + width + 1].astype(int)
         low, high = around.min(axis=(0, 1)), around.max(axis=(0, 1))
+        if view.interpolation == "bicubic":
+            # Negative weights of up to an eighth a direction pass the range.
+            beyond = -(-(high - low) // 3)
+            low, high = low - beyond, high + beyond
         off, way = max((low - inside).max(), (inside - high).max()), "within the crop's range"
     if off <= MOST_LEVELS:
         return Outcome(f"both decode: at most {MOST_LEVELS} levels apart, {way}")

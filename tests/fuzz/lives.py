@@ -32,7 +32,9 @@ class Campaign:
     def __init__(self, seed, folder):
         self.seed, self.lives, self.settled = seed, 0, 0
         self.files = {mode: _file(folder / f"{mode}.beton", mode) for mode in ("jpg", "raw")}
-        Life(self.files, rng_of(seed, 0)).close()
+        life = Life(self.files, rng_of(seed, 0))
+        list(life.loader)  # compiles, which leaves a locked file open
+        life.close()
 
     def case(self, number):
         rng = rng_of(self.seed, number)
@@ -200,7 +202,8 @@ def go_back(life, rng):
 
 
 def other_samples(life, rng):
-    chosen = rng.permutation(_SAMPLES)[: int(rng.integers(1, _SAMPLES + 1))].tolist()
+    # More than the two damaged ones: those alone cannot be replaced.
+    chosen = rng.permutation(_SAMPLES)[: int(rng.integers(3, _SAMPLES + 1))].tolist()
     life.options["indices"] = life.loader.indices = chosen
     return ""
 

@@ -16,7 +16,7 @@ from gpubeton.cpu.jpeg.codes import OK, REASONS
 from gpubeton.cpu.ring import REFUSED, allocate_ring, publish
 from gpubeton.cpu.scratch import allocate
 from gpubeton.cpu.worker_pool import Worker
-from gpubeton.pipeline.interpolation import INTERPOLATIONS
+from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 from gpubeton.plan.draw_rows import DRAW_COLUMNS
 from gpubeton.transforms import NormalizeImage
 from tests.cpu.making import draw_of, program_of
@@ -26,7 +26,7 @@ MAX_VIEWS = 4
 #: No side is longer in a case: more pixels would take time, and find nothing else.
 MAX_SIDE = 256
 MEAN, STD = 120, 60
-#: Element types of an output: levels, or numbers that are normalised by MEAN and STD.
+#: Element types of an output: levels, or numbers that are normalized by MEAN and STD.
 FINISHES = tuple(map(np.dtype, ("u1", "f2", "f4")))
 
 
@@ -66,7 +66,7 @@ class Bench(Worker):
     def prepare(self, views, side, size, *, at_end):
         """Place fresh memory for images of up to `side` pixels and `size` bytes, just large enough for the views."""
         heights, widths = zip(*(view.size for view in views), strict=True)
-        narrowest = min(min(view.size) for view in views)
+        narrowest = min(min(view.size) / filter_radius(INTERPOLATIONS[view.interpolation]) for view in views)
         self._memory.begin(at_end=at_end)
         own = self._memory.scratch(
             allocate(side, size, max(heights), max(widths), narrowest, (0, 0), max(1, len(views)))

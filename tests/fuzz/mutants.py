@@ -131,7 +131,7 @@ def scan_header(data, rng):
     return _change(data, rng, (0xDA,), edit)
 
 
-def quantisation(data, rng):
+def quantization(data, rng):
     """A table of another name or width, zeros, or the largest factors."""
 
     def edit(content):
@@ -172,7 +172,7 @@ def huffman(data, rng):
 
 
 def other_tables(data, rng):
-    """The Huffman or quantisation tables of another image."""
+    """The Huffman or quantization tables of another image."""
     marker = _one_of(rng, (0xC4, 0xDB))
     own, other = segments(data), segments(_one_of(rng, bases())[0])
     rest = [part for part in own if part[0] != marker]
@@ -309,7 +309,7 @@ WAYS = (
     precision,
     components,
     scan_header,
-    quantisation,
+    quantization,
     huffman,
     other_tables,
     application,

@@ -47,7 +47,7 @@ def test_crashes_hangs_and_exceptions_are_named_and_the_rest_is_tried(tmp_path, 
     (tmp_path / "planted_faults").mkdir()
     (tmp_path / "planted_faults" / "campaign.py").write_text(PLANTED)
     monkeypatch.syspath_prepend(tmp_path)
-    record = run(Task("planted_faults.campaign", 5, 2, 12, 1.5), 300)
+    record = run(Task("planted_faults.campaign", 5, 2, 12, 5), 300)
     assert record.cases == 12
     found = {(one["kind"], one["case"]) for one in record.findings}
     assert found >= {("crash", 3), ("hang", 4), ("crash", 6), ("wrong", 7)}

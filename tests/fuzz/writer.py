@@ -11,10 +11,12 @@ import contextlib
 import os
 import shutil
 import signal
+import threading
 import time
 from multiprocessing import resource_tracker
 
 import numpy as np
+import tqdm
 
 from gpubeton.conversion import convert, open_source
 from gpubeton.fields import BytesField, IntField, RGBImageField
@@ -144,6 +146,8 @@ def _fork(tool, path, processes, last=None, kill=0):
         signal.signal(signal.SIGINT, signal.default_int_handler)
         # A process that a user begins has a tracker of semaphores of its own, which ends after it.
         vars(resource_tracker._resource_tracker).update(_fd=None, _pid=None)
+        # One that is killed while it holds the lock of all progress bars would hold up those that follow.
+        tqdm.tqdm.set_lock(threading.RLock())
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what Python says of an interrupt
         main = os.getpid()
         tool(path, processes, lambda sample: os.kill(main, kill) if sample == last else None)

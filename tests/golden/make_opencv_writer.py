@@ -25,14 +25,14 @@ COMPRESSIONS = [  # height, width, quality
 
 def picture(height: int, width: int) -> np.ndarray:
     """A picture with slopes, edges and noise, from integer arithmetic alone."""
-    y, x, colour = np.meshgrid(
+    y, x, color = np.meshgrid(
         np.arange(height, dtype=np.uint32),
         np.arange(width, dtype=np.uint32),
         np.arange(3, dtype=np.uint32),
         indexing="ij",
     )
-    noise = ((y * 2654435761 + x * 40503 + colour * 2246822519) >> 13) % 32
-    slopes = (y * 3 + x * (2 + colour)) % 176
+    noise = ((y * 2654435761 + x * 40503 + color * 2246822519) >> 13) % 32
+    slopes = (y * 3 + x * (2 + color)) % 176
     edges = ((y // 16 + x // 24) % 2) * 48
     return (noise + slopes + edges).astype(np.uint8)
 

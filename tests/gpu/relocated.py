@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gpubeton.gpu.device_structs import GATHER, PICTURE
+from gpubeton.gpu.device_structs import GATHER, JPEG, PICTURE
+from gpubeton.gpu.gpu_kernels import function_of
 
 _ALIGNMENT = 256
 _BLOCK = 32 << 20
@@ -22,10 +23,12 @@ _BLOCK = 32 << 20
 _BEHIND = 16
 
 #: Kernels whose first argument points to a table of addresses: its type, and which of its fields are addresses.
+_JPEGS = JPEG, ["bytes", "entries", "quantization", "coefficients", "samples", "resampled"]
 _TABLES = {
     "canary": (PICTURE, ["address"]),
     "resample": (PICTURE, ["address"]),
     "gather": (GATHER, ["source", "target"]),
+    **dict.fromkeys(("jpeg_taps", "jpeg_huffman", "jpeg_idct", "jpeg_across", "jpeg_down"), _JPEGS),
 }
 
 
@@ -71,8 +74,8 @@ class Relocated:
         moved = [np.uint64(self._moved(int(own), used)) if type(own) is np.uint64 else own for own in arguments]
         contents = {twin.start: twin.bytes().copy() for twin in used.values()}
         table = None
-        if name in _TABLES:
-            dtype, fields = _TABLES[name]
+        if function_of(name) in _TABLES:
+            dtype, fields = _TABLES[function_of(name)]
             table = self._find(int(arguments[0]))
             rows = contents[table.start][: table.nbytes // dtype.itemsize * dtype.itemsize].view(dtype)
             behind = {}

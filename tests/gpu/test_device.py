@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
 import torch
 
 from gpubeton.errors import DeviceError
+from gpubeton.gpu.cuda import open_device
 
 
 class Busy:
@@ -16,7 +18,7 @@ class Busy:
 
     def __init__(self, gpu):
         self._device = gpu.device
-        # Some 50 milliseconds of a data-centre GPU, longer on others.
+        # Some 50 milliseconds of a data-center GPU, longer on others.
         self._nbytes, self._copies = (8 << 20, 100) if gpu.is_simulated else (256 << 20, 400)
         self._memory = [gpu.device.allocate(self._nbytes) for _ in range(2)]
 
@@ -74,6 +76,12 @@ def test_timed_events_have_a_time_between_them(gpu, busy):
     began.record(stream)
     busy.keep(stream)
     ended.record(stream)
+    if gpu.has_cuda:
+        untimed = device.make_event()
+        untimed.record(stream)
+        for event, status in [(ended, "NotReady"), (untimed, "InvalidResourceHandle")]:
+            with pytest.raises(DeviceError, match=status):
+                event.milliseconds_since(began)
     ended.synchronize()
     assert ended.milliseconds_since(began) > 0
 
@@ -146,6 +154,25 @@ def test_tensors_show_what_the_device_holds(gpu, dtype):
     with device.using(stream):
         empty.fill_(7)
     assert torch.equal(device.fetch(empty, stream), torch.full((3, 5), 7).to(kind))
+
+
+def test_torch_works_on_a_stream_for_a_while_and_then_where_it_did_before(gpu):
+    if not gpu.has_cuda:
+        return  # torch has no streams for the host
+
+    def places():
+        return torch.cuda.current_device(), [torch.cuda.current_stream(n) for n in range(torch.cuda.device_count())]
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        before = places()
+        for device in [open_device(number) for number in range(torch.cuda.device_count())]:
+            with suppress(ZeroDivisionError), device.active():
+                stream = device.make_stream()
+                with device.using(stream):
+                    assert torch.cuda.current_stream() == stream.torch
+                    assert places()[0] == device.number
+                    raise ZeroDivisionError
+            assert places() == before
 
 
 def test_memory_that_is_freed_is_there_again(gpu):

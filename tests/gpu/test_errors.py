@@ -78,7 +78,7 @@ def test_a_damaged_image_ends_the_loop_with_its_name_if_nothing_else_is_wanted(g
 
 
 def test_a_loader_goes_on_after_an_error(gpu, whole, damaged):
-    """The engines' states have to be initialised again after a call that failed."""
+    """The engines' states have to be initialized again after a call that failed."""
     wanted, _ = batches(images_loader(whole, usual_pipeline(32), on_error="skip"))
     loader = images_loader(damaged, usual_pipeline(32), on_error="skip")
     with closing(loader):
@@ -104,7 +104,7 @@ def test_data_that_are_cut_short_are_the_same_to_the_gpu_as_to_the_cpu(gpu, whol
 
 
 def test_an_image_whose_size_is_not_what_the_file_says_touches_no_other(gpu, tmp_path):
-    """nvJPEG writes by the image's own size: into its neighbours, if it were given to it."""
+    """nvJPEG writes by the image's own size: into its neighbors, if it were given to it."""
     images = [stored(jpeg(photo(60, 50, number), quality=90)) for number in range(12)]
     lying = stored(jpeg(photo(200, 50, 99), quality=90), size=(60, 50))
     honest = write_images(tmp_path / "honest.beton", images)

@@ -185,7 +185,7 @@ def test_leaving_in_the_middle_of_an_epoch_harms_nobody(gpu, photos, expected):
 
 
 def test_a_network_trains_with_what_arrives(gpu, photos):
-    """Gradients are finite: what arrives are pixels, normalised, in a layout that convolutions take."""
+    """Gradients are finite: what arrives are pixels, normalized, in a layout that convolutions take."""
     if is_rehearsed():
         pytest.skip("torch's convolutions and their gradients run on a GPU only")
     network = torch.nn.Sequential(

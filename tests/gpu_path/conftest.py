@@ -30,12 +30,6 @@ def _copied(self, batch, draw=None):
 
 
 @pytest.fixture(scope="session")
-def photos(tmp_path_factory):
-    """A file of 50 samples with JPEG images of varying size."""
-    return write_photos(tmp_path_factory.mktemp("photos") / "photos.beton")
-
-
-@pytest.fixture(scope="session")
 def raw_photos(tmp_path_factory):
     """A file of 20 samples with raw images of varying size."""
     return write_photos(tmp_path_factory.mktemp("raw") / "raw.beton", 20, write_mode="raw")

@@ -6,7 +6,7 @@ import numpy as np
 
 from gpubeton.cpu.fallback import decode_rgb
 from gpubeton.gpu.batch_state import DecodeRequest
-from gpubeton.gpu.memory_layout import lay_out_images
+from gpubeton.plan.pixel_places import lay_out_images
 
 #: What new memory of the simulated device is full of.
 GARBAGE = 0xCD

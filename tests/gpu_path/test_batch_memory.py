@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpubeton.gpu.batch_memory import Constants, Slot, Table
-from gpubeton.gpu.memory_layout import ALIGNMENT
+from gpubeton.gpu.batch_memory import Constants, GrowableBuffer, Table
+from gpubeton.gpu.batch_state import Slot
+from gpubeton.plan.pixel_places import ALIGNMENT
 from tests.simulator.active_device import device
 from tests.simulator.device import DEVICE, PINNED
 
@@ -116,3 +119,97 @@ def test_constants_are_sent_once_and_take_no_more_memory_than_their_bytes(device
         assert faults.live_memory(kind) - nbytes == 2800
     for place, array in zip(places, arrays, strict=True):
         assert np.array_equal(read(device, stream, place, array), array)
+
+
+class Piece:
+    """Memory that remembers whether it was freed."""
+
+    live = 0
+
+    def __init__(self, nbytes):
+        self.nbytes, self.address, self.is_freed = nbytes, 4096, False
+        Piece.live += nbytes
+
+    def free(self):
+        assert not self.is_freed
+        self.is_freed = True
+        Piece.live -= self.nbytes
+
+
+@pytest.fixture
+def block():
+    Piece.live = 0
+    made = []
+    block = GrowableBuffer(lambda nbytes: made.append(Piece(nbytes)) or made[-1])
+    block.made = made
+    return block
+
+
+def test_a_block_allocates_nothing_before_it_is_asked(block):
+    assert (block.nbytes, block.made) == (0, [])
+    block.free()
+
+
+@given(wishes=st.lists(st.integers(0, 1 << 28), min_size=1, max_size=30))
+def test_a_block_has_what_was_asked_for_and_keeps_it_while_that_is_enough(wishes):
+    Piece.live = 0
+    made = []
+    block = GrowableBuffer(lambda nbytes: made.append(Piece(nbytes)) or made[-1])
+    for wish in wishes:
+        before, allocations = block.nbytes, len(made)
+        memory = block.reserve(wish)
+        assert memory.nbytes == block.nbytes >= wish
+        assert not memory.is_freed
+        if 0 < wish <= before or (wish == 0 and before):
+            assert len(made) == allocations
+        assert Piece.live == block.nbytes, "what it grew out of is freed"
+    largest = max(wishes)
+    assert block.nbytes <= largest + largest // 8 + (1 << 20)
+    block.free()
+    assert Piece.live == 0
+
+
+def test_wishes_that_vary_by_a_tenth_need_one_allocation(block):
+    rng = np.random.default_rng(0)
+    block.reserve(10_000_000)
+    for _ in range(100):
+        block.reserve(int(rng.uniform(10_000_000, 11_000_000)))
+    assert len(block.made) == 1
+
+
+def test_exactly_what_it_has_is_enough(block):
+    memory = block.reserve(5)
+    assert block.reserve(memory.nbytes) is memory
+
+
+def test_what_it_grew_out_of_is_freed_before_more_is_asked_for(block):
+    """Old and new together might not fit."""
+    most = 0
+
+    def allocate(nbytes):
+        nonlocal most
+        most = max(most, Piece.live + nbytes)
+        return Piece(nbytes)
+
+    block._allocate = allocate
+    block.reserve(1 << 20)
+    block.reserve(16 << 20)
+    assert most <= 19 << 20
+
+
+def test_a_block_that_cannot_grow_has_nothing_and_may_be_asked_again(block):
+    block.reserve(1000)
+    allocate, block._allocate = block._allocate, None
+    with pytest.raises(TypeError):
+        block.reserve(1 << 22)
+    assert (block.nbytes, Piece.live) == (0, 0)
+    block._allocate = allocate
+    assert block.reserve(1 << 22).nbytes >= 1 << 22
+
+
+def test_a_block_may_be_freed_twice_and_used_again(block):
+    block.reserve(5)
+    block.free()
+    block.free()
+    assert block.reserve(5).nbytes >= 5
+    block.free()

@@ -1,23 +1,28 @@
 from __future__ import annotations
 
+import gc
 import threading
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
 from benchmarks.gpu.nvjpeg_steps import Backend
 from gpubeton.errors import DeviceError, NvjpegError
+from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.gpu.nvjpeg import Handle, State, load
-from gpubeton.gpu.nvjpeg_backends import BatchedBackend
+from gpubeton.gpu.nvjpeg_backends import BatchedBackend, open_nvjpeg_backends
+from gpubeton.plan.lanes import Lane
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.pieces import Pieces
 from tests.simulator.active_device import device
+from tests.simulator.device import SimulatedDevice
 
 __all__ = ["device"]
 
 SMALL = [jpeg(photo(20 + number, 30, number)) for number in range(6)]
 OTHERS = [jpeg(noise(17, 9 + number), sampling="4:4:4") for number in range(6)]
-INITIALISE, PREALLOCATE = "nvjpegDecodeBatchedInitialize", "nvjpegDecodeBatchedPreAllocate"
+INITIALIZE, PREALLOCATE = "nvjpegDecodeBatchedInitialize", "nvjpegDecodeBatchedPreAllocate"
 
 
 @pytest.fixture
@@ -53,30 +58,51 @@ def test_a_piece_is_decoded_when_its_event_is_done(make, pieces, faults, is_earl
         assert pieces.state_of(piece) == ["decoded"] * len(piece.size)
 
 
+def test_what_a_loader_leaves_is_destroyed_on_its_own_gpu(faults):
+    """The last reference may go in a thread where another one is current."""
+    second = SimulatedDevice(1)
+    with second.active():
+        lane = open_nvjpeg_backends(second, load(), GpuOptions(), (1, 1)).backends[Lane.HARDWARE]
+        pieces = Pieces(second)
+        piece = pieces.make(SMALL)
+        survey = np.zeros((2, len(SMALL)), np.int32)
+        lane.takes(piece, *survey)
+        lane.begin(piece).event.synchronize()
+    assert (faults.live("handle"), faults.live("state")) == (1, 2)
+    del lane
+    gc.collect()
+    assert (faults.live("handle"), faults.live("state")) == (0, 0)
+    assert faults.take_misuses() == []
+
+
 def test_pieces_go_to_states_in_turn_and_do_not_wait_for_each_other(make, pieces, faults):
-    faults.slow_down(50_000, least=50_000)
     lane = make(num_states=3)
-    for _ in range(3):
-        lane.begin(pieces.make(SMALL))
+    lane.begin(pieces.make(SMALL)).event.synchronize()
+    faults.forget_notes()
+    with ExitStack() as held:
+        for entry in lane._entries:
+            held.enter_context(faults.held(entry.stream))
+        for _ in range(3):
+            lane.begin(pieces.make(SMALL))
     calls = faults.notes("call", "nvjpegDecodeBatched")
     assert len({call.stream for call in calls}) == len({call.owner for call in calls}) == 3
 
 
-def test_states_are_initialised_once_while_the_number_of_images_stays(make, pieces, faults):
+def test_states_are_initialized_once_while_the_number_of_images_stays(make, pieces, faults):
     faults.slow_down(2000, least=1000)
     lane = make(num_states=3)
     for number in range(12):
         lane.begin(pieces.make(SMALL if number % 2 else OTHERS))
-    assert faults.count(INITIALISE) == 3
-    assert not [call for call in faults.notes("call", INITIALISE) if call.was_busy]
+    assert faults.count(INITIALIZE) <= 3  # fewer if the states are faster than this thread
+    assert not [call for call in faults.notes("call", INITIALIZE) if call.was_busy]
 
 
-def test_a_state_is_initialised_anew_for_another_number_and_never_while_it_works(make, pieces, faults):
+def test_a_state_is_initialized_anew_for_another_number_and_never_while_it_works(make, pieces, faults):
     faults.slow_down(2000)
     lane = make(num_states=2)
     for number in range(10):
         lane.begin(pieces.make(SMALL[: 1 + number % 5]))
-    calls = faults.notes("call", INITIALISE)
+    calls = faults.notes("call", INITIALIZE)
     assert len(calls) >= 8
     assert not any(call.was_busy for call in calls)
 
@@ -85,7 +111,7 @@ def test_a_number_that_comes_back_finds_the_state_that_knows_it(make, pieces, fa
     lane = make(num_states=3)
     for number in range(12):
         lane.begin(pieces.make(SMALL[:2] if number % 2 else SMALL))[0].synchronize()
-    assert faults.count(INITIALISE) == 2
+    assert faults.count(INITIALIZE) == 2
 
 
 @pytest.mark.parametrize("is_early", [True, False])
@@ -127,12 +153,12 @@ def test_a_lane_works_on_after_a_piece_that_failed(make, pieces, faults):
 
 
 @pytest.mark.parametrize("status", [1, 6, 8])
-@pytest.mark.parametrize("function", [INITIALISE, "nvjpegDecodeBatched"])
+@pytest.mark.parametrize("function", [INITIALIZE, "nvjpegDecodeBatched"])
 def test_a_call_that_fails_once_costs_no_image(make, pieces, faults, function, status):
     lane = make(num_states=1)
     faults.fail_call(function, status, after=1, times=1)
     assert lane.begin(pieces.make(SMALL)).failed == {}
-    # Another number, so that the state has to be initialised.
+    # Another number, so that the state has to be initialized.
     piece = pieces.make(SMALL[:3])
     event, failed, _ = lane.begin(piece)
     event.synchronize()
@@ -142,7 +168,7 @@ def test_a_call_that_fails_once_costs_no_image(make, pieces, faults, function, s
 OUT_OF_MEMORY = 5
 
 
-@pytest.mark.parametrize("function", [INITIALISE, "nvjpegDecodeBatched"])
+@pytest.mark.parametrize("function", [INITIALIZE, "nvjpegDecodeBatched"])
 def test_memory_that_torch_keeps_is_freed_if_nvjpeg_has_too_little(make, pieces, faults, device, function):
     faults.fail_call(function, OUT_OF_MEMORY, times=1)
     piece = pieces.make(SMALL)

@@ -93,7 +93,7 @@ def test_what_is_closed_is_refused_by_name(handle):
     state = State(handle)
     state.close()
     with pytest.raises(NvjpegError, match="State"):
-        state.initialise(1)
+        state.initialize(1)
     handle.close()
     with pytest.raises(NvjpegError, match="Handle"):
         State(handle)

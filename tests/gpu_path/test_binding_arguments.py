@@ -26,7 +26,7 @@ def handle(library):
 @pytest.fixture
 def state(handle):
     state = State(handle)
-    state.initialise(3)
+    state.initialize(3)
     return state
 
 
@@ -57,34 +57,34 @@ def test_the_arrays_of_the_latest_batch_are_kept(state):
     assert all(array() is None for array in kept)
 
 
-def test_a_batch_before_the_state_is_initialised_is_refused_since_nvjpeg_would_crash(library, handle):
-    with pytest.raises(NvjpegError, match="initialise") as caught:
+def test_a_batch_before_the_state_is_initialized_is_refused_since_nvjpeg_would_crash(library, handle):
+    with pytest.raises(NvjpegError, match="initialize") as caught:
         State(handle).decode_batched(*batch(), STREAM)
     assert (caught.value.call, caught.value.status) == ("nvjpegDecodeBatched", -1)
     assert "nvjpegDecodeBatched" not in library.names()
 
 
-def test_a_batch_that_failed_has_to_be_followed_by_initialise(library, state):
+def test_a_batch_that_failed_has_to_be_followed_by_initialize(library, state):
     library.statuses["nvjpegDecodeBatched"] = 3
     with pytest.raises(NvjpegError, match="BAD_JPEG"):
         state.decode_batched(*batch(), STREAM)
     library.statuses.clear()
     assert state.batch == 0
-    with pytest.raises(NvjpegError, match="initialise"):
+    with pytest.raises(NvjpegError, match="initialize"):
         state.decode_batched(*batch(), STREAM)
-    state.initialise(3)
+    state.initialize(3)
     state.decode_batched(*batch(), STREAM)
 
 
-def test_an_initialise_that_failed_leaves_the_state_uninitialised(library, state):
+def test_an_initialize_that_failed_leaves_the_state_uninitialized(library, state):
     library.statuses["nvjpegDecodeBatchedInitialize"] = 2
     with pytest.raises(NvjpegError):
-        state.initialise(0)
+        state.initialize(0)
     assert state.batch == 0
 
 
-def test_more_images_than_the_state_is_initialised_for_are_refused_since_nvjpeg_would_crash(library, state):
-    with pytest.raises(NvjpegError, match="4 images for a state that is initialised for 3"):
+def test_more_images_than_the_state_is_initialized_for_are_refused_since_nvjpeg_would_crash(library, state):
+    with pytest.raises(NvjpegError, match="4 images for a state that is initialized for 3"):
         state.decode_batched(*batch(4), STREAM)
     assert "nvjpegDecodeBatched" not in library.names()
     assert state.batch == 3

@@ -40,7 +40,7 @@ def test_several_states_have_batches_under_way_at_once(bench, faults, backend):
             np.testing.assert_array_equal(made.pixels(index), decoded(images[(index + shift) % len(images)]))
 
 
-def test_a_state_takes_batch_after_batch_once_it_is_initialised(bench, faults):
+def test_a_state_takes_batch_after_batch_once_it_is_initialized(bench, faults):
     made = bench(Backend.GPU_HYBRID, [TAKEN["4:2:0"], TAKEN["gray"]])
     made.decode()
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_after_a_bad_image_the_others_are_decoded_one_by_one_and_the_state_goes_
     for index in good:
         np.testing.assert_array_equal(made.pixels(index), decoded(images[index]))
         made.outputs[index].array[:] = 0
-    made.state.initialise(len(good))
+    made.state.initialize(len(good))
     made.state.decode_batched(made.addresses[good], made.sizes[good], made.targets[good], made.stream.handle)
     made.stream.synchronize()
     for index in good:
@@ -101,13 +101,13 @@ def test_what_would_crash_nvjpeg_does_not_reach_it(bench, faults):
     faults.crash = True  # the process would end
     made = bench(images=[TAKEN["4:2:0"], TAKEN["4:4:4"]])
     arrays = made.addresses, made.sizes, made.targets
-    with pytest.raises(NvjpegError, match="initialise"):
+    with pytest.raises(NvjpegError, match="initialize"):
         made.state.decode_batched(*arrays, made.stream.handle)
-    made.state.initialise(3)
-    with pytest.raises(NvjpegError, match="2 images for a state that is initialised for 3"):
+    made.state.initialize(3)
+    with pytest.raises(NvjpegError, match="2 images for a state that is initialized for 3"):
         made.state.decode_batched(*arrays, made.stream.handle)
     assert faults.count("nvjpegDecodeBatched") == 0
-    made.state.initialise(2)
+    made.state.initialize(2)
     made.state.decode_batched(*arrays, made.stream.handle)
     made.stream.synchronize()
     np.testing.assert_array_equal(made.pixels(1), decoded(TAKEN["4:4:4"]))

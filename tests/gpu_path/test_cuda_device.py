@@ -76,9 +76,12 @@ def test_a_torch_without_cuda_is_named(monkeypatch):
         open_device("cuda:0")
 
 
-def test_no_gpu_is_said_so(record, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(DeviceError, match=r"CUDA 13\.0.*--gpus all"):
+def test_the_reason_why_torch_has_no_gpu_is_given(record, monkeypatch):
+    def refuse():
+        raise RuntimeError("Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized")
+
+    monkeypatch.setattr(torch.cuda, "current_device", refuse)
+    with pytest.raises(DeviceError, match=r"Error 802: system.*CUDA 13\.0.*--gpus all.*nvidia-fabricmanager"):
         open_device("cuda:0")
 
 
@@ -172,9 +175,9 @@ def modes(monkeypatch):
 
     driver = SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange)
     monkeypatch.setattr(libraries.ctypes, "CDLL", lambda name: {"libcuda.so.1": driver}[name])
-    libraries._exchange_capture_mode.cache_clear()
+    libraries.capture_mode_exchange.cache_clear()
     yield own
-    libraries._exchange_capture_mode.cache_clear()
+    libraries.capture_mode_exchange.cache_clear()
 
 
 def test_calls_do_not_disturb_a_capture_of_another_thread(cuda_device, record, modes):
@@ -205,10 +208,10 @@ def test_without_a_driver_there_is_nothing_to_relax(cuda_device, monkeypatch):
         raise OSError(name)
 
     monkeypatch.setattr(libraries.ctypes, "CDLL", missing)
-    libraries._exchange_capture_mode.cache_clear()
+    libraries.capture_mode_exchange.cache_clear()
     with cuda_device.active():
         cuda_device.make_event()
-    libraries._exchange_capture_mode.cache_clear()
+    libraries.capture_mode_exchange.cache_clear()
 
 
 # --- events
@@ -372,11 +375,11 @@ def test_cupy_has_everything_that_is_used():
         assert [name for name in methods if not hasattr(getattr(cupy.cuda, kind), name)] == []
 
 
-@pytest.mark.parametrize("status", [3, 35, 100, 101, 803, 804, 999])
+@pytest.mark.parametrize("status", [3, 35, 100, 101, 802, 803, 804, 999])
 def test_cuda_that_does_not_start_is_not_blamed_on_earlier_work(record, monkeypatch, status):
     monkeypatch.setattr("gpubeton.gpu.libraries.driver_version", lambda: (12, 4))
     record.fail["getDeviceCount"] = [CudaRuntimeError(status)]
-    with pytest.raises(DeviceError, match=r"counting the GPUs: status \d+\. CUDA does not start") as caught:
+    with pytest.raises(DeviceError, match=r"counting the GPUs: status \d+\. CUDA cannot be used") as caught:
         open_device(0)
     assert "the driver is for CUDA 12.4" in str(caught.value)
     assert "[cuda12]" in str(caught.value)

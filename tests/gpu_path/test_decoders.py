@@ -59,7 +59,7 @@ def assert_decoded(targets, contents, but=()):
     for index, (target, content) in enumerate(zip(targets, contents, strict=True)):
         if index not in but:
             np.testing.assert_array_equal(target.numpy(), pixels(content))
-        assert (target._base[:, target.shape[1] :] == GUARD).all(), "the neighbour was written"
+        assert (target._base[:, target.shape[1] :] == GUARD).all(), "the neighbor was written"
 
 
 def test_every_decoder_is_tested():

@@ -22,7 +22,7 @@ def test_where_there_is_a_gpu_the_demo_uses_it_and_compares_it_with_the_cpu(gpus
 
 
 def test_a_gpu_is_found_where_torch_cupy_and_nvjpeg_are(gpus, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     device, remark = demo.choose_device()
     assert device == "cuda:0"
     assert "Simulated GPU with nvJPEG " in remark
@@ -32,7 +32,7 @@ def test_a_gpu_that_lacks_something_is_left_alone_and_it_is_said_what(monkeypatc
     def refuse(name):
         raise DeviceError(f"{name}: CuPy is missing")
 
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr("gpubeton.gpu.cuda.open_device", refuse)
     device, remark = demo.choose_device()
     assert device == "cpu"

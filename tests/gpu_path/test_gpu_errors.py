@@ -38,8 +38,10 @@ def expected(tmp_path_factory):
 
 
 def feeders():
-    # Those that wait for object stores stay for all loaders of the process.
-    return [thread for thread in threading.enumerate() if re.match("gpubeton(?!-remote|-answers)", thread.name)]
+    # Others load from object stores, perhaps still for earlier tests.
+    return [
+        thread for thread in threading.enumerate() if re.match("gpubeton-(prefetch|read|worker|feeder)", thread.name)
+    ]
 
 
 def told(caught):

@@ -113,6 +113,57 @@ def test_a_batch_may_be_empty(begin):
     assert crew.collect() == []
 
 
+@pytest.fixture
+def launched(begin, gpu, monkeypatch):
+    """The thread and the output of each launch that stores images."""
+    found, launch = [], gpu.device.launch
+
+    def noting(kernel, grid, block, arguments, stream):
+        if kernel == "resample":
+            found.append((threading.current_thread().name, int(arguments[-2])))
+        launch(kernel, grid, block, arguments, stream)
+
+    monkeypatch.setattr(gpu.device, "launch", noting)
+    return found
+
+
+def test_a_small_batch_that_waits_for_nothing_is_put_in_at_once_after_those_before(begin, launched, faults):
+    crew, here, feeder = begin(), threading.current_thread().name, "gpubeton-feeder"
+    with faults.held(gpu_stream(crew, "send")):
+        outs = [submit(crew, images) for images in ([RAW], PHOTOS, [RAW])]
+    assert [crew.collect() for _ in outs] == [[]] * 3
+    assert launched == list(zip([here, feeder, feeder], [out.data_ptr() for out in outs], strict=True))
+    submit(crew, [RAW])
+    assert [crew.collect(), launched[-1][0]] == [[], here]
+    submit(crew, [raw(np.zeros((1000, 1000, 3), np.uint8))] * BATCH)
+    assert [crew.collect(), launched[-1][0]] == [[], feeder], "much memory is copied beside the calling thread"
+
+
+@pytest.mark.parametrize("first", [[RAW], PHOTOS])
+def test_no_batch_is_put_in_after_one_that_failed(begin, gpu, monkeypatch, first):
+    crew = begin()
+    with monkeypatch.context() as broken:
+        broken.setattr(gpu.device, "copy", lambda *_: 1 / 0)
+        submit(crew, first)
+        with pytest.raises(ZeroDivisionError):
+            crew.collect()
+    for images in ([RAW], PHOTOS):
+        submit(crew, images)
+    with pytest.raises(ZeroDivisionError):
+        crew.collect()
+
+
+def test_launches_are_prepared_again_where_there_are_other_images_or_they_need_more_taps(begin):
+    crew = begin()
+    small, large = (raw(photo(side, side)) for side in (14, 200))
+    for images in ([small] * 3, [small] * 2, [large] * 2, [small] * 3):
+        for _ in range(SLOTS):
+            out = submit(crew, images)
+            assert crew.collect() == []
+            assert np.array_equal(out.numpy(), expected(images))
+    assert crew._cpu_executor is None, "the kernels report an image with too many taps, and the CPU makes it"
+
+
 def test_batches_of_other_sizes_follow_each_other(begin):
     crew = begin()
     for images in (PHOTOS[:1], PHOTOS, [CMYK], [RAW, CMYK, PHOTOS[3]], PHOTOS[:3], [RAW]):

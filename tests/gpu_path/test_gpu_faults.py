@@ -307,7 +307,7 @@ def test_the_rest_of_a_batch_with_bad_images_is_right(gpus, faults, damaged, pat
 
 @pytest.mark.parametrize("way", DAMAGE)
 def test_an_image_that_lies_about_its_size_or_has_no_end_never_reaches_nvjpeg(gpus, faults, damaged, way):
-    """It would be written by its own size, into its neighbour; or all images of its call would be refused."""
+    """It would be written by its own size, into its neighbor; or all images of its call would be refused."""
     epochs(gpu_loader(damaged(way), PIPELINE, on_error="skip"))
     assert len(faults.notes("image")) == len(PHOTOS) - 3
 

@@ -61,13 +61,13 @@ def batches(*arguments, **options):
 @pytest.mark.parametrize("device", ["auto", "cuda:0"])
 @pytest.mark.parametrize("os_cache", [True, False])
 def test_masks_beside_images_of_a_gpu_are_what_they_are_on_the_cpu(gpus, path, device, os_cache):
-    normalised = [NormalizeImage(10, 20), ToTensor(), THERE, ToTorchImage()]
+    normalized = [NormalizeImage(10, 20), ToTensor(), THERE, ToTorchImage()]
     pipelines = {
         "image": IMAGE,
         "mask": [FollowImage(), ToTensor(), THERE],
-        "depth": [FollowImage(interpolation="area"), *normalised],
-        "lossless": [CenterCropImageDecoder((9, 9), 1), *normalised],
-        "photo": [CenterCropImageDecoder((9, 9), 1), *normalised],
+        "depth": [FollowImage(interpolation="area"), *normalized],
+        "lossless": [CenterCropImageDecoder((9, 9), 1), *normalized],
+        "photo": [CenterCropImageDecoder((9, 9), 1), *normalized],
     }
     on_cpu = {
         name: [one for one in own if one is not THERE] if isinstance(own, list) else own

@@ -51,6 +51,8 @@ PIPELINES = {
     "center": [CenterCropRGBImageDecoder((16, 16), 0.8, "antialias"), ToTensor(), *GEOMETRY, ToTorchImage()],
     "padded": [PadRGBImageDecoder((33, 40), 114), *GEOMETRY, RandomHorizontalFlip(), normalize(np.float16), *VIEWS],
     "padded, enlarged": [PadRGBImageDecoder((99, 81), (9, 8, 7), "bilinear", "top-left"), *GEOMETRY, *VIEWS],
+    "bicubic": [crop((31, 18), "bicubic"), *GEOMETRY, RandomHorizontalFlip(), normalize(np.float16), *VIEWS],
+    "bicubic, enlarged": [PadRGBImageDecoder((99, 81), 7, "bicubic"), *GEOMETRY, *VIEWS],
     "larger": [crop((96, 80), "antialias"), RandomHorizontalFlip(), normalize(np.float16), *VIEWS],
     "one pixel": [crop((1, 1)), normalize(np.float32), *VIEWS],
     "tail": [crop((16, 18)), normalize(np.float32), Cutout(5, (-1, -2, -3)), RandomHorizontalFlip(), *VIEWS],
@@ -118,7 +120,7 @@ def test_however_streams_run_beside_each_other_the_pixels_stay(gpus, faults, zoo
     assert_same(found, epochs(gpu_loader(decoded, PIPELINES["half"], device="cpu", order="random"), 2))
 
 
-@pytest.mark.parametrize("interpolation", ["area", "bilinear", "antialias", "nearest"])
+@pytest.mark.parametrize("interpolation", ["area", "bilinear", "antialias", "nearest", "bicubic"])
 def test_every_pixel_is_within_a_level_of_the_reference(gpus, zoo, interpolation):
     """Between the two directions a sample is rounded by half a level; the last rounding is another half."""
     loader = gpu_loader(zoo, [crop((20, 24), interpolation), *GEOMETRY, ToTensor()])

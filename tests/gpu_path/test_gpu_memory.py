@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from gpubeton.engine import executors
-from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.memory_layout import ALIGNMENT
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.nvjpeg import State
-from gpubeton.transforms import NormalizeImage, ToTensor
-from tests.cpu.pictures import jpeg, photo
+from gpubeton.pipeline import PipelineSpec
+from gpubeton.plan.pixel_places import ALIGNMENT
+from gpubeton.transforms import ColorJitter, NormalizeImage, ToTensor
+from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.zoo import ZOO, gpu_loader, raw, stored, write_images
 from tests.simulator.device import SimulatedDevice, SimulatedMemory
 
@@ -22,7 +25,7 @@ PIPELINE = [
     ToTensor(),
 ]
 SIDE = 64
-INITIALISE, CREATE, OPEN = "nvjpegDecodeBatchedInitialize", "nvjpegJpegStateCreate", "nvjpegCreateEx"
+INITIALIZE, CREATE, OPEN = "nvjpegDecodeBatchedInitialize", "nvjpegJpegStateCreate", "nvjpegCreateEx"
 STEP = 1 << 20
 
 
@@ -123,7 +126,7 @@ def test_a_batch_makes_few_calls_and_none_for_a_single_image(gpus, faults, photo
     calls = [note.name for note in faults.notes("call")]
     loader.close()
     assert calls.count("nvjpegDecodeBatched") == 2  # of 56 images at most
-    assert set(calls) <= {"nvjpegDecodeBatched", INITIALISE}
+    assert set(calls) <= {"nvjpegDecodeBatched", INITIALIZE}
 
 
 def test_memory_of_a_slot_is_that_of_the_largest_batch_and_an_eighth(gpus, photos):
@@ -165,3 +168,28 @@ def test_bytes_in_pinned_memory_are_not_copied_once_more(gpus, request, monkeypa
         list(loader)
         loader.close()
         assert set(copied) == names
+
+
+LARGE, SMALL = raw(photo(700, 600)), stored(pillow_jpeg(photo(20, 20), "CMYK"))
+CASES = {
+    "two views of raw images": ([LARGE] * 16, [CenterCropRGBImageDecoder((9, 9), 1.0), ToTensor()], True),
+    "enlarged on the CPU": ([SMALL] * 16, [CenterCropRGBImageDecoder((300, 400), 1.0), ToTensor()], False),
+    "other colors": ([LARGE] * 16, [CenterCropRGBImageDecoder((400, 900), 0.5), ColorJitter(0.4), ToTensor()], False),
+    "many taps": ([LARGE] * 16, [CenterCropRGBImageDecoder((4, 600), 1.0, "bicubic"), ToTensor()], True),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_images_under_way_take_no_more_of_the_gpu_than_explain_prints(gpus, tmp_path, capsys, name):
+    images, pipeline, has_views = CASES[name]
+    path = write_images(tmp_path / "images.beton", images)
+    more = {"view": PipelineSpec("image", transforms=pipeline)} if has_views else {}
+    loader = gpu_loader(path, pipeline, raw="bytes", more=more)
+    loader.explain()
+    printed = re.search(r"images under way: at most (\d+) MiB", capsys.readouterr().out)
+    for _ in loader:
+        pass
+    (resources,) = loader.gpu._free
+    kept = sum(own.nbytes for slot in resources.slots for own in (slot.arena, slot.taps, slot.resampled))
+    assert 0.2 * int(printed[1]) * STEP < kept <= int(printed[1]) * STEP
+    loader.close()

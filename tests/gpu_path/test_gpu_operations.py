@@ -55,8 +55,8 @@ PIPELINES = {
         NORMALIZE,
         *VIEWS,
     ],
-    "erasing, normalised": [CROP, NORMALIZE, *VIEWS, RandomErasing(1, value=-0.5)],
-    "noise, normalised": [CROP, NORMALIZE, *VIEWS, RandomErasing(1, value="random")],
+    "erasing, normalized": [CROP, NORMALIZE, *VIEWS, RandomErasing(1, value=-0.5)],
+    "noise, normalized": [CROP, NORMALIZE, *VIEWS, RandomErasing(1, value="random")],
     "colors of floats": [CROP, FLOATS, *VIEWS, RandomBrightness(0.8), RandomContrast(0.8), RandomSaturation(0.8)],
     "view": [CROP, JITTER, RandomGaussianBlur(5, p=0.8), RandomSolarization(p=0.4), NORMALIZE, *VIEWS],
     "levels": [CROP, *VIEWS, RandomAutocontrast(), RandomEqualize(), RandomAdjustSharpness(2)],
@@ -65,7 +65,7 @@ PIPELINES = {
     "rand augment": [CROP, RandomHorizontalFlip(), RandAugment(2, 15), NORMALIZE, *VIEWS, RandomErasing(value=1)],
     "cropped again": [CROP, RandomHorizontalFlip(), RandomResizedCrop(*SCALES, 14), ToTensor(), THERE, ToTorchImage()],
     "cropped there": [CROP, RandomHorizontalFlip(), *VIEWS, THERE, RandomResizedCrop(*SCALES, 14)],
-    "cropped when normalised": [CROP, NORMALIZE, *VIEWS, RandomResizedCrop(*SCALES, 14), RandomErasing(1, value=0.5)],
+    "cropped when normalized": [CROP, NORMALIZE, *VIEWS, RandomResizedCrop(*SCALES, 14), RandomErasing(1, value=0.5)],
     "trivial augment": [CROP, TrivialAugmentWide(interpolation="bilinear"), *VIEWS, NORMALIZE],
 }
 

@@ -102,7 +102,7 @@ TAILS = {
     "module there": [HALVES, ToTensor(), THERE, ToTorchImage(), Halved()],
     "module, then there": [HALVES, ToTensor(), ToTorchImage(), Halved(), THERE],
     "there and back": [ToTensor(), THERE, ToTorchImage(), Halved(), ToDevice("cpu"), Halved()],
-    "late normalising": [NormalizeImage((1, 2, 3), (4, 5, 6), np.float64), ToTensor(), ToTorchImage()],
+    "late normalizing": [NormalizeImage((1, 2, 3), (4, 5, 6), np.float64), ToTensor(), ToTorchImage()],
 }
 RETURNING = {"nothing", "array", "own", "own, then there", "module", "module, then there"}
 

@@ -54,7 +54,7 @@ def test_a_gpu_makes_what_the_cpu_makes_to_the_bit(gpus, path, decoded, capsys):
     assert_same(epochs(loader, 2), epochs(gpu_loader(decoded, [*HEAD, *own, *BACK], device="cpu"), 2))
 
 
-def test_crop_flip_jitter_own_operation_cutout_and_normalise_are_four_launches(gpus, path, decoded, monkeypatch):
+def test_crop_flip_jitter_own_operation_cutout_and_normalize_are_four_launches(gpus, path, decoded, monkeypatch):
     launched, launch = [], SimulatedDevice.launch
 
     def noting(device, kernel, *arguments):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.format import ImageMode
-from gpubeton.gpu.memory_layout import ALIGNMENT, lay_out_batch
+from gpubeton.gpu.memory_layout import lay_out_batch
 from gpubeton.plan.draw_rows import (
     DRAW_COLUMNS,
     FLIP,
@@ -26,6 +26,7 @@ from gpubeton.plan.draw_rows import (
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob
 from gpubeton.plan.lanes import Lane
+from gpubeton.plan.pixel_places import ALIGNMENT
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, RandomTranslate
 from tests.cpu.pictures import noise
 from tests.reference.image import reference_image
@@ -89,9 +90,14 @@ class Placed:
         for own in self.made.decoded:
             stop = own.offset.astype(np.int64) + own.pitch.astype(np.int64) * self.jobs[own.program].height[own.rows]
             yield from zip(own.offset.astype(np.int64).tolist(), stop.tolist(), strict=True)
+        yield from self.pixels("offset")
+
+    def pixels(self, beginning):
+        """(first byte, last byte + 1) of every image that is sent, from the beginning of a copy."""
         for one in self.made.sent:
-            start = one.offset + one.within.astype(np.int64)
-            stop = start + one.pitch.astype(np.int64) * one.height
+            rows = np.flatnonzero(np.isin(self.lanes, (Lane.BYTES, Lane.CPU)))
+            start = getattr(one, beginning) + one.within[rows].astype(np.int64)
+            stop = start + one.pitch[rows].astype(np.int64) * self.made.pictures[one.program]["height"][rows]
             yield from zip(start.tolist(), stop.tolist(), strict=True)
 
     def staging(self):
@@ -100,10 +106,7 @@ class Placed:
             if not self.jobs[own.program].is_pinned:
                 stop = start + self.jobs[own.program].size[own.rows].astype(np.int64)
                 yield from zip(start.tolist(), stop.tolist(), strict=True)
-        for one in self.made.sent:
-            start = one.staged + one.within.astype(np.int64)
-            stop = start + one.pitch.astype(np.int64) * one.height
-            yield from zip(start.tolist(), stop.tolist(), strict=True)
+        yield from self.pixels("staged")
 
 
 def assert_apart(places, end):
@@ -135,9 +138,13 @@ def test_nothing_overlaps_and_nothing_passes_the_end(images, sources, is_pinned,
         if not is_pinned:
             assert (own.staged % 16 == 0).all()
     for one in placed.made.sent:
-        assert one.offset % ALIGNMENT == 0
-        assert one.within[-1] + one.pitch[-1] * one.height[-1] <= one.nbytes
-        assert (one.pitch == 3 * one.width).all() if one.is_finished else (one.pitch % 32 == 0).all()
+        assert (one.offset % ALIGNMENT, one.crops_nbytes % ALIGNMENT, one.nbytes % ALIGNMENT) == (0, 0, 0)
+        assert (one.pitch[one.crops] % 32 == 0).all()
+        assert (one.within[one.crops] < max(one.crops_nbytes, 1)).all()
+        width = placed.programs[one.program].width
+        assert (one.pitch[one.finished] == 3 * width).all()
+        tight = 3 * width * placed.programs[one.program].height * np.arange(len(one.finished))
+        assert one.within[one.finished].tolist() == (one.crops_nbytes + tight).tolist()
 
 
 @settings(max_examples=100)
@@ -150,12 +157,13 @@ def test_every_image_comes_by_its_lane_and_each_stored_jpeg_once(images, sources
         assert sorted(own.rows.tolist()) == np.flatnonzero(in_arena(placed.lanes)).tolist()
         assert np.array_equal(own.lanes, placed.lanes[own.rows])
     for program in range(len(sources)):
-        sent = {one.is_finished: one for one in placed.made.sent if one.program == program}
-        for lane, is_finished in ((Lane.CPU, True), (Lane.BYTES, False)):
-            rows = np.flatnonzero(placed.lanes == lane)
-            assert (is_finished in sent) == bool(len(rows))
-            if len(rows):
-                assert np.array_equal(sent[is_finished].rows, rows)
+        sent = [one for one in placed.made.sent if one.program == program]
+        finished, crops = (np.flatnonzero(placed.lanes == lane) for lane in (Lane.CPU, Lane.BYTES))
+        assert len(sent) == bool(len(finished) + len(crops))
+        for one in sent:
+            assert np.array_equal(one.finished, finished)
+            assert np.array_equal(np.arange(len(images))[one.crops], crops)
+            assert bool(one.crops_nbytes) == bool(len(crops))
 
 
 @given(images=IMAGES, seed=st.integers(0, 1000))
@@ -170,8 +178,8 @@ def test_images_of_a_lane_and_sampling_lie_together_the_largest_first(images, se
 @given(images=IMAGES, sources=st.sampled_from([[0], [0, 0], [0, 1]]), seed=st.integers(0, 1000))
 def test_kernels_are_told_where_each_image_lies_and_which_is_guarded(images, sources, seed):
     placed = Placed(images, PROGRAMS[: len(sources)], sources, seed=seed)
-    for program, (own, job) in enumerate(zip(placed.programs, placed.jobs, strict=True)):
-        pictures = placed.made.pictures(program, job, sources, ARENA)
+    placed.made.place(placed.jobs, sources, ARENA)
+    for own, job, pictures in zip(placed.programs, placed.jobs, placed.made.pictures, strict=True):
         rows = [-1 if lane is Lane.OWN else row for row, (lane, *_) in enumerate(images)]
         assert pictures["row"].tolist() == rows, "our decoder makes its images elsewhere"
         assert pictures["is_guarded"].tolist() == in_arena(placed.lanes).astype(int).tolist()
@@ -186,8 +194,7 @@ def test_kernels_are_told_where_each_image_lies_and_which_is_guarded(images, sou
             assert (picture["height"], picture["width"]) == size
             assert picture["address"] + picture["pitch"] * picture["height"] == arena[int(picture["address"])]
     if sources == [0, 0]:
-        both = [placed.made.pictures(program, placed.jobs[0], sources, ARENA) for program in (0, 1)]
-        decoded = in_arena(placed.lanes)
+        decoded, both = in_arena(placed.lanes), placed.made.pictures
         assert np.array_equal(both[0][decoded], both[1][decoded])
 
 
@@ -197,11 +204,10 @@ def test_what_is_drawn_does_not_change_by_sending_the_crop_alone(lane):
     operations = [RandomResizedCropRGBImageDecoder((8, 9)), *steps]
     program = compile_image_program("image", 0, operations, np.array([64]), np.array([64]), "cuda:0")
     images = [(lane, 20, 30, 100), (lane, 9, 8, 100), (lane, 1, 1, 100), (lane, 60, 50, 100)]
-    placed = Placed(images, [program], [0], seed=3)
-    (job,) = placed.jobs
+    job, lanes = job_of(images), lanes_of(images)
     job.draws = program.draw(1, 2, np.arange(4, dtype=np.uint64), job.height, job.width)
     before = job.draws.copy()
-    draws = placed.made.draws(0, job)
+    (draws,) = lay_out_batch([program], [job], [0], [lanes], [np.zeros(4, np.int32)]).draws
     assert np.array_equal(job.draws, before), "the job keeps its own"
     assert (draws.dtype, draws.flags.c_contiguous) == (np.int32, True)
     for number, (_, height, width, _) in enumerate(images):
@@ -217,19 +223,19 @@ def test_what_is_drawn_does_not_change_by_sending_the_crop_alone(lane):
 def test_rows_of_crops_are_gathered_from_where_they_are_stored():
     images = [(Lane.BYTES, 20, 30, 0), (Lane.HARDWARE, 5, 5, 10), (Lane.BYTES, 1, 1, 0), (Lane.BYTES, 7, 90, 0)]
     placed = Placed(images, PROGRAMS[:1], [0], is_pinned=True, seed=5)
-    (job,), (one,) = placed.jobs, placed.made.sent
+    (job,), (one,), (pictures,) = placed.jobs, placed.made.sent, placed.made.pictures
     pixels = [noise(height, width, number) for number, (_, height, width, _) in enumerate(images)]
     job.address = np.array([image.ctypes.data for image in pixels], np.uint64)
     memory = np.full(placed.made.arena_nbytes, 0xA5, np.uint8)
-    for row in one.gathers(job, memory.ctypes.data):
+    placed.made.place([job], [0], memory.ctypes.data)
+    for row in placed.made.gathers(one, job):
         for line in range(row["rows"]):
             source = int(row["source"]) + line * int(row["source_pitch"])
             target = int(row["target"]) + line * int(row["target_pitch"])
             ctypes.memmove(target, source, int(row["row_bytes"]))
-    pictures = placed.made.pictures(0, job, [0], 0)
     for number in (0, 2, 3):
         top, left, height, width = job.draws[number, [TOP, LEFT, HEIGHT, WIDTH]]
-        start = int(pictures["address"][number])
+        start = int(pictures["address"][number]) - memory.ctypes.data
         pitch = int(pictures["pitch"][number])
         assert 3 * width <= pitch < 3 * width + 32
         found = memory[start : start + pitch * height].reshape(height, pitch)[:, : 3 * width]
@@ -240,8 +246,17 @@ def test_a_gather_far_into_a_huge_image_is_addressed_without_overflow():
     placed = Placed([(Lane.BYTES, 50_000, 50_000, 0)], PROGRAMS[:1], [0], is_pinned=True)
     (job,), (one,) = placed.jobs, placed.made.sent
     job.draws[0, [TOP, LEFT]] = 49_000, 48_000
-    (row,) = one.gathers(job, 0)
+    (row,) = placed.made.gathers(one, job)
     assert int(row["source"]) - int(job.address[0]) == 3 * (49_000 * 50_000 + 48_000)
+
+
+def test_sizes_of_many_large_crops_do_not_overflow():
+    placed = Placed([(Lane.BYTES, 60_000, 60_000, 0)] * 20, PROGRAMS[:1], [0])
+    (job,), side = placed.jobs, 60_000
+    job.draws[:, [TOP, LEFT]], job.draws[:, [HEIGHT, WIDTH]] = 0, side
+    (one,) = lay_out_batch(PROGRAMS[:1], [job], [0], [placed.lanes], [placed.samplings]).sent
+    assert (np.diff(one.within.astype(np.int64)) >= 3 * side**2).all()
+    assert one.nbytes >= 20 * 3 * side**2
 
 
 def test_what_the_cpu_has_made_is_copied_as_it_is():

@@ -90,9 +90,9 @@ def test_chroma_is_interpolated_where_nvjpeg_can(opened, faults, monkeypatch, sm
     faults.version = version
     seen = []
 
-    def noting(library, *, flags):
+    def noting(library, *, flags, active):
         seen.append(flags)
-        return Handle(library, flags=flags)
+        return Handle(library, flags=flags, active=active)
 
     monkeypatch.setattr(nvjpeg_backends, "Handle", noting)
     opened(smooth_chroma=smooth)

@@ -163,8 +163,9 @@ def test_what_is_kept_of_headers_is_what_they_contain(gpus, path):
     loader = loader_of(path)
     iter(loader).close()
     resident, files, reader = loader.gpu.resident["image"], loader._resources._mapped, JpegReader()
+    (source,) = [own for own in loader.plan().sources if own.name == "image"]
     for plan in loader.plan():
-        job, source = plan.images["image"], plan.sources[0]
+        job = plan.images["image"]
         rows = np.flatnonzero(resident.holds(job.samples))
         samples, regions = job.samples[rows], source.regions[0]
         sides, points = (job.height[rows], job.width[rows]), source.entry_points.of(samples)

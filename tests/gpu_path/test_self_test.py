@@ -209,8 +209,16 @@ def test_images_do_not_stay_for_a_decoder_that_is_closed(gpus, path, broken):
         loader_of(path, PIPELINES["half"], decoder="own", resident=True)
 
 
+def test_doctor_gives_torchs_reason_where_it_has_no_gpu(monkeypatch):
+    def refuse():
+        raise RuntimeError("Error 802: system not yet initialized")
+
+    monkeypatch.setattr(torch.cuda, "current_device", refuse)
+    assert read_gpu().reason == "torch sees no GPU: Error 802: system not yet initialized"
+
+
 def test_doctor_reads_what_it_found(gpus, faults, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     write_other_colors(faults)
     state = read_gpu()
     assert state.lanes["hardware"].startswith("missing: closed")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from gpubeton.errors import DeviceError
+from gpubeton.gpu.device_structs import GATHER, JPEG, PICTURE
 from tests.simulator.active_device import GARBAGE, add, device, faults, ints, pinned, simulated_device
-from tests.simulator.device import SimulatedDevice
+from tests.simulator.device import SimulatedDevice, _host_kernel
 
 __all__ = ["device", "faults", "simulated_device"]
 
@@ -37,6 +38,38 @@ def test_a_copy_reads_its_source_at_the_streams_turn(device, faults):
         ints(source)[0] = 2
     stream.synchronize()
     assert ints(target)[0] == 2
+
+
+def test_a_kernel_that_gets_memory_which_a_gpu_cannot_reach_is_misuse(device, faults):
+    """The host's own memory, or another GPU's, as an argument or in a table of images."""
+    stream, good, host = device.make_stream(), device.allocate(64), np.zeros(64, np.uint8)
+    second = SimulatedDevice(1)
+    with second.active():
+        elsewhere = second.allocate(64)
+    reasons = {host.ctypes.data: "neither the device's nor pinned", elsewhere.address: "another device has"}
+    for address, why in reasons.items():
+        arguments = [np.uint64(good.address), np.uint64(address), np.uint32(1), np.int32(1)]
+        device.launch("add", (1, 1, 1), (1, 1, 1), arguments, stream)
+        stream.synchronize()
+        assert [why in misuse for misuse in faults.take_misuses()] == [True]
+        for kernel, row in [("gather", GATHER), ("canary", PICTURE), ("resample", PICTURE), ("jpeg_idct", JPEG)]:
+            for name in [name for name in row.names if row[name] == np.uint64]:
+                rows = np.zeros(2, row)
+                rows[name][1] = address
+                table = pinned(device, rows)
+                values = [np.uint64(0) if kind is np.uint64 else kind(0) for kind in _host_kernel(kernel)[1]]
+                values[0], values[5 if kernel == "resample" else 1] = np.uint64(table.address), np.int32(2)
+                device.launch(kernel, (2, 1, 1), (128, 1, 1), values, stream)
+                stream.synchronize()
+                assert [why in misuse for misuse in faults.take_misuses()] == [True], (kernel, name)
+
+
+def test_a_launch_in_a_stream_of_another_device_is_misuse(device, faults):
+    memory, stream = pinned(device, np.zeros(1, np.uint32)), device.make_stream()
+    second = SimulatedDevice(1)
+    with second.active(), pytest.raises(DeviceError, match="400"):
+        add(second, memory, memory, 1, 1, stream)
+    assert "another device than the current one" in faults.take_misuses()[0]
 
 
 def test_without_a_wait_one_stream_overtakes_another(device, faults):

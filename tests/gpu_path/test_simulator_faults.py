@@ -29,7 +29,7 @@ def test_a_status_can_be_planted_for_an_image_of_a_batch(bench, faults, status):
     np.testing.assert_array_equal(made.pixels(1), decoded(images[1]))
 
 
-def test_after_a_batch_that_failed_the_state_has_to_be_initialised_again(bench, faults):
+def test_after_a_batch_that_failed_the_state_has_to_be_initialized_again(bench, faults):
     faults.fail_image(6, times=1)
     made = bench()
     with pytest.raises(NvjpegError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -24,12 +25,12 @@ def only_misuse(faults):
     return misuse
 
 
-def test_a_batch_before_initialise_is_misuse(bench, faults):
+def test_a_batch_before_initialize_is_misuse(bench, faults):
     assert bench().status_of_batch() == 1
     assert "nvjpegDecodeBatched before nvjpegDecodeBatchedInitialize" in only_misuse(faults)
 
 
-def test_a_batch_before_initialise_can_end_the_process():
+def test_a_batch_before_initialize_can_end_the_process():
     program = f"""
 import ctypes
 from tests.simulator.device import SimulatedDevice
@@ -50,11 +51,11 @@ call.nvjpegDecodeBatched(handle, state, some, some, some, ctypes.c_void_p(stream
     assert "before nvjpegDecodeBatchedInitialize; the real nvJPEG crashes here" in done.stderr
 
 
-def test_to_initialise_a_state_at_work_is_misuse(bench, faults):
+def test_to_initialize_a_state_at_work_is_misuse(bench, faults):
     made = bench()
     with faults.held(made.stream):
         made.decode()
-        assert made.status_of_initialise() == 0
+        assert made.status_of_initialize() == 0
     assert "the state's work has not finished" in only_misuse(faults)
     made.stream.synchronize()
     made.decode()
@@ -76,7 +77,8 @@ def test_to_destroy_a_state_at_work_is_misuse(bench, faults):
         made.decode()
         closing = threading.Thread(target=made.state.close)
         closing.start()
-        closing.join(0.05)
+        while not faults.misuses():
+            time.sleep(0.001)
     closing.join()
     assert "its work has not finished" in only_misuse(faults)
 
@@ -91,11 +93,11 @@ def test_two_threads_in_one_state_are_misuse(bench, faults):
 
     faults.decoder = decode
     made = bench()
-    made.state.initialise(1)
+    made.state.initialize(1)
     first = threading.Thread(target=made.status_of_batch)
     first.start()
     entered.wait(30)
-    made.status_of_initialise()
+    made.status_of_initialize()
     leave.set()
     first.join()
     assert "two threads use one state at once" in only_misuse(faults)
@@ -111,7 +113,7 @@ def test_a_handle_that_was_closed_is_misuse(bench, faults):
 
 def test_the_default_stream_is_misuse(bench, faults):
     made = bench()
-    made.state.initialise(1)
+    made.state.initialize(1)
     assert made.status_of_batch(0) == 2
     assert "the default stream" in only_misuse(faults)
 

@@ -186,7 +186,7 @@ def pieces_of_a_lane(bench, lane, pieces, images):
 
 
 def a_state_is_used_again(bench, device):
-    """For batches of other sizes, so that it is initialised each time."""
+    """For batches of other sizes, so that it is initialized each time."""
     lane = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
     images = [[own.data for own in JPEGS[: 2 + number % 3]] for number in range(5)]
     pieces_of_a_lane(bench, lane, Pieces(device), images)

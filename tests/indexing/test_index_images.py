@@ -28,7 +28,7 @@ COUNT = 300  # more than a thread takes at a time
 
 
 def entry_points(path):
-    found, faults = open_entry_points(Index.open(path))
+    found, _, faults = open_entry_points(Index.open(path))
     assert faults == []
     return held(found["image"]) if found else None
 
@@ -117,7 +117,7 @@ def test_the_unfinished_index_of_another_file_is_discarded(file, tmp_path):
 
 
 def test_a_killed_process_leaves_what_another_continues(file):
-    call = f"index_images({str(file)!r}, on_progress=lambda *_: time.sleep(0.2))"
+    call = f"index_images({str(file)!r}, on_progress=lambda done, _: time.sleep(300 if done > 200 else 0))"
     code = f"import time; from gpubeton.indexing import index_images; {call}"
     process = subprocess.Popen([sys.executable, "-c", code])
     unfinished = file.parent / ".a.beton.index.entries"

@@ -52,14 +52,14 @@ def test_batches_are_put_on_the_device_of_the_process(numbers, accelerator, monk
     assert moved == [(accelerator.device, False)] * 5
 
 
-def test_gradients_are_synchronised_at_the_end_of_the_epoch(numbers, accelerator):
+def test_gradients_are_synchronized_at_the_end_of_the_epoch(numbers, accelerator):
     model = torch.nn.Linear(1, 1)
     model, loader = accelerator.prepare(model, make(numbers))
-    synchronised = []
+    synchronized = []
     for _ in loader:
         with accelerator.accumulate(model):
-            synchronised.append(accelerator.sync_gradients)
-    assert synchronised == [False, True, False, True, True]
+            synchronized.append(accelerator.sync_gradients)
+    assert synchronized == [False, True, False, True, True]
 
 
 def test_metrics_are_of_each_sample_once(numbers, accelerator):

@@ -37,7 +37,7 @@ def by_pillow(image, arguments):
     exact = shape * (scaled / shape).max()
     kept = (exact + 1e-6 if size[0] == size[1] else np.rint(exact)).astype(int)  # timm rounds down for squares only
     to = scaled if mode == "squash" else kept
-    filtering = Image.NEAREST if arguments.get("interpolation") == "nearest" else Image.BILINEAR
+    filtering = getattr(Image.Resampling, arguments.get("interpolation", "bilinear").upper())
     resized = np.asarray(Image.fromarray(image).resize(to[::-1].tolist(), filtering))
     top, left = np.rint((to - size) / 2).astype(int)
     cut = resized[top : top + size[0], left : left + size[1]] / 255
@@ -53,6 +53,7 @@ def by_pillow(image, arguments):
         {"input_size": (48, 64), "crop_pct": 0.9},
         {"input_size": (48, 64), "crop_pct": 0.9, "crop_mode": "squash"},
         {"input_size": 60, "crop_pct": 1.0, "interpolation": "nearest"},
+        {"input_size": (48, 64), "crop_pct": 0.95, "interpolation": "bicubic"},
     ],
     ids=str,
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton.gpu.gpu_kernels import UserKernel, function_of, source_of
+from gpubeton.gpu.gpu_kernels import KernelVariant, function_of, source_of
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "kernels"
@@ -53,7 +53,7 @@ def _compiler_version(path):
     return subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
 
 
-def build(kernels=None, *, sanitize=None, folder=KERNELS):
+def build(kernels=None, *, sanitize=None, folder=KERNELS, defines=()):
     """Compile kernels, unless it was done before; path of the shared library.
 
     Parameters
@@ -61,15 +61,18 @@ def build(kernels=None, *, sanitize=None, folder=KERNELS):
     kernels : sequence of str, optional
         Their names; by default all of the folder.
     sanitize : str, optional
-        "memory" to find bad accesses and undefined behaviour.
+        "memory" to find bad accesses and undefined behavior.
     folder : Path
         Where the kernels are; headers that are not there are those of the checkout.
+    defines : sequence of str
+        Macros that are defined.
     """
     names = kernel_names(folder) if kernels is None else sorted(kernels)
     path = compiler()
     if path is None:
         pytest.skip("no C++ compiler: install g++, or set CXX")
     command = [path, *FLAGS, *WARNINGS, f"-I{KERNELS}", *(SANITIZERS[sanitize] if sanitize else [])]
+    command += [f"-D{macro}" for macro in defines]
     content = hashlib.sha256(repr((names, command, _compiler_version(path))).encode())
     for source in sorted([SHIM, *KERNELS.glob("*.cuh"), *(folder / f"{name}.cu" for name in names)]):
         content.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
@@ -117,6 +120,7 @@ class HostKernels:
 
     def launch(self, name, grid, block, arguments, order=FORWARD, seed=0):
         """Run a kernel to its end; `arguments` as for `gpubeton.gpu.cuda.Device.launch`."""
+        name = function_of(name)
         given, wanted = [type(argument) for argument in arguments], self.parameters(name)
         if given != wanted:
             raise TypeError(
@@ -132,8 +136,8 @@ class HostKernels:
 
 @cache
 def kernels_of(name):
-    """A library with one kernel: one of `kernels/`, or a `gpubeton.gpu.gpu_kernels.UserKernel`."""
-    if not isinstance(name, UserKernel):
+    """A library with one kernel: one of `kernels/`, or a `gpubeton.gpu.gpu_kernels.KernelVariant`."""
+    if not isinstance(name, KernelVariant):
         return HostKernels(build([name]))
     source = CACHE / "own" / str(name) / f"{function_of(name)}.cu"
     source.parent.mkdir(parents=True, exist_ok=True)

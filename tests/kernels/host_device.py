@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpubeton.gpu.gpu_kernels import UserKernel, function_of
+from gpubeton.gpu.gpu_kernels import KernelVariant
 from tests.cpu.guarded import guarded
 from tests.kernels.host_build import FORWARD, host_kernels, kernels_of
 
@@ -30,8 +30,8 @@ class HostDevice:
         assert stream == "stream"
         self.launched.append(kernel)
         grid = grid if self.blocks is None else (self.blocks, 1, 1)
-        kernels = kernels_of(kernel) if isinstance(kernel, UserKernel) else host_kernels()
-        kernels.launch(function_of(kernel), grid, block, arguments, order=self.order, seed=self.seed)
+        kernels = kernels_of(kernel) if isinstance(kernel, KernelVariant) else host_kernels()
+        kernels.launch(kernel, grid, block, arguments, order=self.order, seed=self.seed)
 
 
 def placed(array, shift=0):

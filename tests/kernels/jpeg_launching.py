@@ -10,9 +10,11 @@ from gpubeton.cpu.jpeg.entries import find_entries
 from gpubeton.cpu.jpeg.part_reader import JpegReader
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.gpu.entry_decoder import describe_jpegs
-from gpubeton.gpu.launch import ProgramConstants, launch_jpegs, taps_nbytes
+from gpubeton.gpu.launch import ProgramConstants, launch_jpegs
+from gpubeton.pipeline.interpolation import filter_radius
 from gpubeton.plan.draw_rows import most_taps
 from gpubeton.plan.jpeg_parts import EVERY, window_blocks, window_nbytes
+from gpubeton.plan.pixel_places import taps_nbytes
 from tests.cpu.making import UNTOUCHED, dtype_of
 from tests.kernels.host_device import HostDevice, placed
 from tests.kernels.launching import ITEMS, RULES, table_of
@@ -71,7 +73,7 @@ def make_jpegs(program, batch, draws, *, parts=None, change=None, place=placed, 
     can = parts.rows[:, EVERY] > 0
     rows = np.where(can[:, None], parts.rows, 0)
     count, size = len(rows), (program.height, program.width)
-    most = most_taps(draws, *size) if most is None else most
+    most = most_taps(draws, *size, filter_radius(RULES[program.interpolation])) if most is None else most
     nbytes = window_nbytes(rows, program.width)
     window = place(np.full(int(nbytes.sum()), UNTOUCHED, np.uint8))
     entries, quantization, tables = place(found.entries), place(parts.quantization), place(parts.tables)
@@ -94,7 +96,7 @@ def make_jpegs(program, batch, draws, *, parts=None, change=None, place=placed, 
     own = ProgramConstants(
         RULES[program.interpolation], *size, fills.ctypes.data, table.ctypes.data, item_size, None, 0, 0
     )
-    nbytes = taps_nbytes(own, count, most, 4)
+    nbytes = taps_nbytes(count, own.side, most, 4)
     taps = place(np.full(sum(nbytes), 0xDE, np.uint8))
     launch_jpegs(
         HostDevice() if device is None else device, own, "stream",

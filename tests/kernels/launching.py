@@ -8,15 +8,16 @@ import numpy as np
 
 from gpubeton.batch.color_formulas import CONTRAST
 from gpubeton.cpu.taps import most_taps
-from gpubeton.gpu.device_structs import PICTURE, KernelImages
-from gpubeton.gpu.launch import ProgramConstants, launch_colors, launch_resampling, taps_nbytes
+from gpubeton.gpu.device_structs import PICTURE
+from gpubeton.gpu.launch import KernelImages, ProgramConstants
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
+from gpubeton.plan.pixel_places import taps_nbytes
 from tests.cpu.making import UNTOUCHED, dtype_of
 from tests.kernels.host_build import FORWARD, host_kernels
 from tests.kernels.host_device import HostDevice, placed
 
 # `rule` of taps.cuh.
-RULES = {"bilinear": 0, "area": 1, "antialias": 2, "nearest": 4}
+RULES = {"bilinear": 0, "area": 1, "antialias": 2, "nearest": 4, "bicubic": 5}
 AREA_ENLARGING = 3
 
 # Of `Status` in resample.cuh.
@@ -150,17 +151,17 @@ def launch_batch(batch, *, device=None, names=("color_sum", "color"), place=plac
         batch.rule, height, width, address(fills), 0 if table is None else address(table), batch.item_size,
         num_sums if has_colors else None, *batch.late, names,
     )  # fmt: skip
-    taps, parts = place_taps(taps_nbytes(own, count, most), (count, 2, side), most, place)
+    taps, parts = place_taps(taps_nbytes(count, side, most), (count, 2, side), most, place)
     first, weights, numbers = parts
     images = KernelImages(
-        count=count, pictures=address(batch.pictures), draws=address(draws), columns=columns, status=address(status),
+        own, count, pictures=address(batch.pictures), draws=address(draws), columns=columns, status=address(status),
         most=address(largest), most_taps=most, taps=address(taps),
         levels=address(levels), colors=address(steps), num_steps=steps.shape[1] // 2,
-        sums=address(sums), out=address(out), nonce=batch.nonce,
-    )  # fmt: skip
+        sums=address(sums),
+    ).begin(address(out), batch.nonce)  # fmt: skip
     device = HostDevice(order, seed) if device is None else device
-    launch_resampling(device, own, images, "stream")
-    launch_colors(device, own, images, "stream")
+    images.resample(device, "stream")
+    images.change_colors(device, "stream")
     assert (taps[is_between(taps, parts)] == UNTOUCHED).all()
     made = np.frombuffer(out.tobytes(), ITEMS[batch.item_size]).reshape(rows, height, width, 3)
     return Made(made, status.tolist(), sums, first, weights.swapaxes(2, 3), numbers, largest)
@@ -240,7 +241,8 @@ def launch_augment(program, pictures, draws, *, most=None, order=FORWARD, seed=0
     """Make images as the GPU executor does for a program without changes of color; `more` as in `Batch`."""
     draws = np.stack(draws).astype(np.int32)
     size = program.height, program.width
-    most = most_taps(draws[:, [HEIGHT, WIDTH]].max(), min(size)) if most is None else most
+    if most is None:
+        most = most_taps(draws[:, [HEIGHT, WIDTH]].max(), program.narrowest)
     dtype = dtype_of(program)
     batch = Batch(
         pictures.table, draws, size, RULES[program.interpolation], most, program.fills, table=table_of(program),

@@ -40,9 +40,9 @@ def images_of(source, seed):
     return [stored_jpeg(data) for data in files]
 
 
-def make_intact(kernels, source, size, number):
+def make_intact(kernels, source, size, number, interpolation):
     generator = np.random.default_rng(number)
-    program = program_of(*size, INTERPOLATIONS[number % 4], *list(FINISHES.values())[number % 4])
+    program = program_of(*size, interpolation, *list(FINISHES.values())[number % 4])
     images = images_of(source, number)
     draws = draws_of(generator, program, source, len(images))
     batch = batch_of(images, unguarded)
@@ -53,11 +53,11 @@ def make_intact(kernels, source, size, number):
     assert all(np.array_equal(made[0].out.view(np.uint8), other.out.view(np.uint8)) for other in made[1:])
 
 
-def make_damaged(kernels, number):
+def make_damaged(kernels, number, interpolation):
     """Change the data or the entry points after headers were read."""
     generator = np.random.default_rng(number)
     source = tuple(generator.integers(1, 90, 2).tolist())
-    program, images = program_of(7, 9), images_of(source, number)
+    program, images = program_of(7, 9, interpolation), images_of(source, number)
     batch, draws = batch_of(images, unguarded), draws_of(generator, program, source, len(images))
     parts = read_parts(batch, np.stack(draws))
     for i, image in enumerate(images):
@@ -78,14 +78,15 @@ def make_damaged(kernels, number):
     assert (parts.rows[:-1, EVERY] > 0).all()
 
 
-def run(kernels):
+def run(kernels, interpolations):
     for number in range(4):
         for source, size in SHAPES:
-            make_intact(kernels, source, size, number)
+            make_intact(kernels, source, size, number, interpolations[number % len(interpolations)])
     for number in range(60):
-        make_damaged(kernels, number)
+        make_damaged(kernels, number, interpolations[0])
 
 
 if __name__ == "__main__":
-    run(HostKernels(Path(sys.argv[1])))
+    library, *signed = sys.argv[1:]
+    run(HostKernels(Path(library)), ["bicubic"] if signed else [one for one in INTERPOLATIONS if one != "bicubic"])
     print("done")

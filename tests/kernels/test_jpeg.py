@@ -108,7 +108,7 @@ def test_any_batch_is_the_cpus_to_the_bit(batch, shift, seed):
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (3, 4), (4, 3), (5, 5), (16, 17), (33, 15)])
 def test_whole_images_of_few_pixels_are_the_cpus_to_the_bit(size, sampling):
-    """Chroma of images up to four pixels wide is repeated; edges have one neighbour."""
+    """Chroma of images up to four pixels wide is repeated; edges have one neighbor."""
     program = program_of(23, 31, "bilinear")
     images = [stored_jpeg(jpeg(noise(*size, seed), 95, sampling)) for seed in range(2)]
     assert_as_on_the_cpu(program, images, [draw_of(program, whole(image), flip=i) for i, image in enumerate(images)])

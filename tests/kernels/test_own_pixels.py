@@ -8,7 +8,7 @@ import pytest
 from gpubeton.errors import KernelError
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
 from gpubeton.gpu import nvrtc
-from gpubeton.gpu.gpu_kernels import UserKernel, color_kernels, function_of, source_of, source_of_operations
+from gpubeton.gpu.gpu_kernels import KernelVariant, color_kernels, function_of, source_of, source_of_operations
 from gpubeton.pipeline import State
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import ColorJitter, PixelOperation, RandomContrast
@@ -90,7 +90,7 @@ def test_only_a_program_with_pixel_operations_has_kernels_of_its_own():
 
 def test_the_statements_stand_under_a_name_of_their_own():
     operation = PixelOperation("r *= gain;\ng = 3;", parameters={"gain": 2.0}, name='my "best"\n\\one')
-    lines = source_of(UserKernel("color", source_of_operations([operation]))).splitlines()
+    lines = source_of(KernelVariant("color", source_of_operations([operation]))).splitlines()
     at = lines.index('#line 1 "PixelOperation my _best___one, cuda"')
     assert lines[at + 1 : at + 3] == ["r *= gain;", "g = 3;"]
     assert lines.index('#line 1 "kernels/color.cu"') > at
@@ -102,7 +102,7 @@ needs_nvrtc = pytest.mark.skipif(not COMPILERS, reason="no NVRTC: pip install nv
 
 @needs_nvrtc
 def test_the_kernel_compiles_for_a_gpu_without_a_warning():
-    made = UserKernel("color", source_of_operations(operations(CASES)))
+    made = KernelVariant("color", source_of_operations(operations(CASES)))
     for compiler in COMPILERS:
         compiled = compiler.compile(source_of(made), "color", "sm_90")
         assert b"color" in compiled.code
@@ -113,7 +113,7 @@ def test_the_kernel_compiles_for_a_gpu_without_a_warning():
 def test_a_mistake_in_the_statements_is_told_with_its_line():
     program = program_of(["position"], (4, 4))
     wrong = PixelOperation("r *= gain;\ng = gian;", parameters={"gain": 2.0}, name="warm")
-    kernel = UserKernel("color", source_of_operations([program.colors[0][0], wrong]))
+    kernel = KernelVariant("color", source_of_operations([program.colors[0][0], wrong]))
     with pytest.raises(KernelError, match=r'PixelOperation warm, cuda\(2\): error: identifier "gian" is undefined'):
         nvrtc.load().compile(source_of(kernel), kernel, "sm_90")
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton.cpu.taps import effective, fill_axis, most_taps
+from gpubeton.pipeline.interpolation import filter_radius
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, FLIP, HEIGHT, RESIZED_HEIGHT, RESIZED_WIDTH, SHIFT_X, SHIFT_Y, WIDTH
 from tests.kernels.host_build import ORDERS, needs_compiler
 from tests.kernels.launching import AREA_ENLARGING, RULES, make_taps
@@ -14,7 +15,8 @@ from tests.reference.weights import resize_weights
 
 pytestmark = needs_compiler
 
-ONE = 65536
+#: A weight of one, by name.
+ONES = dict.fromkeys(RULES, 65536) | {"bicubic": 1 << 14}
 
 
 @numba.njit(cache=True)
@@ -43,7 +45,7 @@ def assert_as_on_the_cpu(taps, draws, rule, size, most):
         across = crop[1], size[1], width, int(row[SHIFT_X]), bool(row[FLIP])
         down = crop[0], size[0], height, int(row[SHIFT_Y]), False
         for axis, (source, output, resized, shift, flip) in enumerate([across, down]):
-            first, words = np.zeros(output, np.int32), np.zeros((output, most), np.uint32)
+            first, words = np.zeros(output, np.int32), np.zeros((output, most), np.int32)
             largest = run_axis(actual_rule, 0, source, output, resized, shift, flip, first, words, np.zeros(most))
             where = (i, axis)
             assert np.array_equal(taps.first[where][:output], first)
@@ -69,7 +71,7 @@ def test_taps_are_the_cpus_to_the_bit(rule, order):
             for _ in range(6)
         ]
         draws += [draw(*size), draw(side, side, flip=1), draw(1, side), draw(side, 1)]
-        most = most_taps(side, min(size))
+        most = most_taps(side, min(size) / filter_radius(rule))
         taps = make_taps(np.stack(draws), rule, size, most, order, seed=side)
         assert_as_on_the_cpu(taps, draws, rule, size, most)
 
@@ -91,7 +93,7 @@ sides = st.integers(1, 600)
 def test_taps_of_any_size_are_the_cpus_to_the_bit(rule, height, width, output_height, output_width, flip, shift):
     draws = [draw(height, width, flip=flip, shift=(shift, -shift))]
     size = (output_height, output_width)
-    most = most_taps(max(height, width), min(size))
+    most = most_taps(max(height, width), min(size) / filter_radius(rule))
     assert_as_on_the_cpu(make_taps(np.stack(draws), rule, size, most), draws, rule, size, most)
 
 
@@ -102,26 +104,28 @@ def test_taps_of_padded_images_are_the_cpus_to_the_bit(rule, height, width, flip
     resized = tuple(data.draw(st.integers(1, side)) for side in size)
     shift = tuple(data.draw(st.integers(one - side, 0)) for one, side in zip(resized, size, strict=True))
     draws = [draw(height, width, flip=flip, shift=shift, resized=resized)]
-    most = most_taps(max(height, width), min(resized))
+    most = most_taps(max(height, width), min(resized) / filter_radius(rule))
     assert_as_on_the_cpu(make_taps(np.stack(draws), rule, size, most), draws, rule, size, most)
 
 
 @given(st.sampled_from(sorted(RULES)), st.integers(1, 90), st.integers(1, 90))
 def test_weights_are_the_references_within_what_16_bits_hold(name, source, output):
     """Each is rounded once, and the largest makes up for what the others lost: at most half a unit for each of them."""
-    most = most_taps(source, output)
+    most = most_taps(source, output / filter_radius(RULES[name]))
     taps = make_taps(draw(source, source)[None], RULES[name], (output, output), most)
     shrinks = source >= output if name == "area" else None
     wanted = resize_weights(source, output, name, shrinks=shrinks)
     made = np.zeros((output, source))
     for i in range(output):
         number = taps.numbers[0, 0, i]
-        made[i, taps.first[0, 0, i] + np.arange(number)] = taps.weights[0, 0, i, :number]
+        weights = taps.weights[0, 0, i, :number]
+        made[i, taps.first[0, 0, i] + np.arange(number)] = weights.view(np.int16) if name == "bicubic" else weights
     # OpenCV's area leaves slivers of a thousandth of a pixel out, which takes their share of a cell at most.
-    sliver = 2e-3 * ONE * min(1.0, output / source) if name == "area" else 0
-    assert np.abs(made - wanted * ONE).max() <= 1 + most / 2 + sliver
-    # One itself does not fit into 16 bits.
-    assert ((made.sum(axis=1) == ONE) | (made.max(axis=1) == ONE - 1)).all()
+    one = ONES[name]
+    sliver = 2e-3 * one * min(1.0, output / source) if name == "area" else 0
+    assert np.abs(made - wanted * one).max() <= 1 + most / 2 + sliver
+    # One itself does not fit into 16 bits without sign.
+    assert ((made.sum(axis=1) == one) | (made.max(axis=1) == 0xFFFF)).all()
 
 
 def test_area_takes_two_taps_as_soon_as_one_side_is_enlarged():

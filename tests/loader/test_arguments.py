@@ -49,6 +49,39 @@ def test_an_argument_out_of_its_range_is_refused_with_what_to_try(photos, argume
         Loader(photos, **{"batch_size": 4, "pipelines": ONLY_LABEL, "seed": 0, **arguments})
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("shuffle", "order=OrderOption.RANDOM"),
+        ("sampler", "indices=.*distributed=True"),
+        ("collate_fn", "in your loop"),
+        ("pin_memory", "ToDevice"),
+        ("prefetch_factor", "batches_ahead="),
+        ("persistent_workers", "kept between epochs"),
+        ("worker_init_fn", "seed="),
+        ("generator", "seed="),
+    ],
+)
+def test_an_argument_of_a_dataloader_is_refused_with_what_does_the_same(photos, name, advice):
+    with pytest.raises(TypeError, match=f"{name}: .*{advice}"):
+        Loader(photos, 4, **{name: True})
+
+
+def test_all_arguments_of_a_dataloader_are_named_at_once_and_a_misspelled_one_stays_a_type_error(photos):
+    with pytest.raises(TypeError, match=r"pin_memory: .*; shuffle: "):
+        Loader(photos, 4, shuffle=True, pin_memory=True, pipelines=ONLY_LABEL)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'batchsize'"):
+        Loader(photos, batchsize=4)
+
+
+def test_a_derived_loader_may_have_an_argument_shuffle(photos):
+    class Shuffling(Loader):
+        def __init__(self, *args, shuffle, **kwargs):
+            super().__init__(*args, order="random" if shuffle else "sequential", **kwargs)
+
+    assert Shuffling(photos, 4, shuffle=True, pipelines=ONLY_LABEL).order == "random"
+
+
 def test_more_workers_than_threads_are_as_many_as_there_are(photos):
     most = numba.config.NUMBA_NUM_THREADS
     with pytest.warns(UserWarning, match=f"num_workers is 10000, .* {most} threads") as caught:

@@ -146,11 +146,11 @@ def test_outputs_may_go_on_from_a_decoder_a_tensor_and_each_other(photos):
 def test_images_are_cropped_alike_up_to_there_and_drawn_anew_behind_it(photos):
     flip = RandomHorizontalFlip()
     plain = [RandomResizedCropRGBImageDecoder((12, 12)), flip]
-    normalise = [NormalizeImage([120] * 3, [60] * 3, np.float32), ToTensor(), ToTorchImage()]
+    normalize = [NormalizeImage([120] * 3, [60] * 3, np.float32), ToTensor(), ToTorchImage()]
     alone = rows(photos, {"image": [*plain, ToTensor()]})[0]
     image, view = rows(
         photos,
-        {"image": [*plain, Cutout(6), *normalise], "view": PipelineSpec(flip, transforms=[Cutout(6), ToTensor()])},
+        {"image": [*plain, Cutout(6), *normalize], "view": PipelineSpec(flip, transforms=[Cutout(6), ToTensor()])},
     )
     assert torch.equal(torch.where(view == 0, 0, alone), view)
     levels = (image * 60 + 120).round().permute(0, 2, 3, 1).to(torch.uint8)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import warnings
 
 import numpy as np
@@ -21,6 +20,7 @@ from gpubeton.writer import DatasetWriter
 from tests.files.s3_server import Bucket, running_s3
 from tests.files.versioned_source import VersionedIdentity, VersionedSource, forget_requests, put, requests_of
 from tests.small_files import Photos, photo_fields, picture, write
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -82,14 +82,6 @@ def all_requests(names):
     return [request for request in requests if request[2] >= 20_000]
 
 
-def wait_until(condition):
-    """Wait for another thread; the limit is a guard against hanging, not a measurement."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.001)
-
-
 def forget_all(names):
     for name in names:
         forget_requests(name)
@@ -109,6 +101,18 @@ def test_batches_are_those_of_local_files_and_from_the_second_epoch_on_nothing_i
         stats = loader.stats()
     assert all_requests(names) == []
     assert (stats.requests, stats.fetched_bytes, stats.cached_bytes) == (0, 0, stats.stored_bytes)
+
+
+def test_pages_that_are_fetched_before_the_first_epoch_are_counted(names, contents, tmp_path, monkeypatch):
+    monkeypatch.setattr(node_cache, "PAGE_SIZE", 8 * PAGE)  # so few that they are fetched at once
+    with make(names, tmp_path / "cache") as loader:
+        list(loader)
+        stats = loader.stats()
+        assert loader._resources._mapped is not None
+        assert (stats.requests, stats.fetched_bytes, stats.cached_bytes) == (4, 2 * len(contents[0]), 0)
+        list(loader)
+        stats = loader.stats()
+        assert (stats.requests, stats.fetched_bytes, stats.cached_bytes) == (0, 0, stats.stored_bytes)
 
 
 def test_a_file_that_is_there_completely_is_mapped_by_later_loaders(names, tmp_path):
@@ -219,10 +223,10 @@ def test_objects_of_a_store_are_cached_by_their_versions(contents, tmp_path, mon
         url = bucket.put("train/0.beton", contents[0])
         for path in ("local.beton", "other.beton"):
             with make(url, tmp_path / "cache") as loader, make(str(tmp_path / path), None) as expected:
-                for epoch in range(2):
+                for epoch in range(3):
                     assert same(loader, expected)
                     stats = loader.stats()
-                    assert (stats.requests > 0) == (epoch == 0)
+                    assert (stats.requests > 0) == (epoch < 2)  # the second one requests the metadata
                 assert stats.cached_bytes == stats.stored_bytes
             bucket.put("train/0.beton", contents[1])
     assert len(list((tmp_path / "cache" / "objects").iterdir())) == 2

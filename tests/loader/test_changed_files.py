@@ -23,7 +23,7 @@ LEVELS = range(40)
 
 
 def write_levels(path, levels):
-    """Write a file of samples that are each one level of grey, with it as their label; all such files have one size."""
+    """Write a file of samples that are each one level of gray, with it as their label; all such files have one size."""
     fields = {"image": RGBImageField(write_mode="raw"), "label": IntField()}
     return write(path, fields, [(np.full((16, 16, 3), level, np.uint8), level) for level in levels])
 

@@ -21,6 +21,7 @@ from gpubeton.fields.decoders import (
 )
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.loader.epoch_iterator import EpochIterator
+from gpubeton.loader.loader import ORDER_MAP
 from gpubeton.pipeline import DrawnParameters, PipelineSpec
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.operation import Operation
@@ -126,6 +127,16 @@ def test_an_order_may_be_an_object_of_a_users_own(photos):
     mine, loader.indices = loader.traversal_order, [2, 6]
     assert loader.traversal_order is mine  # which knows its samples
     assert samples(loader) == [[7, 3, 3, 1]]
+
+
+@pytest.mark.parametrize("key", [OrderOption.RANDOM, "backwards"])
+def test_a_class_in_the_map_of_orders_counts_for_loaders_made_after_it(photos, key, monkeypatch):
+    class Backwards(TraversalOrder):
+        def sample_order(self, epoch):
+            return self.indices[::-1]
+
+    monkeypatch.setitem(ORDER_MAP, key, Backwards)
+    assert in_a_row(make(photos, order=key, indices=[4, 7, 9])) == [9, 7, 4]
 
 
 def test_an_order_is_put_back_with_the_samples_that_it_had(photos):
@@ -389,6 +400,8 @@ def test_what_of_ffcvs_machinery_is_not_there_says_where_to_look(photos):
     with pytest.raises(AttributeError, match=r"no attribute 'memory'$"):
         _ = loader.memory
     assert not hasattr(loader, "graph")
+    with pytest.raises(AttributeError, match=r"'Numbered' .*'output_queue'.* run_pipeline"):
+        Numbered(loader, [1]).output_queue.get()
 
 
 def test_a_label_can_be_viewed_flat(photos):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
+import weakref
 from itertools import chain
 
 import numpy as np
@@ -17,6 +19,7 @@ from gpubeton.errors import OptionError, SampleError, StorageError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import folder_file
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
+from gpubeton.writing.image_folder import ImageFolder
 from tests.picture_folders import write_folder
 from tests.small_files import picture
 
@@ -129,10 +132,25 @@ def test_an_image_that_is_written_while_it_is_read_is_noticed(folder, monkeypatc
         list(loader)
 
 
-def test_a_bad_image_is_named(folder):
+def test_all_bad_images_are_named_with_the_number_of_the_first(folder):
     (folder / "dog" / "bad.png").write_bytes(b"nothing")
-    with pytest.raises(SampleError, match=r"bad\.png.*--on-error skip"):
-        Loader.from_image_folder(folder, 4)
+    (folder / "eel" / "worse.png").write_bytes(b"nothing")
+    with pytest.raises(SampleError, match=r"2 of 18 images .*bad\.png.*worse\.png.*--on-error skip") as caught:
+        Loader.from_image_folder(folder, 4, on_error="skip")
+    assert ImageFolder(folder).files[caught.value.sample].endswith("bad.png")
+
+
+def test_the_memory_of_a_folder_goes_with_its_loaders(folder):
+    loaders = [Loader.from_image_folder(folder, 4, num_workers=1, pipelines=pipelines()) for _ in range(2)]
+    for loader in loaders:
+        list(loader)
+    memory = [weakref.ref(loader.reader.index.files[0].identity.parts) for loader in loaders]
+    assert memory[0]() is memory[1]() is not None
+    for loader in loaders:
+        loader.close()
+    del loader, loaders
+    gc.collect()
+    assert memory[0]() is None
 
 
 def test_too_many_images_to_keep_are_refused(folder, monkeypatch):
@@ -144,7 +162,9 @@ def test_too_many_images_to_keep_are_refused(folder, monkeypatch):
 def test_a_folder_without_images_and_a_cache_of_the_system_are_refused(tmp_path):
     with pytest.raises(OptionError):
         Loader.from_image_folder(tmp_path, 4)
-    with pytest.raises(FileNotFoundError):
-        Loader.from_image_folder(tmp_path / "nothing", 4)
+    (tmp_path / "file").touch()
+    for name in ("nothing", "file"):
+        with pytest.raises(OptionError, match=rf"{name}: there is no such folder; expected"):
+            Loader.from_image_folder(tmp_path / name, 4)
     with pytest.raises(TypeError, match="os_cache"):
         Loader.from_image_folder(tmp_path, 4, os_cache=True)

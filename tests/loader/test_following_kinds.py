@@ -138,7 +138,7 @@ def test_what_comes_from_outside_has_the_followers_own_fill(scenes):
     assert found > 100
 
 
-@pytest.mark.parametrize("interpolation", ["area", "bilinear", "antialias"])
+@pytest.mark.parametrize("interpolation", ["area", "bilinear", "antialias", "bicubic"])
 def test_depths_may_be_interpolated(scenes, interpolation):
     """16 bits resolve what 8 bits round: times 257, the two differ by the rounding alone."""
     pipelines = {
@@ -168,7 +168,7 @@ def test_a_crop_of_finished_images_is_followed(scenes):
         assert np.array_equal(depths, masks.astype(np.uint16) * 257)
 
 
-def test_a_mask_may_be_normalised_and_flipped_after_its_image(scenes):
+def test_a_mask_may_be_normalized_and_flipped_after_its_image(scenes):
     behind = [Untouched(), ToTensor(), RandomHorizontalFlip(1)]
     for _, _, depths, _ in batches_of(scenes, [crop()], behind):
         assert depths.dtype == torch.uint16

@@ -147,7 +147,7 @@ class Both16to8:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_normalised_batches_are_float64s_rounded(images, kind):
+def test_normalized_batches_are_float64s_rounded(images, kind):
     mean, std = np.linspace(100, 140, kind.channels), np.linspace(40, 60, kind.channels)
     normalize = NormalizeImage(mean, std, np.float32)
     for pipeline in (

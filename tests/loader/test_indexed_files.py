@@ -36,7 +36,7 @@ def epoch_of(loader):
 
 
 def points_of(loader):
-    return loader.plan()[0].sources[0].entry_points
+    return loader.plan().sources[0].entry_points
 
 
 def test_bytes_that_no_crop_needs_may_be_damaged(beton):
@@ -44,7 +44,7 @@ def test_bytes_that_no_crop_needs_may_be_damaged(beton):
     index_images(beton)
     expected = epoch_of(loader_of(beton))
     index = Index.open(beton)
-    found, _ = open_entry_points(index)
+    found, _, _ = open_entry_points(index)
     regions, content = index.regions("image"), bytearray(beton.read_bytes())
     draws = np.concatenate([plan.images["image"].draws for plan in loader_of(beton).plan()])
     damaged = 0

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from gpubeton.loader import Loader
 from gpubeton.prefetch import Prefetcher
 from gpubeton.transforms import ToTensor
 from tests.standin_crew import StandinCrew
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -53,14 +53,6 @@ def threads():
     return {thread.name for thread in threading.enumerate()}
 
 
-def wait_until(condition):
-    """Wait for another thread; the limit is a guard against hanging, not a measurement."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
-
-
 @pytest.fixture(params=[True, False], ids=["mapped", "read"])
 def make(request, photos):
     def make(**arguments):
@@ -81,9 +73,9 @@ def _nothing_is_left(request):
     before = num_open_files(), threads()
     yield
     gc.collect()
-    wait_until(lambda: threads() == before[1])
+    wait_until(lambda: threads() <= before[1])  # those of earlier tests may end meanwhile
     # A file is closed by the thread that lets go of it last, perhaps as a part of a cycle.
-    wait_until(lambda: gc.collect() >= 0 and num_open_files() == before[0])
+    wait_until(lambda: gc.collect() >= 0 and num_open_files() <= before[0])
 
 
 def test_at_the_end_of_the_epoch_its_threads_are_gone_while_the_loader_lives(make):
@@ -91,7 +83,7 @@ def test_at_the_end_of_the_epoch_its_threads_are_gone_while_the_loader_lives(mak
     loader = make()
     for _ in loader:
         pass
-    assert threads() == before
+    assert threads() <= before
 
 
 def test_leaving_the_loop_early_ends_its_threads_at_once(make):
@@ -100,7 +92,7 @@ def test_leaving_the_loop_early_ends_its_threads_at_once(make):
     for _ in range(3):
         for _ in loader:
             break
-        assert threads() == before
+        assert threads() <= before
     assert loader.next_epoch == 3
 
 
@@ -215,9 +207,9 @@ def test_all_iterators_are_told_to_stop_before_any_is_waited_for(make, monkeypat
 def test_ctrl_c_interrupts_a_loop_that_waits(make):
     pause = Pause()
     batches = iter(make(pipelines={"image": CROP, "label": [ToTensor(), pause]}))
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        next(batches)
+        [interrupt.start(), next(batches)]
     pause.go.set()
     assert len(list(batches)) == 12
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
+import os
 import threading
 import time
+import weakref
+import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +17,8 @@ import pytest
 from benchmarks.sparse_file import write_sparse_beton
 from gpubeton import Loader
 from gpubeton.conversion import convert, open_source
+from gpubeton.engine import BATCHES_WITHOUT, compile_outputs
+from gpubeton.engine.output_graph import GpuTarget
 from gpubeton.errors import (
     LoaderClosedError,
     OptionError,
@@ -23,10 +30,15 @@ from gpubeton.errors import (
 )
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.files import object_store, open_files
+from gpubeton.format.entry_points import find_stored
+from gpubeton.format.file_notes import Notes
 from gpubeton.format.index import Index
-from gpubeton.indexing import index_shards
+from gpubeton.format.layout import ALLOCATION_DTYPE
+from gpubeton.indexing import index_images, index_shards
+from gpubeton.inspection import verify as verify_file
 from gpubeton.loader import RemoteOptions
 from gpubeton.reader import Reader
+from gpubeton.storage import remote_entry_points
 from gpubeton.transforms import ToTensor
 from tests.files.fault_server import Fault, etag
 from tests.golden_files import save
@@ -46,7 +58,7 @@ def photos(tmp_path_factory):
 def opened(fname, **options):
     image = [RandomResizedCropRGBImageDecoder((16, 16)), ToTensor()]
     return Loader(
-        fname, 4, num_workers=1, order="window", seed=3, drop_last=False, pipelines={"image": image}, **options
+        fname, 2, num_workers=1, order="window", seed=3, drop_last=False, pipelines={"image": image}, **options
     )
 
 
@@ -94,7 +106,7 @@ def test_opening_takes_two_round_trips(fault_server, tmp_path):
     path = tmp_path / "large.beton"
     write_sparse_beton(path, 40_000, 100)
     fault_server.objects["large.beton"] = path.read_bytes()
-    fault_server.latency = 0.2
+    fault_server.latency = 0.5  # so that requests made together come together
     index = Index.open(fault_server.url("large.beton"))
     assert index.num_samples == 40_000
     ranges = [(each.start, each.stop) for each in fault_server.requests]
@@ -102,6 +114,37 @@ def test_opening_takes_two_round_trips(fault_server, tmp_path):
     assert fault_server.most_at_once == len(ranges) - 1  # all others at the same time
     needed = path.stat().st_size - index.header.alloc_table_ptr + 40_000 * index.metadata_type.itemsize
     assert sum(stop - start for start, stop in ranges) <= needed + (256 << 10) + (64 << 10) + 4 * 40_000
+
+
+@pytest.mark.parametrize("verify", [None, "crc"])
+def test_many_checksums_come_when_values_are_compared_with_them(fault_server, tmp_path, verify):
+    path, count = tmp_path / "large.beton", 300_000
+    write_sparse_beton(path, count, 12, raw_side=2)
+    content, table = path.read_bytes(), count * ALLOCATION_DTYPE.itemsize
+    notes = Notes({"class_names": ["cat", "dog"]}, np.full(count, zlib.crc32(bytes(12)), np.uint32)).to_bytes()
+    place = len(content) - table
+    header = content[:16] + (place + len(notes)).to_bytes(8, "little")
+    fault_server.objects["large.beton"] = header + content[24:place] + notes + content[place:]
+    fault_server.latency = 0.5  # so that requests made together come together
+    reader = Reader(fault_server.url("large.beton"), remote=RemoteOptions(verify=verify))
+    opening = sum(each.stop - each.start for each in fault_server.requests)
+    needed = count * reader.metadata_type.itemsize + table + (4 * count if verify else 0)
+    assert needed < opening < needed + (512 << 10)
+    assert fault_server.round_trips <= 2
+    fault_server.latency = 0
+    with reader.index.files[0].open() as source:
+        assert find_stored(source) == (place, place, ())  # looked for with what is there
+    assert sum(each.stop - each.start for each in fault_server.requests) == opening
+    assert reader.class_names == ("cat", "dog")
+    assert reader.checksums.tolist() == [zlib.crc32(bytes(12))] * count
+    fetched = sum(each.stop - each.start for each in fault_server.requests) - opening
+    assert fetched <= (0 if verify else 4 * count)
+    damaged = bytearray(fault_server.objects["large.beton"])
+    damaged[int(reader.index.regions("image").offset[7]) + 5] ^= 1
+    fault_server.objects["large.beton"] = bytes(damaged)
+    fault_server.requests.clear()
+    assert verify_file(fault_server.url("large.beton")).bad_samples == [7]
+    assert len(fault_server.requests) <= 8 + count / 4096
 
 
 @pytest.mark.parametrize("order", ["sequential", "random", "window"])
@@ -133,11 +176,180 @@ def test_what_a_converter_knows_comes_with_the_requests_that_open_a_file(photos,
 def test_entry_points_in_and_beside_a_remote_file_are_used(photos, fault_server):
     fault_server.objects["photos.beton"] = photos.read_bytes()
     with opened(fault_server.url("photos.beton")) as remote, opened(photos) as local:
-        ours, theirs = remote._resources.entry_points, local._resources.entry_points
-        assert {name: own.counts.tolist() for name, own in ours.items()} == {
-            name: own.counts.tolist() for name, own in theirs.items()
-        }
+        ours, theirs = (each._resources.entry_points["image"].of(np.arange(24)) for each in (remote, local))
+        assert [own.tolist() for own in ours[1:]] == [own.tolist() for own in theirs[1:]]
+        assert ours[1].all()
     assert any(request.path.startswith("/photos.beton.index") for request in fault_server.requests)
+
+
+def test_the_first_batches_wait_for_no_entry_points(photos, fault_server):
+    content = photos.read_bytes()
+    fault_server.objects["photos.beton"] = content
+    fault_server.latency = 0.5  # so that requests made together come together
+    with opened(fault_server.url("photos.beton"), indices=range(4)) as loader:
+        assert fault_server.round_trips <= 2
+        assert len(list(loader)) == 2
+    assert fault_server.round_trips <= 3
+    assert {request.path for request in fault_server.requests} == {"/photos.beton"}
+
+
+def test_which_batches_use_entry_points_depends_on_their_number_alone(photos, fault_server):
+    fault_server.objects["photos.beton"] = photos.read_bytes()
+    with opened(fault_server.url("photos.beton")) as loader, opened(photos) as local:
+        for _ in range(2):  # before they are there, and after
+            uses = [plan.images["image"].num_entries is not None for plan in loader.plan()]
+            assert uses == [False] * BATCHES_WITHOUT + [True] * (12 - BATCHES_WITHOUT)
+            list(loader)
+        plans = loader.plan()
+        assert [plan.number for plan in plans.ahead(0)] == [0]
+        assert len(plans.ahead(BATCHES_WITHOUT)) == 12 - BATCHES_WITHOUT
+        assert all(plan.images["image"].num_entries.all() for plan in local.plan())
+        reader, names = loader.reader, {"image": [CenterCropRGBImageDecoder((8, 8), 1)]}
+        target, points = GpuTarget("cuda:0", takes_everything=True), loader._resources.entry_points
+        on_gpu = compile_outputs(reader.index, reader.handlers, names, loader.indices, target, points)
+        first = replace(plans, outputs=on_gpu)[0].images["image"]  # their own decoder has other bits than nvJPEG
+        assert first.num_entries.all()
+
+
+class Looking:
+    """Stands in for what looks for entry points: waits, and fails as often as it is asked for."""
+
+    def __init__(self, monkeypatch, faults=0):
+        self.faults, self.may_go_on, self.began = faults, threading.Event(), threading.Event()
+        self._look = remote_entry_points.open_entry_points
+        monkeypatch.setattr(remote_entry_points, "open_entry_points", self)
+
+    def __call__(self, index):
+        self.began.set()
+        self.may_go_on.wait(100)
+        self.faults -= 1
+        if self.faults >= 0:
+            raise RemoteSlowDownError("the store is overloaded")
+        return self._look(index)
+
+
+def made(loader):
+    return [[output.numpy().tobytes() for output in batch] for batch in loader]
+
+
+def test_no_batch_is_lost_where_the_store_fails_while_it_is_asked_for_entry_points(photos, fault_server, monkeypatch):
+    fault_server.objects["photos.beton"] = photos.read_bytes()
+    expected, looking, received = batches(photos), Looking(monkeypatch, faults=100), []
+    with opened(fault_server.url("photos.beton")) as loader:
+        iterator = iter(loader)
+        received += [next(iterator), next(iterator)]  # while it is silent
+        looking.may_go_on.set()
+        with pytest.raises(RemoteSlowDownError):
+            received.extend(iterator)
+        assert made(received) == expected[:BATCHES_WITHOUT]
+        looking.faults = 0
+        assert made(loader) == expected[12:]  # the next epoch asks again
+
+
+@pytest.mark.timeout(200)
+def test_a_loop_that_ends_early_does_not_wait_for_entry_points(photos, fault_server, monkeypatch):
+    fault_server.objects["photos.beton"] = photos.read_bytes()
+    expected, looking, is_needed = batches(photos), Looking(monkeypatch), threading.Event()
+    load = remote_entry_points._Parts.load
+
+    def noting(*arguments):
+        is_needed.set()
+        return load(*arguments)
+
+    monkeypatch.setattr(remote_entry_points._Parts, "load", noting)
+    with opened(fault_server.url("photos.beton"), batches_ahead=9) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        assert looking.began.wait(30)
+        assert is_needed.wait(30)
+        iterator.close()
+        looking.may_go_on.set()
+        assert made(loader) == expected[12:]
+
+
+@pytest.mark.timeout(200)
+def test_entry_points_are_looked_for_again_in_a_forked_process(photos, fault_server, monkeypatch):
+    fault_server.objects["photos.beton"] = photos.read_bytes()
+    looking, number = Looking(monkeypatch), os.getpid()
+    with opened(fault_server.url("photos.beton")) as loader:
+        points = loader._resources.entry_points["image"]
+        points.prepare(np.arange(2))
+        assert looking.began.wait(30)
+        monkeypatch.setattr(remote_entry_points, "open_entry_points", looking._look)
+        monkeypatch.setattr(os, "getpid", lambda: number + 1)  # whose threads are not there
+        assert points.of(np.arange(24))[1].all()
+        monkeypatch.undo()
+        looking.may_go_on.set()
+
+
+@pytest.fixture(params=["within", "beside"])
+def indexed(request, photos, fault_server, tmp_path, monkeypatch):
+    """A remote file whose entry points come in several parts: its URL, and the object and offset that they are at."""
+    monkeypatch.setattr(remote_entry_points, "_PART_BYTES", 64)
+    path, name = tmp_path / "photos.beton", "photos.beton"
+    path.write_bytes(photos.read_bytes())
+    with Index.open(path).files[0].open() as source:
+        start = find_stored(source)[0]
+    fault_server.objects[name] = path.read_bytes()
+    if request.param == "beside":
+        index_images(path, overwrite=True)
+        name, start = "photos.beton.index", 0
+        fault_server.objects[name] = path.with_name(name).read_bytes()
+    return fault_server.url("photos.beton"), fault_server.url(name), start
+
+
+def test_entries_of_a_remote_file_come_in_parts_when_their_images_are_needed(indexed, photos, monkeypatch):
+    url, place, start = indexed
+    loads, load, everything, blocks = [], object_store.ObjectFile.load, np.arange(24), []
+
+    def counted(self, first, size):
+        content = np.array(load(self, first, size))
+        if self.name == place and first >= start:
+            loads.append((first - start, size))
+            blocks.append(weakref.ref(content))
+        return content.data
+
+    with opened(photos, indices=range(4)) as local, opened(url, indices=range(4)) as remote:
+        monkeypatch.setattr(object_store.ObjectFile, "load", counted)
+        ours, theirs = (each._resources.entry_points["image"] for each in (remote, local))
+        assert ours.summary == theirs.summary
+        ours.of(everything[:4])
+        assert [first for first, _ in loads] == [0]
+        assert loads[0][1] < theirs.entries.nbytes / 2
+        assert [each[0].numpy().tobytes() for each in remote] == [each[0].numpy().tobytes() for each in local]
+        addresses, counts, seals = ours.of(everything)
+        assert [counts.tolist(), seals.tolist()] == [theirs.counts.tolist(), theirs.seals.tolist()]
+        places = zip(addresses.tolist(), (10 * counts).tolist(), strict=True)
+        assert b"".join(ctypes.string_at(*each) for each in places if all(each)) == theirs.entries.tobytes()
+        ours.of(everything)
+        ends = [0, *(first + size for first, size in sorted(loads) if first < theirs.entries.nbytes)]
+        assert [first for first, _ in sorted(loads) if first < theirs.entries.nbytes] == ends[:-1]  # each once
+        assert ends[-1] == theirs.entries.nbytes
+        while any(block() is not None for block in blocks):  # their memory is wanted for pages
+            time.sleep(0.001)  # until the threads that loaded them let go
+    assert batches(url) == batches(photos)
+
+
+def test_entries_replaced_after_opening_are_an_error_in_the_file_and_a_warning_beside_it(indexed, photos, monkeypatch):
+    url, place, start = indexed
+    load = object_store.ObjectFile.load
+
+    def fail(self, first, size):
+        if self.name == place and first >= start:
+            raise RemoteChangedError(f"{self.name}: it is another one.")
+        return load(self, first, size)
+
+    loader = opened(url)
+    monkeypatch.setattr(object_store.ObjectFile, "load", fail)
+    with loader:
+        if place == url:
+            with pytest.raises(RemoteChangedError):
+                list(loader)
+            return
+        with pytest.warns(UserWarning, match="another one.*images are decoded without them") as warned:
+            made = [[output.numpy().tobytes() for output in batch] for _ in range(2) for batch in loader]
+    assert len(warned) == 1
+    assert made == batches(photos)
 
 
 def loop(url, **options):

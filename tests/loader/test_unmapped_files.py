@@ -235,7 +235,8 @@ def test_a_bad_image_is_replaced_by_one_that_is_loaded_for_it(tmp_path, traffic)
     assert found[0] == found[1]
 
 
-def test_leaving_a_loop_ends_what_was_asked_for(paths, traffic):  # noqa: F811
+def test_leaving_a_loop_ends_what_was_asked_for(paths, traffic, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(load_threads, "_PATIENCE_SECONDS", 60)
     traffic.delay = 0.01
     with loader_of(counted(paths[0])) as loader:
         received(loader, 1)
@@ -375,14 +376,20 @@ def test_explain_prints_requests_and_the_memory_that_is_taken(
 
 
 @pytest.mark.parametrize("order", ["random", "window"])
-def test_the_first_pages_of_the_next_epoch_come_before_it_begins(paths, traffic, order):  # noqa: F811
+def test_the_first_pages_of_the_next_epoch_come_before_it_begins(paths, traffic, order, monkeypatch):  # noqa: F811
+    def ask(self, threads, count):
+        original_ask(self, threads, count)  # it begins to plan
+        self._thread.join()
+
+    original_ask = NextEpoch.ask
+    monkeypatch.setattr(NextEpoch, "ask", ask)
     with loader_of(paths[0], order=order) as local, loader_of(counted(paths[0]), order=order) as loader:
         received(loader)
         alone = len(traffic.requests)
         assert loader.stats().requests == alone - opening(traffic)
         received(loader)
-        asked = len(traffic.requests)
-        assert asked > alone + loader.stats().requests
+        while len(traffic.requests) <= alone + loader.stats().requests:
+            time.sleep(0.001)  # until the threads come to what was asked for
         local.set_epoch(2)
         assert received(loader) == received(local)
         requests = loader.stats().requests

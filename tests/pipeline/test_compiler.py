@@ -101,6 +101,14 @@ def test_what_is_remembered_to_the_last_place_is_not_forgotten_by_being_asked_fo
         assert [Compiler.compile(adder(amount)) for amount in (101, 102)] == kept
 
 
+def test_functions_in_use_are_remembered_longest(monkeypatch):
+    monkeypatch.setattr(Compiler, "max_compiled", 4)
+    used = Compiler.compile(adder(201))
+    for amount in range(202, 206):
+        Compiler.compile(adder(amount))
+        assert Compiler.compile(adder(201)) is used
+
+
 WEIGHTS = np.array([2.0])
 
 

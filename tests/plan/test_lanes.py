@@ -16,13 +16,20 @@ from gpubeton.plan.lanes import (
     JpegKind,
     Lane,
     adjust_share,
-    choose_lanes,
+    assign_lanes,
     cut,
+    lanes_by_kind,
     raw_lane,
 )
 
 JPEG_LANES = (Lane.HARDWARE, Lane.OWN, Lane.LIBRARY)
 AVAILABLE = st.sets(st.sampled_from(JPEG_LANES))
+
+
+def choose_lanes(*columns, available, raw):
+    lanes = np.full(len(columns[0]), 99, np.int8)
+    assert assign_lanes(*columns, lanes_by_kind(available), int(raw), lanes) == (columns[0] == ImageMode.JPG).sum()
+    return lanes
 
 
 def chosen(kind, available, *, mode=ImageMode.JPG, size=900, metadata=(48, 64), markers=(48, 64), raw=Lane.BYTES):
@@ -32,7 +39,6 @@ def chosen(kind, available, *, mode=ImageMode.JPG, size=900, metadata=(48, 64), 
     sides = (np.array([side], np.int32) for side in metadata)
     columns = np.array([mode], np.uint8), np.array([size], np.uint64), *sides, survey
     lanes = choose_lanes(*columns, available=available, raw=raw)
-    assert lanes.dtype == np.int8
     return Lane(lanes[0])
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton.errors import OptionError
-from gpubeton.plan.order import IdRange, Rank, id_dtype, quasi_random, random, rows_of, share
+from gpubeton.format.page_runs import PageRuns
+from gpubeton.plan.order import IdRange, Rank, id_dtype, random, rows_of, share
+from gpubeton.plan.order import quasi_random as quasi_random_of_runs
+from tests.reference import quasi_random_order
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "orders.json").read_text())["cases"]
 
@@ -32,6 +36,11 @@ def test_orders_are_ffcvs(order, world):
 def test_one_rank_of_one_shuffles_as_torch_does():
     assert random(range(50), 0, 0, for_ranks=True).tolist() != random(range(50), 0, 0).tolist()
     assert sorted(random(range(50), 0, 0, for_ranks=True).tolist()) == list(range(50))
+
+
+def quasi_random(ids, pages, batch_size, seed, epoch, rank=None):
+    ids = np.asarray(ids, np.uint64)
+    return quasi_random_of_runs(ids, PageRuns.join([np.asarray(pages)]), batch_size, seed, epoch, rank)
 
 
 @st.composite
@@ -78,6 +87,29 @@ def test_ranks_share_a_quasi_random_epoch(file, world, epoch):
     assert max(max(open_pages(share, page_of, batch_size)) for share in shares) <= 2 * batch_size
 
 
+@settings(deadline=None)
+@given(files(), st.integers(0, 7), st.integers(0, 99))
+def test_quasi_random_is_the_order_that_is_made_from_the_page_of_each_sample(file, world, epoch):
+    ids, pages, batch_size = file
+    for rank in [Rank(number, world) for number in range(world)] or [None]:
+        expected = quasi_random_order.quasi_random(ids, pages, batch_size, 5, epoch, rank)
+        assert quasi_random(ids, pages, batch_size, 5, epoch, rank).tolist() == expected.tolist()
+    everything = IdRange(len(ids))
+    assert (
+        quasi_random_of_runs(everything, PageRuns.join([pages]), batch_size, 5, epoch).tolist()
+        == quasi_random_order.quasi_random(np.arange(len(ids)), pages, batch_size, 5, epoch).tolist()
+    )
+
+
+def test_quasi_random_takes_the_memory_of_the_samples_of_a_rank():
+    total = 1 << 20
+    runs = PageRuns.join([np.arange(total) // 400])
+    tracemalloc.start()
+    found = quasi_random_of_runs(IdRange(total), runs, 256, 0, 0, Rank(3, 8))
+    assert tracemalloc.get_traced_memory()[1] < 80 * len(found)
+    tracemalloc.stop()
+
+
 def test_quasi_random_epochs_and_seeds_differ():
     pages = np.arange(500) // 10
     orders = [quasi_random(range(500), pages, 4, seed, epoch).tolist() for seed in (0, 1) for epoch in (0, 1)]
@@ -94,7 +126,7 @@ def test_quasi_random_shuffles_pages_and_samples_within_them():
     pages = np.arange(4000) // 10
     order = quasi_random(range(4000), pages, 16, seed=0, epoch=0).astype(int)
     assert abs(np.corrcoef(order, np.arange(4000))[0, 1]) < 0.1
-    assert (np.diff(pages[order]) == 0).mean() < 0.1  # about 1 in 32 neighbours share a page
+    assert (np.diff(pages[order]) == 0).mean() < 0.1  # about 1 in 32 neighbors share a page
 
 
 def test_quasi_random_ranks_read_different_pages():

@@ -162,7 +162,7 @@ def test_where_fusion_ends_does_not_show_in_the_result(position):
     assert np.array_equal(finished(*operations[:position], Plain(), *operations[position:]), wanted)
 
 
-def test_paints_after_normalising_are_not_levels_and_stay_behind():
+def test_paints_after_normalizing_are_not_levels_and_stay_behind():
     program = program_of(normalize(np.float32), Cutout(3, (-1, -1, -1)))
     assert program.steps == ()
     assert (finished(normalize(np.float32), Cutout(3, (-1, -1, -1))) == -1).sum() == 3 * 27

@@ -108,7 +108,7 @@ def test_streams_of_a_window_order_share_few_pages_and_their_samples_are_mixed()
     order = window(range(4000), pages, 8, 4, 0, 0).astype(int)
     read = [set(pages[order[number::8]]) for number in range(8)]
     assert sum(map(len, read)) <= 400 + 7
-    # Neighbours in a stream come from one page as seldom as 4 pages allow.
+    # Neighbors in a stream come from one page as seldom as 4 pages allow.
     alike = [np.mean(np.diff(pages[order[number::8]]) == 0) for number in range(8)]
     assert 0.1 < np.mean(alike) < 0.35
 

@@ -14,6 +14,7 @@ import pytest
 
 from gpubeton.errors import LoaderClosedError
 from gpubeton.prefetch import Prefetcher
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -61,14 +62,6 @@ class CountingLine:
 
     def close(self):
         self.was_closed.set()
-
-
-def wait_until(condition):
-    """Wait for another thread; the limit is a guard against hanging, not a measurement."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.001)
 
 
 def prefetch_threads():
@@ -386,9 +379,9 @@ def test_several_threads_may_share_an_iterator_and_each_batch_goes_to_one_of_the
 def test_ctrl_c_interrupts_a_loop_that_waits_and_the_loop_can_go_on():
     go = threading.Event()
     iterator = Prefetcher(CountingLine(3, step=lambda _: go.wait()), 2)
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        next(iterator)
+        [interrupt.start(), next(iterator)]
     go.set()
     assert list(iterator) == [0, 1, 2]
 

@@ -91,6 +91,8 @@ def resize_opaque(rgba: np.ndarray, size: tuple[int, int], interpolation: str) -
     if rgba.shape[:2] == size:
         return rgba.astype(np.float64)
     alpha = rgba[..., 3:].astype(np.float64)
-    opaque = resize(np.concatenate([rgba[..., :3] * alpha, alpha], axis=2), size, interpolation)
+    most = float(np.iinfo(rgba.dtype).max)
+    limits = np.array([most**2] * 3 + [most])
+    opaque = resize(np.concatenate([rgba[..., :3] * alpha, alpha], axis=2), size, interpolation, limits)
     colors = np.divide(opaque[..., :3], opaque[..., 3:], out=np.zeros((*size, 3)), where=opaque[..., 3:] > 1e-9)
-    return np.concatenate([colors, opaque[..., 3:]], axis=2)
+    return np.concatenate([np.minimum(colors, most), opaque[..., 3:]], axis=2)

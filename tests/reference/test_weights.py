@@ -27,9 +27,9 @@ SIZES = [
 
 
 @given(st.sampled_from(list(INTERPOLATIONS)), st.integers(1, 60), st.integers(1, 60))
-def test_weights_of_a_pixel_sum_to_one_and_none_is_negative(interpolation, source, target):
+def test_weights_of_a_pixel_sum_to_one_and_only_those_of_bicubic_may_be_negative(interpolation, source, target):
     weights = resize_weights(source, target, interpolation)
-    assert weights.min() >= 0
+    assert weights.min() >= (-0.2 if interpolation == "bicubic" else 0)
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-12)
 
 
@@ -53,16 +53,27 @@ def test_area_and_bilinear_are_within_a_level_of_opencv(number, interpolation):
 
 
 @pytest.mark.parametrize(("source", "target"), SIZES)
-@pytest.mark.parametrize(("interpolation", "antialias"), [("bilinear", False), ("antialias", True)])
-def test_bilinear_and_antialias_are_what_torch_interpolates(source, target, interpolation, antialias):
+@pytest.mark.parametrize(
+    ("interpolation", "mode", "antialias"),
+    [("bilinear", "bilinear", False), ("antialias", "bilinear", True), ("bicubic", "bicubic", True)],
+)
+def test_weights_are_those_that_torch_interpolates_with(source, target, interpolation, mode, antialias):
     image = np.random.default_rng(0).integers(0, 256, (*source, 3)).astype(np.float64)
     batch = torch.from_numpy(image).permute(2, 0, 1)[None]
-    wanted = torch.nn.functional.interpolate(batch, target, mode="bilinear", antialias=antialias, align_corners=False)
-    np.testing.assert_allclose(resize(image, target, interpolation), wanted[0].permute(1, 2, 0).numpy(), atol=1e-9)
+    wanted = torch.nn.functional.interpolate(batch, target, mode=mode, antialias=antialias, align_corners=False)
+    rows, columns = (resize_weights(*sides, interpolation) for sides in zip(source, target, strict=True))
+    made = np.einsum("yh,hwc,xw->yxc", rows, image, columns)
+    np.testing.assert_allclose(made, wanted[0].permute(1, 2, 0).numpy(), atol=1e-9)
 
 
 @pytest.mark.parametrize(("source", "target"), SIZES)
-def test_antialias_is_within_a_level_of_pillow(source, target):
+@pytest.mark.parametrize(
+    ("interpolation", "resample"), [("antialias", Image.Resampling.BILINEAR), ("bicubic", Image.Resampling.BICUBIC)]
+)
+def test_antialias_and_bicubic_are_within_a_level_of_pillow(source, target, interpolation, resample):
     image = np.random.default_rng(1).integers(0, 256, (*source, 3), np.uint8)
-    wanted = np.asarray(Image.fromarray(image).resize(target[::-1], Image.Resampling.BILINEAR))
-    assert np.abs(np.rint(resize(image, target, "antialias")) - wanted).max() <= 1
+    wanted = np.asarray(Image.fromarray(image).resize(target[::-1], resample))
+    # Pillow limits bicubic to the levels between the directions; the sizes and its version decide which comes first.
+    down_first = resize(image, target, interpolation)
+    across_first = resize(image.swapaxes(0, 1), target[::-1], interpolation).swapaxes(0, 1)
+    assert min(np.abs(np.rint(made) - wanted).max() for made in (down_first, across_first)) <= 1

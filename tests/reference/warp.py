@@ -36,10 +36,10 @@ def sharpened(image: np.ndarray, factor: float) -> np.ndarray:
     return result
 
 
-def matrix(size, angle=0.0, translate=(0.0, 0.0), scale=1.0, shear=(0.0, 0.0), centre=(0.0, 0.0)) -> np.ndarray:
-    """Where a pixel of the result is read, (3, 3): the inverse of shift, turn, scale and shear around the centre."""
+def matrix(size, angle=0.0, translate=(0.0, 0.0), scale=1.0, shear=(0.0, 0.0), center=(0.0, 0.0)) -> np.ndarray:
+    """Where a pixel of the result is read, (3, 3): the inverse of shift, turn, scale and shear around the center."""
     turn, shear_x, shear_y = np.radians([angle, *shear])
-    around = _shift((size[1] - 1) / 2 + centre[0], (size[0] - 1) / 2 + centre[1])
+    around = _shift((size[1] - 1) / 2 + center[0], (size[0] - 1) / 2 + center[1])
     turned = np.array([[np.cos(turn), -np.sin(turn), 0], [np.sin(turn), np.cos(turn), 0], [0, 0, 1]])
     along_y = np.array([[1, 0, 0], [-np.tan(shear_y), 1, 0], [0, 0, 1]])
     along_x = np.array([[1, -np.tan(shear_x), 0], [0, 1, 0], [0, 0, 1]])

@@ -15,7 +15,7 @@ def resize_weights(source: int, target: int, interpolation: str, *, shrinks: boo
     ----------
     source, target : int
         Lengths of the line before and after, in pixels.
-    interpolation : {"area", "bilinear", "antialias", "nearest"}
+    interpolation : {"area", "bilinear", "antialias", "nearest", "bicubic"}
         How to resize.
     shrinks : bool, optional
         For ``area``: whether neither axis of the image grows. By default, whether this line does not.
@@ -35,10 +35,14 @@ def resize_weights(source: int, target: int, interpolation: str, *, shrinks: boo
         return _nearest(source, target)
     if interpolation == "antialias":
         return _triangle(source, target, max(scale, 1.0))
+    if interpolation == "bicubic":
+        return _cubic(source, target, max(scale, 1.0))
     return _triangle(source, target, 1.0)
 
 
-def resize(image: np.ndarray, size: tuple[int, int], interpolation: str) -> np.ndarray:
+def resize(
+    image: np.ndarray, size: tuple[int, int], interpolation: str, most: float | np.ndarray | None = None
+) -> np.ndarray:
     """Resize an image.
 
     Parameters
@@ -47,8 +51,10 @@ def resize(image: np.ndarray, size: tuple[int, int], interpolation: str) -> np.n
         The image, of any type.
     size : tuple of int
         Height and width wanted.
-    interpolation : {"area", "bilinear", "antialias", "nearest"}
+    interpolation : {"area", "bilinear", "antialias", "nearest", "bicubic"}
         How to resize.
+    most : float or ndarray, optional
+        For ``bicubic``: the largest level, of the image's type by default.
 
     Returns
     -------
@@ -56,6 +62,11 @@ def resize(image: np.ndarray, size: tuple[int, int], interpolation: str) -> np.n
         Levels before rounding.
     """
     height, width = image.shape[:2]
+    if interpolation == "bicubic":
+        # Weights may be negative: sums are limited to the levels in both directions, as in Pillow.
+        most = np.iinfo(image.dtype).max if most is None else most
+        columns = np.clip(np.einsum("yh,hwc->ywc", resize_weights(height, size[0], interpolation), image), 0, most)
+        return np.clip(np.einsum("xw,ywc->yxc", resize_weights(width, size[1], interpolation), columns), 0, most)
     shrinks = height >= size[0] and width >= size[1]
     rows = resize_weights(height, size[0], interpolation, shrinks=shrinks)
     columns = resize_weights(width, size[1], interpolation, shrinks=shrinks)
@@ -63,7 +74,7 @@ def resize(image: np.ndarray, size: tuple[int, int], interpolation: str) -> np.n
 
 
 def _nearest(source: int, target: int) -> np.ndarray:
-    """The pixel in which each target pixel's centre lies; of two that meet there, the second."""
+    """The pixel in which each target pixel's center lies; of two that meet there, the second."""
     weights = np.zeros((target, source))
     for x in range(target):
         weights[x, math.floor(Fraction(2 * x + 1, 2) * source / target)] = 1
@@ -98,21 +109,30 @@ def _area_of_two(source: int, target: int) -> np.ndarray:
 
 
 def _triangle(source: int, target: int, support: float) -> np.ndarray:
-    """Triangle of that half-width around each target pixel's centre.
+    """Triangle of that half-width around each target pixel's center.
 
     A half-width of 1 gives the two taps of bilinear interpolation, pixels beyond the border taking the border's value;
     wider, Pillow's and torch's antialiasing, which leave pixels beyond the border out and give the rest their weight.
     """
-    centre = (np.arange(target)[:, None] + 0.5) * (source / target)
+    center = (np.arange(target)[:, None] + 0.5) * (source / target)
     if support > 1:
         pixel = np.arange(source)[None, :]
-        weights = np.clip(1 - np.abs((pixel + 0.5 - centre) / support), 0, None)
+        weights = np.clip(1 - np.abs((pixel + 0.5 - center) / support), 0, None)
         return weights / weights.sum(axis=1, keepdims=True)
     weights = np.zeros((target, source))
-    position = np.clip(centre[:, 0] - 0.5, 0, source - 1)
+    position = np.clip(center[:, 0] - 0.5, 0, source - 1)
     first = np.minimum(position.astype(int), source - 1)
     share = position - first
     rows = np.arange(target)
     np.add.at(weights, (rows, first), 1 - share)
     np.add.at(weights, (rows, np.minimum(first + 1, source - 1)), share)
     return weights
+
+
+def _cubic(source: int, target: int, stretch: float) -> np.ndarray:
+    """Keys' cubic with a = -0.5 around each target pixel's center; pixels beyond the border are left out."""
+    center = (np.arange(target)[:, None] + 0.5) * (source / target)
+    x = np.abs((np.arange(source)[None, :] + 0.5 - center) / stretch)
+    near, far = 1.5 * x**3 - 2.5 * x**2 + 1, -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2
+    weights = np.where(x < 1, near, np.where(x < 2, far, 0))
+    return weights / weights.sum(axis=1, keepdims=True)

@@ -269,8 +269,9 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* made) { return cudaEventCreateWithFlags(made, 0); }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned flags) {
     *made = static_cast<cudaEvent_t>(simulated_event_make(current_device()));
+    reinterpret_cast<Event*>(*made)->is_timed = !(flags & cudaEventDisableTiming);
     return done(SUCCESS);
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return simulated_event_drop(event), done(SUCCESS); }
@@ -282,7 +283,15 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, uns
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) { return done(simulated_event_query(event)); }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return done(simulated_event_synchronize(event)); }
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) { return *milliseconds = 1, done(SUCCESS); }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t last) {
+    for (const auto* event : {reinterpret_cast<Event*>(first), reinterpret_cast<Event*>(last)}) {
+        if (!event->is_timed || !event->mark) return done(INVALID_HANDLE);
+    }
+    for (cudaEvent_t event : {first, last}) {
+        if (const int status = simulated_event_query(event)) return done(status);
+    }
+    return *milliseconds = 1, done(SUCCESS);
+}
 
 // --- memory
 

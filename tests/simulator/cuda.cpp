@@ -1,5 +1,6 @@
 // cuda.cpp -- copies and kernels, in the order of their stream.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -33,6 +34,51 @@ bool check(const char* which, uint64_t address, uint64_t nbytes, const char* whe
     return why.empty();
 }
 
+struct Launch {
+    std::string name;
+    unsigned grid[3], block[3];
+    std::vector<std::vector<uint64_t>> values;  // copies of the arguments, aligned for any scalar
+    std::vector<void*> arguments;
+    std::vector<uint64_t> addresses;  // those among the arguments
+
+    int number(size_t which) const { return *static_cast<int*>(arguments[which]); }
+};
+
+// The addresses that a kernel of kernels/ gets by a table, its first argument: the bytes of a row, the addresses that the
+// row begins with, and which argument counts the rows. As in gather.cu, picture.cuh and jpeg.cuh.
+struct Table {
+    const char* kernel;
+    size_t row_size, addresses, count;
+};
+constexpr Table TABLES[] = {{"gather", 32, 2, 1}, {"canary", 32, 1, 1}, {"resample", 32, 1, 5}, {"jpeg_idct", 104, 6, 1}};
+
+// Whether the device can reach what is there. A kernel of the host could read any memory of the process; for a GPU that is an
+// illegal address. What is freed, or outside of an allocation, ends the process without a check.
+bool can_reach(const Launch& launch, uint64_t address, int device) {
+    Region region{};
+    const bool is_known = address == 0 || find_region(address, &region);
+    if (is_known && (region.kind == PINNED || address == 0 || region.device == device)) return true;
+    misuse("launch: " + launch.name + " gets the address of memory that " +
+           (is_known ? "another device has" : "is neither the device's nor pinned"));
+    return false;
+}
+
+bool can_reach_all(const Launch& launch, int device) {
+    for (uint64_t address : launch.addresses) {
+        if (!can_reach(launch, address, device)) return false;
+    }
+    for (const Table& table : TABLES) {
+        if (launch.name.substr(0, launch.name.find('-')) != table.kernel) continue;
+        for (int row = 0; row < launch.number(table.count); ++row) {
+            const auto* const own = reinterpret_cast<const uint64_t*>(launch.addresses[0] + static_cast<size_t>(row) * table.row_size);
+            for (size_t i = 0; i < table.addresses; ++i) {
+                if (!can_reach(launch, own[i], device)) return false;
+            }
+        }
+    }
+    return true;
+}
+
 }  // namespace
 
 extern "C" {
@@ -56,22 +102,25 @@ EXPORT int simulated_launch(const char* name, Kernel kernel, const unsigned grid
     Stream* const stream = find_stream(handle, name);
     if (!stream) return INVALID_HANDLE;
     if (!is_launchable(grid, block)) return INVALID_CONFIGURATION;
-    struct Launch {
-        std::vector<unsigned> grid, block;
-        std::vector<std::vector<uint64_t>> values;  // copies, aligned for any scalar
-        std::vector<void*> arguments;
-    };
+    if (stream->device != current_device()) {
+        misuse(std::string("launch: ") + name + " in a stream of another device than the current one");
+        return INVALID_HANDLE;
+    }
     auto launch = std::make_shared<Launch>();
-    launch->grid.assign(grid, grid + 3);
-    launch->block.assign(block, block + 3);
+    launch->name = name;
+    std::copy(grid, grid + 3, launch->grid);
+    std::copy(block, block + 3, launch->block);
     for (int i = 0; i < count; ++i) {
         launch->values.emplace_back((sizes[i] + 7) / 8);
         memcpy(launch->values.back().data(), arguments[i], sizes[i]);
         launch->arguments.push_back(launch->values.back().data());
+        if (sizes[i] == 8) launch->addresses.push_back(launch->values.back()[0]);
     }
     const int order = static_cast<int>(setting("thread_order"));
     const auto seed = static_cast<unsigned>(setting("thread_seed"));
-    stream->put(name, [=] { kernel(launch->grid.data(), launch->block.data(), launch->arguments.data(), order, seed); });
+    stream->put(name, [=] {
+        if (can_reach_all(*launch, stream->device)) kernel(launch->grid, launch->block, launch->arguments.data(), order, seed);
+    });
     return device_error(stream->device);
 }
 

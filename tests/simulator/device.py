@@ -65,8 +65,9 @@ class SimulatedEvent:
         for event in (self, earlier):
             assert event.is_timed, "an event without timing has no time"
             assert event.is_done, "an event that is not done has no time"
-        assert self.stream.split()[0] == earlier.stream.split()[0], "work that took no part is measured"
-        return self.device.times.get(self.stream.split()[0], 1.0)
+        own, other = (event.stream.partition(" ")[0] for event in (self, earlier))
+        assert own == other, "work that took no part is measured"
+        return self.device.times.get(own, 1.0)
 
 
 class SimulatedStream:

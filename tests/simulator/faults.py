@@ -14,7 +14,7 @@ _UNKNOWN_ADDRESS = 700  # cudaErrorIllegalAddress
 
 
 class _Switch:
-    """A behaviour of the library, under the attribute's name."""
+    """A behavior of the library, under the attribute's name."""
 
     def __init__(self, kind=bool):
         self._kind = kind

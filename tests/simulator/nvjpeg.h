@@ -43,6 +43,7 @@ struct Resource {
     explicit Resource(const char* its_kind) : kind(its_kind) {}
     virtual ~Resource() = default;
     const char* const kind;
+    const int home = current_device();  // it belongs to the device that is current when it is made
     uint64_t number = 0;
 };
 
@@ -51,7 +52,6 @@ struct Handle : Resource {
     Handle() : Resource(KIND) {}
     int backend = DEFAULT;
     unsigned flags = 0;
-    int device = 0;
 };
 
 // Memory that grows, of the simulator.
@@ -86,7 +86,7 @@ struct State : Resource {
     State() : Resource(KIND) {}
     Handle* handle = nullptr;
     int backend = DEFAULT;
-    int batch = 0;  // 0: not initialised
+    int batch = 0;  // 0: not initialized
     int format = RGBI;
     size_t prepared = 0;  // pixels of an image that the engines have memory for
     std::shared_ptr<Mark> last;  // behind the latest work

@@ -46,7 +46,7 @@ class Bench:
         self.targets["pitch"][:, 0] = PITCH
 
     def decode(self):
-        self.state.initialise(len(self.inputs))
+        self.state.initialize(len(self.inputs))
         self.state.decode_batched(self.addresses, self.sizes, self.targets, self.stream.handle)
 
     def decode_alone(self, index=0):
@@ -68,7 +68,7 @@ class Bench:
         stream = self.stream if stream is None else stream
         return self.handle.library.status("nvjpegDecodeBatched", *pointers, *arrays, stream and stream.handle)
 
-    def status_of_initialise(self):
+    def status_of_initialize(self):
         pointers = self.handle.pointer, self.state.pointer
         return self.handle.library.status("nvjpegDecodeBatchedInitialize", *pointers, 1, 1, RGBI)
 

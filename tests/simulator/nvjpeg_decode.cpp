@@ -42,7 +42,7 @@ int prepare(State* state, const std::vector<Job>& jobs) {
         most = pixels > most ? pixels : most;
     }
     if (!is_hardware(state->backend) || most <= state->prepared) return OK;
-    write_work("grow", "memory of the engines", -1, state->handle->device);
+    write_work("grow", "memory of the engines", -1, state->handle->home);
     state->prepared = most;
     return OK;
 }
@@ -59,7 +59,7 @@ int decode_batch(Call call, void* handle, void* state_handle, const unsigned cha
         const Turn turn(state, call.function());
         if (state->batch == 0) return crash(std::string(call.function()) + " before nvjpegDecodeBatchedInitialize");
         if (!is_on("pixels")) return OK;
-        if (stream->device != owner->device) {
+        if (stream->device != owner->home) {
             misuse(std::string(call.function()) + ": the stream belongs to another device than the handle");
         }
         const bool is_early = is_hardware(owner->backend) && is_on("early_write");
@@ -76,7 +76,7 @@ int decode_batch(Call call, void* handle, void* state_handle, const unsigned cha
             if (given) job.parameters = given->values;
             job.parameters.format = state->format;
             if (const int status = inspect(&job, call.function())) {
-                // What comes before the culprit may be there already, and the state has to be initialised again.
+                // What comes before the culprit may be there already, and the state has to be initialized again.
                 if (is_early) submit(state, stream, std::move(jobs), call.function(), is_early);
                 state->batch = 0;
                 return status;

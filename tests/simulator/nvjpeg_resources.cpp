@@ -54,6 +54,13 @@ Resource* look(void* resource, const char* kind, const char* function) {
     return nullptr;
 }
 
+// On another device than its own, whatever a call does is undefined.
+void check_home(const Resource* resource, const char* function) {
+    if (resource->home == current_device()) return;
+    misuse(std::string(function) + ": the " + resource->kind + " belongs to device " + std::to_string(resource->home) +
+           ", the thread's current one is " + std::to_string(current_device()));
+}
+
 int Buffer::resize(size_t nbytes) {
     if (nbytes <= size && nbytes > 0) return OK;
     if (memory) simulated_memory_free(reinterpret_cast<uint64_t>(memory));
@@ -70,11 +77,8 @@ int Buffer::resize(size_t nbytes) {
 Call& Call::of(const Handle* handle) {
     if (!handle) return *this;
     backend_ = handle->backend;
-    device_ = handle->device;
-    if (device_ != current_device()) {
-        misuse(std::string(function_) + ": the handle belongs to device " + std::to_string(device_) +
-               ", the thread's current one is " + std::to_string(current_device()));
-    }
+    device_ = handle->home;
+    check_home(handle, function_);
     return *this;
 }
 
@@ -127,7 +131,6 @@ int create_handle(const char* function, int backend, unsigned flags, void** made
         Handle* const handle = new Handle;
         handle->backend = backend;
         handle->flags = flags;
-        handle->device = current_device();
         enlist(handle);
         *made = handle;
         return OK;
@@ -139,6 +142,7 @@ int destroy(const char* function, void* resource) {
     return Call(function).run([&]() -> int {
         T* const found = look_up<T>(resource, function);
         if (!found || !delist(found)) return INVALID_PARAMETER;
+        check_home(found, function);
         delete found;
         return OK;
     });
@@ -149,7 +153,7 @@ int create_buffer(const char* function, void* handle, bool is_pinned, void** mad
         const Handle* const owner = look_up<Handle>(handle, function);
         if (!owner || !made) return INVALID_PARAMETER;
         Buffer* const buffer = new Buffer;
-        buffer->device = owner->device;
+        buffer->device = owner->home;
         buffer->is_pinned = is_pinned;
         enlist(buffer);
         *made = buffer;

@@ -172,14 +172,9 @@ class RecordedCuda:
             self.current["torch"] = before
             self.note("torch device", before)
 
-    @contextmanager
-    def stream(self, stream):
-        """``torch.cuda.stream``."""
+    def set_stream(self, stream):
+        """``torch.cuda.set_stream``."""
         self.note("torch stream", stream.cuda_stream)
-        try:
-            yield
-        finally:
-            self.note("torch stream", "before")
 
     def external_stream(self, pointer, device=None):
         """``torch.cuda.ExternalStream``."""
@@ -204,7 +199,7 @@ class RecordedCuda:
             "empty_cache": lambda: self.note("empty_cache"),
             "current_stream": lambda number: SimpleNamespace(cuda_stream=555 + number),
             "device": self.device,
-            "stream": self.stream,
+            "set_stream": self.set_stream,
             "ExternalStream": self.external_stream,
         }
         for name, stand_in in replaced.items():

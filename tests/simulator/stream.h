@@ -88,6 +88,7 @@ class Stream {
 
 struct Event {
     int device;
+    bool is_timed = false;
     std::mutex mutex;
     std::shared_ptr<Mark> mark;  // null until recorded
 };

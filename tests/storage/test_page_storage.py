@@ -14,15 +14,17 @@ import pytest
 from gpubeton.errors import LoaderClosedError, RemoteSlowDownError, StorageError
 from gpubeton.files import open_files
 from gpubeton.files.open_files import OpenSources
+from gpubeton.files.staging import Staging
 from gpubeton.files.store_client import REPEATS
 from gpubeton.format.regions import Regions
 from gpubeton.plan.order import EpochBatches
 from gpubeton.plan.page_plan import PagePlan
-from gpubeton.storage import PageStorage, Staging
+from gpubeton.storage import PageStorage
 from tests.blocks import Blocks
 from tests.files.unmapped_source import UnmappedSource, counted, traffic  # noqa: F401  a fixture
 from tests.plan.test_page_plan import File
 from tests.reference.window_order import window
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -141,11 +143,6 @@ def test_pages_are_asked_for_ahead_and_no_further(files, traffic):  # noqa: F811
     storage.close()
 
 
-def wait_until(condition):
-    while not condition():
-        time.sleep(0.001)
-
-
 def test_more_requests_are_made_at_once_only_if_pages_are_late(files, traffic):  # noqa: F811
     traffic.delay = 0.02
     order = range(len(PLACES))
@@ -192,26 +189,30 @@ def test_samples_of_no_batch_are_loaded_by_themselves(files, traffic, is_pinned)
 
 
 @pytest.mark.parametrize("is_pinned", [False, True])
-def test_closing_ends_all_waiting_and_all_threads(files, traffic, is_pinned):  # noqa: F811
-    threads = threading.active_count()
-    traffic.delay = 0.05
-    storage = PageStorage(
-        files, plan_of(range(len(PLACES))), Staging(is_pinned=True) if is_pinned else None, most_requests=2
-    )
-    fetches = [
-        storage.fetch(PLACES[start : start + BATCH], REGIONS.size[:BATCH], start // BATCH)
-        for start in range(0, 400, BATCH)
-    ]
-    for fetch in fetches[:-1]:
-        fetch.release()
-    storage.close()
+def test_closing_ends_all_waiting_and_all_threads(files, traffic, is_pinned, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("gpubeton.storage.load_threads._PATIENCE_SECONDS", 60)
+    threads = set(threading.enumerate())
+    with traffic.lock:  # no request goes on until the storage is being closed
+        storage = PageStorage(
+            files, plan_of(range(len(PLACES))), Staging(is_pinned=True) if is_pinned else None, most_requests=2
+        )
+        fetches = [
+            storage.fetch(PLACES[start : start + BATCH], REGIONS.size[:BATCH], start // BATCH)
+            for start in range(0, 400, BATCH)
+        ]
+        for fetch in fetches[:-1]:
+            fetch.release()
+        closing = threading.Thread(target=storage.close)
+        closing.start()
+        wait_until(lambda: storage._threads._is_closed)
+    closing.join()
     storage.close()
     with pytest.raises(LoaderClosedError):
         fetches[-1].addresses()
     with pytest.raises(LoaderClosedError):
         storage.fetch(PLACES[:1], REGIONS.size[:1])
-    assert threading.active_count() == threads
-    assert len(traffic.requests) <= 4
+    assert set(threading.enumerate()) <= threads
+    assert len(traffic.requests) <= 2
 
 
 def test_regions_without_bytes_need_no_page(files, traffic):  # noqa: F811
@@ -265,6 +266,7 @@ def test_a_store_that_is_overloaded_gets_half_as_many_requests_at_once(files, tr
     traffic.delay = 0.005
     storage = PageStorage(files, plan_of(range(len(PLACES))), first_requests=8, most_requests=8)
     wait_until(lambda: len(traffic.requests) == 8 and traffic.in_flight == 0)
+    wait_until(lambda: storage.at_once < 8)
     assert storage.at_once == 4  # once for all requests that were in flight together
     traffic.most_in_flight = 0
     assert go_through(storage, range(200), on_batch=lambda fetch: wait_until(lambda: fetch.is_ready)) == []
@@ -276,12 +278,12 @@ def go_through_two_epochs(files, guessed):
     """Go through epoch 0, during which the first parts of epoch `guessed` are asked for, then begin epoch 1."""
     orders = [window_order(epoch=epoch) for epoch in (0, 1, guessed)]
     first = PageStorage(files, plan_of(orders[0]), most_requests=8, plan_next=lambda: plan_of(orders[2]))
-    batches_left = iter(range(-len(orders[0]) // BATCH, 0))
 
     def wait_for_the_plan(_):
         # A thread plans, when no part of this epoch is left to ask for; the batches after that ask for its parts.
-        if next(batches_left) > -10:
-            time.sleep(0.05)
+        for thread in threading.enumerate():
+            if thread.name == "gpubeton-next-epoch":
+                thread.join()
 
     assert go_through(first, orders[0], on_batch=wait_for_the_plan) == []
     first.close()

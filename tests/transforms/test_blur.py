@@ -14,16 +14,13 @@ from gpubeton.transforms.blur import bell_weights
 from tests.reference.augment import GOLDEN, IMAGE
 from tests.reference.warp import bell, blurred, sharpened
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+from tests.transforms.random_numbers import numbers
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 14, 17, 3), np.uint8)
 IMAGES[3], IMAGES[4, 5:] = 255, 0
 NHWC = State(True, torch.device("cpu"), (14, 17, 3), np.dtype("uint8"))
 BLUR, SHARPEN = RandomGaussianBlur(5), RandomAdjustSharpness(2)
 OPERATIONS = [BLUR, SHARPEN]
-
-
-def numbers(count, _rows=None):
-    return np.random.default_rng(1).random((20_000, 8))[:, :count]
 
 
 def applied(operation, rows, layout="numpy"):
@@ -102,7 +99,7 @@ def test_images_are_blurred_as_often_and_as_much_as_asked():
     rows = RandomGaussianBlur(5, (0.5, 1.5), p=0.3).draw(numbers, 20_000, NHWC)
     changed = rows[:, 2] != ONE
     assert abs(changed.mean() - 0.3) < 0.015
-    # The neighbour's weight over the middle's is exp(-1 / (2 sigma**2)).
+    # The neighbor's weight over the middle's is exp(-1 / (2 sigma**2)).
     sigma = (-0.5 / np.log(rows[changed, 1] / rows[changed, 2])) ** 0.5
     assert 0.499 < sigma.min() < 0.51
     assert 1.49 < sigma.max() < 1.501

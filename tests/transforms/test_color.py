@@ -15,6 +15,7 @@ from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import ColorJitter, RandomBrightness, RandomContrast, RandomGrayscale, RandomSaturation
 from tests.reference.color import NEARLY, gray, step
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+from tests.transforms.random_numbers import numbers
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 20, 30, 3), np.uint8)
 IMAGES[4], IMAGES[5] = 255, 0
@@ -30,11 +31,6 @@ OPERATIONS = [
     RandomGrayscale(0.5),
     ColorJitter(0.4, 0.4, 0.4, 0.1),
 ]
-
-
-def numbers(seed=1):
-    """Random numbers of any amount, the same however many are asked for."""
-    return lambda count, _rows=None: np.random.default_rng(seed).random((20_000, 8))[:, :count]
 
 
 def applied(images, *row, layout="numpy"):
@@ -149,14 +145,14 @@ def test_compiled_code_and_tensors_agree_to_the_bit(seed, monkeypatch):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_batch_is_changed_in_place(operation, layout):
     batch = in_layout(IMAGES, layout)
-    steps = operation.draw(numbers(), 20_000, NHWC)[: len(IMAGES)]
+    steps = operation.draw(numbers, 20_000, NHWC)[: len(IMAGES)]
     assert operation.apply(batch, steps) is batch
     assert not np.array_equal(as_nhwc_array(batch, layout), IMAGES)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_draw_holds_as_many_steps_as_the_operation_says(operation):
-    steps = operation.draw(numbers(), 20_000, NHWC)
+    steps = operation.draw(numbers, 20_000, NHWC)
     assert (steps.shape, steps.dtype) == ((20_000, 2 * operation.num_steps), np.int32)
     assert (steps[:, ::2] == CONTRAST).sum(axis=1).max() == operation.num_contrasts
 
@@ -166,27 +162,27 @@ def test_a_draw_holds_as_many_steps_as_the_operation_says(operation):
     [(RandomBrightness, BRIGHTNESS), (RandomContrast, CONTRAST), (RandomSaturation, SATURATION)],
 )
 def test_magnitudes_are_uniform_around_one_and_as_often_as_asked(make, kind):
-    kinds, factors = make(0.25, p=0.3).draw(numbers(), 20_000, NHWC).T
+    kinds, factors = make(0.25, p=0.3).draw(numbers, 20_000, NHWC).T
     assert (kinds == kind).all()
     changed = factors[factors != ONE] / ONE
     assert abs(len(changed) / 20_000 - 0.3) < 0.015
     assert changed.min() >= 0.75
     assert changed.max() <= 1.25
     assert np.histogram(changed, bins=5, range=(0.75, 1.25))[0].min() > 0.18 * len(changed)
-    assert make(3, p=1).draw(numbers(), 20_000, NHWC)[:, 1].min() == pytest.approx(0, abs=20)
-    assert (make(0.5, p=0).draw(numbers(), 20_000, NHWC)[:, 1] == ONE).all()
-    assert (make(0.5, p=1).draw(numbers(), 20_000, NHWC)[:, 1] != ONE).mean() > 0.99
+    assert make(3, p=1).draw(numbers, 20_000, NHWC)[:, 1].min() == pytest.approx(0, abs=20)
+    assert (make(0.5, p=0).draw(numbers, 20_000, NHWC)[:, 1] == ONE).all()
+    assert (make(0.5, p=1).draw(numbers, 20_000, NHWC)[:, 1] != ONE).mean() > 0.99
 
 
 def test_grayscale_happens_as_often_as_asked():
-    steps = RandomGrayscale(0.2).draw(numbers(), 20_000, NHWC)
+    steps = RandomGrayscale(0.2).draw(numbers, 20_000, NHWC)
     assert set(steps[:, 0]) == {SATURATION}
     assert set(steps[:, 1]) == {0, ONE}
     assert abs((steps[:, 1] == 0).mean() - 0.2) < 0.015
 
 
 def test_every_order_of_a_jitter_is_equally_likely():
-    kinds = ColorJitter(0.4, 0.4, 0.4, 0.1).draw(numbers(), 20_000, NHWC)[:, ::2]
+    kinds = ColorJitter(0.4, 0.4, 0.4, 0.1).draw(numbers, 20_000, NHWC)[:, ::2]
     orders, times = np.unique(kinds, axis=0, return_counts=True)
     assert sorted(map(tuple, orders.tolist())) == sorted(permutations(range(4)))
     assert abs(times * 24 / 20_000 - 1).max() < 0.15
@@ -194,7 +190,7 @@ def test_every_order_of_a_jitter_is_equally_likely():
 
 def test_factors_of_a_jitter_are_torchvisions():
     jitter = ColorJitter(brightness=0.4, contrast=(0.5, 3), saturation=1.5, hue=(-0.1, 0.3))
-    steps = jitter.draw(numbers(), 20_000, NHWC).reshape(20_000, 4, 2)
+    steps = jitter.draw(numbers, 20_000, NHWC).reshape(20_000, 4, 2)
     limits = {BRIGHTNESS: (0.6, 1.4), CONTRAST: (0.5, 3.0), SATURATION: (0.0, 2.5), HUE: (-0.1, 0.3)}
     for kind, (low, high) in limits.items():
         factors = steps[steps[..., 0] == kind][:, 1] / ONE
@@ -205,7 +201,7 @@ def test_factors_of_a_jitter_are_torchvisions():
 
 def test_a_factor_of_a_jitter_does_not_depend_on_what_else_it_does():
     def factors(jitter):
-        steps = jitter.draw(numbers(), 20_000, NHWC).reshape(20_000, -1, 2)
+        steps = jitter.draw(numbers, 20_000, NHWC).reshape(20_000, -1, 2)
         return steps[steps[..., 0] == SATURATION][:, 1]
 
     assert np.array_equal(factors(ColorJitter(0.1, 0.2, 0.3, 0.4)), factors(ColorJitter(saturation=0.3)))
@@ -215,11 +211,11 @@ def test_a_jitter_of_nothing_has_no_steps():
     jitter = ColorJitter(0, (1, 1), 0, 0)
     assert (jitter.num_steps, jitter.num_contrasts) == (0, 0)
     batch = IMAGES.copy()
-    assert np.array_equal(jitter.apply(batch, jitter.draw(numbers(), 20_000, NHWC)[:6]), IMAGES)
+    assert np.array_equal(jitter.apply(batch, jitter.draw(numbers, 20_000, NHWC)[:6]), IMAGES)
 
 
 def test_a_jitter_with_a_probability_leaves_the_others_as_they_are():
-    steps = ColorJitter(0.4, 0.4, 0.4, 0.1, p=0.8).draw(numbers(), 20_000, NHWC).reshape(20_000, 4, 2)
+    steps = ColorJitter(0.4, 0.4, 0.4, 0.1, p=0.8).draw(numbers, 20_000, NHWC).reshape(20_000, 4, 2)
     neutral = np.array([NEUTRAL[kind] for kind in range(4)])[steps[..., 0]]
     stays = (steps[..., 1] == neutral).all(axis=1)
     assert abs(stays.mean() - 0.2) < 0.015

@@ -72,7 +72,7 @@ def test_a_rectangle_that_does_not_fit_is_drawn_again_and_at_last_given_up():
     assert not RandomErasing(1, (1, 1), (0.75, 0.75)).draw(numbers, 20_000, NHWC).any()
 
 
-def test_it_is_fused_into_the_one_pass_and_runs_afterwards_behind_normalisation():
+def test_it_is_fused_into_the_one_pass_and_runs_afterwards_behind_normalization():
     size = np.array([60, 60])
     program = compile_image_program("image", 0, [RandomErasing(value=(9.8, 8.5, 7)), RandomErasing()], size, size)
     assert (len(program.steps), len(program.ops.steps), program.max_paints) == (2, 0, 2)

@@ -154,7 +154,7 @@ def test_floating_point_images_are_painted_with_the_fraction(operation, dtype):
     assert np.unique(found.reshape(-1, 3), axis=0).tolist() == [[0] * 3, np.array(FRACTIONS, dtype).tolist()]
 
 
-def test_a_fill_in_normalised_units_is_painted_on_normalised_images():
+def test_a_fill_in_normalized_units_is_painted_on_normalized_images():
     images = torch.zeros((1, 3, 6, 8))
     cutout = Cutout(2, (-0.5, 0.25, 2))
     cutout.declare_state_and_memory(State(False, "cpu", (3, 6, 8), torch.float32))

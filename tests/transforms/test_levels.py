@@ -19,6 +19,7 @@ from gpubeton.transforms import (
 from tests.reference.augment import GOLDEN, IMAGE
 from tests.reference.levels import changed
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+from tests.transforms.random_numbers import numbers
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (7, 33, 30, 3), np.uint8)
 IMAGES[1] //= 3
@@ -35,10 +36,6 @@ OPERATIONS = [
     (RandomAutocontrast(0.3), (AUTOCONTRAST, 0)),
     (RandomEqualize(0.3), (EQUALIZE, 0)),
 ]
-
-
-def numbers(count, _rows=None):
-    return np.random.default_rng(1).random((20_000, 8))[:, :count]
 
 
 def applied(rows, layout="numpy"):

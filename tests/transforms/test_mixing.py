@@ -14,6 +14,7 @@ from gpubeton.transforms import ImageCutMix, ImageMixup, LabelCutMix, LabelMixup
 from gpubeton.transforms.mixup import symmetric_beta
 from tests.reference.mixing import cutmix, cutmix_box, mixup, one_hot
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+from tests.transforms.random_numbers import numbers
 
 COUNT = 9
 IMAGES = np.random.default_rng(0).integers(0, 256, (COUNT, 20, 30, 3), np.uint8)
@@ -32,16 +33,6 @@ IMAGE_OPERATIONS = [image for image, _ in PAIRS]
 LABEL_OPERATIONS = [label for _, label in PAIRS]
 
 
-def numbers(seed=1):
-    """Random numbers of any amount, the same however many are asked for."""
-
-    def uniform(count, rows=None):
-        made = np.random.default_rng(seed).random((20_000, 8))[:, :count]
-        return made if rows is None else made[rows]
-
-    return uniform
-
-
 def run(operation, batch, state, *, field_number=1, seed=0, epoch=0, samples=SAMPLES):
     return run_batch_ops(compile_batch_ops([operation], state, field_number=field_number), batch, seed, epoch, samples)
 
@@ -49,7 +40,7 @@ def run(operation, batch, state, *, field_number=1, seed=0, epoch=0, samples=SAM
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("same_lambda", [True, False])
 def test_mixup_is_the_exact_mean_rounded_down(same_lambda, layout):
-    mixes = ImageMixup(0.7, same_lambda).draw(numbers(), 20_000, NHWC)[:COUNT]
+    mixes = ImageMixup(0.7, same_lambda).draw(numbers, 20_000, NHWC)[:COUNT]
     mixes[:, PARTNER] = np.roll(np.arange(COUNT), 1)
     found = as_nhwc_array(ImageMixup(0.7, same_lambda).apply(in_layout(IMAGES, layout), mixes), layout)
     # In float64 this is exact: a share has 15 binary digits, a level 8.
@@ -58,7 +49,7 @@ def test_mixup_is_the_exact_mean_rounded_down(same_lambda, layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_cutmix_pastes_the_box_of_the_image_before(layout):
-    mixes = ImageCutMix(1.0, False).draw(numbers(), 20_000, NHWC)[:COUNT]
+    mixes = ImageCutMix(1.0, False).draw(numbers, 20_000, NHWC)[:COUNT]
     mixes[:, PARTNER] = np.roll(np.arange(COUNT), 1)
     found = as_nhwc_array(ImageCutMix(1.0, False).apply(in_layout(IMAGES, layout), mixes), layout)
     assert np.array_equal(found, cutmix(IMAGES, mixes[:, TOP:].tolist()))
@@ -97,7 +88,7 @@ def test_compiled_code_and_tensors_agree_to_the_bit(seed, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, torch.float16, torch.bfloat16])
 def test_floating_point_images_are_mixed_without_rounding_to_levels(dtype):
-    mixes = ImageMixup(0.7, False).draw(numbers(), 20_000, NHWC)[:COUNT]
+    mixes = ImageMixup(0.7, False).draw(numbers, 20_000, NHWC)[:COUNT]
     mixes[:, PARTNER] = np.roll(np.arange(COUNT), 1)
     values = np.random.default_rng(4).normal(size=IMAGES.shape)
     batch = torch.from_numpy(values).to(dtype) if isinstance(dtype, torch.dtype) else values.astype(dtype)
@@ -154,7 +145,7 @@ def test_with_the_same_lambda_all_of_a_batch_are_mixed_as_its_last():
         own, same = (run(type(label)(1.0, choice), LABELS.copy(), LABEL)[:, 2] for choice in (False, True))
         assert set(same) == {own[-1]}
         assert len(set(own)) == COUNT
-    boxes = ImageCutMix(1.0, True).draw(numbers(), 20_000, NHWC)[:, TOP:]
+    boxes = ImageCutMix(1.0, True).draw(numbers, 20_000, NHWC)[:, TOP:]
     assert (boxes == boxes[0]).all()
 
 
@@ -198,18 +189,18 @@ def test_every_random_number_gives_a_share(alpha):
 
 
 def test_mixup_shares_of_images_are_the_drawn_ones():
-    shares = symmetric_beta(0.4, numbers()(2))
-    assert np.abs(ImageMixup(0.4, False).draw(numbers(), 20_000, NHWC)[:, WEIGHT] / ONE - shares).max() <= 2**-16
-    assert (ImageMixup(0.4, False).draw(numbers(), 20_000, NHWC)[:, TOP:] == [0, 0, 20, 30]).all()
+    shares = symmetric_beta(0.4, numbers(2))
+    assert np.abs(ImageMixup(0.4, False).draw(numbers, 20_000, NHWC)[:, WEIGHT] / ONE - shares).max() <= 2**-16
+    assert (ImageMixup(0.4, False).draw(numbers, 20_000, NHWC)[:, TOP:] == [0, 0, 20, 30]).all()
 
 
 def test_cutmix_boxes_are_torchvisions():
-    drawn = numbers()(4)
+    drawn = numbers(4)
     lam, rows, columns = symmetric_beta(0.9, drawn[:, :2]), drawn[:, 2] * 20, drawn[:, 3] * 30
     wanted = [
         cutmix_box(*own, (20, 30)) for own in zip(lam.tolist(), rows.astype(int), columns.astype(int), strict=True)
     ]
-    mixes = ImageCutMix(0.9, False).draw(numbers(), 20_000, NHWC)
+    mixes = ImageCutMix(0.9, False).draw(numbers, 20_000, NHWC)
     assert np.array_equal(mixes[:, TOP:], wanted)
     assert (mixes[:, WEIGHT] == 0).all()
     assert mixes[:, [TOP, LEFT]].min(axis=0).tolist() == [0, 0]
@@ -217,9 +208,9 @@ def test_cutmix_boxes_are_torchvisions():
 
 
 def test_without_a_size_cutmix_labels_are_those_of_a_box_that_is_not_rounded():
-    exact, near = (LabelCutMix(1.0, False, size).draw(numbers(), 20_000, LABEL)[:, 1] for size in ((20, 30), None))
+    exact, near = (LabelCutMix(1.0, False, size).draw(numbers, 20_000, LABEL)[:, 1] for size in ((20, 30), None))
     assert 0 < np.abs(exact - near).max() <= 2 / 20 + 2 / 30
-    finer = LabelCutMix(1.0, False, (20_000, 30_000)).draw(numbers(), 20_000, LABEL)[:, 1]
+    finer = LabelCutMix(1.0, False, (20_000, 30_000)).draw(numbers, 20_000, LABEL)[:, 1]
     assert np.abs(finer - near).max() <= 2 / 20_000 + 2 / 30_000
 
 

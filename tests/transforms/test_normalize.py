@@ -80,7 +80,7 @@ def test_halves_are_carried_as_int16_only_before_totensor(state, dtype, wanted):
     assert memory is None
 
 
-def test_normalising_twice_is_refused():
+def test_normalizing_twice_is_refused():
     normalize = NormalizeImage(MEAN, STD)
     with pytest.raises(PipelineError, match="images are int16"):
         normalize.declare_state_and_memory(normalize.declare_state_and_memory(STATE)[0])
@@ -96,7 +96,7 @@ def test_mean_and_std_are_finite_numbers_for_each_channel_and_std_positive(mean,
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_arrays_of_any_strides_are_normalised_into_the_memory_that_is_given(dtype):
+def test_arrays_of_any_strides_are_normalized_into_the_memory_that_is_given(dtype):
     normalize, given = NormalizeImage(MEAN, STD, dtype), []
 
     def take(shape, dtype):

@@ -76,6 +76,7 @@ def test_channels_that_stand_first_are_not_moved_again():
 
 def test_todevice_names_the_device():
     assert ToDevice(torch.device("cpu")).apply(torch.zeros(1)).device == CPU
+    assert ToDevice(1).device == torch.device("cuda:1")
     assert declared(ToDevice("meta"), TENSOR).device == torch.device("meta")
     assert ToDevice("meta").apply(torch.zeros(1)).device == torch.device("meta")
 

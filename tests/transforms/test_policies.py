@@ -12,6 +12,7 @@ from gpubeton.transforms import RandAugment, TrivialAugmentWide
 from gpubeton.transforms.rand_augment import POLICY_COLUMNS, RAND_AUGMENT, TRIVIAL_AUGMENT_WIDE, magnitudes, policy_rows
 from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+from tests.transforms.random_numbers import numbers
 
 SIZE = 24, 32
 IMAGES = np.stack([np.roll(IMAGE, shift, axis=1) for shift in range(12)])
@@ -19,10 +20,6 @@ NHWC = State(True, torch.device("cpu"), (*SIZE, 3), np.dtype("uint8"))
 SPACES = {"RandAugment": RAND_AUGMENT, "TrivialAugmentWide": TRIVIAL_AUGMENT_WIDE}
 OPERATIONS = [RandAugment(3, 20), TrivialAugmentWide(interpolation="bilinear", fill=(7, 8, 9))]
 MADE = [name for name in GOLDEN if name.split()[0] in SPACES and name[-1] in "+-"]
-
-
-def numbers(count, _rows=None):
-    return np.random.default_rng(1).random((20_000, 8))[:, :count]
 
 
 @pytest.mark.parametrize("policy", SPACES)

@@ -23,7 +23,7 @@ from gpubeton.transforms import (
     ToTorchImage,
 )
 from tests.reference.weights import resize
-from tests.small_files import picture, write_photos
+from tests.small_files import picture
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 
 pytestmark = pytest.mark.timeout(180)
@@ -42,11 +42,6 @@ class Nothing(Operation):
 
     def declare_state_and_memory(self, previous_state):
         return replace(previous_state, jit_mode=False), None
-
-
-@pytest.fixture(scope="module")
-def raw_photos(tmp_path_factory):
-    return write_photos(tmp_path_factory.mktemp("raw") / "raw.beton", 20, write_mode="raw", size=(48, 64))
 
 
 def images(path, *operations, **arguments):
@@ -135,9 +130,9 @@ def test_behind_other_operations_the_same_parts_are_taken_from_finished_images(r
 
 
 def test_a_part_of_a_resized_image_is_not_decoded_instead_of_it(raw_photos):
-    centre = CenterCropRGBImageDecoder((40, 40), 0.5)
-    found = images(raw_photos, centre, RandomResizedCrop((1, 1), (1, 1), 40))
-    assert np.abs(found.astype(int) - images(raw_photos, centre)).max() <= 1
+    center = CenterCropRGBImageDecoder((40, 40), 0.5)
+    found = images(raw_photos, center, RandomResizedCrop((1, 1), (1, 1), 40))
+    assert np.abs(found.astype(int) - images(raw_photos, center)).max() <= 1
 
 
 def test_what_was_flipped_before_is_cropped_where_it_stands(raw_photos):

@@ -14,6 +14,7 @@ from gpubeton.transforms.affine import affine_rows
 from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie
 from tests.reference.warp import matrix, warped
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+from tests.transforms.random_numbers import numbers
 
 SIZE = 13, 18
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, *SIZE, 3), np.uint8)
@@ -23,14 +24,10 @@ WARPS = [
     {"angle": 33.3},
     {"angle": -120.0, "translate": (2.5, -1.25), "scale": 0.6},
     {"shear": (20.0, -8.0), "scale": 1.7},
-    {"shear": (16.0, 0.0), "centre": (-9.0, -6.5)},
+    {"shear": (16.0, 0.0), "center": (-9.0, -6.5)},
     {"translate": (-40.0, 3.0)},
 ]
 ROWS = np.concatenate([affine_rows(SIZE, **one) for one in WARPS])
-
-
-def numbers(count, _rows=None):
-    return np.random.default_rng(1).random((20_000, 8))[:, :count]
 
 
 def operation(interpolation):

@@ -10,15 +10,12 @@ from gpubeton.pipeline import State
 from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import CornerCrop, Pad, RandomCrop, RandomTranslate
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+from tests.transforms.random_numbers import numbers
 
 IMAGES = np.random.default_rng(0).integers(1, 256, (4, 6, 9, 3), np.uint8)
 NHWC = State(True, torch.device("cpu"), (6, 9, 3), np.dtype("uint8"))
 NCHW = State(False, torch.device("cpu"), (3, 6, 9), torch.uint8)
 OPERATIONS = [RandomCrop((4, 5)), RandomCrop(7, 2, (1, 2, 3)), CornerCrop((4, 6)), Pad((1, 2, 0, 3), (7, 8, 9))]
-
-
-def numbers(count, _rows=None):
-    return np.random.default_rng(1).random((20_000, 8))[:, :count]
 
 
 def padded(images, left, top, right, bottom, fill):
@@ -112,7 +109,7 @@ def test_the_state_tells_the_new_size(operation, layout):
     assert np.array_equal(run_batch_ops(tail, batch[[3, 0]], 5, 1, samples[[3, 0]]), whole[[3, 0]])
 
 
-def test_normalised_images_are_padded_in_their_units():
+def test_normalized_images_are_padded_in_their_units():
     pad = Pad(1, (-0.5, 0.25, 2))
     pad.declare_state_and_memory(State(False, "cpu", (3, 6, 9), torch.float32))
     assert pad.apply(torch.zeros((1, 3, 6, 9)))[0, :, 0, 0].tolist() == [-0.5, 0.25, 2]

@@ -23,7 +23,6 @@ def loader(*, distributed=False):
         seed=3,
         distributed=distributed,
         batch_size=2,
-        sample_pages=lambda: PAGES,
         reader=SimpleNamespace(index=SimpleNamespace(page_runs=lambda: PageRuns.join([PAGES]))),
     )
 
@@ -42,13 +41,14 @@ def test_the_classes_give_the_plans_orders(epoch, rank, request):
         request.getfixturevalue("process_group")
     asks = loader(distributed=rank is not None)
     pages = PAGES[INDICES.astype(int)]
+    runs = PageRuns.join([pages])
     assert Sequential(asks).sample_order(epoch).tolist() == share(INDICES, rank).tolist()
     shuffled = random(INDICES, 3, epoch, for_ranks=rank is not None)
     assert Random(asks).sample_order(epoch).tolist() == share(shuffled, rank).tolist()
     assert (
         Window(asks, 4, 2).sample_order(epoch).tolist() == share(window(INDICES, pages, 4, 2, 3, epoch), rank).tolist()
     )
-    assert QuasiRandom(asks).sample_order(epoch).tolist() == quasi_random(INDICES, pages, 2, 3, epoch, rank).tolist()
+    assert QuasiRandom(asks).sample_order(epoch).tolist() == quasi_random(INDICES, runs, 2, 3, epoch, rank).tolist()
 
 
 @pytest.mark.parametrize("order_class", [Sequential, Random, Window])

@@ -59,8 +59,12 @@ def _children_of_earlier_tests():
 EARLIER = set()  # processes that other tests' transforms keep
 
 
+def children():
+    return set(multiprocessing.active_children()) - EARLIER
+
+
 def no_children_left():
-    return not set(multiprocessing.active_children()) - EARLIER
+    return not children()
 
 
 def expected(count=12):
@@ -154,9 +158,9 @@ def test_a_process_whose_child_lives_on_is_still_known_to_be_dead(tmp_path):
 
 def test_a_process_killed_between_two_samples_names_none(tmp_path):
     def place(first, regions):
-        for child in multiprocessing.active_children():
-            os.kill(child.pid, signal.SIGKILL)
-            child.join()
+        (child,) = children()
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
         return ChunkPlace(first, np.zeros(len(regions.counts), np.uint64))
 
     with pytest.raises(WorkerDiedError, match=r"between two samples.*SIGKILL") as caught:

@@ -154,6 +154,32 @@ def test_an_error_of_the_pipeline_names_the_shard_and_the_older_file_stays(tmp_p
     assert list(tmp_path.iterdir()) == [path]
 
 
+def spoil(wanted, sample):
+    return (b"no image", sample[1]) if int(sample[1]) in wanted else sample
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_samples_that_cannot_be_encoded_may_be_left_out_and_are_named(tmp_path, shards, num_workers):
+    made = writer(tmp_path / "found.beton", num_workers, notes={})
+    made.from_webdataset(shards, lambda dataset: stored(dataset).map(partial(spoil, (3, 14))), on_error="skip")
+    assert [name for name, _ in made.skipped] == [
+        f"{shards[0]}, sample 3 of the shard",
+        f"{shards[3]}, sample 2 of the shard",
+    ]
+    assert stored_images(made.fname)[1] == [number for number in range(sum(COUNTS)) if number not in (3, 14)]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_shard_that_cannot_be_read_further_is_an_error_although_samples_may_be_left_out(
+    tmp_path, shards, num_workers
+):
+    pipeline = Inconstant(tmp_path, 0, OSError("gone"))
+    with pytest.raises(SampleError, match=r"shard-003\.tar, sample 4 of the shard: OSError: gone"):
+        writer(tmp_path / "found.beton", num_workers).from_webdataset(shards, pipeline, on_error="skip")
+    with pytest.raises(OptionError, match="on_error"):
+        writer(tmp_path / "found.beton").from_webdataset(shards, stored, on_error="replace")
+
+
 class Inconstant:
     """A pipeline that gives another number of samples when it is asked again; it notes how often it was in a file."""
 

@@ -208,10 +208,8 @@ def decode_mcus(
     coefficients: int,  # address of one block and room after it, int16, 32-byte aligned
     places: int,  # address of `markers.SCAN_PLACES`
 ) -> tuple[Reader, bool]:
-    """Skip MCUs up to the first wanted one, and decode the others to samples.
-
-    Returns the reader, and True if every code existed and the data sufficed.
-    """
+    """Skip MCUs up to the first wanted one, and decode the others to samples."""
+    # Returns the reader, and True if every code existed and the data sufficed.
     window, filled, position = reader
     sound = True
     for column in range(start, stop):

@@ -46,10 +46,10 @@ LARGEST_CATEGORY = 11
 
 
 class Tables(NamedTuple):
-    """A worker's quantization and Huffman tables; slots 0..3 are DC, 4..7 AC.
+    """A worker's quantization and Huffman tables; slots 0..3 are DC, 4..7 AC."""
 
-    Most images of a data set have the same tables. Those of the last image are kept: comparing is faster than building.
-    """
+    # Most images of a data set have the same tables. Those of the last image are kept: comparing is faster than
+    # building.
 
     multipliers: Array  # (4, 64) int16, in the order of `idct.PLACES`: quantization tables
     source: Array  # (8, 272) uint8: 16 code-length counts and 256 symbols, as in the file

@@ -249,10 +249,8 @@ def read_mcus(
     blocks: int,  # of an MCU
     scratch: Scratch,
 ) -> int:
-    """Decode MCUs of one row; return a code of `codes`.
-
-    The reader skips from where it is to the first, or from the beginning of the interval that has it.
-    """
+    """Decode MCUs of one row; return a code of `codes`."""
+    # The reader skips from where it is to the first, or from the beginning of the interval that has it.
     cursor = scratch.cursor
     while first < stop:
         number = first // cursor[LENGTH]

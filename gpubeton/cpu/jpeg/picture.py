@@ -50,7 +50,7 @@ from gpubeton.cpu.jpeg.markers import (
 )
 from gpubeton.cpu.jpeg.ycbcr import COLUMNS, PIXELS, resample_pair, resample_single, rgb_row
 from gpubeton.cpu.scratch import Scratch, allocate
-from gpubeton.cpu.taps import TapCounts, effective, fill_axis, fill_axis_pair
+from gpubeton.cpu.taps import BICUBIC, SIGNED_BITS, TapCounts, effective, fill_axis, fill_axis_pair
 from gpubeton.machine_code.compile import compiled, merged, stage
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 # Cb or Cr of a gray image, times 256.
 _NEUTRAL = 128 << 8
-_HALF = (1 << 15) * 65537
+_HALF, _SIGNED_HALF = (1 << 15) * 65537, (1 << (SIGNED_BITS - 1)) * 65537
 
 
 @stage
@@ -136,11 +136,13 @@ def _prepare_view(frame: Array, scratch: Scratch, place: int, output: Array) -> 
         scratch.planes[place, 1:3, : 2 * _padded(output)] = _NEUTRAL
         scratch.first[place, 3, :] = 0
         scratch.words[place, 3, :, :] = 0
-        scratch.words[place, 3, :, 0:2] = _HALF
+        scratch.words[place, 3, :, 0:2] = _SIGNED_HALF if output[INTERPOLATION] == BICUBIC else _HALF
 
 
 @stage
-def _resample_mcu_row(frame: Array, scratch: Scratch, place: int, row: int, origin: int, width: int) -> None:
+def _resample_mcu_row(
+    frame: Array, scratch: Scratch, place: int, row: int, origin: int, width: int, is_signed: int
+) -> None:
     """Resample one row of MCUs, `row` counted from the view's first, into the view's planes."""
     view, planes = scratch.views[place], scratch.planes[place]
     stride = 2 * width
@@ -151,17 +153,16 @@ def _resample_mcu_row(frame: Array, scratch: Scratch, place: int, row: int, orig
     luma = scratch.strips[0].ctypes.data - origin * frame[LUMA_ACROSS] * 8 * COLUMN_BYTES
     rows = planes[0].ctypes.data + row * frame[LUMA_DOWN] * 8 * stride
     if frame[LUMA_DOWN] == 2:
-        resample_pair(luma, rows, rows + 8 * stride, stride, first, words, word_stride, view[TAPS], groups)
+        resample_pair(luma, rows, rows + 8 * stride, stride, first, words, word_stride, view[TAPS], groups, is_signed)
     else:
-        resample_single(luma, rows, stride, first, words, word_stride, view[TAPS], groups)
+        resample_single(luma, rows, stride, first, words, word_stride, view[TAPS], groups, is_signed)
     if frame[COMPONENTS] == 3:
         own = frame[LUMA_ACROSS] - 1
         chroma = scratch.strips[1].ctypes.data - origin * 8 * COLUMN_BYTES
         blue = planes[1].ctypes.data + row * 8 * stride
         red = planes[2].ctypes.data + row * 8 * stride
-        resample_pair(
-            chroma, blue, red, stride, first + own * first_step, words + own * step, word_stride, view[TAPS + 1], groups
-        )
+        first, words = first + own * first_step, words + own * step
+        resample_pair(chroma, blue, red, stride, first, words, word_stride, view[TAPS + 1], groups, is_signed)
 
 
 @stage
@@ -182,7 +183,7 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
     chroma_origin = 0 if gray else first_mcu_row * 8 * stride
     blue = planes[1].ctypes.data - chroma_origin
     red = planes[2].ctypes.data - chroma_origin
-    pixels = scratch.pixels.ctypes.data
+    pixels, is_signed = scratch.pixels.ctypes.data, int(output[INTERPOLATION] == BICUBIC)
     row = view[EMITTED]
     while row < height:
         luma_first, chroma_first = first[2, row], first[own, row]
@@ -200,6 +201,7 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
             chroma_taps,
             pixels,
             width // PIXELS,
+            is_signed,
         )
         target = view[VIEW_TARGET] + row * columns * 3 * output[ITEM_SIZE]
         store_row(pixels, target, columns, output[METHOD], factors, table)
@@ -237,8 +239,9 @@ def _decode_rows(frame: Array, scratch: Scratch, count: int, outputs: Outputs) -
             return code
         for place in range(count):
             if views[place, FIRST_ROW] <= row < views[place, LAST_ROW]:
-                padded = _padded(outputs.settings[views[place, VIEW_PROGRAM]])
-                _resample_mcu_row(frame, scratch, place, row - views[place, FIRST_ROW], origin, padded)
+                output = outputs.settings[views[place, VIEW_PROGRAM]]
+                padded, is_signed = _padded(output), int(output[INTERPOLATION] == BICUBIC)
+                _resample_mcu_row(frame, scratch, place, row - views[place, FIRST_ROW], origin, padded, is_signed)
                 _emit_rows(frame, scratch, place, row + 1, outputs)
     return OK
 

@@ -157,9 +157,7 @@ def probe_jpegs(
     size: Array,  # (N,) uint64: bytes
     out: Array,  # (N, SURVEY_COLUMNS) int32, written, see `gpubeton.plan.lanes`
 ) -> None:
-    """Read the markers of JPEGs up to their first scan, and look for their end marker.
-
-    DAMAGED: no JPEG, no end marker, or more pixels than its bytes can hold.
-    """
+    """Read the markers of JPEGs up to their first scan, and look for their end marker."""
+    # DAMAGED: no JPEG, no end marker, or more pixels than its bytes can hold.
     for i in range(out.shape[0]):
         _probe_one(int(address[i]), int(size[i]), out[i])

@@ -7,8 +7,15 @@ MCU has only one row of luma blocks, the second half is unused.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.jpeg.idct import COLUMN_BYTES
-from gpubeton.cpu.simd import I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
+from gpubeton.cpu.simd import HALVES, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
+from gpubeton.cpu.taps import SIGNED_BITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Output columns per step across; the width of a plane is a multiple of it.
 COLUMNS = 8
@@ -52,6 +59,26 @@ def _weighted_sum(
     return running.get()
 
 
+def _signed_sum(
+    emit: VectorBuilder, start: Vector, step: Vector | int, words: Vector, count: Vector, lanes: int, align: int = 1
+) -> Vector:
+    """Sum the same times signed weights, two taps at a time; round, and limit to 16 bits."""
+    halves = HALVES if lanes == 16 else (range(8),)
+    totals = [emit.variable(emit.fill(I32, 8, 1 << (SIGNED_BITS - 1))) for _ in halves]
+    with emit.loop((count + 1).shift_right_logical(1)) as pair:
+        place = start + pair * step * 2
+        # Less 2**15, which makes them signed: weights sum to one, so the sum is less by that, too. After the last tap
+        # comes a weight of 0.
+        one, other = (emit.load(place + step * k, I16, lanes, align=align) ^ -0x8000 for k in (0, 1))
+        weights = emit.fraction(words + pair * 8, 16)
+        for total, half in zip(totals, halves, strict=True):
+            pairs = one.shuffle(other, [lane for i in half for lane in (i, lanes + i)])
+            total.set(total.get() + pairs.paired(weights))
+    sums = [total.get().shift_right(SIGNED_BITS) for total in totals]
+    packed = sums[0].pack_signed(sums[1]) if lanes == 16 else sums[0].clamp(-0x8000, 0x7FFF).narrow(I16)
+    return packed ^ -0x8000
+
+
 # --- across -----------------------------------------------------------------------------------------------------------
 
 
@@ -67,6 +94,18 @@ def _transpose_halves(columns: list[Vector]) -> list[Vector]:
     return columns
 
 
+def _by_sign(emit: VectorBuilder, is_signed: Vector, taps: Vector, body: Callable[[bool, int | None], None]) -> None:
+    """Emit `body(True, None)` for signed weights, else `body(False, case)` for each number of taps of `_UNROLLED`."""
+
+    def chosen(signed: int | None) -> None:
+        if signed:
+            body(True, None)
+        else:
+            emit.switch(taps, _UNROLLED, partial(body, False))
+
+    emit.switch(is_signed, (1,), chosen)
+
+
 def _resample_across(
     lanes: int,
     emit: VectorBuilder,
@@ -78,10 +117,11 @@ def _resample_across(
     word_stride: Vector,
     taps: Vector,
     groups: Vector,
+    is_signed: Vector,
 ) -> None:
     """Resample the first `lanes` samples of each column into 8 rows for each of `rows_out`."""
 
-    def all_groups(case: int | None) -> None:
+    def all_groups(signed: bool, case: int | None) -> None:
         with emit.loop(groups) as group:
             columns = []
             for i in range(COLUMNS):
@@ -89,13 +129,16 @@ def _resample_across(
                 begin = emit.load(first + index * 4, I32, align=4).sign_extend(I64)
                 start = strip + begin * COLUMN_BYTES
                 own = words + index * word_stride
-                columns.append(_weighted_sum(emit, start, COLUMN_BYTES, own, case, taps, lanes, align=2 * lanes))
+                if signed:
+                    columns.append(_signed_sum(emit, start, COLUMN_BYTES, own, taps, lanes, align=2 * lanes))
+                else:
+                    columns.append(_weighted_sum(emit, start, COLUMN_BYTES, own, case, taps, lanes, align=2 * lanes))
             across = group * (2 * COLUMNS)
             for i, row in enumerate(_transpose_halves(columns)):
                 for half, rows in enumerate(rows_out):
                     emit.store(row.part(8 * half, 8 * half + 8), rows + stride * i + across)
 
-    emit.switch(taps, _UNROLLED, all_groups)
+    _by_sign(emit, is_signed, taps, all_groups)
 
 
 @vector_kernel
@@ -110,9 +153,10 @@ def resample_pair(
     word_stride: Vector,  # bytes from one output column's weights to the next's
     taps: Vector,
     groups: Vector,  # width / COLUMNS
+    is_signed: Vector,  # 1 if weights are signed
 ) -> None:
     """Resample all 16 samples of each column; `strip` may be before the first column that exists."""
-    _resample_across(16, emit, strip, (upper, lower), stride, first, words, word_stride, taps, groups)
+    _resample_across(16, emit, strip, (upper, lower), stride, first, words, word_stride, taps, groups, is_signed)
 
 
 @vector_kernel
@@ -126,9 +170,10 @@ def resample_single(
     word_stride: Vector,
     taps: Vector,
     groups: Vector,
+    is_signed: Vector,
 ) -> None:
     """Resample the first 8 samples of each column; arguments as for `resample_pair`."""
-    _resample_across(8, emit, strip, (upper,), stride, first, words, word_stride, taps, groups)
+    _resample_across(8, emit, strip, (upper,), stride, first, words, word_stride, taps, groups, is_signed)
 
 
 # --- down, and color --------------------------------------------------------------------------------------------------
@@ -171,10 +216,11 @@ def rgb_row(
     chroma_taps: Vector,
     pixels: Vector,  # address of (PIXELS * groups, 3) uint8, written
     groups: Vector,
+    is_signed: Vector,  # 1 if weights are signed
 ) -> None:
     """Resample one row down and convert it to RGB."""
 
-    def row(case: int | None) -> None:
+    def row(signed: bool, case: int | None) -> None:
         with emit.loop(groups) as group:
             across = group * (2 * PIXELS)
             planes = []
@@ -183,9 +229,12 @@ def rgb_row(
                 (blue_difference, chroma_words, chroma_taps),
                 (red_difference, chroma_words, chroma_taps),
             ):
-                planes.append(_weighted_sum(emit, plane + across, stride, words, case, count, PIXELS))
+                if signed:
+                    planes.append(_signed_sum(emit, plane + across, stride, words, count, PIXELS))
+                else:
+                    planes.append(_weighted_sum(emit, plane + across, stride, words, case, count, PIXELS))
             emit.store(_interleaved(*_to_rgb(*planes)), pixels + group * (3 * PIXELS))
 
     larger = emit.builder.icmp_signed(">", luma_taps.value, chroma_taps.value)
     taps = Vector(emit.builder, emit.builder.select(larger, luma_taps.value, chroma_taps.value))
-    emit.switch(taps, _UNROLLED, row)
+    _by_sign(emit, is_signed, taps, row)

@@ -17,7 +17,7 @@ from gpubeton.cpu.jpeg.codes import (
 )
 from tests.cpu.making import draw_of, joined, make_alone, program_of, segments, stored_jpeg, whole
 from tests.cpu.pictures import decoded, jpeg, photo, pillow_jpeg, planes
-from tests.cpu.plain_jpeg import JFIF, components_of, quantisation_of, tables_of, write
+from tests.cpu.plain_jpeg import JFIF, components_of, quantization_of, tables_of, write
 
 HEIGHT, WIDTH = 27, 35
 FILE = jpeg(photo(HEIGHT, WIDTH), 85)
@@ -126,7 +126,7 @@ REFUSED = {
     "4:1:0": (ODD_SAMPLING, ycc_file(((4, 2), (1, 1), (1, 1)))),
     "chroma of two kinds": (ODD_SAMPLING, ycc_file(((2, 2), (2, 1), (1, 1)))),
     "12 bits": (ODD_PRECISION, frame_changed(0, 12)),
-    "16-bit quantisation": (ODD_PRECISION, ycc_file(((2, 2), (1, 1), (1, 1)), wide=True)),
+    "16-bit quantization": (ODD_PRECISION, ycc_file(((2, 2), (1, 1), (1, 1)), wide=True)),
     "separate scans": (SEPARATE_SCANS, ycc_file(((2, 2), (1, 1), (1, 1)), separate=True)),
     "nothing": (DAMAGED_HEADER, b""),
     "three bytes": (DAMAGED_HEADER, FILE[:3]),
@@ -141,9 +141,9 @@ REFUSED = {
     "255 components": (DAMAGED_HEADER, frame_changed(5, 255)),
     "luma sampled by none": (ODD_SAMPLING, frame_changed(7, 0)),
     "luma sampled by 15": (ODD_SAMPLING, frame_changed(7, 0xFF)),
-    "a quantisation table of number 4": (DAMAGED_TABLE, frame_changed(8, 4)),
-    "a quantisation table that is missing": (DAMAGED_TABLE, frame_changed(8, 3)),
-    "a quantisation table cut short": (DAMAGED_TABLE, changed(0xDB, lambda content: content[:-1])),
+    "a quantization table of number 4": (DAMAGED_TABLE, frame_changed(8, 4)),
+    "a quantization table that is missing": (DAMAGED_TABLE, frame_changed(8, 3)),
+    "a quantization table cut short": (DAMAGED_TABLE, changed(0xDB, lambda content: content[:-1])),
     "a Huffman table that is missing": (DAMAGED_TABLE, changed(0xDA, lambda content: replaced(content, 2, 0x20))),
     "a Huffman table of number 4": (DAMAGED_TABLE, changed(0xDA, lambda content: replaced(content, 2, 0x04))),
     "a Huffman table of another class": (DAMAGED_TABLE, changed(0xC4, lambda content: replaced(content, 0, 0x20))),
@@ -178,7 +178,7 @@ def test_a_segment_longer_than_the_file_is_not_followed():
 def test_tables_of_the_last_image_are_not_taken_for_this_ones():
     """They stay built, since most images carry the same; a file without them is damaged all the same."""
     bare = joined([part for part in segments(FILE) if part[0] != 0xC4])
-    other = with_segments((0xDB, quantisation_of(np.full(64, 99), 0)), data=bare)
+    other = with_segments((0xDB, quantization_of(np.full(64, 99), 0)), data=bare)
     images = [stored_jpeg(data, HEIGHT, WIDTH) for data in (FILE, bare, FILE, other)]
     _, codes = make_alone(PROGRAM, images, [draw_of(PROGRAM, whole(image)) for image in images])
     assert codes.tolist() == [OK, DAMAGED_TABLE, OK, DAMAGED_TABLE]

@@ -48,13 +48,17 @@ def decode_alone(program, data, draw=None):
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("picture", [photo, noise])
 def test_a_crop_is_within_a_level_of_its_resampled_planes(sampling, interpolation, picture):
-    """And not more: libjpeg rounds what it upsamples, half a level of Cb is 0.9 of B, and 0.5 is the last rounding."""
+    """And not more: libjpeg rounds what it upsamples, half a level of Cb is 0.9 of B, and 0.5 is the last rounding.
+
+    The absolute weights of bicubic sum to 1.25 in each direction: half a level of Cb becomes up to 1.4 of B.
+    """
+    most = 2 if interpolation == "bicubic" and sampling not in ("4:4:4", "gray") else 1
     for number, (source, box, size) in enumerate(SHAPES):
         data = jpeg(picture(*source, number), 92, sampling)
         program = program_of(*size, interpolation)
         out = decode_alone(program, data, draw_of(program, box, flip=number % 2))
         wanted = expected_levels(data, box, size, interpolation, flip=number % 2)
-        assert np.abs(out - wanted).max() <= 1, (source, box, size)
+        assert np.abs(out - wanted).max() <= most, (source, box, size)
 
 
 @pytest.mark.parametrize("sampling", ["4:2:0", "gray"])
@@ -139,7 +143,7 @@ def test_restart_markers_change_no_bit(sampling, interval):
 
 @pytest.mark.parametrize("options", [{"restart_marker_rows": 1}, {"restart_marker_blocks": 5}, {"optimize": True}])
 @pytest.mark.parametrize("subsampling", ["4:2:0", "4:2:2", "4:4:4"])
-def test_optimised_tables_and_libjpegs_restart_markers_change_no_bit(options, subsampling):
+def test_optimized_tables_and_libjpegs_restart_markers_change_no_bit(options, subsampling):
     plain = pillow_jpeg(photo(50, 70), quality=70, subsampling=subsampling)
     data = pillow_jpeg(photo(50, 70), quality=70, subsampling=subsampling, **options)
     assert data != plain

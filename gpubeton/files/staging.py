@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import mmap
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,11 +45,16 @@ class Staging:
         self.is_pinned = is_pinned
         self._allocate = allocate
         self._free: list[Buffer] = []
+        # Without a lock: a finalizer gives blocks back, and may run at any time, also within `take`.
+        self._returned: deque[Buffer] = deque()
         self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> Buffer:
-        """Give a block of at least so many bytes, not initialised."""
+        """Give a block of at least so many bytes, not initialized."""
         with self._lock:
+            while self._returned:
+                self._free.append(self._returned.popleft())
+            self._free.sort(key=len)  # smallest first: the search takes the smallest that fits
             for number, block in enumerate(self._free):
                 if len(block) >= nbytes:
                     return self._free.pop(number)
@@ -58,7 +65,12 @@ class Staging:
 
     def give_back(self, block: Buffer) -> None:
         """Take a block back, for others to use."""
-        with self._lock:
-            self._free.append(block)
-            # Smallest first: the search takes the smallest that fits.
-            self._free.sort(key=len)
+        self._returned.append(block)
+
+
+_SHARED: WeakValueDictionary[str, Staging] = WeakValueDictionary()
+
+
+def page_memory() -> Staging:
+    """Give the memory for pages of remote files, one for the process: it goes with the last block that is in use."""
+    return _SHARED.setdefault("pages", Staging())
