@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 ARCHITECTURES = ("resnet18", "resnet50")
 
 
-def make_resnet(name: str, num_classes: int, *, blurpool: bool) -> nn.Module:
+def make_resnet(name: str, num_classes: int, *, blurpool: bool) -> Any:
     """Make an untrained ResNet; its parameters always have torchvision's names."""
     if find_spec("torchvision") is not None:
         from torchvision import models
@@ -23,6 +24,13 @@ def make_resnet(name: str, num_classes: int, *, blurpool: bool) -> nn.Module:
     if blurpool:
         blur_before_strides(network)
     return network
+
+
+def make_encoder(name: str) -> tuple[Any, int]:
+    """Make a ResNet without its head, and return it with its number of features."""
+    network = make_resnet(name, 1, blurpool=False)
+    width, network.fc = network.fc.in_features, nn.Identity()
+    return network, width
 
 
 class ResNet(nn.Module):
@@ -113,11 +121,3 @@ def blur_before_strides(network: nn.Module) -> None:
                 setattr(network, name, BlurredConvolution(child))
         else:
             blur_before_strides(child)
-
-
-def decayed_and_free(network: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Split the parameters into those with weight decay and those of the batch normalizations."""
-    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
-    free = [parameter for norm in norms for parameter in norm.parameters()]
-    known = {id(parameter) for parameter in free}
-    return [parameter for parameter in network.parameters() if id(parameter) not in known], free

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import os
@@ -14,16 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
-
-
-def module_of(monkeypatch, place):
-    """Import an example, as Python does when it runs the script: its folder comes first."""
-    path = EXAMPLES / place
-    monkeypatch.syspath_prepend(str(path.parent))
-    return importlib.import_module(path.stem)
 
 
 def run(name, *options):
@@ -37,13 +30,35 @@ def run(name, *options):
 
 
 def run_in_two_processes(name, *options):
-    """Run an example under torchrun, and give what both processes printed."""
+    """Run a script, or the recipe of a folder, under torchrun, and give what both processes printed."""
+    target = [str(EXAMPLES / name)] if name.endswith(".py") else ["-m", f"examples.{name}"]
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *launcher, str(EXAMPLES / name), *options]
+    command = [sys.executable, *launcher, *target, *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def checkpoint(folder):
+    return torch.load(Path(folder) / "checkpoint.pt", weights_only=True)
+
+
+def check_resuming(recipe, folder, *options, stop_after):
+    """Train with AMP and a moving average, in one go and in two: both end the same, to the bit. Give the results."""
+    command = [*options, "--amp", "bfloat16", "--ema", "0.5", "--folder"]
+    through = recipe.main([*command, f"{folder}/through"])
+    assert recipe.main([*command, f"{folder}/halves", "--stop-after", str(stop_after)]) != through
+    stopped = checkpoint(f"{folder}/halves")
+    assert recipe.main([*command, f"{folder}/halves"]) == through
+    expected, found = checkpoint(f"{folder}/through"), checkpoint(f"{folder}/halves")
+    for part in ("network", "ema"):
+        assert expected[part].keys() == found[part].keys()
+        assert all(torch.equal(expected[part][name], found[part][name]) for name in expected[part])
+        assert not all(torch.equal(stopped[part][name], found[part][name]) for name in expected[part])
+    assert not all(torch.equal(found["network"][name], found["ema"][f"module.{name}"]) for name in found["network"])
+    assert stopped["loader"]["batch"] > 0
+    return through
 
 
 def json_lines(text):

@@ -13,22 +13,14 @@ import numpy as np
 import pytest
 import torch
 
+from examples.cifar import __main__ as trainer
+from examples.cifar import write as writer
 from gpubeton.fields.decoders import SimpleRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
-from tests.examples.example import module_of
+from tests.examples.example import check_resuming, json_lines
 
 PARTS = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
-
-
-@pytest.fixture
-def writer(monkeypatch):
-    return module_of(monkeypatch, "cifar/write_cifar.py")
-
-
-@pytest.fixture
-def trainer(monkeypatch):
-    return module_of(monkeypatch, "cifar/train_cifar.py")
 
 
 def made_up(part, images=16):
@@ -81,14 +73,14 @@ def write_archive(path, contents):
 
 
 @pytest.fixture
-def folder(tmp_path, writer):
+def folder(tmp_path):
     """train.beton and test.beton of 80 and 16 made-up images."""
     source = write_archive(tmp_path / "binary.tar.gz", {f"{part}.bin": binary_part(part) for part in PARTS})
     writer.main([source, str(tmp_path)])
     return tmp_path
 
 
-def test_both_archives_and_a_folder_give_the_same_files(folder, writer):
+def test_both_archives_and_a_folder_give_the_same_files(folder):
     python = {part: python_part(part) for part in PARTS}
     source = write_archive(folder / "python.tar.gz", python)
     (folder / "data" / "cifar-10-batches-py").mkdir(parents=True)
@@ -110,13 +102,13 @@ def test_images_come_back_with_their_labels(folder):
     loader.close()
 
 
-def test_an_archive_without_a_part_is_refused(tmp_path, writer):
+def test_an_archive_without_a_part_is_refused(tmp_path):
     source = write_archive(tmp_path / "cut.tar.gz", {f"{part}.bin": binary_part(part) for part in PARTS[1:]})
     with pytest.raises(FileNotFoundError, match="data_batch_1 not in it"):
         writer.main([source, str(tmp_path)])
 
 
-def test_a_pickle_that_calls_something_is_refused(tmp_path, writer):
+def test_a_pickle_that_calls_something_is_refused(tmp_path):
     class Attack:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "attacked"),)
@@ -127,32 +119,25 @@ def test_a_pickle_that_calls_something_is_refused(tmp_path, writer):
     assert not (tmp_path / "attacked").exists()
 
 
-def test_a_small_network_learns_the_classes(folder, trainer, capsys):
-    files = ["--train", str(folder / "train.beton"), "--test", str(folder / "test.beton")]
-    options = [
-        "--epochs",
-        "6",
-        "--batch-size",
-        "16",
-        "--width",
-        "4",
-        "--lr",
-        "0.1",
-        "--peak-epoch",
-        "2",
-        "--workers",
-        "2",
-    ]
-    accuracy = trainer.main([*files, *options])
-    printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 7
-    losses = [float(line.split()[3].rstrip(";")) for line in printed[:-1]]
+def options_of(folder):
+    files = ["--train", f"{folder}/train.beton", "--val", f"{folder}/test.beton"]
+    return [*files, "--batch-size", "16", "--width", "4", "--lr", "0.1", "--warmup", "2", "--num-workers", "2"]
+
+
+def test_a_small_network_learns_the_classes(folder, capsys):
+    results = trainer.main([*options_of(folder), "--folder", str(folder / "run"), "--epochs", "6"])
+    lines = json_lines(capsys.readouterr().out)
+    losses = [line["loss"] for line in lines if "loss" in line]
+    assert len(losses) == 6
     assert losses[-1] < 0.75 * losses[0]
-    assert all("% of the time waiting for data" in line for line in printed[:-1])
-    assert printed[-1] == f"{accuracy:.2%} of 16 test images right"
+    assert results.items() <= lines[-1].items()
 
 
-def test_the_network_is_pages(trainer):
+def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(folder):
+    check_resuming(trainer, folder, *options_of(folder), "--epochs", "2", stop_after=7)
+
+
+def test_the_network_is_pages():
     network = trainer.make_resnet9(64)
     # Eight convolutions, their normalisations, a linear layer.
     convolutions = [(3, 64), (64, 128), (128, 128), (128, 128), (128, 256), (256, 512), (512, 512), (512, 512)]
@@ -161,13 +146,20 @@ def test_the_network_is_pages(trainer):
     assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
-def test_flipped_images_are_looked_at_too(trainer):
+def test_flipped_images_are_looked_at_too(folder):
     class LeftPixel(torch.nn.Module):
         def forward(self, batch):
             left = batch[:, 0, 0, 0]
             return torch.stack([torch.full_like(left, 0.4), left], dim=1)
 
-    bright_on_the_right = torch.tensor([0.0, 1.0]).expand(4, 1, 1, 2)
-    batches = [(bright_on_the_right, torch.ones(4, dtype=torch.long))]
-    assert trainer.test_network(LeftPixel(), batches, flip=False) == 0.0
-    assert trainer.test_network(LeftPixel(), batches, flip=True) == 1.0
+    run = trainer.Run(trainer.recipe.settings_of(trainer.Settings, [*options_of(folder), "--folder", str(folder)]))
+    run.loader.close()
+    for flip in (False, True):
+        bright_on_the_right = torch.tensor([0.0, 1.0]).expand(4, 1, 1, 2)
+        loader = Batches([(bright_on_the_right, torch.ones(4, dtype=torch.long))])
+        assert run.test_classes(LeftPixel(), loader, flip=flip)["top_1"] == float(flip)
+
+
+class Batches(list):
+    def close(self):
+        pass

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from examples.clip import __main__ as trainer
+from examples.clip import write
 from gpubeton.fields.decoders import NDArrayDecoder
 from gpubeton.loader import Loader
 from gpubeton.reader import Reader
-from tests.examples.example import EXAMPLES, json_lines, module_of, run_in_two_processes, write_images
+from tests.examples.example import EXAMPLES, check_resuming, json_lines, run_in_two_processes, write_images
 
 TOY = """
 side: 32
@@ -25,7 +27,7 @@ epochs: 2
 batch_size: 8
 lr: 1e-3
 ema: 0.5
-amp: 'no'
+amp: none
 num_workers: 2
 """
 CAPTIONS = {0: "a grey sky", 1: "a red wall with a long text", 2: "äöü"}
@@ -41,20 +43,9 @@ def toy(tmp_path_factory):
         table.writerow(["image", "caption"])
         for number in range(18):
             table.writerow([f"photos/class{number // 6}/{number % 6}.jpg", CAPTIONS[number // 6]])
-    with pytest.MonkeyPatch.context() as patch:
-        writer = module_of(patch, "clip/write_pairs.py")
-        writer.main([str(folder / "pairs.csv"), str(folder / "toy.beton"), "--length", "12", "--workers", "1"])
+    write.main([str(folder / "pairs.csv"), str(folder / "toy.beton"), "--length", "12", "--workers", "1"])
     (folder / "toy.yaml").write_text(TOY + f"train: {folder}/toy.beton\nval: {folder}/toy.beton\n")
     return folder / "toy.yaml"
-
-
-@pytest.fixture
-def trainer(monkeypatch):
-    return module_of(monkeypatch, "clip/train_clip.py")
-
-
-def checkpoint(folder):
-    return torch.load(folder / "checkpoint.pt", weights_only=True)
 
 
 def test_captions_are_tokens_of_a_fixed_number(toy):
@@ -67,30 +58,26 @@ def test_captions_are_tokens_of_a_fixed_number(toy):
         assert found[number].tolist() == [1, *(byte + 2 for byte in text), *[0] * (11 - len(text))]
 
 
-def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(trainer, toy, tmp_path):
-    config = ["--config", str(toy)]
-    through = trainer.main([*config, "--folder", str(tmp_path / "through")])
-    assert trainer.main([*config, "--folder", str(tmp_path / "halves"), "--stop-after", "1"]) == {}
-    assert trainer.main([*config, "--folder", str(tmp_path / "halves")]) == through
-    expected, found = checkpoint(tmp_path / "through"), checkpoint(tmp_path / "halves")
-    for part in ("network", "ema"):
-        assert all(torch.equal(expected[part][name], found[part][name]) for name in expected[part])
+def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(toy, tmp_path):
+    results = check_resuming(trainer, tmp_path, "--config", str(toy), stop_after=1)
+    assert results.keys() == {"image_to_text", "text_to_image"}
+    assert all(0 <= share <= 1 for share in results.values())
 
 
-def test_two_processes_train_as_one_with_their_batches_together(trainer, toy, tmp_path, capsys):
+def test_two_processes_train_as_one_with_their_batches_together(toy, tmp_path, capsys):
     # All pairs are one batch: the order of the samples differs when they are shared.
     config = ["--config", str(toy), "--lr", "1e-2"]
     trainer.main([*config, "--folder", str(tmp_path / "one"), "--batch-size", "18"])
     one = json_lines(capsys.readouterr().out)
     options = [*config, "--folder", str(tmp_path / "two"), "--batch-size", "9"]
-    two = json_lines(run_in_two_processes("clip/train_clip.py", *options))
+    two = json_lines(run_in_two_processes("clip", *options))
     assert two[0]["world"] == 2
     losses = [[line["loss"] for line in lines if "loss" in line] for lines in (one, two)]
     assert len(losses[0]) == 2
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-def test_the_loss_is_the_mean_of_two_cross_entropies(trainer):
+def test_the_loss_is_the_mean_of_two_cross_entropies():
     ones, others = (torch.nn.functional.normalize(torch.randn(5, 3, dtype=torch.float64)) for _ in range(2))
     likeness = np.exp(10 * (ones @ others.T).numpy())
     rows, columns = (np.log(np.diag(likeness) / likeness.sum(axis)).mean() for axis in (1, 0))
@@ -98,7 +85,7 @@ def test_the_loss_is_the_mean_of_two_cross_entropies(trainer):
     assert float(found) == pytest.approx(-(rows + columns) / 2)
 
 
-def test_filling_tokens_do_not_count(trainer):
+def test_filling_tokens_do_not_count():
     texts = trainer.TextTower(10, 6, 64, 1, 4).eval()
     short = texts(torch.tensor([[3, 4, 0, 0, 0, 0]]))
     with torch.no_grad():
@@ -107,14 +94,7 @@ def test_filling_tokens_do_not_count(trainer):
     assert not torch.allclose(short, texts(torch.tensor([[3, 5, 0, 0, 0, 0]])), atol=1e-3)
 
 
-@pytest.mark.parametrize("options", [["--compile", "eager"], ["--amp", "bfloat16"], ["--ema", "0"]])
-def test_each_option_trains(trainer, toy, tmp_path, options):
-    found = trainer.main(["--config", str(toy), "--folder", str(tmp_path), "--epochs", "1", *options])
-    assert all(0 <= share <= 1 for share in found.values())
-    assert found.keys() == {"image_to_text", "text_to_image"}
-
-
-def test_the_configuration_has_known_settings(trainer):
+def test_the_configuration_has_known_settings():
     path = EXAMPLES / "clip" / "configs" / "vit_b32.yaml"
-    found = trainer.settings_of(["--config", str(path), "--patch", "16"])
+    found = trainer.recipe.settings_of(trainer.Settings, ["--config", str(path), "--patch", "16"])
     assert (found.lr, found.compile, found.patch) == (5e-4, "inductor", 16)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from tests.examples.example import module_of
+from examples import digits
 
 
-def test_more_than_97_percent_of_real_digits_are_read_rightly(monkeypatch, capsys):
-    digits = module_of(monkeypatch, "digits.py")
+def test_more_than_97_percent_of_real_digits_are_read_rightly(capsys):
     accuracy = digits.main([])
     assert accuracy >= 0.97
     printed = capsys.readouterr().out

@@ -38,12 +38,6 @@ def test_fields_of_ones_own_come_back():
     assert "lengths of the features: [1.]" in printed
 
 
-def test_boxes_follow_their_images():
-    printed = run("detection.py")
-    assert printed.count("of 100 images are of class 1") == 4
-    assert printed.count("  100% of their centres are white") == 4
-
-
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_transform_of_ones_own_keeps_a_quarter(workers):
     printed = run("custom_transform.py", "--images", "100", "--batch-size", "40", "--workers", workers)
@@ -104,7 +98,8 @@ def test_statistics_reach_all_three_kinds_of_monitoring(tmp_path):
 
 def test_every_example_is_in_the_list():
     listed = (EXAMPLES / "README.md").read_text()
-    assert [place for place in SCRIPTS if f"]({place})" not in listed] == []
+    known = [place.replace("__main__.py", "README.md") for place in SCRIPTS]
+    assert [place for place in known if f"]({place})" not in listed] == []
 
 
 @pytest.mark.parametrize("place", SCRIPTS)
@@ -116,5 +111,6 @@ def test_an_example_says_how_it_is_used(place, monkeypatch, capsys):
         runpy.run_path(str(path), run_name="__main__")
     assert ended.value.code == 0
     printed = capsys.readouterr().out
-    assert printed.startswith(f"usage: {path.name}")
-    assert f"python examples/{place}" in printed
+    assert printed.startswith("usage: ")
+    module = "examples." + place.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
+    assert f"python examples/{place}" in printed or f"python -m {module}" in printed

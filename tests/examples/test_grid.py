@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from examples import grid
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.writer import DatasetWriter
-from tests.examples.example import module_of, write_images
+from tests.examples.example import write_images
 
 OPTIONS = ["--epochs", "2", "--batch-size", "8", "--side", "32", "--num-classes", "2", "--rates"]
-
-
-@pytest.fixture
-def grid(monkeypatch):
-    return module_of(monkeypatch, "grid.py")
 
 
 @pytest.fixture
@@ -25,7 +21,7 @@ def beton(tmp_path):
     return str(path)
 
 
-def test_networks_learn_in_threads_what_they_learn_alone_and_from_shared_batches(grid, beton, capsys):
+def test_networks_learn_in_threads_what_they_learn_alone_and_from_shared_batches(beton, capsys):
     alone = [grid.main([beton, *OPTIONS, rate])[float(rate)] for rate in ("0.1", "0.01", "0.001")]
     capsys.readouterr()
     threads = grid.main([beton, *OPTIONS, "0.1", "0.01", "0.001"])
@@ -39,6 +35,6 @@ def test_networks_learn_in_threads_what_they_learn_alone_and_from_shared_batches
     assert capsys.readouterr().out.count("of the time waiting for data") == 2
 
 
-def test_an_error_in_one_of_the_threads_reaches_the_caller(grid, beton):
+def test_an_error_in_one_of_the_threads_reaches_the_caller(beton):
     with pytest.raises(IndexError, match="Target 1 "):
         grid.main([beton, *OPTIONS, "0.1", "0.01", "--num-classes", "1"])

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.examples.example import EXAMPLES, json_lines, module_of, run_in_two_processes, write_images
+from examples.imagenet import __main__ as trainer
+from examples.imagenet import resnet, write
+from examples.recipe import learning_rate, settings_of
+from tests.examples.example import EXAMPLES, check_resuming, json_lines, run_in_two_processes, write_images
 
 CONFIGS = sorted((EXAMPLES / "imagenet" / "configs").glob("*.yaml"))
 TOY = """
@@ -19,7 +18,7 @@ network: resnet18
 epochs: 2
 batch_size: 8
 lr: 0.01
-peak_epoch: 1
+warmup: 1
 num_classes: 5
 min_side: 32
 max_side: 64
@@ -27,7 +26,6 @@ ramp_start: 0
 ramp_stop: 1
 val_side: 32
 val_every: 2
-val_batch_size: 5
 num_workers: 2
 """
 
@@ -36,72 +34,42 @@ num_workers: 2
 def toy(tmp_path_factory):
     """A file of 18 images in 3 classes, and settings for it."""
     folder = tmp_path_factory.mktemp("imagenet")
-    with pytest.MonkeyPatch.context() as patch:
-        writer = module_of(patch, "imagenet/write_imagenet.py")
-        photos = str(write_images(folder / "photos", classes=3, images=6))
-        writer.main([photos, str(folder / "toy.beton"), "--workers", "1", "--raw", "0.5"])
+    photos = str(write_images(folder / "photos", classes=3, images=6))
+    write.main([photos, str(folder / "toy.beton"), "--workers", "1", "--raw", "0.5"])
     (folder / "toy.yaml").write_text(TOY + f"train: {folder}/toy.beton\nval: {folder}/toy.beton\n")
     return folder / "toy.yaml"
 
 
-@pytest.fixture
-def settings(monkeypatch):
-    return module_of(monkeypatch, "imagenet/settings.py")
-
-
-@pytest.fixture
-def resnet(monkeypatch):
-    return module_of(monkeypatch, "imagenet/resnet.py")
-
-
-@pytest.fixture
-def trainer(monkeypatch):
-    return module_of(monkeypatch, "imagenet/train_imagenet.py")
-
-
-def weights(folder):
-    return torch.load(Path(folder) / "checkpoint.pt", weights_only=True)["network"]
-
-
-def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(trainer, toy, tmp_path, capsys):
-    config = ["--config", str(toy), "--amp", "false"]
-    through = trainer.main([*config, "--folder", str(tmp_path / "through")])
-    assert trainer.main([*config, "--folder", str(tmp_path / "halves"), "--stop-after", "3"]) == {}
-    stopped = weights(tmp_path / "halves")
-    halves = trainer.main([*config, "--folder", str(tmp_path / "halves")])
-    expected, found = weights(tmp_path / "through"), weights(tmp_path / "halves")
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
-    assert not torch.equal(stopped["fc.weight"], found["fc.weight"])
-    assert halves == through
+def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(toy, tmp_path, capsys):
+    check_resuming(trainer, tmp_path, "--config", str(toy), stop_after=3)
     printed = capsys.readouterr().out
     lines = [
         line for name in ("through", "halves") for line in (tmp_path / name / "log.jsonl").read_text().splitlines()
     ]
     assert printed.splitlines() == lines
-    assert {"goes_on_from": 1, "batch": 1}.items() <= json_lines(printed)[-3].items()
-    assert all(
-        line["images_per_second"] > 0 <= line["waiting_share"] <= 1 for line in json_lines(printed) if "side" in line
-    )
-    assert [line["side"] for line in json_lines(printed) if "side" in line] == [32, 64, 32, 64]
+    assert {"resumed_epoch": 1, "batch": 1}.items() <= json_lines(printed)[-3].items()
+    epochs = [line for line in json_lines(printed) if "loss" in line]
+    assert all(line["images_per_second"] > 0 <= line["waiting_share"] <= 1 for line in epochs)
+    assert [line["side"] for line in epochs] == [32, 64, 32, 64]
 
 
-def test_images_have_the_side_and_steps_the_rate_of_their_moment(trainer, settings, toy, tmp_path, monkeypatch):
+def test_images_have_the_side_and_steps_the_rate_of_their_moment(toy, tmp_path, monkeypatch):
     steps = []
 
-    def note(run, images, labels, rate):
-        steps.append((tuple(images.shape), tuple(labels.shape), rate))
+    def note(run, batch, rate):
+        steps.append((*(tuple(part.shape) for part in batch), rate))
         return torch.zeros(())
 
     monkeypatch.setattr(trainer.Run, "step", note)
-    trainer.main(["--config", str(toy), "--folder", str(tmp_path), "--amp", "false"])
-    made = settings.settings_of(["--config", str(toy)], "")
-    rates = [settings.learning_rate(made, epoch) for epoch in (0, 0.5, 1, 1.5)]
+    trainer.main(["--config", str(toy), "--folder", str(tmp_path), "--amp", "none"])
+    made = settings_of(trainer.Settings, ["--config", str(toy)])
+    rates = [learning_rate(made, epoch) for epoch in (0, 0.5, 1, 1.5)]
     assert steps == [((8, 3, side, side), (8,), rate) for side, rate in zip((32, 32, 64, 64), rates, strict=True)]
 
 
-def test_two_processes_find_what_one_finds_of_the_same_weights(trainer, toy, tmp_path):
+def test_two_processes_find_what_one_finds_of_the_same_weights(toy, tmp_path):
     options = ["--config", str(toy), "--folder", str(tmp_path), "--epochs", "1", "--batch-size", "4"]
-    printed = json_lines(run_in_two_processes("imagenet/train_imagenet.py", *options))
+    printed = json_lines(run_in_two_processes("imagenet", *options))
     assert printed[0]["world"] == 2
     both = printed[-1]
     alone = trainer.main([*options, "--only-evaluate", "true"])
@@ -111,7 +79,7 @@ def test_two_processes_find_what_one_finds_of_the_same_weights(trainer, toy, tmp
     assert round(both["top_5"] * 18, 6) % 1 == 0
 
 
-def test_what_a_checkpoint_holds_is_tested_and_told(trainer, toy, tmp_path, capsys):
+def test_what_a_checkpoint_holds_is_tested_and_told(toy, tmp_path, capsys):
     options = ["--config", str(toy), "--folder", str(tmp_path), "--epochs", "1"]
     trained = trainer.main(options)
     capsys.readouterr()
@@ -125,79 +93,47 @@ def test_twelve_configurations_are_there():
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_configuration_is_the_recipe_stretched_over_its_epochs(settings, path):
-    found = settings.settings_of(["--config", str(path)], "")
+def test_a_configuration_is_the_recipe_stretched_over_its_epochs(path):
+    found = settings_of(trainer.Settings, ["--config", str(path)])
     network, epochs = path.stem.split("_")
     assert (found.network, found.epochs) == (f"resnet{network[2:]}", int(epochs))
-    sides = [settings.side_of(found, epoch) for epoch in range(found.epochs)]
+    sides = [trainer.side_of(found, epoch) for epoch in range(found.epochs)]
     assert (sides[0], sides[-1]) == (160, 192)
     assert sides == sorted(sides)
     # 160 pixels for about three quarters of the epochs.
     assert 0.65 < sides.count(160) / found.epochs < 0.85
-    rates = [settings.learning_rate(found, epoch) for epoch in range(found.epochs + 1)]
+    rates = [learning_rate(found, epoch) for epoch in range(found.epochs + 1)]
     assert max(rates) == rates[2] == found.lr
     assert rates[-1] == 0
     published = {"resnet18": (0.5, 1024, 5e-5), "resnet50": (1.7, 512, 1e-4)}
     assert (found.lr, found.batch_size, found.weight_decay) == published[found.network]
 
 
-@given(epoch=st.floats(0, 20), epochs=st.integers(3, 20), peak=st.integers(1, 2))
-def test_the_triangle_is_an_interpolation(epoch, epochs, peak):
-    with pytest.MonkeyPatch.context() as patch:
-        settings = module_of(patch, "imagenet/settings.py")
-        made = settings.checked({"lr": 2, "peak_epoch": peak, "epochs": epochs})
-        expected = np.interp(epoch, [0, peak, epochs], [2e-4, 2, 0])
-        assert settings.learning_rate(made, epoch) == pytest.approx(expected, abs=1e-12)
-
-
-def test_steps_divide_the_rate_by_ten(settings):
-    made = settings.checked({"schedule": "steps", "lr": 0.5, "step_epochs": 30})
-    found = [settings.learning_rate(made, epoch) for epoch in (0, 29.99, 30, 61)]
-    assert found == pytest.approx([0.5, 0.5, 0.05, 0.005])
-
-
-def test_the_command_line_comes_before_the_file_and_the_file_before_the_defaults(settings, tmp_path):
-    path = tmp_path / "some.yaml"
-    path.write_text("lr: 3e-1\nepochs: 7\n")  # YAML 1.1 reads 3e-1 as text
-    found = settings.settings_of(["--config", str(path), "--epochs", "9", "--flip", "false", "--train", "1"], "")
-    assert (found.lr, found.epochs, found.flip, found.train) == (0.3, 9, False, "1")
-    assert found.momentum == 0.9
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ({"learning_rate": 0.1}, "no setting is called 'learning_rate'"),
-        ({"epochs": "many"}, "epochs is 'many', expected int"),
-        ({"epochs": True}, "epochs is True, expected int"),
-        ({"schedule": "cosine"}, "schedule is 'cosine', expected 'triangle' or 'steps'"),
-    ],
-)
-def test_a_wrong_setting_is_named(settings, entries, message):
-    with pytest.raises(ValueError, match=message):
-        settings.checked(entries)
-
-
 @pytest.mark.parametrize(("name", "parameters"), [("resnet18", 11_689_512), ("resnet50", 25_557_032)])
-def test_a_resnet_has_as_many_parameters_as_torchvision_says(resnet, name, parameters):
+def test_a_resnet_has_as_many_parameters_as_torchvision_says(name, parameters):
     network = resnet.ResNet(name, 1000)
     assert sum(parameter.numel() for parameter in network.parameters()) == parameters
     assert "layer4.0.downsample.1.running_mean" in network.state_dict()
-    decayed, free = resnet.decayed_and_free(network)
-    assert len(decayed) + len(free) == len(list(network.parameters()))
+
+
+def test_batch_normalizations_have_no_weight_decay(toy, tmp_path):
+    run = trainer.Run(settings_of(trainer.Settings, ["--config", str(toy), "--folder", str(tmp_path)]))
+    run.loader.close()
+    decayed, free = (group["params"] for group in run.optimizer.param_groups)
+    assert len(decayed) + len(free) == len(list(run.network.parameters()))
     assert all(parameter.ndim == 1 for parameter in free)
     assert sum(parameter.ndim == 1 for parameter in decayed) == 1  # the bias of the last layer
 
 
 @pytest.mark.parametrize(("name", "blurred"), [("resnet18", 6), ("resnet50", 6)])
-def test_every_strided_convolution_but_the_first_is_blurred(resnet, name, blurred):
+def test_every_strided_convolution_but_the_first_is_blurred(name, blurred):
     network = resnet.make_resnet(name, 5, blurpool=True)
     found = [module for module in network.modules() if isinstance(module, resnet.BlurredConvolution)]
     assert len(found) == blurred
     assert all(max(module.conv.stride) == 2 for module in found)
 
 
-def test_a_blur_takes_away_the_finest_pattern_and_leaves_what_is_even(resnet):
+def test_a_blur_takes_away_the_finest_pattern_and_leaves_what_is_even():
     convolution = torch.nn.Conv2d(16, 16, 1, stride=2, bias=False)
     torch.nn.init.dirac_(convolution.weight)
     blurred = resnet.BlurredConvolution(convolution)

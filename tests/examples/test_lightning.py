@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from examples import train_lightning as example
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.writer import DatasetWriter
-from tests.examples.example import module_of, run_in_two_processes, write_images
+from tests.examples.example import run_in_two_processes, write_images
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
@@ -27,12 +28,7 @@ def options(beton, tmp_path):
     return [beton, beton, "--folder", str(tmp_path / "run"), "--accelerator", "cpu", "--no-bar", *toy]
 
 
-@pytest.fixture
-def example(monkeypatch):
-    return module_of(monkeypatch, "train_lightning.py")
-
-
-def test_training_goes_on_with_the_next_epoch(example, options, capsys):
+def test_training_goes_on_with_the_next_epoch(options, capsys):
     first = example.main([*options, "--epochs", "1", "--checkpoint-every", "4"])
     assert (first.current_epoch, first.global_step) == (1, 4)
     assert capsys.readouterr().out.startswith("epoch 0: validation loss ")
@@ -43,13 +39,13 @@ def test_training_goes_on_with_the_next_epoch(example, options, capsys):
     assert printed.count("of the time waiting for data") == 1
 
 
-def test_training_ends_when_the_validation_loss_no_longer_falls(example, options, capsys):
+def test_training_ends_when_the_validation_loss_no_longer_falls(options, capsys):
     trainer = example.main([*options, "--epochs", "50", "--patience", "1", "--lr", "0", "--precision", "32-true"])
     assert trainer.current_epoch < 50
     assert "stopped early: the validation loss has not fallen for 1 epochs" in capsys.readouterr().out
 
 
-def test_no_thread_of_the_process_group_is_left_when_python_ends(example, options, monkeypatch):
+def test_no_thread_of_the_process_group_is_left_when_python_ends(options, monkeypatch):
     for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.setenv(name, "")  # Lightning sets them
         monkeypatch.delenv(name)
@@ -57,7 +53,7 @@ def test_no_thread_of_the_process_group_is_left_when_python_ends(example, option
     assert not torch.distributed.is_initialized()
 
 
-def test_the_newest_complete_checkpoint_is_taken(example, tmp_path):
+def test_the_newest_complete_checkpoint_is_taken(tmp_path):
     assert example.newest_checkpoint(tmp_path) is None
     (tmp_path / "step=9.ckpt").touch()
     (tmp_path / "step=10.ckpt").mkdir()

@@ -1,6 +1,6 @@
 """Write images and their captions as a .beton file; the captions are stored as tokens of a fixed number.
 
-    python examples/clip/write_pairs.py train.csv train.beton --tokenizer openai/clip-vit-base-patch32
+    python -m examples.clip.write train.csv train.beton --tokenizer openai/clip-vit-base-patch32
 
 The table has the columns `image`, a path relative to the table, and `caption`. `--tokenizer` is one of Hugging Face's,
 or `bytes`: each byte of the UTF-8 text is a token. Token 0 fills the end.

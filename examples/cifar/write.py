@@ -1,8 +1,8 @@
 """Write CIFAR-10 as .beton files, from Krizhevsky's archive or from torchvision's folder.
 
-    python examples/cifar/write_cifar.py cifar-10-python.tar.gz .    # makes ./train.beton and ./test.beton
-    python examples/cifar/write_cifar.py cifar-10-binary.tar.gz .
-    python examples/cifar/write_cifar.py data .                      # the download of torchvision's CIFAR10("data")
+    python -m examples.cifar.write cifar-10-python.tar.gz .    # makes ./train.beton and ./test.beton
+    python -m examples.cifar.write cifar-10-binary.tar.gz .
+    python -m examples.cifar.write data .                      # the download of torchvision's CIFAR10("data")
 
 The archives are at https://www.cs.toronto.edu/~kriz/cifar.html.
 """

@@ -1,7 +1,7 @@
 """Write ImageNet's folders as .beton files.
 
-    python examples/imagenet/write_imagenet.py /data/imagenet/train train.beton --max-side 500
-    python examples/imagenet/write_imagenet.py /data/imagenet/val val.beton --max-side 500
+    python -m examples.imagenet.write /data/imagenet/train train.beton --max-side 500
+    python -m examples.imagenet.write /data/imagenet/val val.beton --max-side 500
 
 FFCV's published accuracies used images of at most 500 pixels, half of them JPEG, for ResNet-50
 (``--raw 0.5``), and of 400, a tenth of them JPEG, for ResNet-18 (``--max-side 400 --raw 0.9``). Raw images need less
