@@ -40,7 +40,7 @@ class Entry(Contender):
 ENTRIES = (
     *(
         Entry(f"gpubeton, {name}", "gpubeton_loader", "gpubeton", interpolation=name, storages=("jpg", "raw"))
-        for name in ("area", "bilinear", "antialias")
+        for name in ("area", "bilinear", "antialias", "bicubic")
     ),
     Entry("FFCV", "ffcv_loader", "ffcv", "GPUBETON_FFCV_PYTHON", storages=("jpg", "raw")),
     Entry("PyTorch DataLoader, Pillow", "torch_dataloader", "torch"),

@@ -75,7 +75,7 @@ def class_distances() -> dict[str, float]:
     one, many = (WindowOrder(IdRange(_SAMPLES), runs, streams, 16, 0, 0) for streams in (1, 64))
     orders = {
         "sequential": ids,
-        "quasi_random": quasi_random(ids, pages, _BATCH, 0, 0),
+        "quasi_random": quasi_random(IdRange(_SAMPLES), runs, _BATCH, 0, 0),
         "window, 1 stream of 16 pages": np.asarray(WindowIds(one)),
         "window": np.asarray(WindowIds(many)),
         "random": random(ids, 0, 0),
@@ -95,7 +95,7 @@ class _SmallPages(QuasiRandom):
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
-        self.pages = np.arange(len(self.pages)) // _DIGIT_PAGE
+        self.runs = PageRuns.join([np.arange(loader.reader.num_samples) // _DIGIT_PAGE])
 
 
 class _SmallWindow(Window):

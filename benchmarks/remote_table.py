@@ -16,6 +16,7 @@ _HEADINGS = (
     "× local",
     "CPU s / 1000 images",
     "CPU s / GB more than local",
+    "server's CPU s / GB",
     "requests / 1000 images",
     "fetched / used",
     "MiB more than local",
@@ -51,12 +52,21 @@ def _kind(name: str, laps: list[dict[str, Any]], local: list[dict[str, Any]]) ->
             (lap["cpu_seconds"] - other["cpu_seconds"]) / (lap["sent_bytes"] / 1e9)
             for lap, other in zip(laps, local, strict=True)
         ]
-        cells += [spread(more, "{:.2f}"), f"{1000 * _median(laps, lambda lap: lap['requests']) / images:.1f}"]
+        cells += [spread(more, "{:.2f}"), _server_time(laps)]
+        cells += [f"{1000 * _median(laps, lambda lap: lap['requests']) / images:.1f}"]
         cells += [f"{_median(laps, lambda lap: lap['sent_bytes'] / lap['used_bytes']):.3f}"]
     else:
-        cells += ["", "0", ""]
+        cells += ["", "", "0", ""]
     memory = _median(laps, lambda lap: lap["peak_bytes"]) - _median(local, lambda lap: lap["peak_bytes"])
     return row([name, *cells, f"{memory / 2**20:,.0f}"])
+
+
+def _server_time(laps: list[dict[str, Any]]) -> str:
+    if not all("server_cpu_seconds" in lap for lap in laps):
+        return ""  # of older results
+    # Of all rounds: what is sent ahead for the next epoch is in the round before.
+    served = sum(lap["served_bytes"] for lap in laps) / 1e9
+    return f"{sum(lap['server_cpu_seconds'] for lap in laps) / served:.2f}" if served else ""
 
 
 def _times(laps: list[dict[str, Any]]) -> list[Lap]:

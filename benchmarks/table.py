@@ -21,15 +21,17 @@ from benchmarks.markdown import provenance, row, rule, spread
 from benchmarks.remote_table import draw_remote
 from benchmarks.results import RESULTS, latest, save
 from benchmarks.user_tables import draw_reading, draw_size, draw_writing
+from gpubeton.pipeline.interpolation import INTERPOLATIONS
 
-__all__ = ["READMES", "draw_tables", "fill", "save_and_draw"]
+__all__ = ["READMES", "VARIANTS", "draw_tables", "fill", "save_and_draw"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 READMES = (_ROOT / "README.md", _ROOT / "benchmarks" / "README.md", _ROOT / "docs" / "figures.md")
 
+#: Our interpolations besides the default, which other loaders are compared with.
+VARIANTS = {f"gpubeton, {name}" for name in INTERPOLATIONS if name != "area"}
 _STORED = {"jpg": "JPEG-stored", "raw_full": "raw-stored, full size", "raw": "raw-stored"}
 _FFCV = "FFCV"
-_VARIANTS = ("gpubeton, bilinear", "gpubeton, antialias")
 _DATALOADER = "PyTorch DataLoader, Pillow"
 
 
@@ -68,7 +70,7 @@ def _headline(result: dict[str, Any]) -> str:
     rates: dict[str, dict[str, list[Lap]]] = {}
     for race in result["races"]:
         for name, own in race["contenders"].items():
-            if name not in _VARIANTS:
+            if name not in VARIANTS:
                 rates.setdefault(name.removesuffix(", area"), {})[race["storage"]] = [Lap(**lap) for lap in own["laps"]]
     stored = [race["storage"] for race in result["races"]]
     headings = [f"{_STORED[name]}, {_size(race)}" for name, race in zip(stored, result["races"], strict=True)]
@@ -79,7 +81,7 @@ def _headline(result: dict[str, Any]) -> str:
     ]
     work, machine = result["races"][0]["work"], result["machine"]
     where = f"{work['cores']} cores of {machine['cpu']}, warm cache, {result['made'][:10]}"
-    what = f"Random resized crop to {work['side']}, flip, normalise to float16 channels_last; {where}."
+    what = f"Random resized crop to {work['side']}, flip, normalize to float16 channels_last; {where}."
     return "\n".join([*lines, "", what])
 
 
@@ -111,7 +113,7 @@ def _description(race: dict[str, Any]) -> str:
     return (
         f"**{_STORED[race['storage']]}**: {corpus['images']:,} photos, median {_size(race)}, "
         f"{corpus['image_bytes'] / corpus['images'] / 1000:.0f} kB each; random resized "
-        f"crop to {work['side']}, flip, normalise to float16 channels_last; batches of {work['batch_size']}, "
+        f"crop to {work['side']}, flip, normalize to float16 channels_last; batches of {work['batch_size']}, "
         f"{work['cores']} cores, warm cache; {rounds} rounds of {corpus['images'] * work['passes']:,} images, in "
         "alternation"
     )
@@ -189,7 +191,7 @@ def _entry_points(result: dict[str, Any]) -> str:
         lines.append(row([name, *cells]))
     work, rounds = result["work"], len(next(iter(laps.values())))
     facts = (
-        f"Random resized crop to {work['side']}, flip, normalise to float16; `{work['interpolation']}`; "
+        f"Random resized crop to {work['side']}, flip, normalize to float16; `{work['interpolation']}`; "
         f"{work['cores']} core. × compares images per second of processor time, round by round; {rounds} rounds of "
         f"{work['images'] * work['passes']:,} images in alternation"
     )
@@ -217,7 +219,7 @@ def _remote_peers(result: dict[str, Any]) -> str:
         cells.append(f"{seen['sent_bytes'] / (stored * work['images']):.3f}")
         lines.append(row([name, *cells]))
     facts = (
-        f"{work['images']:,} photos as JPEG, random resized crop to {work['side']}, flip, normalise; {work['cores']} "
+        f"{work['images']:,} photos as JPEG, random resized crop to {work['side']}, flip, normalize; {work['cores']} "
         f"cores, shared with the server; {len(next(iter(laps.values())))} rounds in alternation. "
         "The others decode with Pillow in the worker processes of a DataLoader"
     )
@@ -256,7 +258,7 @@ def _versions(result: dict[str, Any]) -> str:
     listed = "; ".join(
         f"{name}: {', '.join(f'{package} {version}' for package, version in own['versions'].items())}"
         for name, own in result["races"][0]["contenders"].items()
-        if name not in _VARIANTS
+        if name not in VARIANTS
     )
     return f"Versions: {listed}."
 

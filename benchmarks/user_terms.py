@@ -6,7 +6,7 @@ docs/figures.md from it.
     python -m benchmarks.user_terms --rounds 5
 
 Writing is timed in one process. Reading is timed in one process for each number of cores, limited to these cores:
-random resized crop to 224, flip, normalise to float16 channels_last, warm cache. All alternate, lap by lap.
+random resized crop to 224, flip, normalize to float16 channels_last, warm cache. All alternate, lap by lap.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ __all__ = ["RemoteWork", "make_loader", "pages_in_use"]
 
 @dataclass(frozen=True)
 class RemoteWork:
-    """Random resized crop, flip and normalise to float16, channels last, in window order."""
+    """Random resized crop, flip and normalize to float16, channels last, in window order."""
 
     beton: str  # path or URL
     workers: int

@@ -1,4 +1,4 @@
-"""Meta's SPDL: threads that decode, crop and scale with FFmpeg, then torch normalises whole batches."""
+"""Meta's SPDL: threads that decode, crop and scale with FFmpeg, then torch normalizes whole batches."""
 
 from __future__ import annotations
 

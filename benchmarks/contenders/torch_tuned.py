@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader, tuned: persistent workers, which normalise in place and send float16, channels last."""
+"""PyTorch's DataLoader, tuned: persistent workers, which normalize in place and send float16, channels last."""
 
 from __future__ import annotations
 

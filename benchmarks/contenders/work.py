@@ -14,7 +14,7 @@ STD = (58.395, 57.12, 57.375)
 
 @dataclass(frozen=True)
 class Work:
-    """Random resized crop, flip and normalise to float16, channels last, of the same images in random order.
+    """Random resized crop, flip and normalize to float16, channels last, of the same images in random order.
 
     This module imports only Python's own library, because interpreters with old packages read it.
     """
@@ -27,7 +27,7 @@ class Work:
     batch_size: int = 128  # a smaller last batch is dropped
     side: int = 224  # of the result
     interpolation: str = "area"  # of contenders that have the choice
-    # Between flip and tensor: normalising (""), a user's operation and normalising ("with"), only that operation
+    # Between flip and tensor: normalizing (""), a user's operation and normalizing ("with"), only that operation
     # ("instead"), or nothing ("bare").
     own_operation: str = ""
 

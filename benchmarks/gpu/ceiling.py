@@ -138,7 +138,7 @@ class BareLoop:
         state = State(self._handle)
         undo.callback(state.close)
         state.preallocate(self._setting.per_call, int(encoded.width.max()), int(encoded.height.max()))
-        state.initialise(self._setting.per_call)
+        state.initialize(self._setting.per_call)
         memory = target.device.allocate(max(piece.nbytes for piece in self._pieces))
         undo.callback(memory.free)
         targets = [piece.targets(memory.address) for piece in self._pieces]

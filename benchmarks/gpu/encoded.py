@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from gpubeton.format.index import Index
 from gpubeton.gpu.cuda import Device
-from gpubeton.gpu.memory_layout import lay_out_images
 from gpubeton.gpu.nvjpeg import IMAGE
+from gpubeton.plan.pixel_places import lay_out_images
 
 __all__ = ["Encoded", "Piece", "load_encoded"]
 

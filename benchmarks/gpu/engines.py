@@ -65,7 +65,7 @@ class EngineWatch:
             self._is_over.set()
             self._poller.join()
             if self._polled:
-                self.found["jpg_utilisation_percent"] = sum(self._polled) / len(self._polled)
+                self.found["jpg_utilization_percent"] = sum(self._polled) / len(self._polled)
         if self._samples:
             try:
                 self.found |= self._between(self._samples[0], self._sample())

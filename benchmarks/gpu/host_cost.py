@@ -22,7 +22,7 @@ import typer
 from rich.console import Console
 
 from benchmarks.contenders.work import MEAN, STD
-from benchmarks.gpu.photos import QUALITIES, make_photos
+from benchmarks.gpu.photos import QUALITIES, Photos, make_photos
 from benchmarks.gpu.simulation import simulated_gpu
 from benchmarks.results import DATA, RESULTS, save
 from gpubeton.fields.decoders import IntDecoder
@@ -46,10 +46,17 @@ class Case(NamedTuple):
     lanes: tuple[str, ...]  # of `GpuOptions`
     os_cache: bool  # true: map the file and copy its bytes; false: read into page-locked memory
 
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the file has entry points."""
+        return "own" in self.lanes
+
 
 CASES = (
     Case("engines, mapped", ("hardware",), True),
     Case("engines, read", ("hardware",), False),
+    Case("own kernels, mapped", ("own",), True),
+    Case("own kernels, read", ("own",), False),
 )
 
 
@@ -75,7 +82,7 @@ def main(
     corpora = []
     for name, quality in QUALITIES.items():
         photos = make_photos(data, images, quality)
-        measured = measure(photos.beton, batch_size=batch_size, batches=batches, rounds=rounds)
+        measured = measure(photos, batch_size=batch_size, batches=batches, rounds=rounds)
         corpora.append({"name": name, **photos.facts, "cases": measured})
         for case, laps in measured.items():
             costs = [1e6 * lap["cpu_seconds"] / lap["images"] for lap in laps]
@@ -84,11 +91,11 @@ def main(
     console.print(f"Written: {save('host_cost', found, results)}", soft_wrap=True)
 
 
-def measure(beton: str, *, batch_size: int, batches: int, rounds: int) -> dict[str, list[dict[str, Any]]]:
+def measure(photos: Photos, *, batch_size: int, batches: int, rounds: int) -> dict[str, list[dict[str, Any]]]:
     """Measure all cases in alternation; returns what each round took."""
     spent: dict[str, list[dict[str, Any]]] = {case.name: [] for case in CASES}
     with simulated_gpu(works=False), ExitStack() as stack:
-        loaders = {case: _loader(case, beton, batch_size, batches) for case in CASES}
+        loaders = {case: _loader(case, photos, batch_size, batches) for case in CASES}
         for loader in loaders.values():
             stack.callback(loader.close)
         for _ in range(rounds):
@@ -111,7 +118,8 @@ def spend(iterator: Iterator[Any], batches: int) -> Spent:
     return Spent(images, wall, cpu, own)
 
 
-def _loader(case: Case, beton: str, batch_size: int, batches: int) -> Loader:
+def _loader(case: Case, photos: Photos, batch_size: int, batches: int) -> Loader:
+    beton = photos.indexed if case.is_indexed else photos.beton
     image = [
         RandomResizedCropRGBImageDecoder((224, 224)),
         RandomHorizontalFlip(),
@@ -131,7 +139,7 @@ def _loader(case: Case, beton: str, batch_size: int, batches: int) -> Loader:
         pipelines={"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]},
         drop_last=True,
         device="cuda:0",
-        gpu_options=GpuOptions(lanes=case.lanes),
+        gpu_options=GpuOptions(lanes=case.lanes, resident=False),
     )
 
 

@@ -35,6 +35,7 @@ from benchmarks.gpu.target import Target, open_target
 from benchmarks.results import DATA
 from gpubeton.format.index import Index
 from gpubeton.gpu.cuda import Stream
+from gpubeton.gpu.gpu_kernels import SIGNED_KERNELS
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader
 from gpubeton.plan.draw_rows import HEIGHT, WIDTH
@@ -42,6 +43,8 @@ from gpubeton.plan.draw_rows import HEIGHT, WIDTH
 __all__ = ["Launch", "copy_rate", "measure_decoder", "measure_pipeline", "noted_launches"]
 
 
+# Kernels by the names of their files: bicubic's are variants.
+_NAMES: dict[str, str] = {signed: name for name, signed in SIGNED_KERNELS.items()}
 # Batches in alternation; together they are several times larger than the cache of any GPU.
 _BATCHES = 3
 
@@ -137,14 +140,14 @@ def measure_pipeline(
             (batch,) = next(iterator)
             written = batch.nbytes
             _wait_until_quiet(launches)
-            made = sum(launch.kernel == "resample" for launch in launches)
+            made = sum(_NAMES.get(launch.kernel, launch.kernel) == "resample" for launch in launches)
             draws = [loader.plan(0)[number].images["image"].draws for number in range(made - _BATCHES, made)]
             crops = float(np.mean([_bytes_of_crops(own) for own in draws]))
             kernels = {}
             for name in dict.fromkeys(launch.kernel for launch in launches):
                 own = [launch for launch in launches if launch.kernel == name]
                 last = own[-(len(own) // made) * _BATCHES :]
-                kernels[name] = _time_kernel(target, last, _BATCHES, repeats)
+                kernels[_NAMES.get(name, name)] = _time_kernel(target, last, _BATCHES, repeats)
     bound = (crops + written) / rate
     making = sum(own["median_microseconds"] for name, own in kernels.items() if name != "canary") / 1e6
     return {

@@ -104,7 +104,7 @@ class DecodeParams(Resource):
         super().__init__(handle.library, create, destroy, handle.pointer, parent=handle)
 
     def set_output_format(self, output_format: int) -> None:
-        """Set the format of the pixels; batches have that of `State.initialise`."""
+        """Set the format of the pixels; batches have that of `State.initialize`."""
         self.library("nvjpegDecodeParamsSetOutputFormat", self.pointer, output_format)
 
     def set_region(self, left: int, top: int, width: int, height: int) -> None:

@@ -25,7 +25,7 @@ __all__ = ["image_pipelines", "usual_pipeline"]
 
 
 def usual_pipeline(side: int = 224, dtype: Any = np.float16) -> list[Any]:
-    """Return the pipeline for ImageNet: random resized crop, flip, normalise, channels last."""
+    """Return the pipeline for ImageNet: random resized crop, flip, normalize, channels last."""
     normalize = [] if dtype == np.uint8 else [NormalizeImage(MEAN, STD, dtype)]
     return [
         RandomResizedCropRGBImageDecoder((side, side)),
@@ -47,6 +47,7 @@ def image_pipelines(side: int = 224) -> dict[str, list[Any]]:
     paints = [Cutout(max(side // 8, 1), (120, 110, 100)), RandomTranslate(max(side // 16, 1), (1, 2, 3))]
     bilinear = RandomResizedCropRGBImageDecoder((side, side), interpolation="bilinear")
     antialias = RandomResizedCropRGBImageDecoder((side, side), interpolation="antialias")
+    bicubic = RandomResizedCropRGBImageDecoder((side, side), interpolation="bicubic")
     jitter = ColorJitter(0.4, 0.4, 0.4, 0.1)
     return {
         "float16": usual_pipeline(side),
@@ -54,6 +55,7 @@ def image_pipelines(side: int = 224) -> dict[str, list[Any]]:
         "uint8": usual_pipeline(side, np.uint8),
         "bilinear": [bilinear, flip, normalize, *views],
         "antialias": [antialias, flip, normalize, *views],
+        "bicubic": [bicubic, flip, normalize, *views],
         "paints": [crop, flip, *paints, normalize, *views],
         "colors": [crop, flip, jitter, RandomGrayscale(0.2), normalize, *views],
         "colors, erasing": [crop, flip, jitter, RandomErasing(0.5), normalize, *views],

@@ -103,7 +103,10 @@ def run_session(
             }
             write_json(path, result)
             own = result["steps"][step.name]
-            report = summary(step.name, own["found"])
+            try:
+                report = summary(step.name, own["found"])
+            except Exception as error:  # noqa: BLE001 - the other steps run all the same
+                report = f"\n  no summary: {type(error).__name__}: {error}"
             console.print(
                 f"{step.name}: {own['ended']} after {own['seconds']:.0f} s{report}", soft_wrap=True, markup=False
             )

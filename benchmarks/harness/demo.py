@@ -96,7 +96,7 @@ def _own_name() -> str:
 
 
 def write_contact_sheet_of(path: Path, images: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...]) -> None:
-    """Undo the normalisation of a batch, (N, 3, H, W), and draw it; labels, (N,), are positions in `classes`."""
+    """Undo the normalization of a batch, (N, 3, H, W), and draw it; labels, (N,), are positions in `classes`."""
     from benchmarks.harness.pillow_loader import MEAN, STD
     from gpubeton.cli.view_command import write_contact_sheet
 

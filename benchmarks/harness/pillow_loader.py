@@ -23,9 +23,9 @@ STD = (0.229, 0.224, 0.225)
 
 
 class PillowDataset(Dataset[tuple[torch.Tensor, int]]):
-    """Image files, each decoded, randomly cropped, mirrored and normalised.
+    """Image files, each decoded, randomly cropped, mirrored and normalized.
 
-    `cutout` is the side of a square painted with the mean color, or 0. With `is_tuned`, normalisation works in place;
+    `cutout` is the side of a square painted with the mean color, or 0. With `is_tuned`, normalization works in place;
     otherwise it copies the image first, as torchvision does.
     """
 
@@ -89,7 +89,7 @@ def example_loader(dataset: PillowDataset, batch_size: int, num_workers: int) ->
 
 
 def _normalize(pixels: torch.Tensor) -> torch.Tensor:
-    """Normalise as `torchvision.transforms.functional.normalize` does."""
+    """Normalize as `torchvision.transforms.functional.normalize` does."""
     mean, std = torch.as_tensor(MEAN), torch.as_tensor(STD)
     if (std == 0).any():
         raise ValueError("a standard deviation is 0")

@@ -1,4 +1,4 @@
-"""Time laps of several contenders, in alternation, and summarise them. Needs only Python's own library."""
+"""Time laps of several contenders, in alternation, and summarize them. Needs only Python's own library."""
 
 from __future__ import annotations
 

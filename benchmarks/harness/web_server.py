@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -65,11 +66,17 @@ class WebServer:
     place: Path  # its settings and logs
     http: str  # addresses
     https: str
+    process: int  # its number
 
     @property
     def certificate(self) -> Path:
         """What a client of `https` has to trust: the environment variable SSL_CERT_FILE names it."""
         return self.place / "certificate.pem"
+
+    def cpu_seconds(self) -> float:
+        """Read the processor time that it has taken."""
+        ticks = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
     def traffic(self) -> Traffic:
         """Count what was answered until now."""
@@ -93,9 +100,8 @@ def serving(root: Path, place: Path) -> Iterator[WebServer]:
     process = subprocess.Popen(["nginx", "-c", config, "-p", place, "-e", place / "error.log"])
     try:
         _wait_for(ports[1])
-        yield WebServer(
-            place, *(f"{kind}://127.0.0.1:{port}" for kind, port in zip(("http", "https"), ports, strict=True))
-        )
+        http, https = (f"{kind}://127.0.0.1:{port}" for kind, port in zip(("http", "https"), ports, strict=True))
+        yield WebServer(place, http, https, process.pid)
     finally:
         process.terminate()
         process.wait()

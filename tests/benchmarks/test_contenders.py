@@ -25,7 +25,7 @@ def test_work_survives_the_way_through_a_pipe():
     assert work.batches == 2
 
 
-def test_all_contenders_normalise_by_the_same_figures():
+def test_all_contenders_normalize_by_the_same_figures():
     assert pytest.approx(MEAN) == [255 * level for level in pillow_loader.MEAN]
     assert pytest.approx(STD) == [255 * level for level in pillow_loader.STD]
 

@@ -46,7 +46,7 @@ def test_the_figures_of_the_demo_can_be_had_as_json(tmp_path, capsys):
     assert "Epoch 1" in written.err
 
 
-def test_the_contact_sheet_shows_levels_before_normalisation(tmp_path):
+def test_the_contact_sheet_shows_levels_before_normalization(tmp_path):
     import torch
 
     from benchmarks.harness.pillow_loader import MEAN, STD

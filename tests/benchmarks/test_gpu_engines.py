@@ -18,7 +18,7 @@ class Metrics:
         self.metrics = [SimpleNamespace(metricId=0, value=0.0, nvmlReturn=-1) for _ in range(100)]
 
 
-def nvml(engines, *, counts=True, knows_utilisation=True):
+def nvml(engines, *, counts=True, knows_utilization=True):
     """NVIDIA's management library, of a GPU whose engines were at work for given shares of the time."""
     samples = []
 
@@ -34,8 +34,8 @@ def nvml(engines, *, counts=True, knows_utilisation=True):
             metric.nvmlReturn = 0 if number < len(engines) else 3
         return asked
 
-    def utilisation(_):
-        if not knows_utilisation:
+    def utilization(_):
+        if not knows_utilization:
             raise RuntimeError("Not Supported")
         return [60, 167_000]
 
@@ -48,7 +48,7 @@ def nvml(engines, *, counts=True, knows_utilisation=True):
         nvmlGpmSampleAlloc=list,
         nvmlGpmSampleGet=sample,
         nvmlGpmMetricsGet=metrics,
-        nvmlDeviceGetJpgUtilization=utilisation,
+        nvmlDeviceGetJpgUtilization=utilization,
     )
 
 
@@ -56,6 +56,7 @@ def nvml(engines, *, counts=True, knows_utilisation=True):
 def watched(monkeypatch):
     def watch(library, seconds=0.3):
         monkeypatch.setitem(sys.modules, "pynvml", library)
+        monkeypatch.setattr("benchmarks.gpu.engines._POLL_SECONDS", 0.001)
         with EngineWatch() as found:
             time.sleep(seconds)
         return found.found
@@ -69,17 +70,17 @@ def test_the_share_of_each_engine_is_told_and_the_mean_of_those_at_work(watched)
     assert "nvjpg_4_percent" not in found, "the driver does not know it"
     assert (found["nvjpg_percent"], found["nvjpg_engines_at_work"]) == (90, 3)
     assert found["sm_percent"] == 12.5
-    assert found["jpg_utilisation_percent"] == 60
+    assert found["jpg_utilization_percent"] == 60
 
 
 def test_a_gpu_that_does_not_count_has_one_figure_for_all_engines(watched):
     found = watched(nvml([], counts=False))
-    assert found["jpg_utilisation_percent"] == 60
+    assert found["jpg_utilization_percent"] == 60
     assert "does not count" in found["error"]
 
 
 def test_without_the_library_or_an_answer_the_loop_goes_on(watched, monkeypatch):
     assert "ModuleNotFoundError" in watched(None)["error"]
-    found = watched(nvml([50.0], knows_utilisation=False))
-    assert "jpg_utilisation_percent" not in found
+    found = watched(nvml([50.0], knows_utilization=False))
+    assert "jpg_utilization_percent" not in found
     assert found["nvjpg_percent"] == 50

@@ -77,7 +77,7 @@ def test_memory_that_is_allocated_before_is_counted_or_its_error_is(target):
 
 
 def test_early_writing_is_seen_where_it_happens_and_host_waits_prevent_it(target, encoded):
-    found = order.does_it_write_early(target, encoded, trials=2, milliseconds=60)
+    found = order.does_it_write_early(target, encoded, trials=2, milliseconds=200)
     for name, measured in found.figures.items():
         early = 0 if name in SOFTWARE else 2
         assert measured["the stream waits"] == {"trials": 2, "valid": 2, "early": early}
@@ -85,7 +85,7 @@ def test_early_writing_is_seen_where_it_happens_and_host_waits_prevent_it(target
     assert set(found.figures) == set(WAYS)
     assert found.holds
     target.faults.early_write = False
-    found = order.does_it_write_early(target, encoded, trials=2, milliseconds=60)
+    found = order.does_it_write_early(target, encoded, trials=2, milliseconds=200)
     assert "turn: nothing" in found.verdict
 
 

@@ -48,7 +48,7 @@ def test_what_a_step_has_found_before_it_failed_is_kept(tmp_path):
 
 
 def test_a_step_whose_time_is_up_is_interrupted_and_what_it_has_found_is_kept(tmp_path):
-    found = run(WRITE + "import time; time.sleep(100)", tmp_path, seconds=2)
+    found = run(WRITE + "import time; time.sleep(100)", tmp_path, seconds=5)
     assert found["ended"] == "stopped: its time was up"
     assert found["found"] == {"found": 7}
     assert found["seconds"] < 20
@@ -57,7 +57,7 @@ def test_a_step_whose_time_is_up_is_interrupted_and_what_it_has_found_is_kept(tm
 
 def test_a_step_that_cannot_be_interrupted_is_killed(tmp_path):
     code = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN);" + WRITE + "time.sleep(100)"
-    assert run(code, tmp_path, seconds=2, grace=1)["found"] == {"found": 7}
+    assert run(code, tmp_path, seconds=5, grace=1)["found"] == {"found": 7}
 
 
 def test_a_step_without_a_result_says_so(tmp_path):
@@ -138,6 +138,12 @@ def test_a_session_with_a_step_that_failed_ends_with_a_status(tmp_path, run_step
     assert json.loads((tmp_path / "gpu.json").read_text())["steps"]["one"]["ended"] == "ended with status 1"
 
 
+def test_a_result_that_cannot_be_summarized_is_written_and_the_session_goes_on(run_step_named):
+    laps = {"all cores": {"contenders": {"it": {"laps": [{"images": 0, "wall_seconds": 1, "cpu_seconds": 1}]}}}}
+    code = f"import json, sys; json.dump({laps}, open(sys.argv[1], 'w'))"
+    assert run_step_named("race", code)["steps"]["race"]["found"] == laps
+
+
 def test_a_step_that_nobody_knows_is_refused(tmp_path):
     with pytest.raises(typer.BadParameter, match="wishes"):
         session.main(out=tmp_path / "gpu.json", steps="wishes")
@@ -169,6 +175,7 @@ def test_the_whole_script_runs_on_the_simulated_gpu(tmp_path):
     assert "Our own decoder, for 4 images: jpeg_taps" in done.stdout
     drawn = draw_gpu(result)
     assert "| float16 |" in drawn
+    assert "| bicubic |" in drawn
     assert "jpeg_huffman" in drawn
     assert "| resnet8 | engines |" in drawn
     assert "simulated" in drawn

@@ -24,7 +24,7 @@ def test_crops_lie_inside_the_image(size):
         assert 0 <= top <= top + height <= size[1]
 
 
-def test_a_plain_image_is_normalised_by_imagenets_mean_and_deviation(tmp_path):
+def test_a_plain_image_is_normalized_by_imagenets_mean_and_deviation(tmp_path):
     dataset = PillowDataset([(save(tmp_path / "a.png", (255, 0, 51)), 3)], size=20)
     pixels, label = dataset[0]
     expected = (np.array([1, 0, 0.2]) - MEAN) / STD

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from benchmarks.compare import ENTRIES
 from benchmarks.table import READMES, draw_tables, fill
 
 COMPARE = {
@@ -76,6 +77,15 @@ def test_figures_are_medians_with_their_extremes(results):
     assert cells[3] == "10.00"
     assert cells[4] == "4.00 <sub>2.00–4.00</sub>"
     assert cells[5] == "8.00 <sub>8.00–16.00</sub>"
+
+
+def test_the_headline_has_our_default_interpolation_alone(tmp_path):
+    (race,) = COMPARE["races"]
+    ours = {entry.name: race["contenders"]["FFCV"] for entry in ENTRIES if entry.name.startswith("gpubeton")}
+    result = {**COMPARE, "races": [{**race, "contenders": ours}]}
+    (tmp_path / "new.json").write_text(json.dumps(result))
+    assert len(ours) > 3
+    assert fill("<!-- table: headline -->\n<!-- end of table -->", tmp_path).count("\n| gpubeton") == 1
 
 
 def test_without_a_result_the_table_says_so(tmp_path):

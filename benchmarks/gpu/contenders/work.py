@@ -10,7 +10,7 @@ __all__ = ["GpuWork"]
 
 @dataclass(frozen=True)
 class GpuWork:
-    """Random resized crop, flip and normalise to float16, channels last, on the GPU, of the same images."""
+    """Random resized crop, flip and normalize to float16, channels last, on the GPU, of the same images."""
 
     beton: str  # with the fields ``image`` and ``label``
     folder: str  # the same JPEG files, one sub-folder per class

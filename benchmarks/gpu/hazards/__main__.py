@@ -58,7 +58,7 @@ def main(
 
 
 def _questions(target: Target, photos: Photos, pace: float) -> dict[str, Callable[[], Finding]]:
-    """Return the checks; `pace` is 1 for about 150 seconds on a data-centre GPU."""
+    """Return the checks; `pace` is 1 for about 150 seconds on a data-center GPU."""
     device = target.device
     encoded = load_encoded(device, photos.beton)
     # nvJPEG does not decode fewer images on the processors.

@@ -79,7 +79,7 @@ class Batched(Way):
     def decode(self, piece: Piece, targets: NDArray[np.void], stream: Stream) -> None:
         """Begin to decode a piece."""
         if self._state.batch != len(piece.address):
-            self._state.initialise(len(piece.address))
+            self._state.initialize(len(piece.address))
         if self._params is None:
             self._state.decode_batched(piece.address, piece.size, targets, stream.handle)
         else:
