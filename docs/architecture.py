@@ -1,4 +1,4 @@
-"""Draw the figure of the architecture page: the data flow, and the floors that import-linter checks.
+"""Draw the figures of the architecture page: the data flow, and the floors that import-linter checks.
 
 python -m docs.architecture
 """
@@ -9,12 +9,15 @@ import re
 from html import escape
 from pathlib import Path
 
-__all__ = ["draw_architecture", "draw_data_flow"]
+__all__ = ["draw_architecture"]
 
 _HERE = Path(__file__).resolve().parent
 _PROJECT = _HERE.parent / "pyproject.toml"
-_WIDTH = 960
-_BLUE, _GREEN, _GRAY = "#dbe9f6", "#dff1e0", "#eceff1"
+_WIDTH = 480
+_THEMES = {
+    "light": {"text": "#1f2328", "line": "#57656f", "step": "#dbe9f6", "executor": "#d3ebd5", "room": "#eceff1"},
+    "dark": {"text": "#e6edf3", "line": "#9aa5b1", "step": "#12314f", "executor": "#1d4227", "room": "#262c33"},
+}
 
 _EXECUTORS = {"cpu", "gpu", "batch"}
 
@@ -29,48 +32,24 @@ _STEPS = (
 )
 
 
-def draw_architecture(path: Path = _HERE / "architecture.svg") -> None:
-    """Write the figure as an SVG file.
+def draw_architecture(folder: Path = _HERE / "figures") -> None:
+    """Write both figures, for light and for dark pages.
 
     Parameters
     ----------
-    path : Path
-        The file to write.
+    folder : Path
+        The folder for the SVG files.
     """
     floors = _floors(_PROJECT.read_text())
-    height = 210 + 34 * len(floors)
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif">',
-        '<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">',
-        '<path d="M0,0 L8,4 L0,8 z" fill="#455a64"/></marker></defs>',
-        f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
-        *_way_of_the_data(),
-        *_stack(floors, 170),
-        "</svg>",
-    ]
-    path.write_text("\n".join(lines) + "\n")
-
-
-def draw_data_flow(path: Path, *, dark: bool) -> None:
-    """Write the upper part of the figure alone, for the README.
-
-    Parameters
-    ----------
-    path : Path
-        The file to write.
-    dark : bool
-        Choose the colors of dark pages.
-    """
-    text = "#e6edf3" if dark else "#1f2328"
-    drawn = "\n".join(_way_of_the_data())
-    if dark:
-        drawn = drawn.replace(_BLUE, "#12314f").replace("#455a64", "#9aa5b1")
-    path.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} 116" font-family="system-ui, sans-serif">\n'
-        '<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
-        f'<path d="M0,0 L8,4 L0,8 z" fill="{"#9aa5b1" if dark else "#455a64"}"/></marker></defs>\n'
-        f'<g fill="{text}">\n{drawn}\n</g>\n</svg>\n'
-    )
+    for name, height, lines in (("data_flow", 174, _data_flow()), ("floors", 34 * len(floors) - 6, _stack(floors))):
+        for theme, colors in _THEMES.items():
+            drawn = "\n".join(lines)
+            for role, color in colors.items():
+                drawn = drawn.replace(f"[{role}]", color)
+            (folder / f"{name}-{theme}.svg").write_text(
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="560" '
+                f'font-family="system-ui, sans-serif">\n{drawn}\n</svg>\n'
+            )
 
 
 def _floors(project: str) -> list[list[str]]:
@@ -82,41 +61,48 @@ def _floors(project: str) -> list[list[str]]:
     return [rooms for rooms in lines if rooms]
 
 
-def _way_of_the_data() -> list[str]:
-    """Draw the steps from a file to the user's loop."""
-    step = (_WIDTH - 20) / len(_STEPS)
-    lines = [_text(20, 28, "The data flow", 15, "start", bold=True)]
+def _data_flow() -> list[str]:
+    """Draw the steps from a file to the user's loop, three in a row: a phone shows them, too."""
+    step = (_WIDTH + 20) / 3
+    tip = '<marker id="tip" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
+    lines = [f'<defs>{tip}<path d="M0,0 L8,4 L0,8 z" fill="[line]"/></marker></defs>']
     for number, (room, made, note) in enumerate(_STEPS):
-        left, middle = 20 + number * step, 20 + number * step + (step - 24) / 2
-        lines.append(_box(left, 44, step - 24, 46, _BLUE))
-        lines += [_text(middle, 64, made, 13, bold=True), _text(middle, 81, room, 12), _text(middle, 107, note, 11)]
-        if number:
-            ends = f'x1="{left - 22:.0f}" y1="67" x2="{left - 2:.0f}" y2="67"'
-            lines.append(f'<line {ends} stroke="#455a64" marker-end="url(#tip)"/>')
+        left, top = number % 3 * step, number // 3 * 98
+        middle = left + (step - 20) / 2
+        lines.append(_box(left, top, step - 20, 46, "step"))
+        lines += [_text(middle, top + 20, made, 13, bold=True), _text(middle, top + 37, room, 12)]
+        lines.append(_text(middle, top + 62, note, 11))
+        if number % 3:
+            lines.append(f'<path d="M{left - 19:.0f},{top + 23} h17" stroke="[line]" marker-end="url(#tip)"/>')
+    lines.append(
+        f'<path d="M{_WIDTH - step / 2 + 10:.0f},70 v10 H{step / 2 - 10:.0f} v16" fill="none" stroke="[line]" '
+        'marker-end="url(#tip)"/>'
+    )
     return lines
 
 
-def _stack(floors: list[list[str]], top: int) -> list[str]:
+def _stack(floors: list[list[str]]) -> list[str]:
     """Draw the floors, the highest first: imports run downwards only."""
-    lines = [_text(20, top - 16, "The floors: a module imports from lower floors only", 15, "start", bold=True)]
+    lines = []
     for number, rooms in enumerate(floors):
-        y, width = top + 34 * number, (_WIDTH - 40) / len(rooms)
+        width = (_WIDTH + 6) / len(rooms)
         for place, room in enumerate(rooms):
-            lines.append(_box(20 + place * width, y, width - 6, 28, _GREEN if room in _EXECUTORS else _GRAY))
-            lines.append(_text(20 + place * width + (width - 6) / 2, y + 19, room, 13))
+            lines.append(_box(place * width, 34 * number, width - 6, 28, "executor" if room in _EXECUTORS else "room"))
+            lines.append(_text(place * width + (width - 6) / 2, 34 * number + 19, room, 13))
     return lines
 
 
 def _box(x: float, y: float, width: float, height: float, fill: str) -> str:
     """Draw a box."""
-    size = f'x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="{height:.0f}"'
-    return f'<rect {size} rx="5" fill="{fill}" stroke="#90a4ae"/>'
+    size = f'x="{x + 0.5:.1f}" y="{y + 0.5:.1f}" width="{width - 1:.1f}" height="{height - 1:.0f}"'
+    return f'<rect {size} rx="5" fill="[{fill}]" stroke="[line]" stroke-width="0.7"/>'
 
 
-def _text(x: float, y: float, text: str, size: int, anchor: str = "middle", *, bold: bool = False) -> str:
+def _text(x: float, y: float, text: str, size: int, *, bold: bool = False) -> str:
     """Draw a line of text."""
     weight = ' font-weight="bold"' if bold else ""
-    return f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
+    place = f'x="{x:.0f}" y="{y:.0f}" font-size="{size}" text-anchor="middle"'
+    return f'<text {place} fill="[text]"{weight}>{escape(text)}</text>'
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from benchmarks.harness.photos import PhotoSet, photo_sizes
 from benchmarks.harness.timing import Lap, median_cpu, median_rate
 from benchmarks.results import latest
-from docs.architecture import draw_data_flow
+from benchmarks.table import VARIANTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,8 @@ __all__ = ["CHARTS", "FOLDER", "chart_texts", "draw_charts"]
 
 FOLDER = Path(__file__).resolve().parent / "figures"
 
-_VARIANTS = ("gpubeton, bilinear", "gpubeton, antialias")
+#: Inches. A phone shows a figure at nearly this width, so its texts stay legible; `_tidy` enlarges it elsewhere.
+_WIDTH = 5
 _MODES = ("jpg", "smart", "proportion", "raw")
 
 
@@ -66,8 +67,6 @@ def draw_charts(folder: Path = FOLDER) -> None:
                 figure = draw(theme)
                 figure.savefig(folder / f"{name}-{theme.name}.svg", transparent=True, metadata={"Date": None})
             _tidy(folder / f"{name}-{theme.name}.svg")
-    for theme in (LIGHT, DARK):
-        draw_data_flow(folder / f"data_flow-{theme.name}.svg", dark=theme is DARK)
 
 
 def chart_texts(path: Path) -> list[str]:
@@ -85,10 +84,10 @@ def _style(theme: Theme) -> Iterator[None]:
         "axes.spines.right": False,
         "axes.spines.top": False,
         "axes.titlelocation": "left",
-        "axes.titlesize": 11,
+        "axes.titlesize": 10,
         "axes.titleweight": "bold",
         "figure.constrained_layout.use": True,
-        "font.size": 10,
+        "font.size": 9.5,
         "font.family": ["sans-serif"],
         "font.sans-serif": ["DejaVu Sans"],
         "legend.frameon": False,
@@ -103,9 +102,9 @@ def _style(theme: Theme) -> Iterator[None]:
 
 
 def _tidy(path: Path) -> None:
-    """Let a page scale the chart, and use the fonts of the reader."""
+    """Let a page shrink the chart, and use the fonts of the reader."""
     text = path.read_text()
-    text = re.sub(r'(<svg [^>]*?)width="[\d.]+pt" height="[\d.]+pt"', r"\1", text, count=1)
+    text = re.sub(r'(<svg [^>]*?)width="[\d.]+pt" height="[\d.]+pt"', r'\1width="560"', text, count=1)
     text = text.replace("'DejaVu Sans', sans-serif", "system-ui, 'Segoe UI', sans-serif")
     path.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
 
@@ -114,13 +113,14 @@ def _speed(theme: Theme) -> Figure:
     """Draw images per second beside other loaders: a panel for each way to store images."""
     result = _latest("compare")
     races = [race for race in result["races"] if race["storage"] in ("jpg", "raw")]
-    most = max(len(race["contenders"]) for race in races) - len(_VARIANTS)
-    figure = Figure((8, 2.6))
-    for axes, race in zip(np.atleast_1d(figure.subplots(1, len(races))), races, strict=True):
+    figure = Figure((_WIDTH, 3.3))
+    bars_of = [len(race["contenders"].keys() - VARIANTS) for race in races]
+    panels = figure.subplots(len(races), 1, height_ratios=bars_of, squeeze=False)[:, 0]
+    for axes, race in zip(panels, races, strict=True):
         rates = {
             name.removesuffix(", area"): median_rate(_laps(own["laps"]))
             for name, own in race["contenders"].items()
-            if name not in _VARIANTS
+            if name not in VARIANTS
         }
         names = sorted(rates, key=lambda name: rates[name])
         colors = [theme.ours if name == "gpubeton" else theme.others for name in names]
@@ -131,7 +131,7 @@ def _speed(theme: Theme) -> Figure:
         stored = "JPEG-stored" if race["storage"] == "jpg" else "raw-stored"
         axes.set_title(f"{stored}, {race['corpus']['median_width']} × {race['corpus']['median_height']}")
         axes.set_xlim(0, 1.25 * max(rates.values()))
-        axes.set_ylim(len(names) - most - 0.6, len(names) - 0.4)  # bars of one height in both panels
+        axes.margins(y=0.02)
         _bare(axes)
     cores = races[0]["work"]["cores"]
     figure.supxlabel(f"images/s, {cores} cores of {result['machine']['cpu']}, {result['made'][:10]}", size=9)
@@ -140,17 +140,17 @@ def _speed(theme: Theme) -> Figure:
 
 def _cores(theme: Theme) -> Figure:
     """Draw images per second with one core and with two, for each write mode."""
-    figure = Figure((8, 3.2))
+    figure = Figure((_WIDTH, 2.8))
     axes = figure.subplots()
     for place, setting in enumerate(chosen := _settings(None)):
         for count, (cores, laps) in enumerate(setting["reading"].items()):
             rate = median_rate(_laps(laps))
             label = f"{cores} core" + "s" * (cores != "1")
             bars = axes.bar(place + 0.38 * count - 0.19, rate, 0.36, color=theme.series[count], label=label)
-            axes.bar_label(bars, [f"{rate:,.0f}"], padding=2, size=9)
+            axes.bar_label(bars, [f"{rate:,.0f}"], padding=2, size=8.5)
     axes.margins(y=0.1)
-    axes.set_xticks(range(len(chosen)), [f"{setting['mode']}, original size" for setting in chosen])
-    axes.set_title("images/s with one core and with two")
+    axes.set_xticks(range(len(chosen)), [setting["mode"] for setting in chosen])
+    axes.set_title("images/s by write mode, at the original size")
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[:2], labels[:2], loc="upper left")
     _bare(axes, "y")
@@ -159,7 +159,7 @@ def _cores(theme: Theme) -> Figure:
 
 def _size_and_speed(theme: Theme) -> Figure:
     """Draw the size of an image in the file against images per second and core, a line for each write mode."""
-    figure = Figure((8, 4))
+    figure = Figure((_WIDTH, 3.4))
     axes = figure.subplots()
     for mode, color, marker in zip(_MODES, theme.series, "osD^", strict=True):
         own = [setting for setting in _latest("user_terms")["settings"] if setting["mode"] == mode]
@@ -171,20 +171,20 @@ def _size_and_speed(theme: Theme) -> Figure:
                 axes.annotate(
                     str(setting["max_resolution"] or "original"),
                     (size, rate),
-                    (5, 5),
+                    (5, 5) if setting["max_resolution"] else (-8, -13),
                     textcoords="offset points",
-                    size=8,
+                    size=8.5,
                 )
     axes.set_xscale("log")
     axes.minorticks_off()
     axes.set_xticks([20, 50, 100, 200, 500], ["20", "50", "100", "200", "500"])
     axes.set_xlim(10, 1000)
     axes.set_xlabel("kB per image in the file")
-    axes.set_title("images per second of processor time, by write mode and max_resolution")
+    axes.set_title("images per second of processor time")
     axes.set_ylim(0, 15000)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(color=theme.faint, linewidth=0.5)
-    axes.legend(title="write_mode", loc="upper left")
+    axes.legend(title="write mode, at each\nmax_resolution", alignment="left", loc="upper left")
     return figure
 
 
@@ -201,9 +201,9 @@ def _batch_time(theme: Theme) -> Figure:
     parts = {
         "decode the JPEG": jpg - raw,
         "crop, resize, flip, normalize": raw - python,
-        "plan, and hand over the batch": np.full(len(limits), python),
+        "plan, hand over the batch": np.full(len(limits), python),
     }
-    figure = Figure((8, 2.8))
+    figure = Figure((_WIDTH, 2.8))
     axes = figure.subplots()
     names = [f"{limit}" if limit else "original" for limit in limits]
     left = np.zeros(len(limits))
@@ -225,7 +225,7 @@ def _batch_time(theme: Theme) -> Figure:
 def _memory(theme: Theme) -> Figure:
     """Draw a loader's memory by the formula, and the measured peak."""
     runs = _latest("memory")["runs"]
-    figure = Figure((8, 2.2))
+    figure = Figure((_WIDTH, 2.6))
     axes = figure.subplots()
     for offset, (key, label, color) in enumerate(
         [("bound_bytes", "by the formula", theme.others), ("peak_bytes", "measured peak", theme.ours)]
@@ -237,8 +237,8 @@ def _memory(theme: Theme) -> Figure:
     axes.set_yticks(np.arange(len(runs)) + 0.19, [run["name"] for run in runs])
     axes.set_xlim(0, 1.35 * max(run["bound_bytes"] for run in runs) / 2**20)
     axes.invert_yaxis()
-    axes.set_title(f"memory of a loader with os_cache=False, batches of {runs[0]['batch_size']}")
-    axes.legend(loc="center right")
+    axes.set_title(f"memory of a loader, batches of {runs[0]['batch_size']}")
+    figure.legend(loc="outside lower right", ncols=2)
     _bare(axes)
     return figure
 
@@ -246,7 +246,7 @@ def _memory(theme: Theme) -> Figure:
 def _resolutions(theme: Theme) -> Figure:
     """Draw the resolutions of the photos of the benchmarks."""
     sizes = photo_sizes(PhotoSet(3000, (90, 90)))
-    figure = Figure((8, 2.8))
+    figure = Figure((_WIDTH, 2.8))
     axes = figure.subplots()
     for side, color, label in ((0, theme.series[0], "width"), (1, theme.series[1], "height")):
         edges = np.arange(200, 860, 20)

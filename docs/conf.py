@@ -17,6 +17,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from docs.entries import ENTRIES  # noqa: E402  (needs the path above)
 from docs.gallery import draw_gallery  # noqa: E402
+from docs.notebooks import write_notebooks  # noqa: E402
 from docs.reference import public_names, write_reference  # noqa: E402
 from gpubeton import __version__  # noqa: E402
 
@@ -71,20 +72,23 @@ _PICTURES = HERE / "pictures"
 
 
 def write_pages(app: Sphinx, config: Config) -> None:
-    """Write the generated files: the reference pages, and the gallery's pictures if they are missing."""
+    """Write the generated files: the reference, the notebooks and the gallery."""
     write_reference(HERE / "api")
+    write_notebooks(HERE / "notebooks")
     draw_gallery(_PICTURES, _PICTURES / "gallery.inc")
 
 
-def themed_pictures(app: Sphinx, name: str, source: list[str]) -> None:
-    """Replace a <picture> of a light and a dark image by both: it asks the system only, and the site has a switch."""
+def adapt_source(app: Sphinx, name: str, source: list[str]) -> None:
+    """Link notebooks to their pages; show both images of a <picture>, for the switch of the theme."""
     pair = r'<picture>\n.*?srcset="(?P<dark>[^"]+)">\n.*?alt="(?P<alt>[^"]*)" src="(?P<light>[^"]+)">\n</picture>'
     image = "```{{image}} {}\n:alt: {}\n:class: only-{}\n```"
 
     def images(found: re.Match[str]) -> str:
         return "\n\n".join(image.format(found[theme], found["alt"], theme) for theme in ("light", "dark"))
 
-    source[0] = re.sub(pair, images, source[0])
+    source[0] = re.sub(
+        pair, images, source[0].replace("../examples/notebooks/", "notebooks/").replace(".ipynb)", ".md)")
+    )
 
 
 def name_role(
@@ -115,7 +119,7 @@ def add_picture(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the functions of this file."""
     app.connect("config-inited", write_pages)
-    app.connect("source-read", themed_pictures)
+    app.connect("source-read", adapt_source)
     app.connect("autodoc-process-docstring", add_picture, priority=900)  # after numpydoc
     app.add_role("name", name_role)
     return {"parallel_read_safe": False}

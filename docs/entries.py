@@ -160,12 +160,12 @@ ENTRIES = (
             (
                 "LabelMixup",
                 "LabelMixup(alpha=1.0, same_lambda=False)",
-                "Own label, other label and share of the own: those of the images of `ImageMixup` above.",
+                "Columns: own label, other label, share of the own, for the images of `ImageMixup` above.",
             ),
             (
                 "LabelCutMix",
                 "LabelCutMix(alpha=1.0, same_lambda=False, size=(144, 144))",
-                "Own label, other label and share of the own: those of the images of `ImageCutMix` above.",
+                "Columns: own label, other label, share of the own, for the images of `ImageCutMix` above.",
             ),
             (
                 "MixupToOneHot",
@@ -180,7 +180,7 @@ ENTRIES = (
         "Labels, boxes and masks",
         "cat",
         "boxes",
-        "The image's own: `RandomResizedCropRGBImageDecoder((144, 144), scale=(0.3, 1)), RandomHorizontalFlip()`.",
+        "The image's pipeline: `RandomResizedCropRGBImageDecoder((144, 144), scale=(0.3, 1)), RandomHorizontalFlip()`.",
     ),
     Entry(
         "FollowImage",
@@ -188,7 +188,7 @@ ENTRIES = (
         "Labels, boxes and masks",
         "cat",
         "mask",
-        "A decoder for masks. The image's own: the same as above.",
+        "A decoder for masks. The image's pipeline is the same as above.",
     ),
     Entry(
         "ReplaceLabel",

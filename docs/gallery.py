@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ PHOTOS = ("cat", "coffee", "astronaut", "flower")
 _COPIES = 6
 _SIDE = 144
 _GAP = 6
-_TEXT = 18
-_WIDTH = (_COPIES + 1) * (_SIDE + _GAP)
+_SHOWN = 5  # images side by side: a phone shows them, too
+_WIDTH = _SHOWN * (_SIDE + _GAP)
 _BOXES = np.array([[8, 6, 138, 141], [28, 40, 62, 70], [103, 52, 131, 80]], np.float32)  # the cat's face and its eyes
 _BOX_COLORS = ("#ff3b30", "#34c759", "#0a84ff")
 
@@ -109,7 +110,7 @@ class Gallery:
         else:
             before = list(_levels(self.batch(entry, before=True)))
         after = list(_levels(self.batch(entry)))
-        return _rows(before, after) if entry.photo == "all" else _row([before[0], *after])
+        return _below(_row(before), _row(after)) if entry.photo == "all" else _row([before[0], *after])
 
     def batch(self, entry: Entry, *, before: bool = False) -> Any:
         """Load the samples of an entry.
@@ -325,14 +326,13 @@ def _described(batch: Any) -> str:
 
 
 def _card(before: str, after: str) -> Image.Image:
-    font = ImageFont.load_default(14)
-    sides = [before.splitlines(), after.splitlines()]
-    card = Image.new("RGB", (_WIDTH, 20 * max(map(len, sides)) + 2 * _GAP), "white")
+    lines = [
+        part for line in f"{before}\nbecomes {after}".splitlines() for part in wrap(line, 72, subsequent_indent="    ")
+    ]
+    card = Image.new("RGB", (_WIDTH, 24 * len(lines) + 2 * _GAP), "white")
     draw = ImageDraw.Draw(card)
-    for side, lines in enumerate(sides):
-        for number, line in enumerate(lines):
-            draw.text((_GAP + side * _WIDTH // 3, _GAP + 20 * number), line, font=font, fill="black")
-    draw.text((_WIDTH // 3 - 4 * _GAP, _GAP), "→", font=font, fill="#888")
+    for number, line in enumerate(lines):
+        draw.text((_GAP, _GAP + 24 * number), line, font=ImageFont.load_default(18), fill="black")
     return card
 
 
@@ -344,33 +344,20 @@ def _boxed(pixels: NDArray[np.uint8], boxes: NDArray[np.float32]) -> NDArray[np.
     return np.asarray(image)
 
 
-def _row(images: Sequence[NDArray[np.uint8]]) -> Image.Image:
-    """Draw images side by side: the first as stored, the others transformed."""
-    names = ["stored", *(f"sample {number}" for number in range(len(images) - 1))]
-    return _strip(images, names)
-
-
-def _rows(before: Sequence[NDArray[np.uint8]], after: Sequence[NDArray[np.uint8]]) -> Image.Image:
-    names = [f"sample {number}" for number in range(len(before))]
-    return _below(_strip(before, names), _strip(after, ["becomes"] * len(after)))
-
-
 def _below(upper: Image.Image, lower: Image.Image) -> Image.Image:
-    both = Image.new("RGB", (_WIDTH, upper.height + lower.height), "white")
+    both = Image.new("RGBA", (_WIDTH, upper.height + lower.height))
     both.paste(upper, (0, 0))
     both.paste(lower, (0, upper.height))
     return both
 
 
-def _strip(images: Sequence[NDArray[np.uint8]], names: Sequence[str]) -> Image.Image:
-    shown = [_fitted(image) for image in images]
-    height = max(image.height for image in shown)
-    strip = Image.new("RGB", (_WIDTH, height + _TEXT + _GAP), "white")
-    draw = ImageDraw.Draw(strip)
-    for number, (image, name) in enumerate(zip(shown, names, strict=True)):
-        strip.paste(image, (number * (_SIDE + _GAP), _TEXT))
-        draw.text((number * (_SIDE + _GAP), 1), name, font=ImageFont.load_default(13), fill="#555")
-    return strip
+def _row(images: Sequence[NDArray[np.uint8]]) -> Image.Image:
+    """Draw the first images side by side, on nothing: pages are light or dark."""
+    shown = [_fitted(image) for image in images[:_SHOWN]]
+    row = Image.new("RGBA", (_WIDTH, max(image.height for image in shown) + _GAP))
+    for number, image in enumerate(shown):
+        row.paste(image, (number * (_SIDE + _GAP), 0))
+    return row
 
 
 def _fitted(pixels: NDArray[np.uint8]) -> Image.Image:

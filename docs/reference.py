@@ -50,8 +50,7 @@ def write_reference(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     names = public_names()
     modules = list(dict.fromkeys(module for module, _ in names.values()))
-    toctree = "\n".join(f"   {module}" for module in modules)
-    pages = {"index": f"{_heading('API reference')}.. toctree::\n   :maxdepth: 1\n\n{toctree}\n"}
+    pages = {"index": "\n".join([_heading("API reference"), *_listed(modules, modules)])}
     for module in modules:
         own = [full.rpartition(".")[2] for full, (place, _) in names.items() if place == module]
         pages[module] = _module_page(module, own)
@@ -78,11 +77,16 @@ def _exported(module: str) -> Iterator[tuple[str, Any]]:
 
 
 def _module_page(module: str, names: list[str]) -> str:
-    listed = "\n".join(f"   {name}" for name in names)
-    pages = "\n".join(f"   {module}.{name}" for name in names)
-    lines = [_heading(module), f".. automodule:: {module}", "   :no-members:", "", f".. currentmodule:: {module}", ""]
-    lines += [".. autosummary::", "   :nosignatures:", "", listed, "", ".. toctree::", "   :hidden:", "", pages, ""]
+    # Long names may break after their dots.
+    lines = [_heading(module.replace(".", ".\u200b")), f".. automodule:: {module}", "   :no-members:", ""]
+    lines += [f".. currentmodule:: {module}", "", *_listed(names, [f"{module}.{name}" for name in names])]
     return "\n".join(lines)
+
+
+def _listed(names: list[str], pages: list[str]) -> list[str]:
+    """List names with the first sentence of each, and put their pages into the sidebar."""
+    table = [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in names), ""]
+    return [*table, ".. toctree::", "   :hidden:", "", *(f"   {page}" for page in pages), ""]
 
 
 def _name_page(full: str, module: str, thing: Any) -> str:

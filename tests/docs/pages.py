@@ -21,7 +21,7 @@ PAGES = tuple(
     path.relative_to(ROOT).as_posix()
     for path in [
         ROOT / "README.md",
-        *sorted((ROOT / "docs").rglob("*.md")),
+        *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "notebooks"),
         ROOT / "benchmarks/README.md",
         *sorted((ROOT / "examples").rglob("*.md")),
         ROOT / "CONTRIBUTING.md",

@@ -24,21 +24,27 @@ def test_the_table_of_import_paths_names_what_can_be_imported():
     text = (ROOT / "docs/guides/from_ffcv.md").read_text()
     (table,) = re.findall(r"<!-- table: import paths.*?-->\n(.*?)<!-- end of table -->", text, re.DOTALL)
     rows = [[re.findall(r"`([^`]+)`", cell) for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
-    for (theirs,), (ours,), names in rows:
-        assert theirs.removeprefix("ffcv.") == ours.removeprefix("gpubeton.")
-        assert [name for name in names if not hasattr(importlib.import_module(ours), name)] == []
-    assert {ours.removeprefix("gpubeton."): tuple(names) for _, (ours,), names in rows} == {
+    for (module,), names in rows:
+        assert [name for name in names if not hasattr(importlib.import_module(f"gpubeton.{module}"), name)] == []
+    assert {module: tuple(names) for (module,), names in rows} == {
         module: tuple(names) for module, names in FFCV.items()
     }
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_to_files(page):
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
-    made = {"docs/api"}
-    places = [(ROOT / page).parent.joinpath(link).resolve() for link in links]
-    missing = [place.relative_to(ROOT) for place in places if not place.exists()]
-    assert [path.as_posix() for path in missing if path.parent.as_posix() not in made] == []
+def test_links_lead_to_files_and_to_headings(page):
+    links = re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", (ROOT / page).read_text())
+    places = [((ROOT / page).parent.joinpath(link).resolve() if link else ROOT / page, at) for link, at in links]
+    missing = [place.relative_to(ROOT) for place, _ in places if not place.exists()]
+    assert [path.as_posix() for path in missing if path.parent.as_posix() != "docs/api"] == []
+    headings = [(place, at) for place, at in places if at and place.suffix == ".md" and place.exists()]
+    assert [(place.name, at) for place, at in headings if at not in anchors(place)] == []
+
+
+def anchors(page):
+    """List the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_reference_has_a_page_for_each_public_name(tmp_path):
