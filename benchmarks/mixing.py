@@ -76,8 +76,8 @@ def class_distances() -> dict[str, float]:
     orders = {
         "sequential": ids,
         "quasi_random": quasi_random(IdRange(_SAMPLES), runs, _BATCH, 0, 0),
-        "window, 1 stream of 16 pages": np.asarray(WindowIds(one)),
-        "window": np.asarray(WindowIds(many)),
+        "window, 1 stream of 16 pages": np.asarray(WindowIds.all(one)),
+        "window": np.asarray(WindowIds.all(many)),
         "random": random(ids, 0, 0),
     }
     return {name: _distance(order) for name, order in orders.items()}

@@ -255,7 +255,8 @@ class Resources:
         else:
             reason = (
                 'it uses a small part of each page. If other ranks use the rest, order="window" gives each rank its '
-                "own pages; if none does, write a file of these samples: gpubeton subset. Or"
+                'own pages, if there are at least as many streams as ranks (order_kwargs={"streams": ...}, 64 by '
+                "default); if none does, write a file of these samples: gpubeton subset. Or"
             )
         warnings.warn(
             f"{self._index.title}: an epoch makes {cost.requests_per_1000:.0f} requests for each 1000 images, and "

@@ -139,12 +139,16 @@ class GlobalOrder(TraversalOrder):
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:
         sampled = self._sampled(epoch)
-        return np.asarray(share(self.global_order(epoch), self.rank), np.uint64) if sampled is None else sampled
+        return np.asarray(self._share(self.global_order(epoch), 0), np.uint64) if sampled is None else sampled
 
     def ids_of(self, epoch: int, first: int) -> NDArray[Any] | LazyIds:
         """Give this rank's sample ids of an epoch after `first` samples of all ranks, as they take least memory."""
         sampled = self._sampled(epoch)
-        return share(self.global_ids(epoch), self.rank, first) if sampled is None else sampled
+        return self._share(self.global_ids(epoch), first) if sampled is None else sampled
+
+    def _share(self, ids: NDArray[Any] | LazyIds, first: int) -> NDArray[Any] | LazyIds:
+        """Give this rank its part of the ids of all ranks, (N,), after the first ones."""
+        return share(ids, self.rank, first)
 
     @abstractmethod
     def global_ids(self, epoch: int) -> NDArray[Any] | LazyIds:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gpubeton.pipeline.validation import check_whole
 from gpubeton.plan.order import LazyIds, ids_and_runs
-from gpubeton.plan.window_order import WindowIds, WindowOrder
+from gpubeton.plan.window_order import StreamPlaces, WindowIds, WindowOrder
 from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ class Window(GlobalOrder):
         The loader that asks; its file must have a field with regions, whose pages count.
     streams : int
         Number of streams. If the number of ranks divides it, no two ranks read the same page, except at the ends of
-        the streams.
+        the streams. Of others, neighbors share a stream, and its pages. With more ranks than streams, each page is
+        read by several.
     width : int
         Pages that a stream mixes. More pages mix better and need more memory.
 
@@ -41,7 +44,9 @@ class Window(GlobalOrder):
     Notes
     -----
     The order is a function of the seed, the epoch, the file's pages, `streams` and `width`. It does not depend on the
-    number of ranks or the batch size: any number of ranks can go on with an epoch.
+    number of ranks or the batch size: any number of ranks can go on with an epoch. Which rank has which samples of a
+    batch of all ranks does: every world-th where the number of ranks divides `streams`, else those of streams next to
+    each other.
 
     Examples
     --------
@@ -59,6 +64,17 @@ class Window(GlobalOrder):
 
     def global_ids(self, epoch: int) -> NDArray[Any] | LazyIds:
         ids, runs = ids_and_runs(self.ids, self.runs)
-        found = WindowIds(WindowOrder(ids, runs, self.streams, self.width, self.seed, epoch))
+        found = WindowIds.all(WindowOrder(ids, runs, self.streams, self.width, self.seed, epoch))
         # Where neighbors are in different pages, the order takes less memory than its parts.
         return found if len(runs.page) * _RUN <= len(ids) else found[:]
+
+    def _share(self, ids: NDArray[Any] | LazyIds, first: int) -> NDArray[Any] | LazyIds:
+        if self.rank is None or self.streams % self.rank.world == 0:
+            return super()._share(ids, first)
+        # Every world-th sample would be from nearly all streams: each page would be read by most ranks.
+        places = StreamPlaces(self.rank, self.streams, self.loader.batch_size, first, len(ids))
+        return (
+            WindowIds(ids.order, places)
+            if isinstance(ids, WindowIds)
+            else np.asarray(ids)[places[:] % max(len(ids), 1)]
+        )

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.regions import Regions
-from gpubeton.plan.order import EpochBatches
+from gpubeton.plan.order import EpochBatches, Rank
 from gpubeton.plan.page_plan import MAX_PART, PagePlan
+from gpubeton.plan.window_order import StreamPlaces
 from tests.reference.window_order import window
 
 MIB = 1 << 20
@@ -155,6 +156,16 @@ def test_an_order_that_needs_too_many_pages_at_a_time_loads_ranges():
     assert len(check(ranges, regions, order, 20)) > 500
     assert ranges.whole_page_bytes == whole.whole_page_bytes > 390 * MIB
     assert ranges.in_use == (0, 0)
+
+
+@pytest.mark.parametrize("world", [3, 5, 7])
+def test_ranks_that_do_not_divide_the_streams_load_mostly_whole_pages(world):
+    regions, files, pages = dataset(400, per_page=40)
+    order, requests = window(np.arange(16_000), pages, 16, 4, 0, 0), 0
+    for number in range(world):
+        places = StreamPlaces(Rank(number, world), 16, 64, 0, len(order))[:]
+        requests += plan_of(regions, files, order[places % len(order)], 64).cost.requests
+    assert requests < 16_000 / 8  # every world-th place would be nearly as many requests as samples
 
 
 def test_what_is_loaded_is_a_function_of_the_order_and_the_first_batch():

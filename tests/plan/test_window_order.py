@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from gpubeton.format.page_runs import PageRuns
 from gpubeton.plan import window_order
 from gpubeton.plan.order import IdRange, Rank, share
-from gpubeton.plan.window_order import WindowIds, WindowOrder
+from gpubeton.plan.window_order import StreamPlaces, WindowIds, WindowOrder
 from tests.plan.test_order import files, open_pages
 from tests.reference.window_order import window as reference
 
 
 def window(indices, pages, streams, width, seed, epoch):
     ids = np.asarray(indices, np.uint64)
-    found = np.asarray(WindowIds(WindowOrder(ids, PageRuns.join([pages]), streams, width, seed, epoch)))
+    found = np.asarray(WindowIds.all(WindowOrder(ids, PageRuns.join([pages]), streams, width, seed, epoch)))
     assert found.dtype == np.uint64
     return found
 
@@ -51,7 +51,7 @@ def test_the_shares_of_ranks_are_those_of_the_whole_whatever_the_blocks(
     pages //= per_page
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(window_order, "_LEAST_BLOCK", least)
-        whole = WindowIds(WindowOrder(IdRange(total), PageRuns.join([pages]), streams, 1, 3, 4))
+        whole = WindowIds.all(WindowOrder(IdRange(total), PageRuns.join([pages]), streams, 1, 3, 4))
         found, expected = (
             share(whole, rank, first),
             share(reference(range(total), pages, streams, 1, 3, 4), rank, first),
@@ -64,12 +64,47 @@ def test_the_shares_of_ranks_are_those_of_the_whole_whatever_the_blocks(
             assert found[back:start].tolist() == expected[back:start].tolist()
 
 
+@settings(deadline=None)
+@given(
+    st.integers(1, 90), st.integers(1, 7), st.integers(1, 9), st.integers(0, 90), st.integers(1, 12),
+    st.integers(1, 40), st.integers(1, 17),
+)  # fmt: skip
+def test_each_batch_of_all_ranks_is_a_stretch_of_the_order_also_where_they_take_streams(
+    total, streams, world, first, batch_size, least, batch
+):
+    first, pages = min(first, total), np.arange(total) // 5
+    order = reference(range(total), pages, streams, 1, 3, 4).tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(window_order, "_LEAST_BLOCK", least)
+        whole = WindowIds.all(WindowOrder(IdRange(total), PageRuns.join([pages]), streams, 1, 3, 4))
+        shares = []
+        for number in range(world):
+            places = StreamPlaces(Rank(number, world), streams, batch_size, first, total)
+            own = WindowIds(whole.order, places)
+            shares.append(np.asarray(own).tolist())
+            parts = [own[start : start + batch].tolist() for start in range(0, len(own), batch)]
+            assert [sample for part in parts for sample in part] == shares[-1]
+            assert shares[-1] == [order[place % total] for place in places[:]]
+    assert {len(own) for own in shares} == {-(-(total - first) // world)}
+    padded = order[first:] + order * world
+    for start in range(0, len(shares[0]), batch_size):
+        found = [sample for own in shares for sample in own[start : start + batch_size]]
+        assert sorted(found) == sorted(padded[start * world : start * world + len(found)])
+
+
+@pytest.mark.parametrize("world", [3, 5, 6, 7, 12, 24])
+def test_ranks_that_take_streams_share_few_of_them(world):
+    shares = [StreamPlaces(Rank(number, world), 64, 256, 0, 300_000)[:] % 64 for number in range(world)]
+    # Each has its own, and a part of one on either side; those of which it gets few do not count.
+    assert sum(np.count_nonzero(np.bincount(own, minlength=64) > len(own) / 640) for own in shares) <= 64 + 2 * world
+
+
 def test_a_rank_has_only_the_newest_blocks_in_memory_and_makes_each_once(monkeypatch):
     made = []
     at = WindowOrder.at
     monkeypatch.setattr(WindowOrder, "at", lambda order, places: made.append(len(places)) or at(order, places))
     runs = PageRuns.join([np.arange(2_000_000) // 50])
-    ids = share(WindowIds(WindowOrder(IdRange(2_000_000), runs, 8, 4, 0, 0)), Rank(1, 4))
+    ids = share(WindowIds.all(WindowOrder(IdRange(2_000_000), runs, 8, 4, 0, 0)), Rank(1, 4))
     for start in range(0, 100_000, 1000):
         assert len(ids[start : start + 1000]) == 1000
         assert len(ids[max(start - 1500, 0) : start]) == min(start, 1500)
@@ -97,7 +132,7 @@ def test_a_batch_of_a_rank_takes_no_array_of_all_samples():
     total = 3_000_000
     runs = PageRuns.join([np.arange(total) // 50])
     tracemalloc.start()
-    ids = share(WindowIds(WindowOrder(IdRange(total), runs, 8, 4, 0, 0)), Rank(1, 4))
+    ids = share(WindowIds.all(WindowOrder(IdRange(total), runs, 8, 4, 0, 0)), Rank(1, 4))
     assert len(ids[500_000:500_256]) == 256
     assert tracemalloc.get_traced_memory()[1] < 2 * total
     tracemalloc.stop()
