@@ -30,13 +30,7 @@ def geometry_source_of(
     widths: NDArray[Any],
 ) -> GeometrySource:
     """Collect the operations of an output that masks have to follow."""
-    steps = _moving(tail)
-    for step in steps:
-        if step.operation.moves is Moves.UNKNOWN:
-            raise PipelineError(
-                f"FollowImage({name!r}) cannot follow {step.operation!r}, which moves pixels after the one pass over "
-                f"the image. Flips, translates, crops, paddings, rotations and affine maps can be followed."
-            )
+    steps = _moving(f"FollowImage({name!r})", tail)
     moves = tuple((step.operation, step.stream) for step in steps)
     streams = program.streams[len(program.streams) - len(program.steps) :]
     fused = zip(program.steps, streams, strict=True)
@@ -52,11 +46,12 @@ def geometry_source_of(
 
 def moves_of(name: str, steps: Iterable[BatchOp]) -> tuple[BatchOp, ...]:
     """Find the operations after the fused pass of an output that boxes have to follow."""
-    moves = _moving(steps)
+    follower = f"TransformBoxes(image={name!r})"
+    moves = _moving(follower, steps)
     for step in moves:
         if step.operation.moves is not Moves.ALONG_AXES:
             raise PipelineError(
-                f"TransformBoxes(image={name!r}) cannot follow {step.operation!r}: what it moves stays in no box with "
+                f"{follower} cannot follow {step.operation!r}: what it moves stays in no box with "
                 f"sides along the image's. Flips, translates, crops and paddings can be followed. Take it out of the "
                 f"pipeline of {name!r}, or store masks instead of boxes: FollowImage follows rotations, too."
             )
@@ -74,8 +69,17 @@ def placements_by(
     return placed.rows
 
 
-def _moving(steps: Iterable[BatchOp]) -> list[Any]:
-    """Select the steps that may move pixels. Operations of users must not."""
-    return [
-        step for step in steps if isinstance(step.operation, Transform) and step.operation.moves is not Moves.NOTHING
-    ]
+def _moving(follower: str, steps: Iterable[BatchOp]) -> list[Any]:
+    """Select the steps that move pixels, all in a known way. FFCV's operations of users and torch modules must not."""
+    moving: list[Any] = []
+    for step in steps:
+        moves = step.operation.moves if isinstance(step.operation, Transform) else Moves.NOTHING
+        if moves is Moves.UNKNOWN:
+            raise PipelineError(
+                f"{follower} cannot follow {step.operation!r}, because it may move pixels in any way. If it moves "
+                f"none, declare that: PerSample(..., moves_pixels=False), or moves = Moves.NOTHING in your subclass of "
+                f"Transform (from gpubeton.transforms.transform import Moves)."
+            )
+        if moves is not Moves.NOTHING:
+            moving.append(step)
+    return moving

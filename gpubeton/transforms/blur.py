@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.validation import check_number, check_probability, check_range
 from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.levels import ChangeTransform
-from gpubeton.transforms.transform import between
+from gpubeton.transforms.transform import Moves, between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +59,8 @@ class RandomGaussianBlur(ChangeTransform):
     >>> RandomGaussianBlur(3).apply(image, thirds)[0, 0, :, 0].tolist()
     [0, 25, 50, 25, 0]
     """
+
+    moves: ClassVar[Moves] = Moves.NOTHING
 
     def __init__(self, kernel_size: int, sigma: float | Sequence[float] = (0.1, 2.0), p: float = 0.5) -> None:
         if kernel_size != int(kernel_size) or kernel_size < 1 or kernel_size % 2 == 0:
@@ -127,6 +129,8 @@ class RandomAdjustSharpness(ChangeTransform):
     >>> RandomAdjustSharpness(2).apply(image, np.array([[2 * 32768]], "int32"))[0, 1, :, 0].tolist()
     [100, 121, 100]
     """
+
+    moves: ClassVar[Moves] = Moves.NOTHING
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
         self.sharpness_factor = check_number(

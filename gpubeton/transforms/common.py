@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpubeton.errors import PipelineError
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,6 +35,8 @@ class Squeeze(Transform):
     >>> Squeeze().apply(np.zeros((1, 1))).shape
     (1,)
     """
+
+    moves: ClassVar[Moves] = Moves.NOTHING
 
     def __init__(self, *dims: int) -> None:
         self.dims = tuple(int(dim) for dim in dims)

@@ -24,7 +24,7 @@ from gpubeton.errors import OperationError, PipelineError
 from gpubeton.machine import count_cores
 from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.pipeline.validation import check_choice
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,6 +62,9 @@ class PerSample(Transform):
         are seeded for each sample as well, as these libraries need it.
     num_workers : int
         How many; -1 for one per core that this process may use.
+    moves_pixels : bool
+        Whether the function may move pixels. Masks and boxes (`FollowImage`, `TransformBoxes`) can follow the output
+        only if it does not: then pass False.
 
     Raises
     ------
@@ -93,17 +96,24 @@ class PerSample(Transform):
         dtype: DTypeLike | None = None,
         workers: str = "threads",
         num_workers: int = -1,
+        *,
+        moves_pixels: bool = True,
     ) -> None:
         self.function = function
         self.shape = None if shape is None else tuple(map(int, shape))
         self.dtype = None if dtype is None else np.dtype(dtype)
         self.workers = check_choice("workers", workers, ("threads", "processes"))
         self.num_workers = num_workers
+        self.moves_pixels = moves_pixels
         self._pool = _Pool(workers == "processes", num_workers if num_workers > 0 else count_cores())
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__qualname__", repr(self.function))
         return f"PerSample({name}, workers={self.workers!r}, num_workers={self._pool.size})"
+
+    @property
+    def moves(self) -> Moves:
+        return Moves.UNKNOWN if self.moves_pixels else Moves.NOTHING
 
     def check_state(self, state: State) -> None:
         if is_torch_dtype(state.dtype):

@@ -103,11 +103,13 @@ class Transform(Operation):
     needs_declared_device: ClassVar[bool] = False
     """Whether the batch must be on the device that the pipeline names, even if the fused pass left it elsewhere."""
 
-    moves: ClassVar[Moves] = Moves.UNKNOWN
-    """How it moves pixels."""
-
     num_paints: ClassVar[int] = 0
     """Rectangles that it paints in the fused pass."""
+
+    @property
+    def moves(self) -> Moves:
+        """How it moves pixels."""
+        return Moves.UNKNOWN
 
     def check_state(self, state: State) -> None:
         """Raise PipelineError if such batches are not for this operation."""

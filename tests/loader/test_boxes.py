@@ -21,9 +21,11 @@ from gpubeton.transforms import (
     Cutout,
     NormalizeImage,
     Pad,
+    PerSample,
     RandAugment,
     RandomAffine,
     RandomCrop,
+    RandomGaussianBlur,
     RandomHorizontalFlip,
     RandomResizedCrop,
     RandomRotation,
@@ -278,7 +280,8 @@ def test_explain_names_the_output_that_is_followed_and_no_more_of_it(raw, capsys
 
 
 def test_what_runs_later_and_moves_no_pixel_may_stand_in_the_images_pipeline(raw):
-    later = [NormalizeImage([0] * 3, [1] * 3, np.float64), Cutout(4), ToTensor(), ToTorchImage(), torch.nn.Identity()]
+    later = [RandomGaussianBlur(3, p=1), NormalizeImage([0] * 3, [1] * 3, np.float64), Cutout(4), ToTensor()]
+    later += [ToTorchImage(), torch.nn.Identity()]
     assert boxes_by_sample(make(raw, [*AUGMENTED, *later])) == boxes_by_sample(make(raw, AUGMENTED))
 
 
@@ -287,6 +290,7 @@ def test_what_runs_later_and_moves_no_pixel_may_stand_in_the_images_pipeline(raw
     [
         (AUGMENTED, [TransformBoxes("boxes")], "field 'boxes': .*'image'"),
         (AUGMENTED, [TransformBoxes("nothing")], "'nothing'"),
+        ([*AUGMENTED, PerSample(np.flip)], [TransformBoxes()], "cannot follow PerSample.* moves_pixels=False"),
         *(
             (
                 [*AUGMENTED, turns],

@@ -23,11 +23,14 @@ from gpubeton.transforms import (
     ImageCutMix,
     NormalizeImage,
     Pad,
+    PerSample,
     RandAugment,
+    RandomAdjustSharpness,
     RandomAffine,
     RandomBrightness,
     RandomCrop,
     RandomErasing,
+    RandomGaussianBlur,
     RandomGrayscale,
     RandomHorizontalFlip,
     RandomResizedCrop,
@@ -37,7 +40,7 @@ from gpubeton.transforms import (
     ToTorchImage,
     TrivialAugmentWide,
 )
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Moves, Transform
 from tests.small_files import damage, write
 
 pytestmark = pytest.mark.timeout(180)
@@ -84,6 +87,21 @@ def loader(path, image, mask=None, more=None, **arguments):
 
 def crop(size=(24, 32), interpolation="nearest"):
     return RandomResizedCropRGBImageDecoder(size, scale=(0.2, 1), interpolation=interpolation)
+
+
+class Melt(Transform):
+    def declare_state_and_memory(self, previous_state):
+        return previous_state, None
+
+    def apply(self, batch, draw=None):
+        return batch
+
+
+class Darken(Melt):
+    moves = Moves.NOTHING
+
+    def apply(self, batch, draw=None):
+        return batch // 2
 
 
 FLIP = RandomHorizontalFlip()
@@ -179,6 +197,24 @@ def test_colors_and_paints_of_the_image_do_not_reach_the_mask(pairs):
     for (images, masks, _), (changed, same, _) in zip(plain, painted, strict=True):
         assert torch.equal(masks, same)
         assert not torch.equal(images, changed)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [RandomGaussianBlur(5, p=1)],
+        [RandomAdjustSharpness(2, p=1)],
+        [PerSample(lambda image, _: 255 - image, moves_pixels=False)],
+        [Darken()],
+    ],
+    ids=lambda changes: type(changes[0]).__name__,
+)
+def test_what_moves_no_pixel_after_the_pass_does_not_reach_the_mask(pairs, changes):
+    plain = loader(pairs, [crop(), FLIP])
+    changed = loader(pairs, [crop(), FLIP, *changes])
+    for (images, masks, _), (others, same, _) in zip(plain, changed, strict=True):
+        assert torch.equal(masks, same)
+        assert not torch.equal(images, others)
 
 
 def test_a_mask_may_have_operations_of_its_own(pairs):
@@ -284,14 +320,6 @@ def test_masks_stay_with_their_images_when_others_are_bad(tmp_path, on_error):
     assert seen == (LENGTH if on_error == "replace" else LENGTH - 3)
 
 
-class Melt(Transform):
-    def declare_state_and_memory(self, previous_state):
-        return previous_state, None
-
-    def apply(self, batch, draw=None):
-        return batch
-
-
 @pytest.mark.parametrize(
     ("image", "mask", "more", "message"),
     [
@@ -300,7 +328,8 @@ class Melt(Transform):
         ([crop()], [FollowImage("n")], {}, "'n' .*'image'"),
         ([FollowImage("mask")], [FollowImage("image")], {}, "in a circle"),
         ([crop()], [crop(), FollowImage()], {}, "FollowImage.* is a decoder, and has to come first"),
-        ([crop(), Melt()], [FollowImage()], {}, "cannot follow .*Melt"),
+        ([crop(), Melt()], [FollowImage()], {}, r"cannot follow .*Melt.* moves = Moves\.NOTHING"),
+        ([crop(), PerSample(np.flip)], [FollowImage()], {}, "cannot follow PerSample.* moves_pixels=False"),
         ([crop(), RandomTranslate(3)], [FollowImage(fill=300)], {}, "fill .300, 300, 300."),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
