@@ -171,7 +171,7 @@ def convert(
             on_progress=advance,
         )  # fmt: skip
     if json:
-        show_json({name: value for name, value in _to_dict(done).items() if name != "has_labels"})
+        show_json(_to_dict(done))
     else:
         _draw(done)
 
@@ -206,7 +206,6 @@ def _left_out(skipped: list[BadSource]) -> list[str]:
 def _draw(done: Conversion) -> None:
     _draw_left_out(done)
     console = result_console()
-    _draw_unused(done.unused, has_labels=done.has_labels)
     if done.began_anew:
         console.print("Deleted an unfinished file whose images had other settings, or another kind of source.")
     resumed = f", {done.resumed:,} of them done before" if done.resumed else ""
@@ -242,6 +241,7 @@ def _draw_left_out(done: Conversion | ShardedConversion) -> None:
         console.print(f"ignored, because they are no images by their names, or in no class: {endings}")
     for name, count in done.changed.items():
         console.print(f"{counted(count, 'image')} {_CHANGES.get(name, name)}")
+    _draw_unused(done.unused, has_labels=done.has_labels)
 
 
 def _of_classes(done: Conversion | ShardedConversion) -> str:

@@ -48,6 +48,7 @@ class _Samples:
     labels: Sequence[Any] = ()  # of the images
     passed_over: Mapping[str, int] = field(default_factory=dict)
     labels_are_names: bool | None = None
+    unused: tuple[str, ...] = ()
 
     def part(self, share: NDArray[np.int64]) -> Part:
         """Make the part with some samples, (N,)."""
@@ -76,7 +77,9 @@ def divide(
                 raise OptionError(f"{source}: limit is {settings.limit}, but shards of it are made of whole files")
             shares = _share(source, "files", choose_samples(len(files), settings), count)
             are_names = opened.labels_are_names if isinstance(opened, LabelledSource) else None
-            layout = Layout(source, kind, options, dict(opened.fields), opened.class_names, {}, are_names)
+            layout = Layout(
+                source, kind, options, dict(opened.fields), opened.class_names, {}, are_names, tuple(opened.unused)
+            )
             return layout, ({"files": [files[number] for number in share.tolist()]} for share in shares)
         if len(files) > 1:
             raise OptionError(f"{source}: {len(files)} tables of paths; expected one, or tables that hold the images")
@@ -86,8 +89,9 @@ def divide(
         samples = _list_samples(source, _open_first([source], kind, options, remote), options)
     shares = _share(source, "samples", choose_samples(samples.count, settings), count)
     layout = Layout(
-        source, kind, options, samples.fields, samples.class_names, samples.passed_over, samples.labels_are_names
-    )
+        source, kind, options, samples.fields, samples.class_names, samples.passed_over, samples.labels_are_names,
+        samples.unused,
+    )  # fmt: skip
     return layout, map(samples.part, shares)
 
 
@@ -175,12 +179,13 @@ def _open_first(files: Sequence[str], kind: str, options: Mapping[str, Any], rem
 
 def _list_samples(source: str, opened: Source, options: Mapping[str, Any]) -> _Samples:
     common = len(opened), dict(opened.fields), opened.class_names
+    unused = tuple(opened.unused)
     if not isinstance(opened, LabelledSource) or (found := opened.image_files()) is None:
         are_names = opened.labels_are_names if isinstance(opened, LabelledSource) else None
-        return _Samples(*common, passed_over=dict(opened.passed_over), labels_are_names=are_names)
+        return _Samples(*common, passed_over=dict(opened.passed_over), labels_are_names=are_names, unused=unused)
     root = options.get("root") or (source.rpartition("/")[0] if is_url(source) else os.path.dirname(source))  # noqa: PTH120
     images = [name if is_url(name) else os.path.join(root, name) for name in found]  # noqa: PTH118  also of URLs
-    return _Samples(*common, images, opened.labels, dict(opened.passed_over))
+    return _Samples(*common, images, opened.labels, dict(opened.passed_over), unused=unused)
 
 
 def _list_folder(source: str, names: Sequence[str]) -> _Samples:

@@ -41,6 +41,7 @@ class Layout:
     class_names: tuple[str, ...] | None
     passed_over: Mapping[str, int]  # as of `Source`
     labels_are_names: bool | None = None  # as of `LabelledSource`
+    unused: tuple[str, ...] = ()  # as of `Source`
 
     def to_dict(self) -> dict[str, Any]:
         """Convert it to values that JSON can hold."""
@@ -50,7 +51,8 @@ class Layout:
     def from_dict(cls, values: Mapping[str, Any]) -> Layout:
         """Read the result of `to_dict`."""
         names = values["class_names"]
-        return cls(**{**values, "class_names": None if names is None else tuple(names)})
+        unused = tuple(values.get("unused", ()))
+        return cls(**{**values, "class_names": None if names is None else tuple(names), "unused": unused})
 
 
 def open_part(layout: Layout, part: Part, scratch: Path, remote: RemoteOptions | None) -> Source:

@@ -65,6 +65,10 @@ class ShardedConversion:
         How many files of the source are not images by their names, by their ending.
     changed : dict of str to int
         How many images have lost something, as in `Conversion`.
+    unused : tuple of str
+        Columns, or endings of files in tar files, that were not stored.
+    has_labels : bool
+        Whether samples have labels.
     """
 
     target: str
@@ -75,6 +79,8 @@ class ShardedConversion:
     skipped: list[BadSource] = field(default_factory=list)
     passed_over: dict[str, int] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+    has_labels: bool = True
 
 
 def convert_shard(
@@ -298,6 +304,8 @@ def finish(plan: ShardPlan) -> ShardedConversion:
         [BadSource(**bad) for bad in skipped],
         dict(plan.layout.passed_over),
         dict(sorted(changed.items())),
+        plan.layout.unused,
+        bool(plan.layout.fields),
     )
     values = asdict(done)
     del values["target"]  # the folder may be renamed
@@ -315,7 +323,13 @@ def read_result(plan: ShardPlan) -> ShardedConversion | None:
         return None
     skipped = [BadSource(**each) for each in values["skipped"]]
     return ShardedConversion(
-        **{**values, "target": plan.target, "skipped": skipped, "class_names": plan.layout.class_names}
+        **{
+            **values,
+            "target": plan.target,
+            "skipped": skipped,
+            "class_names": plan.layout.class_names,
+            "unused": plan.layout.unused,
+        }
     )
 
 
