@@ -125,13 +125,19 @@ def test_the_container_image_is_made_of_what_exists(tmp_path):
     assert all(re.match(r"FROM python:3\.1[0-4]-", step) for step in steps if step.startswith("FROM"))
     assert [step.split()[0] for step in steps][-4:] == ["USER", "WORKDIR", "ENTRYPOINT", "CMD"]
     assert "USER 0" not in steps
+    jobs = "".join(path.read_text() for path in (ROOT / "examples/kubernetes").iterdir())
+    started = set(re.findall(r"/opt/gpubeton/([\w./]+)", jobs))
+    assert started
+    assert all(name.startswith("examples/") and (ROOT / name).is_file() for name in started)
+    assert "COPY examples /opt/gpubeton/examples" in steps
     (install,) = (step for step in steps if "warm-up" in step)
     assert install.index("pip install") < install.index("gpubeton warm-up")
     allowed = (folder / "Dockerfile.dockerignore").read_text().split()
     copied = [name.removeprefix("!") for name in allowed if name.startswith("!")]
     assert all((ROOT / name).exists() for name in copied)
-    # A wheel can be made of these alone.
-    for name in set(copied) - {".git"}:
+    assert "examples" in copied
+    # A wheel can be made of the others alone.
+    for name in set(copied) - {".git", "examples"}:
         made = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         made(ROOT / name, tmp_path / name)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "wheels", tmp_path]
