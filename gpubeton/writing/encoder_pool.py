@@ -31,6 +31,7 @@ _CHUNKS_AT_ONCE = 2
 _SECONDS_BETWEEN_CHECKS = 1.0
 #: Row of a process that encodes nothing at the moment.
 _IDLE = -1
+_BLOCKED = {signal.SIGINT, signal.SIGTERM}
 
 
 # A message between the processes. Requests: "encode", task; "write", task, place; "count", shard. Answers: "encoded",
@@ -199,10 +200,10 @@ class _RemoteTraceback(Exception):  # noqa: N818  (it is shown as the cause of a
 
 
 @contextmanager
-def _sigterm_blocked() -> Iterator[None]:
-    """Block SIGTERM, also in a process forked now, until that one has removed a handler of the user's program."""
-    # The inherited handler could otherwise swallow a request to end in the first moments.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+def _signals_blocked() -> Iterator[None]:
+    """Block requests to end, also in a process forked now, until that one has removed the handlers of the program."""
+    # In the first moments the inherited handlers could otherwise swallow SIGTERM, or print a traceback at Ctrl-C.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     try:
         yield
     finally:
@@ -215,7 +216,7 @@ def _start(process: BaseProcess, method: str) -> None:
         # locked in the child. Ours takes no lock of the parent's threads; start_method is there for datasets that do.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
-            with _sigterm_blocked() if method == "fork" else nullcontext():
+            with _signals_blocked() if method == "fork" else nullcontext():
                 process.start()
         except (AttributeError, TypeError, pickle.PicklingError) as error:
             raise OptionError(
@@ -239,8 +240,8 @@ def work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
-        # A forked process starts with SIGTERM blocked: one that came before the handler was removed acts now.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        # A forked process starts with them blocked: a SIGTERM that came before the handler was removed acts now.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
     for other in inherited:
         other.close()
 

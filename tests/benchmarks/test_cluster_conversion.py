@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
 from benchmarks import cluster_conversion
 from benchmarks.results import latest
 from benchmarks.table import fill
 
 
-@pytest.mark.timeout(300)
 def test_one_process_and_several_make_all_shards(tmp_path):
     cluster_conversion.main(images=48, processes=2, rounds=1, data=tmp_path, results=tmp_path / "results")
     result = latest("cluster_conversion", tmp_path / "results") or {}

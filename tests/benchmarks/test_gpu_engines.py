@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -35,9 +35,12 @@ def nvml(engines, *, counts=True, knows_utilization=True):
         return asked
 
     def utilization(_):
+        was_asked.set()
         if not knows_utilization:
             raise RuntimeError("Not Supported")
         return [60, 167_000]
+
+    was_asked = threading.Event()
 
     return SimpleNamespace(
         NVML_GPM_METRICS_GET_VERSION=1,
@@ -49,16 +52,18 @@ def nvml(engines, *, counts=True, knows_utilization=True):
         nvmlGpmSampleGet=sample,
         nvmlGpmMetricsGet=metrics,
         nvmlDeviceGetJpgUtilization=utilization,
+        was_asked=was_asked,
     )
 
 
 @pytest.fixture
 def watched(monkeypatch):
-    def watch(library, seconds=0.3):
+    def watch(library):
         monkeypatch.setitem(sys.modules, "pynvml", library)
         monkeypatch.setattr("benchmarks.gpu.engines._POLL_SECONDS", 0.001)
         with EngineWatch() as found:
-            time.sleep(seconds)
+            if library is not None:
+                library.was_asked.wait()
         return found.found
 
     return watch

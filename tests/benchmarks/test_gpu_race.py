@@ -19,8 +19,6 @@ from benchmarks.gpu.race import ENTRIES, Entry, Race
 from benchmarks.gpu.record import Record
 from benchmarks.gpu.simulation import VARIABLE
 
-pytestmark = pytest.mark.timeout(600)  # whoever is first compiles
-
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):

@@ -8,8 +8,6 @@ from benchmarks import remote
 from benchmarks.results import latest
 from benchmarks.table import fill
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.mark.skipif(shutil.which("nginx") is None or shutil.which("openssl") is None, reason="needs nginx and openssl")
 def test_each_kind_of_file_is_timed_and_its_requests_are_counted(tmp_path, monkeypatch):

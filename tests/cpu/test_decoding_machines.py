@@ -16,7 +16,7 @@ def run(folder, cpu):
     """Make pictures for a type of CPU, or compare with those that are there."""
     environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": ""} if cpu else None
     command = [sys.executable, "-m", "tests.cpu.made_pictures", str(folder)]
-    return subprocess.run(command, env=environment, check=False, timeout=300, capture_output=True, text=True)
+    return subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
 
 
 def test_the_portable_form_of_each_instruction_decodes_the_same(tmp_path):

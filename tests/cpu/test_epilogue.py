@@ -39,7 +39,7 @@ def looked_up(table, pixels):
 @pytest.mark.filterwarnings("ignore:NormalizeImage. std:UserWarning")  # small numbers, too
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @given(st.lists(finite, min_size=3, max_size=3), st.lists(spread, min_size=3, max_size=3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_level_becomes_its_value_in_the_table(dtype, mean, std):
     table = NormalizeImage(mean, std, dtype).table()
     finish = Epilogue(table, mean, std)

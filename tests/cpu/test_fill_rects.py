@@ -36,7 +36,7 @@ def painted(draw, size):
     st.booleans(),
     st.integers(0, 2**32),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_steps_in_any_order_are_what_the_reference_makes_of_them(operations, dtype, interpolation, is_jpeg, seed):
     if dtype is not None:
         operations = [*operations, NormalizeImage([120, 110, 100], [60, 50, 40], dtype)]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.cpu.pack import gather_rows, pack_crops, pack_regions
@@ -115,7 +115,6 @@ def plain(contents, width):
 
 
 @given(st.lists(st.binary(max_size=80), max_size=9), st.integers(0, 90))
-@settings(deadline=None)
 def test_rows_hold_the_bytes_and_then_zeros(contents, width):
     assert np.array_equal(gathered(contents, width), plain(contents, width))
 

@@ -110,7 +110,7 @@ def test_pillows_resize_and_paste_give_the_same(interpolation, resample, toleran
         assert np.abs(made(program, stored_raw(rgb)).astype(int) - np.asarray(canvas)).max() <= tolerance
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.tuples(st.integers(1, 60), st.integers(1, 60)),
     st.tuples(st.integers(1, 40), st.integers(1, 40)),
@@ -157,7 +157,7 @@ def test_images_of_other_kinds_are_padded_too(kind, interpolation):
         assert (levels == 9).all(axis=2).any()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(*[st.integers(1, 400)] * 4)
 def test_the_memory_for_taps_suffices_for_any_size(height, width, output_height, output_width):
     """The promise of `shortest_side`: nothing shrinks by more than the longest side of the image does to it."""

@@ -47,7 +47,7 @@ def test_a_crop_is_the_reference_rounded(kind, interpolation, source, box, size)
 
 
 @given(data=st.data(), kind=st.sampled_from(KINDS), interpolation=st.sampled_from(INTERPOLATIONS))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_any_crop_is_the_reference(data, kind, interpolation):
     height, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 40))
     top, left = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))

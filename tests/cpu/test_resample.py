@@ -117,7 +117,7 @@ def test_a_crop_box_that_is_no_part_of_the_image_is_named(box):
 @given(
     st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.booleans(), st.integers(-9, 9)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_nearest_picks_pixels_as_they_are_and_makes_no_new_level(height, width, rows, columns, flip, shift):
     """Of every level, in all places; where a center lies on no border, the pixel is the one that Pillow picks."""
     rgb = np.random.default_rng(height * 64 + width).permuted(np.arange(height * width * 3) % 256).astype(np.uint8)

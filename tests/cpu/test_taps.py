@@ -93,7 +93,7 @@ def fits(rule, size, output):
 @example(taps.ANTIALIAS, 4000, 1)
 @example(taps.BICUBIC, 4000, 1)
 @example(taps.BICUBIC, 1, 4000)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_weights_are_the_references_and_sum_to_one(rule, size, output):
     if not fits(rule, size, output):
         return
@@ -105,7 +105,6 @@ def test_weights_are_the_references_and_sum_to_one(rule, size, output):
 
 
 @given(rules, sides, sides, st.integers(0, 500), st.integers(-30, 30), st.booleans())
-@settings(deadline=None)
 def test_start_shift_flip_and_padding_only_move_rows(rule, size, output, start, shift, flip):
     if not fits(rule, size, output):
         return
@@ -130,7 +129,7 @@ def upsampling(chroma, *, fancy):
 
 
 @given(rules, st.integers(1, 60), st.integers(1, 60), st.integers(0, 9), st.integers(0, 9), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_chroma_weights_are_those_of_upsampling_and_then_resampling(rule, size, output, before, after, fancy):
     if not fits(rule, size, output):
         return
@@ -154,7 +153,6 @@ def test_chroma_weights_are_those_of_upsampling_and_then_resampling(rule, size, 
 
 
 @given(rules, st.integers(1, 3000), st.integers(1, 300))
-@settings(deadline=None)
 def test_there_are_never_more_taps_than_memory_is_made_for(rule, size, output):
     if fits(rule, size, output):
         assert axis(rule, size, output)[2] <= most_taps(size, output / filter_radius(rule))

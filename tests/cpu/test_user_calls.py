@@ -20,8 +20,6 @@ from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.reference.weights import resize
 from tests.small_files import damage, write_photos
 
-pytestmark = pytest.mark.timeout(180)
-
 NOTHING_ELSE = dict.fromkeys(["label", "weight", "note", "info", "vector"])
 
 

@@ -76,7 +76,7 @@ def row_of(program, box, flip):
 
 
 @given(st.data(), st.sampled_from(sorted(IMAGES)), st.integers(2, 6))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_each_view_has_the_bits_that_it_has_alone(data, kind, count):
     programs = [data.draw(st.sampled_from(PROGRAMS)) for _ in range(count)]
     draws = [[row_of(program, data.draw(boxes()), data.draw(st.integers(0, 1)))] for program in programs]
@@ -197,7 +197,7 @@ spans = st.tuples(st.integers(0, 12), st.integers(1, 6), st.integers(0, 3), st.i
 
 
 @given(st.lists(spans, max_size=6), st.integers(0, 5), st.integers(0, 20))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_next_stretch_is_the_next_mcus_that_some_view_wants(wanted, row, column):
     views = np.zeros((7, VIEW_FIELDS), np.int64)
     for view, (first, width, top, height) in zip(views, wanted, strict=False):

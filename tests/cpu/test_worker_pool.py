@@ -264,7 +264,7 @@ class TestEnd:
         for thread in closers:
             thread.start()
         for thread in closers:
-            thread.join(30)
+            thread.join()
         pool.close()
         assert workers() <= before
 
@@ -293,7 +293,7 @@ class TestEnd:
         time.sleep(0.05)
         assert not errors
         pool.close()
-        waiting.join(30)
+        waiting.join()
         assert len(errors) == 1
 
     def test_closing_while_images_are_made_leaves_memory_alone_afterwards(self):
@@ -382,7 +382,7 @@ class TestMany:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(120)
+            thread.join()
         assert failures == []
 
     def test_more_threads_than_cores_and_images_than_places_lose_nothing(self):

@@ -135,7 +135,6 @@ def shell(command: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
     )
     # The doctor ends with 1 where it finds something to mend, as it may on any machine.
     well = {0, 1} if "gpubeton doctor" in command else {0}

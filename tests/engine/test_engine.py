@@ -18,8 +18,6 @@ from gpubeton.storage import MappedStorage, ReadStorage
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 from tests.standin_crew import StandinCrew, level
 
-pytestmark = pytest.mark.timeout(60)
-
 CROP = [CenterCropRGBImageDecoder((8, 8), ratio=1), ToTensor()]
 
 

@@ -27,8 +27,6 @@ from gpubeton.storage import MappedStorage, ReadStorage
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 from tests.small_files import picture, write, write_photos
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class Lengths(Operation):
     """How many bytes each value has, and their sum, told by reading them as FFCV's decoders do."""

@@ -6,20 +6,19 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
+import torch
 
 from gpubeton.fields import IntField, RGBImageField
 from tests.examples.example import EXAMPLES, json_lines
 from tests.examples.example import run as run_example
 from tests.small_files import write
+from tests.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(400)
 NUM_SAMPLES = 60
 RECORDER = EXAMPLES.parent / "tests" / "examples" / "recorder.py"
 
@@ -30,11 +29,6 @@ def write_images(path):
     return write(path, {"image": RGBImageField(write_mode="jpg"), "label": IntField()}, samples)
 
 
-def is_open(port):
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
-
-
 @pytest.fixture
 def run(tmp_path):
     """Start agents of torchrun, as on several nodes; those that are left are killed at the end."""
@@ -42,15 +36,14 @@ def run(tmp_path):
     records = tmp_path / "records"
     records.mkdir()
     (records / "limit").write_text("4")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    rendezvous_store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     agents = []
 
     def start():
-        fast = "last_call_timeout=10,keep_alive_interval=1,keep_alive_max_attempt=15,join_timeout=120"
+        fast = "is_host=false,last_call_timeout=10,keep_alive_interval=1,keep_alive_max_attempt=15,join_timeout=120"
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1"]
-        rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=elastic"]
+        endpoint = f"--rdzv-endpoint=127.0.0.1:{rendezvous_store.port}"
+        rendezvous = ["--rdzv-backend=c10d", endpoint, "--rdzv-id=elastic"]
         script = [RECORDER, EXAMPLES / "elastic.py", path, "--folder", tmp_path / "run"]
         sizes = ["--batch-size=4", "--side=16", "--epochs=1", "--save-every=2", "--classes=1000", "--num-workers=1"]
         local = ["--max-restarts=10", f"--rdzv-conf={fast}", "--monitor-interval=0.2", "--local-addr=127.0.0.1"]
@@ -66,8 +59,6 @@ def run(tmp_path):
                     start_new_session=True,
                 )
             )
-        while len(agents) == 1 and not is_open(port):  # the first has the rendezvous
-            time.sleep(0.2)
         return agents[-1]
 
     yield start, records, tmp_path
@@ -86,6 +77,7 @@ def kill(agent):
     """Kill an agent and its processes, as when a node is lost."""
     if agent.poll() is not None:
         return
+    agent.send_signal(signal.SIGSTOP)  # so that the numbers of its processes stay theirs until they are killed
     with_parents = subprocess.run(["ps", "-eo", "pid=,ppid="], check=True, capture_output=True, text=True).stdout
     for pid, parent in (map(int, line.split()) for line in with_parents.splitlines()):
         if parent == agent.pid:
@@ -96,13 +88,12 @@ def kill(agent):
 
 def wait_for(records, world, batches):
     """Wait until a process of so many has received some batches."""
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
+
+    def are_there():
         found = list(processes(records).values())
-        if found and found[-1][0]["world"] == world and len(found[-1]) >= batches:
-            return
-        time.sleep(0.2)
-    raise AssertionError(f"no {world} processes: {processes(records)}")
+        return found and found[-1][0]["world"] == world and len(found[-1]) >= batches
+
+    wait_until(are_there)
 
 
 def test_a_node_is_lost_and_another_comes_and_each_sample_of_the_epoch_is_used_once(run):
@@ -115,7 +106,7 @@ def test_a_node_is_lost_and_another_comes_and_each_sample_of_the_epoch_is_used_o
     start()
     wait_for(records, 2, 1)
     (records / "limit").unlink()
-    assert first.wait(200) == 0, (folder / "log0").read_text()
+    assert first.wait() == 0, (folder / "log0").read_text()
     places, worlds, begins = {}, [], []
     for batches in processes(records).values():
         worlds.append(batches[0]["world"])
@@ -135,7 +126,7 @@ def test_a_node_is_lost_and_another_comes_and_each_sample_of_the_epoch_is_used_o
     assert json.loads(line)["processes"] == 2
     # Started once more, it has nothing to do.
     before = len(processes(records))
-    assert start().wait(100) == 0
+    assert start().wait() == 0
     assert len(processes(records)) == before
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ import yaml
 from tests.examples.example import EXAMPLES
 from tests.examples.test_elastic import NUM_SAMPLES, write_images
 
-pytestmark = pytest.mark.timeout(300)
 SIZES = ["--batch-size=20", "--side=16", "--epochs=1", "--num-workers=1"]
 
 
@@ -80,10 +78,7 @@ def test_containers_run_without_root_and_write_only_to_volumes(name, tmp_path):
 def test_the_elastic_job_streams_from_an_object_store(s3_server, tmp_path):
     url = s3_server.put("train.beton", write_images(tmp_path / "train.beton"))
     pod = Pod("elastic.yaml", tmp_path)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    local = [("NODES", "1:1"), ("PROCESSES", "1"), ("FIRST_POD", "127.0.0.1"), (":29400", f":{port}")]
+    local = [("NODES", "1:1"), ("PROCESSES", "1"), ("FIRST_POD", "127.0.0.1"), (":29400", ":0")]
     printed = pod.run(pod.containers[0], *SIZES, replaced=[*local, ("s3://bucket/train.beton", url)])
     assert '"processes": 1' in printed
     saved = torch.load(tmp_path / "runs" / "elastic" / "checkpoint.pt")

@@ -21,7 +21,6 @@ def kinds_of(cell):
     return kinds - {"stderr"}  # the first loader on a machine says that it compiles
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore:Proactor event loop", "ignore:IPython3 notebook format")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_is_committed(path, tmp_path, monkeypatch):
@@ -30,7 +29,7 @@ def test_a_notebook_runs_and_shows_what_is_committed(path, tmp_path, monkeypatch
     notebook = nbformat.read(path, as_version=4)
     for cell in cells_of(notebook):
         cell.outputs = []
-    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, startup_timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     for before, after in zip(cells_of(committed), cells_of(notebook), strict=True):
         assert kinds_of(before) == kinds_of(after), before.source
 

@@ -21,8 +21,6 @@ from tests.files.s3_server import Bucket, running_s3
 from tests.files.versioned_source import forget_requests, path_of, put, requests_of
 from tests.small_files import Photos, damage, photo_fields, write_photos
 
-pytestmark = pytest.mark.timeout(120)
-
 PAGE = 1 << 18
 
 

@@ -78,7 +78,7 @@ def results_of_ffcv(file, results, *names):
     if python is None:
         pytest.skip("GPUBETON_FFCV_PYTHON names no Python with FFCV (benchmarks/ffcv_environment.sh makes one)")
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    subprocess.run([python, producer, "ffcv", file, results, *names], env=environment, check=True, timeout=280)
+    subprocess.run([python, producer, "ffcv", file, results, *names], env=environment, check=True)
     with np.load(results) as stored:
         return dict(stored)
 

@@ -31,7 +31,7 @@ def coverage(old, new):
     return np.maximum(overlap, 0) * (new / old)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(SIDES, SIDES, st.data())
 def test_each_pixel_is_the_mean_over_its_area(height, width, data):
     size = data.draw(st.integers(1, height)), data.draw(st.integers(1, width))
@@ -42,7 +42,7 @@ def test_each_pixel_is_the_mean_over_its_area(height, width, data):
     assert np.max(np.abs(area_average(pixels, *size) - exact)) <= 0.5 + 4 * 255e-3
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(SIDES, SIDES, st.integers(0, 255))
 def test_an_even_color_stays_as_it_is(height, width, level):
     pixels = np.full((60, 60, 3), level, np.uint8)

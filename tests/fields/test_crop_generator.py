@@ -19,8 +19,6 @@ from gpubeton.pipeline import Compiler
 from gpubeton.transforms import ToTensor
 from tests.small_files import picture, write_photos
 
-pytestmark = pytest.mark.timeout(120)
-
 HEIGHTS, WIDTHS = np.array([40, 90, 61], np.uint16), np.array([50, 70, 61], np.uint16)
 
 

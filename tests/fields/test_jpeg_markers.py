@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -143,7 +143,6 @@ def test_a_frame_whose_length_contradicts_its_components_is_none():
     assert read_frame(bytes(content)) is None
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_damaged_markers_give_a_frame_or_none(data):
     content = bytearray(BASELINE)
@@ -152,7 +151,6 @@ def test_damaged_markers_give_a_frame_or_none(data):
     read_frame(bytes(content[: data.draw(st.integers(0, len(content)))]))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_random_bytes_behind_the_start_give_a_frame_or_none(content):
     read_frame(b"\xff\xd8\xff" + content)

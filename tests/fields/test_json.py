@@ -21,7 +21,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(VALUES, min_size=1, max_size=4))
 def test_what_was_stored_is_unpacked(values):
     texts = [encode(JSONField(), value)[1] for value in values]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
@@ -26,7 +26,6 @@ def decode(field, regions):
     return decoded
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_arrays_come_back_in_the_byte_order_of_the_machine(data):
     dtype, shape = data.draw(st.sampled_from(CODES)), data.draw(array_shapes(min_dims=0, max_dims=4, max_side=4))

@@ -47,7 +47,7 @@ def gray_file(lines, height=2, width=3, interlace=0):
 
 
 @given(kind=st.sampled_from(KINDS), height=st.integers(1, 9), width=st.integers(1, 9), seed=st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_written_is_read_to_the_bit(kind, height, width, seed):
     pixels = noise(kind, height, width, seed)
     content = encode_png(pixels)

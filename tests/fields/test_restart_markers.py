@@ -63,7 +63,7 @@ def test_pixels_are_the_same_with_a_marker_after_each_interval(sampling, height,
         assert with_restart_markers(data, mcus) == data
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(SAMPLINGS), st.integers(1, 80), st.integers(1, 80), st.integers(1, 100), st.integers(1, 30),
     st.integers(0, 2**32 - 1),
@@ -131,7 +131,7 @@ def test_large_images_get_longer_intervals(height, interval):
 SOUND = [jpeg(photo(40, 50), 80), pillow_jpeg(photo(40, 50), quality=80, optimize=True, restart_marker_blocks=3)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(SOUND), st.lists(st.tuples(st.integers(2, 10**6), st.integers(0, 255)), max_size=4), st.data())
 def test_damaged_files_do_no_harm(sound, changes, data):
     content = bytearray(sound)

@@ -24,8 +24,6 @@ from tests.files.test_node_cache import PAGE, content_of, make_cache, open_in, r
 from tests.files.versioned_source import VersionedIdentity, put
 from tests.small_files import write
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def name(tmp_path):

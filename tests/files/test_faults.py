@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -34,11 +33,12 @@ from gpubeton.files.store_client import REPEATS
 from gpubeton.files.verified_file import Checksums, VerifiedFile
 from gpubeton.storage.load_threads import LoadThreads
 from tests.files.fault_server import Fault
+from tests.waiting import wait_until
 
 CONTENT = random.Random(0).randbytes(1 << 20)
 OTHER = random.Random(1).randbytes(1 << 20)
 START, SIZE = 300_000, 500_000
-SILENT = 0.5  # seconds until a silent connection is given up
+SILENT = 0.5  # seconds until a silent connection is given up, where that is tested
 
 
 @pytest.fixture(
@@ -53,14 +53,16 @@ def store(request, fault_server, monkeypatch):
     if "own threads" in request.param:
         monkeypatch.setattr(web_requests, "receive_range", lambda *_: memoryview(b""))
     options = RemoteOptions(
-        endpoint=fault_server.address if is_s3 else None, anonymous=True, retry_seconds=1.5, silence_seconds=SILENT
+        endpoint=fault_server.address if is_s3 else None, anonymous=True, retry_seconds=1.5, silence_seconds=60
     )
     return fault_server, "s3://bucket/train.beton" if is_s3 else fault_server.url("bucket/train.beton"), options
 
 
-def opened(store):
-    server, url, options = store
-    source = open_bytes(url, remote=options)
+def opened(store, faults=(), **options):
+    server, url, before = store
+    if any(fault.late or fault.stall or fault.drip for fault in faults):
+        options["silence_seconds"] = SILENT
+    source = open_bytes(url, remote=replace(before, **options))
     server.forget()
     return source
 
@@ -85,7 +87,7 @@ GOOD_IN_THE_END = {
 
 @pytest.mark.parametrize("faults", GOOD_IN_THE_END.values(), ids=GOOD_IN_THE_END)
 def test_faults_that_pass_leave_the_bytes_right(store, faults):
-    source = opened((*store[:2], replace(store[2], retry_seconds=60)))
+    source = opened(store, faults, retry_seconds=60)
     store[0].faults.extend(faults)
     assert bytes(source.load(START, SIZE)) == CONTENT[START : START + SIZE]
     assert len(store[0].requests) > len(faults) or any(fault.late == SILENT / 2 or fault.drip for fault in faults)
@@ -94,7 +96,7 @@ def test_faults_that_pass_leave_the_bytes_right(store, faults):
 @pytest.mark.parametrize("name", ["metadata/train.beton", "my-credentials/timeout connect.beton"])
 def test_words_in_a_name_do_not_change_what_an_error_means(fault_server, name):
     fault_server.objects[f"bucket/{name}"] = CONTENT
-    options = RemoteOptions(endpoint=fault_server.address, anonymous=True, retry_seconds=60, silence_seconds=SILENT)
+    options = RemoteOptions(endpoint=fault_server.address, anonymous=True, retry_seconds=60)
     for url in (f"s3://bucket/{name}", fault_server.url(f"bucket/{name}")):
         fault_server.faults.extend([Fault(503), Fault(429), Fault(500), Fault(cut=-1)])
         source = open_bytes(url, remote=options)
@@ -120,8 +122,7 @@ def test_a_wrapped_source_may_be_deleted_while_bytes_are_kept(fault_server, tmp_
 
     thread = threading.Thread(target=delete, daemon=True)
     thread.start()
-    thread.join(10)
-    assert not thread.is_alive()
+    thread.join()
 
 
 def test_a_file_that_is_open_is_refused_after_a_fork(fault_server):
@@ -145,7 +146,7 @@ os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
     fault_server.objects["x"] = CONTENT
     process = subprocess.Popen([sys.executable, "-c", code, fault_server.url("x")], start_new_session=True)
     try:
-        assert process.wait(60) == 0
+        assert process.wait() == 0
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -184,7 +185,7 @@ ERRORS = {
 
 @pytest.mark.parametrize(("fault", "error", "fact"), ERRORS.values(), ids=ERRORS)
 def test_faults_that_stay_are_errors_that_name_the_object(store, fault, error, fact):
-    source = opened(store)
+    source = opened(store, [fault])
     store[0].always = fault
     with pytest.raises(error, match=fact) as raised:
         source.load(START, SIZE)
@@ -215,7 +216,7 @@ def test_versions_without_an_etag_are_known_by_their_time(store):
 def test_parts_of_a_long_range_that_fail_are_asked_for_again(fault_server):
     content = os.urandom(3 * PART + 7)
     fault_server.objects["bucket/long"] = content
-    options = RemoteOptions(endpoint=fault_server.address, anonymous=True, retry_seconds=5, silence_seconds=5)
+    options = RemoteOptions(endpoint=fault_server.address, anonymous=True)
     source = open_bytes("s3://bucket/long", remote=options)
     fault_server.faults.extend([None, Fault(404), Fault(cut=5)])
     with pytest.raises(StorageError):
@@ -237,10 +238,9 @@ def test_closing_ends_requests_that_are_repeated(fault_server):
 
     thread = threading.Thread(target=load)
     thread.start()
-    while len(fault_server.requests) < 3:
-        pass
+    wait_until(lambda: len(fault_server.requests) >= 3)
     source.close()
-    thread.join(60)
+    thread.join()
     assert "closed" in str(errors[0])
 
 
@@ -279,11 +279,9 @@ def test_a_program_ends_after_the_last_answer(fault_server):
     # A thread that comes back from the library while Python takes itself apart may end it by a signal.
     fault_server.objects["a"] = bytes(1 << 20)
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, fault_server.url("a")], stdin=subprocess.PIPE)
-    while not fault_server.requests:
-        time.sleep(0.01)
+    wait_until(lambda: fault_server.requests)
     fault_server.latency = 0.5
-    while len(fault_server.requests) < 2:
-        time.sleep(0.01)
+    wait_until(lambda: len(fault_server.requests) >= 2)
     process.communicate(b"\n")
     assert process.returncode == 0
     assert fault_server.answers == 2

@@ -21,8 +21,6 @@ from gpubeton.files.node_cache import NodeCache, parse_size
 from gpubeton.files.open_files import open_bytes
 from tests.files.versioned_source import forget_requests, put, requests_of
 
-pytestmark = pytest.mark.timeout(120)
-
 PAGE = 1 << 14
 LONG = PAGE // 8
 BLOCK = 4096

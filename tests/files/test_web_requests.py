@@ -135,7 +135,7 @@ def test_where_there_is_a_proxy_the_library_asks_unless_the_server_needs_none(
     monkeypatch.setenv(proxy, "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", direct)  # servers that are asked without it
     fault_server.objects["x"] = CONTENT
-    found = web_requests.receive_range(fault_server.url("x"), 0, LONG, etag(CONTENT), len(CONTENT), 5)
+    found = web_requests.receive_range(fault_server.url("x"), 0, LONG, etag(CONTENT), len(CONTENT), 60)
     assert found == (CONTENT[:LONG] if is_direct else b"")
     assert len(fault_server.requests) == is_direct
     if is_direct:
@@ -143,10 +143,12 @@ def test_where_there_is_a_proxy_the_library_asks_unless_the_server_needs_none(
 
 
 def test_a_silent_connection_is_given_up_though_others_wait(fault_server, source):
-    place = (fault_server.url("x"), 0, LONG, etag(CONTENT), len(CONTENT), 2)
+    place = (fault_server.url("x"), 0, LONG, etag(CONTENT), len(CONTENT), 5)
     contents = []
     fault_server.latency = 0.2  # so that they come together
-    threads = [threading.Thread(target=lambda: contents.append(web_requests.receive_range(*place))) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: contents.append(web_requests.receive_range(*place))) for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -170,11 +172,11 @@ def test_encrypted_answers_come_where_the_certificate_is_known(tmp_path, monkeyp
         server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
         server.objects["x"] = CONTENT
         place = (server.url("x").replace("http:", "https:"), LONG, 2 * LONG, etag(CONTENT), len(CONTENT))
-        assert not web_requests.receive_range(*place, 20)
+        assert not web_requests.receive_range(*place, 30)
         assert not server.requests
         web_requests._tls.cache_clear()
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
-        assert bytes(web_requests.receive_range(*place, 10)) == CONTENT[LONG : 2 * LONG]
+        assert bytes(web_requests.receive_range(*place, 60)) == CONTENT[LONG : 2 * LONG]
     web_requests._tls.cache_clear()
 
 
@@ -182,7 +184,7 @@ def test_when_a_program_ends_it_does_not_wait_for_a_silent_server(fault_server):
     code = """
 import atexit, sys, threading
 def last():
-    thread.join(5)
+    thread.join(90)
     print(thread.is_alive(), errors)
 atexit.register(last)
 from gpubeton.errors import StorageError

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
@@ -29,7 +29,6 @@ def test_arguments_are_those_of_ffcv_to_the_byte(name):
             assert ArrayArguments.from_bytes(content).to_bytes() == content
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(["|b1", "|u1", "<f2", ">f4", "<c16", "|S7", "<U3", "<M8[ns]"]),
     array_shapes(max_dims=32, max_side=9),
@@ -90,7 +89,6 @@ def test_a_length_of_zero_inside_the_shape_is_refused():
         ArrayArguments.from_bytes(stored(b'[["", "<f4"]]', lengths=(2, 0, 3)))
 
 
-@settings(deadline=None)
 @given(st.binary(min_size=1024, max_size=1024))
 def test_random_bytes_give_arguments_or_their_error(content):
     with suppress(FieldArgumentsError):

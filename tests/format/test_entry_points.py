@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton.cpu.jpeg.entries import find_entries
@@ -214,7 +214,7 @@ def refused(index):
     assert index.files[0].path in faults[0]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(st.data())
 def test_each_changed_bit_outside_of_entries_is_noticed(files, tmp_path, data):
     content = (files / "beside.beton.index").read_bytes()
@@ -224,7 +224,7 @@ def test_each_changed_bit_outside_of_entries_is_noticed(files, tmp_path, data):
     refused(damaged(files, tmp_path, lambda c: c[:position] + bytes([c[position] ^ bit]) + c[position + 1 :]))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(st.data())
 def test_a_cut_index_is_noticed(files, tmp_path, data):
     size = (files / "beside.beton.index").stat().st_size
@@ -340,7 +340,7 @@ def test_a_folder_in_place_of_an_index_is_a_fault(tmp_path):
     assert "a.beton.index" in faults[0]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(st.data())
 def test_changed_bytes_in_a_file_never_harm_and_never_give_other_numbers(files, tmp_path, data):
     content = bytearray((files / "inside.beton").read_bytes())

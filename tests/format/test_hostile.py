@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton.errors import FormatError
@@ -47,7 +47,7 @@ def structural_bytes(name):
 BYTES = {name: structural_bytes(name) for name in NAMES}
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(data=st.data())
 def test_flipped_bytes(data, path):
     name = data.draw(st.sampled_from(NAMES))
@@ -59,7 +59,7 @@ def test_flipped_bytes(data, path):
     survives(path, file)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(data=st.data())
 def test_cut_and_extended_files(data, path):
     name = data.draw(st.sampled_from(NAMES))
@@ -67,7 +67,7 @@ def test_cut_and_extended_files(data, path):
     survives(path, file[: data.draw(st.integers(0, len(file)))] + data.draw(st.binary(max_size=100)))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(data=st.data())
 def test_numbers_of_any_size_in_the_header_and_the_table(data, path):
     file = bytearray(content("small_pages"))
@@ -85,7 +85,7 @@ def test_numbers_of_any_size_in_the_header_and_the_table(data, path):
     survives(path, file)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50)
 @given(file=st.binary(max_size=3000))
 def test_bytes_that_never_were_a_file(file, path):
     survives(path, file)

@@ -9,8 +9,6 @@ from tests.fuzz.campaign import CAMPAIGNS
 from tests.fuzz.children import Task, run, run_here
 from tests.fuzz.report import as_json, as_text
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
 def test_the_first_cases_of_a_campaign_find_nothing(name, tmp_path):

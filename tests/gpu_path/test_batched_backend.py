@@ -308,7 +308,7 @@ def test_threads_may_use_a_lane_together(make, pieces, faults, device):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     assert failed == []
     assert all(pieces.state_of(piece) == ["decoded"] * len(piece.size) for piece in own)
 

@@ -22,8 +22,6 @@ from tests.gpu_path.zoo import BASELINE, ZOO, Samples, StoredField, assert_same,
 from tests.simulator.device import SimulatedEvent
 from tests.small_files import write
 
-pytestmark = pytest.mark.timeout(600)
-
 COLORS = {
     "jitter": [crop((20, 24)), ColorJitter(0.4, 0.4, 0.4, 0.1), *GEOMETRY, normalize(np.float16), *VIEWS],
     "contrasts": [crop((9, 31), "antialias"), *GEOMETRY, RandomContrast(0.5, 1.0), RandomContrast(0.5, 1.0), *VIEWS],

@@ -11,8 +11,6 @@ from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.zoo import assert_same, epochs, gpu_loader, raw, stored, twin, write_images
 from tests.simulator.faults import hash_of
 
-pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
-
 PIPELINE = [CenterCropRGBImageDecoder((6, 7), 1, "bilinear"), ToTensor()]
 SMALL = [stored(jpeg(photo(12 + number % 5, 18 - number % 7, number))) for number in range(256)]
 BATCHED = "nvjpegDecodeBatched"

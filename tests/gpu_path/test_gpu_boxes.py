@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from gpubeton.fields import RaggedField, RGBImageField
@@ -19,8 +18,6 @@ from gpubeton.transforms import (
 )
 from tests.simulator.device import SimulatedDevice
 from tests.small_files import picture, write
-
-pytestmark = pytest.mark.timeout(600)
 
 IMAGE = [
     *(RandomResizedCropRGBImageDecoder((16, 20)), RandomHorizontalFlip(), RandomTranslate(2), RandomCrop(14, 1)),

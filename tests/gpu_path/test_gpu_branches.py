@@ -10,8 +10,6 @@ from gpubeton.transforms import Cutout, RandomHorizontalFlip, RandomResizedCrop,
 from tests.cpu.pictures import noise
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, raw, twin, write_images
 
-pytestmark = pytest.mark.timeout(600)
-
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 FLIP, THERE = RandomHorizontalFlip(), ToDevice("cuda:0")
 BRANCHES = {

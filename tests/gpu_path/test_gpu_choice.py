@@ -17,8 +17,6 @@ from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
 from tests.simulator.device import SimulatedDevice
 
-pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
-
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 THERE = [CROP, ToTensor(), ToDevice("cuda:0"), NormalizeImage((120, 110, 100), (60, 50, 40), np.float16)]
 IMAGES = ZOO[:16]

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import pytest
 import torch
 
 from benchmarks.harness import demo
 from gpubeton.errors import DeviceError
-
-pytestmark = pytest.mark.timeout(600)
 
 
 def test_where_there_is_a_gpu_the_demo_uses_it_and_compares_it_with_the_cpu(gpus, tmp_path, monkeypatch, capsys):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import threading
 import traceback
 
 import numpy as np
@@ -18,8 +16,6 @@ from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, stored, twin, write_images
 from tests.simulator.device import SimulatedDevice
-
-pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 PIPELINE = [CROP, NormalizeImage((120, 110, 100), (60, 50, 40), np.float16), ToTensor()]
@@ -37,13 +33,6 @@ def expected(tmp_path_factory):
     return epochs(gpu_loader(path, PIPELINE, device="cpu"), 2)
 
 
-def feeders():
-    # Others load from object stores, perhaps still for earlier tests.
-    return [
-        thread for thread in threading.enumerate() if re.match("gpubeton-(prefetch|read|worker|feeder)", thread.name)
-    ]
-
-
 def told(caught):
     return "".join(traceback.format_exception(caught.value))
 
@@ -51,12 +40,12 @@ def told(caught):
 # --- memory
 
 
-def test_too_little_memory_is_an_error_that_says_so_and_passes(gpus, faults, path, expected):
+def test_too_little_memory_is_an_error_that_says_so_and_passes(gpus, faults, path, expected, own_threads):
     loader = gpu_loader(path, PIPELINE)
     faults.leave_memory(100_000)
     with pytest.raises(DeviceError, match=r"\d{5,6}"):
         list(loader)
-    assert feeders() == []
+    assert own_threads() == []
     faults.leave_memory(1 << 30)
     loader.set_epoch(0)
     assert_same(list(loader), expected[:6])
@@ -64,7 +53,9 @@ def test_too_little_memory_is_an_error_that_says_so_and_passes(gpus, faults, pat
 
 
 @pytest.mark.parametrize("batches_ahead", [1, 3])
-def test_memory_that_lasts_for_small_images_alone_fails_with_the_batch_named(gpus, faults, tmp_path, batches_ahead):
+def test_memory_that_lasts_for_small_images_alone_fails_with_the_batch_named(
+    gpus, faults, tmp_path, batches_ahead, own_threads
+):
     images = [stored(jpeg(photo(20, 20, number))) for number in range(32)]
     images += [stored(jpeg(photo(700, 700, number))) for number in range(8)]
     path = write_images(tmp_path / "growing.beton", images)
@@ -74,7 +65,7 @@ def test_memory_that_lasts_for_small_images_alone_fails_with_the_batch_named(gpu
     with pytest.raises(DeviceError, match="bytes were asked for") as caught:
         received.extend(loader)
     assert "batch 4 of epoch 0" in told(caught)
-    assert feeders() == []
+    assert own_threads() == []
     faults.leave_memory(1 << 30)
     loader.set_epoch(0)
     assert len(list(loader)) == 5
@@ -101,16 +92,16 @@ def test_every_stream_is_listed_here(gpus, faults, path):
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-def test_an_error_in_any_stream_reaches_the_loop_and_everything_ends(gpus, faults, path, stream):
+def test_an_error_in_any_stream_reaches_the_loop_and_everything_ends(gpus, faults, path, stream, own_threads):
     faults.slow_down(300)
     loader = gpu_loader(path, PIPELINE, batches_ahead=1)
     with pytest.raises(DeviceError, match="cudaErrorIllegalAddress"):
         use(loader, faults, gpus, stream)
-    assert feeders() == []
+    assert own_threads() == []
     with pytest.raises(DeviceError):
         list(loader)
     loader.close()
-    assert feeders() == []
+    assert own_threads() == []
     faults.fail_device(status=0)
 
 
@@ -123,13 +114,13 @@ def test_the_error_of_the_loop_names_its_batch(gpus, faults, path):
     faults.fail_device(status=0)
 
 
-def test_closing_after_a_break_on_a_stuck_gpu_neither_hangs_nor_raises(gpus, faults, path):
+def test_closing_after_a_break_on_a_stuck_gpu_neither_hangs_nor_raises(gpus, faults, path, own_threads):
     loader = gpu_loader(path, PIPELINE)
     for _ in loader:
         faults.fail_device()
         break
     loader.close()
-    assert feeders() == []
+    assert own_threads() == []
     faults.fail_device(status=0)
 
 
@@ -168,7 +159,7 @@ def failing_at(monkeypatch, owner, name, number, applies=lambda *_arguments: Tru
 @pytest.mark.parametrize("number", [1, 4, 6])
 @pytest.mark.parametrize("kernel", ["canary", "taps", "resample"])
 def test_an_error_of_a_launch_reaches_the_loop_and_the_next_epoch_is_whole(
-    gpus, path, expected, monkeypatch, kernel, number
+    gpus, path, expected, monkeypatch, kernel, number, own_threads
 ):
     failing_at(monkeypatch, SimulatedDevice, "launch", number, lambda _device, name, *_rest: name == kernel)
     loader = gpu_loader(path, PIPELINE)
@@ -176,7 +167,7 @@ def test_an_error_of_a_launch_reaches_the_loop_and_the_next_epoch_is_whole(
     with pytest.raises(PlantedError, match="planted in launch") as caught:
         received.extend(loader)
     assert "of epoch 0, samples" in told(caught)
-    assert feeders() == []
+    assert own_threads() == []
     assert_same(received, expected[: len(received)])
     assert len(received) < number
     loader.set_epoch(0)
@@ -195,7 +186,7 @@ def test_an_error_of_a_launch_reaches_the_loop_and_the_next_epoch_is_whole(
     ],
 )
 def test_an_error_anywhere_on_the_way_reaches_the_loop_and_the_next_epoch_is_whole(
-    gpus, path, expected, monkeypatch, owner, name, number
+    gpus, path, expected, monkeypatch, owner, name, number, own_threads
 ):
     loader = gpu_loader(path, PIPELINE)
     failing_at(monkeypatch, owner, name, number)
@@ -204,19 +195,19 @@ def test_an_error_anywhere_on_the_way_reaches_the_loop_and_the_next_epoch_is_who
     if name == "hand_over":  # in the loop's own thread; the line goes on
         loader.close()
         return
-    assert feeders() == []
+    assert own_threads() == []
     loader.set_epoch(0)
     assert_same([*loader, *loader], expected)
     loader.close()
 
 
 @pytest.mark.parametrize("name", ["probe_jpegs", "pack_regions", "pack_crops"])
-def test_an_error_of_what_the_cpu_does_reaches_the_loop(gpus, path, expected, monkeypatch, name):
+def test_an_error_of_what_the_cpu_does_reaches_the_loop(gpus, path, expected, monkeypatch, name, own_threads):
     failing_at(monkeypatch, executors, name, 3)
     loader = gpu_loader(path, PIPELINE)
     with pytest.raises(PlantedError, match=f"planted in {name}"):
         list(loader)
-    assert feeders() == []
+    assert own_threads() == []
     loader.set_epoch(0)
     assert_same([*loader, *loader], expected)
     loader.close()

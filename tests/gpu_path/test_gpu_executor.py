@@ -26,8 +26,6 @@ from tests.simulator.device import DEVICE, PINNED
 
 __all__ = ["device"]
 
-pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
-
 PHOTOS = [stored(jpeg(photo(30 + number, 40 - number, number))) for number in range(BATCH)]
 CMYK = stored(pillow_jpeg(photo(20, 20), "CMYK"))
 RAW = raw(photo(21, 22))
@@ -292,14 +290,14 @@ def test_an_error_of_the_feeder_reaches_whoever_collects_and_stays(begin, gpu, m
     crew.close()
 
 
-def test_closing_ends_the_thread_and_drops_what_is_in_flight(begin, faults):
+def test_closing_ends_the_thread_and_drops_what_is_in_flight(begin, faults, own_threads):
     faults.slow_down(3000)
     crew = begin()
     for _ in range(SLOTS):
         submit(crew, [*PHOTOS[:6], CMYK, RAW])
     crew.close()
     crew.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "gpubeton-feeder"]
+    assert own_threads() == []
     with pytest.raises(LoaderClosedError):
         submit_again(crew)
 
@@ -318,7 +316,7 @@ def test_a_batch_that_was_not_begun_when_the_crew_is_closed_gets_an_error(begin,
         closing.start()
         while not crew._feeder._is_closed:
             time.sleep(0.001)
-    closing.join(60)
+    closing.join()
     assert works[0].error is None
     assert [type(work.error) for work in works[1:]] == [LoaderClosedError] * 2
 
@@ -407,7 +405,7 @@ def test_an_epoch_that_cannot_begin_leaves_its_equipment_to_the_next(gpu, faults
     crew.close()
 
 
-def test_equipment_with_an_error_is_given_up(gpu, faults):
+def test_equipment_with_an_error_is_given_up(gpu, faults, own_threads):
     crew = gpu.crew([program_of()], cpu_services())
     resources = crew._resources
     submit(crew, PHOTOS)
@@ -417,7 +415,7 @@ def test_equipment_with_an_error_is_given_up(gpu, faults):
     with pytest.raises(DeviceError):
         crew.close()
     assert resources not in gpu._free
-    assert not [thread for thread in threading.enumerate() if thread.name == "gpubeton-feeder"]
+    assert own_threads() == []
     crew.close()
     faults.fail_device(status=0)
 

@@ -19,8 +19,6 @@ from tests.cpu.making import joined, segments
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, raw, stored, twin, write_images
 
-pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
-
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 PIPELINE = [CROP, RandomHorizontalFlip(), Cutout(2), NormalizeImage((120, 110, 100), (60, 50, 40), np.float16)]
 PIPELINE += [ToTensor(), ToTorchImage()]

@@ -21,8 +21,6 @@ from gpubeton.transforms import (
 )
 from tests.small_files import write
 
-pytestmark = pytest.mark.timeout(600)
-
 IMAGE = [
     RandomResizedCropRGBImageDecoder((16, 20), interpolation="nearest"),
     RandomHorizontalFlip(),

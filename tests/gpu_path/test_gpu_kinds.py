@@ -19,8 +19,6 @@ from gpubeton.transforms import (
 )
 from tests.small_files import picture, write
 
-pytestmark = pytest.mark.timeout(600)
-
 THERE = ToDevice("cuda:0")
 FIELDS = {
     "image": RGBImageField("raw"),

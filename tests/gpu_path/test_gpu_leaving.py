@@ -35,8 +35,6 @@ __all__ = [
     "test_an_iterator_outlives_its_loader",
 ]
 
-pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
-
 PIPELINE = [
     RandomResizedCropRGBImageDecoder((12, 10)),
     NormalizeImage((120, 110, 100), (60, 50, 40), np.float16),
@@ -49,12 +47,6 @@ def path(tmp_path_factory):
     return write_images(tmp_path_factory.mktemp("images") / "images.beton", ZOO)
 
 
-def gpubeton_threads():
-    # Others load from object stores, perhaps still for earlier tests.
-    kinds = tuple(f"gpubeton-{kind}" for kind in ("prefetch", "read", "worker", "feeder"))
-    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith(kinds))
-
-
 def left(faults):
     """What of a GPU is in use: handles and states of nvJPEG, bytes of memory by kind."""
     return {
@@ -64,7 +56,7 @@ def left(faults):
 
 
 @pytest.fixture(params=[(True, 0), (False, 2000)], ids=["mapped", "read, on a slow GPU"])
-def make(request, gpus, faults, path):
+def make(request, gpus, faults, path, own_threads):
     """Makes loaders of 12 batches, of all of which nothing may be left at the end."""
     is_mapped, delay = request.param
     faults.slow_down(delay)
@@ -82,38 +74,39 @@ def make(request, gpus, faults, path):
         loader.close()
     loaders.clear()
     gc.collect()
-    wait_until(lambda: gpubeton_threads() == [])
+    wait_until(lambda: own_threads() == [])
     wait_until(lambda: all(stream.is_idle for stream in gpus[0].streams))
     assert left(faults) == before
 
 
-def test_after_an_epoch_its_threads_are_gone_and_the_equipment_stays(make, faults):
+def test_after_an_epoch_its_threads_are_gone_and_the_equipment_stays(make, faults, own_threads):
     loader = make()
     assert len(list(loader)) == 12
-    assert gpubeton_threads() == []
+    assert own_threads() == []
     assert faults.live("state") == 2
     list(loader)
     assert faults.live("state") == 2
 
 
 @pytest.mark.parametrize("received", [0, 1, 5, 12])
-def test_leaving_the_loop_early_ends_its_threads_at_once(make, received):
+def test_leaving_the_loop_early_ends_its_threads_at_once(make, received, own_threads, monkeypatch):
+    monkeypatch.setattr("gpubeton.prefetch._PATIENCE_SECONDS", 600)
     loader = make()
     for _ in range(2):
         batches = iter(loader)
         for _ in range(received):
             next(batches)
         del batches
-        assert gpubeton_threads() == []
+        assert own_threads() == []
 
 
-def test_a_half_used_iterator_in_a_cycle_is_collected(make):
+def test_a_half_used_iterator_in_a_cycle_is_collected(make, own_threads):
     cycle = [iter(make())]
     cycle.append(cycle)
     next(cycle[0])
     del cycle
     gc.collect()
-    wait_until(lambda: gpubeton_threads() == [])
+    wait_until(lambda: own_threads() == [])
 
 
 def test_closing_the_loader_from_another_thread_ends_the_loop(make):
@@ -124,12 +117,12 @@ def test_closing_the_loader_from_another_thread_ends_the_loop(make):
     closing.start()
     with pytest.raises(LoaderClosedError):
         [*batches, next(batches)]
-    closing.join(60)
+    closing.join()
     with pytest.raises(LoaderClosedError):
         iter(loader)
 
 
-def test_closing_while_a_batch_is_under_way_on_the_gpu_waits_for_it(make, gpus, faults):
+def test_closing_while_a_batch_is_under_way_on_the_gpu_waits_for_it(make, gpus, faults, own_threads):
     loader = make()
     augment = gpus[0].stream("augment")
     with faults.held(augment):
@@ -140,22 +133,22 @@ def test_closing_while_a_batch_is_under_way_on_the_gpu_waits_for_it(make, gpus, 
         closing.start()
         closing.join(0.1)
         assert closing.is_alive(), "kernels may still read and write"
-    closing.join(60)
-    assert gpubeton_threads() == []
+    closing.join()
+    assert own_threads() == []
     with pytest.raises(LoaderClosedError):
         next(batches)
 
 
-def test_closing_with_several_iterators_under_way_ends_them_all(make):
+def test_closing_with_several_iterators_under_way_ends_them_all(make, own_threads):
     loader = make()
     iterators = [iter(loader) for _ in range(3)]
     for batches in iterators:
         next(batches)
     loader.close()
-    assert gpubeton_threads() == []
+    assert own_threads() == []
 
 
-def test_an_error_of_an_operation_leaves_nothing_behind(make):
+def test_an_error_of_an_operation_leaves_nothing_behind(make, own_threads):
     class Failing(torch.nn.Module):
         def forward(self, batch):
             raise ArithmeticError("planted")
@@ -164,7 +157,7 @@ def test_an_error_of_an_operation_leaves_nothing_behind(make):
     for _ in range(2):
         with pytest.raises(ArithmeticError, match="planted"):
             list(loader)
-        assert gpubeton_threads() == []
+        assert own_threads() == []
 
 
 @pytest.mark.usefixtures("ctrl_c")

@@ -27,8 +27,6 @@ from tests.gpu_path.zoo import NUM_DECODED, ZOO, assert_same, epochs, gpu_loader
 from tests.loader.pipelines import ONLY_IMAGE, augmented
 from tests.reference.image import reference_image
 
-pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
-
 
 def normalize(dtype):
     return NormalizeImage((123, 116, 103), (58, 57, 57), dtype)

@@ -17,8 +17,6 @@ from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.zoo import ZOO, gpu_loader, raw, stored, write_images
 from tests.simulator.device import SimulatedDevice, SimulatedMemory
 
-pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
-
 PIPELINE = [
     RandomResizedCropRGBImageDecoder((12, 10)),
     NormalizeImage((120, 110, 100), (60, 50, 40), np.float16),

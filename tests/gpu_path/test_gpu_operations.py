@@ -34,8 +34,6 @@ from gpubeton.transforms import (
 )
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
 
-pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
-
 CROP = RandomResizedCropRGBImageDecoder((24, 20))
 NORMALIZE = NormalizeImage((123, 116, 103), (58, 57, 57), np.float16)
 FLOATS = NormalizeImage(0, 1, np.float32)

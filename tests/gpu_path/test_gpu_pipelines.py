@@ -26,8 +26,6 @@ from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write
 from tests.loader.pipelines import augmented, by_sample, equal
 from tests.simulator.device import SimulatedDevice
 
-pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
-
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 HALVES = NormalizeImage((120, 110, 100), (60, 50, 40), np.float16)
 THERE = ToDevice("cuda:0")
@@ -265,7 +263,7 @@ def test_threads_may_iterate_over_loaders_on_one_gpu_together(gpus, faults, path
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(100)
+        thread.join()
     for number in range(3):
         assert_same(found[number], expected)
 

@@ -23,7 +23,7 @@ from tests.kernels.host_build import needs_compiler
 from tests.simulator.device import SimulatedDevice
 from tests.transforms.pixel_operations import CASES, sepia
 
-pytestmark = [pytest.mark.timeout(600), needs_compiler]  # the first to make an image on the CPU waits for Numba
+pytestmark = needs_compiler
 
 IMAGES = ZOO[:16]
 HEAD = [RandomResizedCropRGBImageDecoder((12, 10)), RandomHorizontalFlip()]

@@ -10,8 +10,6 @@ from gpubeton.pipeline import DrawnParameters
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, write_images
 
-pytestmark = pytest.mark.timeout(600)
-
 PIPELINE = [RandomResizedCropRGBImageDecoder((20, 24)), RandomHorizontalFlip(), ToTensor(), ToTorchImage()]
 
 

@@ -41,8 +41,6 @@ from tests.gpu_path.waits import take_away, wait_points
 from tests.gpu_path.zoo import gpu_loader, twin, write_images
 from tests.simulator.device import SimulatedDevice
 
-pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
-
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):

@@ -25,8 +25,6 @@ from tests.gpu_path.test_gpu_loader import GEOMETRY, VIEWS, crop, normalize
 from tests.gpu_path.zoo import ELABORATE, RAW, assert_same, epochs, stored
 from tests.simulator.device import DEVICE, SimulatedDevice
 
-pytestmark = pytest.mark.timeout(600)
-
 # Large enough that a piece of a scan is found again, if it is copied.
 JPEGS = [stored(jpeg(photo(60 + 3 * i, 90 - 2 * i, i), sampling="4:2:0", quality=70 + i)) for i in range(14)]
 RESTARTED = stored(pillow_jpeg(photo(64, 70, 20), optimize=True, restart_marker_blocks=2))

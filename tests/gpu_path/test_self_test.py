@@ -25,8 +25,6 @@ from tests.gpu_path.test_entry_decoder import MIXED, PIPELINES, indexed, loader_
 from tests.gpu_path.zoo import assert_same, epochs
 from tests.simulator.device import DEVICE, PINNED, TENSOR, SimulatedDevice
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture(autouse=True)
 def tested(faults, monkeypatch):

@@ -88,7 +88,7 @@ def test_two_threads_in_one_state_are_misuse(bench, faults):
 
     def decode(data):
         entered.set()
-        leave.wait(30)
+        leave.wait()
         return decoded(data)
 
     faults.decoder = decode
@@ -96,7 +96,7 @@ def test_two_threads_in_one_state_are_misuse(bench, faults):
     made.state.initialize(1)
     first = threading.Thread(target=made.status_of_batch)
     first.start()
-    entered.wait(30)
+    entered.wait()
     made.status_of_initialize()
     leave.set()
     first.join()

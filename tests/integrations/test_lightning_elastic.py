@@ -12,10 +12,7 @@ from tests.integrations.lightning_run import Diary, trainer
 from tests.integrations.test_torchrun import torchrun
 from tests.small_files import write
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
-    pytest.mark.timeout(300),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 NUM_SAMPLES = 24
 
 

@@ -23,7 +23,7 @@ from tests.kernels.jpeg_launching import batch_of, make_jpegs, read_parts
 from tests.kernels.launching import DONE, WRONG_CROP
 from tests.kernels.test_resample import FINISHES, bits
 
-pytestmark = [needs_compiler, pytest.mark.timeout(600)]
+pytestmark = needs_compiler
 
 #: Of kernels/jpeg.cuh.
 DAMAGED = 3
@@ -99,7 +99,7 @@ def batches(draws):
 
 
 @given(batches(), st.integers(0, 15), st.integers(0, 1000))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_batch_is_the_cpus_to_the_bit(batch, shift, seed):
     program, images, draws = batch
     assert_as_on_the_cpu(program, images, draws, seed=seed, shift=shift)
@@ -271,7 +271,7 @@ SCAN_DAMAGES = [damage.cut, damage.cut_and_ended, damage.flip_bits, damage.overw
 
 
 @given(st.integers(0, 10**6), st.sampled_from(SCAN_DAMAGES), st.sampled_from([*SAMPLINGS, "restarted"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_damaged_data_are_noted_or_decoded_and_no_other_memory_is_touched(seed, way, sampling):
     """The JPEG, its entry points and all arrays end at unreadable pages; the order of threads changes nothing."""
     rng = np.random.default_rng(seed)
@@ -295,7 +295,7 @@ def test_damaged_data_are_noted_or_decoded_and_no_other_memory_is_touched(seed, 
 
 
 @given(st.integers(0, 10**6), st.sampled_from(SAMPLINGS))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_lying_entry_points_are_noted_and_no_other_memory_is_touched(seed, sampling):
     rng = np.random.default_rng(seed)
     rgb = photo(int(rng.integers(20, 90)), int(rng.integers(70, 200)), seed % 7)

@@ -14,7 +14,7 @@ from tests.kernels.host_build import FORWARD, ORDERS, RANDOM, needs_compiler
 from tests.kernels.launching import DONE, WRONG_CROP, Pictures, launch_augment
 from tests.reference.image import reference_image
 
-pytestmark = [needs_compiler, pytest.mark.timeout(600)]
+pytestmark = needs_compiler
 
 #: What is done to levels: stored as they are, or looked up in a table of another width.
 FINISHES = {

@@ -29,7 +29,6 @@ def run_sanitized(program, library, arguments=()):
 
 
 @SIGNS
-@pytest.mark.timeout(600)
 def test_the_kernels_that_make_images_touch_no_memory_but_their_own_and_compute_nothing_undefined(defines, arguments):
     done = run_sanitized("sanitized_images", build(IMAGES, sanitize="memory", defines=defines), arguments)
     assert done.returncode == 0, done.stderr
@@ -37,7 +36,6 @@ def test_the_kernels_that_make_images_touch_no_memory_but_their_own_and_compute_
 
 
 @SIGNS
-@pytest.mark.timeout(600)
 def test_the_kernels_that_decode_jpegs_touch_no_memory_but_their_own_and_compute_nothing_undefined(defines, arguments):
     done = run_sanitized("sanitized_jpegs", build(JPEGS, sanitize="memory", defines=defines), arguments)
     assert done.returncode == 0, done.stderr

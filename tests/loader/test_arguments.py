@@ -17,8 +17,6 @@ from gpubeton.transforms import ToDevice, ToTensor
 from gpubeton.traversal_order import TraversalOrder
 from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.mark.parametrize(
     ("arguments", "message"),

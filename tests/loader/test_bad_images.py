@@ -12,8 +12,6 @@ from gpubeton.loader.epoch_iterator import EpochIterator
 from gpubeton.transforms import ToTensor
 from tests.small_files import damage
 
-pytestmark = pytest.mark.timeout(180)
-
 BAD = (3, 4, 17, 49)
 
 

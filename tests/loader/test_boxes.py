@@ -37,8 +37,6 @@ from gpubeton.transforms import (
 )
 from tests.small_files import damage, write
 
-pytestmark = pytest.mark.timeout(180)
-
 
 class Rectangles:
     """A white rectangle in a black image, and a box around it."""

@@ -23,8 +23,6 @@ from gpubeton.transforms import (
 )
 from tests.small_files import damage
 
-pytestmark = pytest.mark.timeout(180)
-
 NOTHING_ELSE = dict.fromkeys(["image", "label", "weight", "note", "info", "vector"])
 
 

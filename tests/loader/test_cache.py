@@ -22,8 +22,6 @@ from tests.files.versioned_source import VersionedIdentity, VersionedSource, for
 from tests.small_files import Photos, photo_fields, picture, write
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(180)
-
 PAGE = 1 << 20
 SAMPLES = 240
 

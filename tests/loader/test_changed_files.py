@@ -17,8 +17,6 @@ from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
 from tests.small_files import write
 
-pytestmark = pytest.mark.timeout(120)
-
 LEVELS = range(40)
 
 

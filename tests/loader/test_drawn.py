@@ -33,8 +33,6 @@ from gpubeton.transforms import (
 from tests.loader.pipelines import augmented
 from tests.small_files import damage, picture
 
-pytestmark = pytest.mark.timeout(180)
-
 REST = dict.fromkeys(["label", "weight", "note", "info", "vector"])
 
 

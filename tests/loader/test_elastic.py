@@ -18,8 +18,6 @@ from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
 from gpubeton.traversal_order import Random, Weighted
 from tests.small_files import write_photos
 
-pytestmark = pytest.mark.timeout(300)
-
 PIPELINES = {"image": [RandomResizedCropRGBImageDecoder((16, 16)), RandomHorizontalFlip(), Cutout(3), ToTensor()]}
 NUM_SAMPLES = 96
 # Entries of a state at the beginning of the second epoch.

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton import Loader
@@ -118,7 +118,7 @@ def parts(content):
     return first, np.frombuffer(content[: count * ENTRY_DTYPE.itemsize], ENTRY_DTYPE).copy()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(st.data())
 def test_changed_entries_never_give_other_pixels(indexed, expected, data):
     content = index_of(indexed).read_bytes()

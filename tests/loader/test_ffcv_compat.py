@@ -30,8 +30,6 @@ from gpubeton.traversal_order import QuasiRandom, Sequential, TraversalOrder
 from gpubeton.writer import DatasetWriter
 from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels, make, samples
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def in_a_row(loader):
     return list(chain.from_iterable(samples(loader)))

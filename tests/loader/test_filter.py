@@ -9,8 +9,6 @@ from gpubeton.errors import NoSuchFieldError
 from gpubeton.loader import Loader
 from tests.loader.pipelines import ONLY_LABEL, augmented, labels
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def test_filter_keeps_the_samples_that_meet_the_condition_also_with_indices(photos):
     loader = Loader(

@@ -43,8 +43,6 @@ from gpubeton.transforms import (
 from gpubeton.transforms.transform import Moves, Transform
 from tests.small_files import damage, write
 
-pytestmark = pytest.mark.timeout(180)
-
 LENGTH = 24
 LARGEST = 250
 

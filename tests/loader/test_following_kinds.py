@@ -29,8 +29,6 @@ from gpubeton.transforms import (
 )
 from tests.small_files import write
 
-pytestmark = pytest.mark.timeout(180)
-
 LENGTH = 14
 LARGEST = 250
 

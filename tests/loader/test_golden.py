@@ -13,8 +13,6 @@ from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.loader import Loader
 from tests.golden_files import GOLDEN, NAMES, save, sidecar
 
-pytestmark = pytest.mark.timeout(300)
-
 
 class Caption(NDArrayField):
     """The custom field of one of the files."""

@@ -21,8 +21,6 @@ from gpubeton.transforms import Cutout, NormalizeImage, RandomErasing, RandomHor
 from tests.loader.test_image_kinds import SIZE, all_of, make
 from tests.small_files import picture, write
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.mark.parametrize("name", ["gray", "rgb"])
 def test_jpegs_come_as_pillow_decodes_them(tmp_path, name):

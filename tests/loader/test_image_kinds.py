@@ -36,8 +36,6 @@ from gpubeton.transforms import (
 )
 from tests.small_files import damage, picture, write
 
-pytestmark = pytest.mark.timeout(180)
-
 KINDS = list(IMAGE_KINDS.values())
 SIZE = 22, 31
 

@@ -22,8 +22,6 @@ from gpubeton.transforms import ToTensor
 from tests.standin_crew import StandinCrew
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 CROP = [CenterCropRGBImageDecoder((32, 32), 1), ToTensor()]
 
 
@@ -36,7 +34,7 @@ class Pause(torch.nn.Module):
 
     def forward(self, batch):
         self.reached.set()
-        assert self.go.wait(60)
+        self.go.wait()
         return batch
 
 
@@ -160,7 +158,7 @@ def test_a_loop_may_begin_anew_after_an_error(make):
 def test_leaving_while_a_batch_is_slow_waits_for_it_and_no_longer(make):
     pause = Pause()
     batches = iter(make(pipelines={"image": CROP, "label": [ToTensor(), pause]}))
-    pause.reached.wait(60)
+    pause.reached.wait()
     threading.Timer(0.1, pause.go.set).start()
     batches.close()
 
@@ -179,7 +177,7 @@ def test_closing_the_loader_ends_every_iterator_and_refuses_new_ones(make):
     consumers = [threading.Thread(target=consume, args=(batches,)) for batches in iterators]
     for consumer in consumers:
         consumer.start()
-    pause.reached.wait(60)
+    pause.reached.wait()
     threading.Timer(0.1, pause.go.set).start()
     loader.close()
     loader.close()
@@ -220,11 +218,14 @@ def test_parent_and_child_of_a_fork_do_not_share_the_memory_of_batches(make):
     expected = [[output.clone() for output in batch] for batch in loader]
     batches, child = iter(loader), os.fork()
     if child == 0:
-        for _ in range(5):
-            list(loader)
-        os._exit(0)
+        try:
+            for _ in range(5):
+                list(loader)
+            os._exit(0)
+        finally:
+            os._exit(1)
     found = list(batches)
-    os.waitpid(child, 0)
+    assert os.waitpid(child, 0)[1] == 0
     assert all(
         torch.equal(one, other) for pair in zip(found, expected, strict=True) for one, other in zip(*pair, strict=True)
     )
@@ -288,9 +289,7 @@ kept = next(batches)
 def test_a_program_that_ends_in_the_middle_of_an_epoch_ends(photos, os_cache, ending, status):
     root = str(Path(__file__).parents[2])
     program = PROGRAM.format(path=[root, *sys.path], file=str(photos), os_cache=os_cache, ending=ending)
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False, cwd=root
-    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=root)
     assert result.returncode == status, result.stderr
 
 
@@ -331,13 +330,10 @@ for fname, arguments in places:
 """
 
 
-@pytest.mark.timeout(300)
 def test_a_program_that_never_closes_its_loader_ends_with_status_0_wherever_it_leaves(photos, tmp_path, fault_server):
     fault_server.objects["photos.beton"] = photos.read_bytes()
     fault_server.latency = 0.01
     root, url = str(Path(__file__).parents[2]), fault_server.url("photos.beton")
     program = LEAVING.format(path=[root, *sys.path], file=str(photos), url=url, cache=str(tmp_path / "cache"))
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=250, check=False, cwd=root
-    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=root)
     assert (result.returncode, result.stdout) == (0, ""), result.stderr

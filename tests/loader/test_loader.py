@@ -23,8 +23,6 @@ from tests.blocks import Blocks
 from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, by_sample, equal, labels
 from tests.small_files import picture
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def test_a_batch_is_a_tuple_of_tensors_in_the_order_of_the_file(photos):
     pipelines = {"label": [IntDecoder(), ToTensor(), Squeeze()], "image": augmented(), "note": None}

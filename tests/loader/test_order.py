@@ -12,9 +12,6 @@ from gpubeton.loader import Loader, OrderOption
 from gpubeton.traversal_order import TraversalOrder
 from tests.loader.pipelines import ONLY_LABEL, labels
 
-pytestmark = pytest.mark.timeout(180)
-
-
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "orders.json").read_text())["cases"]
 
 

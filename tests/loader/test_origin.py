@@ -13,8 +13,6 @@ from gpubeton.plan.order import Rank
 from gpubeton.traversal_order import Random, TraversalOrder, Weighted
 from tests.loader.pipelines import labels, make, samples
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def saved(loader):
     return json.loads(json.dumps(loader.state_dict()))

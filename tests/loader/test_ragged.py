@@ -18,9 +18,6 @@ from gpubeton.reader import Reader
 from gpubeton.transforms import Convert, Squeeze, ToTensor
 from tests.small_files import damage, picture, write
 
-pytestmark = pytest.mark.timeout(180)
-
-
 DOUBLE = torch.float64
 
 

@@ -11,8 +11,6 @@ from gpubeton.files.remote_options import RemoteOptions
 from tests.files.fault_server import Fault, FaultServer
 from tests.loader.test_unmapped_files import PART, each, loader_of, paths, received  # noqa: F401  a fixture
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.mark.parametrize("order", ["sequential", "random", "quasi_random", "window"])
 def test_batches_from_a_store_are_those_of_local_files(paths, s3_server, order):  # noqa: F811

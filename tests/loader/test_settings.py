@@ -16,8 +16,6 @@ from gpubeton.pipeline.operation import Operation
 from gpubeton.transforms import RandomBrightness, ToTensor
 from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def make(path, **changes):
     arguments = {"num_workers": 1, "order": "quasi_random", "seed": 3, "drop_last": False, "pipelines": ONLY_LABEL}

@@ -23,8 +23,6 @@ from tests.engine.test_user_decoder import Lengths, PairField, Samples
 from tests.loader.pipelines import ONLY_LABEL, augmented, labels
 from tests.small_files import Photos, Stretch, damage, photo_fields, write
 
-pytestmark = pytest.mark.timeout(180)
-
 BORDERS = (0, 20, 27, 50)
 
 

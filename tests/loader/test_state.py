@@ -18,8 +18,6 @@ from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
 from gpubeton.traversal_order import TraversalOrder
 from tests.small_files import write, write_photos
 
-pytestmark = pytest.mark.timeout(180)
-
 AUGMENTED = {"image": [RandomResizedCropRGBImageDecoder((16, 16)), RandomHorizontalFlip(), Cutout(3), ToTensor()]}
 
 

@@ -16,8 +16,6 @@ from gpubeton.loader import Loader
 from gpubeton.pipeline import AllocationQuery, Compiler, DrawnParameters, Operation
 from gpubeton.transforms import PixelOperation, RandomGaussianBlur, ToTensor
 
-pytestmark = pytest.mark.timeout(120)
-
 OTHERS = dict.fromkeys(["image", "weight", "note", "info", "vector"])
 
 

@@ -13,8 +13,6 @@ from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import Cutout, RandomBrightness, RandomHorizontalFlip, RandomTranslate, ToTensor
 from tests.small_files import damage, picture, write, write_photos
 
-pytestmark = pytest.mark.timeout(180)
-
 LENGTH = 30
 OTHERS = ("label", "weight", "note", "info", "vector")
 VIEWS = {

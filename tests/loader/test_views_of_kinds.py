@@ -21,8 +21,6 @@ from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 from tests.small_files import damage, picture, write
 
-pytestmark = pytest.mark.timeout(180)
-
 LENGTH = 10
 KINDS = sorted(IMAGE_KINDS)
 

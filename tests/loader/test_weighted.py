@@ -15,8 +15,6 @@ from gpubeton.traversal_order import Balanced, Weighted
 from tests.loader.pipelines import ONLY_LABEL, labels
 from tests.small_files import write
 
-pytestmark = pytest.mark.timeout(180)
-
 WEIGHTS = np.arange(50) % 7
 
 

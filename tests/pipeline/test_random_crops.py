@@ -21,7 +21,7 @@ def drawn(sizes, scale, ratio, numbers):
     return draw_crops(*sizes, scale, ratio, uniform), asked
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.tuples(SIDES, SIDES), max_size=8),
     st.floats(0.001, 4),

@@ -37,7 +37,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(STEPS, st.integers(5, 9), st.integers(5, 9), st.integers(0, 2**64 - 1), st.integers(0, 1000))
 def test_folded_steps_give_what_they_give_one_after_another(steps, height, width, seed, epoch):
     images = np.random.default_rng(0).integers(0, 256, (5, height, width, 3), np.uint8)
@@ -51,7 +51,7 @@ def test_folded_steps_give_what_they_give_one_after_another(steps, height, width
         assert np.array_equal(reference_image(image, draw, program).output, wanted)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STEPS, st.integers(0, 2**32))
 def test_paints_lie_inside_the_image(steps, seed):
     sizes = np.full(20, 6), np.full(20, 8)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.errors import OptionError
@@ -60,7 +60,6 @@ def open_pages(order, page_of, batch_size):
     return [sum(seen[0] <= number <= seen[-1] for seen in touched.values()) for number in range(batch[-1] + 1)]
 
 
-@settings(deadline=None)
 @given(files(), st.integers(0, 2**31), st.integers(0, 50))
 def test_quasi_random_is_a_permutation_from_few_pages(file, seed, epoch):
     indices, pages, batch_size = file
@@ -71,7 +70,6 @@ def test_quasi_random_is_a_permutation_from_few_pages(file, seed, epoch):
     assert np.array_equal(order, quasi_random(indices, pages, batch_size, seed, epoch))
 
 
-@settings(deadline=None)
 @given(files(), st.integers(1, 7), st.integers(0, 99))
 def test_ranks_share_a_quasi_random_epoch(file, world, epoch):
     indices, pages, batch_size = file
@@ -87,7 +85,6 @@ def test_ranks_share_a_quasi_random_epoch(file, world, epoch):
     assert max(max(open_pages(share, page_of, batch_size)) for share in shares) <= 2 * batch_size
 
 
-@settings(deadline=None)
 @given(files(), st.integers(0, 7), st.integers(0, 99))
 def test_quasi_random_is_the_order_that_is_made_from_the_page_of_each_sample(file, world, epoch):
     ids, pages, batch_size = file
@@ -135,7 +132,6 @@ def test_quasi_random_ranks_read_different_pages():
     assert sum(map(len, read)) <= 400 + 3 + 1
 
 
-@settings(deadline=None)
 @given(st.integers(0, 60), st.integers(1, 7), st.integers(0, 70))
 def test_the_ranks_share_what_is_left_after_some_samples(count, world, first):
     ids = np.arange(100, 100 + count, dtype=np.uint64)

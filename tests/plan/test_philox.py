@@ -32,7 +32,7 @@ def test_known_answers(counter, key, words):
     assert numbers[:, 0].tolist() == [word * 2.0**-32 for word in words]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.integers(-(2**63), 2**64 - 1),
     st.integers(0, 2**32 - 1),

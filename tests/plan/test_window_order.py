@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.format.page_runs import PageRuns
@@ -28,7 +28,6 @@ def test_the_window_order_stays_as_it_is():
     assert order.tolist() == list(map(int, expected.split()))
 
 
-@settings(deadline=None)
 @given(files(), st.integers(1, 9), st.integers(1, 6), st.integers(0, 2**31), st.integers(0, 50), st.data())
 def test_any_part_of_a_window_order_is_that_of_the_whole(file, streams, width, seed, epoch, data):
     indices, pages, _ = file
@@ -39,7 +38,6 @@ def test_any_part_of_a_window_order_is_that_of_the_whole(file, streams, width, s
     assert order.at(places).tolist() == expected[places].tolist()
 
 
-@settings(deadline=None)
 @given(
     st.integers(0, 90), st.integers(1, 7), st.integers(1, 5), st.none() | st.integers(0, 11), st.integers(1, 12),
     st.integers(0, 90), st.integers(1, 40), st.integers(1, 17),
@@ -115,7 +113,6 @@ def test_a_rank_has_only_the_newest_blocks_in_memory_and_makes_each_once(monkeyp
     assert len(made) == 1
 
 
-@settings(deadline=None)
 @given(files(), st.integers(1, 9), st.integers(1, 6), st.integers(0, 2**31), st.integers(0, 50))
 def test_a_window_order_is_a_permutation_whose_streams_need_few_pages(file, streams, width, seed, epoch):
     indices, pages, _ = file

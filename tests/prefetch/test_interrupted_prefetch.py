@@ -12,8 +12,6 @@ from gpubeton.errors import LoaderClosedError
 from gpubeton.prefetch import Prefetcher, _Channel
 from tests.prefetch.test_prefetch import CountingLine, wait_until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def iterator_after(received):
     """An iterator over two batches, of which some were received."""

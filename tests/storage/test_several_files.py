@@ -19,8 +19,6 @@ from gpubeton.files.open_files import OpenSources, open_bytes
 from gpubeton.format.data_files import first_offset
 from gpubeton.storage import MappedStorage, ReadStorage
 
-pytestmark = pytest.mark.timeout(60)
-
 CONTENTS = [np.random.default_rng(number).bytes(20_000 + number) for number in range(5)]
 
 

@@ -26,8 +26,6 @@ from tests.reference.weights import resize
 from tests.small_files import picture
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 
-pytestmark = pytest.mark.timeout(180)
-
 SAMPLES = np.array([3, 1, 2], np.uint64)
 IMAGES = np.stack([picture(number, 50, 70) for number in range(3)])
 LEVELS = State(True, torch.device("cpu"), (50, 70, 3), np.dtype("uint8"))

@@ -146,7 +146,7 @@ def test_a_process_whose_child_lives_on_is_still_known_to_be_dead(tmp_path):
     def leave_a_child(_):
         child = os.fork()
         if child == 0:
-            time.sleep(60)
+            time.sleep(600)
             os._exit(0)
         (tmp_path / "child").write_text(str(child))
         os._exit(4)
@@ -173,14 +173,14 @@ def test_an_interrupt_ends_all_processes(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, Numbers({11: lambda _: time.sleep(60)}), place=place)
+        run(tmp_path, Numbers({11: lambda _: time.sleep(600)}), place=place)
     assert no_children_left()
 
 
 def test_a_dataset_that_ignores_the_request_to_end_is_killed(tmp_path):
     def stubborn(_):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(60)
+        time.sleep(600)
 
     with pytest.raises(SampleError):
         run(tmp_path, Numbers({3: stubborn, 0: lambda _: throw(ValueError)}), workers=2, seconds_to_end=0.2)
@@ -192,10 +192,11 @@ def test_a_handler_of_the_users_program_does_not_keep_processes_alive(tmp_path, 
         raise AssertionError("it had to be killed")
 
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "kill", kill)
+    actions = {3: lambda _: time.sleep(600), 0: lambda _: throw(ValueError)}
     previous = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         with pytest.raises(SampleError):
-            run(tmp_path, Numbers({3: lambda _: time.sleep(60), 0: lambda _: throw(ValueError)}), workers=2)
+            run(tmp_path, Numbers(actions), workers=2, seconds_to_end=600)
     finally:
         signal.signal(signal.SIGTERM, previous)
     assert no_children_left()
@@ -209,6 +210,16 @@ def test_nor_does_it_in_the_first_moments_of_a_process(tmp_path, monkeypatch):
     work = encoder_pool.work
     monkeypatch.setattr(encoder_pool, "work", slow_to_start)
     test_a_handler_of_the_users_program_does_not_keep_processes_alive(tmp_path, monkeypatch)
+
+
+def test_ctrl_c_in_the_first_moments_of_a_process_is_left_to_the_calling_one(tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        os.kill(os.getpid(), signal.SIGINT)
+        work(*arguments)
+
+    work = encoder_pool.work
+    monkeypatch.setattr(encoder_pool, "work", interrupted)
+    assert run(tmp_path, Numbers())[1000:] == expected()
 
 
 def test_what_a_writing_process_starts_can_be_asked_to_end(tmp_path):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.writing.file_builder import PageAllocator, RegionSizes
@@ -24,7 +24,6 @@ def first_fit_in_order(samples, start, page_size):
     return offset, end
 
 
-@settings(deadline=None)
 @given(SAMPLES, st.lists(st.integers(1, 7), min_size=40, max_size=40))
 def test_samples_fill_pages_in_order_however_they_are_split_into_chunks(samples, cuts):
     pages = PageAllocator(metadata_end=1000, page_size=32)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.writing.file_builder import RegionSizes
@@ -9,7 +9,6 @@ from gpubeton.writing.file_builder import RegionSizes
 SAMPLES = st.lists(st.lists(st.integers(0, 50), max_size=4), max_size=12)
 
 
-@settings(deadline=None)
 @given(SAMPLES, st.randoms(use_true_random=False))
 def test_regions_of_a_sample_follow_each_other_wherever_it_goes(samples, random):
     regions = RegionSizes.of(samples)

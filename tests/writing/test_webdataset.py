@@ -22,7 +22,6 @@ from tests.cpu.pictures import jpeg, photo
 
 webdataset = pytest.importorskip("webdataset", reason="pip install 'gpubeton[webdataset]'")
 pytestmark = [
-    pytest.mark.timeout(120),
     # webdataset leaves it to the garbage collector to close shards.
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

@@ -47,7 +47,7 @@ def test_optimized_tables_have_the_same_entry_points(subsampling):
     assert listed(found(data).entries) == mcu_positions(data)[::MCUS_PER_ENTRY]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(SAMPLINGS),
     st.integers(1, 100),
@@ -110,7 +110,7 @@ def test_a_seal_is_that_of_the_index():
     assert sealed(data, points.entries) == points.seals[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_seal_notices_any_change_of_headers_and_entry_points(data):
     stored = jpeg(photo(70, 90))

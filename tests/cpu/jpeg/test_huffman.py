@@ -97,7 +97,7 @@ def bits_of(number, count):
 
 
 @given(codes(is_ac=True) | codes(is_ac=False), st.lists(st.integers(0, (1 << 62) - 1), min_size=20, max_size=20))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_code_is_found_among_short_and_long_ones(code, windows):
     lengths, symbols = code
     is_ac = len(symbols) > 12 or max(symbols) > 11
@@ -141,7 +141,7 @@ def check_pair(entry, plain, bits):
 
 
 @given(codes(is_ac=True), st.lists(st.integers(0, (1 << 20) - 1), min_size=7, max_size=7))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_pairs_and_skips_say_what_reading_symbol_by_symbol_says(code, later):
     (tables, _), plain = built(*code, is_ac=True), Plain(*code)
     for number in range(1 << PAIR_BITS):
@@ -179,7 +179,6 @@ def test_the_usual_tables_decode_every_symbol():
 @given(st.lists(st.integers(0, 255), min_size=16, max_size=16) | codes(is_ac=True).map(lambda code: code[0]))
 @example([2, *[0] * 15])
 @example([0, 3, *[1] * 7, 2, *[0] * 6])
-@settings(deadline=None)
 def test_counts_that_overflow_or_use_a_code_of_ones_alone_are_no_prefix_code(lengths):
     fits = all(sum(n * 2 ** (bits - i) for i, n in enumerate(lengths[: bits + 1])) < 2 << bits for bits in range(16))
     assert is_prefix_code.py_func(np.array(lengths, np.int64), sum(lengths)) == fits

@@ -85,7 +85,7 @@ def needed_bytes(image, box, sampling):
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @given(boxes(HEIGHT, WIDTH), st.sampled_from(INTERPOLATIONS), st.integers(0, 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_crop_has_the_same_bits_with_entry_points(sampling, box, interpolation, flip):
     program = program_of(23, 31, interpolation)
     image, draw = IMAGES[sampling], draw_of(program, box, flip=flip)
@@ -95,7 +95,7 @@ def test_a_crop_has_the_same_bits_with_entry_points(sampling, box, interpolation
 
 
 @given(st.tuples(*[st.integers(1, 90)] * 2), st.sampled_from(SAMPLINGS), st.booleans(), st.integers(20, 100), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_images_of_any_size_have_the_same_bits_with_entry_points(size, sampling, is_noise, quality, data):
     content = jpeg((noise if is_noise else photo)(*size, 3), quality, sampling)
     image, program = indexed(stored_jpeg(content)), program_of(13, 17)
@@ -106,7 +106,7 @@ def test_images_of_any_size_have_the_same_bits_with_entry_points(size, sampling,
 
 
 @given(st.data(), st.sampled_from(SAMPLINGS), st.integers(2, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_several_views_have_the_same_bits_with_entry_points(data, sampling, count):
     programs = [data.draw(st.sampled_from(PROGRAMS)) for _ in range(count)]
     draws = [[row_of(program, data.draw(boxes()), data.draw(st.integers(0, 1)))] for program in programs]

@@ -81,7 +81,7 @@ anything = st.lists(runs | restarts, max_size=20).map(b"".join)
 @example(b"a\xff\0b", 0, 2)
 @example(b"a\xff", 0, 2)
 @example(b"\xff\xff\xd9", 0, 3)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_part_is_copied_as_a_plain_loop_does(content, start, size):
     start = min(start, len(content))
     stop = min(start + size, len(content))
@@ -119,7 +119,6 @@ def found(content, start, count):
 
 
 @given(sound())
-@settings(deadline=None)
 def test_intervals_begin_after_restart_markers(case):
     content, begins = case
     assert found(content, 6, len(begins)) == (OK, begins)
@@ -129,7 +128,7 @@ def test_intervals_begin_after_restart_markers(case):
 @example(b"\xff", 2)
 @example(b"", 2)
 @example(b"\xff\xd0\xff\xd1\xff\xd2", 2)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_data_get_the_verdict_of_a_plain_loop(content, count):
     code, begins = found(content, 0, count)
     expected, listed = plain_intervals(content, 0, count)
@@ -147,7 +146,6 @@ def test_more_intervals_than_there_is_memory_for_are_refused_before_anything_is_
 
 
 @given(st.binary(max_size=100), st.integers(0, 40))
-@settings(deadline=None)
 def test_the_first_marker_byte_is_found_wherever_it_lies(content, offset):
     offset = min(offset, len(content))
     place = content.find(b"\xff", offset)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.cpu.jpeg.entries import find_entries
@@ -68,7 +68,6 @@ FILES = Files(kinds(photo(*SIZE)))
 
 
 @given(boxes())
-@settings(deadline=None)
 def test_the_intervals_are_those_with_a_unit_that_the_crop_needs(box):
     parts = FILES.read(box)
     listed = FILES.intervals(parts)
