@@ -39,11 +39,11 @@ def run(tmp_path):
     rendezvous_store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     agents = []
 
-    def start():
+    def start(group="elastic"):
         fast = "is_host=false,last_call_timeout=10,keep_alive_interval=1,keep_alive_max_attempt=15,join_timeout=120"
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1"]
         endpoint = f"--rdzv-endpoint=127.0.0.1:{rendezvous_store.port}"
-        rendezvous = ["--rdzv-backend=c10d", endpoint, "--rdzv-id=elastic"]
+        rendezvous = ["--rdzv-backend=c10d", endpoint, f"--rdzv-id={group}"]
         script = [RECORDER, EXAMPLES / "elastic.py", path, "--folder", tmp_path / "run"]
         sizes = ["--batch-size=4", "--side=16", "--epochs=1", "--save-every=2", "--classes=1000", "--num-workers=1"]
         local = ["--max-restarts=10", f"--rdzv-conf={fast}", "--monitor-interval=0.2", "--local-addr=127.0.0.1"]
@@ -126,7 +126,7 @@ def test_a_node_is_lost_and_another_comes_and_each_sample_of_the_epoch_is_used_o
     assert json.loads(line)["processes"] == 2
     # Started once more, it has nothing to do.
     before = len(processes(records))
-    assert start().wait() == 0
+    assert start("another").wait() == 0
     assert len(processes(records)) == before
 
 

@@ -146,9 +146,7 @@ def test_a_silent_connection_is_given_up_though_others_wait(fault_server, source
     place = (fault_server.url("x"), 0, LONG, etag(CONTENT), len(CONTENT), 5)
     contents = []
     fault_server.latency = 0.2  # so that they come together
-    threads = [
-        threading.Thread(target=lambda: contents.append(web_requests.receive_range(*place))) for _ in range(3)
-    ]
+    threads = [threading.Thread(target=lambda: contents.append(web_requests.receive_range(*place))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:

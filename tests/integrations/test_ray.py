@@ -34,9 +34,15 @@ def _cluster(tmp_path_factory):
             "AWS_EC2_METADATA_DISABLED": "true",
         }
     }
-    ray.init(
-        num_cpus=2, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=False, runtime_env=environment
-    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAY_gcs_server_port_wait_time_s", "300")  # on a busy machine it takes longer than 30
+        ray.init(
+            num_cpus=2,
+            include_dashboard=False,
+            object_store_memory=200 << 20,
+            log_to_driver=False,
+            runtime_env=environment,
+        )
     yield
     ray.shutdown()
 

@@ -62,7 +62,6 @@ def test_the_shares_of_ranks_are_those_of_the_whole_whatever_the_blocks(
             assert found[back:start].tolist() == expected[back:start].tolist()
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 90), st.integers(1, 7), st.integers(1, 9), st.integers(0, 90), st.integers(1, 12),
     st.integers(1, 40), st.integers(1, 17),
