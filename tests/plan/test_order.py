@@ -101,10 +101,18 @@ def test_quasi_random_is_the_order_that_is_made_from_the_page_of_each_sample(fil
 def test_quasi_random_takes_the_memory_of_the_samples_of_a_rank():
     total = 1 << 20
     runs = PageRuns.join([np.arange(total) // 400])
+    quasi_random_of_runs(IdRange(total), runs, 256, 0, 0, Rank(3, 8))  # compiles
     tracemalloc.start()
     found = quasi_random_of_runs(IdRange(total), runs, 256, 0, 0, Rank(3, 8))
     assert tracemalloc.get_traced_memory()[1] < 80 * len(found)
     tracemalloc.stop()
+
+
+def test_ids_are_kept_in_as_few_bytes_as_their_number_needs_and_those_of_a_range_are_not_changed():
+    for for_ranks in (False, True):
+        assert random(IdRange(10), 0, 0, for_ranks=for_ranks).dtype == np.uint32
+    assert np.asarray(IdRange(10)).dtype == np.uint64
+    assert not IdRange(10).array.flags.writeable
 
 
 def test_quasi_random_epochs_and_seeds_differ():

@@ -27,6 +27,7 @@ class CountingLine:
         self.refusals = refusals
         self.num_started = 0
         self.num_collected = 0
+        self.num_completed = 0
         self.was_closed = threading.Event()
         self.was_interrupted = threading.Event()
 
@@ -39,8 +40,8 @@ class CountingLine:
         return self.num_started - self.num_collected
 
     def start(self, *, may_wait):
-        # Waiting would hold up a batch that is in flight.
-        assert not may_wait or self.num_in_flight == 0
+        # Waiting would hold up a batch that is in flight, or collected and not complete.
+        assert not may_wait or self.num_started == self.num_completed
         if not may_wait and self.refusals:
             self.refusals -= 1
             return False
@@ -54,6 +55,7 @@ class CountingLine:
     def complete(self, collected):
         if self.step is not None:
             self.step(collected)
+        self.num_completed += 1
         return collected
 
     def interrupt(self):
@@ -105,10 +107,32 @@ def test_no_more_than_num_ahead_batches_are_in_flight_or_ready(num_ahead):
     iterator.close()
 
 
+def test_a_thread_whose_batches_nobody_takes_rests():
+    class Line(CountingLine):
+        num_looks = 0
+
+        @property
+        def has_more(self):
+            self.num_looks += 1
+            return super().has_more
+
+    line = Line(100)
+    iterator = Prefetcher(line, 2)
+    wait_until(lambda: line.num_collected == 2)
+    before = line.num_looks
+    time.sleep(0.05)
+    assert line.num_looks - before < 10
+    iterator.close()
+
+
 def test_a_batch_that_would_have_to_wait_does_not_hold_up_one_that_is_in_flight():
     # Batch 1 cannot start without waiting until batch 0 was taken off the line.
     line = CountingLine(3, refusals=1)
     assert list(Prefetcher(line, 3)) == [0, 1, 2]
+
+
+def test_a_batch_that_has_to_wait_is_waited_for_where_nothing_is_in_flight():
+    assert list(Prefetcher(CountingLine(3, refusals=sys.maxsize), 3)) == [0, 1, 2]
 
 
 def test_an_error_in_the_thread_reaches_the_loop_after_the_batches_before_it():
@@ -176,6 +200,25 @@ def test_leaving_the_loop_early_closes_the_line_at_once(own_threads, monkeypatch
             break
     assert line.was_closed.is_set()
     assert not own_threads()
+
+
+def test_leaving_a_loop_of_another_thread_closes_the_line_at_once(monkeypatch):
+    class Line(CountingLine):
+        def close(self):
+            time.sleep(0.05)  # longer than the thread of the loop takes, if it does not wait
+            super().close()
+
+    def loop():
+        for _ in Prefetcher(line, 3):
+            break
+        closed.append(line.was_closed.is_set())
+
+    monkeypatch.setattr(prefetch, "_PATIENCE_SECONDS", 600)
+    line, closed = Line(1000), []
+    thread = threading.Thread(target=loop)
+    thread.start()
+    thread.join()
+    assert closed == [True]
 
 
 def test_an_error_in_the_loop_body_closes_the_line():
