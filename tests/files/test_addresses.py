@@ -21,7 +21,7 @@ SIGNED = ["X-Amz-Signature=hunter2&a=b", "Expires=1&Signature=hunter2", "x-goog-
 def test_no_error_shows_a_signature_or_a_password(fault_server, query):
     fault_server.objects["x"] = bytes(1 << 20)
     url = f"{fault_server.url('x')}?{query}".replace("://", "://user:hunter2@")
-    options = RemoteOptions(retry_seconds=0, silence_seconds=0.5)
+    options = RemoteOptions(retry_seconds=0, silence_seconds=60)
     source = open_bytes(url, remote=options)
     others = [Fault(status) for status in (400, 403, 404, 412, 429, 500)] + [Fault(short=1), Fault(replace=b"other")]
     for fault in others:

@@ -351,7 +351,7 @@ def test_entries_replaced_after_opening_are_an_error_in_the_file_and_a_warning_b
 
 
 def loop(url, **options):
-    with opened(url, remote=RemoteOptions(retry_seconds=1, silence_seconds=0.5, **options)) as loader:
+    with opened(url, remote=RemoteOptions(retry_seconds=1, silence_seconds=60, **options)) as loader:
         yield loader
         for batch in loader:
             yield [output.numpy().tobytes() for output in batch]
