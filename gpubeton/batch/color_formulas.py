@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.batch.image_batch import CHANNELS, ImageChange, as_nhwc
+from gpubeton.batch.image_batch import CHANNELS, ImageChange, as_nhwc, as_tensor
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.pixel_type import dtype_name
@@ -56,9 +56,7 @@ def apply_steps(batch: Any, steps: NDArray[np.int32]) -> None:
     images = as_nhwc(batch)[..., :CHANNELS]
     kinds = steps[:, ::2]
     if "float" in dtype_name(images.dtype):
-        import torch
-
-        _change_floats(torch.from_numpy(images) if isinstance(images, np.ndarray) else images, steps)
+        _change_floats(as_tensor(images), steps)
     elif images.shape[3] == CHANNELS:
         change_colors(images, steps)
     elif (wrong := kinds[(kinds != BRIGHTNESS) & (kinds != CONTRAST)]).size:

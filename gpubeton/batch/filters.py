@@ -34,7 +34,7 @@ def blur_images(
     blurred = np.empty((height, values), np.int32)
     for number in range(len(images)):
         image, weights = images[number], rows[number]
-        if weights[reach] == 32768:
+        if weights[reach] == ONE:
             continue
         for y in range(height):
             for x in range(-reach, width + reach):
@@ -97,9 +97,9 @@ def sharpen_images(
     columns = np.empty(values, np.int32)
     for number in range(len(images)):
         image, factor = images[number], np.int32(rows[number, 0])
-        if factor == 32768:
+        if factor == ONE:
             continue
-        away = np.int32(32768 - factor)
+        away = np.int32(ONE - factor)
         for y in range(height):
             for x in range(width):
                 for channel in range(3):
@@ -114,7 +114,7 @@ def sharpen_images(
                     own = line[place]
                     total = np.uint32(columns[place - 3] + columns[place] + columns[place + 3] + 4 * own)
                     mean = np.int32(np.uint32(2 * total + 13) // np.uint32(26))
-                    changed = np.int32(np.int32(own * 32768) + np.int32(away * np.int32(mean - own))) >> 15
+                    changed = np.int32(np.int32(own * ONE) + np.int32(away * np.int32(mean - own))) >> 15
                     image[y, x, channel] = min(max(changed, 0), 255)
 
 

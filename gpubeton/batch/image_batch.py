@@ -49,6 +49,13 @@ def is_nchw(batch: Any) -> bool:
     return bool(batch.shape[1] in channels and not isinstance(batch, np.ndarray) and batch.stride(1) == 1)
 
 
+def as_tensor(batch: Any) -> Any:
+    """View an array as a tensor over the same memory; a tensor stays as it is."""
+    import torch
+
+    return torch.from_numpy(batch) if isinstance(batch, np.ndarray) else batch
+
+
 def writable(batch: Any) -> Any:
     """View a tensor of uint16 as int16: torch cannot index uint16. Other batches are returned as they are."""
     if isinstance(batch, np.ndarray) or dtype_name(batch.dtype) != "uint16":
@@ -81,12 +88,8 @@ class ImageChange:
         is_array = isinstance(images, np.ndarray)
         if Compiler.is_enabled and (is_array or images.device.type == "cpu"):
             self.on_arrays(images if is_array else images.numpy(), rows)
-            return
-        if is_array:
-            import torch
-
-            images = torch.from_numpy(images)
-        self.on_tensors(images, rows)
+        else:
+            self.on_tensors(as_tensor(images), rows)
 
 
 Fill = tuple[float, ...]
@@ -163,8 +166,7 @@ def blend_mask(
     """Make images ``(1 - alpha) * image + alpha * mask``."""
     import torch
 
-    images = as_nhwc(batch)
-    tensor = torch.from_numpy(images) if isinstance(images, np.ndarray) else images
+    tensor = as_tensor(as_nhwc(batch))
     chosen = torch.from_numpy(rows).to(tensor.device)
     opacity = torch.from_numpy(alpha)[:, :, None]
     kept, added = ((1 - opacity).to(tensor.device), (opacity * torch.from_numpy(mask)).to(tensor.device))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.batch.color_formulas import ONE, SHIFT
-from gpubeton.batch.image_batch import as_nhwc
+from gpubeton.batch.image_batch import as_nhwc, as_tensor
 from gpubeton.pipeline.compiler import Compiler
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ def mix_images(batch: Any, mixes: NDArray[np.int32]) -> None:
     """Mix levels or floating-point values, in place: (N, MIX_COLUMNS) partner, weight and box of each image."""
     import torch
 
-    images = as_nhwc(batch)
-    tensor = torch.from_numpy(images) if isinstance(images, np.ndarray) else images
+    tensor = as_tensor(as_nhwc(batch))
     is_compiled = Compiler.is_enabled and tensor.device.type == "cpu" and tensor.is_contiguous()
     if is_compiled and tensor.dtype == torch.uint8:
         mix_levels(tensor.numpy(), mixes)

@@ -20,17 +20,13 @@ POSITION = ("x", "y", "height", "width")
 """Arguments of a function besides its parameters: its position in the image, and the image's size, in pixels."""
 
 
-def compiled_pixel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function of one pixel with exact arithmetic, also if it was compiled before."""
-    return Compiler.compile_exact(getattr(function, "py_func", function))
-
-
 def compiled_line(
     function: Callable[..., Any], arguments: Sequence[str], parameters: Sequence[str]
 ) -> Callable[..., Any]:
     """Compile a function of one pixel into ``change(line, values, y, height, width)`` of a row of channels, (3, W)."""
     # Parameter j of the pixel function is ``values[2 * j]``, as in the steps of an image.
-    pixel, level_of = compiled_pixel(function), Compiler.compile_exact(nearest_level)
+    pixel = Compiler.compile_exact(getattr(function, "py_func", function))  # also if it was compiled before
+    level_of = Compiler.compile_exact(nearest_level)
     of_the_line, of_the_pixel = _compiled_arguments(arguments, parameters)
 
     def change(line: Any, values: Any, y: Any, height: Any, width: Any) -> None:

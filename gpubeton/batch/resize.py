@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.batch.image_batch import as_nchw, as_nhwc, is_nchw, writable
+from gpubeton.batch.image_batch import as_nchw, as_nhwc, as_tensor, is_nchw, writable
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.pixel_type import dtype_name
 
@@ -40,10 +40,10 @@ def crop_and_resize(batch: Any, boxes: NDArray[np.int32], size: tuple[int, int],
         resized: Any = np.empty((len(boxes), *size, levels.shape[3]), levels.dtype)
         (pick_crops if is_nearest else resize_crops)(levels, boxes, resized)
     else:
-        resized = (pick_tensors if is_nearest else resize_tensors)(_as_tensor(images), boxes, size)
+        resized = resize_tensors(as_tensor(images), boxes, size, is_nearest=is_nearest)
     if is_array:
         return resized if isinstance(resized, np.ndarray) else resized.numpy()
-    tensor = _as_tensor(resized)
+    tensor = as_tensor(resized)
     return as_nchw(tensor) if is_nchw(batch) else tensor
 
 
@@ -161,29 +161,15 @@ def _two_pixels(size: int, output: int) -> tuple[NDArray[np.intp], NDArray[np.fl
 
 
 def resize_tensors(
-    images: Any,  # (N, H, W, C)
-    boxes: NDArray[np.int32],  # (N, 4) int32
-    size: tuple[int, int],
-    at_once: int = AT_ONCE,
-) -> Any:  # (N, height, width, C)
-    """Resize a part of each image of a batch as `resize_crops` does."""
-    # Products and sums are made in single precision, in the same order, and each by itself: levels agree to the bit.
-    return _in_groups(images, boxes, size, at_once, _resized)
-
-
-def pick_tensors(
     images: Any,  # (N, H, W, C): of any type, strides and device
     boxes: NDArray[np.int32],  # (N, 4) int32
     size: tuple[int, int],
     at_once: int = AT_ONCE,
+    *,
+    is_nearest: bool = False,
 ) -> Any:  # (N, height, width, C)
-    """Resize a part of each image of a batch as `pick_crops` does."""
-    return _in_groups(images, boxes, size, at_once, _picked)
-
-
-def _in_groups(
-    images: Any, boxes: NDArray[np.int32], size: tuple[int, int], at_once: int, change: Callable[..., Any]
-) -> Any:
+    """Resize a part of each image of a batch as `resize_crops` does, or `pick_crops`, to the bit."""
+    change = _picked if is_nearest else _resized
     out = images.new_empty((len(boxes), *size, images.shape[3]))
     step = max(1, at_once // max(images.shape[1] * images.shape[2], size[0] * size[1]))
     for first in range(0, len(boxes), step):
@@ -257,9 +243,3 @@ def _on(images: Any, values: NDArray[Any]) -> Any:
 
     wanted = values.astype(np.int64) if values.dtype.kind == "i" else values
     return torch.from_numpy(np.ascontiguousarray(wanted)).to(images.device)
-
-
-def _as_tensor(images: Any) -> Any:
-    import torch
-
-    return torch.from_numpy(images) if isinstance(images, np.ndarray) else images

@@ -13,6 +13,7 @@ from gpubeton.errors import PipelineError
 from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.pipeline.ragged import Ragged, is_ragged
 from gpubeton.pipeline.validation import check_choice, check_number
+from gpubeton.transforms.checks import given_draw
 from gpubeton.transforms.transform import BatchKey, Transform
 
 if TYPE_CHECKING:
@@ -143,9 +144,7 @@ class TransformBoxes(Transform):
         return self._placements(*key)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError("TransformBoxes.apply needs to know where the images went: pass rows of placements")
-        rows = draw[batch.rows].astype(np.float64)
+        rows = given_draw(self, draw, "the images' placements")[batch.rows].astype(np.float64)
         placements = np.split(rows, rows.shape[1] // PLACEMENT_COLUMNS, axis=1)
         # All pairs are (y, x) from here on, as in the placements: corners of shape (M, 2).
         first, last = self._corners(batch.values[:, :4].astype(np.float64), placements[0][:, SOURCE])

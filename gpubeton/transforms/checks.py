@@ -75,7 +75,7 @@ def checked_type(
 def given_draw(operation: object, draw: NDArray[Any] | None, what: str) -> NDArray[Any]:
     """Return the parameters that `apply` was called with, or raise if there are none."""
     if draw is None:
-        raise TypeError(f"{type(operation).__name__}.apply needs {what}: pass what draw() returned")
+        raise TypeError(f"{type(operation).__name__}.apply needs {what}: pass the result of draw(), or of draw_batch()")
     return draw
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,7 +31,47 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-class RandomCrop(Transform):
+class _WindowCrop(Transform):
+    """Cuts a window out of each image; `draw` gives first row and column of each, in the image without padding."""
+
+    is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.ALONG_AXES
+
+    size: tuple[int, int]
+    padding: int = 0
+    fill: Fill = (0, 0, 0)
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        self._spare(previous_state)
+        checked_levels(type(self).__name__, self.fill, previous_state)
+        return replace(previous_state, shape=window_shape(previous_state, self.size)), None
+
+    @abstractmethod
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]: ...
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": with_sides(self.draw(uniform, count, state), self.size)}
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        geometry.crop(with_sides(draw, self.size), self.size)
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        return cut_windows(batch, given_draw(self, draw, "the windows' places"), self.size, self.fill)
+
+    def _spare(self, state: State) -> NDArray[np.int64]:
+        """Rows and columns that are cut off."""
+        height, width = image_size(self, state, any_channels=True)
+        spare: NDArray[np.int64] = np.array([height, width]) + 2 * self.padding - np.array(self.size)
+        if spare.min() < 0:
+            padded = f" with a padding of {self.padding}" if self.padding else ""
+            raise PipelineError(
+                f"{type(self).__name__}: a window of {self.size[0]} x {self.size[1]} does not fit into images of "
+                f"{height} x {width}{padded}; take a smaller size, or pad the images"
+            )
+        return spare
+
+
+class RandomCrop(_WindowCrop):
     """Cut a window out of each image, every place equally likely.
 
     Parameters
@@ -61,53 +102,24 @@ class RandomCrop(Transform):
     [0, 1]
     """
 
-    is_random: ClassVar[bool] = True
-    moves: ClassVar[Moves] = Moves.ALONG_AXES
-
     def __init__(self, size: int | Sequence[int], padding: int = 0, fill: Sequence[float] = (0, 0, 0)) -> None:
         self.size = check_size("RandomCrop: size", size)
         self.padding = checked_whole("RandomCrop", "padding", padding, 0)
         self.fill = check_fill("RandomCrop: fill", fill)
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        self._places(previous_state)
-        checked_levels("RandomCrop", self.fill, previous_state)
-        return replace(previous_state, shape=window_shape(previous_state, self.size)), None
-
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        # First row and column of the windows, counted in the image without its padding.
-        corners: NDArray[np.int32] = (uniform(2) * self._places(state)).astype(np.int32) - np.int32(self.padding)
+        corners: NDArray[np.int32] = (uniform(2) * (self._spare(state) + 1)).astype(np.int32) - np.int32(self.padding)
         return corners
-
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": with_sides(self.draw(uniform, count, state), self.size)}
-
-    def fold(self, geometry: Geometry, draw: Any) -> None:
-        geometry.crop(with_sides(draw, self.size), self.size)
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
         return self.changed(fill=fill)
-
-    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        return cut_windows(batch, given_draw(self, draw, "the windows' places"), self.size, self.fill)
-
-    def _places(self, state: State) -> NDArray[np.int64]:
-        """How many first rows and columns there are."""
-        height, width = image_size(self, state, any_channels=True)
-        places: NDArray[np.int64] = np.array([height, width]) + 2 * self.padding - np.array(self.size) + 1
-        if places.min() < 1:
-            raise PipelineError(
-                f"RandomCrop: a window of {self.size[0]} x {self.size[1]} does not fit into images of {height} x "
-                f"{width} with a padding of {self.padding}; take a smaller size or a larger padding"
-            )
-        return places
 
 
 _PLACES = np.array([[0, 0], [0, 2], [2, 0], [2, 2], [1, 1]])
 """Twice the share of the spare rows and columns that come before the window."""
 
 
-class CornerCrop(Transform):
+class CornerCrop(_WindowCrop):
     """Cut a window out of each image, at one of its corners or in its middle, all five equally likely.
 
     Parameters
@@ -134,41 +146,14 @@ class CornerCrop(Transform):
     [3, 4]
     """
 
-    is_random: ClassVar[bool] = True
-    moves: ClassVar[Moves] = Moves.ALONG_AXES
-
     def __init__(self, size: int | Sequence[int]) -> None:
         self.size = check_size("CornerCrop: size", size)
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        self._spare(previous_state)
-        return replace(previous_state, shape=window_shape(previous_state, self.size)), None
-
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        # First row and column of the windows; a middle between two pixels goes to the even one, as torchvision's.
+        # A middle between two pixels goes to the even one, as torchvision's.
         places = _PLACES[(uniform(1)[:, 0] * len(_PLACES)).astype(np.intp)]
         corners: NDArray[np.int32] = np.rint(self._spare(state) * places / 2).astype(np.int32)
         return corners
-
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": with_sides(self.draw(uniform, count, state), self.size)}
-
-    def fold(self, geometry: Geometry, draw: Any) -> None:
-        geometry.crop(with_sides(draw, self.size), self.size)
-
-    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        return cut_windows(batch, given_draw(self, draw, "the windows' places"), self.size, (0, 0, 0))
-
-    def _spare(self, state: State) -> NDArray[np.int64]:
-        """Rows and columns that are cut off."""
-        height, width = image_size(self, state, any_channels=True)
-        spare: NDArray[np.int64] = np.array([height, width]) - np.array(self.size)
-        if spare.min() < 0:
-            raise PipelineError(
-                f"CornerCrop: a window of {self.size[0]} x {self.size[1]} does not fit into images of {height} x "
-                f"{width}; take a smaller size"
-            )
-        return spare
 
 
 class Pad(Transform):

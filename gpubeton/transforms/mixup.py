@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gpubeton.batch.color_formulas import ONE
+from gpubeton.batch.image_batch import as_tensor
 from gpubeton.batch.mix import BOTTOM, MIX_COLUMNS, PARTNER, RIGHT, WEIGHT, mix_images, mix_labels
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import is_torch_dtype, torch_dtype
@@ -210,7 +211,7 @@ class MixupToOneHot(Transform):
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         import torch
 
-        mixed = torch.from_numpy(batch) if isinstance(batch, np.ndarray) else batch
+        mixed = as_tensor(batch)
         labels, share = mixed[:, :2].long(), mixed[:, 2]
         if mixed.device.type == "cpu":
             self._check(labels)

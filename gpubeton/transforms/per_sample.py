@@ -204,14 +204,12 @@ class _Pool:
             self._function, self._executor = function, None
         if self._memory is None or self._memory.size < samples.nbytes + results.nbytes:
             self._memory = _SharedMemory(samples.nbytes + results.nbytes)
-        shared, made = self._memory.arrays(_layout(samples), _layout(results))
+        layouts = _layout(samples), _layout(results)
+        shared, made = _arrays(self._memory.map, *layouts)
         shared[:] = samples
+        call = partial(_call_in_process, (self._memory.path, self._memory.size), *layouts)
         try:
-            self._map(
-                partial(_begin_processes, function),
-                partial(_call_in_process, (self._memory.path, self._memory.size), _layout(samples), _layout(results)),
-                tasks,
-            )
+            self._map(partial(_begin_processes, function), call, tasks)
         except BrokenProcessPool as error:
             self._executor = self._memory = None
             raise OperationError(
@@ -253,15 +251,12 @@ class _SharedMemory:
             self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115  closed with this object
             self.path = self._file.name
         self._file.truncate(size)
-        self._map = mmap.mmap(self._file.fileno(), size)
+        self.map = mmap.mmap(self._file.fileno(), size)
         weakref.finalize(self, self._file.close)
-
-    def arrays(self, first: _Layout, second: _Layout) -> tuple[NDArray[Any], NDArray[Any]]:
-        """View the memory as two arrays, one after the other."""
-        return _arrays(self._map, first, second)
 
 
 def _arrays(memory: Any, first: _Layout, second: _Layout) -> tuple[NDArray[Any], NDArray[Any]]:
+    """View memory as two arrays, one after the other."""
     one: NDArray[Any] = np.ndarray(first[0], first[1], memory)
     return one, np.ndarray(second[0], second[1], memory, one.nbytes)
 

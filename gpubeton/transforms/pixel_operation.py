@@ -16,7 +16,7 @@ from gpubeton.batch.pixel_functions import POSITION, compiled_images, compiled_l
 from gpubeton.errors import OperationError, OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.validation import check_probability
-from gpubeton.transforms.checks import image_size
+from gpubeton.transforms.checks import given_draw, image_size
 from gpubeton.transforms.color_jitter import ColorTransform
 from gpubeton.transforms.transform import between
 
@@ -171,8 +171,7 @@ class PixelOperation(ColorTransform):
         return {"": numbers[:, 0] < self.p, **dict(zip(self.parameters, values.T, strict=True))}
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError(f"{self}.apply needs the images' steps: pass what draw() returned")
+        draw = given_draw(self, draw, "the images' steps")
         if self.numba is None:
             raise PipelineError(self._missing("numba"))
         images = as_nhwc(batch)

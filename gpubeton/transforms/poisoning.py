@@ -11,7 +11,7 @@ from gpubeton.batch.image_batch import blend_mask
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.pixel_type import dtype_name
-from gpubeton.transforms.checks import checked_type, image_size
+from gpubeton.transforms.checks import checked_type, given_draw, image_size
 from gpubeton.transforms.transform import BatchKey, Moves, Transform
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ class ChosenSamples(Transform):
         return key.samples
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if draw is None:
-            raise TypeError(f"{type(self).__name__}.apply needs to know which samples these are: pass their ids")
-        rows = np.flatnonzero(np.isin(draw, self.indices))
+        rows = np.flatnonzero(np.isin(given_draw(self, draw, "the samples' ids"), self.indices))
         if len(rows):
             self.change(batch, rows)
         return batch

@@ -118,8 +118,8 @@ def test_normalized_images_are_padded_in_their_units():
 @pytest.mark.parametrize(
     ("operation", "message"),
     [
-        (RandomCrop((8, 5)), "window of 8 x 5 does not fit into images of 6 x 9 with a padding of 0"),
-        (RandomCrop(12, 1), "window of 12 x 12 does not fit"),
+        (RandomCrop((8, 5)), "window of 8 x 5 does not fit into images of 6 x 9; take"),
+        (RandomCrop(12, 1), "window of 12 x 12 does not fit into images of 6 x 9 with a padding of 1"),
         (CornerCrop(7), "window of 7 x 7 does not fit into images of 6 x 9"),
         (RandomCrop(3, 1, (-0.5, 0, 0)), "levels from 0 to 255"),
         (Pad(1, (256, 0, 0)), "levels from 0 to 255"),
