@@ -128,7 +128,7 @@ class Plan(Sequence[BatchPlan]):
 
     def _plan_images(self, output: ImageOutput, samples: NDArray[np.uint64], number: int) -> ImageJob:
         source, program = output.source, output.program
-        height, width = (source.column[side][samples].astype(np.int32) for side in ("height", "width"))
+        height, width = source.image_sizes(samples)
         job = ImageJob(
             height=height,
             width=width,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.pipeline.state import State
 from gpubeton.plan.draw_rows import TOP, WIDTH
-from gpubeton.plan.philox import uniform_of_rows
+from gpubeton.plan.philox import BatchNumbers
 from gpubeton.plan.program import image_state
 from gpubeton.transforms.ops import ToDevice
 from gpubeton.transforms.transform import Transform
@@ -33,10 +32,8 @@ Choice = tuple[Transform, int, State]
 def choices_of_pass(program: ImageProgram) -> list[Choice]:
     """List the random operations of the fused pass, without the decoder."""
     image = image_state(program.height, program.width, "cpu")
-    streams = program.streams[len(program.streams) - len(program.steps) :]  # the decoder's comes before them, if any
     mixing = () if program.mixing is None else (program.mixing,)
-    drawing = (*zip(program.steps, streams, strict=True), *program.colors, *mixing)
-    return [(operation, stream, image) for operation, stream in drawing]
+    return [(operation, stream, image) for operation, stream in (*program.steps, *program.colors, *mixing)]
 
 
 def choices_of_tail(steps: Iterable[BatchOp]) -> list[Choice]:
@@ -83,13 +80,12 @@ class DrawnOutput:
     def _draw(self, samples: NDArray[np.uint64], seed: int, epoch: int) -> dict[str, NDArray[Any]]:
         drawn: dict[str, NDArray[Any]] = {}
         if self.program is not None:
-            column = self.source.column
-            size = np.stack([column[side][samples].astype(np.int32) for side in ("height", "width")], axis=1)
-            rows = self.program.draw(seed, epoch, samples, size[:, 0], size[:, 1])
-            drawn = {"size": size, "crop": rows[:, TOP : WIDTH + 1]}
+            sizes = self.source.image_sizes(samples)
+            rows = self.program.draw(seed, epoch, samples, *sizes)
+            drawn = {"size": np.stack(sizes, axis=1), "crop": rows[:, TOP : WIDTH + 1]}
         names = _unique_names(type(operation).__name__ for operation, _, _ in self.choices)
         for name, (operation, stream, state) in zip(names, self.choices, strict=True):
-            numbers = partial(uniform_of_rows, seed, epoch, samples, stream)
+            numbers = BatchNumbers(seed, epoch, samples, stream)
             for parameter, values in operation.drawn(numbers, len(samples), state).items():
                 drawn[f"{name}.{parameter}" if parameter else name] = values
         return drawn

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpubeton.engine.bad_images import MAX_TRIES, BadSample, OnError, Successors, bad_image_error, bad_rows, listed
-from gpubeton.engine.executors import ImageExecutors, StartGpuExecutor
+from gpubeton.engine.executors import ImageExecutors
 from gpubeton.engine.outputs import ImageOutput, Inputs
 from gpubeton.engine.run_batch_ops import Shared
 from gpubeton.engine.sources import READS_AHEAD, FetchedRegions
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from gpubeton.engine.batch_plan import BatchPlan, Plan
     from gpubeton.engine.buffers import ArrayPool
+    from gpubeton.engine.executors import StartGpuExecutor
     from gpubeton.plan.image_executor import BadImage, ImageJob, StartExecutor
     from gpubeton.plan.order import IdRange
     from gpubeton.storage import Storage
@@ -83,13 +84,13 @@ class Engine:
         options: EngineOptions,
         first_batch: int = 0,
         start_gpu_executor: StartGpuExecutor | None = None,
-        on_gpu: Mapping[str, Callable[[NDArray[Any]], NDArray[np.bool_]]] | None = None,  # see `FetchedRegions`
+        resident: Mapping[str, Callable[[NDArray[Any]], NDArray[np.bool_]]] | None = None,  # see `FetchedRegions`
         timers: StageTimers | None = None,
     ) -> None:
         self._plan = plan
         self._timers = timers or StageTimers()
         self._storage = storage
-        self._on_gpu = on_gpu or {}
+        self._resident = resident or {}
         self._options = options
         self._successors = Successors(indices)
         self._region_rows = plan.region_rows
@@ -209,7 +210,7 @@ class Engine:
         plan = self._planned.popleft()
         try:
             regions = FetchedRegions(
-                self._storage, plan.samples, plan.places, self._region_rows, self._on_gpu, plan.number
+                self._storage, plan.samples, plan.places, self._region_rows, self._resident, plan.number
             )
         except Exception as error:
             self._note(error, plan)

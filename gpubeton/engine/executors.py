@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.cpu.epilogue import mix_and_store
 from gpubeton.cpu.jpeg.part_reader import JpegReader
@@ -27,13 +27,7 @@ if TYPE_CHECKING:
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob, StartExecutor
     from gpubeton.plan.program import ImageProgram
 
-
-class StartGpuExecutor(Protocol):
-    """Starts an executor on a GPU for one epoch."""
-
-    def __call__(self, programs: Sequence[ImageProgram], host: CpuServices) -> GpuExecutor:
-        """Begin an epoch of these programs."""
-        ...
+    StartGpuExecutor = Callable[[Sequence[ImageProgram], CpuServices], GpuExecutor]
 
 
 class ImageExecutors:
@@ -53,20 +47,22 @@ class ImageExecutors:
         self._outputs = list(outputs)
         self._pool = pool
         self._gpu: GpuExecutor | None = None
-        self._cpu: ImageExecutor | None = None
         self._on_gpu = [number for number, output in enumerate(outputs) if output.program.device != "cpu"]
-        self._on_cpu = [number for number, output in enumerate(outputs) if output.program.device == "cpu"]
+        on_cpu = [number for number, output in enumerate(outputs) if output.program.device == "cpu"]
+        self._executors: list[tuple[ImageExecutor, list[int]]] = []  # with the numbers of their outputs, the GPU first
 
         def start(programs: Sequence[ImageProgram]) -> ImageExecutor:
             return start_executor(programs, batch_size, num_workers, num_in_flight)
 
         with ExitStack() as undo:
-            if self._on_cpu:
-                self._cpu = start([outputs[number].program for number in self._on_cpu])
-                undo.callback(self._cpu.close)
+            if on_cpu:
+                cpu = start([outputs[number].program for number in on_cpu])
+                undo.callback(cpu.close)
+                self._executors.append((cpu, on_cpu))
             if self._on_gpu and start_gpu_executor is not None:
                 host = CpuServices(probe_jpegs, pack_regions, pack_crops, start, num_workers, JpegReader())
                 self._gpu = start_gpu_executor([outputs[number].program for number in self._on_gpu], host)
+                self._executors.insert(0, (self._gpu, self._on_gpu))
             undo.pop_all()
 
     def take(self, number: int, count: int) -> Any:
@@ -77,25 +73,21 @@ class ImageExecutors:
 
     def submit(self, jobs: Sequence[ImageJob]) -> None:
         """Begin a batch: a job for each output."""
-        if self._gpu is not None:
-            self._gpu.submit([jobs[number] for number in self._on_gpu])
-        if self._cpu is not None:
-            self._cpu.submit([jobs[number] for number in self._on_cpu])
+        for executor, numbers in self._executors:
+            executor.submit([jobs[number] for number in numbers])
 
     def collect(self) -> list[BadImage]:
         """Wait for the oldest batch; `BadImage.program` is the number of the output."""
-        bad: list[BadImage] = []
-        if self._gpu is not None:
-            bad += [replace(own, program=self._on_gpu[own.program]) for own in self._gpu.collect()]
-        if self._cpu is not None:
-            bad += [replace(own, program=self._on_cpu[own.program]) for own in self._cpu.collect()]
-        return bad
+        return [
+            replace(bad, program=numbers[bad.program])
+            for executor, numbers in self._executors
+            for bad in executor.collect()
+        ]
 
     def decode(self, number: int, job: ImageJob) -> list[BadImage]:
         """Make the images of one output in the caller's thread."""
-        if self._gpu is not None and number in self._on_gpu:
-            return self._gpu.decode(self._on_gpu.index(number), job)
-        return [] if self._cpu is None else self._cpu.decode(self._on_cpu.index(number), job)
+        executor, numbers = next(each for each in self._executors if number in each[1])
+        return executor.decode(numbers.index(number), job)
 
     def torch_context(self) -> Any:
         """Return the context in which torch works on finished batches."""
@@ -121,15 +113,10 @@ class ImageExecutors:
     @property
     def usage(self) -> Usage:
         """Total usage of the CPU's workers until now."""
-        if self._gpu is not None and self._cpu is not None:
-            return self._gpu.usage + self._cpu.usage
-        one = self._gpu or self._cpu
-        return Usage() if one is None else one.usage
+        return sum((executor.usage for executor, _ in self._executors), Usage())
 
     def close(self) -> None:
         """Close all executors; may be called twice."""
-        with ExitStack() as both:
-            if self._cpu is not None:
-                both.callback(self._cpu.close)
-            if self._gpu is not None:
-                both.callback(self._gpu.close)
+        with ExitStack() as all_of_them:  # the GPU's, the last to be added, is closed first
+            for executor, _ in reversed(self._executors):
+                all_of_them.callback(executor.close)

@@ -79,9 +79,9 @@ def compile_outputs(
     # Random parameters are read and change nothing: the other outputs are compiled as if these were not there.
     specs = {name: _spec(name, pipelines.get(name, ())) for name in names if name not in drawn}
     numbers = [name for name in dict.fromkeys([*fields, *pipelines]) if name not in drawn]
-    outputs = _Compiler(index, fields, specs, numbers, indices, gpu, entry_points or {}).compile()
+    compiler = _Compiler(index, fields, specs, numbers, indices, gpu, entry_points or {})
+    outputs, left_on = compiler.compile(), compiler.left_on
     _connect_boxes(outputs)
-    left_on = gpu.device if gpu is not None and gpu.takes_everything else None
     made = {**outputs, **{name: _drawn_output(name, spec, outputs, left_on) for name, spec in drawn.items()}}
     return tuple(made[name] for name in names)
 
@@ -362,8 +362,8 @@ class ImagePlacements:
         self, seed: int, epoch: int, samples: NDArray[np.uint64]
     ) -> NDArray[np.float64]:  # (N, (1 + moves) * PLACEMENT_COLUMNS), see `gpubeton.transforms.boxes`
         """Return crop, flip, shift and sizes of each image: first of the pass, then of each move."""
-        program, column = self.output.program, self.output.source.column
-        heights, widths = (column[side][samples].astype(np.int32) for side in ("height", "width"))
+        program = self.output.program
+        heights, widths = self.output.source.image_sizes(samples)
         draws = program.draw(seed, epoch, samples, heights, widths)
         size = program.height, program.width
         sizes = np.stack([heights, widths, *np.broadcast_to(np.array(size)[:, None], (2, len(samples)))], axis=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from gpubeton.engine.user_code import allocate, call_code
 from gpubeton.pipeline.error_notes import add_error_note
 from gpubeton.pipeline.pixel_type import pixel_type, torch_dtype
 from gpubeton.plan.batch_ops import plain_code
-from gpubeton.plan.philox import uniform_of_rows
+from gpubeton.plan.philox import BatchNumbers
 from gpubeton.plan.snapshot import BranchPoint
 from gpubeton.transforms.transform import BatchKey
 
@@ -106,7 +105,7 @@ def _run(op: BatchOp, batch: Any, key: BatchKey, shared: Shared) -> Any:
     if type(operation) is BranchPoint:
         shared.keep(operation.copy_of, batch)
         return batch
-    numbers = None if op.stream is None else partial(uniform_of_rows, *key, op.stream)
+    numbers = None if op.stream is None else BatchNumbers(*key, op.stream)
     draw = operation.draw_batch(key, numbers, op.before)
     return operation.apply(batch, draw, take=shared.take) if operation.takes_memory else operation.apply(batch, draw)
 

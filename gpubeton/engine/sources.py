@@ -57,6 +57,10 @@ class Source:
         """Bytes of the longest region; 0 if there are none."""
         return max((int(regions.size.max()) for regions in self.regions), default=0)
 
+    def image_sizes(self, samples: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:  # (N,) each
+        """Give height and width of the stored images of samples, (N,), in pixels."""
+        return self.column["height"][samples].astype(np.int32), self.column["width"][samples].astype(np.int32)
+
 
 def _pointed_to(index: Index, column: NDArray[Any]) -> tuple[Regions, ...]:
     """Find the regions of a custom field: any number in its metadata may point to a region of the same sample."""
@@ -94,19 +98,19 @@ class FetchedRegions:
         storage: Storage,
         samples: NDArray[np.uint64],  # (N,) sample ids
         places: NDArray[np.uint64],  # (2, R, N), see `BatchPlan.places`
-        rows: Mapping[str, slice],  # see `Plan.region_rows`
+        region_rows: Mapping[str, slice],  # see `Plan.region_rows`
         # by field, whether the regions of samples are in a GPU's memory: only their addresses in mapped files are found
-        on_gpu: Mapping[str, Callable[[NDArray[Any]], NDArray[np.bool_]]] | None = None,
+        resident: Mapping[str, Callable[[NDArray[Any]], NDArray[np.bool_]]] | None = None,
         batch: int | None = None,  # whose samples these are; None for samples in place of bad ones
     ) -> None:
-        self._rows = rows
+        self._region_rows = region_rows
         # (R, N) of each region of each sample
         self._offset: NDArray[np.uint64] = places[0]
         self._size: NDArray[np.uint64] = places[1]
         self._address: NDArray[np.uint64] = self._offset[:0]  # known when they are in memory
-        size = self._size.copy() if on_gpu else self._size
-        for name, holds in (on_gpu or {}).items():
-            size[rows[name], holds(samples)] = 0
+        size = self._size.copy() if resident else self._size
+        for name, holds in (resident or {}).items():
+            size[region_rows[name], holds(samples)] = 0
         self._fetches: list[Fetch] = [storage.fetch(self._offset.reshape(-1), size.reshape(-1), batch)]
 
     @property
@@ -125,15 +129,15 @@ class FetchedRegions:
 
     def offset(self, source: Source) -> NDArray[np.uint64]:  # (regions of the field, N)
         """Offsets in the file of a field's regions."""
-        return self._offset[self._rows[source.name]]
+        return self._offset[self._region_rows[source.name]]
 
     def size(self, source: Source) -> NDArray[np.uint64]:  # (regions of the field, N)
         """Sizes of a field's regions in bytes."""
-        return self._size[self._rows[source.name]]
+        return self._size[self._region_rows[source.name]]
 
     def address(self, source: Source) -> NDArray[np.uint64]:  # (regions of the field, N)
         """Addresses of a field's regions in memory."""
-        return self._address[self._rows[source.name]]
+        return self._address[self._region_rows[source.name]]
 
     def gather(self, source: Source, width: int, pool: ArrayPool) -> NDArray[np.uint8]:  # (regions * N, width)
         """Copy a field's regions into rows of `width` bytes: longer ones are cut, zeros follow shorter ones."""

@@ -164,7 +164,7 @@ class Resources:
                 options=options,
                 first_batch=first_batch,
                 start_gpu_executor=None if self.gpu is None else self.gpu.crew,
-                on_gpu={} if self.gpu is None else {name: own.holds for name, own in self.gpu.resident.items()},
+                resident={} if self.gpu is None else {name: own.holds for name, own in self.gpu.resident.items()},
                 timers=stages,
             )
         except BaseException:

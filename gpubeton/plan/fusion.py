@@ -85,11 +85,10 @@ class _Fusion:
         # Where the user believes the batch to be; on a GPU it is there before its ToDevice is met.
         self.kind = decoder.kind
         self.state = image_state(*size, torch.device("cpu"), self.kind)
-        self.steps: list[Transform] = []
+        self.steps: list[tuple[Transform, int]] = []
         self.normalize: NormalizeImage | None = None
         self.halves_as_int16 = False
         self.tail: list[BatchOp] = []
-        self.streams: list[int] = []
         self.notes = [(repr(decoder), "fused")]
         self.is_open = True
         # Where the batch is in the tail so far, and whether a user's operation has found it on the GPU.
@@ -102,9 +101,7 @@ class _Fusion:
         self.followed: GeometrySource | None = None
         self.padding = self._checked_padding(decoder.fill) if isinstance(decoder, PadRGBImageDecoder) else None
         self.numbers = StreamNumbers(field_number)
-        self.stream = stream = self.numbers.next(decoder)
-        if stream is not None:
-            self.streams.append(stream)
+        self.decoder_stream = self.stream = self.numbers.next(decoder)
 
     def add(self, operation: Operation) -> None:
         """Fuse the operation, or run it on the finished batch."""
@@ -125,13 +122,11 @@ class _Fusion:
             self.padding = self._checked_padding(decoder.fill)
         drawn = f"as drawn for {followed.name!r}"
         self.notes.append((f"boxes of {followed.decoder!r}", f"fused, {drawn}"))
-        if followed.stream is not None:
-            self.streams.append(followed.stream)
+        self.decoder_stream = followed.stream
         for operation, stream in followed.steps:
             own = operation.follower(decoder.interpolation, decoder.fill)
             compile_batch_op(own, self.state, stream)  # refuses a fill that does not fit
-            self.steps.append(own)
-            self.streams.append(stream)
+            self.steps.append((own, stream))
             self.notes.append((operation_name(own), f"fused, {drawn}"))
         for operation, stream_after in followed.ops:
             own = operation.follower(decoder.interpolation, decoder.fill)
@@ -160,7 +155,7 @@ class _Fusion:
             table=None if self.normalize is None else self.normalize.table(channels, num_levels),
             dtype=self.kind.dtype.name if self.normalize is None else self.normalize.type,
             ops=BatchOps(tuple(self.tail), self.state),
-            streams=tuple(self.streams),
+            stream=self.decoder_stream,
             halves_as_int16=self.halves_as_int16 and not self._takes_halves_back(),
             notes=tuple(self.notes),
             mean_std=None if self.normalize is None else self.normalize.constants(channels),
@@ -179,7 +174,7 @@ class _Fusion:
         is_untouched = not (self.steps or self.colors or self.normalize or self.mixing)
         if not is_untouched or type(self.decoder) not in (SimpleRGBImageDecoder, ImageDecoder):
             return False
-        self.streams.append(self._stream_of(crop))
+        self.decoder_stream = self._stream_of(crop)
         self.size = (crop.size, crop.size)
         field = self.decoder.field
         decoder_class = (
@@ -199,8 +194,7 @@ class _Fusion:
             has_contrast = any(color.num_contrasts for color, _ in self.colors)
             if any(color.uses_position for color, _ in self.colors) or (step.num_paints and has_contrast):
                 return False
-        self.streams.append(self._stream_of(step))
-        self.steps.append(step)
+        self.steps.append((step, self._stream_of(step)))
         return True
 
     def add_color(self, color: ColorTransform) -> bool:
@@ -239,7 +233,7 @@ class _Fusion:
         return self.stream
 
     def _num_paints(self) -> int:
-        return (0 if self.padding is None else PADDING_PAINTS) + sum(step.num_paints for step in self.steps)
+        return (0 if self.padding is None else PADDING_PAINTS) + sum(step.num_paints for step, _ in self.steps)
 
     def _checked_padding(self, fill: Fill) -> Fill:
         checked_levels(type(self.decoder).__name__, fill, self.state)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import PipelineError
-from gpubeton.plan.philox import uniform_of_rows
+from gpubeton.plan.philox import BatchNumbers
 from gpubeton.plan.program import GeometrySource
 from gpubeton.transforms.boxes import PlacementRows
 from gpubeton.transforms.checks import image_size
@@ -32,15 +31,13 @@ def geometry_source_of(
     """Collect the operations of an output that masks have to follow."""
     steps = _moving(f"FollowImage({name!r})", tail)
     moves = tuple((step.operation, step.stream) for step in steps)
-    streams = program.streams[len(program.streams) - len(program.steps) :]
-    fused = zip(program.steps, streams, strict=True)
-    decoder, stream = program.decoder, program.streams[0] if len(streams) < len(program.streams) else None
+    decoder, stream = program.decoder, program.stream
     if program.followed is not None:
         # A mask of a mask takes its boxes from the first image, so that they are not rounded twice.
         first = program.followed
         decoder, stream, heights, widths = first.decoder, first.stream, first.heights, first.widths
     size = program.height, program.width
-    moved = tuple(pair for pair in fused if pair[0].moves is not Moves.NOTHING)
+    moved = tuple(pair for pair in program.steps if pair[0].moves is not Moves.NOTHING)
     return GeometrySource(name, decoder, stream, heights, widths, size, moved, moves)
 
 
@@ -64,7 +61,7 @@ def placements_by(
     """Return the placements of one operation that `moves_of` found; the source is the image before it."""
     operation: Any = step.operation
     placed = PlacementRows(len(samples), image_size(operation, step.before, any_channels=True))
-    numbers = None if step.stream is None else partial(uniform_of_rows, seed, epoch, samples, step.stream)
+    numbers = None if step.stream is None else BatchNumbers(seed, epoch, samples, step.stream)
     operation.fold(placed, operation.draw_batch(BatchKey(seed, epoch, samples), numbers, step.before))
     return placed.rows
 

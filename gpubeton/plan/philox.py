@@ -54,16 +54,25 @@ def sort_keys(seed: int, epoch: int, stream: int, count: int, first: int = 0) ->
     return words.view(np.uint64).reshape(-1)[first % 2 :][:count]
 
 
-def uniform_of_rows(
-    seed: int,
-    epoch: int,
-    samples: NDArray[np.uint64],  # (N,) sample ids
-    stream: int,
-    count: int,
-    rows: NDArray[np.intp] | None = None,  # (R,)
-) -> NDArray[np.float64]:
-    """Draw random numbers for some rows of a batch; with its first four arguments bound it is a `Uniform`."""
-    return uniform(seed, epoch, samples if rows is None else samples[rows], stream, count)
+class BatchNumbers:
+    """The random numbers of one operation for the samples of a batch; a `Uniform`."""
+
+    def __init__(
+        self,
+        seed: int,
+        epoch: int,
+        samples: NDArray[np.uint64],  # (N,) sample ids
+        stream: int,
+        first: NDArray[np.float64] | None = None,  # (N, count) those that `uniforms` has drawn
+    ) -> None:
+        self._seed, self._epoch, self._samples, self._stream, self._first = seed, epoch, samples, stream, first
+
+    def __call__(self, count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        first = self._first
+        if first is not None and count <= first.shape[1]:
+            return first[:, :count] if rows is None else first[rows, :count]
+        samples = self._samples if rows is None else self._samples[rows]
+        return uniform(self._seed, self._epoch, samples, self._stream, count)
 
 
 class StreamNumbers:

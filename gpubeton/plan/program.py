@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 from gpubeton.pipeline.state import State
 from gpubeton.plan.draw_rows import compose
-from gpubeton.plan.philox import uniform, uniform_of_rows, uniforms
+from gpubeton.plan.philox import BatchNumbers, uniforms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,16 +41,6 @@ class GeometrySource:
     size: tuple[int, int]  # height and width after the pass, in pixels
     steps: tuple[tuple[Transform, int], ...] = ()  # operations of the pass that move pixels, with stream numbers
     ops: tuple[tuple[Transform, int | None], ...] = ()  # operations after the pass that move pixels
-
-    @property
-    def is_random(self) -> bool:
-        """Whether crop boxes are drawn."""
-        return self.stream is not None
-
-    @property
-    def usual_numbers(self) -> int:
-        """Random numbers per image, drawn in advance."""
-        return self.decoder.usual_numbers
 
     def boxes(
         self, samples: NDArray[np.uint64], heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None
@@ -87,7 +77,7 @@ class ImageProgram:
     height: int  # of the output in pixels
     width: int
     interpolation: str  # how crops are resized
-    steps: tuple[Transform, ...]  # of the pass, in order; those of `followed` come first
+    steps: tuple[tuple[Transform, int], ...]  # of the pass, with stream numbers; those of `followed` come first
     max_paints: int  # rectangles in a row of draws
     fills: NDArray[np.uint8]  # (F, C) their colors, of the kind's type; at least one
     # (256, 3) for RGB images of 8 bits: output for each value and channel (of bfloat16 the bits, as uint16). None if
@@ -95,7 +85,7 @@ class ImageProgram:
     table: NDArray[Any] | None
     dtype: str  # element type that the pass writes: "uint8", "uint16", "float16", "bfloat16" or "float32"
     ops: BatchOps  # operations on the whole batch after the pass
-    streams: tuple[int, ...] = ()  # stream numbers of the decoder, if it is random, and of each step
+    stream: int | None = None  # stream number of the random crop boxes; None if nothing is random about them
     halves_as_int16: bool = False  # whether `ops` get float16 as int16, as FFCV has it before ``ToTensor``
     notes: tuple[tuple[str, str], ...] = ()  # each operation of the pipeline and where it runs
     # `table` as mean and standard deviation: (value - mean) / std may replace it if the bits are the same.
@@ -113,7 +103,7 @@ class ImageProgram:
     def drawing(self) -> tuple[Operation, ...]:
         """The operations whose draws are planned: the decoder, or that of `followed`; steps; colors."""
         decoder = self.decoder if self.followed is None else self.followed.decoder
-        return decoder, *self.steps, *(color for color, _ in self.colors)
+        return decoder, *(operation for operation, _ in (*self.steps, *self.colors))
 
     @property
     def shortest_side(self) -> int:
@@ -171,8 +161,11 @@ class ImageProgram:
     ) -> NDArray[np.int32]:
         """Draw a row for each image, see `gpubeton.plan.draw_rows`; it does not depend on the batch of the sample."""
         first = uniforms(seed, epoch, samples, self._wanted)
-        numbers = [_Numbers(seed, epoch, samples, stream, own) for stream, own in zip(self.streams, first, strict=True)]
-        own_numbers = numbers.pop(0) if len(numbers) > len(self.steps) else None
+        numbers = [
+            BatchNumbers(seed, epoch, samples, stream, own)
+            for (stream, _), own in zip(self._wanted, first, strict=True)
+        ]
+        own_numbers = None if self.stream is None else numbers.pop(0)
         if self.followed is None:
             boxes = self.decoder.boxes(heights, widths, own_numbers)
         else:
@@ -181,16 +174,16 @@ class ImageProgram:
         chooser, padding = self.drawing[0], None
         if isinstance(chooser, PadRGBImageDecoder) and self.padding is not None:
             padding = chooser.places(heights, widths), self.padding
-        draws = [step.draw(own, len(samples), self._image) for step, own in zip(self.steps, numbers, strict=True)]
-        size = self.height, self.width
-        return compose(self.steps, draws, boxes, size=size, fills=self._fills, padding=padding)
+        steps, size = [step for step, _ in self.steps], (self.height, self.width)
+        draws = [step.draw(own, len(samples), self._image) for step, own in zip(steps, numbers, strict=True)]
+        return compose(steps, draws, boxes, size=size, fills=self._fills, padding=padding)
 
     @cached_property
     def _wanted(self) -> tuple[tuple[int, int], ...]:
         """Stream and count of the random numbers that are drawn in advance."""
-        chooser = self.decoder if self.followed is None else self.followed
-        random = ((chooser,) if chooser.is_random else ()) + self.steps
-        return tuple((stream, one.usual_numbers) for stream, one in zip(self.streams, random, strict=True))
+        decoder = self.decoder if self.followed is None else self.followed.decoder
+        of_boxes = () if self.stream is None else ((self.stream, decoder.usual_numbers),)
+        return *of_boxes, *((stream, step.usual_numbers) for step, stream in self.steps)
 
     @cached_property
     def _fills(self) -> dict[Fill, int]:
@@ -205,7 +198,7 @@ class ImageProgram:
         if not self.colors:
             return np.zeros((len(samples), 0), np.int32)
         rows = [
-            color.draw(partial(uniform_of_rows, seed, epoch, samples, stream), len(samples), self._image)
+            color.draw(BatchNumbers(seed, epoch, samples, stream), len(samples), self._image)
             for color, stream in self.colors
         ]
         return np.concatenate(rows, axis=1)
@@ -215,8 +208,7 @@ class ImageProgram:
         if self.mixing is None:
             return None
         mixing, stream = self.mixing
-        numbers = partial(uniform_of_rows, seed, epoch, samples, stream)
-        return mixing.draw(numbers, len(samples), self._image)
+        return mixing.draw(BatchNumbers(seed, epoch, samples, stream), len(samples), self._image)
 
     def explain(self) -> str:
         """Describe each operation and where it runs."""
@@ -229,25 +221,10 @@ class ImageProgram:
         return "\n".join([head, *lines])
 
 
-class _Numbers:
-    """Random numbers of one operation; the first few were drawn together with those of other operations."""
-
-    def __init__(
-        self, seed: int, epoch: int, samples: NDArray[np.uint64], stream: int, first: NDArray[np.float64]
-    ) -> None:
-        self.seed, self.epoch, self.samples, self.stream, self.first = seed, epoch, samples, stream, first
-
-    def __call__(self, count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
-        if count <= self.first.shape[1]:
-            return self.first[:, :count] if rows is None else self.first[rows, :count]
-        samples = self.samples if rows is None else self.samples[rows]
-        return uniform(self.seed, self.epoch, samples, self.stream, count)
-
-
-def numbered_fills(steps: Sequence[Transform], padding: Fill | None) -> dict[Fill, int]:
+def numbered_fills(steps: Sequence[tuple[Transform, int]], padding: Fill | None) -> dict[Fill, int]:
     """Number the colors of the rectangles: their rows in the table of fills."""
     numbers: dict[Fill, int] = {} if padding is None else {padding: 0}
-    for step in steps:
+    for step, _ in steps:
         for fill in step.fills():
             numbers.setdefault(fill, len(numbers))
     return numbers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import FollowImage, PadImageDecoder, PadRGBImageDecoder
 from gpubeton.fields.image_field import ImageField
 from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.philox import uniform_of_rows
+from gpubeton.plan.philox import BatchNumbers
 from gpubeton.plan.program import GeometrySource
 from gpubeton.transforms import Cutout, NormalizeImage, RandomBrightness, RandomHorizontalFlip, RandomTranslate
 from tests.cpu.making import INTERPOLATIONS, draw_of, make_one, program_of, stored_jpeg, stored_raw, whole
@@ -125,8 +124,8 @@ def test_flips_translates_and_holes_after_it_are_folded(source, size, steps, int
     rgb, program = noise(*source), programs(size, source, *steps, interpolation=interpolation)
     wanted = letterboxed(rgb, size, interpolation, FILL)[None]
     sample = np.zeros(1, np.uint64)
-    for step, stream in zip(program.steps, program.streams, strict=True):
-        draw = step.draw(partial(uniform_of_rows, seed, 0, sample, stream), 1, program._image)
+    for step, stream in program.steps:
+        draw = step.draw(BatchNumbers(seed, 0, sample, stream), 1, program._image)
         wanted = step.apply(wanted, draw)
     draw = drawn(program, source, seed)
     assert np.array_equal(reference_image(rgb, draw, program).levels, wanted[0])

@@ -63,10 +63,12 @@ WHOLE = [ToTensor(), *GEOMETRY, ToTorchImage(), normalize()]
 def test_the_one_pass_is_that_of_the_cpu_wherever_todevice_stands(there, position):
     program, cpu = program_of(*WHOLE[:position], there, *WHOLE[position:]), program_of(*WHOLE, device="cpu")
     assert (program.device, program.returns_to_cpu) == ("cuda:0", False)
-    assert (program.dtype, program.max_paints, program.streams) == (cpu.dtype, cpu.max_paints, cpu.streams)
+    assert (program.dtype, program.max_paints, program.stream) == (cpu.dtype, cpu.max_paints, cpu.stream)
     assert np.array_equal(program.table, cpu.table)
     assert np.array_equal(program.fills, cpu.fills)
-    assert [type(step) for step in program.steps] == [type(step) for step in cpu.steps]
+    assert [(type(step), stream) for step, stream in program.steps] == [
+        (type(step), stream) for step, stream in cpu.steps
+    ]
     assert tail(program) == ["ToTensor", "ToTorchImage"]
     samples = np.array([3, 1], np.uint64)
     assert np.array_equal(program.draw(1, 2, samples, *SIZES), cpu.draw(1, 2, samples, *SIZES))
