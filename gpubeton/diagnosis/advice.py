@@ -126,7 +126,7 @@ def stage_limits(stats: LoaderStats) -> StageLimits:
     return StageLimits(
         step=rate(stats.step_seconds + stats.handover_seconds),
         workers=rate(stats.worker_seconds / stats.num_workers) if stats.num_workers else math.inf,
-        thread=rate(stats.plan_seconds + stats.submit_seconds + stats.tail_seconds),
+        thread=rate(_thread_seconds(stats)),
         reading=rate(stats.seconds - stats.ahead_seconds) if stats.read_seconds > 0.3 * stats.seconds else math.inf,
     )
 
@@ -222,7 +222,7 @@ def _bottleneck(measured: Measurements) -> tuple[LoopFinding, list[LoopFinding]]
     def found(name: str, reason: str) -> LoopFinding:
         return LoopFinding(name, "bottleneck", f"{waited}{reason}", gain=_gain_without_waiting(measured))
 
-    parts = {"reading": stats.read_seconds, "decoding": stats.decode_seconds, "thread": _thread_seconds(measured)}
+    parts = {"reading": stats.read_seconds, "decoding": stats.decode_seconds, "thread": _thread_seconds(stats)}
     largest = max(parts, key=lambda name: parts[name])
     if largest == "reading":
         reason = f", because reading the file is too slow: it took {stats.read_seconds:.1f} s."
@@ -308,7 +308,7 @@ def _less_in_thread(measured: Measurements) -> list[LoopFinding]:
     unfused = measured.facts.unfused
     if not unfused:
         return []
-    share = measured.stats.tail_seconds / max(_thread_seconds(measured), 1e-9)
+    share = measured.stats.tail_seconds / max(_thread_seconds(measured.stats), 1e-9)
     return [
         LoopFinding(
             "fuse",
@@ -456,8 +456,8 @@ def _gpu_notices(measured: Measurements) -> Iterator[LoopFinding]:
             yield LoopFinding("lane", "notice", text)
 
 
-def _thread_seconds(measured: Measurements) -> float:
-    stats = measured.stats
+def _thread_seconds(stats: LoaderStats) -> float:
+    """Sum up the work of the loader's thread, without waiting."""
     return stats.plan_seconds + stats.submit_seconds + stats.tail_seconds
 
 

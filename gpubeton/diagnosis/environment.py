@@ -24,8 +24,6 @@ from gpubeton.files.open_files import open_bytes, source_type
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpubeton.files.byte_source import ByteSource
-
 _ROOT = Path("/")
 _NETWORKS = frozenset(
     {
@@ -201,16 +199,12 @@ def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> DiskS
 def block_starts(path: str | os.PathLike[str]) -> list[int]:
     """Return the starts of blocks of 1 MiB in a fixed random order; holes, which are not on the disk, are left out."""
     with open_bytes(path) as source:
-        return _block_starts(source)
-
-
-def _block_starts(source: ByteSource) -> list[int]:
-    count = max(1, source.size // _BLOCK)
-    chosen = np.random.default_rng(0).permutation(min(count, 1 << 16))
-    starts = [int(number) * (count // len(chosen)) * _BLOCK for number in chosen]
-    if not isinstance(source, LocalFile):
-        return starts
-    return [start for start in starts if _is_on_disk(source.descriptor, start)]
+        count = max(1, source.size // _BLOCK)
+        chosen = np.random.default_rng(0).permutation(min(count, 1 << 16))
+        starts = [int(number) * (count // len(chosen)) * _BLOCK for number in chosen]
+        if not isinstance(source, LocalFile):
+            return starts
+        return [start for start in starts if _is_on_disk(source.descriptor, start)]
 
 
 def _is_on_disk(descriptor: int, start: int) -> bool:

@@ -7,10 +7,10 @@ from gpubeton.engine.batch_plan import BatchPlan, Plan
 from gpubeton.engine.buffers import ArrayPool
 from gpubeton.engine.engine import Batch, Engine, EngineOptions
 from gpubeton.engine.output_graph import Output, compile_outputs
-from gpubeton.engine.sources import BATCHES_WITHOUT, READS_AHEAD, Source
+from gpubeton.engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD, Source
 
 __all__ = [
-    "BATCHES_WITHOUT",
+    "BATCHES_WITHOUT_ENTRIES",
     "READS_AHEAD",
     "ArrayPool",
     "BadSample",

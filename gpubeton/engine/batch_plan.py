@@ -12,7 +12,7 @@ import numpy as np
 
 from gpubeton.engine.output_graph import dependencies_first
 from gpubeton.engine.outputs import BranchOutput, ImageOutput
-from gpubeton.engine.sources import BATCHES_WITHOUT, READS_AHEAD, Source
+from gpubeton.engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD, Source
 from gpubeton.plan.image_executor import ImageJob
 from gpubeton.plan.ranges import RangePlan, plan_ranges
 from gpubeton.storage import MAX_GAP, MAX_READ
@@ -93,7 +93,7 @@ class Plan(Sequence[BatchPlan]):
     def ahead(self, first: int) -> list[BatchPlan]:
         """Plan a batch, and small ones after it together with it: numpy's calls cost more than their work."""
         batch_size = self.batches.batch_size
-        count = max(SAMPLES_AHEAD // batch_size, 1) if self._is_ours and not self._may_do_without(first) else 1
+        count = max(SAMPLES_AHEAD // batch_size, 1) if self._is_ours and not self._may_lack_entries(first) else 1
         whole = self.of(self.batches.samples(first, count), first)
         starts = range(0, len(whole.samples), batch_size)
         return [whole.rows(number, slice(start, start + batch_size)) for number, start in enumerate(starts, first)]
@@ -108,10 +108,10 @@ class Plan(Sequence[BatchPlan]):
             type(own).__module__.startswith("gpubeton.") and getattr(own, "draws", None) is None for own in drawing
         )
 
-    def _may_do_without(self, number: int) -> bool:
+    def _may_lack_entries(self, number: int) -> bool:
         """Whether a batch is one of the first, and some entry points come late."""
         late = (source.entry_points is not None and source.entry_points.comes_late for source in self.sources)
-        return number < BATCHES_WITHOUT and any(late)
+        return number < BATCHES_WITHOUT_ENTRIES and any(late)
 
     def of(self, samples: NDArray[np.uint64], number: int) -> BatchPlan:
         """Plan for any samples, (N,); the plan of a sample does not depend on its batch, but for entry points."""
@@ -141,7 +141,7 @@ class Plan(Sequence[BatchPlan]):
         points = source.entry_points
         if points is None:
             return job
-        if points.comes_late and number < BATCHES_WITHOUT and program.device == "cpu":
+        if points.comes_late and number < BATCHES_WITHOUT_ENTRIES and program.device == "cpu":
             if number >= READS_AHEAD:  # the bytes of the first batch are there
                 points.prepare(samples)
         else:

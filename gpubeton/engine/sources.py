@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 READS_AHEAD = 2
 """Batches whose bytes are fetched before the executors have room for them."""
 
-BATCHES_WITHOUT = 6
+BATCHES_WITHOUT_ENTRIES = 6
 """First batches of an epoch that do without entry points that come late, on the CPU: they are decoded meanwhile."""
 # More than are read and decoded before the first one is handed over. A fixed number, and not those before they came:
 # beside damage an image has other pixels without them.

@@ -13,7 +13,7 @@ from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecode
 from gpubeton.integrations.data_loader import DataLoaderAdapter
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.pipeline.operation import Operation
-from gpubeton.pipeline.validation import check_number, check_range, check_size
+from gpubeton.pipeline.validation import check_choice, check_number, check_range, check_size
 from gpubeton.reader import Reader
 from gpubeton.transforms import (
     ColorJitter,
@@ -149,7 +149,7 @@ def create_loader(
         if options.pop(name, harmless[0]) not in harmless:
             raise OptionError(f"{name}: timm's argument has no equivalent here. Leave it out, or use timm's loader")
     options = {name: value for name, value in options.items() if name not in NO_EFFECT}
-    resizing = _INTERPOLATIONS[_choice("interpolation", interpolation, list(_INTERPOLATIONS))]
+    resizing = _INTERPOLATIONS[check_choice("interpolation", interpolation, _INTERPOLATIONS)]
     size = check_size("input_size", input_size if isinstance(input_size, int) else tuple(input_size)[-2:])
     is_augmented = is_training and not no_aug
     image: list[Operation]
@@ -164,7 +164,7 @@ def create_loader(
     else:
         if is_training:  # timm's resizing without augmentation
             crop_pct, crop_mode = 1.0, "center" if isinstance(input_size, int) else "squash"
-        mode = _choice("crop_mode", crop_mode or "center", ["center", "squash"])
+        mode = check_choice("crop_mode", crop_mode or "center", ("center", "squash"))
         share = check_number("crop_pct", crop_pct or 0.875, 0, 1, positive=True)
         image = [_TimmCrop(size, share, is_squashed=mode == "squash", interpolation=resizing)]
     image += [
@@ -173,7 +173,7 @@ def create_loader(
         ToTorchImage(),
     ]
     if is_augmented and re_prob:
-        is_noise = _choice("re_mode", re_mode, ["const", "pixel"]) == "pixel"
+        is_noise = check_choice("re_mode", re_mode, ("const", "pixel")) == "pixel"
         image += [RandomErasing(re_prob, (0.02, 1 / 3), (0.3, 1 / 0.3), "random" if is_noise else 0)]
     pipelines = dict.fromkeys(Reader(fname, remote=options.get("remote")).field_names)
     pipelines.update(image=image, label=[IntDecoder(), ToTensor(), Squeeze(1)])
@@ -181,12 +181,6 @@ def create_loader(
     return DataLoaderAdapter(
         Loader(fname, batch_size, **{"order": order, "drop_last": is_training, "pipelines": pipelines, **options})
     )
-
-
-def _choice(name: str, value: Any, known: Sequence[str]) -> str:
-    if value not in known:
-        raise OptionError(f"{name} is {value!r}, which has no equivalent here; expected one of {', '.join(known)}")
-    return str(value)
 
 
 def _colors(auto_augment: Any, jitter: Any, probability: float | None) -> list[Operation]:

@@ -289,7 +289,7 @@ class LoaderConfig:
     @property
     def batching(self) -> Batching:
         """How an epoch's samples become batches."""
-        return Batching(*(getattr(self, name) for name in Batching._fields))
+        return Batching(self.batch_size, self.drop_last)
 
     @property
     def num_in_flight(self) -> int:

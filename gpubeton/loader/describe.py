@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.engine import BATCHES_WITHOUT, READS_AHEAD, Plan
+from gpubeton.engine import BATCHES_WITHOUT_ENTRIES, READS_AHEAD, Plan
 from gpubeton.engine.outputs import ImageOutput
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
@@ -55,7 +55,8 @@ def explain(title: str, config: LoaderConfig, plan: Plan, resources: Resources) 
         lines.append(f"memory of the GPU for images under way: at most {most} MiB, and what its decoders take")
     if pages is not None:
         lines += _explain_pages(pages, config.remote.requests, max_region_bytes(plan))
-    if resources.gpu is not None if pages is not None else not config.os_cache:
+    is_staged = not config.os_cache if pages is None else resources.gpu is not None
+    if is_staged:
         staging = max_staging_bytes(plan, config.num_in_flight)
         lines.append(f"memory for stored bytes on their way: at most {staging / _MIB:.0f} MiB")
     return lines
@@ -114,7 +115,7 @@ def _explain_sharing(plan: Plan) -> list[str]:
 
 def _explain_entry_points(resources: Resources) -> list[str]:
     """List the fields whose JPEGs are decoded only where a crop needs them."""
-    late = f"; the first {BATCHES_WITHOUT} batches of an epoch do without" if resources.gpu is None else ""
+    late = f"; the first {BATCHES_WITHOUT_ENTRIES} batches of an epoch do without" if resources.gpu is None else ""
     found = ((name, own.summary, late * own.comes_late) for name, own in resources.entry_points.items())
     return [f"  {name!r}: only what crops need of {summary}{without}" for name, summary, without in found if summary]
 

@@ -214,21 +214,18 @@ class EpochSchedule:
         self, epoch: int, samples: NDArray[np.uint64] | None = None, *, first: int = 0, asks_again: bool = False
     ) -> EpochBatches:
         """Plan an epoch after `first` samples of all ranks, of the order's samples or of these."""
-        # `asks_again` does not trust an earlier answer.
+        # `asks_again`: an earlier answer of a user's order or sampler is not trusted.
         if samples is not None:
             return EpochBatches(samples, self.next.batching.batch_size, drop_last=False)
-        is_ours = _is_library_order(self.order)
         # What a user's order or sampler depends on may lie deeper than in its attributes.
-        asks_again &= self.order.sampler is not None or not is_ours
-        answer = self._answer
-        if (
-            answer is None or asks_again or not answer.holds(epoch, first, self.order)
-        ):  # len() comes before the loop, and in it
+        asks_again &= self.order.sampler is not None or not _is_library_order(self.order)
+        answer = self._answer  # kept, since len() comes before the loop, and in it
+        if answer is None or asks_again or not answer.holds(epoch, first, self.order):
             attributes = dict(vars(self.order))
-            if is_ours:  # they may have been assigned
+            if _is_library_order(self.order):  # they may have been assigned
                 check_all_or("indices of the order", self.order.ids, self._num_samples)
             found = self._samples(epoch, first)
-            if not (is_ours and isinstance(self.order, GlobalOrder)):
+            if self._own_global_order is None:
                 found = check_indices("the order", found, self._num_samples)
             if isinstance(found, np.ndarray):
                 found = found.astype(id_dtype(self._num_samples), copy=False)
@@ -236,8 +233,8 @@ class EpochSchedule:
         return self.next.batching.cut(answer.samples)
 
     def _samples(self, epoch: int, first: int) -> Any:
-        if _is_library_order(self.order) and isinstance(self.order, GlobalOrder):
-            return self.order.ids_of(epoch, first)
+        if self._own_global_order is not None:
+            return self._own_global_order.ids_of(epoch, first)
         if first:
             ids = self.order.global_order(epoch)
             assert ids is not None, "only a global order can go on at a sample"
@@ -246,19 +243,24 @@ class EpochSchedule:
 
     def following(self, epoch: int) -> Callable[[], EpochBatches] | None:
         """Give a function that plans the epoch after one, in any thread; None if the order runs code of the user's."""
-        order, batching = self.order, self.next.batching
+        order, own, batching = self.order, self._own_global_order, self.next.batching
         if not self.has_begun or not _is_library_order(order) or order.sampler is not None:
             return None
-        if isinstance(order, GlobalOrder):
-            return lambda: batching.cut(order.ids_of(epoch + 1, 0))
+        if own is not None:
+            return lambda: batching.cut(own.ids_of(epoch + 1, 0))
         return lambda: batching.cut(np.asarray(order.sample_order(epoch + 1), np.uint64))
 
     def num_samples_of(self, epoch: int) -> int:
         """Count the samples of an epoch, of all ranks; the order has to be global."""
-        if _is_library_order(self.order) and isinstance(self.order, GlobalOrder):
-            return self.order.num_ids()
+        if self._own_global_order is not None:
+            return self._own_global_order.num_ids()
         ids = self.order.global_order(epoch)
         return 0 if ids is None else len(ids)
+
+    @property
+    def _own_global_order(self) -> GlobalOrder | None:
+        """The order, if it is a global one of this package."""
+        return self.order if _is_library_order(self.order) and isinstance(self.order, GlobalOrder) else None
 
     @property
     def is_global(self) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 VARYING = -1
-"""Stands for the length that varies, first in the shape of a sample."""
+"""The length that varies, first in the shape of a sample."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

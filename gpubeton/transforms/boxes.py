@@ -28,8 +28,8 @@ CROP, FLIP, SHIFT, SOURCE, OUTPUT = slice(0, 4), slice(4, 5), slice(5, 7), slice
 Placements = Callable[[int, int, NDArray[np.uint64]], NDArray[np.float64]]
 """Called with seed, epoch and samples: where their images went, float64 of shape (N, K * PLACEMENT_COLUMNS).
 
-K placements stand one behind the other: that of the one pass over the pixels, and those of what moves them afterwards,
-each of which has the result of the one before as its source."""
+The K placements follow each other: that of the fused pass, then those of the operations that move pixels afterwards.
+Each has the result of the one before as its source."""
 
 _ROUNDING = 2.0**-30
 """Share of a box's area that mirroring and shifting may take away by rounding, and much more."""

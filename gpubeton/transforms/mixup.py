@@ -31,7 +31,7 @@ MIXUP_NUMBERS, CUTMIX_NUMBERS = range(2)
 """`Transform.shared_numbers` of the two kinds."""
 
 _LEAST = 2.0**-33
-"""Stands in for the random number 0, of which there is no logarithm: half of the next one."""
+"""Replaces the random number 0, which has no logarithm: half of the next one."""
 
 
 class Mixing(Transform):

@@ -108,11 +108,7 @@ class Policy(ChangeTransform):
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         which, column, sign = self.choose(uniform)
-        size = image_size(self, state, any_channels=True)
-        table = np.zeros((len(self.space), self.num_magnitude_bins, 2))
-        for place, (name, least, largest, goes_both_ways) in enumerate(self.space):
-            magnitude = magnitudes(name, least, largest, self.num_magnitude_bins, size)
-            table[place] = np.stack([magnitude, -magnitude if goes_both_ways else magnitude], axis=1)
+        table = magnitudes(self.space, self.num_magnitude_bins, image_size(self, state, any_channels=True))
         return {"operation": which, "magnitude": table[which, column, sign]}
 
     def check_state(self, state: State) -> None:
@@ -251,26 +247,23 @@ class TrivialAugmentWide(Policy):
 @lru_cache(maxsize=64)
 def policy_rows(space: Space, num_bins: int, size: tuple[int, int]) -> NDArray[np.int64]:
     """Make the rows of all operations, at all magnitudes: (operations, bins, 2 signs, POLICY_COLUMNS)."""
-    rows = np.tile(_NEUTRAL, (len(space), num_bins, 2, 1))
-    for place, (name, least, largest, goes_both_ways) in enumerate(space):
-        for column, magnitude in enumerate(magnitudes(name, least, largest, num_bins, size).tolist()):
-            for sign in range(2):
-                _write(rows[place, column, sign], name, -magnitude if sign and goes_both_ways else magnitude, size)
+    table = magnitudes(space, num_bins, size)
+    rows = np.tile(_NEUTRAL, (*table.shape, 1))
+    for place in np.ndindex(table.shape):
+        _write(rows[place], space[place[0]][0], float(table[place]), size)
     rows.flags.writeable = False
     return rows
 
 
-def magnitudes(
-    name: str,
-    least: float,
-    largest: float,
-    num_bins: int,
-    size: tuple[int, int],
-) -> NDArray[np.float64]:  # (num_bins,) float64
-    """Magnitudes of an operation."""
-    if name.startswith("Translate") and largest < 1:
-        largest *= size[1] if name == "TranslateX" else size[0]
-    return np.linspace(least, largest, num_bins)
+def magnitudes(space: Space, num_bins: int, size: tuple[int, int]) -> NDArray[np.float64]:
+    """List the magnitudes of all operations: (operations, bins, 2 signs)."""
+    table = np.empty((len(space), num_bins, 2))
+    for own, (name, least, largest, goes_both_ways) in zip(table, space, strict=True):
+        side = {"TranslateX": size[1], "TranslateY": size[0]}.get(name, 1) if largest < 1 else 1
+        own[:] = np.linspace(least, largest * side, num_bins)[:, None]
+        if goes_both_ways:
+            own[:, 1] *= -1
+    return table
 
 
 def _write(row: NDArray[np.int64], name: str, magnitude: float, size: tuple[int, int]) -> None:

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.sparse_file import write_sparse_beton
 from gpubeton import Loader
 from gpubeton.conversion import convert, open_source
-from gpubeton.engine import BATCHES_WITHOUT, compile_outputs
+from gpubeton.engine import BATCHES_WITHOUT_ENTRIES, compile_outputs
 from gpubeton.engine.output_graph import GpuTarget
 from gpubeton.errors import (
     LoaderClosedError,
@@ -198,11 +198,11 @@ def test_which_batches_use_entry_points_depends_on_their_number_alone(photos, fa
     with opened(fault_server.url("photos.beton")) as loader, opened(photos) as local:
         for _ in range(2):  # before they are there, and after
             uses = [plan.images["image"].num_entries is not None for plan in loader.plan()]
-            assert uses == [False] * BATCHES_WITHOUT + [True] * (12 - BATCHES_WITHOUT)
+            assert uses == [False] * BATCHES_WITHOUT_ENTRIES + [True] * (12 - BATCHES_WITHOUT_ENTRIES)
             list(loader)
         plans = loader.plan()
         assert [plan.number for plan in plans.ahead(0)] == [0]
-        assert len(plans.ahead(BATCHES_WITHOUT)) == 12 - BATCHES_WITHOUT
+        assert len(plans.ahead(BATCHES_WITHOUT_ENTRIES)) == 12 - BATCHES_WITHOUT_ENTRIES
         assert all(plan.images["image"].num_entries.all() for plan in local.plan())
         reader, names = loader.reader, {"image": [CenterCropRGBImageDecoder((8, 8), 1)]}
         target, points = GpuTarget("cuda:0", takes_everything=True), loader._resources.entry_points
@@ -241,7 +241,7 @@ def test_no_batch_is_lost_where_the_store_fails_while_it_is_asked_for_entry_poin
         looking.may_go_on.set()
         with pytest.raises(RemoteSlowDownError):
             received.extend(iterator)
-        assert made(received) == expected[:BATCHES_WITHOUT]
+        assert made(received) == expected[:BATCHES_WITHOUT_ENTRIES]
         looking.faults = 0
         assert made(loader) == expected[12:]  # the next epoch asks again
 

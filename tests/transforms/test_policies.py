@@ -30,9 +30,8 @@ def test_operations_and_their_magnitudes_are_torchvisions(policy):
         name.split()[2] for name in MADE if name.startswith(policy) and name.split()[1] != "30" and name[-1] == "-"
     ]
     assert [name for name, *_, both in SPACES[policy] if both] == signed
-    for name, least, largest, _ in SPACES[policy]:
+    for (name, *_), ours in zip(SPACES[policy], magnitudes(SPACES[policy], 31, SIZE)[..., 0], strict=True):
         theirs = GOLDEN[f"{policy} 30 {name}"]
-        ours = magnitudes(name, least, largest, 31, SIZE)
         if name == "Posterize":
             assert np.rint(ours).tolist() == theirs.tolist()
         elif len(theirs):
