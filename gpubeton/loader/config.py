@@ -136,7 +136,9 @@ def check_pipelines(pipelines: Any) -> dict[str, Any]:
     return dict(pipelines)
 
 
-def check_all_or(name: str, indices: ArrayLike | IdRange | None, num_samples: int) -> NDArray[np.uint64] | IdRange:
+def check_indices_or_all(
+    name: str, indices: ArrayLike | IdRange | None, num_samples: int
+) -> NDArray[np.uint64] | IdRange:
     """Check sample ids as `check_indices` does; all samples stay a range."""
     if indices is None:
         return IdRange(num_samples)

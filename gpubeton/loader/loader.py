@@ -22,7 +22,7 @@ from gpubeton.loader.config import (
     ConfigAttribute,
     Effect,
     LoaderConfig,
-    check_all_or,
+    check_indices_or_all,
     fixed_argument_error,
     name_replacements,
     warn_of_no_batch,
@@ -285,7 +285,7 @@ class Loader(FfcvSurface):
         given = dict(locals())
         config = LoaderConfig.resolve({name: given[name] for name in ARGUMENTS})
         self.reader = Reader(config.fname, config.custom_fields, remote=config.remote, cache_dir=config.cache_dir)
-        self._config = config.replace(indices=check_all_or("indices", indices, self.reader.num_samples))
+        self._config = config.replace(indices=check_indices_or_all("indices", indices, self.reader.num_samples))
         self.bad_samples: list[tuple[int, int, str]] = []
         make_order = partial(order_class(order), self, **self._config.order_kwargs)
         self._schedule = EpochSchedule(make_order, self.reader.num_samples, config.batching)
@@ -587,7 +587,7 @@ class Loader(FfcvSurface):
 
     def _set_indices(self, indices: ArrayLike | None) -> None:
         before = self._config
-        self._config = before.replace(indices=check_all_or("indices", indices, self.reader.num_samples))
+        self._config = before.replace(indices=check_indices_or_all("indices", indices, self.reader.num_samples))
         try:
             self._schedule.set_samples()  # the order reads the new indices from the loader
         except BaseException:
@@ -705,13 +705,9 @@ class Loader(FfcvSurface):
         return self._checkpoint_at(cursor, cursor.sampling or self._sampling)
 
     def _checkpoint_at(self, cursor: EpochCursor, sampling: Sampling) -> Checkpoint:
-        num_samples, ranks = self.reader.num_samples, self._schedule.world_size
-        file = self._file_fingerprint
+        index, ranks = self.reader.index, self._schedule.world_size
+        file, num_samples = index.fingerprint, index.num_samples
         return Checkpoint.of(self._config, cursor, sampling, file=file, num_samples=num_samples, ranks=ranks)
-
-    @property
-    def _file_fingerprint(self) -> str:
-        return self.reader.index.fingerprint
 
     @property
     def _ids(self) -> NDArray[np.uint64] | IdRange:
@@ -745,7 +741,7 @@ class Loader(FfcvSurface):
             ) from error
 
     def __setstate__(self, state: _Position) -> None:
-        if self._file_fingerprint != state.file:
+        if self.reader.index.fingerprint != state.file:
             raise StorageError(
                 f"{self.reader.index.title}: the fields or the metadata of this file differ from those of the file of "
                 "the loader that was copied. The file was replaced, or has another name here; make a new Loader."
@@ -767,7 +763,7 @@ class Loader(FfcvSurface):
     @property
     def _position(self) -> _Position:
         given, coming, for_ranks = self._config.seed_is_given, self._schedule.next, self._sampling.for_ranks
-        return _Position(given, coming.epoch, coming.first, coming.batch, for_ranks, self._file_fingerprint)
+        return _Position(given, coming.epoch, coming.first, coming.batch, for_ranks, self.reader.index.fingerprint)
 
     def _checked_args(self) -> dict[str, Any]:
         """Collect the arguments, if these determine the loader."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import OptionError
-from gpubeton.loader.config import check_all_or, check_indices
+from gpubeton.loader.config import check_indices, check_indices_or_all
 from gpubeton.plan.order import EpochBatches, IdRange, LazyIds, id_dtype, share
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
 from gpubeton.traversal_order.base import GlobalOrder
@@ -223,7 +223,7 @@ class EpochSchedule:
         if answer is None or asks_again or not answer.holds(epoch, first, self.order):
             attributes = dict(vars(self.order))
             if _is_library_order(self.order):  # they may have been assigned
-                check_all_or("indices of the order", self.order.ids, self._num_samples)
+                check_indices_or_all("indices of the order", self.order.ids, self._num_samples)
             found = self._samples(epoch, first)
             if self._own_global_order is None:
                 found = check_indices("the order", found, self._num_samples)

@@ -10,7 +10,7 @@ from gpubeton.batch.color_formulas import ONE
 from gpubeton.batch.filters import change_blur, change_sharpness
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.validation import check_number, check_probability, check_range
-from gpubeton.transforms.checks import image_size
+from gpubeton.transforms.checks import checked_whole, image_size
 from gpubeton.transforms.levels import ChangeTransform
 from gpubeton.transforms.transform import Moves, between
 
@@ -63,11 +63,9 @@ class RandomGaussianBlur(ChangeTransform):
     moves: ClassVar[Moves] = Moves.NOTHING
 
     def __init__(self, kernel_size: int, sigma: float | Sequence[float] = (0.1, 2.0), p: float = 0.5) -> None:
-        if kernel_size != int(kernel_size) or kernel_size < 1 or kernel_size % 2 == 0:
-            raise OptionError(
-                f"RandomGaussianBlur: kernel_size is {kernel_size!r}; expected an odd number of pixels: 23"
-            )
-        self.kernel_size = int(kernel_size)
+        self.kernel_size = checked_whole("RandomGaussianBlur: kernel_size", kernel_size, 1)
+        if self.kernel_size % 2 == 0:
+            raise OptionError(f"RandomGaussianBlur: kernel_size is {kernel_size}; expected an odd number of pixels: 23")
         self.sigma = check_range("RandomGaussianBlur: sigma", sigma, positive=True, takes_one=True)
         self.p = check_probability("RandomGaussianBlur: p", p)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gpubeton.batch.image_batch import CHANNELS, OTHER_CHANNELS, fill_of
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name
@@ -97,9 +99,10 @@ def checked_levels(operation: str, fill: Fill, state: State) -> None:
         )
 
 
-def checked_whole(operation: str, name: str, value: float, least: int, most: int | None = None) -> int:
+def checked_whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     """Check a whole number, perhaps a float, and its range."""
-    return check_whole(f"{operation}: {name}", int(value) if value == int(value) else value, least, most)
+    is_whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return check_whole(name, int(value) if is_whole else value, least, most)
 
 
 def checked_interpolation(operation: str, value: str) -> str:

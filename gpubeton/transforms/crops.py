@@ -104,7 +104,7 @@ class RandomCrop(_WindowCrop):
 
     def __init__(self, size: int | Sequence[int], padding: int = 0, fill: Sequence[float] = (0, 0, 0)) -> None:
         self.size = check_size("RandomCrop: size", size)
-        self.padding = checked_whole("RandomCrop", "padding", padding, 0)
+        self.padding = checked_whole("RandomCrop: padding", padding, 0)
         self.fill = check_fill("RandomCrop: fill", fill)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:

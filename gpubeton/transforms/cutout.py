@@ -58,7 +58,7 @@ class Cutout(Transform):
     num_paints: ClassVar[int] = 1
 
     def __init__(self, crop_size: int, fill: float | Sequence[float] = (0, 0, 0)) -> None:
-        self.crop_size = checked_whole("Cutout", "crop_size", crop_size, 0)
+        self.crop_size = checked_whole("Cutout: crop_size", crop_size, 0)
         self.fill = check_fill("Cutout: fill", fill)
 
     def check_state(self, state: State) -> None:

@@ -201,7 +201,7 @@ class RandomPosterize(LevelTransform):
     kind: ClassVar[int] = POSTERIZE
 
     def __init__(self, bits: int, p: float = 0.5) -> None:
-        self.bits = checked_whole("RandomPosterize", "bits", bits, 0, 8)
+        self.bits = checked_whole("RandomPosterize: bits", bits, 0, 8)
         super().__init__(p)
 
     @property

@@ -198,7 +198,7 @@ class MixupToOneHot(Transform):
     """
 
     def __init__(self, num_classes: int) -> None:
-        self.num_classes = checked_whole("MixupToOneHot", "num_classes", num_classes, 1)
+        self.num_classes = checked_whole("MixupToOneHot: num_classes", num_classes, 1)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         if tuple(previous_state.shape) != (3,):

@@ -15,7 +15,7 @@ from gpubeton.batch.image_batch import as_nhwc
 from gpubeton.batch.pixel_functions import POSITION, compiled_images, compiled_line
 from gpubeton.errors import OperationError, OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.validation import check_probability
+from gpubeton.pipeline.validation import check_probability, check_whole
 from gpubeton.transforms.checks import given_draw, image_size
 from gpubeton.transforms.color_jitter import ColorTransform
 from gpubeton.transforms.transform import between
@@ -135,7 +135,7 @@ class PixelOperation(ColorTransform):
                 f"together with draw, a function from random numbers to their values"
             )
         self.draws = draw
-        self.numbers = len(self.parameters) if numbers is None else int(numbers)
+        self.numbers = len(self.parameters) if numbers is None else check_whole(f"{self}: numbers", numbers)
         self.p = check_probability(f"{self}: p", p)
         self.arguments = [] if numba is None else self._checked_arguments(numba)
 

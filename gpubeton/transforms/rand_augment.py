@@ -93,7 +93,7 @@ class Policy(ChangeTransform):
 
     def __init__(self, num_magnitude_bins: int, interpolation: str, fill: Sequence[float] | None) -> None:
         name = type(self).__name__
-        self.num_magnitude_bins = checked_whole(name, "num_magnitude_bins", num_magnitude_bins, 2)
+        self.num_magnitude_bins = checked_whole(f"{name}: num_magnitude_bins", num_magnitude_bins, 2)
         self.interpolation = checked_interpolation(name, interpolation)
         self.fill = check_fill(f"{name}: fill", (0, 0, 0) if fill is None else fill)
 
@@ -187,8 +187,8 @@ class RandAugment(Policy):
         interpolation: str = "nearest",
         fill: Sequence[float] | None = None,
     ) -> None:
-        self.num_ops = checked_whole("RandAugment", "num_ops", num_ops, 0)
-        self.magnitude = checked_whole("RandAugment", "magnitude", magnitude, 0)
+        self.num_ops = checked_whole("RandAugment: num_ops", num_ops, 0)
+        self.magnitude = checked_whole("RandAugment: magnitude", magnitude, 0)
         super().__init__(num_magnitude_bins, interpolation, fill)
         if self.magnitude >= self.num_magnitude_bins:
             raise OptionError(

@@ -56,7 +56,7 @@ class RandomTranslate(Transform):
     num_paints: ClassVar[int] = 2  # a band along each axis
 
     def __init__(self, padding: int, fill: float | Sequence[float] = (0, 0, 0)) -> None:
-        self.padding = checked_whole("RandomTranslate", "padding", padding, 0)
+        self.padding = checked_whole("RandomTranslate: padding", padding, 0)
         self.fill = check_fill("RandomTranslate: fill", fill)
 
     def check_state(self, state: State) -> None:

@@ -130,6 +130,8 @@ def test_a_kernel_that_reaches_beyond_the_image_is_refused():
         lambda: RandomGaussianBlur(4),
         lambda: RandomGaussianBlur(-1),
         lambda: RandomGaussianBlur(3.5),
+        lambda: RandomGaussianBlur("large"),
+        lambda: RandomGaussianBlur(None),
         lambda: RandomGaussianBlur(3, 0),
         lambda: RandomGaussianBlur(3, (2, 1)),
         lambda: RandomGaussianBlur(3, (1, 2, 3)),

@@ -296,6 +296,7 @@ def test_by_itself_an_operation_draws_what_it_needs(operation):
         lambda: LabelCutMix(1.0, False, (2.5, 3)),
         lambda: MixupToOneHot(0),
         lambda: MixupToOneHot(2.5),
+        lambda: MixupToOneHot([3]),
     ],
 )
 def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make):

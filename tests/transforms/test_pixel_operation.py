@@ -112,6 +112,7 @@ def test_draws_of_another_shape_are_refused():
         ({"cuda": "", "parameters": {f"a{i}": 1 for i in range(17)}}, "at most 16"),
         ({"cuda": "", "parameters": ["a", "a"], "draw": len}, "each of another name"),
         ({"cuda": "", "p": 2}, "p is 2"),
+        ({"cuda": "", "numbers": "all"}, "numbers is 'all'; expected a whole number"),
         (
             {"numba": lambda r, g, b, gain: (r, g, b * gain)},
             "has the arguments r, g, b, gain; expected r, g, b, and then",

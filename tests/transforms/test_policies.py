@@ -132,6 +132,7 @@ def test_only_images_of_levels_are_taken(operation):
     [
         lambda: RandAugment(-1),
         lambda: RandAugment(1.5),
+        lambda: RandAugment(float("inf")),
         lambda: RandAugment(2, 31),
         lambda: RandAugment(2, -1),
         lambda: RandAugment(num_magnitude_bins=1),
