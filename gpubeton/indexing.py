@@ -25,7 +25,7 @@ from gpubeton.format.entry_points import (
 )
 from gpubeton.format.layout import ENTRY_DTYPE, ImageMode
 from gpubeton.format.manifest import write_manifest
-from gpubeton.writing.atomic_file import AtomicFile, checked_target, is_locked, short_name, write_at
+from gpubeton.writing.atomic_file import AtomicFile, is_locked, resolve_target, short_name, write_at
 from gpubeton.writing.find_entry_points import find_blocks
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class _Unfinished:
     # the seal of each image, and the entries.
 
     def __init__(self, path: str, index: Index, names: list[str]) -> None:
-        self._target = checked_target(path)
+        self._target = resolve_target(path)
         self._index, self._names = index, names
         # Not .unfinished: a long name is cut, so that a conversion's unfinished file would have the same one.
         self._path = self._target.with_name(f".{short_name(self._target)}.entries")

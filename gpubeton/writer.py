@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from gpubeton.fields.base import Field
 from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, metadata_dtype
 from gpubeton.machine import count_cores
 from gpubeton.pipeline.validation import check_whole
-from gpubeton.writing.atomic_file import AtomicFile, check_target, checked_target, is_beton
+from gpubeton.writing.atomic_file import AtomicFile, check_target, is_beton, resolve_target
 from gpubeton.writing.encoder import Encoder, Job, check_on_error
 from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton.writing.file_builder import FileBuilder, checked_page_size, make_descriptors
@@ -166,10 +165,10 @@ class DatasetWriter:
         chosen = _choose(dataset, indices, shuffle_indices, seed)
         if len(chosen) == 0:
             raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples to write, at least 1 is needed")
-        extras = self._extras
-        if extras.notes is not None and (names := class_names_of(dataset)) is not None:
-            extras = replace(extras, notes={"class_names": names, **extras.notes})
-        self._write_chosen(dataset, chosen, chunksize, replace(extras, skip=check_on_error(on_error)))
+        notes = self.notes
+        if notes is not None and (names := class_names_of(dataset)) is not None:
+            notes = {"class_names": names, **notes}
+        self._write_chosen(dataset, chosen, chunksize, notes, skip=check_on_error(on_error))
 
     def from_webdataset(
         self,
@@ -208,7 +207,7 @@ class DatasetWriter:
             If webdataset is not installed, or the pipeline raises an exception or gives another number of samples than
             when they were counted. Otherwise as for `from_indexed_dataset`.
         """
-        extras = replace(self._extras, skip=check_on_error(on_error))
+        skip = check_on_error(on_error)
         dataset = Shards(shards, pipeline)
         num_shards = len(dataset.names)
         workers = min(self.num_workers, num_shards)
@@ -219,7 +218,7 @@ class DatasetWriter:
             if len(dataset) == 0:
                 raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples in {num_shards} shards, at least 1 is needed")
             queue = TaskQueue(dataset.task_sequences(min(check_whole("chunksize", chunksize, 1), MAX_CHUNKSIZE)))
-            self._write(file, dataset, range(len(dataset)), queue, workers, extras)
+            self._write(file, dataset, range(len(dataset)), queue, workers, self.notes, skip=skip)
 
     def from_image_folder(
         self,
@@ -282,34 +281,33 @@ class DatasetWriter:
         largest = getattr(field, "max_resolution", None)
         is_checked = check and getattr(field, "write_mode", "raw") != "raw"
         dataset = CheckedImages(images, largest) if is_checked else images
-        notes = {"made_by": "gpubeton DatasetWriter", "source": "folder", "class_names": list(images.classes)}
-        extras = _Extras(notes if self.notes is None else {**notes, **self.notes}, self.index is not False)
+        names = list(images.classes)
+        notes = {"made_by": "gpubeton DatasetWriter", "source": "folder", "class_names": names, **(self.notes or {})}
         chosen = _choose(dataset, None, shuffle_indices, seed)
-        self._write_chosen(dataset, chosen, chunksize, replace(extras, skip=check_on_error(on_error)))
+        self._write_chosen(dataset, chosen, chunksize, notes, skip=check_on_error(on_error))
         return images.classes
 
     def _file(self) -> AtomicFile:
-        path = checked_target(self.fname)
+        path = resolve_target(self.fname)
         check_target(path, overwrite=self.overwrite or (path.exists() and is_beton(path)))
         return AtomicFile(path)
 
-    @property
-    def _extras(self) -> _Extras:
-        return _Extras(self.notes, self.notes is not None if self.index is None else self.index)
-
-    def _write_chosen(self, dataset: Any, chosen: Sequence[Any], chunksize: int, extras: _Extras) -> None:
+    def _write_chosen(
+        self, dataset: Any, chosen: Sequence[Any], chunksize: int, notes: Mapping[str, Any] | None, *, skip: bool
+    ) -> None:
         check_whole("chunksize", chunksize, 1)
         with self._file() as file:
             # Large chunks of a small dataset would leave processes without work.
             size = max(1, min(chunksize, MAX_CHUNKSIZE, len(chosen) // (4 * self.num_workers)))
             queue = TaskQueue.of_rows(0, len(chosen), size)
-            self._write(file, dataset, chosen, queue, min(self.num_workers, len(chosen)), extras)
+            self._write(file, dataset, chosen, queue, min(self.num_workers, len(chosen)), notes, skip=skip)
 
     def _write(
-        self, file: AtomicFile, dataset: Any, chosen: Sequence[Any], queue: TaskQueue, workers: int, extras: _Extras
-    ) -> None:
+        self, file: AtomicFile, dataset: Any, chosen: Sequence[Any], queue: TaskQueue, workers: int,
+        notes: Mapping[str, Any] | None, *, skip: bool,
+    ) -> None:  # fmt: skip
         """Write and commit the file."""
-        notes = extras.notes
+        has_index = notes is not None if self.index is None else self.index
         descriptors = make_descriptors(self.fields)
         builder = FileBuilder(file, descriptors, self.metadata_type.itemsize, self.page_size, len(chosen))
         job = Job(
@@ -319,12 +317,14 @@ class DatasetWriter:
             self.page_size,
             builder.metadata_offset,
             os.fspath(file.temporary),
-            skip=extras.skip,
+            skip=skip,
             checksums=notes is not None,
         )
-        # A progress bar may have a thread, which should not exist yet when processes are forked.
-        bar = partial(tqdm, total=len(chosen), unit="", disable=not self.progress)
-        with self._encoders(job, workers) as encoders, bar() as progress:
+        with (
+            self._encoders(job, workers) as encoders,
+            # After them: it may have a thread, which should not exist yet when processes are forked.
+            tqdm(total=len(chosen), unit="", disable=not self.progress) as progress,
+        ):
             encoders.run(queue, builder.place, lambda task: progress.update(task.stop - task.start))
             self.skipped = [(_name(dataset, chosen[each.row]), without_place(each.reason)) for each in builder.skipped]
             if builder.rows == 0:
@@ -332,26 +332,17 @@ class DatasetWriter:
                     f"{os.fspath(self.fname)}: of {len(chosen)} samples none could be read. The first is "
                     f"{': '.join(self.skipped[0])}"
                 )
-            if notes is not None and extras.skip:
+            if notes is not None and skip:
                 notes = {**notes, "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped]}
-            progress.set_description_str("finding entry points" if extras.index else "flushing to disk")
+            progress.set_description_str("finding entry points" if has_index else "flushing to disk")
             types = {name: field.metadata_type for name, field in self.fields.items()}
             find = partial(find_blocks, num_workers=self.num_workers)
             index = partial(index_file, file.temporary, types, file.write, blocks_of=find)
-            builder.finish(notes, index if extras.index else None)
+            builder.finish(notes, index if has_index else None)
             file.commit()
 
     def _encoders(self, job: Job, workers: int) -> Encoder | EncoderPool:
         return Encoder(job) if workers == 1 else EncoderPool(job, workers, self.start_method)
-
-
-@dataclass(frozen=True)
-class _Extras:
-    """What a file gets that FFCV's writer does not write."""
-
-    notes: Mapping[str, Any] | None
-    index: bool
-    skip: bool = False
 
 
 def _name(dataset: Any, index: Any) -> str:

@@ -80,7 +80,7 @@ class AtomicFile(WrittenFile):
     # file systems do not have it.
 
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
-        self.path, self.overwrite = checked_target(path), overwrite
+        self.path, self.overwrite = resolve_target(path), overwrite
         self._prefix = f".{short_name(self.path)}."
         try:
             for leftover in self._find_leftovers():
@@ -114,7 +114,7 @@ class AtomicFile(WrittenFile):
             os.close(descriptor)
 
 
-def checked_target(path: str | os.PathLike[str]) -> Path:
+def resolve_target(path: str | os.PathLike[str]) -> Path:
     """Follow symbolic links, so that their target is replaced; refuse folders, devices and pipes."""
     if re.match("(s3|gs|az|https?):/", os.fspath(path)):
         raise OptionError(
@@ -135,7 +135,7 @@ def check_target(
     path: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str]] = (), *, overwrite: bool
 ) -> None:
     """Refuse a target that exists, unless `overwrite`, and a target that is an input, by this or another name."""
-    target = checked_target(path)
+    target = resolve_target(path)
     try:
         found = target.stat()
     except FileNotFoundError:

@@ -125,13 +125,11 @@ class Chunk:
 
     def __init__(
         self,
-        first_row: int,
         metadata: NDArray[np.void],  # (N,) rows with provisional pointers
         contents: list[NDArray[np.uint8]],  # of each region
         regions: RegionSizes,
         pointers: NDArray[np.uint64],  # (R,) provisional pointer of each region
     ) -> None:
-        self.first_row = first_row
         self.metadata = metadata
         self.regions = regions
         self._contents = contents
@@ -232,7 +230,7 @@ def encode_chunk(
     sizes = np.fromiter((content.size for content in allocator.contents), np.int64, len(allocator.contents))
     regions = RegionSizes(np.array(counts, np.int64), sizes, skipped=tuple(skipped))
     pointers = np.array(allocator.pointers, np.uint64)
-    return Chunk(first_row, metadata[: len(counts)], allocator.contents, regions, pointers)
+    return Chunk(metadata[: len(counts)], allocator.contents, regions, pointers)
 
 
 def _encode(

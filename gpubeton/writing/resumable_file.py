@@ -18,7 +18,7 @@ import numpy as np
 
 from gpubeton.errors import StorageError
 from gpubeton.files.descriptors import open_descriptor, read_at
-from gpubeton.writing.atomic_file import WrittenFile, check_target, checked_target, is_locked, short_name
+from gpubeton.writing.atomic_file import WrittenFile, check_target, is_locked, resolve_target, short_name
 from gpubeton.writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
 from gpubeton.writing.task_queue import Task
 
@@ -106,7 +106,7 @@ class ResumableFile(WrittenFile):
         # `key` identifies how samples are encoded: a journal with another key, or any journal if `fresh`, is discarded.
         # The processes of a killed writer hold the lock until they have finished their chunk: `seconds_to_wait` is for
         # them.
-        self.path, self.overwrite = checked_target(path), overwrite
+        self.path, self.overwrite = resolve_target(path), overwrite
         name = short_name(self.path)
         self.temporary = self.path.with_name(f".{name}.unfinished")
         self._journal_path = self.path.with_name(f".{name}.journal")

@@ -60,7 +60,7 @@ class Shards:
     def task_sequences(self, chunksize: int) -> list[list[Task]]:
         """Divide the rows of the file among processes: the tasks of each shard."""
         bounds = zip(self._starts[:-1], self._starts[1:], strict=True)
-        return [split_rows(start, stop, chunksize) for start, stop in bounds]
+        return [list(split_rows(start, stop, chunksize)) for start, stop in bounds]
 
     def name(self, row: int) -> str:
         """Name a sample, for errors."""

@@ -31,8 +31,7 @@ class TaskQueue:
     @classmethod
     def of_rows(cls, start: int, stop: int, chunksize: int) -> TaskQueue:
         """Split rows into chunks that any worker may take."""
-        # One at a time: a dataset may have millions.
-        return cls([Task(row, min(row + chunksize, stop))] for row in range(start, stop, chunksize))
+        return cls([task] for task in split_rows(start, stop, chunksize))
 
     def take(self, worker: int) -> Task | None:
         """Take the next task of a worker: of its sequence, or the first one of the next; None if none is left."""
@@ -45,6 +44,6 @@ class TaskQueue:
             self._begun[worker] = iter(sequence)
 
 
-def split_rows(start: int, stop: int, chunksize: int) -> list[Task]:
-    """Split rows into tasks of at most `chunksize` rows."""
-    return [Task(row, min(row + chunksize, stop)) for row in range(start, stop, chunksize)]
+def split_rows(start: int, stop: int, chunksize: int) -> Iterator[Task]:
+    """Split rows into tasks of at most `chunksize` rows, one after the other: a dataset may have millions."""
+    return (Task(row, min(row + chunksize, stop)) for row in range(start, stop, chunksize))
