@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,15 +61,10 @@ def _possible_forms(descriptor: Descriptor, kind: np.dtype[Any]) -> tuple[str, .
     return ("regions+sizes",) if descriptor.type_id == FieldType.RGB_IMAGE else ("regions", "regions+offsets")
 
 
-def _arrays(rows: Sequence[FieldRows]) -> Iterator[NDArray[Any]]:
-    for own in rows:
-        yield from (array for array in (own.column, own.sizes, own.offsets) if array is not None)
-
-
 def blocks_of(index: Index) -> Iterator[bytes]:
     """Give the bytes of the file, `BLOCK` at a time."""
     waiting = bytearray()
-    for array in _arrays(index.rows):
+    for array in chain.from_iterable(own.arrays for own in index.rows):
         waiting += bytes(-len(waiting) % _ALIGNMENT)  # a block is a multiple of it
         content = array.reshape(-1).view(np.uint8).data
         start = 0

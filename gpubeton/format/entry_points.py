@@ -30,8 +30,8 @@ from gpubeton.files.store_client import shown
 from gpubeton.format.data_files import EntryPlace, first_offset
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.file_notes import notes_offset
-from gpubeton.format.header import decode_header
-from gpubeton.format.layout import ENTRY_DTYPE, HEADER_DTYPE, MCUS_PER_ENTRY, FieldType, ImageMode, round_up
+from gpubeton.format.header import header_of
+from gpubeton.format.layout import ENTRY_DTYPE, MCUS_PER_ENTRY, FieldType, ImageMode, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -298,7 +298,7 @@ def find_place(path: str, identity: SourceIdentity) -> EntryPlace:
 
 def find_stored(source: ByteSource) -> tuple[int, int, tuple[str, ...]]:
     """Find the bytes from where to where are entry points of an open file, and the fields that they are of."""
-    header = decode_header(source.name, source.read(0, HEADER_DTYPE.itemsize))
+    header = header_of(source)
     stop = notes_offset(source, header)
     start, fields = _list_fields(source, header.metadata_offset, stop)
     return start, stop, fields

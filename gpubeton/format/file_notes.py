@@ -24,8 +24,8 @@ import numpy as np
 from gpubeton.errors import NotesError, OptionError
 from gpubeton.files.open_files import open_bytes
 from gpubeton.files.store_client import shown
-from gpubeton.format.header import decode_header, read_fields
-from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
+from gpubeton.format.header import header_of, read_fields
+from gpubeton.format.layout import ALLOCATION_DTYPE
 from gpubeton.format.regions import sort_rows
 
 if TYPE_CHECKING:
@@ -141,13 +141,9 @@ def read_notes(path: str | os.PathLike[str], identity: SourceIdentity | None = N
 
 def notes_of(source: ByteSource) -> Notes | None:
     """Read the notes of an open file; None if it has none."""
-    name, file_size = shown(source.name), source.identity().size
-    header = decode_header(source.name, source.read(0, HEADER_DTYPE.itemsize))
-    end = header.alloc_table_ptr - _TRAILER_DTYPE.itemsize
-    if end < header.metadata_offset or header.alloc_table_ptr > file_size:
-        return None
-    trailer = np.frombuffer(source.read(end, _TRAILER_DTYPE.itemsize), _TRAILER_DTYPE)[0]
-    if trailer["magic"] != _MAGIC:
+    name, header = shown(source.name), header_of(source)
+    trailer, end = _read_trailer(source, header)
+    if trailer is None:
         return None
     version, content_size, num_checksums = (int(trailer[key]) for key in ("version", "content_size", "num_checksums"))
     if version != _VERSION:
@@ -156,7 +152,7 @@ def notes_of(source: ByteSource) -> Notes | None:
             "They need a newer version of this library; the samples do not."
         )
     size = content_size + 4 * num_checksums
-    rows = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize
+    rows = (source.size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize
     if size > end - header.metadata_offset or num_checksums not in (0, rows):
         raise NotesError(
             f"{name}: the notes before the allocation table claim {content_size} bytes and {num_checksums} "
@@ -208,13 +204,19 @@ def with_checksums(source: ByteSource, known: dict[str, Checksums]) -> ByteSourc
     return VerifiedFile(source, known[source.name])
 
 
+def _read_trailer(source: ByteSource, header: Header) -> tuple[np.void | None, int]:
+    """Read the trailer of the notes, None if there are none; give where it is."""
+    start, size = header.alloc_table_ptr - _TRAILER_DTYPE.itemsize, _TRAILER_DTYPE.itemsize
+    content = source.read(start, size) if header.metadata_offset <= start <= source.size - size else b""
+    is_there = len(content) == size and content.startswith(_MAGIC)
+    return np.frombuffer(content, _TRAILER_DTYPE)[0] if is_there else None, start
+
+
 def notes_offset(source: ByteSource, header: Header) -> int:
     """Find where the notes of a file begin; where its allocation table does, if it has none."""
-    end = header.alloc_table_ptr - _TRAILER_DTYPE.itemsize
-    content = source.read(max(end, 0), _TRAILER_DTYPE.itemsize)
-    if end < header.metadata_offset or not content.startswith(_MAGIC) or len(content) < _TRAILER_DTYPE.itemsize:
+    trailer, end = _read_trailer(source, header)
+    if trailer is None:
         return header.alloc_table_ptr
-    trailer = np.frombuffer(content, _TRAILER_DTYPE)[0]
     return max(header.metadata_offset, end - int(trailer["content_size"]) - 4 * int(trailer["num_checksums"]))
 
 

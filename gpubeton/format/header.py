@@ -104,7 +104,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     (2, 2, 8388608, 300)
     """
     with open_bytes(path) as source:
-        return decode_header(source.name, source.read(0, HEADER_DTYPE.itemsize))
+        return header_of(source)
 
 
 def read_descriptors(path: str | os.PathLike[str]) -> tuple[Descriptor, ...]:
@@ -136,13 +136,14 @@ def read_descriptors(path: str | os.PathLike[str]) -> tuple[Descriptor, ...]:
 
 def read_fields(source: ByteSource) -> tuple[Header, tuple[Descriptor, ...]]:
     """Read the header and the descriptors of the fields."""
-    header = decode_header(source.name, source.read(0, HEADER_DTYPE.itemsize))
+    header = header_of(source)
     content = source.read(HEADER_DTYPE.itemsize, header.metadata_offset - HEADER_DTYPE.itemsize)
     return header, decode_descriptors(source.name, header, content)
 
 
-def decode_header(path: str, content: bytes) -> Header:
-    """Understand the first 24 bytes of a file."""
+def header_of(source: ByteSource) -> Header:
+    """Read the header of an open file."""
+    path, content = source.name, source.read(0, HEADER_DTYPE.itemsize)
     if len(content) < HEADER_DTYPE.itemsize:
         raise TruncatedError(
             f"{path}: {len(content)} bytes, but the header of a .beton file alone has {HEADER_DTYPE.itemsize}. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
@@ -26,10 +27,9 @@ from gpubeton.files.open_files import open_bytes
 from gpubeton.files.store_client import shown
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
-from gpubeton.format.header import Descriptor, Header, decode_header, read_fields
+from gpubeton.format.header import Descriptor, Header, header_of, read_fields
 from gpubeton.format.layout import (
     ALLOCATION_DTYPE,
-    HEADER_DTYPE,
     IMAGE_DTYPE,
     METADATA_TYPES,
     PLAIN_TYPES,
@@ -259,7 +259,7 @@ class Index:
     def _read_allocations(self, number: int) -> NDArray[np.void]:
         file = self.files[number]
         with file.open() as source:
-            header = decode_header(file.path, source.read(0, HEADER_DTYPE.itemsize))
+            header = header_of(source)
             metadata_end = header.metadata_offset + header.num_samples * self.metadata_type.itemsize
             _check_extents(file.path, file.size, header, metadata_end)
             table = source.read_array(header.alloc_table_ptr, file.size)
@@ -689,11 +689,9 @@ def _described(descriptor: Descriptor, index: Index) -> str:
     """Say of what kind a field is."""
     type_id = FieldType(descriptor.type_id)
     if type_id in (FieldType.NDARRAY, FieldType.TORCH_TENSOR):
-        try:
+        with suppress(FieldArgumentsError):  # a class of the user may store anything
             arguments = ArrayArguments.from_bytes(descriptor.arguments)
-        except FieldArgumentsError:  # a class of the user may store anything
-            return f"a field of type {int(type_id)} ({type_id.name})"
-        return f"of shape {arguments.shape} and {arguments.dtype} (type {int(type_id)}, {type_id.name})"
+            return f"of shape {arguments.shape} and {arguments.dtype} (type {int(type_id)}, {type_id.name})"
     if type_id == FieldType.CUSTOM and ImageKind.describes(descriptor.arguments):
         return f"of images of kind {ImageKind.from_bytes(descriptor.arguments).name}"
     if type_id == FieldType.CUSTOM:

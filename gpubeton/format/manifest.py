@@ -44,9 +44,9 @@ from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, checksu
 from gpubeton.format.data_files import MAX_FILES, DataFile, EntryPlace
 from gpubeton.format.entry_points import find_place, index_path
 from gpubeton.format.file_notes import read_notes
-from gpubeton.format.header import Descriptor, Header, decode_header, read_fields
+from gpubeton.format.header import Descriptor, Header, header_of, read_fields
 from gpubeton.format.index import Index, metadata_type_of
-from gpubeton.format.layout import ARGUMENTS_SIZE, HEADER_DTYPE, metadata_dtype
+from gpubeton.format.layout import ARGUMENTS_SIZE, metadata_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -122,7 +122,7 @@ class Shard:
 
 def _hash_rows(source: ByteSource, metadata_end: int) -> str:
     """Hash what an index is made of: header, fields, metadata and allocation table."""
-    header = decode_header(source.name, source.read(0, HEADER_DTYPE.itemsize))
+    header = header_of(source)
     digest = blake2b(digest_size=16)
     for start, stop in ((0, min(metadata_end, source.size)), (header.alloc_table_ptr, source.size)):
         for at in range(start, stop, BLOCK):
@@ -149,14 +149,15 @@ class Manifest:
             {"name": each.name, "type": each.type_id, "arguments": _text(each.arguments), "form": form}
             for each, form in zip(self.descriptors, self.forms, strict=True)
         ]
-        rest = {"fingerprint": self.fingerprint, "num_bytes": self.num_bytes, "checksums": self.checksums}
         content = {
             "format": _FORMAT,
             "header": asdict(self.header),
             "fields": fields,
             "shards": [asdict(shard) for shard in self.shards],
             "class_names": self.class_names,
-            **rest,
+            "fingerprint": self.fingerprint,
+            "num_bytes": self.num_bytes,
+            "checksums": self.checksums,
         }
         text = json.dumps(content)
         return json.dumps({"checksum": zlib.crc32(text.encode()), "content": content}).encode()

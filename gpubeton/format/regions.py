@@ -185,14 +185,18 @@ class FieldRows:
     has_regions: bool = False
 
     def __post_init__(self) -> None:
-        for array in (self.column, self.sizes, self.offsets):
-            if array is not None:
-                array.setflags(write=False)
+        for array in self.arrays:
+            array.setflags(write=False)
+
+    @property
+    def arrays(self) -> list[NDArray[Any]]:
+        """Those that there are."""
+        return [array for array in (self.column, self.sizes, self.offsets) if array is not None]
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory."""
-        return sum(array.nbytes for array in (self.column, self.sizes, self.offsets) if array is not None)
+        return sum(array.nbytes for array in self.arrays)
 
     def regions(self, descriptor: Descriptor) -> Regions | None:
         """Give where the regions are, in views of the arrays."""

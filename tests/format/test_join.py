@@ -10,7 +10,7 @@ from gpubeton.fields import BytesField, IntField, NDArrayField
 from gpubeton.fields.registry import open_index
 from gpubeton.format import Index
 from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, first_offset, listed_paths, split_offsets
-from gpubeton.format.header import decode_header
+from gpubeton.format.header import read_header
 from gpubeton.format.index import join
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
 from tests.small_files import write
@@ -100,7 +100,7 @@ def test_pointers_of_empty_values_point_nowhere_in_any_of_the_files(tmp_path):
     odd = tmp_path / "odd.beton"
     odd.write_bytes(plain.read_bytes())
     with odd.open("r+b") as file:
-        file.seek(decode_header("odd", odd.read_bytes()[:24]).metadata_offset + 16)  # after a pointer and a size
+        file.seek(read_header(odd).metadata_offset + 16)  # after a pointer and a size
         file.write((12345).to_bytes(8, "little"))
     part = Index.open(plain).regions("bytes")
     for paths in ([plain, odd, plain], [odd, plain]):
