@@ -10,16 +10,19 @@ import numpy as np
 
 from gpubeton.fields.area_average import area_average
 from gpubeton.fields.png import PngError, decode_png, read_png_header, unfilter
+from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.compiler import Compiler
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
 
-    from gpubeton.format.field_arguments import ImageKind
-
-#: Pillow's modes of more than 8 bits a color, which it would cut instead of scaling them.
-_DEEP_MODES = ("I", "F")
+_PILLOW_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_ODD_PNG = {
+    2: "rgb16, interlaced or with a color that means transparent",
+    4: "gray with transparency, of 16 bits",
+    6: "rgba16, interlaced",
+}
 
 
 def file_content(value: Any) -> bytes | None:
@@ -39,9 +42,9 @@ def pixels_of(value: Any) -> NDArray[np.uint8]:
 
     if isinstance(value, bytes):
         with open_image(value) as image:
-            return _pixels_of_pillow(image)
+            return _of_pillow(image, RGB)
     if isinstance(value, Image.Image):
-        return _pixels_of_pillow(value)
+        return _of_pillow(value, RGB)
     if not isinstance(value, np.ndarray):
         raise TypeError(
             f"an image of type {type(value).__name__}, expected a PIL.Image, a uint8 array of shape (H, W, 3), "
@@ -81,24 +84,6 @@ def open_image(content: bytes) -> Image.Image:
             f"no image of a kind that Pillow knows; its {len(content)} bytes begin with {content[:8]!r}"
         ) from error
     return image
-
-
-def _pixels_of_pillow(image: Image.Image) -> NDArray[np.uint8]:
-    if image.mode.partition(";")[0] in _DEEP_MODES:
-        raise ValueError(
-            f"an image of mode {image.mode}, which has more than 8 bits a color; "
-            "scale it to 0..255 before, or keep it in an ImageField of 16 bits"
-        )
-    # convert() copies an image that is RGB already.
-    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
-
-
-_PILLOW_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-_ODD_PNG = {
-    2: "rgb16, interlaced or with a color that means transparent",
-    4: "gray with transparency, of 16 bits",
-    6: "rgba16, interlaced",
-}
 
 
 def pixels_of_kind(value: Any, kind: ImageKind) -> NDArray[Any]:
@@ -185,10 +170,10 @@ def _of_pillow(image: Image.Image, kind: ImageKind) -> NDArray[Any]:
                 f"expected 0 to {kind.max_level}"
             )
         return np.ascontiguousarray(levels[..., None], kind.dtype)
-    if mode in ("I", "F"):
+    if mode in ("I", "F"):  # Pillow would cut its numbers instead of scaling them
         raise ValueError(
             f"an image of mode {image.mode}, which has more than 8 bits a color, but the field holds {kind.name}; "
-            "scale it to 0..255 before, or use a field of 16 bits"
+            "scale it to 0..255 before, or keep it in an ImageField of 16 bits"
         )
     if kind.channels == 1 and mode in ("P", "PA"):
         raise ValueError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.fields.jpeg_markers import ALONE, JPEG_START
+from gpubeton.fields.jpeg_markers import APP0, APP14, EOI, JPEG_START, SOS, pieces
 from gpubeton.fields.png import PNG_SIGNATURE
 
 if TYPE_CHECKING:
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
 
-_EOI, _SOS, _APP0, _APP1, _APP2, _APP14, _APP15, _COM = 0xD9, 0xDA, 0xE0, 0xE1, 0xE2, 0xEE, 0xEF, 0xFE
+_APP1, _APP2, _APP15, _COM = 0xE1, 0xE2, 0xEF, 0xFE
 _EXIF = b"Exif\0\0"
 #: Tags of EXIF (CIPA DC-008), and in its GPS part.
 _ORIENTATION, _GPS, _LATITUDE = 0x0112, 0x8825, 2
 #: What XMP calls a position.
 _XMP_POSITION = b"GPSLatitude"
 #: What decoding needs, or the meaning of colors: JFIF, color profiles, Adobe's color transform.
-_KEPT = {_APP0: b"JFIF\0", _APP2: b"ICC_PROFILE\0", _APP14: b"Adobe"}
-_IN_PIXELS = frozenset({0, *range(0xD0, 0xD8)})
+_KEPT = {APP0: b"JFIF\0", _APP2: b"ICC_PROFILE\0", APP14: b"Adobe"}
 _PNG_METADATA = (b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"tIME")
 
 
@@ -42,11 +41,11 @@ def read_metadata(content: bytes | None, image: Image.Image | None) -> ImageMeta
     """Read the metadata of a JPEG file, by its content, or of an image that Pillow has opened."""
     if image is not None:
         return _of_exif(image.getexif)
-    orientation, has_position = 1, False
-    for marker, piece in _pieces(content or b""):
-        if marker == _SOS:
+    content, orientation, has_position = content or b"", 1, False
+    for marker, start, stop in pieces(content):
+        if marker == SOS:
             break
-        body = piece[4:]
+        body = content[start + 4 : stop]
         if marker == _APP1 and body.startswith(_EXIF):
             found = _of_bytes(body)
             orientation, has_position = found.orientation, has_position or found.has_position
@@ -60,11 +59,11 @@ def without_metadata(content: bytes) -> bytes:
     if content.startswith(PNG_SIGNATURE):
         return PNG_SIGNATURE + b"".join(chunk for name, chunk in _chunks(content) if name not in _PNG_METADATA)
     kept, marker = [JPEG_START], 0
-    for marker, piece in _pieces(content):
-        is_metadata = marker == _COM or _APP0 <= marker <= _APP15
-        if not is_metadata or (marker in _KEPT and piece[4:].startswith(_KEPT[marker])):
-            kept.append(piece)
-    if marker != _EOI:
+    for marker, start, stop in pieces(content):
+        is_metadata = marker == _COM or APP0 <= marker <= _APP15
+        if not is_metadata or (marker in _KEPT and content.startswith(_KEPT[marker], start + 4, stop)):
+            kept.append(content[start:stop])
+    if marker != EOI:
         raise ValueError("a JPEG file whose markers cannot be read to its end, so that its metadata cannot be removed")
     return b"".join(kept)
 
@@ -97,29 +96,6 @@ def _of_exif(load: Callable[[], Image.Exif]) -> ImageMetadata:
         orientation = exif.get(_ORIENTATION, 1)
         return ImageMetadata(orientation if orientation in range(1, 9) else 1, _LATITUDE in exif.get_ifd(_GPS))
     return ImageMetadata()
-
-
-def _pieces(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Divide a JPEG file into its markers with what belongs to each, up to the end of the image."""
-    position = 2
-    while position + 2 <= len(content) and content[position] == 0xFF:
-        marker = content[position + 1]
-        if marker == 0xFF:  # a fill byte
-            position += 1
-            continue
-        if marker in ALONE or marker == _EOI:
-            stop = position + 2
-        else:
-            stop = position + 2 + int.from_bytes(content[position + 2 : position + 4], "big")
-        if marker == _SOS:
-            # Encoded pixels: in them a byte 0xFF comes before 0, or is that of a restart marker.
-            while 0 <= (stop := content.find(b"\xff", stop)) < len(content) - 1 and content[stop + 1] in _IN_PIXELS:
-                stop += 2
-            stop = len(content) if stop < 0 else stop
-        yield marker, content[position:stop]
-        if marker == _EOI:
-            return
-        position = stop
 
 
 def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:

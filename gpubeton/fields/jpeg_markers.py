@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 JPEG_START = b"\xff\xd8"
 """How each JPEG file begins."""
@@ -16,9 +20,10 @@ PIXELS_A_BYTE = 8 * 64
 HARMLESS_PIXELS = 1 << 24
 """Not held to that: they take 48 MB. Arithmetic coding, which nearly no program writes, needs less for plain areas."""
 
-_EOI, _SOS, _APP0, _APP14 = 0xD9, 0xDA, 0xE0, 0xEE
+EOI, SOS, APP0, APP14 = 0xD9, 0xDA, 0xE0, 0xEE
 ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 """Markers without a length after them: TEM and the restart markers."""
+_IN_PIXELS = frozenset({0, *range(0xD0, 0xD8)})
 #: Start-of-frame markers: 0xC0..0xCF without DHT, JPG and DAC.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _BASELINE = 0xC0
@@ -61,35 +66,53 @@ class JpegFrame:
         return self.components != tuple(b"RGB")
 
 
+def pieces(content: bytes) -> Iterator[tuple[int, int, int]]:
+    """Divide a JPEG file up to its end marker; give the marker of each piece, and where it begins and ends."""
+    # Encoded pixels are a piece too, whose marker is 0. Its end is looked for only after the scan's header was taken.
+    position = 2
+    while position + 2 <= len(content) and content[position] == 0xFF:
+        marker, stop = content[position + 1], position + 2
+        if marker == 0xFF:  # a fill byte
+            position += 1
+            continue
+        if marker != EOI and marker not in ALONE:
+            if stop + 2 > len(content):
+                return
+            stop += int.from_bytes(content[stop : stop + 2], "big")
+        yield marker, position, stop
+        if marker == EOI:
+            return
+        position = stop
+        if marker == SOS:
+            # In pixels a byte 0xFF comes before 0, or is that of a restart marker.
+            while 0 <= (stop := content.find(b"\xff", stop)) < len(content) - 1 and content[stop + 1] in _IN_PIXELS:
+                stop += 2
+            stop = len(content) if stop < 0 else stop
+            yield 0, position, stop
+            position = stop
+
+
 def read_frame(content: bytes) -> JpegFrame | None:
     """Read the markers of a JPEG file up to its image data."""
     if content[:2] != JPEG_START:
         return None
     frame: tuple[int, bytes] | None = None
     is_jfif, adobe_transform = False, None
-    position = 2
-    while position + 4 <= len(content) and content[position] == 0xFF:
-        marker = content[position + 1]
-        if marker == 0xFF:  # a fill byte
-            position += 1
-            continue
+    for marker, start, stop in pieces(content):
+        body = content[start + 4 : stop]
         if marker in ALONE:
-            position += 2
             continue
-        stop = position + 2 + int.from_bytes(content[position + 2 : position + 4], "big")
-        body = content[position + 4 : stop]
-        if marker == _EOI or stop < position + 4:
+        if stop < start + 4:  # damaged, or the end marker
             return None
-        if marker == _SOS:
-            is_complete = content.rfind(bytes([0xFF, _EOI]), stop) >= 0
+        if marker == SOS:
+            is_complete = content.rfind(JPEG_END, stop) >= 0
             return frame and _describe(*frame, is_jfif, adobe_transform, is_complete)
         if marker in _FRAMES:
             frame = frame or (marker, body)
-        elif marker == _APP0 and body[:5] == b"JFIF\0":
+        elif marker == APP0 and body[:5] == b"JFIF\0":
             is_jfif = True
-        elif marker == _APP14 and body[:5] == b"Adobe" and len(body) >= 12:
+        elif marker == APP14 and body[:5] == b"Adobe" and len(body) >= 12:
             adobe_transform = body[11]
-        position = stop
     return None
 
 

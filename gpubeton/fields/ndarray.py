@@ -47,10 +47,7 @@ class NDArrayDecoder(RowDecoder):
         return state, AllocationQuery(state.shape, dtype)
 
     def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
-        dtype: np.dtype[Any] = self.field.dtype
-        stored = gather(self.field.element_size).reshape(-1).view(dtype)
-        # torch knows no other byte order than the machine's.
-        return stored.astype(dtype.newbyteorder("="), copy=False).reshape(len(rows), *self.field.shape)
+        return read_array(gather(self.field.element_size), self.field.dtype, (len(rows), *self.field.shape))
 
 
 class NDArrayField(Field):
@@ -146,8 +143,8 @@ class TorchTensorField(NDArrayField):
         super().__init__(torch.zeros(0, dtype=dtype).numpy().dtype, shape)
 
 
-def read_array(content: bytes, dtype: np.dtype[Any], shape: Sequence[int]) -> NDArray[Any]:
-    """Make an array of stored bytes, in the machine's byte order."""
+def read_array(content: bytes | NDArray[np.uint8], dtype: np.dtype[Any], shape: Sequence[int]) -> NDArray[Any]:
+    """Make an array of stored bytes, in the machine's byte order: torch knows no other."""
     stored = np.frombuffer(content, dtype)
     return stored.astype(dtype.newbyteorder("="), copy=False).reshape(shape)
 
@@ -222,7 +219,6 @@ class RaggedDecoder(BytesDecoder):
         np.cumsum(size // self._row.nbytes, out=offsets[1:])
         longest = int(size.max(initial=0))
         stored = gather(longest)[np.arange(longest) < size[:, None]]
-        # torch knows no other byte order than the machine's.
         values = stored.view(self._row.dtype).astype(self._row.dtype.newbyteorder("="), copy=False)
         return Ragged(values.reshape(-1, *self._row.shape[1:]), offsets)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.fields.jpeg_markers import ALONE, JPEG_END, read_frame
+from gpubeton.fields.jpeg_markers import ALONE, JPEG_END, SOS, pieces, read_frame
 from gpubeton.format.layout import MAX_INTERVALS
 from gpubeton.pipeline.compiler import Compiler
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_DHT, _SOS, _DRI = 0xC4, 0xDA, 0xDD
+_DHT, _DRI = 0xC4, 0xDD
 
 # Numbers of codes of each length and the symbols: a DC table with all categories, T.81 table K.3.
 _ALL_CATEGORIES = bytes([0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, *range(12)])
@@ -74,16 +74,12 @@ def with_restart_markers(content: bytes, interval: int) -> bytes:
 
 def _segments(content: bytes) -> tuple[list[tuple[int, bytes]], int]:
     """Read marker and body of each segment up to the scan's, which is the last; and where its data begin."""
-    # `read_frame` has come as far before.
-    segments: list[tuple[int, bytes]] = []
-    position = 2
-    while not segments or segments[-1][0] != _SOS:
-        if content[position + 1] == 0xFF or content[position + 1] in ALONE:
-            position += 1 if content[position + 1] == 0xFF else 2
-            continue
-        stop = position + 2 + int.from_bytes(content[position + 2 : position + 4], "big")
-        segments.append((content[position + 1], content[position + 4 : stop]))
-        position = stop
+    segments, position = [], 0
+    for marker, start, position in pieces(content):
+        if marker not in ALONE:
+            segments.append((marker, content[start + 4 : position]))
+        if marker == SOS:
+            break
     return segments, position
 
 
