@@ -84,17 +84,10 @@ _load_few = stage(color_formulas.load_line)
 _store_few = stage(color_formulas.store_line)
 
 
-def _first_pixel(emit: VectorBuilder, group: Vector, width: Vector) -> Vector:
-    """Return the first pixel of a group; the last group overlaps the one before it."""
-    first, last = group * _GROUP, width - _GROUP
-    inside = emit.builder.icmp_signed("<", first.value, last.value)
-    return Vector(emit.builder, emit.builder.select(inside, first.value, last.value))
-
-
 @vector_kernel
 def _load(emit: VectorBuilder, row: Vector, planes: Vector, width: Vector, groups: Vector) -> None:
     with emit.loop(groups) as group:
-        first = _first_pixel(emit, group, width)
+        first = (group * _GROUP).smaller(width - _GROUP)  # the last group overlaps the one before it
         for number, channel in enumerate(deinterleave(emit, row + first * 3, _GROUP, _GROUP)):
             emit.store(channel.zero_extend(I32), planes + (width * number + first) * 4, align=4)
 
@@ -102,7 +95,7 @@ def _load(emit: VectorBuilder, row: Vector, planes: Vector, width: Vector, group
 @vector_kernel
 def _store(emit: VectorBuilder, planes: Vector, row: Vector, width: Vector, groups: Vector) -> None:
     with emit.loop(groups) as group:
-        first = _first_pixel(emit, group, width)
+        first = (group * _GROUP).smaller(width - _GROUP)  # the last group overlaps the one before it
         channels = [emit.load(planes + (width * c + first) * 4, I32, _GROUP, align=4).narrow(I8) for c in range(3)]
         interleave(emit, channels, row + first * 3, _GROUP)
 

@@ -75,9 +75,7 @@ def _resample_down(
 
     def chunk(case: int | None) -> None:
         with emit.loop(chunks) as index:
-            offset = index * _CHUNK
-            inside = emit.builder.icmp_signed("<", offset.value, last.value)
-            offset = Vector(emit.builder, emit.builder.select(inside, offset.value, last.value))
+            offset = (index * _CHUNK).smaller(last)
             start = source + offset
             if case:
                 total = emit.fill(I16, _CHUNK, _HALF + case // 2)

@@ -9,12 +9,9 @@ import numpy as np
 from gpubeton.cpu.intrinsics import load_u8, signed, store_i16, store_i64
 from gpubeton.cpu.jpeg.codes import OK
 from gpubeton.cpu.jpeg.columns import ENTRY_BYTES, FILLED, POSITION
-from gpubeton.cpu.jpeg.entropy import describe_block
+from gpubeton.cpu.jpeg.entropy import describe_blocks
 from gpubeton.cpu.jpeg.intervals import LARGEST_JPEG, find_intervals, find_marker, read_mcus, seal_of
 from gpubeton.cpu.jpeg.markers import (
-    COMPONENTS,
-    LUMA_ACROSS,
-    LUMA_DOWN,
     MCUS_ACROSS,
     MCUS_DOWN,
     RESTART_INTERVAL,
@@ -33,16 +30,6 @@ if TYPE_CHECKING:
 
 
 @stage
-def _describe_blocks(frame: Array, scratch: Scratch) -> int:
-    """Fill `scratch.blocks`, except for places of samples, and return how many blocks an MCU has."""
-    luma_blocks = frame[LUMA_ACROSS] * frame[LUMA_DOWN]
-    count: int = luma_blocks + frame[COMPONENTS] - 1
-    for i in range(count):
-        describe_block(frame, scratch, max(0, i - luma_blocks + 1), scratch.blocks[i])
-    return count
-
-
-@stage
 def _find_in_scan(address: int, size: int, target: int, count: int, scratch: Scratch) -> bool:
     """Write the `count` entry points of a JPEG whose headers are read; return False if its scan looks damaged."""
     frame, values, cursor = scratch.frame, scratch.predictors, scratch.cursor
@@ -50,7 +37,7 @@ def _find_in_scan(address: int, size: int, target: int, count: int, scratch: Scr
     source, stop, scan = address + frame[SCAN], address + size, signed(scratch.scan.ctypes.data)
     if find_intervals(address, size, frame, mcus, scratch) != OK:
         return False
-    blocks = _describe_blocks(frame, scratch)
+    blocks = describe_blocks(frame, scratch)
     values[:] = 0
     bit = 8 * scan
     # `source` and `scan` are the same byte in the JPEG and in the copy; `marker` is the next 0xFF of the JPEG.

@@ -46,7 +46,7 @@ from gpubeton.cpu.jpeg.huffman import (
     search,
 )
 from gpubeton.cpu.jpeg.idct import inverse_dct, inverse_dct_of_dc
-from gpubeton.cpu.jpeg.markers import AC_TABLE, DC_TABLE, QUANTIZATION
+from gpubeton.cpu.jpeg.markers import AC_TABLE, COMPONENTS, DC_TABLE, LUMA_ACROSS, LUMA_DOWN, QUANTIZATION
 from gpubeton.cpu.simd import I8, Vector, VectorBuilder, vector_kernel
 from gpubeton.machine_code.compile import inlined, stage
 
@@ -192,6 +192,16 @@ def describe_block(frame: Array, scratch: Scratch, component: int, row: Array) -
     row[SKIP_LOOKUP] = tables.skip[ac].ctypes.data
     row[MULTIPLIERS] = tables.multipliers[frame[QUANTIZATION + component]].ctypes.data
     row[PREDICTOR] = scratch.predictors.ctypes.data + 8 * component
+
+
+@stage
+def describe_blocks(frame: Array, scratch: Scratch) -> int:
+    """Describe all blocks of an MCU of usual sampling; return their number."""
+    luma_blocks = frame[LUMA_ACROSS] * frame[LUMA_DOWN]
+    count: int = luma_blocks + frame[COMPONENTS] - 1
+    for i in range(count):
+        describe_block(frame, scratch, max(0, i - luma_blocks + 1), scratch.blocks[i])
+    return count
 
 
 @stage

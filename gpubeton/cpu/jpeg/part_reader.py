@@ -8,6 +8,7 @@ import numpy as np
 
 from gpubeton.cpu.intrinsics import copy, load_i64, signed
 from gpubeton.cpu.jpeg.codes import OK
+from gpubeton.cpu.jpeg.columns import ENTRY_BYTES
 from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables
 from gpubeton.cpu.jpeg.intervals import LARGEST_JPEG, next_marker, seal_of
 from gpubeton.cpu.jpeg.markers import (
@@ -28,7 +29,7 @@ from gpubeton.cpu.jpeg.markers import LUMA_ACROSS as FRAME_LUMA_ACROSS
 from gpubeton.cpu.jpeg.markers import LUMA_DOWN as FRAME_LUMA_DOWN
 from gpubeton.cpu.jpeg.markers import SCAN as FRAME_SCAN
 from gpubeton.cpu.jpeg.markers import WIDTH as FRAME_WIDTH
-from gpubeton.format.layout import ENTRY_DTYPE, MAX_INTERVALS, MCUS_PER_ENTRY
+from gpubeton.format.layout import MAX_INTERVALS, MCUS_PER_ENTRY
 from gpubeton.machine_code.compile import compiled, stage
 from gpubeton.plan import draw_rows
 from gpubeton.plan.jpeg_parts import (
@@ -61,10 +62,8 @@ if TYPE_CHECKING:
 TOP, LEFT = draw_rows.TOP, draw_rows.LEFT
 CROP_HEIGHT, CROP_WIDTH = draw_rows.HEIGHT, draw_rows.WIDTH
 
-_ENTRY_BYTES = ENTRY_DTYPE.itemsize
 _RESTART_0 = 0xD0
 _END_OF_IMAGE = 0xD9
-_SETS = 4 * TABLE_BYTES
 # Sizes of intervals are sorted in steps of 8 bytes, up to this many.
 _BUCKETS = 512
 _BUCKET_BITS = 6
@@ -277,7 +276,7 @@ def _copy_entries(
             if not _find_restarts(signed(address[i]), signed(size[i]), row[SCAN], count, own):
                 row[EVERY] = 0
         else:
-            copy(own.ctypes.data, signed(entries[i]), _ENTRY_BYTES * count)
+            copy(own.ctypes.data, signed(entries[i]), ENTRY_BYTES * count)
 
 
 @compiled
@@ -371,7 +370,7 @@ class JpegReader:
         used = (rows[:, EVERY] > 0) & (rows[:, ROWS] > 0)
         stop = np.cumsum(np.where(used, rows[:, NUM_ENTRIES], 0), dtype=np.int64)
         first_entry = np.concatenate([[0], stop[:-1]]).astype(np.int64)
-        copied = np.empty((int(stop[-1]) if len(stop) else 0, _ENTRY_BYTES), np.uint8)
+        copied = np.empty((int(stop[-1]) if len(stop) else 0, ENTRY_BYTES), np.uint8)
         _copy_entries(address, size, entries, rows, first_entry, copied)
         return cls.list_known(size, first_entry, copied, parts)
 

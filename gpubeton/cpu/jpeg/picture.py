@@ -33,7 +33,7 @@ from gpubeton.cpu.image_tasks import (
 )
 from gpubeton.cpu.jpeg.codes import DAMAGED_HEADER, DAMAGED_SCAN, ODD_SAMPLING, OK, WRONG_SIZE
 from gpubeton.cpu.jpeg.columns import MAX_BLOCKS, STRIP, STRIP_STEP
-from gpubeton.cpu.jpeg.entropy import describe_block
+from gpubeton.cpu.jpeg.entropy import describe_block, describe_blocks
 from gpubeton.cpu.jpeg.idct import COLUMN_BYTES
 from gpubeton.cpu.jpeg.intervals import find_intervals, read_mcus, seal_of, take_index
 from gpubeton.cpu.jpeg.markers import (
@@ -62,22 +62,20 @@ _HALF, _SIGNED_HALF = (1 << 15) * 65537, (1 << (SIGNED_BITS - 1)) * 65537
 
 
 @stage
-def _describe_blocks(frame: Array, scratch: Scratch) -> int:
-    """Fill `scratch.blocks` and return how many blocks an MCU has."""
+def _place_blocks(frame: Array, scratch: Scratch) -> int:
+    """Describe the blocks of an MCU, and where their samples go; return their number."""
     across = frame[LUMA_ACROSS]
     luma_blocks = across * frame[LUMA_DOWN]
-    count: int = luma_blocks + frame[COMPONENTS] - 1
     luma, chroma = scratch.strips[0].ctypes.data, scratch.strips[1].ctypes.data
+    count: int = describe_blocks(frame, scratch)
     for i in range(count):
-        component = max(0, i - luma_blocks + 1)
         row = scratch.blocks[i]
-        describe_block(frame, scratch, component, row)
         # Two blocks share a column: luma blocks one below the other, Cb and Cr.
-        if component == 0:
+        if i < luma_blocks:
             row[STRIP] = luma + (i // across) * (COLUMN_BYTES // 2) + (i % across) * 8 * COLUMN_BYTES
             row[STRIP_STEP] = across * 8 * COLUMN_BYTES
         else:
-            row[STRIP] = chroma + (component - 1) * (COLUMN_BYTES // 2)
+            row[STRIP] = chroma + (i - luma_blocks) * (COLUMN_BYTES // 2)
             row[STRIP_STEP] = 8 * COLUMN_BYTES
     return count
 
@@ -232,7 +230,7 @@ def _decode_rows(frame: Array, scratch: Scratch, count: int, outputs: Outputs) -
         _prepare_view(frame, scratch, place, outputs.settings[views[place, VIEW_PROGRAM]])
         origin = min(origin, views[place, FIRST_COLUMN])
         first_row, last_row = min(first_row, views[place, FIRST_ROW]), max(last_row, views[place, LAST_ROW])
-    blocks = _describe_blocks(frame, scratch)
+    blocks = _place_blocks(frame, scratch)
     for row in range(first_row, last_row):
         code = _decode_row(frame, scratch, count, row, blocks, origin)
         if code != OK:

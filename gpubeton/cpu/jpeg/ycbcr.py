@@ -235,6 +235,4 @@ def rgb_row(
                     planes.append(_weighted_sum(emit, plane + across, stride, words, case, count, PIXELS))
             emit.store(_interleaved(*_to_rgb(*planes)), pixels + group * (3 * PIXELS))
 
-    larger = emit.builder.icmp_signed(">", luma_taps.value, chroma_taps.value)
-    taps = Vector(emit.builder, emit.builder.select(larger, luma_taps.value, chroma_taps.value))
-    _by_sign(emit, is_signed, taps, row)
+    _by_sign(emit, is_signed, luma_taps.larger(chroma_taps), row)
