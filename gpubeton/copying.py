@@ -26,7 +26,7 @@ from gpubeton.writing.find_entry_points import index_file
 from gpubeton.writing.moved_regions import MovedRegions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -105,7 +105,6 @@ def copy_samples(
     check_target(out, names, overwrite=overwrite)
     parts = [open_index(path, custom_fields)[0] for path in names]
     inputs = _Inputs(parts, [read_notes(part.files[0].path, part.files[0].identity) for part in parts])
-    inputs.open_entry_points()
     whole = inputs.whole
     chosen = np.arange(whole.num_samples) if samples is None else np.asarray(samples, np.int64)
     wrong = chosen[(chosen < 0) | (chosen >= whole.num_samples)]
@@ -163,6 +162,11 @@ class _Inputs:
         self.notes = notes
         self._entry_points: list[dict[str, EntryBlock]] = []
         self.whole = join(parts, len(parts))  # refuses files with different fields
+        for part in parts:
+            entry_points, faults = open_blocks(part)
+            self._entry_points.append(entry_points)
+            for fault in faults:
+                warnings.warn(f"{fault}. The copy has none of them.", stacklevel=3)
         self.starts = np.cumsum([0, *(part.num_samples for part in parts)])
         tables = [part.allocations for part in parts]
         owner = np.concatenate([t["sample_id"].astype(np.int64) + s for t, s in zip(tables, self.starts, strict=False)])
@@ -188,18 +192,14 @@ class _Inputs:
         content: dict[str, Any] = {
             "made_by": f"gpubeton {__version__}",
             "copied_from": [Path(part.path).name for part in self.parts],
-            "originals": [dict(_without_names(notes.content)) for notes in found],
+            # Without what the new notes have anyway, or what would grow with each copy.
+            "originals": [
+                {key: value for key, value in notes.content.items() if key not in ("class_names", "originals")}
+                for notes in found
+            ],
         }
         kept = class_names or next(iter(names), None)
         return content if kept is None else {**content, "class_names": list(kept)}
-
-    def open_entry_points(self) -> None:
-        """Open those of the files; warn of what cannot be copied."""
-        for part in self.parts:
-            found, faults = open_blocks(part)
-            self._entry_points.append(found)
-            for fault in faults:
-                warnings.warn(f"{fault}. The copy has none of them.", stacklevel=3)
 
     def writer_of_entry_points(self, file: AtomicFile, samples: NDArray[np.int64]) -> Callable[[int], int] | None:
         """Give a function that writes those of some samples; None if no file has any."""
@@ -297,11 +297,6 @@ def _sums(part: Index, notes: Notes | None) -> NDArray[np.int64]:
     if notes is None or notes.checksums is None:
         return np.full(len(part.allocations), -1, np.int64)
     return notes.checksums.astype(np.int64)
-
-
-def _without_names(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Leave out entries that the new notes have anyway, or that would grow with each copy."""
-    return ((key, value) for key, value in content.items() if key not in ("class_names", "originals"))
 
 
 def _some(names: Sequence[str]) -> str:

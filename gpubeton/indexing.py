@@ -30,7 +30,6 @@ from gpubeton.writing.find_entry_points import find_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -129,7 +128,7 @@ def index_images(
     found = 0
     if names and (overwrite or faults or set(blocks) != set(names)):
         with _Unfinished(index_path(os.fspath(path)), index, names) as file:
-            found = file.find(num_workers, on_progress or _ignore)
+            found = file.find(num_workers, on_progress or (lambda *_: None))
             file.finish()
         blocks, _ = open_blocks(index)
     beside = Path(index_path(os.fspath(path)))
@@ -222,10 +221,6 @@ def index_shards(
     return IndexedShards(name, len(index.files), index.num_samples, written.num_bytes)
 
 
-def _ignore(done: int, total: int) -> None:
-    del done, total
-
-
 class _Unfinished:
     """The entry points that were found so far, in ``.NAME.entries``; they survive any interruption."""
 
@@ -249,9 +244,7 @@ class _Unfinished:
             raise StorageError(f"{self._target}: another process is writing this file. Wait for it.")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         os.close(self._descriptor)
 
     def find(self, num_workers: int, on_progress: Callable[[int, int], object]) -> int:

@@ -199,27 +199,22 @@ def convert(
     chosen = choose_samples(len(source), settings).tolist()
     if not chosen:
         raise NoSamplesError(f"{os.fspath(path)}: the source has 0 samples, at least 1 is needed")
-    workers = _Workers(num_workers if num_workers >= 1 else count_cores(), start_method, chunksize)
-    run = _Run(source, Path(path), settings, chosen, workers, skip=skip)
+    num_workers = num_workers if num_workers >= 1 else count_cores()
+    run = _Run(source, Path(path), settings, chosen, num_workers, start_method, chunksize, skip=skip)
     with ResumableFile(path, run.key, len(chosen), fresh=fresh, overwrite=overwrite) as file:
         return run.write(file, on_progress or (lambda *_: None))
-
-
-@dataclass(frozen=True)
-class _Workers:
-    count: int
-    start_method: str | None
-    chunksize: int
 
 
 class _Run:
     """One conversion."""
 
     def __init__(
-        self, source: Source, path: Path, settings: Settings, chosen: Sequence[int], workers: _Workers, *, skip: bool
-    ) -> None:
+        self, source: Source, path: Path, settings: Settings, chosen: Sequence[int],
+        num_workers: int, start_method: str | None, chunksize: int, *, skip: bool,
+    ) -> None:  # fmt: skip
         self.source, self.path, self.settings, self.chosen, self.skip = source, path, settings, chosen, skip
-        self.workers = workers
+        self.num_workers, self.chunksize = num_workers, chunksize
+        self.start_method = start_method or default_start_method()
         self.fields = settings.fields(dict(source.fields))
         self.row_type = metadata_dtype([each.metadata_type for each in self.fields.values()])
         self.row_size = self.row_type.itemsize
@@ -227,16 +222,16 @@ class _Run:
         # What changes no encoded sample is left out: which samples there are, and in which order.
         free = ("index", "limit", "shuffle", *(() if settings.write_mode == "proportion" else ("seed",)))
         stored = sorted((name, value) for name, value in settings.to_dict().items() if name not in free)
-        self.key = _digest(
-            [
-                __version__,
-                source.kind,
-                repr(stored),
-                # Of samples that are known by their names only, labels would change unnoticed.
-                repr(source.class_names if getattr(type(source), "identity", None) is Source.identity else None),
-                repr([(each.name, each.type_id) for each in self.descriptors]),
-            ]
+        parts = (
+            __version__,
+            source.kind,
+            repr(stored),
+            # Of samples that are known by their names only, labels would change unnoticed.
+            repr(source.class_names if getattr(type(source), "identity", None) is Source.identity else None),
+            repr([(each.name, each.type_id) for each in self.descriptors]),
         )
+        text = "".join(f"{part}\0" for part in parts)
+        self.key = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
         self.identities: Sequence[bytes] | None = None  # of all samples, if any may be copied
 
     def write(self, file: ResumableFile, on_progress: Progress) -> Conversion:
@@ -263,7 +258,7 @@ class _Run:
                 f"{skipped[0].name}: {skipped[0].reason}",
                 skipped,
             )
-        find = partial(find_blocks, num_workers=self.workers.count)
+        find = partial(find_blocks, num_workers=self.num_workers)
         index = partial(index_file, file.temporary, {}, file.write, blocks_of=find)
         changed = dict(sorted(builder.changes.items()))
         builder.finish(self._notes(skipped, changed), index if self.settings.index else None)
@@ -276,7 +271,7 @@ class _Run:
 
     def _encode(self, job: Job, file: ResumableFile, builder: FileBuilder, done: int, on_progress: Progress) -> int:
         """Encode, or copy, and write the samples from `done` on; return how many were copied."""
-        total, chunksize, copied = len(self.chosen), self.workers.chunksize, 0
+        total, copied = len(self.chosen), 0
         unwritten: dict[int, tuple[RegionSizes, ChunkPlace]] = {}
         identities: dict[int, tuple[bytes, ...]] = {}
 
@@ -285,7 +280,7 @@ class _Run:
             is_copied = np.zeros(total, np.bool_) if job.earlier is None else job.earlier.numbers >= 0
             bounds = [done, *(np.flatnonzero(np.diff(is_copied[done:])) + 1 + done).tolist(), total]
             for bound in itertools.pairwise(bounds):
-                for task in split_rows(*bound, chunksize):
+                for task in split_rows(*bound, self.chunksize):
                     # Before they are read: a file that changes meanwhile is read again after an interruption.
                     identities[task.start] = tuple(map(self._identity, range(task.start, task.stop)))
                     yield [task]
@@ -305,10 +300,9 @@ class _Run:
             done += task.stop - task.start
             on_progress(done, total)
 
-        workers = min(self.workers.count, -(-(total - done) // chunksize))
-        start_method = self.workers.start_method or default_start_method()
+        workers = min(self.num_workers, -(-(total - done) // self.chunksize))
         try:
-            with Encoder(job) if workers <= 1 else EncoderPool(job, workers, start_method) as encoders:
+            with Encoder(job) if workers <= 1 else EncoderPool(job, workers, self.start_method) as encoders:
                 encoders.run(TaskQueue(tasks()), place, record)
         except SampleError as error:
             raise type(error)(
@@ -393,10 +387,3 @@ class _Run:
         if changed:
             notes["changed"] = changed
         return notes
-
-
-def _digest(texts: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(text.encode("utf-8", "surrogateescape") + b"\0")
-    return digest.hexdigest()

@@ -113,9 +113,11 @@ def _recognise(source: str, names: Sequence[str]) -> str:
     if not is_url(source):
         kind = recognise(source)
         return "table" if kind == "folder" and endings[".parquet"] and not _has_folders(source) else kind
-    for kind, ending in {**_ENDINGS, "table ": ".csv", "folder": ""}.items():
-        if endings[ending] or (kind == "folder" and any(endings[each] for each in IMAGE_SUFFIXES)):
-            return kind.strip()
+    for kind, ending in (*_ENDINGS.items(), ("table", ".csv")):
+        if endings[ending]:
+            return kind
+    if any(endings[each] for each in ("", *IMAGE_SUFFIXES)):
+        return "folder"
     raise OptionError(
         f"{source}: {len(names)} objects, none of a known kind; expected .tar, .parquet, .csv or .arrow files, or "
         'images. The name of a folder ends in "/". Name the kind: --from KIND'

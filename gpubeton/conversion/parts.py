@@ -6,7 +6,7 @@ import hashlib
 import os
 from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -43,13 +43,9 @@ class Layout:
     labels_are_names: bool | None = None  # as of `LabelledSource`
     unused: tuple[str, ...] = ()  # as of `Source`
 
-    def to_dict(self) -> dict[str, Any]:
-        """Convert it to values that JSON can hold."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Layout:
-        """Read the result of `to_dict`."""
+        """Make it from values of JSON."""
         names = values["class_names"]
         unused = tuple(values.get("unused", ()))
         return cls(**{**values, "class_names": None if names is None else tuple(names), "unused": unused})
