@@ -71,7 +71,7 @@ def copy_samples(
     page_size : int, optional
         Bytes of a page. By default the largest of the files.
     class_names : sequence of str, optional
-        Names of the classes. By default those of the files, which have to be the same.
+        Names of the classes, an empty one for none. By default those of the files, which have to be the same.
     overwrite : bool
         Whether to replace a file that exists.
     on_progress : callable, optional
@@ -198,7 +198,7 @@ class _Inputs:
                 for notes in found
             ],
         }
-        kept = class_names or next(iter(names), None)
+        kept = next(iter(names), None) if class_names is None else class_names or None
         return content if kept is None else {**content, "class_names": list(kept)}
 
     def writer_of_entry_points(self, file: AtomicFile, samples: NDArray[np.int64]) -> Callable[[int], int] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
-from gpubeton.cli.shared_options import Json, Overwrite, Workers, choice, read_text
+from gpubeton.cli.shared_options import Json, Overwrite, Workers, choice, read_class_names
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -131,9 +131,9 @@ def convert(
     from gpubeton import conversion
     from gpubeton.writing.atomic_file import check_target
 
-    names = None if classes is None else _class_names(classes)
     options: dict[str, Any] = {
-        "image": image, "label": label, "class_names": names, "split": split, "root": root, "download": download,
+        "image": image, "label": label, "class_names": read_class_names(classes), "split": split, "root": root,
+        "download": download,
     }  # fmt: skip
     settings = conversion.Settings(
         write_mode=write_mode or "",
@@ -174,13 +174,6 @@ def convert(
         show_json(_to_dict(done))
     else:
         _draw(done)
-
-
-def _class_names(path: Path) -> list[str]:
-    names = read_text(path, "--classes").splitlines()
-    if not names:
-        raise OptionError(f"--classes {path}: the file is empty, expected one class name per line")
-    return names
 
 
 def _to_dict(done: Conversion | ShardedConversion) -> dict[str, object]:

@@ -15,7 +15,7 @@ from gpubeton.cli.shared_options import (
     Label,
     Overwrite,
     field_classes,
-    read_text,
+    read_class_names,
     sample_ids,
 )
 from gpubeton.errors import OptionError
@@ -140,9 +140,8 @@ def merge(
     The files need the same fields. Bytes are copied; nothing is encoded again. A Loader can also read several files as
     one, without merging.
     """
-    names = None if classes is None else read_text(classes, "--classes").splitlines()
-    classes_of_fields = field_classes(field)
-    _show([_copy(files, output, None, classes_of_fields, page_size, names, overwrite=overwrite)], json)
+    names = read_class_names(classes)
+    _show([_copy(files, output, None, field_classes(field), page_size, names, overwrite=overwrite)], json)
 
 
 def _open(file: str, classes: dict[str, Any]) -> Reader:

@@ -99,6 +99,16 @@ def sample_ids(text: str, num_samples: int) -> list[int]:
     return found
 
 
+def read_class_names(path: Path | None) -> list[str] | None:
+    """Read the file that ``--classes`` names, with a class on each line."""
+    if path is None:
+        return None
+    names = read_text(path, "--classes").splitlines()
+    if not names:
+        raise OptionError(f"--classes {path}: the file is empty, expected one class name per line")
+    return names
+
+
 def read_text(path: Path, option: str) -> str:
     """Read a UTF-8 text file; `option` is named in errors."""
     try:

@@ -106,6 +106,14 @@ def test_merge_takes_names_of_classes_from_a_file(file, tmp_path):
     assert Reader(tmp_path / "c").class_names == ("x", "y", "z")
 
 
+def test_merge_refuses_an_empty_file_of_class_names(file, tmp_path):
+    (tmp_path / "names").write_text("")
+    result = run("merge", file, "-o", tmp_path / "c", "--classes", tmp_path / "names")
+    assert result.exit_code == 2
+    assert "the file is empty, expected one class name per line" in " ".join(result.stderr.split())
+    assert not (tmp_path / "c").exists()
+
+
 def test_split_says_how_many_samples_no_part_has(file, tmp_path):
     done = run("split", file, f"{tmp_path / 'some.beton'}=0.9")
     assert f"left out: 3 samples of {file}" in done.stderr

@@ -186,6 +186,8 @@ def test_files_that_name_different_classes_are_not_mixed_up(tmp_path):
         copy_samples(paths, tmp_path / "c.beton")
     copy_samples(paths, tmp_path / "c.beton", class_names=["bird"])
     assert Reader(tmp_path / "c.beton").class_names == ("bird",)
+    copy_samples(paths, tmp_path / "d.beton", class_names=[])
+    assert Reader(tmp_path / "d.beton").class_names is None
 
 
 def test_what_cannot_be_copied_is_refused(tmp_path):
