@@ -243,7 +243,7 @@ class _Inputs:
         """Make the metadata of a block, with pointers to where its regions go."""
         rows = np.zeros(len(block.samples), self.whole.metadata_type)
         parts = np.searchsorted(self.starts, block.samples, side="right") - 1
-        moved = MovedRegions(np.cumsum(block.count) - block.count, block.count, block.old, block.size, new)
+        moved = MovedRegions(block.count, block.old, block.size, new)
         for number, descriptor in enumerate(self.whole.descriptors):
             column = rows[f"f{number}"]
             stored = np.zeros(len(rows), np.uint64)

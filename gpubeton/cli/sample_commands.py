@@ -99,7 +99,7 @@ def extract(
         done = inspection.extract(
             file, folder, chosen, field_classes(field), label=label, num_workers=workers, on_progress=advance
         )
-    bad = [{"sample": each.sample, "field": each.field, "what": each.what} for each in done.bad]
+    bad = [vars(each) for each in done.bad]
     if json:
         images = None if done.images is None else str(done.images)
         show_json(

@@ -214,8 +214,10 @@ class ValidatedSource:
             pixels = decode_rgb(content)
         except UndecodableError as error:
             raise ValueError(str(error)) from error
-        if stays or self._kind is RGB:
-            return content if stays else pixels
+        if stays:
+            return content
+        if self._kind is RGB:
+            return pixels
         from PIL import Image
 
         return Image.fromarray(pixels)

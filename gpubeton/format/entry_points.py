@@ -181,7 +181,7 @@ def remove_index(path: str) -> None:
 
 _Points = TypeVar("_Points", bound=EntryPoints)
 #: Reads entry points from here to there, by field.
-_Reading: TypeAlias = "Callable[[ByteSource, int, int, _Blocks], dict[str, _Points]]"
+_Reading: TypeAlias = "Callable[[ByteSource, int, int, BlockReader], dict[str, _Points]]"
 #: Files whose entry points are opened at the same time.
 _NUM_THREADS = 8
 
@@ -263,21 +263,21 @@ def _read_beside(index: Index, file: int, read: _Reading[_Points]) -> dict[str, 
     except (FileNotFoundError, RemoteDeniedError):  # stores that do not show their lists refuse missing objects
         return {}
     with source:
-        return read(source, 0, source.size, _Blocks(index, file, is_beside=True))
+        return read(source, 0, source.size, BlockReader(index, file, is_beside=True))
 
 
 def _read_within(index: Index, file: int, read: _Reading[_Points]) -> dict[str, _Points]:
     with index.files[file].open() as source:
         start, stop, _ = find_stored(source)
-        return read(source, start, stop, _Blocks(index, file))
+        return read(source, start, stop, BlockReader(index, file))
 
 
-def _read_all(source: ByteSource, start: int, stop: int, blocks: _Blocks) -> dict[str, EntryBlock]:
+def _read_all(source: ByteSource, start: int, stop: int, blocks: BlockReader) -> dict[str, EntryBlock]:
     is_mapped = source.is_mappable and stop > start
     return blocks.parse(source.map()[start:stop] if is_mapped else source.read_array(start, stop))
 
 
-def _read_tables(source: ByteSource, start: int, stop: int, blocks: _Blocks) -> dict[str, EntryTables]:
+def _read_tables(source: ByteSource, start: int, stop: int, blocks: BlockReader) -> dict[str, EntryTables]:
     place = source.name, source.identity()
     found = blocks.read(lambda first, last: source.read_array(start + first, start + last), stop - start)
     return {name: EntryTables(first, seals, start + begin, place) for name, (first, seals, begin) in found.items()}
@@ -341,23 +341,12 @@ def _block_size(row: np.void) -> int:
     return sum(round_up(size, 8) for size in _sizes(row)) + _TRAILER_DTYPE.itemsize
 
 
-def parse_blocks(
-    content: NDArray[np.uint8],  # all blocks of one of the files
-    index: Index,
-    file: int,
-    *,
-    is_beside: bool = False,
-) -> dict[str, EntryBlock]:
-    """Check the blocks of one of the files, by field; those beside it have to be complete."""
-    return _Blocks(index, file, is_beside=is_beside).parse(content)
-
-
 #: `first` and `seals` of a block, and where its entries begin.
 _Tables: TypeAlias = "tuple[NDArray[np.uint64], NDArray[np.uint32], int]"
 
 
-class _Blocks:
-    """The entry points of one file of a dataset, in that file or in one beside it."""
+class BlockReader:
+    """Reads and checks the entry points of one file of a dataset, in that file or in one beside it."""
 
     def __init__(self, index: Index, file: int, *, is_beside: bool = False) -> None:
         self._index, self._file, self._is_beside = index, file, is_beside

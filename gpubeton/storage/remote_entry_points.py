@@ -21,11 +21,11 @@ from gpubeton.files.open_files import OpenSources, source_type
 from gpubeton.files.store_client import shown
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.entry_points import (
+    BlockReader,
     EntryPoints,
     index_path,
     open_blocks,
     open_entry_points,
-    parse_blocks,
     rgb_fields,
 )
 from gpubeton.format.layout import ENTRY_DTYPE
@@ -219,7 +219,7 @@ class _Parts:
         try:
             content = self._content(load)
             is_beside = place is not None and place.beside is not None
-            found = parse_blocks(content, self._index, part.file, is_beside=is_beside)
+            found = BlockReader(self._index, part.file, is_beside=is_beside).parse(content)
         except (FormatError, RemoteChangedError, RemoteMissingError):
             found, faults = open_blocks(self._index, part.file)
             for fault in faults:

@@ -41,7 +41,7 @@ class EarlierChunk:
         """Put the new pointers into the metadata; give the offset and the bytes of each region."""
         regions = self.regions
         new, sizes = regions.pointers(offset), regions.sizes.astype(np.uint64)
-        moved = MovedRegions(np.cumsum(regions.counts) - regions.counts, regions.counts, self._offset, sizes, new)
+        moved = MovedRegions(regions.counts, self._offset, sizes, new)
         for number, field in enumerate(fields):
             moved.update_pointers(self.metadata[f"f{number}"], type_id_of(field), None)
         return zip(new.tolist(), (np.frombuffer(each, np.uint8) for each in self._contents), strict=True)

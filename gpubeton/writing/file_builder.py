@@ -54,12 +54,6 @@ class RegionSizes:
     changes: dict[str, list[int]] = field(default_factory=dict)  # losses, by their rows, as in `skipped`
     are_copied: bool = False  # from an unfinished file
 
-    @classmethod
-    def of(cls, samples: Sequence[Sequence[int]]) -> RegionSizes:
-        """Make arrays from the sizes of each sample's regions."""
-        counts = np.fromiter((len(sizes) for sizes in samples), np.int64, len(samples))
-        return cls(counts, np.fromiter((size for sizes in samples for size in sizes), np.int64, int(counts.sum())))
-
     @property
     def owners(self) -> NDArray[np.int64]:
         """The sample of each region, counted from 0: shape (R,)."""

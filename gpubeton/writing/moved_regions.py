@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 class MovedRegions:
     """Old and new offsets of the regions of some samples."""
 
-    first: NDArray[np.int64]  # (N,) number of the first region of each sample
     count: NDArray[np.int64]  # (N,) regions of each sample
     old: NDArray[np.uint64]  # (R,) offset
     size: NDArray[np.uint64]  # (R,) bytes
@@ -42,9 +41,10 @@ class MovedRegions:
         per_sample = (-1,) + (1,) * (words.ndim - 1)
         value = words.astype(np.uint64)
         moved, best = value.copy(), np.zeros(value.shape, np.int8)
+        first = np.cumsum(self.count) - self.count
         for number in range(int(self.count.max(initial=0))):
             exists = number < self.count
-            region = np.where(exists, self.first + number, 0)
+            region = np.where(exists, first + number, 0)
             old, size, new = (each[region].reshape(per_sample) for each in (self.old, self.size, self.new))
             fits = exists if stored is None else exists & (self.size[region] == stored)
             inside = exists.reshape(per_sample) & (value >= old) & (value - old <= size)

@@ -136,7 +136,7 @@ def test_all_pointers_of_a_custom_field_are_updated(tmp_path):
 @given(arrays(np.uint64, 6, elements=st.integers(0, 2**63)))
 def test_numbers_that_point_nowhere_stay(numbers):
     regions = np.arange(6, dtype=np.uint64) * 100 + 2**63 + 1000
-    moved = MovedRegions(np.arange(6), np.ones(6, np.int64), regions, np.full(6, 100, np.uint64), regions[::-1])
+    moved = MovedRegions(np.ones(6, np.int64), regions, np.full(6, 100, np.uint64), regions[::-1])
     column = numbers.copy()
     moved.update_pointers(column, FieldType.CUSTOM, None)
     assert np.array_equal(column, numbers)
@@ -144,7 +144,6 @@ def test_numbers_that_point_nowhere_stay(numbers):
 
 def test_an_empty_value_and_the_next_one_at_the_same_place_are_distinguished():
     moved = MovedRegions(
-        first=np.array([0]),
         count=np.array([2]),
         old=np.array([100, 100], np.uint64),
         size=np.array([0, 7], np.uint64),

@@ -11,6 +11,11 @@ from tests.golden_files import sidecar
 SAMPLES = st.lists(st.lists(st.integers(0, 8), max_size=4), min_size=1, max_size=40)
 
 
+def region_sizes(samples):
+    counts = np.array([len(sizes) for sizes in samples], np.int64)
+    return RegionSizes(counts, np.array([size for sizes in samples for size in sizes], np.int64))
+
+
 def first_fit_in_order(samples, start, page_size):
     """Where each sample goes, and the end of the last page, sample by sample."""
     position = end = start
@@ -29,7 +34,7 @@ def test_samples_fill_pages_in_order_however_they_are_split_into_chunks(samples,
     pages = PageAllocator(metadata_end=1000, page_size=32)
     found, start = [], 0
     for cut in cuts:
-        found += pages.allocate(start, RegionSizes.of(samples[start : start + cut])).tolist()
+        found += pages.allocate(start, region_sizes(samples[start : start + cut])).tolist()
         start += cut
     expected, end = first_fit_in_order(samples, 1024, 32)
     assert found == expected
@@ -53,11 +58,32 @@ def test_places_are_those_of_one_process_of_ffcv(name):
     metadata = described["metadata"]
     metadata_end = metadata["offset"] + metadata["itemsize"] * len(sizes)
     pages = PageAllocator(metadata_end, described["header"]["page_size"])
-    pages.allocate(0, RegionSizes.of(sizes))
+    pages.allocate(0, region_sizes(sizes))
     assert [list(row) for row in pages.table.tolist()] == described["alloc_table"]
     assert pages.table_offset == described["header"]["alloc_table_ptr"]
 
 
 def test_a_sample_larger_than_a_page_is_refused_instead_of_looked_for_for_ever():
     with pytest.raises(ValueError, match="33 bytes in pages of 32"):
-        PageAllocator(0, 32).allocate(0, RegionSizes.of([[20, 13]]))
+        PageAllocator(0, 32).allocate(0, region_sizes([[20, 13]]))
+
+
+@given(SAMPLES, st.randoms(use_true_random=False))
+def test_regions_of_a_sample_follow_each_other_wherever_it_goes(samples, random):
+    regions = region_sizes(samples)
+    offset = np.array([random.randrange(1 << 40) for _ in samples], np.uint64)
+    expected, owners, rooms = [], [], []
+    for number, (sizes, start) in enumerate(zip(samples, offset.tolist(), strict=True)):
+        room = 0
+        for size in sizes:
+            expected.append(start + room)
+            owners.append(number)
+            room += max(size, 1)
+        rooms.append(room)
+    assert regions.pointers(offset).tolist() == expected
+    assert regions.owners.tolist() == owners
+    assert regions.room_of_samples.tolist() == rooms
+
+
+def test_no_two_regions_begin_at_the_same_place_not_even_empty_ones():
+    assert region_sizes([[0, 0], [0], [5]]).pointers(np.array([10, 12, 13])).tolist() == [10, 11, 12, 13]
