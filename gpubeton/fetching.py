@@ -132,7 +132,7 @@ def fetch(
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     if not url.endswith("/"):
-        return [_fetch_one(each, target, remote, on_progress) for each in (url,)[number::count]]
+        return [_fetch_one(url, target, remote, on_progress)] if number == 0 else []
     shards, listed = _list(url, remote)
     with_entries = (each for shard in shards[number::count] for each in (shard, index_path(shard)))
     found = [_fetch_one(each, target, remote, on_progress) for each in with_entries if each in listed]
@@ -277,8 +277,7 @@ def _check(url: str, path: Path) -> int:
     if wrong:
         raise RemoteDamagedError(
             f"{url}: the bytes of {len(wrong)} samples, the first is {wrong[0]}, differ from their checksums in "
-            f"{path}. "
-            "Fetch it again; if that does not help, the object in the store is damaged."
+            f"{path}. Fetch it again; if that does not help, the object in the store is damaged."
         )
     return len(sums)
 

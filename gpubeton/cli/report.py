@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 _STEP, _WORKERS, _THREAD, _READING = "training step", "workers: decode, augment", "loader's thread", "reading"
 # The part that a bottleneck, by its name, is in.
-_LIMITS = {
-    "step": _STEP,
-    **dict.fromkeys(("workers", "pages"), _WORKERS),
-    "thread": _THREAD,
-    "reading": _READING,
-}
+_LIMITS = {"step": _STEP, "workers": _WORKERS, "pages": _WORKERS, "thread": _THREAD, "reading": _READING}
 _NO_TIMELINE = "There is no timeline: intervals are recorded where the command runs the loop itself (FILE or --loader)."
 
 
@@ -80,12 +75,7 @@ def _loop_sections(measured: Measurements, findings: Sequence[LoopFinding]) -> l
     stats, limits = measured.stats, stage_limits(measured.stats)
     advice = [finding for finding in findings if finding.weight == "advice"]
     notices = [finding for finding in findings if finding.weight == "notice"]
-    parts = [
-        (_STEP, limits.step),
-        (_WORKERS, limits.workers),
-        (_THREAD, limits.thread),
-        (_READING, limits.reading),
-    ]
+    parts = [(_STEP, limits.step), (_WORKERS, limits.workers), (_THREAD, limits.thread), (_READING, limits.reading)]
     places = [
         (
             place.path,

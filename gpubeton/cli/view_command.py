@@ -82,15 +82,13 @@ def view(
     else:
         chosen = choose(total, count=count, shuffle=True, seed=seed)
         chosen.sort()
-    if train_size is None and pipeline is None:
-        pictures = _stored(contents, name, chosen.tolist(), side)
+    if pipeline is not None:
+        pictures = _augmented(contents, file, name, _imported_pipeline(pipeline, name), chosen, seed, classes)
+    elif train_size is not None:
+        operations = _train_pipeline(train_size, contents.is_rgb(name))
+        pictures = _augmented(contents, file, name, operations, chosen, seed, classes)
     else:
-        operations = (
-            _train_pipeline(train_size, contents.is_rgb(name))
-            if pipeline is None
-            else _imported_pipeline(pipeline, name)
-        )
-        pictures = _augmented(file, name, operations, chosen, seed, classes)
+        pictures = _stored(contents, name, chosen.tolist(), side)
     labels = contents.labels(label)
     captions = [
         f"{sample}" if labels is None else f"{sample} {contents.class_name(int(labels[sample]))}"[:_CAPTION_LETTERS]
@@ -169,11 +167,10 @@ def _gray_levels(pixels: NDArray[Any]) -> NDArray[np.float32]:
     return levels
 
 
-def _train_pipeline(size: int | None, is_rgb: bool) -> list[Any]:
+def _train_pipeline(side: int, is_rgb: bool) -> list[Any]:
     from gpubeton.fields.decoders import RandomResizedCropImageDecoder, RandomResizedCropRGBImageDecoder
     from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 
-    side = size or 224
     decoder = RandomResizedCropRGBImageDecoder if is_rgb else RandomResizedCropImageDecoder
     return [decoder((side, side)), RandomHorizontalFlip(), ToTensor()]
 
@@ -192,16 +189,15 @@ def _imported_pipeline(path: str, name: str) -> list[Any]:
 
 
 def _augmented(
-    file: str, name: str, operations: list[Any], chosen: NDArray[np.int64], seed: int, classes: dict[str, Any]
-) -> NDArray[np.float32]:
+    contents: Contents, file: str, name: str, operations: list[Any], chosen: NDArray[np.int64], seed: int,
+    classes: dict[str, Any],
+) -> NDArray[np.float32]:  # fmt: skip
     """Load the samples as one batch, float32 (N, H, W, 3) from 0 to 255."""
     import numpy as np
 
-    from gpubeton.inspection import Contents
     from gpubeton.loader import Loader, OrderOption
 
-    fields = Contents(file, classes).index.names
-    pipelines: dict[str, Any] = {**dict.fromkeys(fields), name: operations}
+    pipelines: dict[str, Any] = {**dict.fromkeys(contents.index.names), name: operations}
     loader = Loader(
         file,
         batch_size=len(chosen),

@@ -337,13 +337,15 @@ def make_image(
 
 
 @stage
-def _take(ring: Ring, is_plain: bool, capacity: Array) -> tuple[int, int]:
-    """Take the next image for one of the two loops; return _TAKEN or another event, and the ticket."""
+def _take(ring: Ring, is_plain: bool, capacity: Array, worker: int) -> tuple[int, int]:
+    """Take the next image for one of the two loops, or wait for it; return _TAKEN or another event, and the ticket."""
     control = ring.control.ctypes.data
     batches, images = ring.codes.shape
     while True:
         ticket = atomic_load(control + 8 * NEXT)
         if atomic_load(control + 8 * CLOSED) != 0 or ticket >= atomic_load(control + 8 * PUBLISHED):
+            if len(ring.clocks) > 0 and _await_tickets(ring, worker):
+                continue
             return IDLE, ticket
         task = ring.tasks[(ticket // images) % batches, ticket % images]
         mode = task[MODE]
@@ -363,9 +365,7 @@ def work(ring: Ring, outputs: Outputs, scratch: Scratch, worker: int) -> tuple[i
     """Make RGB images until an event that Python has to handle; return it and its ticket."""
     batches, images = ring.codes.shape
     while True:
-        event, ticket = _take(ring, False, scratch.capacity)
-        if event == IDLE and len(ring.clocks) > 0 and _await_tickets(ring, worker):
-            continue
+        event, ticket = _take(ring, False, scratch.capacity, worker)
         if event != _TAKEN:
             return event, ticket
         batch, image = (ticket // images) % batches, ticket % images
@@ -389,9 +389,7 @@ def work_plain(ring: Ring, outputs: Outputs, scratch: PlainScratch, worker: int)
     """Make images of other kinds until an event that Python has to handle; return it and its ticket."""
     batches, images = ring.codes.shape
     while True:
-        event, ticket = _take(ring, True, scratch.capacity)
-        if event == IDLE and len(ring.clocks) > 0 and _await_tickets(ring, worker):
-            continue
+        event, ticket = _take(ring, True, scratch.capacity, worker)
         if event != _TAKEN:
             return event, ticket
         batch, image = (ticket // images) % batches, ticket % images

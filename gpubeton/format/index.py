@@ -501,13 +501,12 @@ def _check_extents(path: str, file_size: int, header: Header, metadata_end: int)
 
 def _check_table_size(path: str, file_size: int, header: Header, descriptors: tuple[Descriptor, ...]) -> None:
     """Refuse a table longer than its fields can fill, before all of it is read."""
-    kinds = [descriptor.type_id for descriptor in descriptors]
     if any(
         descriptor.type_id == FieldType.CUSTOM and not ImageKind.describes(descriptor.arguments)
         for descriptor in descriptors
     ):
         return  # only its class knows how many regions a value takes
-    expected = header.num_samples * sum(kind not in PLAIN_TYPES for kind in kinds)
+    expected = header.num_samples * sum(each.type_id not in PLAIN_TYPES for each in descriptors)
     found = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize
     if found > expected:
         raise AllocationError(
