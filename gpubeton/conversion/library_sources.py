@@ -163,7 +163,8 @@ class TorchvisionSource(LabelledSource):
         return f"sample {index} of torchvision.datasets.{self._name}, {self._split}"
 
     def identity(self, index: int) -> str:
-        return f"{self.name(index)} {self._label_text(index)}"
+        file = "" if self._samples is None else f" {stat_identity(self._samples[index][0])}"
+        return f"{self.name(index)} {self._label_text(index)}{file}"
 
     def input_files(self) -> Iterable[Path]:
         return self._root.rglob("*")

@@ -278,6 +278,15 @@ def test_files_of_torchvisions_folders_are_not_decoded(torchvision, tmp_path):
     assert source.name(1).endswith("val/1.jpg")
 
 
+def test_a_file_of_torchvisions_folders_that_is_replaced_is_another_sample(torchvision, tmp_path):
+    for number in range(2):
+        write_picture(tmp_path / "val" / f"{number}.jpg", number)
+    source = open_source("torchvision:Flowers", root=tmp_path, split="val")
+    before = source.identity(0), source.identity(1)
+    (tmp_path / "val" / "0.jpg").write_bytes(b"x")
+    assert (source.identity(0) == before[0], source.identity(1) == before[1]) == (False, True)
+
+
 def test_an_unknown_dataset_of_torchvision_and_a_missing_torchvision_are_reported(torchvision, monkeypatch):
     with pytest.raises(OptionError, match=r"'Digit'.* Digits, Flowers"):
         open_source("torchvision:Digit")
