@@ -174,7 +174,8 @@ def _fetch_one(
         if key is not None and path.exists() and read_at(record, 1 << 16, 0) == _record(path, key):
             with suppress(RemoteDamagedError, FormatError):  # since then; it is fetched again
                 return Fetched(url, path, source.size, True, _check(url, path))
-        work = path.with_name(f".{path.name}.{_hash(key)}.fetching")
+        version = blake2b((key or "").encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+        work = path.with_name(f".{path.name}.{version}.fetching")
         of_any_version = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.fetching")
         for other in folder.iterdir():
             if of_any_version.fullmatch(other.name) and (other != work or key is None):
@@ -291,7 +292,3 @@ def _record(path: Path, key: str) -> bytes:
     """Describe a file that was fetched."""
     found = path.stat()
     return json.dumps({"version": key, "size": found.st_size, "mtime_ns": found.st_mtime_ns}).encode()
-
-
-def _hash(key: str | None) -> str:
-    return blake2b((key or "").encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()

@@ -146,7 +146,7 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """Give the content of ``index.json``."""
         fields = [
-            {"name": each.name, "type": each.type_id, "arguments": _text(each.arguments), "form": form}
+            {"name": each.name, "type": each.type_id, "arguments": _encode(each.arguments), "form": form}
             for each, form in zip(self.descriptors, self.forms, strict=True)
         ]
         content = {
@@ -174,7 +174,7 @@ class Manifest:
                 raise FormatError(f"format {content['format']!r}, expected {_FORMAT!r}")
             names = content.get("class_names")
             descriptors = tuple(
-                Descriptor(str(each["name"]), _number(each["type"]), _arguments(each["arguments"]))
+                Descriptor(str(each["name"]), _number(each["type"]), _decode(each["arguments"]))
                 for each in content["fields"]
             )
             found = cls(
@@ -203,11 +203,11 @@ class Manifest:
         return sum(shard.samples for shard in self.shards)
 
 
-def _text(arguments: bytes) -> str:
+def _encode(arguments: bytes) -> str:
     return base64.b64encode(arguments.rstrip(b"\0")).decode()
 
 
-def _arguments(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     arguments = base64.b64decode(text, validate=True)
     if len(arguments) > ARGUMENTS_SIZE:
         raise FormatError(f"arguments of {len(arguments)} bytes")

@@ -28,7 +28,11 @@ class Shards:
     # Reading is sequential, with one process per shard: a sample in the middle is found by reading the shard up to it.
 
     def __init__(self, shards: Sequence[str | os.PathLike[str]] | str, pipeline: Pipeline) -> None:
-        self.names = _expanded(shards) if isinstance(shards, str) else [os.fspath(shard) for shard in shards]
+        self.names: list[str]
+        if isinstance(shards, str):
+            self.names = _webdataset().shardlists.expand_urls(shards)
+        else:
+            self.names = [os.fspath(shard) for shard in shards]
         if not self.names:
             raise NoSamplesError("0 shards, at least 1 is needed")
         self._pipeline = pipeline
@@ -115,8 +119,3 @@ def _open_dataset(shard: str) -> Any:
     dataset = _webdataset().WebDataset
     known = inspect.signature(dataset.__init__).parameters
     return dataset(shard, **{name: value for name, value in _ALL_IN_ORDER.items() if name in known})
-
-
-def _expanded(pattern: str) -> list[str]:
-    expanded: list[str] = _webdataset().shardlists.expand_urls(pattern)
-    return expanded
