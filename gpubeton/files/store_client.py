@@ -25,6 +25,7 @@ from gpubeton.errors import (
     RemoteSlowDownError,
     RemoteTimeoutError,
     StorageError,
+    TruncatedError,
 )
 from gpubeton.installation import install
 
@@ -118,13 +119,9 @@ def ask(
     refuse_after_fork()
     scheme, place, key = split_url(url)
     server = (scheme, place.partition("?")[0], remote.endpoint)
-    try:
-        store = _store(scheme, place, remote, _environment())
-    except _obstore().exceptions.BaseError as error:
-        text = f"{shown(url)}: no connection can be made with {remote!r}: {_reason(error)}. {_CREDENTIALS}"
-        raise OptionError(text) from _cause(url, error)
+    store = _connect(url, remote)
     gate = _GATES.setdefault((*server, remote.requests), _Gate(remote.requests))
-    began, pause = 0.0, _FIRST_PAUSE
+    began, pause, refused = 0.0, _FIRST_PAUSE, None
     while True:
         with gate:
             if is_closed is not None and is_closed.is_set():
@@ -138,8 +135,10 @@ def ask(
                 patience = remote.retry_seconds
                 if server not in _ANSWERED and isinstance(found, RemoteTimeoutError):
                     patience = min(patience, _FIRST_PATIENCE)
-                if isinstance(found, RemoteDeniedError):
-                    _store.cache_clear()  # the next request takes credentials that were written meanwhile
+                if isinstance(found, RemoteDeniedError) and refused is None:
+                    refused, store = store, _connect(url, remote, refused=store)
+                    if server in _ANSWERED and scheme not in ("http", "https"):  # the credentials may have expired
+                        continue
                 if not isinstance(found, RemoteSlowDownError | RemoteTimeoutError) or waited + pause > patience:
                     raise found from _cause(url, error)
                 REPEATS.add(found)
@@ -177,7 +176,9 @@ def _translate(
         )
     if isinstance(error, FileExistsError | _obstore().exceptions.AlreadyExistsError):
         return exists_error(url, reason)
-    if status == 412 or (status == 416 and opened is not None):
+    if status == 416 and opened is None:  # for the first bytes
+        return TruncatedError(f"{url}: the object has no bytes; expected a complete file. Upload it again.")
+    if status in (412, 416):
         then = f"it was {opened} when it was opened" if opened else "expected the version that was opened"
         return RemoteChangedError(
             f"{url}: the object has another version now; {then}. It was replaced while it was being read: open it "
@@ -259,17 +260,18 @@ def shown(url: str) -> str:
 def split_url(url: str) -> tuple[str, str, str]:
     """Split the URL of an object into the scheme, the bucket or server, and the name of the object there."""
     scheme, _, rest = url.partition("://")
-    place, _, key = rest.partition("/")
+    place, slash, key = rest.partition("/")
     if scheme in ("http", "https"):
         parts = urlsplit(url)
         # The query, which may hold a signature, belongs to each request.
         place, key = parts.netloc + "/" + (f"?{parts.query}" if parts.query else ""), unquote(parts.path[1:])
     # obstore would ask for another object: it leaves out these parts of a name.
     is_odd = any(part in ("", ".", "..") for part in key.removesuffix("/").split("/")) and key != ""
-    if place[:1] in ("", "/") or scheme not in SCHEMES or is_odd:
+    if place[:1] in ("", "/") or scheme not in SCHEMES or is_odd or not slash:
         raise OptionError(
             f"{shown(url)!r} is no address of a file; expected {', '.join(f'{each}://...' for each in SCHEMES)}, and "
-            "after it the bucket and the name, as in s3://bucket/train.beton, without //, /./ and /../ in it."
+            "after it the bucket and the name, as in s3://bucket/train.beton, without //, /./ and /../ in it. "
+            "That of a folder ends in a slash: s3://bucket/folder/."
         )
     return scheme, place, key
 
@@ -277,6 +279,21 @@ def split_url(url: str) -> tuple[str, str, str]:
 def _environment() -> tuple[tuple[str, str], ...]:
     """Give the variables that stores are configured by."""
     return tuple(item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_")))
+
+
+def _connect(url: str, remote: RemoteOptions, refused: Any = None) -> Any:
+    """Give the connection to a bucket or server; another one than `refused`, with credentials written meanwhile."""
+    scheme, place, _ = split_url(url)
+    arguments = scheme, place, remote, _environment()
+    try:
+        store = _store(*arguments)
+        if store is refused:  # and no other thread has made another one
+            _store.cache_clear()
+            store = _store(*arguments)
+    except _obstore().exceptions.BaseError as error:
+        text = f"{shown(url)}: no connection can be made with {remote!r}: {_reason(error)}. {_CREDENTIALS}"
+        raise OptionError(text) from _cause(url, error)
+    return store
 
 
 @lru_cache(maxsize=64)

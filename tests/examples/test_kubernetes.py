@@ -75,6 +75,16 @@ def test_containers_run_without_root_and_write_only_to_volumes(name, tmp_path):
         assert all(any(path == mount or path.startswith(f"{mount}/") for mount in mounts) for path in paths)
 
 
+def test_the_volume_of_the_cache_has_no_limit_above_which_the_pod_is_evicted(tmp_path):
+    pod = Pod("elastic.yaml", tmp_path)
+    (container,) = pod.containers
+    (cache,) = (Path(each["value"]) for each in container["env"] if each["name"] == "GPUBETON_CACHE_DIR")
+    (name,) = (each["name"] for each in container["volumeMounts"] if cache.is_relative_to(each["mountPath"]))
+    (volume,) = (each for each in pod.spec["volumes"] if each["name"] == name)
+    assert "sizeLimit" not in volume["emptyDir"]  # the default limit of the cache is a part of the whole disk
+    assert "ephemeral-storage" not in container["resources"]["limits"]
+
+
 def test_the_elastic_job_streams_from_an_object_store(s3_server, tmp_path):
     url = s3_server.put("train.beton", write_images(tmp_path / "train.beton"))
     pod = Pod("elastic.yaml", tmp_path)

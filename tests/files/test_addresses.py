@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 
@@ -124,11 +125,22 @@ def test_without_boto3_files_count_only_if_asked_for(files_of_aws, monkeypatch):
         store_client._files_of_aws("mine")
 
 
-def test_credentials_that_are_refused_are_read_again(files_of_aws, fault_server):
+def test_credentials_that_expire_are_read_again_and_the_request_is_repeated_once(
+    files_of_aws, fault_server, monkeypatch
+):
     file, used = files_of_aws
-    assert used() == "default-key"
-    file.write_text(file.read_text().replace("default-key", "newer-key"))
+    monkeypatch.setattr(store_client, "_ANSWERED", set())
     fault_server.faults.append(Fault(403))
     with pytest.raises(RemoteDeniedError):
         used()
-    assert used() == "newer-key"
+    assert len(fault_server.requests) == 1  # no credentials were good before
+    assert used() == "default-key"
+    for name, status in (("newer", 403), ("newest", 400)):
+        file.write_text(re.sub("=.*-key", f"={name}-key", file.read_text(), count=1))
+        fault_server.faults.append(Fault(status, "ExpiredToken"))
+        assert used() == f"{name}-key"
+        assert len(fault_server.requests) == 2
+    fault_server.faults += [Fault(403), Fault(403)]
+    with pytest.raises(RemoteDeniedError):
+        used()
+    assert len(fault_server.requests) == 2

@@ -12,7 +12,14 @@ from urllib.parse import unquote
 
 import pytest
 
-from gpubeton.errors import OptionError, RemoteChangedError, RemoteExistsError, RemoteMissingError, StorageError
+from gpubeton.errors import (
+    OptionError,
+    RemoteChangedError,
+    RemoteExistsError,
+    RemoteMissingError,
+    StorageError,
+    TruncatedError,
+)
 from gpubeton.files import long_answers, store_client
 from gpubeton.files.object_store import FIRST_READ, PART, head_object, list_objects, put_object, read_object
 from gpubeton.files.open_files import open_bytes
@@ -91,7 +98,15 @@ def test_a_web_servers_page_is_no_part_of_the_message():
     assert "<" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["s3://", "s3:///key", "s3://bucket//key", "s3://bucket/a/../key", "https:///x"])
+def test_an_object_without_bytes_is_a_truncated_file(s3_server):
+    put_object(s3_server.url("none/a.beton"), b"")
+    with pytest.raises(TruncatedError, match="the object has no bytes"):
+        open_bytes(s3_server.url("none/a.beton"))
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://", "s3://bucket", "s3:///key", "s3://bucket//key", "s3://bucket/a/../key", "https:///x"]
+)
 def test_names_that_a_store_would_not_take_are_refused(url):
     with pytest.raises(OptionError, match=url):
         open_bytes(url)
