@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from gpubeton.errors import OptionError, RemoteChangedError, RemoteMissingError, StorageError
 from gpubeton.files.byte_source import ByteSource, SourceIdentity
 from gpubeton.files.remote_options import RemoteOptions
-from gpubeton.files.store_client import ask, exists_error, refuse_after_fork, shown, split_url
+from gpubeton.files.store_client import ask, exists_error, find_endpoint, refuse_after_fork, shown, split_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ class ObjectIdentity(SourceIdentity):
             return None
         query = "" if _SIGNATURE.search(self.url) else urlsplit(self.url).query  # signatures change
         scheme = self.url.partition("://")[0]
-        endpoint = self.remote.endpoint or (os.environ.get("AWS_ENDPOINT_URL") if scheme == "s3" else None) or ""
+        endpoint = find_endpoint(scheme, self.remote)
         if scheme == "az":  # containers of other accounts may have the same names
             endpoint += f" {self.remote.account or os.environ.get('AZURE_STORAGE_ACCOUNT_NAME', '')}"
         return f"{endpoint} {shown(self.url)}{query and f'?{query}'} {self.etag} {self.size}"

@@ -22,7 +22,7 @@ class RemoteOptions:
     ----------
     endpoint : str, optional
         Address of a store that is not the cloud's own, such as ``"http://minio:9000"``. By default it is the value of
-        ``AWS_ENDPOINT_URL`` for ``s3://``, else the cloud's.
+        ``AWS_ENDPOINT_URL_S3`` or ``AWS_ENDPOINT_URL`` for ``s3://``, else the cloud's.
     region : str, optional
         Region of an S3 bucket; by default the value of ``AWS_REGION``, else us-east-1.
     account : str, optional

@@ -211,6 +211,11 @@ def _translate(
             f"{where}: the server does not give parts of files as asked ({reason}). It, or a proxy before it, has to "
             "support requests for ranges: use another, or download the file."
         )
+    if url.startswith("s3:") and _OTHER_REGION.search(reason):
+        return StorageError(
+            f"{where}: {reason}. The bucket is probably in another region: set AWS_REGION, or "
+            "RemoteOptions(region=...), to that of the bucket."
+        )
     return StorageError(f"{where}: {reason}.")
 
 
@@ -231,6 +236,7 @@ _ROLE = re.compile(
     r"performing [A-Z]+ https?://(169\.254\.|metadata[./]|[^/]+/latest/(api/token|meta-data/)|\[fd00:ec2)"
 )
 _NO_ANSWER = re.compile("error sending request|body error|timed out|timeout|connect")
+_OTHER_REGION = re.compile("redirect without LOCATION|PermanentRedirect|AuthorizationHeaderMalformed")
 _NO_RANGES = re.compile("non-partial|Requested .* got|Range request not supported")
 _CREDENTIALS = (
     "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN), GOOGLE_APPLICATION_CREDENTIALS, or "
@@ -281,6 +287,12 @@ def _environment() -> tuple[tuple[str, str], ...]:
     return tuple(item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_")))
 
 
+def find_endpoint(scheme: str, remote: RemoteOptions) -> str:
+    """Give the address of a store that is not the cloud's own, "" for the cloud's."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if scheme == "s3" else ()
+    return remote.endpoint or next(filter(None, map(os.environ.get, names)), "")
+
+
 def _connect(url: str, remote: RemoteOptions, refused: Any = None) -> Any:
     """Give the connection to a bucket or server; another one than `refused`, with credentials written meanwhile."""
     scheme, place, _ = split_url(url)
@@ -305,7 +317,7 @@ def _store(
 ) -> Any:
     """Make the connection to a bucket or server."""
     store = _obstore().store
-    endpoint = remote.endpoint or (os.environ.get("AWS_ENDPOINT_URL", "") if scheme == "s3" else "")
+    endpoint = find_endpoint(scheme, remote)
     seconds = timedelta(seconds=remote.silence_seconds)
     settings: dict[str, Any] = {
         "client_options": {

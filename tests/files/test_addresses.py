@@ -65,6 +65,20 @@ def test_a_store_that_has_answered_is_waited_for(fault_server, monkeypatch):
     assert head_object(fault_server.url("x")).size == 7
 
 
+def test_the_endpoint_of_s3_comes_before_that_of_all_services(fault_server, monkeypatch):
+    fault_server.objects["bucket/x"] = b"content"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", fault_server.address)
+    assert read_object("s3://bucket/x", RemoteOptions(anonymous=True, retry_seconds=1)) == b"content"
+
+
+@pytest.mark.parametrize("fault", [Fault(301), Fault(400, "AuthorizationHeaderMalformed")])
+def test_another_region_is_named_as_what_is_wrong(fault_server, fault):
+    fault_server.always = fault
+    with pytest.raises(StorageError, match="AWS_REGION"):
+        read_object("s3://bucket/x", RemoteOptions(endpoint=fault_server.address, anonymous=True))
+
+
 def test_variables_that_change_count_at_once(fault_server, monkeypatch):
     fault_server.objects["bucket/x"] = b"content"
     monkeypatch.setenv("AWS_ENDPOINT_URL", fault_server.address)
