@@ -118,7 +118,7 @@ def ask(
     """Make a request, again and again while the store is overloaded, silent or out of reach."""
     refuse_after_fork()
     scheme, place, key = split_url(url)
-    server = (scheme, place.partition("?")[0], remote.endpoint)
+    server = (scheme, place.partition("/")[0], remote.endpoint)
     store = _connect(url, remote)
     gate = _GATES.setdefault((*server, remote.requests), _Gate(remote.requests))
     began, pause, refused = 0.0, _FIRST_PAUSE, None
@@ -264,13 +264,15 @@ def shown(url: str) -> str:
 
 
 def split_url(url: str) -> tuple[str, str, str]:
-    """Split the URL of an object into the scheme, the bucket or server, and the name of the object there."""
+    """Split the URL of an object into the scheme, the bucket or server's address, and the name of the object there."""
     scheme, _, rest = url.partition("://")
     place, slash, key = rest.partition("/")
     if scheme in ("http", "https"):
         parts = urlsplit(url)
+        # In a name, the library would make a slash of an encoded one; in the address of the server it leaves it alone.
+        address, key = ("/", unquote(parts.path[1:])) if "%2f" not in parts.path.lower() else (parts.path, "")
         # The query, which may hold a signature, belongs to each request.
-        place, key = parts.netloc + "/" + (f"?{parts.query}" if parts.query else ""), unquote(parts.path[1:])
+        place = parts.netloc + address + (f"?{parts.query}" if parts.query else "")
     # obstore would ask for another object: it leaves out these parts of a name.
     is_odd = any(part in ("", ".", "..") for part in key.removesuffix("/").split("/")) and key != ""
     if place[:1] in ("", "/") or scheme not in SCHEMES or is_odd or not slash:

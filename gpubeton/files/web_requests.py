@@ -27,7 +27,7 @@ from gpubeton.files.store_client import refuse_after_fork
 
 _IDLE_SECONDS = 30  # after which a connection is not used again
 _PAUSE = 0.1  # seconds after the answer of a server that is overloaded
-_AS_IT_IS = "/!$&'()*+,:;=@[]^|"  # in paths, as obstore has it: to S3 a plus is a space, unless it is written %2B
+_AS_IT_IS = "!$&'()*+,:;=@[]^|"  # in paths, as obstore has it: to S3 a plus is a space, unless it is written %2B
 _NOTHING = memoryview(b"")
 _IS_OVER = threading.Event()
 
@@ -86,7 +86,8 @@ def receive_range(url: str, start: int, stop: int, etag: str, size: int, silence
     parts = urlsplit(url)
     place = parts.scheme, parts.netloc, silence_seconds
     server = _SERVERS.get(place) or _SERVERS.setdefault(place, _Server(*place))
-    target = quote(unquote(parts.path), safe=_AS_IT_IS) + (parts.query and f"?{parts.query}")
+    names = (quote(unquote(name), safe=_AS_IT_IS) for name in parts.path.split("/"))  # an encoded slash stays one
+    target = "/".join(names) + (parts.query and f"?{parts.query}")
     wanted = {"range": f"bytes={start}-{stop - 1}", "if-match": etag, "user-agent": "gpubeton"}
     expected = [206, stop - start, f"bytes {start}-{stop - 1}/{size}", etag, None]
     content, is_new = _NOTHING, False
