@@ -185,6 +185,7 @@ def _run(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> No
     # The error that the channel keeps leads back to this thread: its entry would never go by itself.
     _RUNNING.pop(threading.current_thread(), None)
     channel.end = _End(channel.is_stopped, error or error_at_the_end)
+    del error, error_at_the_end  # whose tracebacks refer to this frame
     channel.results.put(channel.end)
 
 

@@ -113,7 +113,7 @@ class BatchState:
     # the first program, the rows (M,) and the decoder's flags (M,), which are read when the batch is done
     flagged: list[tuple[int, NDArray[np.intp], NDArray[np.int32]]] = field(default_factory=list)
     bad: list[BadImage] = field(default_factory=list)  # images that cannot be made
-    error: BaseException | None = None  # of the batch as a whole
+    has_failed: bool = False  # as a whole; the feeder has the error
     # taken while the feeder's thread has it; making an Event takes longer than most waits for it
     issuing: threading.Lock = field(default_factory=threading.Lock)
 

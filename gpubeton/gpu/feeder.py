@@ -80,7 +80,15 @@ class Feeder:
                     self._issue(batch)
             except BaseException as error:  # noqa: BLE001 - any error has to reach the user's loop
                 self._failure = error
-        batch.error = self._failure
+        batch.has_failed = self._failure is not None
+
+    def raise_failure(self) -> None:
+        """Raise the error of the batch that failed first, and forget it: it refers to everything here."""
+        failure, self._failure = self._failure, LoaderClosedError("an earlier batch failed")
+        try:
+            raise failure or self._failure
+        finally:
+            del failure
 
     def _issue(self, batch: BatchState) -> None:
         """Put one batch into the queues."""

@@ -127,8 +127,8 @@ class GpuExecutor:
             raise RuntimeError("no batch is in flight")
         batch = self._batches[0]
         batch.wait()  # wait point: batch issued
-        if batch.error is not None:
-            raise batch.error
+        if batch.has_failed:
+            self._feeder.raise_failure()
         with self._device.active():
             # Not only for the images: the next batch writes to the slot, and the JPEG engines do so before their
             # stream's turn.
@@ -159,10 +159,14 @@ class GpuExecutor:
             if self._cpu_executor is not None:
                 # Workers write to the slots' memory, also for batches that are no longer collected.
                 self._cpu_executor.close()
-            # Raises after an error in one of the streams: these resources are not used again.
-            self._resources.settle()  # wait point: executor closing
-            self._batches.clear()
-            self._resident = {}
+            try:
+                # Raises after an error in one of the streams: these resources are not used again.
+                self._resources.settle()  # wait point: executor closing
+            finally:
+                # The feeder refers to this object, whose memory would wait for a full garbage collection.
+                del self._feeder
+                self._batches.clear()
+                self._resident = {}
             self._give_back(self._resources)
 
     # --- operations on whole batches ----------------------------------------------------------------------------------

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LANES = {"hardware": Lane.HARDWARE, "own": Lane.OWN}
-_WHY = ": nvJPEG without engines was slower than the CPU's workers, which now take its images. Leave it out"
-_GONE = {"sm": _WHY, "hybrid": _WHY}
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,6 @@ class GpuOptions:
         "auto" takes the GPU unless there are many cores.
     images_per_call : int
         Images of one call of the engines; 0 for eight for each engine.
-    images_per_sm_call : int
-        Without effect: nvJPEG decodes on the engines only. Any number but 0 is refused.
     smooth_chroma : bool
         True interpolates reduced chroma, as libjpeg does; False repeats it.
     resident : {"auto", True, False}
@@ -63,7 +59,6 @@ class GpuOptions:
     deterministic: bool = True
     raw: RawLane = "auto"
     images_per_call: int = 0
-    images_per_sm_call: int = 0
     smooth_chroma: bool = True
     resident: Literal["auto"] | bool = "auto"
     on_progress: Callable[[int, int], object] | None = None
@@ -72,17 +67,11 @@ class GpuOptions:
     def __post_init__(self) -> None:
         for name in self.lanes:
             if name not in _LANES:
-                why, names = _GONE.get(name, ""), ", ".join(map(repr, _LANES))
-                raise OptionError(f"lanes holds {name!r}; expected some of {names}{why}")
+                raise OptionError(f"lanes holds {name!r}; expected some of {', '.join(map(repr, _LANES))}")
         if self.raw not in get_args(RawLane):
             raise OptionError(f"raw is {self.raw!r}; expected one of {', '.join(map(repr, get_args(RawLane)))}")
         if self.resident not in ("auto", True, False):
             raise OptionError(f"resident is {self.resident!r}; expected 'auto', True or False")
         if self.images_per_call < 0:
             raise OptionError(f"images_per_call is {self.images_per_call}; expected at least 0")
-        if self.images_per_sm_call != 0:
-            raise OptionError(
-                f"images_per_sm_call is {self.images_per_sm_call}; expected 0: nvJPEG decodes on the engines only. "
-                "Leave it out"
-            )
         object.__setattr__(self, "allowed", frozenset(_LANES[name] for name in self.lanes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
 
 import numpy as np
@@ -11,11 +12,13 @@ from gpubeton.engine import executors
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.gpu_executor import GpuExecutor
+from gpubeton.gpu.gpu_resources import GpuResources
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, stored, twin, write_images
-from tests.simulator.device import SimulatedDevice
+from tests.simulator.device import TENSOR, SimulatedDevice
+from tests.waiting import wait_until
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 PIPELINE = [CROP, NormalizeImage((120, 110, 100), (60, 50, 40), np.float16), ToTensor()]
@@ -198,6 +201,38 @@ def test_an_error_anywhere_on_the_way_reaches_the_loop_and_the_next_epoch_is_who
     assert own_threads() == []
     loader.set_epoch(0)
     assert_same([*loader, *loader], expected)
+    loader.close()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (SimulatedDevice, "launch"),
+        (SimulatedDevice, "empty"),
+        (GpuResources, "settle"),
+        (GpuExecutor, "collect"),
+        (ToDevice, "apply"),
+    ],
+)
+def test_memory_is_free_as_soon_as_the_error_is_handled(gpus, faults, path, monkeypatch, owner, name):
+    """Without a garbage collection, which may come hours later in a training that makes no garbage."""
+    loader = gpu_loader(path, PIPELINE)
+    list(loader)
+    gc.collect()
+    before = faults.live_memory(TENSOR)
+    failing_at(monkeypatch, owner, name, 4 if owner is not GpuResources else 1)
+    gc.disable()
+    try:
+        try:
+            for _batch in loader:
+                pass
+        except PlantedError:
+            assert faults.live_memory(TENSOR) > before
+        del _batch
+        wait_until(lambda: all(stream.is_idle for stream in gpus[0].streams))
+        assert faults.live_memory(TENSOR) == before
+    finally:
+        gc.enable()
     loader.close()
 
 

@@ -23,11 +23,8 @@ def test_lanes_are_named(lanes, allowed):
         ({"lanes": ("hardware", "nvdec")}, "lanes holds 'nvdec'; expected some of 'hardware', 'own'$"),
         ({"lanes": ("cpu",)}, "lanes holds 'cpu'"),
         ({"lanes": "hardware"}, "lanes holds 'h'"),
-        ({"lanes": ("sm", "hybrid")}, "lanes holds 'sm'.*the CPU's workers, which now take its images. Leave it out"),
-        ({"lanes": ("hardware", "hybrid")}, "lanes holds 'hybrid'.*Leave it out"),
         ({"raw": "gpu"}, "raw is 'gpu'; expected one of 'auto', 'cpu', 'bytes'"),
         ({"images_per_call": -1}, "images_per_call is -1; expected at least 0"),
-        ({"images_per_sm_call": 64}, "images_per_sm_call is 64; expected 0: nvJPEG decodes on the engines only"),
     ],
 )
 def test_an_option_out_of_its_range_is_named(wrong, says):

@@ -370,6 +370,28 @@ def test_batches_before_one_that_cannot_be_started_arrive(num_ahead):
     assert line.was_closed.is_set()
 
 
+@pytest.mark.parametrize("method", ["start", "collect", "complete", "close"])
+def test_a_handled_error_keeps_nothing_alive(method):
+    line = CountingLine(3)
+
+    def fail(*_arguments, **_keywords):
+        raise MemoryError("planted")
+
+    setattr(line, method, fail)
+    iterator, alive = Prefetcher(line, 2), weakref.ref(line)
+    del line
+    gc.disable()
+    try:
+        try:
+            list(iterator)
+        except MemoryError:
+            assert alive() is not None
+        del iterator
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
 def test_closing_frees_batches_that_nobody_received():
     class Batch:
         pass
