@@ -127,7 +127,8 @@ def _why_no_engines() -> str:
         )
     return (
         "The driver's libnvcuvid.so.1 is there: the GPU has no JPEG engines (A100, A30, L4, Hopper and newer "
-        "data-center GPUs do; T4, V100, A10 do not), or it is a MIG slice without one (nvidia-smi -L shows these)"
+        "data-center GPUs do; T4, V100, A10 and GeForce do not), or it is a MIG slice without one (nvidia-smi -L shows "
+        "these)"
     )
 
 

@@ -168,7 +168,8 @@ _IMAGES_PER_ENGINE = 8
 # The first nvJPEG that can interpolate chroma.
 _SMOOTH_SINCE = (12, 1)
 
-# A100 and A30; L4, L40; H100, H200; B100, B200, GB200; B300; Blackwell for workstations.
+# A100 and A30; L4, L40; H100, H200; B100, B200, GB200; B300; Blackwell for workstations. GeForce GPUs of the same
+# architectures have none: https://github.com/NVIDIA/CUDALibrarySamples/issues/252
 _HAVE_ENGINES = {"sm_80", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121"}
 
 
@@ -197,7 +198,7 @@ def open_nvjpeg_backends(
         if library is None and is_library_needed:
             raise
         found.notes[Lane.HARDWARE] = str(error)
-        if device.architecture in _HAVE_ENGINES:
+        if device.architecture in _HAVE_ENGINES and "GeForce" not in device.name:
             place = f"{device.name} (cuda:{device.number})"
             found.warning = f"{place} has JPEG engines that cannot be used, so the CPU decodes in their place. {error}"
         return found

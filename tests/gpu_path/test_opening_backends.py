@@ -54,9 +54,14 @@ def test_the_largest_height_and_width_are_not_mixed_up(opened):
     assert opened(largest=(40, 30)).backends[Lane.HARDWARE].largest == (40, 30)
 
 
-def test_without_engines_the_reason_is_noted_and_the_cpu_decodes(opened, faults, device, monkeypatch):
+@pytest.mark.parametrize(("name", "architecture"), [("NVIDIA A10", "sm_86"), ("NVIDIA GeForce RTX 4070 Ti", "sm_89")])
+def test_without_engines_the_reason_is_noted_and_the_cpu_decodes(
+    opened, faults, device, monkeypatch, name, architecture
+):
+    """A GeForce has the architecture of a data center's GPU, but not its engines."""
     faults.engines = 0
-    monkeypatch.setattr(type(device), "architecture", "sm_86")
+    monkeypatch.setattr(type(device), "name", name)
+    monkeypatch.setattr(type(device), "architecture", architecture)
     found = opened()
     assert (found.backends, found.warning) == ({}, "")
     assert "nvjpegCreateEx: status 7 (ARCH_MISMATCH)" in found.notes[Lane.HARDWARE]
