@@ -151,7 +151,7 @@ class EntryImages:
             (self.number, "tables"): self.parts.tables,
         }
         for band, found in enumerate(self.intervals):
-            for name in ("entries", "intervals", "groups")[self.nbytes == 0 :]:
+            for name in ("entries", "intervals", "groups") if self.nbytes else ("intervals", "groups"):
                 arrays[self.number, name, band] = getattr(found, name)
         if job.is_pinned:
             arrays[self.number, "jpeg bytes"] = np.zeros(count, GATHER)
@@ -273,17 +273,12 @@ class EntryDecoder:
 
 def _read(job: ImageJob, rows: NDArray[np.intp], cpu: CpuServices) -> JpegParts:
     """Read the headers of some rows of a job in the host's memory."""
-    own, count = job.rows(rows, None), len(rows)
-    return cpu.jpegs.read(
-        own.address,
-        own.size,
-        own.height,
-        own.width,
-        np.zeros(count, np.uint64) if own.entries is None else own.entries,
-        np.zeros(count, np.int32) if own.num_entries is None else own.num_entries,
-        np.zeros(count, np.uint32) if own.seals is None else own.seals,
-        own.draws,
-    )
+    own = job.rows(rows, None)
+    entries: Any = own.entries, own.num_entries, own.seals
+    if own.entries is None:
+        entries = [np.zeros(len(rows), kind) for kind in (np.uint64, np.int32, np.uint32)]
+    address, number, seals = entries
+    return cpu.jpegs.read(own.address, own.size, own.height, own.width, address, number, seals, own.draws)
 
 
 def _list_intervals(

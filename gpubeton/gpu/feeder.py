@@ -82,13 +82,10 @@ class Feeder:
                 self._failure = error
         batch.has_failed = self._failure is not None
 
-    def raise_failure(self) -> None:
-        """Raise the error of the batch that failed first, and forget it: it refers to everything here."""
+    def take_failure(self) -> BaseException:
+        """Give the error of the batch that failed first, and forget it: its traceback refers to this object."""
         failure, self._failure = self._failure, LoaderClosedError("an earlier batch failed")
-        try:
-            raise failure or self._failure
-        finally:
-            del failure
+        return failure or self._failure
 
     def _issue(self, batch: BatchState) -> None:
         """Put one batch into the queues."""

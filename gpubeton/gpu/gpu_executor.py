@@ -128,7 +128,7 @@ class GpuExecutor:
         batch = self._batches[0]
         batch.wait()  # wait point: batch issued
         if batch.has_failed:
-            self._feeder.raise_failure()
+            raise self._feeder.take_failure()
         with self._device.active():
             # Not only for the images: the next batch writes to the slot, and the JPEG engines do so before their
             # stream's turn.
