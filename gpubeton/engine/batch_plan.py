@@ -145,5 +145,5 @@ class Plan(Sequence[BatchPlan]):
             if number >= READS_AHEAD:  # the bytes of the first batch are there
                 points.prepare(samples)
         else:
-            job.entries, job.num_entries, job.seals = points.of(samples)
+            job.entries, job.num_entries, job.seals, job.keep = points.of(samples)
         return job

@@ -223,7 +223,7 @@ class Engine:
         jobs = [plan.images[output.name] for output in self._images]
         for output, job, array in zip(self._images, jobs, arrays, strict=True):
             job.address, job.size = regions.address(output.source)[0], regions.size(output.source)[0]
-            job.out, job.keep, job.is_pinned = array, regions, self._storage.is_pinned
+            job.out, job.keep, job.is_pinned = array, (regions, job.keep), self._storage.is_pinned
         return jobs
 
     def _make_outputs(self, batch: _InFlight) -> tuple[Any, ...]:

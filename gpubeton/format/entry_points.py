@@ -78,9 +78,9 @@ class EntryPoints:
     ) -> None:
         self.addresses, self.counts, self.seals, self.keep = addresses, counts, seals, keep
 
-    def of(self, samples: NDArray[Any]) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.uint32]]:
-        """Give address (N,), number of entries (N,) and seal (N,) of some images; address and number are 0 for none."""
-        return self.addresses[samples], self.counts[samples], self.seals[samples]
+    def of(self, samples: NDArray[Any]) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.uint32], object]:
+        """Give address, number of entries and seal of some images, (N,) each, 0 for none; and what owns the memory."""
+        return self.addresses[samples], self.counts[samples], self.seals[samples], self.keep
 
     def prepare(self, samples: NDArray[Any]) -> None:
         """Begin to load those of some images, (N,); returns at once."""

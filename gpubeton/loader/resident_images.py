@@ -176,7 +176,7 @@ def _list_jpegs(source: Source, samples: NDArray[np.uint64], storage: MappedStor
     count = len(samples)
     entries, counts, seals = np.zeros(count, np.uint64), np.zeros(count, np.int32), np.zeros(count, np.uint32)
     if source.entry_points is not None:
-        entries, counts, seals = source.entry_points.of(samples)
+        entries, counts, seals, _ = source.entry_points.of(samples)
     height, width = source.image_sizes(samples)
     places = regions.offset[samples], regions.size[samples].astype(np.uint64)
     own = StoredJpegs(len(column), samples.astype(np.intp), *places, height, width, entries, counts, seals)

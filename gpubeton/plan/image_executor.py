@@ -42,7 +42,7 @@ class ImageJob:
     address: NDArray[np.uint64] = field(default_factory=_no_numbers)  # (N,) of each stored image
     size: NDArray[np.uint64] = field(default_factory=_no_numbers)  # (N,) bytes of each
     out: Any = None  # (N, height, width, channels) array or tensor, C-contiguous; numpy has bfloat16 as uint16
-    keep: object = None  # owns the memory at `address`; held until the batch is collected
+    keep: object = None  # owns the memory of entry points and at `address`; held until the batch is collected
     is_pinned: bool = False  # whether `address` is in page-locked memory
 
     def rows(self, rows: NDArray[np.intp] | slice, out: Any) -> ImageJob:

@@ -12,7 +12,7 @@ import threading
 import warnings
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -44,12 +44,18 @@ if TYPE_CHECKING:
 
 # Entry points take about 1 % of the bytes of images: one more request for 25 pages of 8 MiB.
 _PART_BYTES = 2 << 20
+# The most that stays in memory, those of some 400 GB of images, besides what is in use.
+_MOST_BYTES = 4 << 30
 
 
 def load_when_needed(index: Index, cache: NodeCache | None, most_requests: int) -> dict[str, EntryPoints]:
     """Give the entry points of each field that may have some; they are looked for and loaded when they are needed."""
     parts = _Parts(index, cache, most_requests)
     return {name: _RemoteEntryPoints(name, parts) for name in rgb_fields(index)}
+
+
+#: What `EntryPoints.of` gives.
+_Found: TypeAlias = "tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.uint32], object]"
 
 
 class _RemoteEntryPoints(EntryPoints):
@@ -63,12 +69,13 @@ class _RemoteEntryPoints(EntryPoints):
     def prepare(self, samples: NDArray[Any]) -> None:
         self._parts.begin(self._name, samples)
 
-    def of(self, samples: NDArray[Any]) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.uint32]]:
-        return self._parts.load(self._name, samples).of(samples)
+    def of(self, samples: NDArray[Any]) -> _Found:
+        return self._parts.load(self._name, samples)
 
     @property
     def summary(self) -> str:
-        own = self._parts.load(self._name, np.zeros(0, np.intp))
+        self._parts.load(self._name, np.zeros(0, np.intp))
+        own = self._parts.points[self._name]
         more = self._parts.count_missing(self._name)
         if more:
             return f"{own.summary}, and those of {more:,} shards, loaded when they are needed"
@@ -90,6 +97,10 @@ class _Part(NamedTuple):
     stop: int
     name: str | None  # the field; None for all of a shard, with their tables
 
+    @property
+    def nbytes(self) -> int:
+        return self.stop - self.start
+
 
 class _Parts:
     """Looks for the entry points of all fields, and loads them. Safe to use from threads."""
@@ -97,7 +108,7 @@ class _Parts:
     def __init__(self, index: Index, cache: NodeCache | None, most_requests: int) -> None:
         self.points: dict[str, EntryPoints] = {}  # of the fields; empty until they are looked for
         self._index, self._cache, self._most = index, cache, most_requests
-        self._keep: list[object] = []  # their memory
+        self._kept: dict[int, object] = {}  # memory of parts by their number, the one used last at the end
         self._begin_process()
 
     def _begin_process(self) -> None:
@@ -160,36 +171,56 @@ class _Parts:
         for fault in faults:
             _warn(fault)
 
-    def load(self, name: str, samples: NDArray[Any]) -> EntryPoints:
-        """Give those of a field, once those of some samples, (N,), are there."""
+    def load(self, name: str, samples: NDArray[Any]) -> _Found:
+        """Load those of some samples, (N,), that are not there; give what `EntryPoints.of` gives."""
         try:
             self.begin(name, samples).result()
         except CancelledError:
             path = shown(self._index.files[0].path)
             raise LoaderClosedError(f"{path}: the loader was closed while entry points were loaded") from None
-        self._load(name, samples)
-        return self.points[name]
+        return self._load(name, samples)
 
-    def _load(self, name: str, samples: NDArray[Any]) -> None:
-        """Load the missing ones of some samples, (N,)."""
-        if not self._is_missing.any():
-            return
+    def _load(self, name: str, samples: NDArray[Any]) -> _Found:
         own = self._of_fields[name]
-        numbers = own[np.unique(np.searchsorted(self._starts[own], samples, "right")) - 1]
+        numbers = own[np.unique(np.searchsorted(self._starts[own], samples, "right")) - 1].tolist()
         with self._lock:
-            wanted = numbers[self._is_missing[numbers]].tolist()
-            if not wanted:
-                return
-            self._threads = threads = LoadThreads(self._files, FIRST_REQUESTS, self._most)
-            loads = [self._ask(threads, self._parts[number]) for number in wanted]
-            threads.finish(loads)
-            try:
-                for number, load in zip(wanted, loads, strict=True):
-                    if self._is_missing[number]:  # not left out with another part of its file
-                        self._take(self._parts[number], load)
-                        self._is_missing[number] = False
-            finally:
-                threads.interrupt(())  # after an error
+            if wanted := [number for number in numbers if self._is_missing[number]]:
+                self._ask_and_take(wanted)
+            keep = [(number, self._kept.pop(number)) for number in numbers if number in self._kept]
+            self._kept.update(keep)
+            addresses, counts, seals, _ = self.points[name].of(samples)
+            if wanted:
+                self._forget()
+        return addresses, counts, seals, keep
+
+    def _ask_and_take(self, numbers: Sequence[int]) -> None:
+        """Load parts."""
+        self._threads = threads = LoadThreads(self._files, FIRST_REQUESTS, self._most)
+        loads = [self._ask(threads, self._parts[number]) for number in numbers]
+        threads.finish(loads)
+        try:
+            for number, load in zip(numbers, loads, strict=True):
+                if self._is_missing[number]:  # not left out with another part of its file
+                    self._kept[number] = self._take(self._parts[number], load)
+                    self._is_missing[number] = False
+        finally:
+            threads.interrupt(())  # after an error
+
+    def _forget(self) -> None:
+        """Forget the parts that were not used for the longest time, if there are too many; batches keep their own."""
+        excess = sum(self._parts[number].nbytes for number in self._kept) - _MOST_BYTES
+        for number in [*self._kept]:
+            if excess <= 0:
+                break
+            part = self._parts[number]
+            excess -= part.nbytes
+            del self._kept[number]
+            self._is_missing[number] = True
+            for name, points in self.points.items():
+                if part.name in (name, None):
+                    points.addresses[part.rows] = 0
+                if part.name is None:
+                    points.counts[part.rows] = 0
 
     def interrupt(self) -> None:
         """End the waiting of another thread, with an error."""
@@ -207,13 +238,11 @@ class _Parts:
         content = np.frombuffer(load.wait(), np.uint8)
         return content.copy() if self._cache is None else content
 
-    def _take(self, part: _Part, load: Load) -> None:
-        if part.name is None:
-            self._take_shard(part, load)
-        else:
-            self._take_entries(part, part.name, load)
+    def _take(self, part: _Part, load: Load) -> object:
+        """Take a part that was loaded; give what owns its memory."""
+        return self._take_shard(part, load) if part.name is None else self._take_entries(part, part.name, load)
 
-    def _take_shard(self, part: _Part, load: Load) -> None:
+    def _take_shard(self, part: _Part, load: Load) -> object:
         """Check the entry points of a shard; look for them if they are not where the manifest has them."""
         place = self._index.files[part.file].entry_place
         try:
@@ -226,11 +255,11 @@ class _Parts:
                 _warn(fault)
         for name, points in self.points.items():
             if (block := found.get(name)) is not None:
-                self._keep.append(block)
                 points.addresses[part.rows], points.counts[part.rows] = block.addresses, block.counts
                 points.seals[part.rows] = block.seals
+        return found
 
-    def _take_entries(self, part: _Part, name: str, load: Load) -> None:
+    def _take_entries(self, part: _Part, name: str, load: Load) -> object:
         """Take the entries of some images, whose seals show that they are theirs."""
         file, points = self._index.files[part.file], self.points[name]
         try:
@@ -241,14 +270,14 @@ class _Parts:
             _warn(f"{error} Or make them again: gpubeton index --overwrite {shown(file.path)}")
             points.leave_out(np.flatnonzero(points.addresses[file.rows] == 0).astype(np.uint64) + file.first_sample)
             self._is_missing[[other.file == part.file for other in self._parts]] = False
-            return
+            return None
         first = self._tables[part.file][name].first
         first = first[part.rows.start - file.first_sample : part.rows.stop - file.first_sample + 1]
         begin = np.uint64(content.ctypes.data)
         addresses = begin + (first[:-1] - first[0]) * np.uint64(ENTRY_DTYPE.itemsize)
         addresses[first[1:] == first[:-1]] = 0
         points.addresses[part.rows] = addresses
-        self._keep.append(content)
+        return content
 
 
 def _list_parts(index: Index, number: int, names: Iterable[str], tables: Mapping[str, EntryTables]) -> Iterator[_Part]:

@@ -63,7 +63,7 @@ def expected(path, name="image"):
 
 def held(points):
     """The same of entry points in memory."""
-    addresses, counts, seals = points.of(np.arange(len(points.counts)))
+    addresses, counts, seals, _ = points.of(np.arange(len(points.counts)))
     memory = [points.entries] if isinstance(points, EntryBlock) else [part.entries for part in points.keep]
     found = []
     for address, count, seal in zip(addresses.tolist(), counts.tolist(), seals.tolist(), strict=True):

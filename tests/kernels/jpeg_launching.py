@@ -44,7 +44,7 @@ def batch_of(images, place=placed):
     height, width = (
         np.array(side, np.int32) for side in zip(*[(one.height, one.width) for one in images], strict=True)
     )
-    return JpegBatch(data, address, size, height, width, *found.of(np.arange(len(data))), found)
+    return JpegBatch(data, address, size, height, width, *found.of(np.arange(len(data))))
 
 
 def read_parts(batch, draws):

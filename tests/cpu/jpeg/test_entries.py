@@ -78,11 +78,11 @@ def test_images_without_entry_points_have_address_and_number_0():
         b"no JPEG",
     ]
     points = found(*files, sound)
-    addresses, counts, seals = points.of(np.arange(len(files)))
+    addresses, counts, seals, _ = points.of(np.arange(len(files)))
     assert not addresses.any()
     assert not counts.any()
     assert not seals.any()
-    address, count, seal = points.of(np.array([len(files)]))
+    address, count, seal, _ = points.of(np.array([len(files)]))
     assert (address[0], count[0]) == (points.entries.ctypes.data, -(-3 * 4 // MCUS_PER_ENTRY))
     assert seal[0]
 

@@ -26,7 +26,7 @@ class Files:
         self.size = np.array([data.size for data in self.data], np.uint64)
         self.height, self.width = (np.full(len(files), side, np.int32) for side in size)
         self.found = find_entries(self.address, self.size)
-        self.entries, self.num_entries, self.seals = self.found.of(np.arange(len(files)))
+        self.entries, self.num_entries, self.seals, _ = self.found.of(np.arange(len(files)))
 
     def read(self, box):
         """The parts that a crop needs of all images, or each of its own."""
