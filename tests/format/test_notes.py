@@ -114,6 +114,10 @@ def test_the_bytes_are_a_multiple_of_four(content, count):
     assert len(Notes(content, np.zeros(count, np.uint32)).to_bytes()) % 4 == 0
 
 
+def test_the_bytes_do_not_depend_on_the_order_of_the_names():
+    assert Notes({"a": 1, "b": {"c": 2, "d": 3}}).to_bytes() == Notes({"b": {"d": 3, "c": 2}, "a": 1}).to_bytes()
+
+
 def test_half_a_surrogate_pair_is_kept_in_notes_and_names_of_classes_have_its_escape(tmp_path):
     notes = {"class_names": ["cat\ud800", "Hündin"], "skipped": ["\udcff.jpg"]}
     path = write(tmp_path / "a.beton", notes)

@@ -101,6 +101,7 @@ def test_all_samples_in_order_are_whole_pages_each_loaded_once():
     assert [part.start // (8 * MIB) for part in parts] == list(range(1, 11))
     assert [(part.first, part.last) for part in parts] == [(page, page) for page in range(10)]
     assert plan.cost.requests == 10
+    assert plan.cost.requests_per_1000 == pytest.approx(10_000 / plan.cost.samples)
     assert plan.cost.fetched_bytes == plan.cost.used_bytes == regions.size.sum()
 
 
