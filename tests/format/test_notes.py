@@ -92,6 +92,12 @@ def test_each_changed_byte_of_the_notes_is_noticed(tmp_path):
     assert Reader(path).num_samples == len(SAMPLES)
 
 
+def test_a_file_that_ends_before_its_notes_has_none(tmp_path):
+    path = write(tmp_path / "a.beton", {"k": "v"})
+    path.write_bytes(path.read_bytes()[: table_offset(path) - 1])
+    assert read_notes(path) is None
+
+
 def test_notes_that_are_no_mapping_are_refused(tmp_path):
     path = write(tmp_path / "a.beton", [1, 2])
     with pytest.raises(NotesError, match="hold a list"):
