@@ -96,6 +96,8 @@ def wait_for(records, world, batches):
     wait_until(are_there)
 
 
+# https://github.com/pytorch/pytorch/issues/123678
+@pytest.mark.skipif(torch.__version__ < "2.4", reason="torchrun of torch 2.3 cannot start processes again")
 def test_a_node_is_lost_and_another_comes_and_each_sample_of_the_epoch_is_used_once(run):
     start, records, folder = run
     first, second = start(), start()
