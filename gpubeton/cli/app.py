@@ -129,8 +129,8 @@ class Group(TyperGroup):
 app = typer.Typer(
     cls=Group,
     help="Convert, inspect and measure .beton files, and find out why a training loop waits.",
-    epilog="Exit codes: 0 success; 1 bad data, or a file that could not be read or written; 2 wrong arguments, or no "
-    "such file; 130 interrupted. With --debug, errors show their traceback.",
+    epilog="Exit codes: 0 success; 1 bad data, or a file that could not be read or written; 2 wrong arguments, no such "
+    "file, or a target that exists; 130 interrupted. With --debug, errors show their traceback.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,8 @@ def _report_path(path: Path | None) -> Path | None:
         raise typer.BadParameter(f"{path} is no name of a report; expected one that ends in .html")
     if path is not None and not path.parent.is_dir():
         raise typer.BadParameter(f"{path}: there is no folder {path.parent}")
+    if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise typer.BadParameter(f"{path} cannot be written by this user. Name a file in another folder")
     return path
 
 

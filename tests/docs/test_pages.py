@@ -31,6 +31,14 @@ def test_the_table_of_import_paths_names_what_can_be_imported():
     }
 
 
+def test_the_table_of_environment_variables_names_those_of_the_package():
+    text = (ROOT / "docs/platforms.md").read_text()
+    (table,) = re.findall(r"<!-- table: environment variables.*?-->\n(.*?)<!-- end of table -->", text, re.DOTALL)
+    sources = [path.read_text() for path in (ROOT / "gpubeton").rglob("*.py")]
+    used = {name for source in sources for name in re.findall(r"\bGPUBETON_[A-Z_]+\b", source)}
+    assert {name for name in re.findall(r"`(\w+)`", table) if name.startswith("GPUBETON_")} == used
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_to_files_and_to_headings(page):
     links = re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", (ROOT / page).read_text())
