@@ -127,7 +127,7 @@ def test_a_window_order_is_a_permutation_whose_streams_need_few_pages(file, stre
 def test_a_batch_of_a_rank_takes_no_array_of_all_samples():
     total = 3_000_000
     runs = PageRuns.join([np.arange(total) // 50])
-    assert len(WindowIds(WindowOrder(IdRange(total), runs, 8, 4, 0, 0))[:256]) == 256  # compiles
+    assert len(WindowIds.all(WindowOrder(IdRange(total), runs, 8, 4, 0, 0))[:256]) == 256  # compiles
     tracemalloc.start()
     ids = share(WindowIds.all(WindowOrder(IdRange(total), runs, 8, 4, 0, 0)), Rank(1, 4))
     assert len(ids[500_000:500_256]) == 256
