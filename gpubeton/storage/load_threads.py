@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,7 +77,6 @@ class LoadThreads:
         self._change = threading.Condition()
         self._slow_downs = REPEATS.slow_downs
         self._threads: list[threading.Thread] = []
-        self._is_beginning = False  # a thread that has not begun to load
 
     def ask(self, start: int, stop: int, *, is_urgent: bool = False) -> Load:
         """Ask for a part by its global offsets; returns at once. An urgent one comes before all others."""
@@ -90,24 +88,23 @@ class LoadThreads:
                 self._asked.appendleft(load)
             else:
                 self._asked.append(load)
+            self._begin_threads()
             self._change.notify()
-        self._begin_thread()
         return load
 
     def speed_up(self) -> None:
         """Double the number of requests in flight, up to the most."""
         with self._change:
             self.at_once = min(2 * self.at_once, self._most)
+            self._begin_threads()
             self._change.notify_all()
-        self._begin_thread()
 
     def close(self) -> None:
         """Drop loads that were not begun, and end the threads; may be called twice, and after `finish`."""
         self.finish(())
         deadline = time.monotonic() + _PATIENCE_SECONDS
         for thread in self._threads:
-            if thread.ident is not None:  # one that is just being started ends by itself
-                thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
         self.interrupt(())
 
     def interrupt(self, others: Collection[Load]) -> None:
@@ -128,27 +125,15 @@ class LoadThreads:
         for load in dropped:
             load.give_up(self._closed_error())
 
-    def _begin_thread(self, *, is_next: bool = False) -> None:
-        """Begin a thread if one is missing. It begins the next: who asks waits until one runs, and not for each."""
-        # While other threads hold the GIL, a start takes milliseconds.
-        with self._change:
-            self._is_beginning &= not is_next
-            if self._is_beginning or len(self._threads) >= min(self.at_once, len(self._in_flight) + len(self._asked)):
-                return
-            self._is_beginning = True
+    def _begin_threads(self) -> None:
+        while len(self._threads) < min(self.at_once, len(self._in_flight) + len(self._asked)):
             name = f"gpubeton-load-{len(self._threads)}"
-            thread = threading.Thread(target=self._work, name=name, daemon=True)
-            self._threads.append(thread)
-        thread.start()
+            self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+            self._threads[-1].start()
 
     def _work(self) -> None:
         """Body of a thread."""
-        is_next = True
         while (load := self._next()) is not None:
-            if is_next:
-                with suppress(RuntimeError):  # the system gives no more: those that run do the work
-                    self._begin_thread(is_next=True)
-                is_next = False
             load.carry_out(self._files)
             with self._change:
                 self._in_flight.discard(load)
