@@ -54,7 +54,7 @@ def load_when_needed(index: Index, cache: NodeCache | None, most_requests: int) 
     return {name: _RemoteEntryPoints(name, parts) for name in rgb_fields(index)}
 
 
-#: What `EntryPoints.of` gives.
+#: The result of `EntryPoints.of`.
 _Found: TypeAlias = "tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.uint32], object]"
 
 
@@ -172,7 +172,7 @@ class _Parts:
             _warn(fault)
 
     def load(self, name: str, samples: NDArray[Any]) -> _Found:
-        """Load those of some samples, (N,), that are not there; give what `EntryPoints.of` gives."""
+        """Load the entry points of some samples, (N,), that are not there; give the result of `EntryPoints.of`."""
         try:
             self.begin(name, samples).result()
         except CancelledError:
@@ -194,7 +194,7 @@ class _Parts:
         return addresses, counts, seals, keep
 
     def _ask_and_take(self, numbers: Sequence[int]) -> None:
-        """Load parts."""
+        """Load parts by their numbers."""
         self._threads = threads = LoadThreads(self._files, FIRST_REQUESTS, self._most)
         loads = [self._ask(threads, self._parts[number]) for number in numbers]
         threads.finish(loads)

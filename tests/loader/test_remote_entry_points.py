@@ -69,10 +69,11 @@ def test_entries_of_a_remote_file_come_in_parts_when_their_images_are_needed(ind
 
 
 def test_entries_that_were_not_used_for_long_make_room_and_come_again(indexed, photos, monkeypatch):
-    url, most, parts, content = indexed[0], 100, [], remote_entry_points._Parts._content
+    url, most, parts, sizes, content = indexed[0], 200, [], [], remote_entry_points._Parts._content
 
     def noting(*arguments):
         parts.append(weakref.ref(made := content(*arguments)))
+        sizes.append(made.nbytes)
         return made
 
     def there():
@@ -90,6 +91,7 @@ def test_entries_that_were_not_used_for_long_make_room_and_come_again(indexed, p
             (own,) = [weakref.ref(part) for part in there() if 0 <= int(held[0][0][0]) - part.ctypes.data < part.nbytes]
             for other in range(24):
                 ours.of(np.array([other]))
+                assert number == 0 or sum(part.nbytes for part in there()) > most - max(sizes)
             assert own() is not None, "it is in use"
             found = [ctypes.string_at(int(address[0]), 10 * int(count[0])) for address, count, *_ in held]
             assert found[0] == found[1]
