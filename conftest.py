@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +11,20 @@ import pytest
 
 # Ray is not there for the newest Python yet.
 collect_ignore = [] if find_spec("ray") else ["gpubeton/integrations/ray.py"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer another order, in which a test that needs what another one leaves fails."""
+    parser.addoption("--file-order", type=int, metavar="SEED", help="Shuffle the files of tests with this seed.")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle the files if asked; tests of a file stay together, as they share its fixtures."""
+    if (seed := config.getoption("--file-order")) is not None:
+        files = sorted({item.path for item in items})
+        random.Random(seed).shuffle(files)
+        items.sort(key=lambda item: files.index(item.path))
 
 
 @pytest.fixture(scope="session")

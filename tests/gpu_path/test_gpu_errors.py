@@ -219,7 +219,12 @@ def test_memory_is_free_as_soon_as_the_error_is_handled(gpus, faults, path, monk
     loader = gpu_loader(path, PIPELINE)
     list(loader)
     gc.collect()
-    before = faults.live_memory(TENSOR)
+
+    def memory():
+        wait_until(lambda: all(stream.is_idle for stream in gpus[0].streams))  # tensors are freed in their order
+        return faults.live_memory(TENSOR)
+
+    before = memory()
     failing_at(monkeypatch, owner, name, 4 if owner is not GpuResources else 1)
     gc.disable()
     try:
@@ -229,8 +234,7 @@ def test_memory_is_free_as_soon_as_the_error_is_handled(gpus, faults, path, monk
         except PlantedError:
             assert faults.live_memory(TENSOR) > before
         del _batch
-        wait_until(lambda: all(stream.is_idle for stream in gpus[0].streams))
-        assert faults.live_memory(TENSOR) == before
+        assert memory() == before
     finally:
         gc.enable()
     loader.close()

@@ -194,17 +194,20 @@ class Faults:
 
     @staticmethod
     def live(kind):
-        """How many things of nvJPEG are there: "handle", "state", "jpeg stream", "parameters", "decoder", "buffer"."""
+        """How many things of nvJPEG this test has made and not destroyed.
+
+        Of "handle", "state", "jpeg stream", "parameters", "decoder" or "buffer".
+        """
         return library().simulated_nvjpeg_live(kind.encode())
 
     @staticmethod
     def live_memory(kind):
-        """Bytes of `device.DEVICE`, `PINNED` or `TENSOR` memory that were not freed."""
+        """Bytes of `device.DEVICE`, `PINNED` or `TENSOR` memory that this test has allocated and not freed."""
         return library().simulated_memory_live(kind)
 
     @staticmethod
     def allocations():
-        """How often memory was allocated since the process began."""
+        """How often memory was allocated since the test began."""
         return library().simulated_memory_count()
 
     # --- the end of a test

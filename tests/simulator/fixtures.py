@@ -21,6 +21,7 @@ def faults(monkeypatch, request):
     monkeypatch.setenv("GPUBETON_NVJPEG", str(build()))
     monkeypatch.setenv("GPUBETON_SELF_TEST", "0")  # tests count calls; `test_self_test.py` is for it
     library().simulated_faults_explain(_standard_error(request.config))
+    library().simulated_test_begin()
     library().simulated_misuses_clear()
     switches = Faults()
     yield switches

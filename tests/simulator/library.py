@@ -51,6 +51,7 @@ DECODER = ctypes.CFUNCTYPE(c_int, POINTER(c_ubyte), c_size_t, POINTER(c_ubyte), 
 
 _PROTOTYPES = {
     # name: (result, arguments...)
+    "simulated_test_begin": (None,),
     "simulated_use_device": (c_int, c_int),
     "simulated_device_fail": (None, c_int, c_int),
     "simulated_stream_make": (c_void_p, c_int, c_int),

@@ -4,8 +4,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -24,8 +26,9 @@ const char* const KINDS[] = {"device memory", "pinned memory", "a tensor's memor
 struct Memory {
     std::mutex mutex;
     std::map<uintptr_t, Region> regions;  // by the begin of the mapping; freed ones too
-    size_t live[MOST_DEVICES] = {};       // bytes of DEVICE and TENSOR
+    size_t live[MOST_DEVICES] = {};       // bytes of DEVICE and TENSOR, of this test
     uint64_t count = 0;
+    int test = 0;
 };
 
 Memory& memory() {
@@ -76,7 +79,7 @@ int free_region(uintptr_t address) {
     }
     check_margin(*region);
     region->is_live = false;
-    if (region->kind != PINNED) memory().live[region->device] -= region->size;
+    if (region->kind != PINNED && region->test == memory().test) memory().live[region->device] -= region->size;
     mmap(reinterpret_cast<void*>(region->mapping), region->mapped, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     return SUCCESS;
@@ -102,6 +105,11 @@ void explain_fault(int, siginfo_t* info, void*) {
 
 }  // namespace
 
+int current_test() {
+    std::lock_guard<std::mutex> lock(memory().mutex);
+    return memory().test;
+}
+
 bool find_region(uintptr_t address, Region* found) {
     std::lock_guard<std::mutex> lock(memory().mutex);
     const Region* const region = region_at(address);
@@ -125,6 +133,15 @@ using namespace simulator;
 
 extern "C" {
 
+// Begin a test, on devices whose memory is free.
+EXPORT void simulated_test_begin() {
+    Memory& all = memory();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    ++all.test;
+    all.count = 0;
+    std::fill(std::begin(all.live), std::end(all.live), 0);
+}
+
 EXPORT int simulated_memory_make(int device, int kind, uint64_t nbytes, uint64_t* address) {
     const int error = device_error(device);
     if (error != SUCCESS) return error;
@@ -143,7 +160,7 @@ EXPORT int simulated_memory_make(int device, int kind, uint64_t nbytes, uint64_t
     if (is_on("garbage") && is_on("pixels")) memset(reinterpret_cast<void*>(begin), GARBAGE, nbytes);
     all.regions[reinterpret_cast<uintptr_t>(mapping)] = {
         begin, nbytes, reinterpret_cast<uintptr_t>(mapping), inner + 2 * page(), static_cast<Kind>(kind), device, true,
-        all.count++};
+        all.count++, all.test};
     if (kind != PINNED) all.live[device] += nbytes;
     *address = begin;
     return SUCCESS;
@@ -169,7 +186,7 @@ EXPORT uint64_t simulated_memory_live(int kind) {
     std::lock_guard<std::mutex> lock(memory().mutex);
     uint64_t nbytes = 0;
     for (const auto& [mapping, region] : memory().regions) {
-        if (region.is_live && region.kind == kind) nbytes += region.size;
+        if (region.is_live && region.kind == kind && region.test == memory().test) nbytes += region.size;
     }
     return nbytes;
 }
@@ -186,7 +203,7 @@ EXPORT uint64_t simulated_memory_left(int device) {
     return all > memory().live[device] ? all - memory().live[device] : 0;
 }
 
-// How many allocations were ever made.
+// How many allocations the test has made.
 EXPORT uint64_t simulated_memory_count() {
     std::lock_guard<std::mutex> lock(memory().mutex);
     return memory().count;

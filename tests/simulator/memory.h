@@ -21,8 +21,13 @@ struct Region {
     Kind kind;
     int device;
     bool is_live;
-    uint64_t number;     // counts allocations
+    uint64_t number;     // counts the allocations of a test
+    int test;            // that allocated it
 };
+
+// Number of the test that runs. Memory and nvJPEG's objects that earlier tests have left count no more: the garbage
+// collector may give them back at any time.
+int current_test();
 
 // Find where an address belongs, live or freed; false if the simulator never gave it out.
 bool find_region(uintptr_t address, Region* found);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "header.h"
+#include "memory.h"
 #include "pixels.h"
 #include "stream.h"
 
@@ -44,6 +45,7 @@ struct Resource {
     virtual ~Resource() = default;
     const char* const kind;
     const int home = current_device();  // it belongs to the device that is current when it is made
+    const int test = current_test();
     uint64_t number = 0;
 };
 

@@ -190,11 +190,14 @@ int change_handle(const char* function, void* handle, Change change) {
 
 extern "C" {
 
-// How many of a kind are alive: "handle", "state", "jpeg stream", "parameters", "decoder", "buffer".
+// How many of a kind, made in this test, are alive: "handle", "state", "jpeg stream", "parameters", "decoder", "buffer".
 EXPORT uint64_t simulated_nvjpeg_live(const char* kind) {
+    const int test = current_test();
     std::lock_guard<std::mutex> lock(resources().mutex);
     uint64_t count = 0;
-    for (const auto& [address, resource] : resources().live) count += strcmp(resource->kind, kind) == 0;
+    for (const auto& [address, resource] : resources().live) {
+        count += resource->test == test && strcmp(resource->kind, kind) == 0;
+    }
     return count;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -16,10 +18,12 @@ thread_local int thread_device = 0;
 thread_local const char* thread_work = nullptr;
 std::atomic<int> errors[MOST_DEVICES];
 
-// Never destroyed: the threads outlive main(). Streams are never destroyed either, but may serve a later test anew.
+// Never destroyed: the threads outlive main(). Streams are never destroyed either, but may serve a later test anew, by
+// another handle: what the garbage collector ends late must not wait for the stream of another test.
 struct Streams {
     std::mutex mutex;
-    std::vector<Stream*> used;
+    std::map<void*, Stream*> used;  // by handle
+    std::set<void*> former;         // handles of earlier tests; each is an address of its own
     std::vector<Stream*> spare;
     long least = 0;
     long most = 0;
@@ -29,6 +33,17 @@ struct Streams {
 Streams& streams() {
     static Streams* const only = new Streams;
     return *only;
+}
+
+// What handles of earlier tests name: a stream that nobody else uses.
+Stream* former_stream() {
+    static Stream* const only = new Stream(-1, 0, false);
+    return only;
+}
+
+Stream* stream_of(void* handle) {
+    Stream* const stream = find_used_stream(handle);
+    return stream ? stream : former_stream();
 }
 
 }  // namespace
@@ -150,16 +165,15 @@ void Stream::pause() {
 
 Stream* find_used_stream(void* handle) {
     std::lock_guard<std::mutex> lock(streams().mutex);
-    for (Stream* stream : streams().used) {
-        if (stream == handle) return stream;
-    }
-    return nullptr;
+    const auto found = streams().used.find(handle);
+    if (found != streams().used.end()) return found->second;
+    return streams().former.count(handle) ? former_stream() : nullptr;
 }
 
 std::vector<Stream*> streams_of(int device) {
     std::lock_guard<std::mutex> lock(streams().mutex);
     std::vector<Stream*> found;
-    for (Stream* stream : streams().used) {
+    for (const auto& [handle, stream] : streams().used) {
         if (stream->device == device) found.push_back(stream);
     }
     return found;
@@ -224,19 +238,20 @@ EXPORT void* simulated_stream_make(int device, int is_urgent) {
         stream->renew(number, device, is_urgent != 0);
     }
     stream->slow_down(all.least, all.most, all.seed + static_cast<uint64_t>(number));
-    all.used.push_back(stream);
-    return stream;
+    void* const handle = new char;
+    all.used[handle] = stream;
+    return handle;
 }
 
-EXPORT int simulated_stream_number(void* handle) { return static_cast<Stream*>(handle)->number; }
-EXPORT int simulated_stream_is_urgent(void* handle) { return static_cast<Stream*>(handle)->is_urgent; }
-EXPORT int simulated_stream_is_idle(void* handle) { return static_cast<Stream*>(handle)->is_idle(); }
-EXPORT int simulated_stream_is_settled(void* handle) { return static_cast<Stream*>(handle)->is_settled(); }
-EXPORT void simulated_stream_hold(void* handle) { static_cast<Stream*>(handle)->hold(); }
-EXPORT void simulated_stream_release(void* handle) { static_cast<Stream*>(handle)->release(); }
+EXPORT int simulated_stream_number(void* handle) { return stream_of(handle)->number; }
+EXPORT int simulated_stream_is_urgent(void* handle) { return stream_of(handle)->is_urgent; }
+EXPORT int simulated_stream_is_idle(void* handle) { return stream_of(handle)->is_idle(); }
+EXPORT int simulated_stream_is_settled(void* handle) { return stream_of(handle)->is_settled(); }
+EXPORT void simulated_stream_hold(void* handle) { stream_of(handle)->hold(); }
+EXPORT void simulated_stream_release(void* handle) { stream_of(handle)->release(); }
 
 EXPORT void simulated_stream_slow_down(void* handle, long least, long most, uint64_t seed) {
-    static_cast<Stream*>(handle)->slow_down(least, most, seed);
+    stream_of(handle)->slow_down(least, most, seed);
 }
 
 EXPORT void simulated_streams_slow_down(long least, long most, uint64_t seed) {
@@ -245,7 +260,7 @@ EXPORT void simulated_streams_slow_down(long least, long most, uint64_t seed) {
     all.least = least;
     all.most = most;
     all.seed = seed;
-    for (Stream* stream : all.used) stream->slow_down(least, most, seed + static_cast<uint64_t>(stream->number));
+    for (const auto& [handle, stream] : all.used) stream->slow_down(least, most, seed + static_cast<uint64_t>(stream->number));
 }
 
 EXPORT int simulated_stream_synchronize(void* handle) {
@@ -278,7 +293,11 @@ EXPORT int simulated_streams_recycle(long milliseconds) {
     std::vector<Stream*> used;
     {
         std::lock_guard<std::mutex> lock(all.mutex);
-        used.swap(all.used);
+        for (const auto& [handle, stream] : all.used) {
+            used.push_back(stream);
+            all.former.insert(handle);
+        }
+        all.used.clear();
     }
     for (Stream* stream : used) {
         stream->release();
