@@ -54,7 +54,7 @@ def main(
     own = Contender("gpubeton", "gpubeton_loader", "gpubeton")
     works = {WITHOUT: (own, work)}
     with console.status("Writing files"):
-        works["with entry points"] = (own, replace(work, beton=str(_indexed(corpus, data))))
+        works["with entry points"] = (own, replace(work, beton=str(indexed(corpus, data))))
         for name, interval in _MARKERS.items():
             works[name] = (own, replace(work, beton=str(_with_markers(corpus, data, interval))))
     works[_FFCV.name] = (_FFCV, work)
@@ -85,7 +85,7 @@ def main(
     save_and_draw("entry_points", measured, results, console)
 
 
-def _indexed(corpus: Corpus, data: Path) -> Path:
+def indexed(corpus: Corpus, data: Path) -> Path:
     """Copy the file and find its entry points."""
     path = data / f"indexed-{Path(corpus.jpg).name}"
     if not path.exists():

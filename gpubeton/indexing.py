@@ -5,28 +5,34 @@ from __future__ import annotations
 import errno
 import os
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.errors import StorageError
+from gpubeton.errors import NotesError, StorageError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.files.descriptors import open_descriptor, read_at
 from gpubeton.files.open_files import list_shards, source_type
 from gpubeton.format.entry_points import (
+    AFTER_CHECKSUMS,
+    BESIDE,
     EntryBlock,
+    digest_of,
     identity_of,
     image_fields,
     index_path,
     open_blocks,
     write_entry_points,
 )
+from gpubeton.format.file_notes import Notes, notes_of
 from gpubeton.format.layout import ENTRY_DTYPE, ImageMode
 from gpubeton.format.manifest import write_manifest
 from gpubeton.writing.atomic_file import AtomicFile, is_locked, resolve_target, short_name, write_at
-from gpubeton.writing.find_entry_points import find_blocks
+from gpubeton.writing.find_entry_points import find_blocks, find_checksums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,6 +67,8 @@ class Indexed:
         Size of the entry points.
     found : int
         Images whose entry points were found by this call; others were there before.
+    checksums : int
+        Checksums in the file beside it.
     """
 
     path: Path | None
@@ -68,6 +76,7 @@ class Indexed:
     indexed: int
     bytes: int
     found: int
+    checksums: int = 0
 
 
 def index_images(
@@ -80,8 +89,9 @@ def index_images(
 ) -> Indexed:
     """Find the entry points of the JPEG files in a ``.beton`` file and store them beside it, as ``FILE.index``.
 
-    A loader of the file then decodes only the part of each JPEG that a crop needs; its images are the same. The file
-    itself is not changed. After an interruption of any kind, the same call continues.
+    A loader of the file then decodes only the part of each JPEG that a crop needs; its images are the same. For a file
+    without checksums, as FFCV's, a CRC-32 of each value is stored there, too: loaders compare the values with it. The
+    file itself is not changed. After an interruption of any kind, the same call continues.
 
     Parameters
     ----------
@@ -90,8 +100,8 @@ def index_images(
     custom_fields : mapping of str to Field class, optional
         The class of each custom field.
     overwrite : bool
-        Whether to make entry points for a file that has valid ones, in itself or beside it. Damaged ones and those of
-        another file are always replaced.
+        Whether to make entry points and checksums for a file that has valid ones, in itself or beside it. Damaged ones
+        and those of another file are always replaced.
     num_workers : int
         Number of threads; less than 1 means one for each core.
     on_progress : callable, optional
@@ -125,20 +135,30 @@ def index_images(
     index, _ = open_index(path, custom_fields)
     names = image_fields(index)
     blocks, faults = open_blocks(index)
-    found = 0
-    if names and (overwrite or faults or set(blocks) != set(names)):
-        with _Unfinished(index_path(os.fspath(path)), index, names) as file:
+    found, lacks = 0, _lacks_checksums(index)
+    is_complete = set(blocks) == set(names) and (not lacks or index.checksums.any())
+    if (names or lacks) and (overwrite or faults or not is_complete):
+        with _Unfinished(index_path(os.fspath(path)), index, names, has_checksums=lacks) as file:
             found = file.find(num_workers, on_progress or (lambda *_: None))
-            file.finish()
+            file.finish(num_workers)
         blocks, _ = open_blocks(index)
     beside = Path(index_path(os.fspath(path)))
     return Indexed(
-        beside if blocks and beside.exists() else None,
+        beside if (blocks or lacks) and beside.exists() else None,
         sum(int((index.column(name)["mode"] == ImageMode.JPG).sum()) for name in names),
         sum(int((block.counts > 0).sum()) for block in blocks.values()),
         sum(block.nbytes for block in blocks.values()),
         found,
+        len(index.allocations) if lacks else 0,
     )
+
+
+def _lacks_checksums(index: Index) -> bool:
+    """Whether a file has regions, and no checksums of them in itself."""
+    with index.files[0].open() as source, suppress(NotesError):
+        notes = notes_of(source)
+        return len(index.allocations) > 0 and (notes is None or notes.checksums is None)
+    return False  # `gpubeton verify` names the fault
 
 
 @dataclass(frozen=True)
@@ -227,16 +247,22 @@ class _Unfinished:
     # After the identity of the images, it has a record for some images at a time: a header, the number of entries and
     # the seal of each image, and the entries.
 
-    def __init__(self, path: str, index: Index, names: list[str]) -> None:
+    def __init__(self, path: str, index: Index, names: list[str], *, has_checksums: bool) -> None:
+        self._has_checksums, self._version = has_checksums, AFTER_CHECKSUMS if has_checksums else BESIDE
         self._target = resolve_target(path)
         self._index, self._names = index, names
         # Not .unfinished: a long name is cut, so that a conversion's unfinished file would have the same one.
         self._path = self._target.with_name(f".{short_name(self._target)}.entries")
-        self._key = b"".join(name.encode().ljust(16, b"\0") + identity_of(index, name) for name in names)
+        # With the time of the last change: checksums are those of the bytes at the end.
+        state = blake2b(repr(index.files[0].identity).encode(), digest_size=16).digest()
+        self._key = state + b"".join(name.encode().ljust(16, b"\0") + self._identity_of(name) for name in names)
         try:
             self._descriptor = open_descriptor(self._path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise StorageError(error.errno, f"{self._target}: no file can be written here: {error.strerror}") from error
+
+    def _identity_of(self, name: str) -> bytes:
+        return identity_of(self._index, name, version=self._version)
 
     def __enter__(self) -> Self:
         if is_locked(self._descriptor):
@@ -267,16 +293,22 @@ class _Unfinished:
                 end += len(record)
                 finished += len(block.counts)
                 on_progress(finished, total)
-        source.identity.check(source.path, source_type(source.path).find_identity(source.path))
         return finished - resumed
 
-    def finish(self) -> None:
-        """Write the file under its name, and remove this one."""
+    def finish(self, num_workers: int) -> None:
+        """Write the file under its name, with checksums if there are none, and remove this one."""
+        source, rows = self._index.files[0], self._index.allocations
+        notes = b""
+        if self._has_checksums:
+            checksums = find_checksums(rows, source.path, num_workers, source.identity)
+            notes = Notes({"regions": digest_of(rows)}, checksums).to_bytes()
+        source.identity.check(source.path, source_type(source.path).find_identity(source.path))
         with AtomicFile(self._target) as file:
-            end = 0
+            file.write(0, notes)
+            end = len(notes)
             for field, name in enumerate(self._names):
                 blocks = (block for number, block, _ in self._records() if number == field)
-                end = write_entry_points(file.write, end, name, identity_of(self._index, name), blocks)
+                end = write_entry_points(file.write, end, name, self._identity_of(name), blocks, self._version)
             file.commit()
         self._path.unlink(missing_ok=True)
 

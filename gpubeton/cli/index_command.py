@@ -27,8 +27,9 @@ def index(
 ) -> None:
     """Find places in JPEG files where decoding can begin, and store them beside each file, as FILE.index.
 
-    Loaders then decode only the part of an image that a crop needs: the same images in less time. Files made by
-    `gpubeton convert` have these places already. After an interruption, the same command continues.
+    Loaders then decode only the part of an image that a crop needs: the same images in less time. A file without
+    checksums gets these, too, so that loaders find damaged values. Files made by `gpubeton convert` have both already.
+    After an interruption, the same command continues.
 
     Of a folder: write one index of all its files, as index.json and index.bin, by which loaders open the folder.
     """
@@ -58,9 +59,11 @@ def index(
 
 
 def _described(done: Indexed) -> str:
+    checksums = f"checksums of {counted(done.checksums, 'value')}"
     if not done.images:
-        return "it has no JPEG files to index"
+        return f"{checksums} in {done.path.name}" if done.path else "it has no JPEG files to index"
     where = "in the file itself" if done.path is None else f"in {done.path.name}"
     before = "" if done.found else "; they were there before, --overwrite makes others"
     images = f"{done.indexed:,} of {counted(done.images, 'JPEG file')}"
-    return f"entry points of {images} {where}, {size_text(done.bytes)}{before}"
+    more = f" and {checksums}" if done.checksums else ""
+    return f"entry points of {images}{more} {where}, {size_text(done.bytes)}{before}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import io
 import re
+import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +38,11 @@ class UndecodableError(Exception):
 def bytes_at(address: int, size: int) -> bytes:
     """Return a copy of `size` bytes of memory."""
     return ctypes.string_at(address, size)
+
+
+def describe_damage(address: int, size: int, checksum: int) -> str:
+    """Tell how a region of memory differs from its checksum."""
+    return f"its {size} bytes have the CRC-32 {zlib.crc32(bytes_at(address, size)):08x}, expected {checksum:08x}"
 
 
 def jpeg_size(data: bytes) -> tuple[int, int]:

@@ -28,7 +28,8 @@ IS_LATER_VIEW = 8  # 1: it is made together with an earlier task
 ENTRIES = 9  # address of the JPEG's entry points, see `gpubeton.format.entry_points`
 NUM_ENTRIES = 10  # 0: none; -1: they do not fit the JPEG
 SEAL = 11  # of the JPEG and its entry points, see `jpeg.intervals.seal_of`
-TASK_FIELDS = 12
+CHECKSUM = 12  # CRC-32 that the bytes are compared with; 0: none
+TASK_FIELDS = 13
 
 # MODE: the format of the bytes at ADDRESS. The first two are the file format's, of RGB images.
 JPEG = 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.cpu.checksum import find_damage
 from gpubeton.cpu.epilogue import draw_columns, outputs_of, store_rows
 from gpubeton.cpu.jpeg.entries import write_entries
 from gpubeton.cpu.jpeg.probe import probe_jpegs
@@ -102,6 +103,7 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         (gather_rows, (none, none, rows)),
         (probe_jpegs, (none, none, columns)),
         (write_entries, (none, none, np.zeros(1, np.uint64), np.zeros(0, np.uint32), rows, worker.scratch(1, 1))),
+        (find_damage, (none, none, none, np.zeros(0, np.bool_))),
         (pack_regions, (none, none, none)),
         (pack_crops, (none, numbers, columns, none, numbers)),
         (assign_lanes, (stored[4], none, numbers, numbers, columns, lanes, 0, lanes)),

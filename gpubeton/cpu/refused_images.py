@@ -9,13 +9,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_gray, decode_rgb, jpeg_size
-from gpubeton.cpu.image_tasks import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, JPEG, MODE, NEXT_VIEW, PACKED, PROGRAM, SIZE
-from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_CROP, WRONG_SIZE
+from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_gray, decode_rgb, describe_damage, jpeg_size
+from gpubeton.cpu.image_tasks import (
+    ADDRESS,
+    CHECKSUM,
+    IMAGE_HEIGHT,
+    IMAGE_WIDTH,
+    JPEG,
+    MODE,
+    NEXT_VIEW,
+    PACKED,
+    PROGRAM,
+    SIZE,
+)
+from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_CHECKSUM, WRONG_CROP, WRONG_SIZE
 from gpubeton.fields.jpeg_markers import JPEG_START
 from gpubeton.fields.png import PngError, decode_png, unfilter
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.machine_code.compile import compiled
+from gpubeton.plan.image_executor import BadImage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +57,10 @@ def decode_refused(
     kind: ImageKind,
 ) -> tuple[int, str, Array | None]:
     """Decode a whole image by a library; return OK and its pixels, or the code and the reason why it is bad."""
-    refusal = REASONS[next(code for code in codes.tolist() if code not in (OK, WRONG_CROP))]
+    refused = next(code for code in codes.tolist() if code not in (OK, WRONG_CROP))
+    if refused == WRONG_CHECKSUM:
+        return refused, "", None
+    refusal = REASONS[refused]
     size = int(task[IMAGE_HEIGHT]), int(task[IMAGE_WIDTH])
     try:
         data = bytes_at(int(task[ADDRESS]), int(task[SIZE]))
@@ -60,17 +75,24 @@ def decode_refused(
 
 
 def bad_images(
-    ring: Ring, slot: int, reasons: dict[int, str], programs: Sequence[ImageProgram]
-) -> list[tuple[int, str]]:
-    """List the places and reasons of the bad images of a finished batch; `reasons` has those of UNDECODABLE ones."""
+    ring: Ring, slot: int, reasons: dict[int, str], programs: Sequence[ImageProgram], batch_size: int
+) -> list[BadImage]:
+    """List the bad images of a finished batch; `reasons` has those of UNDECODABLE ones by their places."""
+    codes, tasks = ring.codes[slot].tolist(), ring.tasks[slot]
     return [
-        (image, reasons.get(image) or _reason(ring.tasks[slot, image], int(ring.codes[slot, image]), programs))
+        BadImage(
+            *divmod(image, batch_size),
+            reasons.get(image) or _reason(tasks[image], codes[image], programs),
+            codes[image] == WRONG_CHECKSUM,
+        )
         for image in np.flatnonzero(ring.codes[slot]).tolist()
     ]
 
 
 def _reason(task: Array, code: int, programs: Sequence[ImageProgram]) -> str:
     """Return the reason for a code."""
+    if code == WRONG_CHECKSUM:
+        return describe_damage(int(task[ADDRESS]), int(task[SIZE]), int(task[CHECKSUM]))
     if code != WRONG_SIZE:
         return REASONS[code]
     expected = f"the file's metadata have {task[IMAGE_HEIGHT]} x {task[IMAGE_WIDTH]} pixels"

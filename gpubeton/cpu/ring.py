@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gpubeton.cpu.checksum import crc32
 from gpubeton.cpu.color_simd import change_colors
 from gpubeton.cpu.epilogue import (
     EARLY_FILLS,
@@ -26,6 +27,7 @@ from gpubeton.cpu.epilogue import (
 )
 from gpubeton.cpu.image_tasks import (
     ADDRESS,
+    CHECKSUM,
     IMAGE_HEIGHT,
     IMAGE_WIDTH,
     IS_LATER_VIEW,
@@ -57,7 +59,7 @@ from gpubeton.cpu.intrinsics import (
     semaphore_tokens,
     semaphore_wait,
 )
-from gpubeton.cpu.jpeg.codes import NOT_UNPACKED, OK, WRONG_CROP, WRONG_SIZE
+from gpubeton.cpu.jpeg.codes import NOT_UNPACKED, OK, WRONG_CHECKSUM, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.jpeg.picture import decode_picture
 from gpubeton.cpu.plain import make_plain
 from gpubeton.cpu.resample import resample_rgb
@@ -360,6 +362,14 @@ def _take(ring: Ring, is_plain: bool, capacity: Array, worker: int) -> tuple[int
             return _TAKEN, ticket
 
 
+@stage
+def _check(task: Array) -> int:
+    """Compare the bytes of an image with their checksum; return OK if it can be made from them here."""
+    if task[CHECKSUM] != 0 and crc32(task[ADDRESS], task[SIZE]) != task[CHECKSUM]:
+        return WRONG_CHECKSUM
+    return NOT_UNPACKED if task[MODE] == PACKED else OK
+
+
 @compiled_with_notice
 def work(ring: Ring, outputs: Outputs, scratch: Scratch, worker: int) -> tuple[int, int]:
     """Make RGB images until an event that Python has to handle; return it and its ticket."""
@@ -371,8 +381,8 @@ def work(ring: Ring, outputs: Outputs, scratch: Scratch, worker: int) -> tuple[i
         batch, image = (ticket // images) % batches, ticket % images
         task = ring.tasks[batch, image]
         if task[TARGET] != 0 and task[IS_LATER_VIEW] == 0:
-            code = ring.codes[batch, image] = NOT_UNPACKED
-            if task[MODE] != PACKED:
+            code = ring.codes[batch, image] = _check(task)
+            if code == OK:
                 code = make_image(ring.tasks[batch], ring.draws[batch], ring.codes[batch], image, outputs, scratch)
             if code not in (OK, WRONG_SIZE):
                 return REFUSED, ticket
@@ -395,8 +405,8 @@ def work_plain(ring: Ring, outputs: Outputs, scratch: PlainScratch, worker: int)
         batch, image = (ticket // images) % batches, ticket % images
         task = ring.tasks[batch, image]
         if task[TARGET] != 0 and task[IS_LATER_VIEW] == 0:
-            if task[MODE] == PACKED:
-                ring.codes[batch, image] = NOT_UNPACKED
+            ring.codes[batch, image] = _check(task)
+            if ring.codes[batch, image] != OK:
                 return REFUSED, ticket
             ring.codes[batch, image] = make_plain(task, ring.draws[batch, image], outputs, scratch)
         if _count(ring, batch):

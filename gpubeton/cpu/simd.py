@@ -40,7 +40,7 @@ HALVES = [*range(4), *range(8, 12)], [*range(4, 8), *range(12, 16)]
 
 
 def has_feature(name: str) -> bool:
-    """Return True if Numba compiles for a CPU with a feature of x86, by LLVM's name."""
+    """Return True if Numba compiles for a CPU with a feature, by LLVM's name."""
     chosen = _config.CPU_FEATURES
     if chosen is None and _config.CPU_NAME is None:
         return bool(_config.ENABLE_AVX and llvmlite.binding.get_host_cpu_features().get(name, False))
@@ -70,12 +70,14 @@ def _converts_halves() -> bool:
     return not re.search("__truncsfhf2|__gnu_f2h_ieee", compiled)
 
 
-def _call_x86(name: str, element: Any, count: int, *vectors: Vector) -> Vector:
-    """Call an instruction of x86 with vectors of one type; it returns `count` lanes of `element`."""
-    builder = vectors[0].builder
-    kind = ir.FunctionType(ir.VectorType(element, count), [vector.value.type for vector in vectors])
-    instruction = _cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.{name}")
-    return Vector(builder, builder.call(instruction, [vector.value for vector in vectors]))
+def call_intrinsic(name: str, element: Any, count: int, *arguments: Vector | int) -> Vector:
+    """Call an instruction by LLVM's name; it returns `count` lanes of `element`, or a scalar. Numbers become bytes."""
+    builder = next(argument.builder for argument in arguments if isinstance(argument, Vector))
+    values = [each.value if isinstance(each, Vector) else ir.Constant(I8, each) for each in arguments]
+    result = ir.VectorType(element, count) if count else element
+    kind = ir.FunctionType(result, [value.type for value in values])
+    instruction = _cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}")
+    return Vector(builder, builder.call(instruction, values))
 
 
 class Vector:
@@ -226,7 +228,7 @@ class Vector:
     def paired(self, factors: Vector) -> Vector:
         """Do the same with 16 signed factors."""
         if HAS_AVX2:
-            return _call_x86("avx2.pmadd.wd", I32, 8, self, factors)
+            return call_intrinsic("x86.avx2.pmadd.wd", I32, 8, self, factors)
         products = [
             self.shuffle(self, lanes).sign_extend(I32) * factors.shuffle(factors, lanes).sign_extend(I32)
             for lanes in (range(0, 16, 2), range(1, 16, 2))
@@ -236,13 +238,13 @@ class Vector:
     def pack_signed(self, other: Vector) -> Vector:
         """Limit signed 32-bit lanes to 16 bits: of two vectors of eight, in the order of `_PACKED`."""
         if HAS_AVX2:
-            return _call_x86("avx2.packssdw", I16, 16, self, other)
+            return call_intrinsic("x86.avx2.packssdw", I16, 16, self, other)
         return self.shuffle(other, _PACKED).clamp(-0x8000, 0x7FFF).narrow(I16)
 
     def pack_unsigned(self, other: Vector) -> Vector:
         """Do the same to 0..65535."""
         if HAS_AVX2:
-            return _call_x86("avx2.packusdw", I16, 16, self, other)
+            return call_intrinsic("x86.avx2.packusdw", I16, 16, self, other)
         return self.shuffle(other, _PACKED).clamp(0, 0xFFFF).narrow(I16)
 
     def shuffle(self, other: Vector, order: Sequence[int]) -> Vector:
@@ -254,7 +256,7 @@ class Vector:
         """Look up each of 64 bytes in a table of 256, given as four vectors. Needs AVX-512 VBMI."""
         # One instruction uses the lower seven bits of each byte; the eighth selects one of two results.
         lower, upper = (
-            _call_x86("avx512.vpermi2var.qi.512", I8, 64, first, self, second)
+            call_intrinsic("x86.avx512.vpermi2var.qi.512", I8, 64, first, self, second)
             for first, second in (entries[:2], entries[2:])
         )
         return self.where_negative(upper, lower)
@@ -300,6 +302,10 @@ class VectorBuilder:
     def fill(self, element: Any, count: int, number: float) -> Vector:
         """Return a constant vector."""
         return Vector(self.builder, ir.Constant(ir.VectorType(element, count), [number] * count))
+
+    def numbers(self, element: Any, numbers: Sequence[int]) -> Vector:
+        """Return a constant vector of different numbers."""
+        return Vector(self.builder, ir.Constant(ir.VectorType(element, len(numbers)), list(numbers)))
 
     def splat(self, scalar: Vector, count: int) -> Vector:
         """Broadcast `scalar` to `count` lanes."""

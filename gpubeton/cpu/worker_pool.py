@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ import numpy as np
 from gpubeton.cpu.epilogue import Outputs, draw_columns, is_gray, outputs_of
 from gpubeton.cpu.image_tasks import (
     ADDRESS,
+    CHECKSUM,
     ENTRIES,
     IMAGE_HEIGHT,
     IMAGE_WIDTH,
@@ -53,13 +54,14 @@ from gpubeton.cpu.system_calls import raise_interrupt
 from gpubeton.errors import LoaderClosedError
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.layout import ImageMode
-from gpubeton.plan.image_executor import BadImage, ImageJob, Usage
+from gpubeton.plan.image_executor import ImageJob, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from gpubeton.plan.image_executor import BadImage
     from gpubeton.plan.program import ImageProgram
 
 
@@ -129,7 +131,8 @@ class Worker:
         for image in views:
             own.control[:] = 0
             own.tasks[0, 0] = ring.tasks[batch, image]
-            own.tasks[0, 0, [ADDRESS, SIZE, NEXT_VIEW, IS_LATER_VIEW]] = pixels.ctypes.data, pixels.nbytes, 0, 0
+            own.tasks[0, 0, [ADDRESS, SIZE]] = pixels.ctypes.data, pixels.nbytes
+            own.tasks[0, 0, [NEXT_VIEW, IS_LATER_VIEW, CHECKSUM]] = 0
             own.tasks[0, 0, MODE] = RAW if kind == RGB else PLAIN
             own.draws[0, 0] = ring.draws[batch, image]
             publish(own, 0)
@@ -217,8 +220,7 @@ class WorkerPool:
             if job.num_entries is not None:
                 first = number * self._batch_size
                 job.num_entries[:] = self._ring.tasks[slot, first : first + len(job.num_entries), NUM_ENTRIES]
-        bad = bad_images(self._ring, slot, batch.reasons, self._programs)
-        return [BadImage(*divmod(image, self._batch_size), reason) for image, reason in bad]
+        return bad_images(self._ring, slot, batch.reasons, self._programs, self._batch_size)
 
     def decode(self, program: int, job: ImageJob) -> list[BadImage]:
         """Make the images of one program in the caller's thread; return the bad ones."""
@@ -235,7 +237,7 @@ class WorkerPool:
                 self._make_refused(worker, ring, ticket, reasons)
             elif event == IDLE:
                 break
-        return [BadImage(program, row, reason) for row, reason in bad_images(ring, 0, reasons, self._programs)]
+        return [replace(bad, program=program) for bad in bad_images(ring, 0, reasons, self._programs, max(1, count))]
 
     @property
     def usage(self) -> Usage:
@@ -327,6 +329,8 @@ def _write_job(ring: Ring, slot: int, number: int, first: int, stop: int, job: I
     if job.entries is not None:
         rows = ring.tasks[slot, first : first + len(draws)]
         rows[:, ENTRIES], rows[:, NUM_ENTRIES], rows[:, SEAL] = job.entries, job.num_entries, job.seals
+    if job.checksums is not None:
+        ring.tasks[slot, first : first + len(draws), CHECKSUM] = job.checksums
     if job.colors is not None:
         last = draws.shape[1] + job.colors.shape[1]
         ring.draws[slot, first : first + len(draws), draws.shape[1] : last] = job.colors

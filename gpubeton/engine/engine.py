@@ -10,11 +10,12 @@ import numpy as np
 
 from gpubeton.engine.bad_images import MAX_TRIES, BadSample, OnError, Successors, bad_image_error, bad_rows, listed
 from gpubeton.engine.executors import ImageExecutors
-from gpubeton.engine.outputs import ImageOutput, Inputs
+from gpubeton.engine.outputs import ImageOutput, Inputs, RowOutput
 from gpubeton.engine.run_batch_ops import Shared
 from gpubeton.engine.sources import READS_AHEAD, FetchedRegions
 from gpubeton.engine.timing import StageTimers
 from gpubeton.pipeline.error_notes import add_error_note
+from gpubeton.plan.image_executor import BadImage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +25,15 @@ if TYPE_CHECKING:
     from gpubeton.engine.batch_plan import BatchPlan, Plan
     from gpubeton.engine.buffers import ArrayPool
     from gpubeton.engine.executors import StartGpuExecutor
-    from gpubeton.plan.image_executor import BadImage, ImageJob, StartExecutor
+    from gpubeton.plan.image_executor import ImageJob, StartExecutor
     from gpubeton.plan.order import IdRange
     from gpubeton.storage import Storage
+
+
+_OF_DAMAGE = (
+    "The file is damaged: compare it with the original (gpubeton verify FILE). Or FILE.index has the checksums of an "
+    "earlier version of the file: gpubeton index FILE --overwrite."
+)
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,8 @@ class Engine:
         first_batch: int = 0,
         start_gpu_executor: StartGpuExecutor | None = None,
         resident: Mapping[str, Callable[[NDArray[Any]], NDArray[np.bool_]]] | None = None,  # see `FetchedRegions`
+        # by field: (samples of the files,) whether each was compared with its checksums; others are never compared
+        verified: Mapping[str, NDArray[np.bool_]] | None = None,
         timers: StageTimers | None = None,
     ) -> None:
         self._plan = plan
@@ -97,6 +106,15 @@ class Engine:
         self._making_order = plan.making_order
         self._num_batches = len(plan)
         self._images = [output for output in plan.outputs if isinstance(output, ImageOutput)]
+        # Of the fields that no executor reads.
+        self._rows = [output for output in plan.outputs if isinstance(output, RowOutput)]
+        self._read: list[ImageOutput | RowOutput] = [*self._images, *self._rows]
+        read = {output.source.name: output.source for output in self._read}
+        self._unverified = [
+            (source, verified[name])
+            for name, source in read.items()
+            if verified and source.has_checksums and not verified[name].all()
+        ]
         self._pool = pool
         self._executors = ImageExecutors(
             self._images,
@@ -163,8 +181,12 @@ class Engine:
         """Handle bad images (raises BadImageError if they are to be raised) and make the outputs."""
         try:
             self._timers.stored_bytes += collected.regions.nbytes
+            self._timers.verified_bytes += collected.regions.verified_nbytes if self._unverified else 0
             with self._timers.tail, self._executors.torch_context():
                 bad = self._handle_bad_images(collected)
+                if not self._storage.is_remote:  # bytes that come again may be others
+                    for _, verified in self._unverified:
+                        verified[collected.samples] = True
                 outputs = self._make_outputs(collected) if len(collected.samples) else None
                 arrival = None if outputs is None else self._executors.arrival(outputs)
         except Exception as error:
@@ -210,7 +232,13 @@ class Engine:
         plan = self._planned.popleft()
         try:
             regions = FetchedRegions(
-                self._storage, plan.samples, plan.places, self._region_rows, self._resident, plan.number
+                self._storage,
+                plan.samples,
+                plan.places,
+                self._region_rows,
+                self._resident,
+                plan.number,
+                self._unverified,
             )
         except Exception as error:
             self._note(error, plan)
@@ -223,6 +251,7 @@ class Engine:
         jobs = [plan.images[output.name] for output in self._images]
         for output, job, array in zip(self._images, jobs, arrays, strict=True):
             job.address, job.size = regions.address(output.source)[0], regions.size(output.source)[0]
+            job.checksums = regions.checksums(output.source)[0] if self._unverified else None
             job.out, job.keep, job.is_pinned = array, (regions, job.keep), self._storage.is_pinned
         return jobs
 
@@ -245,38 +274,59 @@ class Engine:
 
     def _handle_bad_images(self, batch: _InFlight) -> tuple[BadSample, ...]:
         """Raise, skip or replace bad samples; return those that are no longer in the batch."""
-        if not batch.bad:
+        found = [*batch.bad, *self._damaged_values(batch.regions)]
+        if not found:
             return ()
-        names = [(output.name, output.source.name) for output in self._images]
-        rows = bad_rows(batch.bad, names, batch.samples, self._options.origin)
+        names = [(output.name, output.source.name) for output in self._read]
+        rows = bad_rows(found, names, batch.samples, self._options.origin)
+        batch.samples = batch.samples.copy()
+        for row in {image.row for image in found if image.is_damaged}:
+            # Damaged on its way, as a rule, if it comes from another machine.
+            if self._storage.reload(*batch.regions.places(row)) and self._remake(batch, row, rows[row].sample):
+                del rows[row]
         bad = tuple(rows.values())
         match self._options.on_error:
-            case "raise":
-                advice = 'Pass on_error="skip" or "replace" to go on without such images.'
+            case "raise" if bad:
+                advice = 'Pass on_error="skip" or "replace" to go on without such samples.'
+                if any(image.is_damaged for image in found):
+                    advice = f"{_OF_DAMAGE} {advice}"
                 raise bad_image_error(self._where(batch.plan.number), bad, advice)
             case "skip":
                 batch.keep_rows(np.setdiff1d(np.arange(len(batch.samples)), list(rows)))
             case "replace":
-                batch.samples = batch.samples.copy()
                 for row, sample in rows.items():
                     self._replace(batch, row, sample)
         return bad
 
+    def _damaged_values(self, regions: FetchedRegions) -> list[BadImage]:
+        """List the values that differ from their checksums, of fields that no executor reads."""
+        return [
+            BadImage(number, row, reason, is_damaged=True)
+            for number, output in enumerate(self._rows if self._unverified else (), len(self._images))
+            for row, reason in regions.find_damage(output.source)
+        ]
+
     def _replace(self, batch: _InFlight, row: int, bad: BadSample) -> None:
         """Put the next sample with good images into a row."""
-        for candidate in self._successors.of(bad.sample):
-            plan = self._plan.of(np.array([candidate], np.uint64), batch.plan.number)
-            regions = FetchedRegions(self._storage, plan.samples, plan.places, self._region_rows)
-            regions.wait()
-            # The executor writes into the row of the batch.
-            jobs = self._jobs(plan, regions, [job.out[row : row + 1] for job in batch.jobs])
-            if not any(self._executors.decode(number, job) for number, job in enumerate(jobs)):
-                batch.samples[row] = candidate
-                batch.regions.replace_row(row, regions)
-                return
+        if not any(self._remake(batch, row, candidate) for candidate in self._successors.of(bad.sample)):
+            advice = f"Nor could up to {MAX_TRIES} samples after it be decoded. Is the file damaged?"
+            raise bad_image_error(self._where(batch.plan.number), [bad], advice)
+
+    def _remake(self, batch: _InFlight, row: int, sample: int) -> bool:
+        """Put a sample that is loaded by itself into a row; return False if it is bad."""
+        plan = self._plan.of(np.array([sample], np.uint64), batch.plan.number)
+        regions = FetchedRegions(
+            self._storage, plan.samples, plan.places, self._region_rows, unverified=self._unverified
+        )
+        regions.wait()
+        # The executor writes into the row of the batch.
+        jobs = self._jobs(plan, regions, [job.out[row : row + 1] for job in batch.jobs])
+        if any(self._executors.decode(number, job) for number, job in enumerate(jobs)) or self._damaged_values(regions):
             regions.release()
-        advice = f"Nor could up to {MAX_TRIES} samples after it be decoded. Is the file damaged?"
-        raise bad_image_error(self._where(batch.plan.number), [bad], advice)
+            return False
+        batch.samples[row] = sample
+        batch.regions.replace_row(row, regions)
+        return True
 
     def _where(self, batch: int) -> str:
         return f"{self._options.path}: batch {batch} of epoch {self._plan.epoch}"

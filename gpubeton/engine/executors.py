@@ -6,6 +6,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gpubeton.cpu.checksum import find_damage
 from gpubeton.cpu.epilogue import mix_and_store
 from gpubeton.cpu.jpeg.part_reader import JpegReader
 from gpubeton.cpu.jpeg.probe import probe_jpegs
@@ -60,7 +61,7 @@ class ImageExecutors:
                 undo.callback(cpu.close)
                 self._executors.append((cpu, on_cpu))
             if self._on_gpu and start_gpu_executor is not None:
-                host = CpuServices(probe_jpegs, pack_regions, pack_crops, start, num_workers, JpegReader())
+                host = CpuServices(probe_jpegs, pack_regions, pack_crops, find_damage, start, num_workers, JpegReader())
                 self._gpu = start_gpu_executor([outputs[number].program for number in self._on_gpu], host)
                 self._executors.insert(0, (self._gpu, self._on_gpu))
             undo.pop_all()

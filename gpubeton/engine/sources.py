@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.cpu.checksum import find_damage
+from gpubeton.cpu.fallback import describe_damage
 from gpubeton.cpu.pack import gather_rows
 from gpubeton.format.layout import FieldType
 from gpubeton.format.regions import Regions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -53,6 +55,21 @@ class Source:
         return cls(name, field, column, _pointed_to(index, column))
 
     @property
+    def has_checksums(self) -> bool:
+        """Whether checksums of some regions are known."""
+        return any(regions.checksums is not None for regions in self.regions)
+
+    def checksums(
+        self, samples: NDArray[Any], verified: NDArray[np.bool_]
+    ) -> NDArray[np.uint64]:  # (regions of the field, N)
+        """Give the CRC-32 of the regions of samples, (N,); 0 where it is not known, or the sample is `verified`."""
+        found = np.zeros((len(self.regions), len(samples)), np.uint64)
+        for row, regions in zip(found, self.regions, strict=True):
+            if regions.checksums is not None:
+                np.copyto(row, regions.checksums[samples], where=~verified[samples])
+        return found
+
+    @property
     def max_size(self) -> int:
         """Bytes of the longest region; 0 if there are none."""
         return max((int(regions.size.max()) for regions in self.regions), default=0)
@@ -75,9 +92,8 @@ def _pointed_to(index: Index, column: NDArray[Any]) -> tuple[Regions, ...]:
         is_own = (row >= 0) & (table["ptr"][row] == pointer) & (table["sample_id"][row] == sample)
         if is_own.any():
             # Any other number is no pointer, and may be outside of the file.
-            found.append(
-                Regions(np.where(is_own, pointer, np.uint64(0)), np.where(is_own, table["size"][row], np.uint64(0)))
-            )
+            columns = (pointer, table["size"][row], index.checksums[row])
+            found.append(Regions(*(np.where(is_own, column, column.dtype.type(0)) for column in columns)))
     return tuple(found)
 
 
@@ -102,15 +118,20 @@ class FetchedRegions:
         # by field, whether the regions of samples are in a GPU's memory: only their addresses in mapped files are found
         resident: Mapping[str, Callable[[NDArray[Any]], NDArray[np.bool_]]] | None = None,
         batch: int | None = None,  # whose samples these are; None for samples in place of bad ones
+        unverified: Sequence[tuple[Source, NDArray[np.bool_]]] = (),  # fields to compare, see `Source.checksums`
     ) -> None:
         self._region_rows = region_rows
         # (R, N) of each region of each sample
         self._offset: NDArray[np.uint64] = places[0]
         self._size: NDArray[np.uint64] = places[1]
+        self._checksums: NDArray[np.uint64] = np.zeros_like(self._size)
+        for source, verified in unverified:
+            self._checksums[region_rows[source.name]] = source.checksums(samples, verified)
         self._address: NDArray[np.uint64] = self._offset[:0]  # known when they are in memory
         size = self._size.copy() if resident else self._size
         for name, holds in (resident or {}).items():
             size[region_rows[name], holds(samples)] = 0
+            self._checksums[region_rows[name], holds(samples)] = 0  # they were compared before they were copied
         self._fetches: list[Fetch] = [storage.fetch(self._offset.reshape(-1), size.reshape(-1), batch)]
 
     @property
@@ -127,6 +148,10 @@ class FetchedRegions:
         """Wait until every byte is in memory; call it before the methods below."""
         self._address = self._fetches[0].addresses().reshape(self._offset.shape)
 
+    def places(self, row: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Offsets and sizes of all regions of a row's sample, (R,) each."""
+        return self._offset[:, row], self._size[:, row]
+
     def offset(self, source: Source) -> NDArray[np.uint64]:  # (regions of the field, N)
         """Offsets in the file of a field's regions."""
         return self._offset[self._region_rows[source.name]]
@@ -138,6 +163,24 @@ class FetchedRegions:
     def address(self, source: Source) -> NDArray[np.uint64]:  # (regions of the field, N)
         """Addresses of a field's regions in memory."""
         return self._address[self._region_rows[source.name]]
+
+    def checksums(self, source: Source) -> NDArray[np.uint64]:  # (regions of the field, N)
+        """CRC-32 that a field's regions are to be compared with; 0 for none."""
+        return self._checksums[self._region_rows[source.name]]
+
+    @property
+    def verified_nbytes(self) -> int:
+        """Bytes of the regions that are to be compared with checksums."""
+        return int(np.add.reduce(self._size, axis=None, where=self._checksums != 0))
+
+    def find_damage(self, source: Source) -> Iterator[tuple[int, str]]:
+        """Compare a field's regions with their checksums; give the row of each that differs, and how."""
+        address, size, checksums = self.address(source), self.size(source), self.checksums(source)
+        is_damaged = np.zeros(size.shape, np.bool_)
+        if checksums.any():
+            find_damage(address.reshape(-1), size.reshape(-1), checksums.reshape(-1), is_damaged.reshape(-1))
+        for place in zip(*np.nonzero(is_damaged), strict=True):
+            yield int(place[1]), describe_damage(int(address[place]), int(size[place]), int(checksums[place]))
 
     def gather(self, source: Source, width: int, pool: ArrayPool) -> NDArray[np.uint8]:  # (regions * N, width)
         """Copy a field's regions into rows of `width` bytes: longer ones are cut, zeros follow shorter ones."""
@@ -155,7 +198,8 @@ class FetchedRegions:
     def keep_rows(self, rows: NDArray[np.intp]) -> None:
         """Drop all samples but these rows."""
         # By `take`, without gaps, as compiled code has it.
-        self._offset, self._size, self._address = (own.take(rows, axis=1) for own in self._columns())
+        columns = (own.take(rows, axis=1) for own in self._columns())
+        self._offset, self._size, self._checksums, self._address = columns
 
     def release(self) -> None:
         """Release the bytes; may be called twice."""
@@ -163,4 +207,4 @@ class FetchedRegions:
             fetch.release()
 
     def _columns(self) -> tuple[NDArray[np.uint64], ...]:
-        return self._offset, self._size, self._address
+        return self._offset, self._size, self._checksums, self._address

@@ -95,6 +95,7 @@ class StageTimers:
         self.usages: list[tuple[float, Usage]] | None = [] if is_recorded else None
         self.waits: list[tuple[float, float]] | None = [] if is_recorded else None
         self.stored_bytes = 0  # bytes of the file in the batches so far
+        self.verified_bytes = 0  # those of them that were compared with checksums
         self.transfer = Transfer()  # of files that are not on this machine
 
     def set_usage(self, usage: Usage) -> None:

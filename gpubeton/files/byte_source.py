@@ -170,6 +170,10 @@ class ByteSource(ABC):
         """Map the file into memory, read-only, as long as the array or a view of it lives."""
         raise StorageError(f"{self.name}: this kind of file cannot be mapped into memory. Use os_cache=False.")
 
+    def reload(self, start: int, size: int) -> bool:
+        """Let damaged bytes come anew when they are read next; False if there is no other place that they come from."""
+        return False
+
     def is_cached(self, *positions: int) -> bool:
         """Whether these bytes are in memory already, or `announce` would be in vain. Reads nothing from the disk."""
         return True

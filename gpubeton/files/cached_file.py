@@ -8,7 +8,7 @@ import os
 import sys
 import weakref
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -143,6 +143,15 @@ class CachedFile(ByteSource):
         except OSError as error:
             self.room.warn(error)
             return False
+
+    def reload(self, start: int, size: int) -> bool:
+        """Fetch the pages of damaged bytes again, into the mapping that all processes share."""
+        for page in self._pages(start, size):
+            with suppress(PermissionError), locked_byte(self._folder / "pages", page) as claim:
+                assert claim is not None, "it waits"
+                write_all(claim, memoryview(bytes(_ENTRY.itemsize)), _ENTRY.itemsize * page)
+            self.ensure(page)
+        return True
 
     def page_bytes(self, page: int) -> int:
         """Give the bytes of a page; the last one of an object may have fewer than the others."""

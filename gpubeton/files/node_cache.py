@@ -238,8 +238,6 @@ class NodeCache:
         if identity.cache_key is None:
             return None
         text = f"{identity.cache_key}\n{identity.size}\n{self.page_size}"
-        if identity.remote is not None and identity.remote.verify:  # pages that nothing was compared with are no use
-            text += f"\n{identity.remote.verify}"
         return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
     def _hold(self, key: str) -> None:

@@ -189,6 +189,9 @@ class ObjectFile(ByteSource):
                 self._forget(part)
         return stop - start
 
+    def reload(self, start: int, size: int) -> bool:
+        return True  # each request brings new bytes
+
     def announce(self, start: int, size: int) -> None:
         announced = range(start, min(start + size, self.size))
         self._announced.append(announced)

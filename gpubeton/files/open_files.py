@@ -17,7 +17,7 @@ from gpubeton.files.object_store import ObjectFile, head_object, list_objects
 from gpubeton.files.store_client import SCHEMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from gpubeton.files.byte_source import ByteSource, SourceIdentity
     from gpubeton.files.node_cache import NodeCache
@@ -89,7 +89,6 @@ class OpenSources:
         max_open: int = 64,  # a process may have 1024 descriptors as a rule, and others need some too
         is_random: bool = False,
         cache: NodeCache | None = None,  # for those that are not on this machine
-        wrap: Callable[[ByteSource], ByteSource] | None = None,  # each file that is opened, before the cache
     ) -> None:
         found = [(os.fspath(path), identity) for path, identity in files]
         self.paths = tuple(path for path, _ in found)
@@ -98,7 +97,6 @@ class OpenSources:
         self._max_open = max_open
         self._is_random = is_random
         self._cache = cache
-        self._wrap = wrap
         self._open: OrderedDict[int, ByteSource] = OrderedDict()
         self._opening: list[ByteSource] = []  # by other threads just now
         self._is_closed = False
@@ -136,8 +134,6 @@ class OpenSources:
                 source.interrupt()
         opened = source
         try:
-            if self._wrap is not None:
-                opened = self._wrap(opened)
             if self._cache is not None:
                 opened = self._cache.open(opened, self.identities[number])
         finally:

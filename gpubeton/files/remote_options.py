@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from gpubeton.errors import OptionError
 
@@ -39,8 +38,6 @@ class RemoteOptions:
         How long one request is repeated while the store is overloaded, silent or out of reach.
     silence_seconds : float, default 10
         How long a connection may give no byte before the request is repeated.
-    verify : "crc", optional
-        Compare the bytes of each value with its CRC-32 in the file. Files written by FFCV have none.
 
     Raises
     ------
@@ -61,7 +58,6 @@ class RemoteOptions:
     requests: int = 32
     retry_seconds: float = 300
     silence_seconds: float = 10
-    verify: Literal["crc"] | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -81,9 +77,6 @@ class RemoteOptions:
             value = getattr(self, name)
             if not isinstance(value, int | float) or not least <= value < float("inf"):
                 raise OptionError(f"RemoteOptions: {name}={value!r}; expected seconds, at least {least:g}")
-        verify: object = self.verify
-        if verify not in (None, "crc"):
-            raise OptionError(f"RemoteOptions: verify={self.verify!r}; expected 'crc' or None")
 
     def __repr__(self) -> str:
         changed = {name: value for name, value in vars(self).items() if value != getattr(RemoteOptions, name)}

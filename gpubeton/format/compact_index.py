@@ -5,6 +5,7 @@
     column      metadata of the first field, one row after the other
     sizes       4 bytes each: of its regions, where the metadata have none
     offsets     8 bytes each: of its regions, where the metadata have others for empty ones
+    checksums   4 bytes each: CRC-32 of its regions, where the files have them; 0 if one is not known
     ...         the same of the next fields
 
 Each begins at a multiple of 64 bytes, and is missing if the field has none. Which there are, of which length, follows
@@ -40,14 +41,15 @@ BLOCK = 8 << 20
 """Bytes that have a checksum."""
 
 _ALIGNMENT = 64
-_MORE = ("sizes", np.dtype("<u4")), ("offsets", np.dtype("<u8"))
+_MORE = ("sizes", np.dtype("<u4")), ("offsets", np.dtype("<u8")), ("checksums", np.dtype("<u4"))
 # Samples that are checked at once, so that their intermediate arrays fit into the processor's cache.
 _SAMPLES_AT_ONCE = 1 << 16
 
 
 def form_of(rows: FieldRows) -> str:
-    """Name what the compact index has of a field: regions, sizes, offsets."""
-    return "regions" * rows.has_regions + "+sizes" * (rows.sizes is not None) + "+offsets" * (rows.offsets is not None)
+    """Name what the compact index has of a field: regions, sizes, offsets, checksums."""
+    more = "".join(f"+{name}" for name, _ in _MORE if getattr(rows, name) is not None)
+    return "regions" * rows.has_regions + more
 
 
 def _possible_forms(descriptor: Descriptor, kind: np.dtype[Any]) -> tuple[str, ...]:
@@ -89,7 +91,8 @@ def read_rows(
     """Read the columns as views of the file's bytes; FormatError if these do not fit."""
     found, place = [], 0
     for descriptor, kind, form in zip(descriptors, kinds, forms, strict=True):
-        if form not in _possible_forms(descriptor, kind):
+        possible = _possible_forms(descriptor, kind)
+        if form not in (*possible, *(f"{own}+checksums" for own in possible if own)):
             raise FormatError(f"field {descriptor.name!r} of type {descriptor.type_id} in the form {form!r}")
         arrays: list[NDArray[Any] | None] = []
         for dtype in (kind, *(own if name in form else None for name, own in _MORE)):
@@ -102,9 +105,9 @@ def read_rows(
                 raise FormatError(f"{len(content)} bytes, which are too few for {num_samples} samples")
             flat = content[start:place].view(dtype.base)
             arrays.append(flat.reshape(num_samples, *dtype.shape) if dtype.shape else flat)
-        column, sizes, offsets = arrays
+        column, sizes, offsets, checksums = arrays
         assert column is not None
-        found.append(FieldRows(column, sizes, offsets, has_regions=form != ""))
+        found.append(FieldRows(column, sizes, offsets, form != "", checksums))
     if place != len(content):
         raise FormatError(f"{len(content)} bytes, expected {place} for {num_samples} samples")
     return tuple(found)

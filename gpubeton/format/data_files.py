@@ -86,6 +86,7 @@ class DataFile:
     first_sample: int  # sample id of its first sample
     num_samples: int  # how many it has
     entry_place: EntryPlace | None = field(default=None, compare=False)  # None if it has to be looked for
+    fault: str = field(default="", compare=False)  # why its checksums cannot be used; nothing if there is no fault
 
     @property
     def size(self) -> int:

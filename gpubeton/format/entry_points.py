@@ -10,6 +10,9 @@ They are in the file itself, right before the notes, or in ``FILE.index`` beside
     trailer     80 bytes: "gpubeton-entries", version (4), MCUs from entry to entry (4), name of the field (16),
                 identity (16), number of images (8), number of entries (8), CRC-32 of the trailer up to here, `first`
                 and `seals` (4), zeros (4)
+
+``FILE.index`` of a file with checksums in its notes has version 2, whose identity has those of the images, too. That of
+another file begins with checksums, in the form of notes whose content names the allocation table, and has version 3.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from gpubeton.errors import EntryPointsError, FormatError, RemoteDeniedError
+from gpubeton.errors import EntryPointsError, FormatError, NotesError, RemoteDeniedError
 from gpubeton.files.open_files import open_bytes, source_type
 from gpubeton.files.store_client import shown
 from gpubeton.format.data_files import EntryPlace, first_offset
 from gpubeton.format.field_arguments import RGB, ImageKind
-from gpubeton.format.file_notes import notes_offset
+from gpubeton.format.file_notes import notes_before, notes_of, notes_offset, notes_size
 from gpubeton.format.header import header_of
 from gpubeton.format.layout import ENTRY_DTYPE, MCUS_PER_ENTRY, FieldType, ImageMode, round_up
 
@@ -44,7 +47,9 @@ if TYPE_CHECKING:
     from gpubeton.format.index import Index
 
 _MAGIC = b"gpubeton-entries"
-_VERSION = 1
+WITHIN, BESIDE, AFTER_CHECKSUMS = 1, 2, 3
+"""Versions."""
+_VERSIONS = WITHIN, BESIDE, AFTER_CHECKSUMS
 _TRAILER_DTYPE = np.dtype(
     [
         ("magic", "S16"),
@@ -60,7 +65,7 @@ _TRAILER_DTYPE = np.dtype(
 )
 # Bytes of the trailer before its checksum.
 _CHECKED = _TRAILER_DTYPE.itemsize - 8
-_IDENTITY_DTYPE = np.dtype([("mode", "u1"), ("width", "<u2"), ("height", "<u2"), ("offset", "<u8"), ("size", "<u8")])
+_IDENTITY = [("mode", "u1"), ("width", "<u2"), ("height", "<u2"), ("offset", "<u8"), ("size", "<u8")]
 
 
 class EntryPoints:
@@ -173,10 +178,49 @@ def index_path(path: str) -> str:
 
 
 def remove_index(path: str) -> None:
-    """Remove the entry points beside a file that was written again; a file of another kind stays."""
+    """Remove the index beside a file that was written again; a file of another kind stays."""
     with suppress(OSError, FormatError), open_bytes(index_path(path)) as source:
-        if source.read(max(source.size - _TRAILER_DTYPE.itemsize, 0), len(_MAGIC)) == _MAGIC:
+        end = source.read(max(source.size - _TRAILER_DTYPE.itemsize, 0), _TRAILER_DTYPE.itemsize)
+        if end.startswith(_MAGIC) or notes_size(end):
             os.unlink(source.name)  # noqa: PTH108  a name, as everywhere here
+
+
+#: CRC-32 of the regions of a file, (R,), in the order of its sorted table, or None; and why they cannot be used.
+_Checksums: TypeAlias = "tuple[NDArray[np.uint32] | None, str]"
+
+
+def read_noted_checksums(source: ByteSource) -> _Checksums:
+    """Read the checksums in the notes of an open file."""
+    try:
+        notes = notes_of(source)
+    except NotesError as error:
+        return None, str(error)
+    return None if notes is None else notes.checksums, ""
+
+
+def read_checksums_beside(source: ByteSource, rows: NDArray[np.void]) -> _Checksums:
+    """Read the checksums beside an open file, whose sorted allocation table is `rows`."""
+    name = index_path(source.name)
+    try:
+        with open_bytes(name, remote=source.identity().remote) as beside:
+            stop, _ = _list_fields(beside, 0, beside.size)
+            notes = notes_before(beside, 0, stop, len(rows))
+    except (FileNotFoundError, RemoteDeniedError):
+        return None, ""
+    except (FormatError, OSError) as error:
+        return None, str(error)
+    fault = "belong to another file, or to another state of this one"
+    if notes is None and stop == beside.size > 0:
+        fault = "are cut short, or this is another kind of file"
+    elif notes is None or notes.content.get("regions") == digest_of(rows):
+        return None if notes is None else notes.checksums, ""
+    command = f"gpubeton index --overwrite {shown(source.name)}"
+    return None, f"{shown(name)}: the checksums {fault}. Make them again: {command}"
+
+
+def digest_of(rows: NDArray[np.void]) -> str:
+    """Hash where all regions of a file are: its allocation table, sorted."""
+    return blake2b(rows.view(np.uint8).data, digest_size=16).hexdigest()
 
 
 _Points = TypeVar("_Points", bound=EntryPoints)
@@ -377,21 +421,28 @@ class BlockReader:
 
     def _read(self, part: Callable[[int, int], NDArray[np.uint8]], stop: int) -> dict[str, _Tables]:
         blocks: dict[str, _Tables] = {}
+        has_checksums = False
         while stop > 0 or (self._is_beside and not blocks):
-            row = _decode_trailer(part(max(0, stop - _TRAILER_DTYPE.itemsize), stop).tobytes())
+            content = part(max(0, stop - _TRAILER_DTYPE.itemsize), stop).tobytes()
+            row = _decode_trailer(content)
+            if has_checksums and notes_size(content) == stop:
+                break
             if row is None:
                 raise EntryPointsError("are cut short, or this is another kind of file")
             tables = self._read_one(row, part, stop)
             blocks[_field_of(row)], stop = tables, tables[2]
+            has_checksums = self._is_beside and row["version"] == AFTER_CHECKSUMS
+            if has_checksums and stop == 0:
+                raise EntryPointsError("are cut short")
         if self._is_beside and set(blocks) != set(self._names):
             raise EntryPointsError(f"are those of {', '.join(sorted(blocks))} alone")
         return dict(reversed(blocks.items()))
 
     def _read_one(self, row: np.void, part: Callable[[int, int], NDArray[np.uint8]], stop: int) -> _Tables:
         """Read and check the tables of the block of a trailer."""
-        if row["version"] != _VERSION or row["every"] != MCUS_PER_ENTRY:
+        if row["version"] not in _VERSIONS or row["every"] != MCUS_PER_ENTRY:
             raise EntryPointsError(
-                f"are of version {row['version']}, one every {row['every']} MCUs; expected {_VERSION} and "
+                f"are of version {row['version']}, one every {row['every']} MCUs; expected {_VERSIONS} and "
                 f"{MCUS_PER_ENTRY}"
             )
         name, images, count, sizes = _field_of(row), int(row["images"]), int(row["entries"]), _sizes(row)
@@ -403,7 +454,8 @@ class BlockReader:
         if zlib.crc32(tables.data, zlib.crc32(row.tobytes()[:_CHECKED])) != row["checksum"]:
             raise EntryPointsError(f"of field {name!r} have another checksum than expected: they are damaged")
         first, seals = tables[: sizes[1]].view("<u8"), tables[sizes[1] :].view("<u4")[:images]
-        if name not in self._names or row["identity"].tobytes() != identity_of(self._index, name, self._file):
+        identity = self._index, name, self._file, int(row["version"])
+        if name not in self._names or row["identity"].tobytes() != identity_of(*identity):
             raise EntryPointsError(f"of field {name!r} belong to another file, or to another state of this one")
         number = np.diff(first.astype(np.int64))
         if len(number) != self._index.files[self._file].num_samples or first[0] != 0 or first[-1] != count:
@@ -413,11 +465,13 @@ class BlockReader:
         return first, seals, begin
 
 
-def identity_of(index: Index, name: str, file: int = 0) -> bytes:
-    """Hash where one of the files has the images of a field, and their sizes."""
+def identity_of(index: Index, name: str, file: int = 0, version: int = WITHIN) -> bytes:
+    """Hash where one of the files has the images of a field, and their sizes; for `BESIDE` also their checksums."""
     rows = index.files[file].rows
     column, regions = index.column(name)[rows], index.regions(name)
-    images = np.empty(len(column), _IDENTITY_DTYPE)
+    images = np.zeros(len(column), _IDENTITY if version != BESIDE else [*_IDENTITY, ("checksum", "<u4")])
+    if version == BESIDE and regions.checksums is not None:
+        images["checksum"] = regions.checksums[rows]
     for each in ("mode", "width", "height"):
         images[each] = column[each]
     images["offset"] = regions.offset[rows] - first_offset(file)
@@ -434,6 +488,7 @@ def write_entry_points(
     name: str,  # of the field
     identity: bytes,  # of its images
     blocks: Iterable[EntryBlock],  # of all images, in their order
+    version: int = WITHIN,
 ) -> int:
     """Write a block from `start` on; return where it ends."""
     counts, seals, end = [], [], start
@@ -446,7 +501,7 @@ def write_entry_points(
     first = np.concatenate([np.zeros(1, np.uint64), np.cumsum(np.concatenate(counts), dtype=np.uint64)])
     tables = first.tobytes() + _padded(np.concatenate(seals).tobytes())
     trailer = np.zeros(1, _TRAILER_DTYPE)
-    trailer[0] = (_MAGIC, _VERSION, MCUS_PER_ENTRY, name.encode("ascii"), identity, len(first) - 1, number, 0, 0)
+    trailer[0] = (_MAGIC, version, MCUS_PER_ENTRY, name.encode("ascii"), identity, len(first) - 1, number, 0, 0)
     trailer["checksum"] = zlib.crc32(tables, zlib.crc32(trailer.tobytes()[:_CHECKED]))
     rest = bytes(-(end - start) % 8) + tables + trailer.tobytes()
     write(end, rest)

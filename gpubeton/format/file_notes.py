@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.errors import NotesError, OptionError
+from gpubeton.errors import NotesError
 from gpubeton.files.open_files import open_bytes
 from gpubeton.files.store_client import shown
-from gpubeton.format.header import header_of, read_fields
+from gpubeton.format.header import header_of
 from gpubeton.format.layout import ALLOCATION_DTYPE
-from gpubeton.format.regions import sort_rows
 
 if TYPE_CHECKING:
     import os
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.files.byte_source import ByteSource, SourceIdentity
-    from gpubeton.files.verified_file import Checksums
     from gpubeton.format.header import Header
 
 MOST_LEVELS = 100
@@ -141,8 +139,14 @@ def read_notes(path: str | os.PathLike[str], identity: SourceIdentity | None = N
 
 def notes_of(source: ByteSource) -> Notes | None:
     """Read the notes of an open file; None if it has none."""
-    name, header = shown(source.name), header_of(source)
-    trailer, end = _read_trailer(source, header)
+    header = header_of(source)
+    rows = (source.size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize
+    return notes_before(source, header.metadata_offset, header.alloc_table_ptr, rows)
+
+
+def notes_before(source: ByteSource, first: int, stop: int, rows: int) -> Notes | None:
+    """Read the notes, of a file with so many regions, that end at `stop` and begin at `first` or later."""
+    name, (trailer, end) = shown(source.name), _read_trailer(source, first, stop)
     if trailer is None:
         return None
     version, content_size, num_checksums = (int(trailer[key]) for key in ("version", "content_size", "num_checksums"))
@@ -152,8 +156,7 @@ def notes_of(source: ByteSource) -> Notes | None:
             "They need a newer version of this library; the samples do not."
         )
     size = content_size + 4 * num_checksums
-    rows = (source.size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize
-    if size > end - header.metadata_offset or num_checksums not in (0, rows):
+    if size > end - first or num_checksums not in (0, rows):
         raise NotesError(
             f"{name}: the notes before the allocation table claim {content_size} bytes and {num_checksums} "
             f"checksums for {rows} regions. They are damaged; compare the file with the original."
@@ -180,44 +183,33 @@ def notes_of(source: ByteSource) -> Notes | None:
     return Notes(content, np.frombuffer(body, "<u4", num_checksums) if num_checksums else None)
 
 
-def with_checksums(source: ByteSource, known: dict[str, Checksums]) -> ByteSource:
-    """Compare the regions of a remote file with their checksums whenever they are read; `OptionError` without them."""
-    # `known` keeps the checksums of each file, for the next time that it is opened.
-    remote = source.identity().remote
-    if remote is None or remote.verify is None:
-        return source
-    from gpubeton.files.verified_file import Checksums, VerifiedFile  # few loaders need it
-
-    if source.name not in known:
-        notes = notes_of(source)  # by the same object: closing the loader ends its requests
-        if notes is None or notes.checksums is None:
-            raise OptionError(
-                f"{shown(source.name)}: RemoteOptions(verify={remote.verify!r}), but the file has no checksums. "
-                "Write it with gpubeton convert, which stores them, or load it without verify."
-            )
-        header, _ = read_fields(source)
-        rows = source.read_array(header.alloc_table_ptr, source.size).view(ALLOCATION_DTYPE)
-        sort_rows(rows)
-        is_solid = rows["size"] > 0
-        start, size, samples = (rows[name][is_solid] for name in ("ptr", "size", "sample_id"))
-        known[source.name] = Checksums(start, start + size, samples, notes.checksums[is_solid])
-    return VerifiedFile(source, known[source.name])
+def _read_trailer(source: ByteSource, first: int, stop: int) -> tuple[np.void | None, int]:
+    """Read the trailer of the notes that end at `stop`, None if there are none; give where it is."""
+    start, size = stop - _TRAILER_DTYPE.itemsize, _TRAILER_DTYPE.itemsize
+    content = source.read(start, size) if first <= start <= source.size - size else b""
+    return _decode_trailer(content), start
 
 
-def _read_trailer(source: ByteSource, header: Header) -> tuple[np.void | None, int]:
-    """Read the trailer of the notes, None if there are none; give where it is."""
-    start, size = header.alloc_table_ptr - _TRAILER_DTYPE.itemsize, _TRAILER_DTYPE.itemsize
-    content = source.read(start, size) if header.metadata_offset <= start <= source.size - size else b""
-    is_there = len(content) == size and content.startswith(_MAGIC)
-    return np.frombuffer(content, _TRAILER_DTYPE)[0] if is_there else None, start
+def _decode_trailer(content: bytes) -> np.void | None:
+    if len(content) < _TRAILER_DTYPE.itemsize or not content.startswith(_MAGIC):
+        return None
+    row: np.void = np.frombuffer(content, _TRAILER_DTYPE)[0]
+    return row
+
+
+def notes_size(content: bytes) -> int:
+    """Give the bytes of the notes that end with `content`; 0 if it is the end of something else."""
+    trailer = _decode_trailer(content[-_TRAILER_DTYPE.itemsize :])
+    if trailer is None:
+        return 0
+    return _TRAILER_DTYPE.itemsize + int(trailer["content_size"]) + 4 * int(trailer["num_checksums"])
 
 
 def notes_offset(source: ByteSource, header: Header) -> int:
     """Find where the notes of a file begin; where its allocation table does, if it has none."""
-    trailer, end = _read_trailer(source, header)
-    if trailer is None:
-        return header.alloc_table_ptr
-    return max(header.metadata_offset, end - int(trailer["content_size"]) - 4 * int(trailer["num_checksums"]))
+    first, stop = header.metadata_offset, header.alloc_table_ptr
+    start = max(first, stop - _TRAILER_DTYPE.itemsize)
+    return max(first, stop - notes_size(source.read(start, max(0, stop - start))))
 
 
 def nesting(value: Any) -> int:

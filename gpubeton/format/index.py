@@ -26,6 +26,7 @@ from gpubeton.errors import (
 from gpubeton.files.open_files import open_bytes
 from gpubeton.files.store_client import shown
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset
+from gpubeton.format.entry_points import read_checksums_beside, read_noted_checksums
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
 from gpubeton.format.header import Descriptor, Header, header_of, read_fields
 from gpubeton.format.layout import (
@@ -55,8 +56,6 @@ _BLOCK = 1 << 16
 _MOST_READ = 64 << 20
 # Bytes before the table and its checksums that are read with them; most notes are shorter.
 _NOTES_SIZE = 64 << 10
-# Bytes of checksums that are left out when a file is opened, unless values are to be compared with them.
-_MANY_CHECKSUMS = 1 << 20
 # Larger than any offset.
 _NOWHERE = np.uint64(2**64 - 1)
 
@@ -188,19 +187,17 @@ class Index:
         source.check_written(header.metadata_offset, metadata_end)
         if not source.is_mappable:  # requests to a store take long, and are made at the same time
             source.announce(header.metadata_offset, metadata_end - header.metadata_offset)
-            verifies = identity.remote is not None and identity.remote.verify is not None
-            for start, stop in _notes_and_table(file_size, header, metadata_end, has_checksums=verifies):
-                source.announce(start, stop - start)
+            start = _notes_begin(file_size, header, metadata_end)
+            source.announce(start, file_size - start)
         # Before the metadata: while the table is sorted there are two of it.
-        table = source.read_array(header.alloc_table_ptr, file_size)
-        allocations = Allocations.check(name, header, metadata_end, table)
+        allocations, fault = _read_allocations(source, header, metadata_end)
         columns = _read_columns(source, header, row_type)
         identity.check(name, source.identity())
         rows = [
             locate(name, descriptor, column, allocations)
             for descriptor, column in zip(descriptors, columns, strict=True)
         ]
-        file_itself = DataFile(name, identity, header.page_size, 0, header.num_samples)
+        file_itself = DataFile(name, identity, header.page_size, 0, header.num_samples, fault=fault)
         return cls((file_itself,), header, descriptors, tuple(rows))
 
     def __repr__(self) -> str:
@@ -248,27 +245,36 @@ class Index:
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
-    @cached_property
+    @property
     def allocations(self) -> NDArray[np.void]:
         """The allocation table, sorted by pointer, of ALLOCATION_DTYPE; read from the files when it is asked for."""
-        found = [self._read_allocations(number) for number in range(len(self.files))]
-        table = found[0] if len(found) == 1 else np.concatenate(found)
-        table.setflags(write=False)
-        return table
+        return self._table[0]
 
-    def _read_allocations(self, number: int) -> NDArray[np.void]:
+    @property
+    def checksums(self) -> NDArray[np.uint32]:
+        """CRC-32 of each region, in the order of `allocations`; 0 if it is not known."""
+        return self._table[1]
+
+    @cached_property
+    def _table(self) -> tuple[NDArray[np.void], NDArray[np.uint32]]:
+        found = [self._read_allocations(number) for number in range(len(self.files))]
+        table, checksums = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
+        table.setflags(write=False)
+        return table, checksums
+
+    def _read_allocations(self, number: int) -> tuple[NDArray[np.void], NDArray[np.uint32]]:
         file = self.files[number]
         with file.open() as source:
             header = header_of(source)
             metadata_end = header.metadata_offset + header.num_samples * self.metadata_type.itemsize
             _check_extents(file.path, file.size, header, metadata_end)
-            table = source.read_array(header.alloc_table_ptr, file.size)
-        rows = Allocations.check(file.path, header, metadata_end, table).rows
+            allocations, _ = _read_allocations(source, header, metadata_end)
+        rows, checksums = allocations.rows, allocations.row_checksums()
         if number:
             rows.setflags(write=True)
             rows["sample_id"] += np.uint64(file.first_sample)
             rows["ptr"] += first_offset(number)
-        return rows
+        return rows, checksums
 
     @property
     def path(self) -> Path:
@@ -443,7 +449,7 @@ class Index:
         file, fields = self.files[number], [regions for regions in self._regions.values() if regions is not None]
         if any(not self.has_regions(each.name) and each.type_id not in PLAIN_TYPES for each in self.descriptors):
             # Only the class of a custom field knows which of its numbers are pointers.
-            table = self._read_allocations(number)
+            table, _ = self._read_allocations(number)
             solid = table[table["size"] > 0][::-1]  # of several assignments to one sample the last one stays
             yield file.rows, solid["sample_id"].astype(np.intp), solid["ptr"] - first_offset(number)
             return
@@ -527,16 +533,20 @@ def _packed(array: NDArray[Any], field: int | None = None) -> NDArray[np.void]:
     return packed
 
 
-def _notes_and_table(
-    file_size: int, header: Header, metadata_end: int, *, has_checksums: bool
-) -> list[tuple[int, int]]:
-    """Guess where the notes begin, which end at the table; give the ranges from there to the end of the file."""
+def _read_allocations(source: ByteSource, header: Header, metadata_end: int) -> tuple[Allocations, str]:
+    """Read and check the allocation table, with the checksums of the regions; tell why these cannot be used."""
+    checksums, fault = read_noted_checksums(source)  # first: the table follows them
+    table = source.read_array(header.alloc_table_ptr, source.size)
+    allocations = Allocations.check(source.name, header, metadata_end, table)
+    if checksums is None and not fault:
+        checksums, fault = read_checksums_beside(source, allocations.rows)
+    return allocations.with_checksums(checksums), fault
+
+
+def _notes_begin(file_size: int, header: Header, metadata_end: int) -> int:
+    """Guess where the notes begin, which end at the table; the entry points are described right before them."""
     checksums = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize * 4
-    start = max(metadata_end, header.alloc_table_ptr - checksums - _NOTES_SIZE)
-    if has_checksums or checksums < _MANY_CHECKSUMS:
-        return [(start, file_size)]
-    # The entry points are described right before the checksums, the classes named right after them.
-    return [(start, start + _NOTES_SIZE), (header.alloc_table_ptr - _NOTES_SIZE, file_size)]
+    return max(metadata_end, header.alloc_table_ptr - checksums - _NOTES_SIZE)
 
 
 def _read_columns(source: ByteSource, header: Header, row_type: np.dtype[np.void]) -> list[NDArray[Any]]:
@@ -610,7 +620,8 @@ class _JoinedField:
     def __init__(self, descriptor: Descriptor, num_files: int) -> None:
         self._descriptor = descriptor
         self._column, self._sizes = _JoinedArray(num_files), _JoinedArray(num_files)
-        self._has_sizes, self._has_regions = False, True
+        self._checksums = _JoinedArray(num_files)
+        self._has_sizes, self._has_regions, self._has_checksums = False, True, False
         self._offsets: list[tuple[slice, NDArray[np.uint64]]] = []  # rows and offsets of files that have them
 
     def append(self, part: Index, number: int) -> None:
@@ -623,6 +634,9 @@ class _JoinedField:
         if own.sizes is not None:
             self._has_sizes = True
             self._sizes.append(own.sizes)
+        self._has_checksums |= own.checksums is not None
+        # Zeros where a file has none: another may have some.
+        self._checksums.append(np.zeros(len(own.column), np.uint32) if own.checksums is None else own.checksums)
         if own.offsets is not None:
             self._offsets.append((rows, own.offsets + first_offset(number)))
 
@@ -636,7 +650,8 @@ class _JoinedField:
             offsets = offsets.copy()
             for place, own in self._offsets:
                 offsets[place] = own
-        return FieldRows(column, self._sizes.finish() if self._has_sizes else None, offsets, has_regions=True)
+        sizes = self._sizes.finish() if self._has_sizes else None
+        return FieldRows(column, sizes, offsets, True, self._checksums.finish() if self._has_checksums else None)
 
 
 def _move_pointers(column: NDArray[Any], descriptor: Descriptor, part: Index, first: np.uint64, name: str = "") -> None:

@@ -5,7 +5,7 @@ The directory of a cache keeps the same pair of files for any dataset that was o
 
 ::
 
-    format          "gpubeton index 2"; 1 had neither ``class_names`` nor ``entry_place``
+    format          "gpubeton index 3"; earlier ones had no checksums of the values
     header, fields  of the first shard; ``form`` is what the columns have of a field
     shards          name, size, samples, page size, version, hash of the metadata, and ``entry_place``: the fields with
                     entry points, the bytes from ``start`` to ``stop`` that hold them, and ``beside``, the size and
@@ -43,7 +43,7 @@ from gpubeton.files.open_files import find_identity, list_shards, open_bytes, so
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, checksums_of, form_of, read_rows
 from gpubeton.format.data_files import MAX_FILES, DataFile, EntryPlace
 from gpubeton.format.entry_points import find_place, index_path
-from gpubeton.format.file_notes import read_notes
+from gpubeton.format.file_notes import notes_offset, read_notes
 from gpubeton.format.header import Descriptor, Header, header_of, read_fields
 from gpubeton.format.index import Index, metadata_type_of
 from gpubeton.format.layout import ARGUMENTS_SIZE, metadata_dtype
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 DESCRIPTION, COLUMNS = "index.json", "index.bin"
 """Names of the two files."""
 
-_FORMAT, _FORMATS = "gpubeton index 2", ("gpubeton index 1", "gpubeton index 2")
+_FORMAT = "gpubeton index 3"
 _LARGEST_DESCRIPTION = 256 << 20  # bytes; 200 for each shard
 _MIN_CACHED = 1 << 20  # bytes of columns that are worth two files
 _MAX_AGE = 30 * 86400  # seconds after which a cache forgets what no process has opened
@@ -78,7 +78,7 @@ class Shard:
     version: str | None  # what a store calls this state of the file
     modified: int | None  # nanoseconds since 1970, of a file of this machine
     metadata_end: int
-    # Of its metadata and allocation table, which the index is made of: a copy was modified at another time.
+    # Of its metadata, notes and allocation table, which the index is made of: a copy was modified at another time.
     digest: str | None
     entry_place: EntryPlace | None = None  # None if it is not known
 
@@ -121,10 +121,10 @@ class Shard:
 
 
 def _hash_rows(source: ByteSource, metadata_end: int) -> str:
-    """Hash what an index is made of: header, fields, metadata and allocation table."""
+    """Hash what an index is made of: header, fields, metadata, notes with the checksums, and allocation table."""
     header = header_of(source)
     digest = blake2b(digest_size=16)
-    for start, stop in ((0, min(metadata_end, source.size)), (header.alloc_table_ptr, source.size)):
+    for start, stop in ((0, min(metadata_end, source.size)), (notes_offset(source, header), source.size)):
         for at in range(start, stop, BLOCK):
             digest.update(source.load(at, min(BLOCK, stop - at)))
     return digest.hexdigest()
@@ -170,7 +170,7 @@ class Manifest:
             content = outer["content"]
             if zlib.crc32(json.dumps(content).encode()) != outer["checksum"]:
                 raise FormatError("another checksum than expected: it is damaged")
-            if content["format"] not in _FORMATS:
+            if content["format"] != _FORMAT:
                 raise FormatError(f"format {content['format']!r}, expected {_FORMAT!r}")
             names = content.get("class_names")
             descriptors = tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class Allocations:
     ptr: NDArray[np.uint64]  # contiguous
     size: NDArray[np.uint64]  # contiguous
     sample_id: NDArray[np.uint64]
+    checksums: NDArray[np.uint32] | None = None  # CRC-32; None if they are not known
 
     @classmethod
     def check(cls, path: str, header: Header, metadata_end: int, table: NDArray[np.uint8]) -> Allocations:
@@ -57,6 +58,21 @@ class Allocations:
             found = cls(rows, ptr[is_solid], size[is_solid], rows["sample_id"][is_solid])
         _check_overlaps(path, found)
         return found
+
+    def with_checksums(self, checksums: NDArray[np.uint32] | None) -> Allocations:
+        """Add the CRC-32 of the regions of all rows, (R,)."""
+        return self if checksums is None else replace(self, checksums=checksums[self.rows["size"] > 0])
+
+    def row_checksums(self) -> NDArray[np.uint32]:
+        """Give the CRC-32 of the regions of all rows, (R,), 0 where it is not known."""
+        found = np.zeros(len(self.rows), np.uint32)
+        if self.checksums is not None:
+            found[self.rows["size"] > 0] = self.checksums
+        return found
+
+    def checksums_of(self, row: NDArray[np.intp] | slice, empty: NDArray[np.bool_]) -> NDArray[np.uint32] | None:
+        """Give the CRC-32 of the regions of some rows; 0 where the value is `empty`."""
+        return None if self.checksums is None else np.where(empty, np.uint32(0), self.checksums[row])
 
     def find(self, ptr: NDArray[np.uint64]) -> NDArray[np.intp] | slice:
         """Find the rows of the regions that begin at offsets in the file; -1 where none does."""
@@ -161,6 +177,8 @@ class Regions:
         First byte of the region in the file; that of the file, 0, where the size is 0.
     size : ndarray of uint32 or uint64, shape (N,)
         Bytes of the region.
+    checksums : ndarray of uint32, shape (N,), optional
+        CRC-32 of the region; 0 if it is not known.
 
     Examples
     --------
@@ -171,6 +189,7 @@ class Regions:
 
     offset: NDArray[np.uint64]
     size: NDArray[np.uint32] | NDArray[np.uint64]
+    checksums: NDArray[np.uint32] | None = None
 
 
 @dataclass(frozen=True)
@@ -183,6 +202,7 @@ class FieldRows:
     # Of each region, (N,), where the metadata have another number than 0 for an empty one.
     offsets: NDArray[np.uint64] | None = None
     has_regions: bool = False
+    checksums: NDArray[np.uint32] | None = None  # (N,) CRC-32 of each region, 0 if it is not known
 
     def __post_init__(self) -> None:
         for array in self.arrays:
@@ -191,7 +211,7 @@ class FieldRows:
     @property
     def arrays(self) -> list[NDArray[Any]]:
         """Those that there are."""
-        return [array for array in (self.column, self.sizes, self.offsets) if array is not None]
+        return [array for array in (self.column, self.sizes, self.offsets, self.checksums) if array is not None]
 
     @property
     def nbytes(self) -> int:
@@ -204,7 +224,8 @@ class FieldRows:
             return None
         offsets = pointers_in(descriptor, self.column) if self.offsets is None else self.offsets
         assert offsets is not None, "a field without pointers has no regions"
-        return Regions(offsets, sizes_in(descriptor, self.column) if self.sizes is None else self.sizes)
+        sizes = sizes_in(descriptor, self.column) if self.sizes is None else self.sizes
+        return Regions(offsets, sizes, self.checksums)
 
 
 def pointers_in(descriptor: Descriptor, column: NDArray[Any]) -> NDArray[np.uint64] | None:
@@ -270,7 +291,7 @@ class _Field:
     ) -> FieldRows:
         """Find regions whose exact size is known."""
         ptr = _copy(pointers)
-        size = self.sizes(ptr, expected == 0)
+        size, checksums = self.sizes(ptr, expected == 0)
         bad = np.flatnonzero(size != expected)
         if len(bad):
             sample = int(bad[0])
@@ -280,12 +301,13 @@ class _Field:
             )
         # The pointer of an empty value may be any number, also one outside the file.
         is_odd = (size == 0) & (ptr != 0)
-        return FieldRows(
-            column, offsets=np.where(is_odd, np.uint64(0), ptr) if is_odd.any() else None, has_regions=True
-        )
+        offsets = np.where(is_odd, np.uint64(0), ptr) if is_odd.any() else None
+        return FieldRows(column, offsets=offsets, has_regions=True, checksums=checksums)
 
-    def sizes(self, ptr: NDArray[np.uint64], empty: NDArray[np.bool_]) -> NDArray[np.uint64]:
-        """Give the size of the region at each pointer, 0 where the value is `empty`."""
+    def sizes(
+        self, ptr: NDArray[np.uint64], empty: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.uint64], NDArray[np.uint32] | None]:
+        """Give size and CRC-32 of the region at each pointer, 0 where the value is `empty`."""
         row = self.allocations.find(ptr)
         bad = np.zeros(0, np.intp) if isinstance(row, slice) else np.flatnonzero((row < 0) & ~empty)
         if len(bad):
@@ -297,7 +319,7 @@ class _Field:
             )
         # Without any row there is nothing to index, and every value is empty.
         if len(self.allocations.ptr) == 0:
-            return np.zeros(len(ptr), np.uint64)
+            return np.zeros(len(ptr), np.uint64), None
         bad = np.flatnonzero((self.allocations.sample_id[row] != np.arange(len(ptr), dtype=np.uint64)) & ~empty)
         if len(bad):
             sample = int(bad[0])
@@ -308,7 +330,7 @@ class _Field:
             )
         size = np.array(self.allocations.size[row])
         size[empty] = 0
-        return size
+        return size, self.allocations.checksums_of(row, empty)
 
     def at(self, sample: int) -> str:
         return f"{self.path}: sample {sample}, field {self.name!r}"
@@ -336,7 +358,7 @@ def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed:
             "samples). FFCV stores a side of 65536 pixels as 0; write the file again with a max_resolution below that."
         )
     ptr = _copy(column["data_ptr"])
-    size = field.sizes(ptr, np.zeros(len(ptr), np.bool_))
+    size, checksums = field.sizes(ptr, np.zeros(len(ptr), np.bool_))
     is_raw = np.ones(len(column), np.bool_)
     for mode in packed:  # np.isin takes many times as long
         is_raw &= column["mode"] != mode
@@ -350,7 +372,7 @@ def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed:
             f"height {height[sample]} takes {pixel_size * int(width[sample]) * int(height[sample])} "
             f"({len(bad)} such samples). The file is damaged; compare it with the original."
         )
-    return FieldRows(column, size.astype(np.uint32), has_regions=True)
+    return FieldRows(column, size.astype(np.uint32), has_regions=True, checksums=checksums)
 
 
 def _locate_custom(descriptor: Descriptor, column: NDArray[Any], allocations: Allocations) -> FieldRows:
@@ -363,7 +385,8 @@ def _locate_custom(descriptor: Descriptor, column: NDArray[Any], allocations: Al
     own = allocations.sample_id[row] == np.arange(len(ptr), dtype=np.uint64)
     if not (own.all() and (isinstance(row, slice) or (row >= 0).all())):
         return FieldRows(column)
-    return FieldRows(column, allocations.size[row].astype(np.uint32), has_regions=True)
+    checksums = allocations.checksums_of(row, ~own)
+    return FieldRows(column, allocations.size[row].astype(np.uint32), has_regions=True, checksums=checksums)
 
 
 def _copy(column: NDArray[Any]) -> NDArray[np.uint64]:

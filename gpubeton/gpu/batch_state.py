@@ -110,6 +110,8 @@ class BatchState:
     requests: dict[int, DecodeRequest] = field(default_factory=dict)
     # images that a decoder refused: the first program with these stored images, and the row
     refused: set[tuple[int, int]] = field(default_factory=set)
+    # images whose bytes differ from their checksums: the first program with these stored images, and the row
+    damaged: set[tuple[int, int]] = field(default_factory=set)
     # the first program, the rows (M,) and the decoder's flags (M,), which are read when the batch is done
     flagged: list[tuple[int, NDArray[np.intp], NDArray[np.int32]]] = field(default_factory=list)
     bad: list[BadImage] = field(default_factory=list)  # images that cannot be made
@@ -144,7 +146,7 @@ class BatchState:
     @property
     def is_complete(self) -> bool:
         """Whether no image is missing, once the batch is done; few batches miss any."""
-        return not (self.refused or self.flagged or any(map(np.count_nonzero, self.status)))
+        return not (self.refused or self.damaged or self.flagged or any(map(np.count_nonzero, self.status)))
 
     @property
     def times(self) -> tuple[float, float] | None:
@@ -159,8 +161,8 @@ class BatchState:
 
     @property
     def failed(self) -> set[tuple[int, int]]:
-        """Images that a decoder could not decode: the first program with these stored images, and the row."""
-        found = set(self.refused)
+        """Images that a decoder could or should not decode: the first program with these images, and the row."""
+        found = self.refused | self.damaged
         for source, rows, flags in self.flagged:
             found.update((source, int(row)) for row in rows[flags != 0])
         return found

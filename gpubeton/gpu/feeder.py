@@ -90,6 +90,7 @@ class Feeder:
     def _issue(self, batch: BatchState) -> None:
         """Put one batch into the queues."""
         streams, slot = self._resources.streams, batch.slot
+        self._find_damage(batch)
         decoder = self._resources.entry_decoder
         if decoder is not None and batch.entry_images:
             decoder.reserve(max(own.scratch_nbytes for own in batch.entry_images.values()), streams.augment)
@@ -132,6 +133,15 @@ class Feeder:
         streams.augment.wait(self._sent)  # wait point: pixels sent
         self.augment(batch, streams.augment, decoder)
         slot.done.record(streams.augment)
+
+    def _find_damage(self, batch: BatchState) -> None:
+        """Compare the bytes of all images with their checksums; the CPU gives the reasons."""
+        for number, job in enumerate(batch.jobs):
+            if job.checksums is None or batch.sources[number] != number:
+                continue
+            is_damaged = np.zeros(len(job.address), np.bool_)
+            if self._cpu.find_damage(job.address, job.size, job.checksums, is_damaged):
+                batch.damaged.update((number, row) for row in np.flatnonzero(is_damaged).tolist())
 
     def decode(self, batch: BatchState, own: DecodedImages, again: Any = None) -> Iterator[DecodeHandle]:
         """Begin to decode the images of one field, call by call, or (M,) some of them once more."""

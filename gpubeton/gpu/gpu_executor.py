@@ -321,7 +321,8 @@ class GpuExecutor:
         missing |= batch.failed
         if not missing:
             return []
-        self._resources.refused |= {_identity(batch.jobs[source], row) for source, row in missing}
+        # Bytes that were damaged on their way may come again.
+        self._resources.refused |= {_identity(batch.jobs[source], row) for source, row in missing - batch.damaged}
         bad = []
         for number, (job, source) in enumerate(zip(batch.jobs, batch.sources, strict=True)):
             bad += self._make_on_cpu(number, job, sorted(row for own, row in missing if own == source))

@@ -182,8 +182,8 @@ def _compare(device: Device, lane: Lane, resources: GpuResources) -> str:
     pinned = device.allocate_pinned(stored["jpegs"].nbytes)
     pinned.array[: stored["jpegs"].nbytes] = stored["jpegs"]
     part: Any = cpu
-    # Pinned bytes are not packed.
-    services = CpuServices(cpu.survey, part.collect, part.collect, lambda _: part, 1, part)
+    # Pinned bytes are not packed, and have no checksums.
+    services = CpuServices(cpu.survey, part.collect, part.collect, part.collect, lambda _: part, 1, part)
     program = program_on(f"cuda:{device.number}")
     executor = GpuExecutor(resources, [program], services, GpuOptions(), lambda _: None, {})
     try:

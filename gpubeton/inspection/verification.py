@@ -119,7 +119,8 @@ def verify(
     """Read every region of a file, compare it with its checksum, decode every JPEG and PNG and parse every JSON.
 
     Entry points are compared with those found again. A file has checksums if it was made by ``gpubeton convert`` or by
-    a `DatasetWriter` with ``notes``. Without them, changed raw pixels and numbers cannot be found.
+    a `DatasetWriter` with ``notes``; ``gpubeton index`` stores those of another file in ``FILE.index``. Without them,
+    changed raw pixels and numbers cannot be found.
 
     Parameters
     ----------
@@ -165,6 +166,8 @@ def verify(
         sums = None if notes is None else notes.checksums
     except NotesError as error:
         findings.append(Finding(None, None, str(error)))
+    if sums is None and index.checksums.any():
+        sums = index.checksums  # of FILE.index
     checker = _RegionChecker(index, fields, sums)
     rows, decoded = len(index.allocations), np.zeros(2, np.int64)
     threads = num_workers if num_workers >= 1 else count_cores()
@@ -285,7 +288,7 @@ class _RegionChecker:
         if self._sums is not None and zlib.crc32(content) != self._sums[row]:
             yield (
                 f"the checksum of its {size} bytes is {zlib.crc32(content):08x}, expected {self._sums[row]:08x}: "
-                "they have changed since the file was written"
+                "they have changed since it was stored"
             )
         if number < 0:
             return

@@ -266,6 +266,7 @@ class LoaderConfig:
     remote: RemoteOptions = field(metadata=_rule(check_remote, Effect.NEVER_OURS))
     cache_dir: str | None = field(metadata=_rule(_check_cache_dir, Effect.NEVER_OURS))
     cache_limit: int | None = field(metadata=_rule(_check_cache_limit, Effect.NEVER_OURS))
+    checksums: bool = field(metadata=_rule(bool, Effect.NEVER_OURS))
     seed_is_given: bool = True  # no argument: whether the user chose the seed
 
     @classmethod

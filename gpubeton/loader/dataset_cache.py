@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING
 
 from gpubeton.errors import StorageError
 from gpubeton.files.open_files import OpenSources, source_type
-from gpubeton.format.file_notes import with_checksums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpubeton.files.byte_source import ByteSource
     from gpubeton.files.cache_filler import CacheFiller
     from gpubeton.files.node_cache import NodeCache
     from gpubeton.files.transfer import Transfer
@@ -35,16 +31,13 @@ class DatasetCache:
         self._remote = [file.identity for file in remote]
         self._few_bytes = sum(2 * file.page_size for file in remote)
         self.node: NodeCache | None = None
-        wrap: Callable[[ByteSource], ByteSource] | None = None
-        if remote:  # the imports take time
-            from gpubeton.files.node_cache import open_cache
+        if remote and config.cache_dir is not None:
+            from gpubeton.files.node_cache import open_cache  # the import takes time
 
-            wrap = partial(with_checksums, known={})
-            if config.cache_dir is not None:
-                self.node = open_cache(config.cache_dir, config.cache_limit)
+            self.node = open_cache(config.cache_dir, config.cache_limit)
         # They stay open: all epochs read the files that were checked, also when these are renamed or deleted.
         files = ((file.path, file.identity) for file in index.files)
-        self.files = OpenSources(files, is_random=not config.os_cache, cache=self.node, wrap=wrap)
+        self.files = OpenSources(files, is_random=not config.os_cache, cache=self.node)
         self.files.hold()
         self._filler: CacheFiller | None = None
         self._waited_for: CacheFiller | None = None

@@ -146,7 +146,8 @@ class Loader(FfcvSurface):
     gpu_options : GpuOptions, optional
         How a GPU decodes.
     on_error : {"raise", "skip", "replace"}
-        The reaction to an image that cannot be decoded. "raise": the loop gets a `BadImageError` with the samples.
+        The reaction to an image that cannot be decoded, or a value of any field whose bytes differ from their checksum.
+        "raise": the loop gets a `BadImageError` with the samples.
         "skip": the batch arrives without the sample, in all its outputs; an empty batch does not arrive, so that there
         may be fewer than ``len(loader)``. "replace": the sample's row holds the next sample of `indices` that can be
         decoded, after up to 16 attempts; the right choice for several ranks, which all need the same number of batches.
@@ -160,6 +161,9 @@ class Loader(FfcvSurface):
     cache_limit : int or str, optional
         Most bytes of `cache_dir`, as a number or as text such as "800 GB". Kept parts stay; what does not fit is
         loaded in each epoch. The default is 75 % of the free space, and leaves at least 50 GB free.
+    checksums : bool
+        Compare the bytes of each value with its CRC-32, if the file or ``FILE.index`` has it; a sample that differs is
+        handled as `on_error` says. What this process has compared of a file of this machine is not compared again.
 
     Attributes
     ----------
@@ -195,8 +199,8 @@ class Loader(FfcvSurface):
     -----
     Memory with ``os_cache=False``, besides Python and its libraries, is at most the sum of
 
-    - metadata: about 25 bytes for each sample with an image and a label, which all processes share if the index of a
-      folder or the directory of a cache has them; and up to 12 for the order;
+    - metadata: about 29 bytes for each sample with an image and a label, which all processes share if the index of a
+      folder or the directory of a cache has them; 1 for what was compared with checksums; and up to 12 for the order;
     - staging: (min(batches_ahead, 3) + 3) x (batch_size x (largest stored sample + 4 KiB for each field with regions)
       + 1 MiB);
     - batches: (batches_ahead + 1 + those you hold) x the size of a batch, kept for the next epoch until `close`;
@@ -254,6 +258,7 @@ class Loader(FfcvSurface):
     remote = ConfigAttribute["RemoteOptions"]()
     cache_dir = ConfigAttribute[str | None]()
     cache_limit = ConfigAttribute[int | None]()
+    checksums = ConfigAttribute[bool]()
 
     @name_replacements
     def __init__(
@@ -280,6 +285,7 @@ class Loader(FfcvSurface):
         remote: RemoteOptions | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
+        checksums: bool = True,
     ) -> None:
         # All arguments by their names: a new one needs no line here. A copy, because debuggers change the original.
         given = dict(locals())

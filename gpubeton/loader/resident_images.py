@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from gpubeton.cpu.checksum import find_damage
 from gpubeton.cpu.jpeg.part_reader import JpegReader
 from gpubeton.cpu.pack import pack_regions
 from gpubeton.errors import DeviceError
@@ -22,7 +23,7 @@ from gpubeton.plan.jpeg_parts import EVERY, PART_COLUMNS, TABLE_BYTES, JpegParts
 from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -60,6 +61,7 @@ class StoredJpegs(NamedTuple):
     entries: NDArray[np.uint64]  # (M,) addresses of entry points; 0: none
     num_entries: NDArray[np.int32]
     seals: NDArray[np.uint32]
+    checksums: NDArray[np.uint64]  # (M,) CRC-32 of the bytes; 0 if they are not to be compared
 
     def part(self, places: Any) -> StoredJpegs:
         """Take some of them."""
@@ -69,7 +71,7 @@ class StoredJpegs(NamedTuple):
         """Read their headers at these addresses; the crop is the whole image."""
         draws = np.zeros((len(self.samples), DRAW_COLUMNS), np.int32)
         draws[:, HEIGHT], draws[:, WIDTH] = self.height, self.width
-        return JpegReader().read(address, self.size, self.height, self.width, *self[6:], draws)
+        return JpegReader().read(address, self.size, self.height, self.width, *self[6:9], draws)
 
     @property
     def nbytes(self) -> int:
@@ -85,8 +87,15 @@ class StoredJpegs(NamedTuple):
 class ResidentImages:
     """The JPEGs of a loader that stay in the memory of its GPU."""
 
-    def __init__(self, gpu: Gpu, storage: MappedStorage | None, index: Index, sources: Sequence[Source]) -> None:
-        self._gpu, self._storage, self._index = gpu, storage, index
+    def __init__(
+        self,
+        gpu: Gpu,
+        storage: MappedStorage | None,
+        index: Index,
+        sources: Sequence[Source],
+        verified: Mapping[str, NDArray[np.bool_]],  # see `Engine`
+    ) -> None:
+        self._gpu, self._storage, self._index, self._verified = gpu, storage, index, verified
         self._sources = {source.name: source for source in sources}
         self._jpegs: dict[str, StoredJpegs] = {}  # by field
         self._reason = ""  # why there are none
@@ -140,7 +149,10 @@ class ResidentImages:
             return "only our own decoder reads them there: decoder='own' or 'auto', with 'own' in lanes"
         if self._storage is None:
             return "the file has to be mapped into memory: os_cache=True"
-        listed = {name: _list_jpegs(source, samples, self._storage) for name, source in self._sources.items()}
+        listed = {
+            name: _list_jpegs(source, samples, self._storage, self._verified.get(name))
+            for name, source in self._sources.items()
+        }
         found = {name: jpegs for name, jpegs in listed.items() if jpegs is not None}
         if not found:
             return "no image has entry points or restart markers; gpubeton index makes entry points"
@@ -168,7 +180,9 @@ class ResidentImages:
             self._gpu.options.on_progress(before + done, total)
 
 
-def _list_jpegs(source: Source, samples: NDArray[np.uint64], storage: MappedStorage) -> StoredJpegs | None:
+def _list_jpegs(
+    source: Source, samples: NDArray[np.uint64], storage: MappedStorage, verified: NDArray[np.bool_] | None
+) -> StoredJpegs | None:
     """List the JPEGs of some samples, in the order of the files; None if our decoder takes none of them."""
     regions, column = source.regions[0], source.column
     samples = samples[column["mode"][samples] == ImageMode.JPG]
@@ -179,7 +193,8 @@ def _list_jpegs(source: Source, samples: NDArray[np.uint64], storage: MappedStor
         entries, counts, seals, _ = source.entry_points.of(samples)
     height, width = source.image_sizes(samples)
     places = regions.offset[samples], regions.size[samples].astype(np.uint64)
-    own = StoredJpegs(len(column), samples.astype(np.intp), *places, height, width, entries, counts, seals)
+    checksums = np.zeros(count, np.uint64) if verified is None else source.checksums(samples, verified)[0]
+    own = StoredJpegs(len(column), samples.astype(np.intp), *places, height, width, entries, counts, seals, checksums)
     if own.num_entries.any():
         return own
     some = own.part(slice(None, None, count // _NUM_PROBES + 1))
@@ -239,6 +254,9 @@ def _load(
         part = jpegs.part(piece)
         at = storage.fetch(part.offset, part.size).addresses()
         parts = part.read(at)
+        is_damaged = np.zeros(len(at), np.bool_)
+        find_damage(at, part.size, part.checksums, is_damaged)
+        parts.rows[is_damaged, EVERY] = 0  # another decoder finds it, too
         listed = JpegReader().list_intervals(at, part.size, part.entries, parts)
         own = np.flatnonzero(parts.rows[:, EVERY])
         samples, size = part.samples[own], part.size[own]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -78,6 +79,12 @@ def choose_gpu(device: str, decoder: Decoder, pipelines: Mapping[str, Pipeline])
     return GpuChoice(None, f"no pipeline moves its batches to a GPU{unused}", is_forced=False)
 
 
+@lru_cache(maxsize=32)
+def _verified_of(files: bytes, name: str, count: int) -> NDArray[np.bool_]:  # noqa: ARG001  the key
+    """Give which samples of a field, (N,), this process has compared with checksums; one array for its loaders."""
+    return np.zeros(count, np.bool_)
+
+
 class Resources:
     """Files, memory and the GPU of a loader, kept from epoch to epoch because it takes time to make them."""
 
@@ -96,6 +103,15 @@ class Resources:
             self.entry_points, _, faults = open_entry_points(index)
             for fault in faults:
                 warnings.warn(f"{fault}. Until then, images are decoded without them.", stacklevel=4)
+        self._verified: dict[str, NDArray[np.bool_]] = {}
+        if config.checksums:
+            for fault in filter(None, (file.fault for file in index.files)):
+                warnings.warn(f"{fault}. Until then, values are not compared with checksums.", stacklevel=4)
+            # The same bytes for all loaders, unless they come from another machine.
+            is_local = all(source_type(file.path).is_local for file in index.files)
+            find = _verified_of if is_local else _verified_of.__wrapped__
+            files = blake2b(repr(index.files).encode()).digest()  # the identities of some hold memory
+            self._verified = {name: find(files, name, index.num_samples) for name in index.names}
         self.files = self.cache.files
         self._mapped: MappedStorage | None = None
         self._pages: PageStorage | None = None  # of the epoch that began last
@@ -125,7 +141,8 @@ class Resources:
                 warnings.warn(self.gpu.warning, stacklevel=4)
             from gpubeton.loader.resident_images import ResidentImages
 
-            self.resident = ResidentImages(self.gpu, self._mapped, self._index, [output.source for output in images])
+            sources = [output.source for output in images]
+            self.resident = ResidentImages(self.gpu, self._mapped, self._index, sources, self._verified)
             try:
                 self.resident.choose(config.indices)
             except DeviceError:
@@ -165,6 +182,7 @@ class Resources:
                 first_batch=first_batch,
                 start_gpu_executor=None if self.gpu is None else self.gpu.crew,
                 resident={} if self.gpu is None else {name: own.holds for name, own in self.gpu.resident.items()},
+                verified=self._verified,
                 timers=stages,
             )
         except BaseException:

@@ -70,6 +70,8 @@ class LoaderStats:
         Processor time that they took.
     stored_bytes : int
         Bytes of the file that the batches were made of.
+    verified_bytes : int
+        Those of them that were compared with checksums: the bytes of each sample once, if the file has checksums.
     requests : int
         Requests for parts of files that are not on this machine.
     fetched_bytes : int
@@ -102,6 +104,7 @@ class LoaderStats:
     worker_seconds: float = 0.0
     worker_cpu_seconds: float = 0.0
     stored_bytes: int = 0
+    verified_bytes: int = 0
     requests: int = 0
     fetched_bytes: int = 0
     cached_bytes: int = 0
@@ -382,6 +385,7 @@ class EpochStats:
             worker_seconds=stages.usage.busy_seconds,
             worker_cpu_seconds=stages.usage.cpu_seconds,
             stored_bytes=stages.stored_bytes,
+            verified_bytes=stages.verified_bytes,
             requests=transfer.requests,
             fetched_bytes=transfer.nbytes,
             cached_bytes=mapped or transfer.cached_nbytes,

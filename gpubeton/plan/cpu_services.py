@@ -26,6 +26,8 @@ class CpuServices:
     pack_regions: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], None]
     # pack_crops(address, width, draws, target, pitch): copy crops of raw-stored images to addresses
     pack_crops: Callable[[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]], None]
+    # find_damage(address, size, checksums, out): compare regions with their CRC-32
+    find_damage: Callable[[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]], int]
     # start_executor(programs): start the workers; called when the first image needs them
     start_executor: Callable[[Sequence[ImageProgram]], ImageExecutor]
     num_workers: int

@@ -20,7 +20,8 @@ def _no_numbers() -> NDArray[np.uint64]:
 
 
 # The attributes of a job that have a row for each image.
-_ROWS = "height", "width", "mode", "draws", "colors", "samples", "entries", "num_entries", "seals", "address", "size"
+_ROWS = ("height", "width", "mode", "draws", "colors", "samples", "entries", "num_entries", "seals", "address", "size",
+         "checksums")  # fmt: skip
 
 
 @dataclass
@@ -41,6 +42,7 @@ class ImageJob:
     # The engine adds the rest when the bytes are in memory.
     address: NDArray[np.uint64] = field(default_factory=_no_numbers)  # (N,) of each stored image
     size: NDArray[np.uint64] = field(default_factory=_no_numbers)  # (N,) bytes of each
+    checksums: NDArray[np.uint64] | None = None  # (N,) CRC-32 that they are compared with, 0: none; None: no image's
     out: Any = None  # (N, height, width, channels) array or tensor, C-contiguous; numpy has bfloat16 as uint16
     keep: object = None  # owns the memory of entry points and at `address`; held until the batch is collected
     is_pinned: bool = False  # whether `address` is in page-locked memory
@@ -67,6 +69,7 @@ class BadImage:
     program: int  # number of the output in the batch
     row: int
     reason: str
+    is_damaged: bool = False  # its bytes differ from their checksum
 
 
 class Usage(NamedTuple):

@@ -29,10 +29,16 @@ _PROBED_EVERY = 16
 _SMALL_BATCH = 1 << 20
 
 
+def reload_regions(files: OpenSources, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
+    """Carry out `Storage.reload`."""
+    found = zip(*(column.tolist() for column in (*split_offsets(offset), size)), strict=True)
+    return all(files.open(number).reload(start, nbytes) for number, start, nbytes in found)
+
+
 class MappedStorage:
     """Files mapped into memory: nothing is copied, and all loaders and processes share the pages. Thread-safe."""
 
-    is_pinned = False
+    is_pinned = is_remote = False
 
     def __init__(self, files: OpenSources) -> None:
         self._files = files
@@ -81,6 +87,10 @@ class MappedStorage:
                     return False
             return True
         return False
+
+    def reload(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
+        """Let damaged regions come anew at the next fetch; False if they come from this machine alone."""
+        return reload_regions(self._files, offset, size)
 
     def interrupt(self) -> None:
         """Do nothing: no read waits for another machine."""

@@ -18,6 +18,7 @@ from gpubeton.files.transfer import Transfer
 from gpubeton.plan.page_plan import MAX_GAP, MAX_PART
 from gpubeton.plan.ranges import plan_ranges
 from gpubeton.storage.load_threads import FIRST_REQUESTS, LoadThreads
+from gpubeton.storage.mapped_storage import reload_regions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ class PageStorage:
     # `at_once` parts ahead of them. A fetch holds its parts; the storage holds each up to the fetch of the last batch
     # that needs it.
 
+    is_remote = True
+
     def __init__(
         self,
         files: OpenSources,
@@ -55,7 +58,7 @@ class PageStorage:
         self._begun = {place: load for place, load in (begun or {}).items() if load.error is None}
         self._from_others = WeakSet(self._begun.values())  # that threads of the epoch before load
         self._next = None if plan_next is None else NextEpoch(plan_next)
-        self._threads = LoadThreads(files, first_requests, most_requests)
+        self._files, self._threads = files, LoadThreads(files, first_requests, most_requests)
         self._staging = None if staging is None else PinnedCopies(staging)
         self._undecided = plan.groups()
         self._groups: deque[Group] = deque()  # of the batches that were not fetched
@@ -90,6 +93,10 @@ class PageStorage:
         """Give the parts of the next epoch that were asked for, by start and stop."""
         # The threads that load them are not in a process that was forked meanwhile.
         return {} if self._next is None or os.getpid() != self._process else self._next.take()
+
+    def reload(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
+        """Let damaged regions come anew at the next fetch; False if they come from this machine alone."""
+        return reload_regions(self._files, offset, size)
 
     def interrupt(self) -> None:
         """Drop loads that were not begun, and end the waiting for everything else; called from any thread."""

@@ -41,6 +41,15 @@ class Storage(Protocol):
         """
         ...
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether regions come anew each time that they are fetched, from another machine or from its cache here."""
+        ...
+
+    def reload(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
+        """Let damaged regions, (N,) each, come anew at the next fetch; False if they come from this machine alone."""
+        ...
+
     def interrupt(self) -> None:
         """End the waiting for other machines, with `LoaderClosedError`; called from any thread."""
         ...

@@ -13,7 +13,7 @@ from gpubeton.errors import LoaderClosedError
 from gpubeton.files.staging import Staging
 from gpubeton.format.data_files import split_offsets
 from gpubeton.plan.ranges import plan_ranges
-from gpubeton.storage.mapped_storage import MAX_GAP
+from gpubeton.storage.mapped_storage import MAX_GAP, reload_regions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +30,8 @@ class ReadStorage:
 
     # Memory: for each fetch that was not released, the bytes of its regions, plus up to `MAX_GAP` bytes for each
     # region. Later fetches use it again.
+
+    is_remote = False
 
     def __init__(self, files: OpenSources, staging: Staging | None = None, *, max_read: int = MAX_READ) -> None:
         self._files = files
@@ -71,6 +73,10 @@ class ReadStorage:
         ):
             self._reads.put(_Read(fetch, file, first, content.data[begin : begin + count]))
         return fetch
+
+    def reload(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
+        """Let damaged regions come anew at the next fetch; False if they come from this machine alone."""
+        return reload_regions(self._files, offset, size)
 
     def interrupt(self) -> None:
         """Do nothing: no read waits for another machine."""

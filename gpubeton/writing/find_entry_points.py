@@ -1,4 +1,4 @@
-"""Find the entry points of the JPEGs in ``.beton`` files, with several threads."""
+"""Find the entry points of the JPEGs in ``.beton`` files, and checksums of all values, with several threads."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Images that a thread takes at a time.
 IMAGES_AT_ONCE = 64
+#: Regions that a thread takes at a time.
+_REGIONS_AT_ONCE = 4096
 #: Bytes between images that are read with them: a request to a store takes as long as many bytes.
 _MAX_GAP = 256 << 10
 
@@ -74,6 +76,23 @@ def find_blocks(
             return found
 
         yield from pool.map(find, range(first, index.num_samples, IMAGES_AT_ONCE))
+
+
+def find_checksums(rows: NDArray[np.void], path: str, num_workers: int, identity: SourceIdentity) -> NDArray[np.uint32]:
+    """Compute the CRC-32 of each region of a file of this machine, (R,), in the order of its allocation table."""
+    from gpubeton.cpu.checksum import compute_checksums  # see `_find`
+
+    found = np.zeros(len(rows), np.uint64)
+    with (
+        open_bytes(path, identity) as source,
+        ThreadPoolExecutor(num_workers if num_workers >= 1 else count_cores()) as pool,
+    ):
+        content = source.map()
+        address, size = rows["ptr"] + np.uint64(content.ctypes.data), np.ascontiguousarray(rows["size"])
+        parts = [slice(start, start + _REGIONS_AT_ONCE) for start in range(0, len(rows), _REGIONS_AT_ONCE)]
+        for _ in pool.map(lambda part: compute_checksums(address[part], size[part], found[part]), parts):
+            pass
+    return found.astype(np.uint32)
 
 
 def _load(

@@ -21,7 +21,7 @@ from gpubeton.format.manifest import IndexCache
 from gpubeton.loader import Loader
 from gpubeton.reader import Reader
 from tests.files.test_node_cache import PAGE, content_of, make_cache, open_in, reboot
-from tests.files.versioned_source import VersionedIdentity, put
+from tests.files.versioned_source import put
 from tests.small_files import write
 
 
@@ -75,16 +75,6 @@ def test_a_cache_whose_marks_others_do_not_see_keeps_no_further_file(name, folde
     with pytest.warns(UserWarning, match="removed"):
         assert bytes(open_in(cache, other).load(0, PAGE)) == content_of(2)[:PAGE]
     assert list((folder / "objects").iterdir()) == []
-
-
-def test_pages_that_were_compared_with_nothing_are_not_there_for_who_verifies(name, folder, monkeypatch):
-    cache = make_cache(folder)
-    open_in(cache, name).load(0, PAGE)
-    monkeypatch.setattr(VersionedIdentity, "remote", RemoteOptions(verify="crc"))
-    verified = open_in(cache, name)
-    assert verified.count_pages() == 0
-    verified.load(0, PAGE)
-    assert open_in(cache, name).count_pages() == 1
 
 
 @pytest.mark.parametrize(("make", "part"), [(make_cache, "objects"), (IndexCache, "indexes")])

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pytest
 
 from gpubeton.errors import (
@@ -30,7 +29,6 @@ from gpubeton.files.object_store import PART, ObjectFile, head_object, list_obje
 from gpubeton.files.open_files import OpenSources, open_bytes
 from gpubeton.files.remote_options import RemoteOptions
 from gpubeton.files.store_client import REPEATS
-from gpubeton.files.verified_file import Checksums, VerifiedFile
 from gpubeton.storage.load_threads import LoadThreads
 from tests.files.fault_server import Fault
 from tests.waiting import wait_until
@@ -112,8 +110,7 @@ def test_words_in_a_name_do_not_change_what_an_error_means(fault_server, name):
 def test_a_wrapped_source_may_be_deleted_while_bytes_are_kept(fault_server, tmp_path):
     fault_server.objects["x"] = CONTENT
     source = open_bytes(fault_server.url("x"))
-    none = Checksums(*(np.zeros(0, kind) for kind in (np.uint64, np.uint64, np.uint64, np.uint32)))
-    wrapped = [VerifiedFile(source, none), NodeCache(tmp_path, 1 << 30).open(source, source.identity())]
+    wrapped = [NodeCache(tmp_path, 1 << 30).open(source, source.identity())]
     del source
 
     def delete():

@@ -11,6 +11,7 @@ lives       a loader's life in random steps, and a fresh loader beside it
 writer      DatasetWriter and convert killed at random moments
 pipelines   random pipelines with 1, 2 and 7 workers and other batch sizes
 node_cache  processes that share a cache of remote files, killed at random moments
+damage      zeroed, repeated and swapped stretches of values, indices and cached pages: nothing is silent
 
 Each has a share of the time. A case is a function of the seed and its number, but for the moments at which `writer`
 and `node_cache` kill. A campaign runs in one process for each core; one that crashes or hangs is replaced, and its case

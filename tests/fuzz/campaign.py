@@ -52,6 +52,7 @@ CAMPAIGNS = {
     "writer": Kind(0.06, 120, 3),
     "pipelines": Kind(0.04, 120, 3),
     "node_cache": Kind(0.04, 120, 10),
+    "damage": Kind(0.06, 120, 20),
 }
 
 

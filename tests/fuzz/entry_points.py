@@ -46,9 +46,11 @@ class Campaign:
         DatasetWriter(self.path, fields, 1 << 21, 1, progress=False).from_indexed_dataset(samples)
         self.expected = [self._images(seed)[0] for seed in range(4)]
         self.index = index_images(self.path).path
-        self.content = self.index.read_bytes()
-        count = int(np.frombuffer(self.content[-16:-8], "<u8")[0])
+        whole = self.index.read_bytes()
+        count = int(np.frombuffer(whole[-16:-8], "<u8")[0])
         self.begin = -(-count * ENTRY_DTYPE.itemsize // 8) * 8
+        size = self.begin + 8 * (len(files) + 1) + -(-4 * len(files) // 8) * 8 + _TRAILER
+        self.checksums, self.content = whole[:-size], whole[-size:]
         self.first = np.frombuffer(self.content[self.begin :], "<u8", len(files) + 1).astype(int)
         self.seals = np.frombuffer(self.content[self.begin + 8 * len(self.first) :], "<u4", len(files))
         self.entries = np.frombuffer(self.content[: count * ENTRY_DTYPE.itemsize], ENTRY_DTYPE)
@@ -81,7 +83,7 @@ class Campaign:
 
     def _bytes(self, rng):
         """Any bytes changed, a part left out, or cut."""
-        content = bytearray(self.content)
+        content = bytearray(self.checksums + self.content)
         for _ in range(int(rng.integers(0, 4))):
             content[int(rng.integers(len(content)))] = int(rng.integers(256))
         start, stop = sorted(rng.integers(len(content), size=2).tolist())
@@ -136,4 +138,4 @@ class Campaign:
         trailer = bytearray(self.content[-_TRAILER:])
         trailer[72:76] = zlib.crc32(tables, zlib.crc32(trailer[:72])).to_bytes(4, "little")
         whole = entries.tobytes()
-        return whole + bytes(-len(whole) % 8) + tables + bytes(trailer)
+        return self.checksums + whole + bytes(-len(whole) % 8) + tables + bytes(trailer)

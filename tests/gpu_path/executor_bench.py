@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from gpubeton.cpu.checksum import find_damage
 from gpubeton.cpu.jpeg.part_reader import JpegReader
 from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.cpu.pack import pack_crops, pack_regions
@@ -30,7 +31,7 @@ def make_cpu_executor(programs):
 
 def cpu_services(start_executor=make_cpu_executor, num_workers=1):
     """What the CPU does."""
-    return CpuServices(probe_jpegs, pack_regions, pack_crops, start_executor, num_workers, JpegReader())
+    return CpuServices(probe_jpegs, pack_regions, pack_crops, find_damage, start_executor, num_workers, JpegReader())
 
 
 def open_gpu(device, largest=(100, 100), **options):

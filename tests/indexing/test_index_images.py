@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 
 import pytest
 from typer.testing import CliRunner
@@ -19,10 +20,11 @@ from gpubeton.errors import StorageError
 from gpubeton.format import Index
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.indexing import index_images
+from gpubeton.writer import DatasetWriter
 from gpubeton.writing import find_entry_points
 from gpubeton.writing.resumable_file import ResumableFile
 from tests.format.test_entry_points import expected, held
-from tests.small_files import write_photos
+from tests.small_files import Photos, photo_fields, write_photos
 
 COUNT = 300  # more than a thread takes at a time
 
@@ -66,7 +68,9 @@ def test_the_index_does_not_depend_on_the_number_of_threads(file):
     done = index_images(file, num_workers=1)
     content = done.path.read_bytes()
     assert (done.images, done.indexed, done.found) == (COUNT, COUNT, COUNT)
-    assert 0 <= len(content) - done.bytes - 80 < 16  # the trailer, and what fills up
+    assert done.checksums == len(Index.open(file).allocations)
+    # The trailer and what fills up; the trailer and the content of the checksums.
+    assert 0 <= len(content) - done.bytes - 80 - 4 * done.checksums - 32 - 48 < 24
     index_images(file, overwrite=True, num_workers=3)
     assert done.path.read_bytes() == content
     assert entry_points(file) == expected(file)
@@ -193,9 +197,26 @@ def test_a_file_that_is_written_again_loses_its_index(file):
     assert index.exists()
 
 
-def test_a_file_without_jpegs_gets_no_index(tmp_path):
-    done = index_images(write_photos(tmp_path / "a.beton", 5, write_mode="raw"))
-    assert (done.path, done.images, done.indexed, done.found) == (None, 0, 0, 0)
+def test_a_file_without_jpegs_gets_checksums_alone(tmp_path):
+    path = write_photos(tmp_path / "a.beton", 5, write_mode="raw")
+    done = index_images(path)
+    assert (done.path.name, done.images, done.indexed, done.found) == ("a.beton.index", 0, 0, 0)
+    index, content = Index.open(path), path.read_bytes()
+    places = zip(index.allocations["ptr"].tolist(), index.allocations["size"].tolist(), strict=True)
+    expected_sums = [zlib.crc32(content[start : start + size]) for start, size in places]
+    assert index.checksums.tolist() == expected_sums
+    assert done.checksums == len(expected_sums)
+    before = done.path.stat().st_mtime_ns
+    assert index_images(path) == done
+    assert done.path.stat().st_mtime_ns == before
+    write_photos(path, 6, write_mode="raw")  # it takes the index of the old file away
+    assert names(tmp_path) == ["a.beton"]
+
+
+def test_a_file_with_checksums_and_without_jpegs_gets_no_index(tmp_path):
+    path = tmp_path / "a.beton"
+    DatasetWriter(path, photo_fields("raw"), num_workers=1, progress=False, notes={}).from_indexed_dataset(Photos(5))
+    assert index_images(path).path is None
     assert names(tmp_path) == ["a.beton"]
 
 

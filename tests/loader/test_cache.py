@@ -14,12 +14,11 @@ from gpubeton.errors import OptionError, StorageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
 from gpubeton.files import node_cache
-from gpubeton.loader import Loader, RemoteOptions, dataset_cache, resources
+from gpubeton.loader import Loader, dataset_cache, resources
 from gpubeton.transforms import ToTensor
-from gpubeton.writer import DatasetWriter
 from tests.files.s3_server import Bucket, running_s3
-from tests.files.versioned_source import VersionedIdentity, VersionedSource, forget_requests, put, requests_of
-from tests.small_files import Photos, photo_fields, picture, write
+from tests.files.versioned_source import VersionedSource, forget_requests, put, requests_of
+from tests.small_files import picture, write
 from tests.waiting import wait_until
 
 PAGE = 1 << 20
@@ -263,7 +262,7 @@ def test_a_loader_of_a_local_file_imports_neither_the_cache_nor_indices_of_folde
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "gpubeton.loader.dataset_cache" in loaded
-    assert not {"gpubeton.files.node_cache", "gpubeton.files.verified_file", "gpubeton.format.manifest"} & set(loaded)
+    assert not {"gpubeton.files.node_cache", "gpubeton.format.manifest"} & set(loaded)
 
 
 def test_arguments_that_cannot_be_are_named(names, tmp_path):
@@ -284,19 +283,3 @@ def test_samples_of_copies_and_filters_use_the_same_cache(names, tmp_path):
             assert len(part.indices) == 40
             assert np.concatenate([labels.numpy().ravel() for _, labels in part]).max() < 20
     assert all_requests(names) == []
-
-
-def test_checksums_are_read_once_for_each_file(tmp_path, monkeypatch):
-    path = tmp_path / "noted.beton"
-    writer = DatasetWriter(path, photo_fields("raw"), num_workers=1, progress=False, page_size=1 << 21, notes={"a": 1})
-    writer.from_indexed_dataset(Photos(30, (40, 60)))
-    names = [put(tmp_path / f"{number}.beton", path.read_bytes()) for number in range(3)]
-    monkeypatch.setattr(VersionedIdentity, "remote", RemoteOptions(verify="crc"))
-    with Loader(names, 10, num_workers=1) as loader:
-        files = loader._resources.files
-        forget_all(names)
-        for _ in range(2):
-            for number in range(3):
-                files.open(number).load(2 << 20, 10)
-            files.close()
-        assert [len(requests_of(name)) for name in names] == [2, 2, 2]

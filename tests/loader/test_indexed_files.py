@@ -56,7 +56,7 @@ def test_bytes_that_no_crop_needs_may_be_damaged(beton):
             damaged += 1
     assert damaged > 5
     beton.write_bytes(content)
-    assert np.array_equal(epoch_of(loader_of(beton)), expected)
+    assert np.array_equal(epoch_of(loader_of(beton, checksums=False)), expected)
 
 
 def test_entry_points_that_do_not_fit_an_image_are_used_once_and_change_no_bit(beton):

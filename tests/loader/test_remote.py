@@ -18,10 +18,10 @@ from gpubeton.conversion import convert, open_source
 from gpubeton.engine import BATCHES_WITHOUT_ENTRIES, compile_outputs
 from gpubeton.engine.output_graph import GpuTarget
 from gpubeton.errors import (
+    BadImageError,
     LoaderClosedError,
     OptionError,
     RemoteChangedError,
-    RemoteDamagedError,
     RemoteMissingError,
     RemoteSlowDownError,
     StorageError,
@@ -30,7 +30,6 @@ from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCro
 from gpubeton.files import object_store, open_files
 from gpubeton.format.entry_points import find_stored
 from gpubeton.format.file_notes import Notes
-from gpubeton.format.index import Index
 from gpubeton.format.layout import ALLOCATION_DTYPE
 from gpubeton.indexing import index_shards
 from gpubeton.inspection import verify as verify_file
@@ -38,8 +37,7 @@ from gpubeton.loader import RemoteOptions
 from gpubeton.reader import Reader
 from gpubeton.storage import remote_entry_points
 from gpubeton.transforms import ToTensor
-from tests.files.fault_server import Fault, etag
-from tests.golden_files import save
+from tests.files.fault_server import Fault
 from tests.picture_folders import write_folder
 
 
@@ -99,44 +97,40 @@ def test_a_folder_without_files_says_what_is_there(s3_server):
         Reader(s3_server.url("none/"))
 
 
-def test_opening_takes_two_round_trips(fault_server, tmp_path):
-    # The metadata begin within the first request and end outside of it.
-    path = tmp_path / "large.beton"
-    write_sparse_beton(path, 40_000, 100)
-    fault_server.objects["large.beton"] = path.read_bytes()
-    fault_server.latency = 0.5  # so that requests made together come together
-    index = Index.open(fault_server.url("large.beton"))
-    assert index.num_samples == 40_000
-    ranges = [(each.start, each.stop) for each in fault_server.requests]
-    assert ranges[0] == (0, 256 << 10)
-    assert fault_server.most_at_once == len(ranges) - 1  # all others at the same time
-    needed = path.stat().st_size - index.header.alloc_table_ptr + 40_000 * index.metadata_type.itemsize
-    assert sum(stop - start for start, stop in ranges) <= needed + (256 << 10) + (64 << 10) + 4 * 40_000
-
-
-@pytest.mark.parametrize("verify", [None, "crc"])
-def test_many_checksums_come_when_values_are_compared_with_them(fault_server, tmp_path, verify):
-    path, count = tmp_path / "large.beton", 300_000
-    write_sparse_beton(path, count, 12, raw_side=2)
+def noted(path, count, raw_side=2):
+    """A file of `count` images of zeros with notes and checksums."""
+    write_sparse_beton(path, count, 3 * raw_side**2, raw_side=raw_side)
     content, table = path.read_bytes(), count * ALLOCATION_DTYPE.itemsize
-    notes = Notes({"class_names": ["cat", "dog"]}, np.full(count, zlib.crc32(bytes(12)), np.uint32)).to_bytes()
+    sums = np.full(count, zlib.crc32(bytes(3 * raw_side**2)), np.uint32)
+    notes = Notes({"class_names": ["cat", "dog"]}, sums).to_bytes()
     place = len(content) - table
     header = content[:16] + (place + len(notes)).to_bytes(8, "little")
-    fault_server.objects["large.beton"] = header + content[24:place] + notes + content[place:]
+    return header + content[24:place] + notes + content[place:], place
+
+
+@pytest.mark.parametrize("count", [40_000, 300_000])
+def test_opening_takes_two_round_trips(fault_server, tmp_path, count):
+    # The metadata begin within the first request and end outside of it.
+    fault_server.objects["large.beton"], place = noted(tmp_path / "large.beton", count)
     fault_server.latency = 0.5  # so that requests made together come together
-    reader = Reader(fault_server.url("large.beton"), remote=RemoteOptions(verify=verify))
-    opening = sum(each.stop - each.start for each in fault_server.requests)
-    needed = count * reader.metadata_type.itemsize + table + (4 * count if verify else 0)
-    assert needed < opening < needed + (512 << 10)
+    reader = Reader(fault_server.url("large.beton"))
+    index = reader.index
+    assert index.num_samples == count
+    ranges = [(each.start, each.stop) for each in fault_server.requests]
+    assert ranges[0] == (0, 256 << 10)
     assert fault_server.round_trips <= 2
+    opening = sum(stop - start for start, stop in ranges)
+    needed = count * (index.metadata_type.itemsize + ALLOCATION_DTYPE.itemsize + 4)
+    assert needed < opening < needed + (512 << 10)
     fault_server.latency = 0
     with reader.index.files[0].open() as source:
         assert find_stored(source) == (place, place, ())  # looked for with what is there
+    assert (index.regions("image").checksums == zlib.crc32(bytes(12))).all()
     assert sum(each.stop - each.start for each in fault_server.requests) == opening
     assert reader.class_names == ("cat", "dog")
     assert reader.checksums.tolist() == [zlib.crc32(bytes(12))] * count
     fetched = sum(each.stop - each.start for each in fault_server.requests) - opening
-    assert fetched <= (0 if verify else 4 * count)
+    assert fetched == 0
     damaged = bytearray(fault_server.objects["large.beton"])
     damaged[int(reader.index.regions("image").offset[7]) + 5] ^= 1
     fault_server.objects["large.beton"] = bytes(damaged)
@@ -148,8 +142,7 @@ def test_many_checksums_come_when_values_are_compared_with_them(fault_server, tm
 @pytest.mark.parametrize("order", ["sequential", "random", "window"])
 def test_the_first_batch_takes_one_round_trip_after_those_that_open_the_file(fault_server, tmp_path, order):
     path = tmp_path / "large.beton"
-    write_sparse_beton(path, 40_000, 3 * 16 * 16, raw_side=16)
-    fault_server.objects["large.beton"] = path.read_bytes()
+    fault_server.objects["large.beton"], _ = noted(path, 40_000, raw_side=16)
     fault_server.latency = 0.5  # so that requests made together come together
     pipelines = {"image": [CenterCropRGBImageDecoder((8, 8), 1), ToTensor()], "label": None}
     with Loader(fault_server.url("large.beton"), 64, num_workers=1, order=order, pipelines=pipelines) as loader:
@@ -304,35 +297,28 @@ def test_an_error_of_the_store_reaches_the_loop(photos, fault_server, fault, err
         list(steps)
 
 
-def test_a_flipped_bit_is_noticed_when_asked_for(photos, fault_server):
+def test_a_flipped_bit_is_noticed(photos, fault_server):
     content = photos.read_bytes()
     fault_server.objects["photos.beton"] = content
     regions = Reader(photos).index.regions("image")
     position = int(regions.offset[5] + regions.size[5] // 2)
     right = [step for step in loop(fault_server.url("photos.beton")) if isinstance(step, list)]
     # Once: the part is asked for again.
-    steps = loop(fault_server.url("photos.beton"), verify="crc")
+    steps = loop(fault_server.url("photos.beton"))
     next(steps)
     fault_server.faults.append(Fault(flip=position))
     assert list(steps) == right
     # Each time: the object itself is damaged.
-    steps = loop(fault_server.url("photos.beton"), verify="crc")
+    steps = loop(fault_server.url("photos.beton"))
     next(steps)
     fault_server.always = Fault(flip=position)
-    with pytest.raises(RemoteDamagedError, match=r"photos\.beton: sample 5, .*gpubeton verify"):
+    with pytest.raises(BadImageError, match=r"photos\.beton: .*sample 5: image: .* CRC-32 .*gpubeton verify") as raised:
         list(steps)
-    # Without asking, nothing notices it but the decoder, perhaps.
-    assert etag(content) == etag(fault_server.objects["photos.beton"])
-
-
-def test_verifying_needs_checksums(fault_server, tmp_path):
-    fault_server.objects["x.beton"] = save("img_jpg_fixed", tmp_path).read_bytes()
-    with pytest.raises(OptionError, match=r"x\.beton.*no checksums"):
-        Loader(fault_server.url("x.beton"), 4, remote=RemoteOptions(verify="crc"))
+    assert raised.value.samples == (5,)
 
 
 def test_options_are_checked():
-    wrong = {"requests": 0, "endpoint": "minio:9000", "verify": "md5", "retry_seconds": -1, "region": ""}
+    wrong = {"requests": 0, "endpoint": "minio:9000", "retry_seconds": -1, "region": ""}
     for name, value in wrong.items():
         with pytest.raises(OptionError, match=name):
             RemoteOptions(**{name: value})
@@ -373,10 +359,10 @@ def test_a_loader_that_is_given_up_ends_while_its_store_is_silent(photos, fault_
         list(iterator)
 
 
-@pytest.mark.parametrize("kind", ["plain", "cached", "verified"])
+@pytest.mark.parametrize("kind", ["plain", "cached"])
 def test_a_closed_loader_makes_no_further_requests(kind, photos, fault_server, tmp_path):
     fault_server.objects["a.beton"] = photos.read_bytes()
-    options = RemoteOptions(retry_seconds=1000, verify="crc" if kind == "verified" else None)
+    options = RemoteOptions(retry_seconds=1000)
     cache = {"cache_dir": tmp_path / "cache", "cache_limit": "1 GB"} if kind == "cached" else {}
     before = set(threading.enumerate())
     loader = opened(fault_server.url("a.beton"), remote=options, **cache)
