@@ -46,6 +46,19 @@ def test_a_new_signature_finds_what_is_cached(query):
     assert key != ObjectIdentity(1, "https://host/a.beton?name=b", '"e"').cache_key
 
 
+def test_files_that_only_the_query_tells_apart_have_different_keys_also_beside_a_signature():
+    def key(query):
+        return ObjectIdentity(1, f"https://host/get?{query}", '"e"').cache_key
+
+    files = [f"{name}={value}" for name in ("file", "versionId", "part") for value in "ab"]
+    for secret in ("token=1", "X-Amz-Signature=1&X-Amz-Date=2", "sv=1&sr=b&skoid=3&sig=1", "Expires=5&Signature=1"):
+        assert len({key(f"{file}&{secret}") for file in files}) == len(files)
+        assert {key(f"{secret}&{file}") for file in files} == {key(file) for file in files}
+    assert key("a=1&b=2&token=T") == key("b=2&token=U&a=1")
+    assert key("a=1&a=2") != key("a=2&a=1")
+    assert len({key("sp=1"), key("sp=2"), key("expires=1"), key("policy=a"), key("")}) == 5  # nothing is signed
+
+
 def test_a_file_whose_versions_cannot_be_known_is_refused(fault_server):
     fault_server.objects["x"] = b"content"
     fault_server.always = Fault(headers={"ETag": "", "Last-Modified": ""})
