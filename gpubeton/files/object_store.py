@@ -17,7 +17,16 @@ from urllib.parse import urlsplit
 from gpubeton.errors import OptionError, RemoteChangedError, RemoteMissingError, StorageError
 from gpubeton.files.byte_source import ByteSource, SourceIdentity
 from gpubeton.files.remote_options import RemoteOptions
-from gpubeton.files.store_client import ask, exists_error, find_endpoint, refuse_after_fork, shown, split_url
+from gpubeton.files.store_client import (
+    SIGNATURE,
+    ask,
+    exists_error,
+    find_endpoint,
+    is_signed,
+    refuse_after_fork,
+    shown,
+    split_url,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +40,7 @@ PART = 8 << 20
 
 #: Bytes of announced ranges that are requested before they are read.
 _MOST_AHEAD = 16 * PART
-#: Parameters of a URL that sign it.
-_SIGNATURE = re.compile(".*signature|.*token|sig|.*credential|key-pair-id", re.IGNORECASE)
-#: ... and those that change with a signature; elsewhere, these names may mean anything.
+#: Parameters of a URL that change with its signature; elsewhere, these names may mean anything.
 _WITH_SIGNATURE = re.compile(
     "x-(amz|goog)-.*|expires|policy|awsaccesskeyid|googleaccessid|se|si|sip|sp|spr|sr|srt|ss|st|sv|sk(e|oid|s|t|tid|v)",
     re.IGNORECASE,
@@ -83,9 +90,9 @@ class ObjectIdentity(SourceIdentity):
 def _query_without_signature(url: str) -> str:
     """Give the parameters of a URL, sorted by name, without those of its signature: a new one is for the same file."""
     parameters = [(text.partition("=")[0], text) for text in urlsplit(url).query.split("&")]
-    if any(_SIGNATURE.fullmatch(name) for name, _ in parameters):
-        names = re.compile(f"{_SIGNATURE.pattern}|{_WITH_SIGNATURE.pattern}", re.IGNORECASE)
-        parameters = [(name, text) for name, text in parameters if not names.fullmatch(name)]
+    if is_signed(url):
+        others = (SIGNATURE, _WITH_SIGNATURE)
+        parameters = [(name, text) for name, text in parameters if not any(other.fullmatch(name) for other in others)]
     return "&".join(text for _, text in sorted(parameters, key=itemgetter(0)))
 
 

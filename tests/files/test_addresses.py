@@ -13,7 +13,7 @@ from gpubeton.files import store_client
 from gpubeton.files.object_store import ObjectIdentity, head_object, read_object
 from gpubeton.files.open_files import open_bytes
 from gpubeton.files.remote_options import RemoteOptions
-from tests.files.fault_server import Fault
+from tests.files.fault_server import Fault, FaultServer
 
 SIGNED = ["X-Amz-Signature=hunter2&a=b", "Expires=1&Signature=hunter2", "x-goog-signature=hunter2", "sig=hunter2"]
 
@@ -57,6 +57,25 @@ def test_files_that_only_the_query_tells_apart_have_different_keys_also_beside_a
     assert key("a=1&b=2&token=T") == key("b=2&token=U&a=1")
     assert key("a=1&a=2") != key("a=2&a=1")
     assert len({key("sp=1"), key("sp=2"), key("expires=1"), key("policy=a"), key("")}) == 5  # nothing is signed
+
+
+@pytest.mark.parametrize("query", SIGNED)
+def test_a_host_that_a_signed_url_is_redirected_to_does_not_learn_it(fault_server, query):
+    with FaultServer() as other:
+        other.objects["x"] = b"content"
+        fault_server.always = Fault(302, headers={"Location": other.url("x")})
+        for _ in range(2):
+            with pytest.raises(StorageError, match=re.escape(other.address[7:])) as raised:
+                read_object(f"{fault_server.url('x')}?{query}")
+        assert "hunter2" not in "".join(traceback.format_exception(raised.value))
+        assert other.requests == []
+        assert read_object(f"{fault_server.url('x')}?name=b") == b"content"  # nothing is signed
+
+
+def test_a_signed_url_may_be_redirected_on_its_host(fault_server):
+    fault_server.objects["y"] = b"content"
+    fault_server.faults.extend([Fault(302, headers={"Location": fault_server.url("y")}), None] * 2)
+    assert read_object(f"{fault_server.url('x')}?{SIGNED[0]}") == b"content"
 
 
 def test_a_file_whose_versions_cannot_be_known_is_refused(fault_server):
