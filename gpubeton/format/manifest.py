@@ -33,7 +33,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.errors import FormatError, NotesError, OptionError, RemoteDeniedError, StorageError
+from gpubeton.errors import FormatError, NotesError, OptionError, RemoteChangedError, RemoteDeniedError, StorageError
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.cached_file import boot_tag
 from gpubeton.files.local_file import FileIdentity
@@ -65,6 +65,8 @@ _LARGEST_DESCRIPTION = 256 << 20  # bytes; 200 for each shard
 _MIN_CACHED = 1 << 20  # bytes of columns that are worth two files
 _MAX_AGE = 30 * 86400  # seconds after which a cache forgets what no process has opened
 _NUM_THREADS = 8
+#: Hashes of copied shards that were compared with their manifest.
+_CHECKED: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,13 @@ class Shard:
             entry_place = find_place(file.path, file.identity)
         return cls(name, file.size, file.num_samples, file.page_size, version, modified, end, digest, entry_place)
 
-    def check(self, path: str, listed: str | None, remote: RemoteOptions | None = None) -> SourceIdentity:
-        """Return the identity of the file, FormatError if it is not the one that was described."""
+    def find(self, path: str, listed: str | None, remote: RemoteOptions | None = None) -> SourceIdentity:
+        """Find the identity of the file, FormatError if it is not there or has another size."""
         # `listed`: the version in the list of the store, None if there is no list. Without one, an object is taken for
         # the one that was described: requests for its bytes are refused if it was replaced.
-        is_listed = listed is None or (self.version or "").strip('"') == listed
-        if self.version and is_listed:
-            known = source_type(path).known_identity(path, self.size, self.version, remote)
+        version = self.version if listed is None or (self.version or "").strip('"') == listed.strip('"') else listed
+        if version and (version == self.version or version.startswith('"')):  # as in answers; Azure lists no quotes
+            known = source_type(path).known_identity(path, self.size, version, remote)
             if known is not None:
                 return known
         try:
@@ -112,12 +114,22 @@ class Shard:
             raise FormatError(f"{self.name} is not there") from error
         if found.size != self.size:
             raise FormatError(f"{self.name} has {found.size} bytes now, and had {self.size}")
-        version, modified = getattr(found, "etag", None), getattr(found, "mtime_ns", None)
-        if (version is None or version != self.version) and (modified is None or modified != self.modified):
-            with open_bytes(path, found) as source:
-                if _hash_rows(source, self.metadata_end) != self.digest:
-                    raise FormatError(f"{self.name} was replaced")
         return found
+
+    def is_copied(self, identity: SourceIdentity) -> bool:
+        """Whether a file is another one, or in another state, than the one that was described."""
+        version, modified = getattr(identity, "etag", None), getattr(identity, "mtime_ns", None)
+        return (version is None or version != self.version) and (modified is None or modified != self.modified)
+
+    def check_copy(self, path: str, identity: SourceIdentity) -> None:
+        """Raise FormatError if a file has other metadata than the one that was described."""
+        try:
+            with open_bytes(path, identity) as source:
+                is_equal = _hash_rows(source, self.metadata_end) == self.digest
+        except RemoteChangedError:  # the size in the list is not compared
+            is_equal = False
+        if not is_equal:
+            raise FormatError(f"{self.name} was replaced")
 
 
 def _hash_rows(source: ByteSource, metadata_end: int) -> str:
@@ -267,8 +279,7 @@ def _list_versions(folder: str, remote: RemoteOptions | None) -> dict[str, str |
     except (OptionError, RemoteDeniedError):  # web servers; rights to read, but not to list
         return None
     kinds = (".beton", index_path(".beton"))
-    # Azure lists no quotes.
-    return {url.rpartition("/")[2]: (version or "").strip('"') for url, _, version in listed if url.endswith(kinds)}
+    return {url.rpartition("/")[2]: version or "" for url, _, version in listed if url.endswith(kinds)}
 
 
 def _usable_place(shard: Shard, path: str, listed: Mapping[str, str | None] | None) -> EntryPlace | None:
@@ -278,7 +289,7 @@ def _usable_place(shard: Shard, path: str, listed: Mapping[str, str | None] | No
         return None
     if listed is not None:
         found, expected = listed.get(index_path(shard.name)), None if place.beside is None else place.beside[1]
-        if found != (expected and expected.strip('"')):
+        if (found and found.strip('"')) != (expected and expected.strip('"')):  # Azure lists no quotes
             return None
     return place
 
@@ -353,6 +364,20 @@ def _write(path: Path, blocks: Iterable[Buffer]) -> None:
         raise
 
 
+def _warn_of_copies(folder: str, count: int, cache: IndexCache | None) -> None:
+    """Tell how to spare the comparison of copied shards; those of this machine are compared at no price."""
+    if folder.startswith(("http://", "https://")):
+        advice = "" if cache else "Set cache_dir: its processes then compare them once."
+    else:
+        advice = f"To spare this, write the index again: gpubeton index {folder}" if "://" in folder else ""
+    if advice:
+        warnings.warn(
+            f"{folder}: {DESCRIPTION} was written for other copies of {count} of the shards. Their metadata was "
+            f"compared, and is the same. {advice}",
+            stacklevel=2,
+        )
+
+
 class StoredIndex:
     """A description and columns that were written before, of files as they are now."""
 
@@ -364,25 +389,38 @@ class StoredIndex:
         self.manifest = Manifest.from_bytes(self._text)
         self._columns = columns
         self._remote = remote
+        self.folder = ""
         self.files: Sequence[tuple[str, SourceIdentity]] = ()
-        self._entry_places: list[EntryPlace | None] = [None] * len(self.manifest.shards)
+        self.entry_places: list[EntryPlace | None] = [None] * len(self.manifest.shards)
 
     @classmethod
-    def of_folder(cls, folder: str, remote: RemoteOptions | None = None) -> StoredIndex:
+    def of_folder(
+        cls, folder: str, remote: RemoteOptions | None = None, cache: IndexCache | None = None
+    ) -> StoredIndex:
         """Open the manifest of a folder: FileNotFoundError if it has none, FormatError if it is that of other files."""
         found = cls(_join(folder, DESCRIPTION), _join(folder, COLUMNS), remote)
+        found.folder = folder
         paths = [_join(folder, shard.name) for shard in found.manifest.shards]
         names = [shard.name for shard in found.manifest.shards]
         listed = _list_versions(folder, remote)
         if listed is not None and (odd := {name for name in listed if name.endswith(".beton")} ^ set(names)):
             raise FormatError(f"{min(odd)} is " + ("not there" if min(odd) in names else "a further shard"))
-        found._entry_places = [
+        found.entry_places = [
             _usable_place(shard, path, listed) for shard, path in zip(found.manifest.shards, paths, strict=True)
         ]
-        versions = map((listed or {}).get, names)
+        shards, versions = found.manifest.shards, map((listed or {}).get, names)
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
-            check = partial(Shard.check, remote=remote)
-            found.files = list(zip(paths, threads.map(check, found.manifest.shards, paths, versions), strict=True))
+            identities = list(threads.map(partial(Shard.find, remote=remote), shards, paths, versions))
+            found.files = list(zip(paths, identities, strict=True))
+            copies = [each for each in zip(shards, paths, identities, strict=True) if each[0].is_copied(each[2])]
+            states = repr([identity.cache_key or identity for _, _, identity in copies])
+            key = blake2b(found._text + states.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+            if copies and key not in _CHECKED and not (cache is not None and cache.is_checked(key)):
+                list(threads.map(Shard.check_copy, *zip(*copies, strict=True)))
+                _warn_of_copies(folder, len(copies), cache)
+                if cache is not None:
+                    cache.mark_checked(key)
+            _CHECKED.add(key)
         return found
 
     def open(self, custom_types: Mapping[str, np.dtype[np.generic]], cache: IndexCache | None) -> Index:
@@ -407,7 +445,7 @@ class StoredIndex:
         starts = accumulate((shard.samples for shard in manifest.shards), initial=0)
         files = [
             DataFile(*file, shard.page_size, first, shard.samples, place)
-            for file, shard, first, place in zip(self.files, manifest.shards, starts, self._entry_places, strict=False)
+            for file, shard, first, place in zip(self.files, manifest.shards, starts, self.entry_places, strict=False)
         ]
         index = Index(
             tuple(files), manifest.header, manifest.descriptors, rows, manifest.fingerprint, manifest.class_names
@@ -428,10 +466,18 @@ class IndexCache:
         self._folder = Path(directory) / "indexes"
         make_directory(Path(directory), self._folder)
 
-    def find(self, paths: Sequence[str], remote: RemoteOptions | None = None) -> StoredIndex | None:
+    def find(
+        self, paths: Sequence[str], remote: RemoteOptions | None = None, folders: Iterable[StoredIndex] = ()
+    ) -> StoredIndex | None:
         """Find the index of some files as they are now; None if there is none, or it is damaged."""
+        there = {
+            file[0]: (file[1], place)
+            for each in folders
+            for file, place in zip(each.files, each.entry_places, strict=True)
+        }
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
-            identities = list(threads.map(lambda path: find_identity(path, remote), paths))
+            states = list(threads.map(lambda path: there.get(path) or (find_identity(path, remote), None), paths))
+        identities = [identity for identity, _ in states]
         key = _key(paths, identities)
         if key is None:
             return None
@@ -439,7 +485,7 @@ class IndexCache:
             found = StoredIndex(str(self._folder / f"{key}.json"), str(self._folder / f"{key}.bin"))
         except (OSError, FormatError):
             return None
-        found.files = list(zip(paths, identities, strict=True))
+        found.files, found.entry_places = list(zip(paths, identities, strict=True)), [place for _, place in states]
         with suppress(OSError):
             os.utime(self._folder / f"{key}.json")
         return found if len(found.manifest.shards) == len(paths) else None
