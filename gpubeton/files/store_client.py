@@ -202,6 +202,12 @@ def _translate(
             f"{where}: the server's first bytes were plain, as those of HTTP are ({reason}); https:// expects TLS. Try "
             "http://, or check the port."
         )
+    if refused := _CERTIFICATE.search(str(error)):  # in the details
+        return StorageError(
+            f"{where}: the certificate of the server was refused ({refused[1]}): it is not signed by an authority that "
+            "this machine knows, not for this name, or not valid today. SSL_CERT_FILE names a file with the "
+            "certificates of another authority, such as a company's; else check the address and the clock."
+        )
     if status in (429, 503):
         return RemoteSlowDownError(
             f"{where}: the store was overloaded for {waited:.0f} s, the last answer was: {reason}. Lower "
@@ -243,6 +249,8 @@ _ROLE = re.compile(
     r"performing [A-Z]+ https?://(169\.254\.|metadata[./]|[^/]+/latest/(api/token|meta-data/)|\[fd00:ec2)"
 )
 _NO_ANSWER = re.compile("error sending request|body error|timed out|timeout|connect")
+#: Of rustls, with its own name of the fault.
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)")
 _OTHER_REGION = re.compile("redirect without LOCATION|PermanentRedirect|AuthorizationHeaderMalformed")
 _NO_RANGES = re.compile("non-partial|Requested .* got|Range request not supported")
 _CREDENTIALS = (

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import ssl
 import sys
 import traceback
+from datetime import datetime, timedelta, timezone
+from ipaddress import ip_address
 
 import pytest
 
@@ -192,3 +195,65 @@ def test_credentials_that_expire_are_read_again_and_the_request_is_repeated_once
     with pytest.raises(RemoteDeniedError):
         used()
     assert len(fault_server.requests) == 2
+
+
+def certified(folder, place, *, days):
+    """Make the certificate of a server by an authority; give the authority's file and the settings of the server."""
+    pytest.importorskip("cryptography")
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    ours, its = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("authority", "server")]
+    begin = datetime.now(timezone.utc) - timedelta(days=10)
+
+    def signed(name, key, extension, stop):
+        new = x509.CertificateBuilder(names[0], name, key.public_key(), x509.random_serial_number(), begin, stop)
+        return new.add_extension(extension, critical=True).sign(ours, hashes.SHA256())
+
+    root = signed(names[0], ours, x509.BasicConstraints(ca=True, path_length=None), begin + timedelta(days=20))
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address(place))])
+    leaf = signed(names[1], its, address, begin + timedelta(days=10 + days))
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    for file, content in (
+        ("root.pem", root.public_bytes(pem)),
+        ("leaf.pem", leaf.public_bytes(pem)),
+        ("key.pem", its.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)),
+    ):
+        (folder / file).write_bytes(content)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "leaf.pem", folder / "key.pem")
+    return folder / "root.pem", context
+
+
+@pytest.mark.parametrize("is_endpoint", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "place", "days", "is_trusted"),
+    [
+        ("UnknownIssuer", "127.0.0.1", 2, False),
+        ("NotValidForName", "127.0.0.2", 2, True),
+        ("Expired", "127.0.0.1", -2, True),
+        (None, "127.0.0.1", 2, True),
+    ],
+)
+def test_a_certificate_that_is_refused_is_named_at_once(
+    fault, place, days, is_trusted, is_endpoint, tmp_path, monkeypatch
+):
+    authority, context = certified(tmp_path, place, days=days)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    if is_trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    with FaultServer() as server:
+        server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
+        server.objects["bucket/x"] = b"content"
+        address = server.address.replace("http:", "https:")
+        options = RemoteOptions(retry_seconds=3600, endpoint=address if is_endpoint else None, anonymous=True)
+        url = "s3://bucket/x" if is_endpoint else f"{address}/bucket/x"
+        if fault is None:
+            assert read_object(url, options) == b"content"
+            return
+        monkeypatch.setattr("gpubeton.files.store_client._FIRST_PATIENCE", 3600.0)  # repeats would take so long
+        with pytest.raises(StorageError, match=f"certificate.*{fault}.*SSL_CERT_FILE"):
+            read_object(url, options)
