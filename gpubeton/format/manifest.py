@@ -25,7 +25,7 @@ import time
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
@@ -37,7 +37,7 @@ from gpubeton.errors import FormatError, NotesError, OptionError, RemoteChangedE
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.cached_file import boot_tag
 from gpubeton.files.local_file import FileIdentity
-from gpubeton.files.node_cache import make_directory
+from gpubeton.files.node_cache import make_directory, unusable
 from gpubeton.files.object_store import ObjectFile, list_objects, put_object
 from gpubeton.files.open_files import find_identity, list_shards, open_bytes, source_type
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, checksums_of, form_of, read_rows
@@ -518,7 +518,12 @@ class IndexCache:
     def lock(self, paths: Sequence[str]) -> Iterator[None]:
         """Let one process at a time open some files: the next ones find its result."""
         # Without locks, several processes make the same files at once, each under another name at first.
-        with locked_byte(self._folder / "lock", zlib.crc32("\0".join(paths).encode()), is_needed=False):
+        with ExitStack() as stack:
+            try:
+                place = zlib.crc32("\0".join(paths).encode())
+                stack.enter_context(locked_byte(self._folder / "lock", place, is_needed=False))
+            except OSError as error:
+                raise unusable(self._folder.parent, error) from error
             yield
 
     def copy_of(self, source: ByteSource, description: bytes, *, is_damaged: bool = False) -> ByteSource:

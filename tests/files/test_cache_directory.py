@@ -117,6 +117,22 @@ def test_other_names_among_the_objects_are_passed_over(name, folder):
     assert (folder / "objects" / "note.txt").read_text() == "mine"
 
 
+def test_a_cache_that_cannot_be_written_to_any_more_is_named_as_such(folder, fault_server, tmp_path, monkeypatch):
+    path = write(tmp_path / "a.beton", {"label": IntField()}, [(number,) for number in range(10)])
+    fault_server.objects["a.beton"] = path.read_bytes()
+    Loader(fault_server.url("a.beton"), 5, num_workers=1, cache_dir=folder).close()
+    before = os.open
+
+    def opened(path, flags, *arguments, **named):
+        if flags & (os.O_RDWR | os.O_WRONLY) and str(folder) in str(path):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return before(path, flags, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", opened)
+    with pytest.raises(StorageError, match=r"cannot be used as cache_dir.*writable"):
+        Loader(fault_server.url("a.beton"), 5, num_workers=1, cache_dir=folder)
+
+
 @pytest.fixture(params=[errno.ENOLCK, errno.EOPNOTSUPP])
 def no_locks(request, monkeypatch):
     """A file system that cannot lock, as some of networks and of user space."""
