@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from gpubeton.errors import FormatError, NotesError, OptionError, RemoteChangedError, RemoteDeniedError, StorageError
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.cached_file import boot_tag
-from gpubeton.files.local_file import FileIdentity
+from gpubeton.files.local_file import FileIdentity, temporary_folder
 from gpubeton.files.node_cache import make_directory, unusable
 from gpubeton.files.object_store import ObjectFile, list_objects, put_object
 from gpubeton.files.open_files import find_identity, list_shards, open_bytes, source_type
@@ -315,7 +315,7 @@ def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = Non
         raise StorageError(f"{folder}: {(wrong or paths)[0]} is no file of this folder, or occurs twice")
     if "://" not in folder:
         return _write_pair(Path(folder), "index", index, shards, names)
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as place:
         manifest = _write_pair(Path(place), "index", index, shards, names)
         # The description last: until it is there, readers take the one before, and find the columns changed.
         for name in (COLUMNS, DESCRIPTION):

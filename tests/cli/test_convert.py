@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
+import tempfile
 
 import pytest
 from PIL import Image
@@ -13,7 +16,7 @@ from tests.picture_folders import write_folder, write_picture
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["convert", *map(str, arguments), "--workers", "1"])
+    return CliRunner().invoke(app, ["convert", "--workers", "1", *map(str, arguments)])
 
 
 def test_a_folder_is_converted_and_the_result_is_json_alone_on_stdout(tmp_path):
@@ -182,6 +185,31 @@ def test_shards_are_made_at_once_or_each_by_a_command_and_the_last_one_finishes(
     assert names == {path.name for path in (tmp_path / "each").iterdir()}
     for name in names - {"index.json"}:  # it has the times of the files
         assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "each" / name).read_bytes()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_without_a_folder_for_temporary_files_it_is_told_what_to_set(workers, tmp_path, monkeypatch):
+    write_folder(tmp_path / "photos")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/no/such"])
+    done = run(tmp_path / "photos", tmp_path / "out", "--shards", "2", "--workers", workers)
+    assert done.exit_code in (1, 2)
+    for word in ("/no/such", "TMPDIR", "mount", "--scratch"):
+        assert word in done.stderr
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOENT, errno.EACCES])
+def test_without_a_place_for_locks_it_is_told_what_to_mount(number, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    write_folder(tmp_path / "photos")
+    monkeypatch.setattr("multiprocessing.synchronize._multiprocessing.SemLock", refuse)
+    done = run(tmp_path / "photos", tmp_path / "out", "--shards", "2", "--workers", "2")
+    assert done.exit_code in (1, 2)
+    for word in ("/dev/shm", "mount a tmpfs", "--workers 1"):
+        assert word in " ".join(done.stderr.split())
+    assert run(tmp_path / "photos", tmp_path / "out", "--shards", "2", "--workers", "1").exit_code == 0
 
 
 def test_a_task_of_a_finished_dataset_does_not_finish_it_again(tmp_path, monkeypatch):
