@@ -69,6 +69,8 @@ class ShardedConversion:
         Columns, or endings of files in tar files, that were not stored.
     has_labels : bool
         Whether samples have labels.
+    value_bytes : int
+        Bytes of their images and other values; 0 if they were made before this was counted.
     """
 
     target: str
@@ -81,6 +83,7 @@ class ShardedConversion:
     changed: dict[str, int] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
     has_labels: bool = True
+    value_bytes: int = 0
 
 
 def convert_shard(
@@ -306,6 +309,7 @@ def finish(plan: ShardPlan) -> ShardedConversion:
         dict(sorted(changed.items())),
         plan.layout.unused,
         bool(plan.layout.fields),
+        sum(int(index.regions(name).size.sum()) for name in index.names if index.has_regions(name)),
     )
     values = asdict(done)
     del values["target"]  # the folder may be renamed
