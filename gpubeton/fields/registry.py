@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from gpubeton.files.remote_options import RemoteOptions
-    from gpubeton.format.manifest import IndexCache, StoredIndex
+    from gpubeton.format.index_cache import IndexCache
+    from gpubeton.format.manifest import StoredIndex
 
 CustomFields = Mapping[str, type[Field] | Field]
 """The class of each custom field, by its name; an instance will do."""
@@ -88,10 +89,10 @@ def open_index(
                 if not cache.keep(opened[0]):
                     return opened
                 del opened  # before the copy is checked
-            stored = cache.find(paths, remote, folders.values())
-            if stored is not None:
+            kept = cache.find(paths, remote, folders.values())
+            if kept is not None:
                 with suppress(FormatError, OSError):
-                    return _open_stored(stored, custom_fields, cache)
+                    return _open_stored(kept, custom_fields, cache)
     return _open_parts(parts, custom_fields, remote)
 
 
@@ -129,7 +130,7 @@ def _cache_for(paths: Sequence[str], directory: str | os.PathLike[str] | None) -
         with suppress(OSError):  # opening the file raises it with the right words
             if sum(Path(path).stat().st_size for path in paths) < _SMALL:
                 return None
-    from gpubeton.format.manifest import IndexCache
+    from gpubeton.format.index_cache import IndexCache
 
     return IndexCache(directory)
 

@@ -203,11 +203,7 @@ def _translate(
             "http://, or check the port."
         )
     if refused := _CERTIFICATE.search(str(error)):  # in the details
-        return StorageError(
-            f"{where}: the certificate of the server was refused ({refused[1]}): it is not signed by an authority that "
-            "this machine knows, not for this name, or not valid today. SSL_CERT_FILE names a file with the "
-            "certificates of another authority, such as a company's; else check the address and the clock."
-        )
+        return StorageError(f"{where}: the certificate of the server was refused ({refused[1]}){_ABOUT_CERTIFICATES}")
     if status in (429, 503):
         return RemoteSlowDownError(
             f"{where}: the store was overloaded for {waited:.0f} s, the last answer was: {reason}. Lower "
@@ -251,6 +247,10 @@ _ROLE = re.compile(
 _NO_ANSWER = re.compile("error sending request|body error|timed out|timeout|connect")
 #: Of rustls, with its own name of the fault.
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)")
+_ABOUT_CERTIFICATES = (
+    ": it is not signed by an authority that this machine knows, not for this name, or not valid today. SSL_CERT_FILE "
+    "names a file with the certificates of another authority, as a company's; else check the address and the clock."
+)
 _OTHER_REGION = re.compile("redirect without LOCATION|PermanentRedirect|AuthorizationHeaderMalformed")
 _NO_RANGES = re.compile("non-partial|Requested .* got|Range request not supported")
 _CREDENTIALS = (

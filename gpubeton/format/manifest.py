@@ -21,11 +21,10 @@ import base64
 import json
 import os
 import tempfile
-import time
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
@@ -34,10 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import FormatError, NotesError, OptionError, RemoteChangedError, RemoteDeniedError, StorageError
-from gpubeton.files.byte_locks import locked_byte
-from gpubeton.files.cached_file import boot_tag
-from gpubeton.files.local_file import FileIdentity, temporary_folder
-from gpubeton.files.node_cache import make_directory, unusable
+from gpubeton.files.local_file import temporary_folder
 from gpubeton.files.object_store import ObjectFile, list_objects, put_object
 from gpubeton.files.open_files import find_identity, list_shards, open_bytes, source_type
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, checksums_of, form_of, read_rows
@@ -49,22 +45,23 @@ from gpubeton.format.index import Index, metadata_type_of
 from gpubeton.format.layout import ARGUMENTS_SIZE, metadata_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
     from typing_extensions import Buffer
 
     from gpubeton.files.byte_source import ByteSource, SourceIdentity
     from gpubeton.files.remote_options import RemoteOptions
+    from gpubeton.format.index_cache import IndexCache
 
 DESCRIPTION, COLUMNS = "index.json", "index.bin"
 """Names of the two files."""
 
-_FORMAT, _FORMATS = "gpubeton index 2", ("gpubeton index 1", "gpubeton index 2")
+FORMAT, FORMATS = "gpubeton index 2", ("gpubeton index 1", "gpubeton index 2")
 _LARGEST_DESCRIPTION = 256 << 20  # bytes; 200 for each shard
-_MIN_CACHED = 1 << 20  # bytes of columns that are worth two files
-_MAX_AGE = 30 * 86400  # seconds after which a cache forgets what no process has opened
-_NUM_THREADS = 8
+NUM_THREADS = 8
+"""Shards that are looked at, and blocks that are loaded, at once."""
+
 #: Hashes of copied shards that were compared with their manifest.
 _CHECKED: set[str] = set()
 
@@ -162,7 +159,7 @@ class Manifest:
             for each, form in zip(self.descriptors, self.forms, strict=True)
         ]
         content = {
-            "format": _FORMAT,
+            "format": FORMAT,
             "header": asdict(self.header),
             "fields": fields,
             "shards": [asdict(shard) for shard in self.shards],
@@ -182,8 +179,8 @@ class Manifest:
             content = outer["content"]
             if zlib.crc32(json.dumps(content).encode()) != outer["checksum"]:
                 raise FormatError("another checksum than expected: it is damaged")
-            if content["format"] not in _FORMATS:
-                raise FormatError(f"format {content['format']!r}, expected {_FORMAT!r}")
+            if content["format"] not in FORMATS:
+                raise FormatError(f"format {content['format']!r}, expected {FORMAT!r}")
             names = content.get("class_names")
             descriptors = tuple(
                 Descriptor(str(each["name"]), _number(each["type"]), _decode(each["arguments"]))
@@ -306,7 +303,7 @@ def _describe(index: Index, file: DataFile) -> tuple[Shard, tuple[str, ...] | No
 
 def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = None) -> Manifest:
     """Write the manifest of a folder or a URL whose shards are the files of `index`, in this order."""
-    with ThreadPoolExecutor(_NUM_THREADS) as threads:
+    with ThreadPoolExecutor(NUM_THREADS) as threads:
         shards, own_names = zip(*threads.map(partial(_describe, index), index.files), strict=True)
     names = None if None in own_names else own_names[0] if len(set(own_names)) == 1 else ()
     paths = [file.path for file in index.files]
@@ -314,9 +311,9 @@ def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = Non
     if wrong or len(set(paths)) < len(paths):
         raise StorageError(f"{folder}: {(wrong or paths)[0]} is no file of this folder, or occurs twice")
     if "://" not in folder:
-        return _write_pair(Path(folder), "index", index, shards, names)
+        return write_pair(Path(folder), "index", index, shards, names)
     with tempfile.TemporaryDirectory(dir=temporary_folder()) as place:
-        manifest = _write_pair(Path(place), "index", index, shards, names)
+        manifest = write_pair(Path(place), "index", index, shards, names)
         # The description last: until it is there, readers take the one before, and find the columns changed.
         for name in (COLUMNS, DESCRIPTION):
             put_object(_join(folder, name), Path(place) / name, remote, overwrite=True)
@@ -327,7 +324,7 @@ def _join(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}" if "://" in folder else str(Path(folder, name))
 
 
-def _write_pair(
+def write_pair(
     folder: Path, stem: str, index: Index, shards: tuple[Shard, ...], class_names: tuple[str, ...] | None = None
 ) -> Manifest:
     """Write the columns, then their description, each under a temporary name first."""
@@ -340,16 +337,17 @@ def _write_pair(
             num_bytes += len(block)
             yield block
 
-    _write(folder / f"{stem}.bin", blocks())
+    write_file(folder / f"{stem}.bin", blocks())
     forms = tuple(form_of(own) for own in index.rows)
     manifest = Manifest(
         index.header, index.descriptors, forms, shards, index.fingerprint, num_bytes, tuple(checksums), class_names
     )
-    _write(folder / f"{stem}.json", [manifest.to_bytes()])
+    write_file(folder / f"{stem}.json", [manifest.to_bytes()])
     return manifest
 
 
-def _write(path: Path, blocks: Iterable[Buffer]) -> None:
+def write_file(path: Path, blocks: Iterable[Buffer]) -> None:
+    """Write a file under a temporary name first."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:
@@ -409,7 +407,7 @@ class StoredIndex:
             _usable_place(shard, path, listed) for shard, path in zip(found.manifest.shards, paths, strict=True)
         ]
         shards, versions = found.manifest.shards, map((listed or {}).get, names)
-        with ThreadPoolExecutor(_NUM_THREADS) as threads:
+        with ThreadPoolExecutor(NUM_THREADS) as threads:
             identities = list(threads.map(partial(Shard.find, remote=remote), shards, paths, versions))
             found.files = list(zip(paths, identities, strict=True))
             copies = [each for each in zip(shards, paths, identities, strict=True) if each[0].is_copied(each[2])]
@@ -457,130 +455,3 @@ class StoredIndex:
             if cache is not None:
                 cache.mark_checked(key)
         return index
-
-
-class IndexCache:
-    """Indices in a directory of this machine, which its processes map: one copy for all of them."""
-
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self._folder = Path(directory) / "indexes"
-        make_directory(Path(directory), self._folder)
-
-    def find(
-        self, paths: Sequence[str], remote: RemoteOptions | None = None, folders: Iterable[StoredIndex] = ()
-    ) -> StoredIndex | None:
-        """Find the index of some files as they are now; None if there is none, or it is damaged."""
-        there = {
-            file[0]: (file[1], place)
-            for each in folders
-            for file, place in zip(each.files, each.entry_places, strict=True)
-        }
-        with ThreadPoolExecutor(_NUM_THREADS) as threads:
-            states = list(threads.map(lambda path: there.get(path) or (find_identity(path, remote), None), paths))
-        identities = [identity for identity, _ in states]
-        key = _key(paths, identities)
-        if key is None:
-            return None
-        try:
-            found = StoredIndex(str(self._folder / f"{key}.json"), str(self._folder / f"{key}.bin"))
-        except (OSError, FormatError):
-            return None
-        found.files, found.entry_places = list(zip(paths, identities, strict=True)), [place for _, place in states]
-        with suppress(OSError):
-            os.utime(self._folder / f"{key}.json")
-        return found if len(found.manifest.shards) == len(paths) else None
-
-    def keep(self, index: Index) -> bool:
-        """Write the index of files that were just opened, if it is large; return whether it was."""
-        key = _key([file.path for file in index.files], [file.identity for file in index.files])
-        if key is None or sum(own.nbytes for own in index.rows) < _MIN_CACHED:
-            return False
-        self._forget()
-        shards = tuple(
-            Shard(Path(file.path).name, file.size, file.num_samples, file.page_size, None, None, 0, None)
-            for file in index.files
-        )
-        try:
-            _write_pair(self._folder, key, index, shards)
-        except OSError as error:
-            self._warn(error)
-            return False
-        return True
-
-    def _warn(self, error: OSError) -> None:
-        warnings.warn(
-            f"{self._folder}: the index cannot be kept here: {error}. Each process reads it from the files. Check the "
-            "free space and the rights of the directory.",
-            stacklevel=2,
-        )
-
-    @contextmanager
-    def lock(self, paths: Sequence[str]) -> Iterator[None]:
-        """Let one process at a time open some files: the next ones find its result."""
-        # Without locks, several processes make the same files at once, each under another name at first.
-        with ExitStack() as stack:
-            try:
-                place = zlib.crc32("\0".join(paths).encode())
-                stack.enter_context(locked_byte(self._folder / "lock", place, is_needed=False))
-            except OSError as error:
-                raise unusable(self._folder.parent, error) from error
-            yield
-
-    def copy_of(self, source: ByteSource, description: bytes, *, is_damaged: bool = False) -> ByteSource:
-        """Copy columns into the directory, unless they are there; open the copy, or the source if the disk fails."""
-        stem = self._folder / blake2b(description, digest_size=16).hexdigest()
-        columns = stem.with_suffix(".bin")
-        try:
-            with locked_byte(self._folder / "lock", 1 << 32, is_needed=False):
-                if is_damaged or not columns.exists() or columns.stat().st_size != source.size:
-                    self._forget()
-                    _write(columns, _load_blocks(source))
-                stem.with_suffix(".json").write_bytes(description)  # its time is that of the last use
-            return open_bytes(columns)
-        except StorageError:  # of the source
-            raise
-        except OSError as error:
-            self._warn(error)
-            return source
-
-    def is_checked(self, key: str) -> bool:
-        """Whether a process of this boot has checked some columns, and found them right."""
-        mark = self._folder / f"{key}.checked"
-        try:
-            is_checked = mark.read_text() == str(boot_tag())
-            os.utime(mark)
-        except OSError:
-            return False
-        return is_checked
-
-    def mark_checked(self, key: str) -> None:
-        """Let other processes know that some columns are right."""
-        with suppress(OSError):  # the next process checks them again
-            _write(self._folder / f"{key}.checked", [str(boot_tag()).encode()])
-
-    def _forget(self) -> None:
-        """Remove what no process has opened for a month."""
-        with suppress(OSError):
-            used: dict[str, float] = {}
-            for path in self._folder.glob("*.*"):
-                used[path.stem] = max(used.get(path.stem, 0), path.stat().st_mtime)
-            for path in self._folder.glob("*.*"):
-                if used[path.stem] < time.time() - _MAX_AGE:
-                    path.unlink()
-
-
-def _load_blocks(source: ByteSource) -> Iterator[memoryview]:
-    """Read a file from its start to its end, some blocks at a time."""
-    with ThreadPoolExecutor(_NUM_THREADS) as threads:
-        for first in range(0, source.size, _NUM_THREADS * BLOCK):
-            starts = range(first, min(first + _NUM_THREADS * BLOCK, source.size), BLOCK)
-            yield from threads.map(lambda at: source.load(at, min(BLOCK, source.size - at)), starts)
-
-
-def _key(paths: Sequence[str], identities: Sequence[SourceIdentity]) -> str | None:
-    """Hash what identifies the states of some files; None if nothing does, as of an object without a strong ETag."""
-    if not all(identity.cache_key or isinstance(identity, FileIdentity) for identity in identities):
-        return None
-    named = [path if "://" in path else str(Path(path).absolute()) for path in paths]
-    states = [identity.cache_key or repr(identity) for identity in identities]
-    return blake2b(repr([_FORMAT, named, states]).encode(), digest_size=16).hexdigest()

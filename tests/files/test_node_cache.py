@@ -18,7 +18,7 @@ from gpubeton.files import cached_file, node_cache
 from gpubeton.files.cache_filler import CacheFiller
 from gpubeton.files.cached_file import CachedFile, boot_tag
 from gpubeton.files.node_cache import NodeCache, parse_size
-from gpubeton.files.open_files import OpenSources, open_bytes
+from gpubeton.files.open_files import open_bytes
 from tests.files.versioned_source import forget_requests, put, requests_of
 
 PAGE = 1 << 14
@@ -80,54 +80,6 @@ def test_a_view_is_the_mapped_file_itself_and_lives_longer_than_the_cache(name, 
     del file, mapped
     gc.collect()
     assert bytes(view) == content_of(1)[100:150]
-
-
-def become_a_folder(path):
-    path.unlink()
-    path.mkdir()
-
-
-def become_a_link(path):
-    path.rename(path.with_name("moved"))
-    path.symlink_to("moved")
-
-
-def become_a_link_to_another_file(path):
-    path.unlink()
-    path.symlink_to("info.json")
-
-
-def become_unreadable(path):
-    path.chmod(0)
-
-
-@pytest.mark.parametrize("file", ["data", "pages"])
-@pytest.mark.parametrize("change", [become_a_folder, become_a_link, become_a_link_to_another_file, become_unreadable])
-def test_an_object_that_cannot_be_opened_is_left_alone_and_its_source_is_read(name, folder, file, change, monkeypatch):
-    open_in(make_cache(folder), name).load(0, 5 * PAGE + 100)
-    change(object_of(folder) / file)
-    info = (object_of(folder) / "info.json").read_bytes()
-    if change is become_unreadable and os.geteuid() == 0:  # whom no mode hinders
-        refuse(monkeypatch, file)
-    sources = OpenSources([(name, open_bytes(name).identity())], cache=make_cache(folder))
-    with pytest.warns(UserWarning, match="cache cannot keep"):
-        source = sources.open(0)
-    assert not sources.is_mappable
-    assert bytes(source.load(0, 5 * PAGE + 100)) == content_of(1)
-    sources.close()
-    assert (object_of(folder) / "info.json").read_bytes() == info
-
-
-def refuse(monkeypatch, file):
-    """Let a file of an object be one of another user."""
-    before = os.open
-
-    def opened(path, *arguments, **named):
-        if Path(path).name == file:
-            raise PermissionError(13, "Permission denied", str(path))
-        return before(path, *arguments, **named)
-
-    monkeypatch.setattr(os, "open", opened)
 
 
 def test_what_is_beyond_the_end_is_the_error_of_the_source(name, folder):

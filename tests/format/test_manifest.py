@@ -362,7 +362,7 @@ def test_any_json_is_a_format_error(found):
 
 @pytest.fixture
 def cached_always(monkeypatch):
-    monkeypatch.setattr("gpubeton.format.manifest._MIN_CACHED", 0)
+    monkeypatch.setattr("gpubeton.format.index_cache._MIN_CACHED", 0)
     monkeypatch.setattr("gpubeton.fields.registry._SMALL", 0)
 
 
@@ -449,7 +449,7 @@ def test_columns_are_checked_once_per_boot(tmp_path, monkeypatch):
     for _ in range(3):
         open_index(folder, cache_dir=cache)
     assert len(checked) == 1
-    monkeypatch.setattr("gpubeton.format.manifest.boot_tag", lambda: 1)
+    monkeypatch.setattr("gpubeton.format.index_cache.boot_tag", lambda: 1)
     open_index(folder, cache_dir=cache)
     assert len(checked) == 2
 

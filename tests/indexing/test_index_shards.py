@@ -272,7 +272,7 @@ def test_a_damaged_index_of_a_web_server_is_named(copied, fault_server):
 
 @pytest.mark.parametrize("kept", [0, 1 << 40])
 def test_a_list_of_folders_is_opened_by_their_indices(kept, indexed, bucket, folder, asked, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.format.manifest._MIN_CACHED", kept)
+    monkeypatch.setattr("gpubeton.format.index_cache._MIN_CACHED", kept)
     files = list_shards(folder)
     expected = open_index([*files, *files, files[1]])[0]
     for cache in (None, tmp_path / "cache", tmp_path / "cache"):
@@ -311,7 +311,7 @@ def test_an_index_is_read_from_the_store_if_its_copy_does_not_fit_on_the_disk(in
 
 @pytest.mark.parametrize("key", ["known", None])
 def test_an_index_of_files_that_nothing_identifies_is_not_kept(key, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.format.manifest._MIN_CACHED", 0)
+    monkeypatch.setattr("gpubeton.format.index_cache._MIN_CACHED", 0)
     monkeypatch.setattr("tests.files.versioned_source.VersionedIdentity.cache_key", key)
     names = [put(Path(path), Path(path).read_bytes()) for path in list_shards(folder)]
     for _ in range(2):
