@@ -88,7 +88,8 @@ def fetch(
     A file appears under its name when it is complete and its regions agree with its checksums, if it has some. After an
     interruption of any kind the same call continues; it begins again if the server names no versions of files (a strong
     ETag), as object stores do. A call for files that are there compares them with the store's
-    versions and with their checksums, and fetches those that differ. Several processes may make the same call.
+    versions and with their checksums, and fetches those that differ. It replaces no file that an earlier call has not
+    fetched. Several processes may make the same call.
 
     Parameters
     ----------
@@ -115,8 +116,11 @@ def fetch(
     ------
     OptionError
         If the share is not one.
+    FormatError
+        If a file is damaged, has another size than the index of its folder tells, or a shard is not named ``*.beton``.
     StorageError
-        If a file cannot be read from the store or written, is replaced meanwhile, or differs from its checksums.
+        If a file cannot be read from the store or written, is replaced meanwhile, or differs from its checksums; if a
+        file of its name is there that was not fetched.
 
     Examples
     --------
@@ -133,35 +137,43 @@ def fetch(
     target.mkdir(parents=True, exist_ok=True)
     if not url.endswith("/"):
         return [_fetch_one(url, target, remote, on_progress)] if number == 0 else []
-    shards, listed = _list(url, remote)
+    shards, sizes = _list(url, remote)
+    for name in (shard.rpartition("/")[2] for shard in shards):
+        if not name.endswith(".beton") or name.startswith("."):
+            raise FormatError(f"{url}: a shard is named {name!r}; expected a name as train.beton, without a dot before")
     with_entries = (each for shard in shards[number::count] for each in (shard, index_path(shard)))
-    found = [_fetch_one(each, target, remote, on_progress) for each in with_entries if each in listed]
+    found = [_fetch_one(each, target, remote, on_progress, sizes[each]) for each in with_entries if each in sizes]
     if all((target / shard.rpartition("/")[2]).exists() for shard in shards):
         manifest = (url + name for name in (COLUMNS, DESCRIPTION))
-        found += [_fetch_one(each, target, remote, on_progress) for each in manifest if each in listed]
+        found += [_fetch_one(each, target, remote, on_progress, sizes[each]) for each in manifest if each in sizes]
     return found
 
 
-def _list(url: str, remote: RemoteOptions | None) -> tuple[Sequence[str], set[str]]:
-    """List the shards of a folder, and all its files; without a list of the store, those that its index describes."""
+def _list(url: str, remote: RemoteOptions | None) -> tuple[Sequence[str], dict[str, int | None]]:
+    """List the shards of a folder, and all its files; without a list of the store, with the sizes in its index."""
     try:
-        return list_files(url, remote), {name for name, _, _ in list_objects(url, remote)}
+        return list_files(url, remote), dict.fromkeys(name for name, _, _ in list_objects(url, remote))
     except (OptionError, RemoteDeniedError):  # web servers; rights to read, but not to list
         with suppress(RemoteMissingError, RemoteDeniedError):
             try:
-                found = StoredIndex(url + DESCRIPTION, url + COLUMNS, remote).manifest.shards
+                manifest = StoredIndex(url + DESCRIPTION, url + COLUMNS, remote).manifest
             except FormatError as error:
                 raise FormatError(f"{url}{DESCRIPTION}: {error}. Write it again: gpubeton index FOLDER") from error
-            shards = [url + shard.name for shard in found]
-            entries = {
-                index_path(url + shard.name) for shard in found if shard.entry_place and shard.entry_place.beside
-            }
-            return shards, {*shards, *entries, url + COLUMNS, url + DESCRIPTION}
+            sizes: dict[str, int | None] = {url + COLUMNS: manifest.num_bytes, url + DESCRIPTION: None}
+            for shard in manifest.shards:
+                sizes[url + shard.name] = shard.size
+                if shard.entry_place and shard.entry_place.beside:
+                    sizes[index_path(url + shard.name)] = shard.entry_place.beside[0]
+            return [url + shard.name for shard in manifest.shards], sizes
         raise
 
 
 def _fetch_one(
-    url: str, folder: Path, remote: RemoteOptions | None, on_progress: Callable[[int, int], object] | None
+    url: str,
+    folder: Path,
+    remote: RemoteOptions | None,
+    on_progress: Callable[[int, int], object] | None,
+    expected: int | None = None,  # bytes
 ) -> Fetched:
     """Fetch a file if its version is not there, and check it."""
     name = _without_query(url).rpartition("/")[2]
@@ -170,8 +182,18 @@ def _fetch_one(
     path = folder / name
     # Another process that fetches the same file waits here.
     with _locked(path) as record, open_bytes(url, remote=remote) as source:
-        key = source.identity().cache_key
-        if key is not None and path.exists() and read_at(record, 1 << 16, 0) == _record(path, key):
+        if expected is not None and source.size != expected:
+            raise FormatError(
+                f"{url}: the file has {source.size} bytes, expected {expected} as in the {DESCRIPTION} beside it. If "
+                "it was replaced, write the index again: gpubeton index FOLDER"
+            )
+        key, recorded = source.identity().cache_key, read_at(record, 1 << 16, 0)
+        if path.exists() and not recorded:
+            raise StorageError(
+                f"{path}: there is a file of this name that was not fetched, and it is not replaced. Move it, or fetch "
+                "to another folder."
+            )
+        if key is not None and path.exists() and recorded == _record(path, key):
             with suppress(RemoteDamagedError, FormatError):  # since then; it is fetched again
                 return Fetched(url, path, source.size, True, _check(url, path))
         version = blake2b((key or "").encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
@@ -186,12 +208,13 @@ def _fetch_one(
         except (RemoteDamagedError, FormatError):
             shutil.rmtree(work)
             raise
-        os.ftruncate(record, 0)
+        # Written first, and never empty: a process that is killed now has fetched what then has the name.
+        recorded = _record(work / "data", key)
+        write_some(record, recorded, 0)
+        os.ftruncate(record, len(recorded))
         (work / "data").replace(path)
         shutil.rmtree(work)
         sync_folder(folder)
-        if key is not None:
-            write_some(record, _record(path, key), 0)
         return Fetched(url, path, source.size, False, compared)
 
 
@@ -288,7 +311,7 @@ def _without_query(url: str) -> str:
     return url.partition("?")[0] if url.startswith(("http://", "https://")) else url
 
 
-def _record(path: Path, key: str) -> bytes:
+def _record(path: Path, key: str | None) -> bytes:
     """Describe a file that was fetched."""
     found = path.stat()
     return json.dumps({"version": key, "size": found.st_size, "mtime_ns": found.st_mtime_ns}).encode()

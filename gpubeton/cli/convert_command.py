@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from gpubeton.conversion import BadSource, Conversion, ShardedConversion, ShardPlan
 
 _MAX_LINES = 50
+#: Part of the bytes of shards that are values, below which the page size is named.
+_GOOD_PAGE_USE = 0.8
 _MAX_SAME_REASON = 5
 # The keys of `Conversion.changed`, in words.
 _CHANGES = {
@@ -114,8 +117,12 @@ def convert(
     overwrite: Overwrite = False,
     shards: Annotated[int | None, typer.Option(help="Make so many files of a dataset.", show_default=False)] = None,
     shard: Annotated[
-        int | None,
-        typer.Option(help="Make only this one of the --shards, from 0 on: $SLURM_ARRAY_TASK_ID.", show_default=False),
+        str | None,
+        typer.Option(
+            metavar="N/M",
+            help="Make only every M-th of the --shards from the N-th on, counted from 0; N is one of them.",
+            show_default=False,
+        ),
     ] = None,
     on: Annotated[str, choice(("here", "ray"), help="Where shards are made.")] = "here",
     scratch: Annotated[
@@ -157,9 +164,10 @@ def convert(
         if fresh or overwrite:
             raise OptionError("--fresh and --overwrite are for one file; delete the shards to make them again")
         if shard is not None and on != "here":
-            raise OptionError("--shard makes one shard here; leave it out to make all of them with --on ray")
+            raise OptionError("--shard makes shards here; leave it out to make all of them with --on ray")
         plan = conversion.plan_shards(source, out, shards, settings, kind=kind, on_error=on_error, **options)
-        _make_shards(plan, shard, scratch, on=on, workers=workers, json=json)
+        numbers = None if shard is None else _parse_shard(shard, len(plan))
+        _make_shards(plan, numbers, scratch, on=on, workers=workers, json=json)
         return
     if shard is not None or on != "here" or "://" in source + out:
         raise OptionError("--shard, --on ray, and sources and targets in object stores need --shards; 1 is enough")
@@ -242,27 +250,45 @@ def _of_classes(done: Conversion | ShardedConversion) -> str:
     return "" if done.class_names is None else f" of {count:,} class{'es' * (count != 1)}"
 
 
+def _parse_shard(text: str, count: int) -> Sequence[int]:
+    """Read which of `count` shards to make."""
+    found = re.fullmatch(r"(\d+)(?:/(\d+))?", text)
+    start, step = (int(found[1]), int(found[2] or count)) if found else (0, 0)
+    if start >= step:
+        raise OptionError(
+            f"--shard is {text!r}; expected 0 to {count - 1}, or N/M with N less than M, e.g. 3/16 for every 16th "
+            "shard from the fourth on"
+        )
+    return range(start, count, step)
+
+
 def _make_shards(
-    plan: ShardPlan, shard: int | None, scratch: Path | None, *, on: str, workers: int, json: bool
+    plan: ShardPlan, numbers: Sequence[int] | None, scratch: Path | None, *, on: str, workers: int, json: bool
 ) -> None:
-    """Make all shards, or one; the one that completes the dataset finishes it."""
+    """Make all shards, or some; the call that completes the dataset finishes it."""
     from gpubeton import conversion
     from gpubeton.conversion.sharded import read_result
 
-    if shard is None:
+    if numbers is None:
         with progress("Converting") as advance:
             done = conversion.convert_shards(plan, scratch, on=on, num_workers=workers, on_progress=advance)
     else:
-        made = conversion.convert_shard(plan, shard, scratch, num_workers=workers)
+        made = [number for number in numbers if conversion.convert_shard(plan, number, scratch, num_workers=workers)]
         missing = plan.missing()
         if missing:
-            state = {"target": plan.target, "shard": shard, "made": made, "missing": missing}
             if json:
-                show_json(state)
-            else:
-                done_by = "made" if made else "it was there"
-                left = f"{len(missing):,} of {len(plan):,} shards are missing"
-                result_console().print(f"{plan.folder.place(plan.names[shard])}: {done_by}; {left}")
+                state = {
+                    "shard": next(iter(numbers), None),
+                    "shards": list(numbers),
+                    "made": bool(made),
+                    "missing": missing,
+                }
+                show_json({"target": plan.target, **state})
+                return
+            for number in numbers:
+                done_by = "made" if number in made else "it was there"
+                result_console().print(f"{plan.folder.place(plan.names[number])}: {done_by}")
+            result_console().print(f"{len(missing):,} of {len(plan):,} shards are missing")
             return
         done = (None if made else read_result(plan)) or conversion.finish(plan)
     if json:
@@ -274,3 +300,9 @@ def _make_shards(
         f"{done.target}: {counted(done.samples, 'sample')}{_of_classes(done)} in {counted(done.shards, 'file')}"
         f"{left_out}; {size_text(done.bytes)}"
     )
+    if 0 < done.value_bytes < _GOOD_PAGE_USE * done.bytes:
+        result_console().print(
+            f"page use: {done.value_bytes / done.bytes:.0%} of the files are images and other values, most of the rest "
+            f"is room in pages of {size_text(plan.settings.page_size)}. Fewer --shards, or a smaller --page-size, have "
+            "less"
+        )

@@ -18,6 +18,7 @@ from gpubeton.conversion.parts import Layout, Part, copy_object
 from gpubeton.conversion.source import LABEL, LabelledSource, Source
 from gpubeton.conversion.source_kinds import open_source, recognise
 from gpubeton.errors import OptionError
+from gpubeton.files.local_file import temporary_folder
 from gpubeton.files.object_store import list_objects, read_object
 from gpubeton.writing.image_folder import IMAGE_SUFFIXES
 from gpubeton.writing.target_folder import is_url
@@ -165,7 +166,7 @@ def _data_files(files: Sequence[str], names: Sequence[str], remote: RemoteOption
 
 def _open_first(files: Sequence[str], kind: str, options: Mapping[str, Any], remote: RemoteOptions | None) -> Source:
     """Open the first file, which shows what all of them have in common."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=temporary_folder()) as folder:
         path = os.fspath(copy_object(files[0], Path(folder), remote)) if is_url(files[0]) else files[0]
         opened = open_source(path, kind, **options)
     if len(files) == 1 or opened.class_names is None or "class_names" in options or kind == "huggingface":

@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import tempfile
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -24,6 +23,7 @@ from gpubeton.conversion.shard_plan import choose_settings, read_part
 from gpubeton.errors import GpubetonError, OptionError, StorageError, WriteError
 from gpubeton.fields.registry import open_index
 from gpubeton.files.byte_locks import lock_file
+from gpubeton.files.local_file import temporary_folder
 from gpubeton.format.file_notes import read_notes
 from gpubeton.format.manifest import write_manifest
 from gpubeton.machine import count_cores
@@ -69,6 +69,8 @@ class ShardedConversion:
         Columns, or endings of files in tar files, that were not stored.
     has_labels : bool
         Whether samples have labels.
+    value_bytes : int
+        Bytes of their images and other values; 0 if they were made before this was counted.
     """
 
     target: str
@@ -81,6 +83,7 @@ class ShardedConversion:
     changed: dict[str, int] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
     has_labels: bool = True
+    value_bytes: int = 0
 
 
 def convert_shard(
@@ -306,6 +309,7 @@ def finish(plan: ShardPlan) -> ShardedConversion:
         dict(sorted(changed.items())),
         plan.layout.unused,
         bool(plan.layout.fields),
+        sum(int(index.regions(name).size.sum()) for name in index.names if index.has_regions(name)),
     )
     values = asdict(done)
     del values["target"]  # the folder may be renamed
@@ -340,6 +344,7 @@ def _run_here(call: Callable[..., bool], numbers: Sequence[int], num_workers: in
     if at_once <= 1:
         yield from map(call, numbers)
         return
+    temporary_folder()  # the server of processes has its socket there
     # Where each process starts from: otherwise all of them import everything.
     multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", __name__])
     with ThreadPoolExecutor(at_once) as threads:
@@ -355,15 +360,27 @@ def _set_environment(values: dict[str, str]) -> None:
     os.environ.update(values)
 
 
+def _start_process() -> ProcessPoolExecutor:
+    """Start a process that has the environment of this one."""
+    # A fork of this process, which has threads and may have used an object store, is no good; and the server that is
+    # forked may be older than this process's credentials.
+    context = multiprocessing.get_context("forkserver")
+    try:
+        return ProcessPoolExecutor(1, context, _set_environment, (dict(os.environ),))
+    except OSError as error:
+        raise StorageError(
+            error.errno,
+            f"/dev/shm: Python's processes need locks there, and they cannot be made: {error.strerror}. In a "
+            "container, mount a tmpfs at /dev/shm, or use one process: --workers 1.",
+        ) from error
+
+
 def _run_alone(call: Callable[[int], bool], number: int) -> bool:
     """Call a function in a process started for it, again if that one is killed."""
-    # A fork of this process, which has threads and may have used an object store, is no good.
-    context = multiprocessing.get_context("forkserver")
     last: BrokenProcessPool | None = None
     for _ in range(_ATTEMPTS):
         try:
-            # The server that is forked may be older than this process's credentials.
-            with ProcessPoolExecutor(1, context, _set_environment, (dict(os.environ),)) as process:
+            with _start_process() as process:
                 return process.submit(call, number).result()
         except BrokenProcessPool as error:  # noqa: PERF203
             last = error
@@ -406,7 +423,7 @@ def _work_folder(plan: ShardPlan, number: int, scratch: str | os.PathLike[str] |
     if not hasattr(os, "getuid"):
         raise StorageError(errno.ENOSYS, "shards cannot be written on Windows: write one file, or use WSL")
     digest = hashlib.sha256(f"{plan.target} {plan.places}".encode()).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir() if scratch is None else scratch) / f"gpubeton-{os.getuid()}-{digest}-{number}"
+    folder = Path(temporary_folder() if scratch is None else scratch) / f"gpubeton-{os.getuid()}-{digest}-{number}"
     descriptor = _open_locked(folder)
     try:
         yield folder

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from gpubeton.files.remote_options import RemoteOptions
-    from gpubeton.format.manifest import IndexCache, StoredIndex
+    from gpubeton.format.index_cache import IndexCache
+    from gpubeton.format.manifest import StoredIndex
 
 CustomFields = Mapping[str, type[Field] | Field]
 """The class of each custom field, by its name; an instance will do."""
@@ -68,35 +69,57 @@ def open_index(
     # In `cache_dir`, by default that of the environment, all processes of a machine share one copy of a large index.
     paths = listed_paths(path)
     cache = _cache_for(paths, cache_dir or os.environ.get(CACHE_VARIABLE))
-    if len(paths) == 1 and is_folder(paths[0]):
-        from gpubeton.format.manifest import DESCRIPTION, StoredIndex
-
-        folder = paths[0]
+    found = ((name, _find_stored(name, remote, cache)) for name in paths if is_folder(name))
+    folders = {name: stored for name, stored in found if stored is not None}
+    if len(paths) == 1 and folders:
+        stored = folders.pop(paths[0])
         try:
-            return _open_stored(StoredIndex.of_folder(folder, remote), custom_fields, cache)
-        except (FileNotFoundError, RemoteDeniedError):
-            pass  # it has none; a store that does not show its list refuses missing objects
+            return _open_stored(stored, custom_fields, cache)
         except FormatError as error:
-            warnings.warn(
-                f"{folder}: {DESCRIPTION} does not describe the shards as they are now: {error}. Each of them is "
-                f"opened, which takes longer. Write it again: gpubeton index {folder}",
-                stacklevel=2,
-            )
-    paths = listed_files(paths, remote)
+            _warn_of_index(paths[0], error)
+    parts = [part for name in paths for part in ([folders[name]] if name in folders else _files_of(name, remote))]
+    files = [[part] if isinstance(part, str) else [name for name, _ in part.files] for part in parts]
+    paths = check_number(tuple(chain.from_iterable(files)))
     if cache is None:
-        return _open_files(paths, custom_fields, remote)
+        return _open_parts(parts, custom_fields, remote)
     with cache.lock(paths):
         for is_kept in (True, False):  # one that is missing, or damaged, is kept again
             if not is_kept:
-                opened = _open_files(paths, custom_fields, remote)
+                opened = _open_parts(parts, custom_fields, remote)
                 if not cache.keep(opened[0]):
                     return opened
                 del opened  # before the copy is checked
-            stored = cache.find(paths, remote)
-            if stored is not None:
+            kept = cache.find(paths, remote, folders.values())
+            if kept is not None:
                 with suppress(FormatError, OSError):
-                    return _open_stored(stored, custom_fields, cache)
-    return _open_files(paths, custom_fields, remote)
+                    return _open_stored(kept, custom_fields, cache)
+    return _open_parts(parts, custom_fields, remote)
+
+
+def _find_stored(folder: str, remote: RemoteOptions | None, cache: IndexCache | None) -> StoredIndex | None:
+    """Find the index of a folder; None if it has none for its files."""
+    from gpubeton.format.manifest import StoredIndex
+
+    try:
+        return StoredIndex.of_folder(folder, remote, cache)
+    except (FileNotFoundError, RemoteDeniedError):
+        return None  # a store that does not show its list refuses missing objects
+    except FormatError as error:
+        _warn_of_index(folder, error)
+        return None
+
+
+def _warn_of_index(folder: str, error: FormatError) -> None:
+    """Warn that the index of a folder cannot be used; raise FormatError if there is no other list of its files."""
+    from gpubeton.format.manifest import DESCRIPTION
+
+    if folder.startswith(("http://", "https://")):
+        raise FormatError(f"{folder}{DESCRIPTION}: {error}. Write it again: gpubeton index FOLDER") from error
+    warnings.warn(
+        f"{folder}: {DESCRIPTION} does not describe the shards as they are now: {error}. Each of them is "
+        f"opened, which takes longer. Write it again: gpubeton index {folder}",
+        stacklevel=2,
+    )
 
 
 def _cache_for(paths: Sequence[str], directory: str | os.PathLike[str] | None) -> IndexCache | None:
@@ -107,7 +130,7 @@ def _cache_for(paths: Sequence[str], directory: str | os.PathLike[str] | None) -
         with suppress(OSError):  # opening the file raises it with the right words
             if sum(Path(path).stat().st_size for path in paths) < _SMALL:
                 return None
-    from gpubeton.format.manifest import IndexCache
+    from gpubeton.format.index_cache import IndexCache
 
     return IndexCache(directory)
 
@@ -125,30 +148,36 @@ def open_single(path: str | os.PathLike[str], custom_fields: CustomFields | None
 
 def listed_files(paths: Paths, remote: RemoteOptions | None = None) -> tuple[str, ...]:
     """List the files of a dataset: folders are the files in them."""
-    found = [(list_shards(name, remote) if is_folder(name) else []) or [name] for name in listed_paths(paths)]
-    return check_number(tuple(chain.from_iterable(found)))
+    return check_number(tuple(chain.from_iterable(_files_of(name, remote) for name in listed_paths(paths))))
 
 
-def _open_files(
-    paths: Sequence[str], custom_fields: CustomFields | None, remote: RemoteOptions | None
+def _files_of(name: str, remote: RemoteOptions | None) -> list[str]:
+    """List the files of a folder; a name that is none is itself."""
+    return (list_shards(name, remote) if is_folder(name) else []) or [name]
+
+
+def _open_parts(
+    parts: Sequence[str | StoredIndex], custom_fields: CustomFields | None, remote: RemoteOptions | None
 ) -> tuple[Index, dict[str, Field]]:
-    """Open each of the files."""
-    if len(paths) == 1:
-        return _open_one(paths[0], custom_fields, remote)
+    """Open each of the files, and the indices of folders."""
+    if len(parts) == 1:
+        return _open_one(parts[0], custom_fields, remote)
     # Most of the time is spent waiting for the disk or the network.
-    with ThreadPoolExecutor(min(len(paths), _NUM_THREADS), "gpubeton-open") as threads:
-        opened = _open_ahead(threads, partial(_open_one, custom_fields=custom_fields, remote=remote), paths)
+    with ThreadPoolExecutor(min(len(parts), _NUM_THREADS), "gpubeton-open") as threads:
+        opened = _open_ahead(threads, partial(_open_one, custom_fields=custom_fields, remote=remote), parts)
         index, fields = next(opened)
-        return join(chain([index], (part for part, _ in opened)), len(paths)), fields
+        return join(chain([index], (part for part, _ in opened)), len(parts)), fields
 
 
 def _open_ahead(
-    threads: ThreadPoolExecutor, open_one: Callable[[str], tuple[Index, dict[str, Field]]], paths: Sequence[str]
+    threads: ThreadPoolExecutor,
+    open_one: Callable[[str | StoredIndex], tuple[Index, dict[str, Field]]],
+    parts: Sequence[str | StoredIndex],
 ) -> Iterator[tuple[Index, dict[str, Field]]]:
-    """Open the files in their order, a few at a time: the parts of thousands would double the memory."""
+    """Open the parts in their order, a few at a time: those of thousands of files would double the memory."""
     opening: deque[Future[tuple[Index, dict[str, Field]]]] = deque()
-    for path in paths:
-        opening.append(threads.submit(open_one, path))
+    for part in parts:
+        opening.append(threads.submit(open_one, part))
         if len(opening) == 2 * _NUM_THREADS:
             yield opening.popleft().result()
     while opening:
@@ -165,8 +194,14 @@ def _open_stored(
 
 
 def _open_one(
-    path: str, custom_fields: CustomFields | None, remote: RemoteOptions | None
+    path: str | StoredIndex, custom_fields: CustomFields | None, remote: RemoteOptions | None
 ) -> tuple[Index, dict[str, Field]]:
+    if not isinstance(path, str):
+        try:
+            return _open_stored(path, custom_fields, None)
+        except FormatError as error:
+            _warn_of_index(path.folder, error)
+            return _open_parts([name for name, _ in path.files], custom_fields, remote)
     with open_bytes(path, remote=remote) as source:
         custom = _make_custom(path, read_fields(source)[1], custom_fields) if custom_fields else {}
         index = Index.read(source, {name: field.metadata_type for name, field in custom.items()})

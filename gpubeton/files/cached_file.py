@@ -236,7 +236,7 @@ def read_entries(folder: Path) -> NDArray[np.uint64]:
 def is_made(folder: Path, size: int, page_size: int) -> bool:
     """Whether an object has all its files."""
     try:
-        sizes = [(folder / name).stat().st_size for name in ("pages", "data")]
+        sizes = [(folder / name).lstat().st_size for name in ("pages", "data")]
     except FileNotFoundError:
         return False
     return sizes == [_table_bytes(size, page_size), size]
@@ -305,8 +305,8 @@ def files_removed() -> OSError:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Open a file to read and write it; it is made if it is not there."""
-    descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
+    """Open a file to read and write it, but not where a link leads; it is made if it is not there."""
+    descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0))
     try:
         yield descriptor
     finally:

@@ -8,6 +8,7 @@ import mmap
 import os
 import stat
 import sys
+import tempfile
 import weakref
 from dataclasses import dataclass
 from functools import cache
@@ -31,6 +32,18 @@ _HOLE_PROBE = 4096
 #: Receives one byte that a probe of the page cache reads; its value does not matter.
 _CACHE_PROBE = bytearray(1)
 _MAP_FAILED = ctypes.c_void_p(-1).value
+
+
+def temporary_folder() -> str:
+    """Find the folder for temporary files; `StorageError` that says what to set if none can be written to."""
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise StorageError(
+            error.errno,
+            f"temporary files cannot be written: {error.strerror}. Set TMPDIR to a folder that this user may write "
+            "to; in a container, mount a tmpfs at /tmp. --scratch names a folder for shards alone.",
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def make_directory(directory: Path, part: Path) -> None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         above, found = directory.stat(), part.stat()
     except OSError as error:
-        raise _unusable(directory, error) from error
+        raise unusable(directory, error) from error
     # Who can write to it decides what is read from it. A volume of a container often belongs to root.
     user = os.geteuid()
     if others := {found.st_uid, above.st_uid or user} - {user}:
@@ -77,7 +77,8 @@ def make_directory(directory: Path, part: Path) -> None:
         )
 
 
-def _unusable(directory: Path, error: OSError) -> StorageError:
+def unusable(directory: Path, error: OSError) -> StorageError:
+    """Make the error of a directory that cannot be a `cache_dir`."""
     return StorageError(
         error.errno,
         f"{directory}: cannot be used as cache_dir: {error}. It has to be a directory of this machine, writable, on a "
@@ -139,7 +140,7 @@ class NodeCache:
         except StorageError:
             raise
         except OSError as error:
-            raise _unusable(self.directory, error) from error
+            raise unusable(self.directory, error) from error
         if limit is None and self.limit < self.page_size:
             warnings.warn(
                 f"{self.directory}: nothing will be kept in this cache_dir: {_KEPT_FREE // 10**9} GB of its disk are "

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from operator import itemgetter
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -16,7 +17,16 @@ from urllib.parse import urlsplit
 from gpubeton.errors import OptionError, RemoteChangedError, RemoteMissingError, StorageError
 from gpubeton.files.byte_source import ByteSource, SourceIdentity
 from gpubeton.files.remote_options import RemoteOptions
-from gpubeton.files.store_client import ask, exists_error, find_endpoint, refuse_after_fork, shown, split_url
+from gpubeton.files.store_client import (
+    SIGNATURE,
+    ask,
+    exists_error,
+    find_endpoint,
+    is_signed,
+    refuse_after_fork,
+    shown,
+    split_url,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,8 +40,11 @@ PART = 8 << 20
 
 #: Bytes of announced ranges that are requested before they are read.
 _MOST_AHEAD = 16 * PART
-#: What is in the URL of an object that its owner has signed.
-_SIGNATURE = re.compile(r"[?&]([^=&]*signature|[^=&]*token|sig|[^=&]*credential|key-pair-id)=", re.IGNORECASE)
+#: Parameters of a URL that change with its signature; elsewhere, these names may mean anything.
+_WITH_SIGNATURE = re.compile(
+    "x-(amz|goog)-.*|expires|policy|awsaccesskeyid|googleaccessid|se|si|sip|sp|spr|sr|srt|ss|st|sv|sk(e|oid|s|t|tid|v)",
+    re.IGNORECASE,
+)
 #: Bytes of opened files that are kept for those who open them again, as the readers of notes do.
 _KEPT_BYTES = 32 << 20
 
@@ -50,8 +63,7 @@ class ObjectIdentity(SourceIdentity):
         # A second change within one second leaves the time alike, and any change may leave a weak ETag alike.
         if not self.etag or self.etag.startswith("W/"):
             return None
-        query = "" if _SIGNATURE.search(self.url) else urlsplit(self.url).query  # signatures change
-        scheme = self.url.partition("://")[0]
+        scheme, query = self.url.partition("://")[0], _query_without_signature(self.url)
         endpoint = find_endpoint(scheme, self.remote)
         if scheme == "az":  # containers of other accounts may have the same names
             endpoint += f" {self.remote.account or os.environ.get('AZURE_STORAGE_ACCOUNT_NAME', '')}"
@@ -73,6 +85,15 @@ class ObjectIdentity(SourceIdentity):
     def version(self) -> str:
         """Describe the version."""
         return f"{self.size} bytes, " + (f"ETag {self.etag}" if self.etag else f"modified at {self.modified}")
+
+
+def _query_without_signature(url: str) -> str:
+    """Give the parameters of a URL, sorted by name, without those of its signature: a new one is for the same file."""
+    parameters = [(text.partition("=")[0], text) for text in urlsplit(url).query.split("&")]
+    if is_signed(url):
+        others = (SIGNATURE, _WITH_SIGNATURE)
+        parameters = [(name, text) for name, text in parameters if not any(other.fullmatch(name) for other in others)]
+    return "&".join(text for _, text in sorted(parameters, key=itemgetter(0)))
 
 
 @dataclass(frozen=True)

@@ -108,15 +108,20 @@ class OpenSources:
     @property
     def is_mappable(self) -> bool:
         """Whether all files can be mapped into memory: they are on this machine, or completely in the cache."""
-        return all(
-            source_type(path).is_mappable or (self._cache is not None and self._cache.is_complete(identity))
-            for path, identity in zip(self.paths, self.identities, strict=True)
-        )
+        return all(source_type(path).is_mappable or self._is_cached(number) for number, path in enumerate(self.paths))
 
     @property
     def is_local(self) -> bool:
         """Whether regions are read from this machine, one by one."""
         return self.is_mappable or all(source_type(path).is_local for path in self.paths)
+
+    def _is_cached(self, number: int) -> bool:
+        """Whether a file is completely in the cache, and can be opened there."""
+        if self._cache is None or not self._cache.is_complete(self.identities[number]):
+            return False
+        from gpubeton.files.cached_file import CachedFile  # not for local files: it takes time
+
+        return isinstance(self.open(number), CachedFile)
 
     def open(self, number: int) -> ByteSource:
         """Give a file, open as long as the caller holds it; `StorageError` if it has changed."""

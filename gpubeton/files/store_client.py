@@ -12,9 +12,10 @@ import threading
 import time
 from datetime import timedelta
 from functools import cache, lru_cache
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from gpubeton.errors import (
     OptionError,
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
 SCHEMES = ("s3", "gs", "az", "https", "http")
 """Schemes of the names that are objects."""
 
+SIGNATURE = re.compile(".*signature|.*token|sig|.*credential|key-pair-id", re.IGNORECASE)
+"""Names of the parameters that sign a URL."""
+
+#: In paths. To S3 a plus is a space, unless it is written %2B.
+_AS_IT_IS = "!$&'()*+,:;=@[]^|"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0  # seconds before a request is repeated
 #: Seconds after which a store that has never answered is given up: its address is probably wrong.
 _FIRST_PATIENCE = 20.0
@@ -127,6 +133,7 @@ def ask(
             if is_closed is not None and is_closed.is_set():
                 raise _closed_error(url, what)
             began = began or time.monotonic()
+            _check_redirects(url, remote.silence_seconds)
             try:
                 made = make(_obstore(), store, key)
             except (_obstore().exceptions.BaseError, OSError, NotImplementedError) as error:  # missing, existing
@@ -195,6 +202,8 @@ def _translate(
             f"{where}: the server's first bytes were plain, as those of HTTP are ({reason}); https:// expects TLS. Try "
             "http://, or check the port."
         )
+    if refused := _CERTIFICATE.search(str(error)):  # in the details
+        return StorageError(f"{where}: the certificate of the server was refused ({refused[1]}){_ABOUT_CERTIFICATES}")
     if status in (429, 503):
         return RemoteSlowDownError(
             f"{where}: the store was overloaded for {waited:.0f} s, the last answer was: {reason}. Lower "
@@ -236,6 +245,12 @@ _ROLE = re.compile(
     r"performing [A-Z]+ https?://(169\.254\.|metadata[./]|[^/]+/latest/(api/token|meta-data/)|\[fd00:ec2)"
 )
 _NO_ANSWER = re.compile("error sending request|body error|timed out|timeout|connect")
+#: Of rustls, with its own name of the fault.
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)")
+_ABOUT_CERTIFICATES = (
+    ": it is not signed by an authority that this machine knows, not for this name, or not valid today. SSL_CERT_FILE "
+    "names a file with the certificates of another authority, as a company's; else check the address and the clock."
+)
 _OTHER_REGION = re.compile("redirect without LOCATION|PermanentRedirect|AuthorizationHeaderMalformed")
 _NO_RANGES = re.compile("non-partial|Requested .* got|Range request not supported")
 _CREDENTIALS = (
@@ -261,6 +276,55 @@ def shown(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         return url
     return re.sub("://[^/?#]*@", "://", url.partition("?")[0])
+
+
+def request_target(url: str) -> str:
+    """Give the path and query that a request for a file of a web server names, as the library does."""
+    parts = urlsplit(url)
+    names = (quote(unquote(name), safe=_AS_IT_IS) for name in parts.path.split("/"))  # an encoded slash stays one
+    return "/".join(names) + (parts.query and f"?{parts.query}")
+
+
+def is_signed(url: str) -> bool:
+    """Whether whoever has a URL may read the file."""
+    return any(SIGNATURE.fullmatch(text.partition("=")[0]) for text in urlsplit(url).query.split("&"))
+
+
+def _check_redirects(url: str, seconds: float) -> None:
+    """Refuse a signed URL that is redirected to another host: the library would name it there, in `Referer`."""
+    if url.startswith(("http://", "https://")) and is_signed(url):
+        try:
+            _follow(url, seconds)
+        except StorageError:
+            raise
+        except (OSError, HTTPException):  # the request after this one describes it
+            pass
+
+
+@lru_cache(maxsize=4096)
+def _follow(url: str, seconds: float) -> None:
+    """Ask for the first byte of a file, and raise `StorageError` if another host has it."""
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class _OneHost(HTTPRedirectHandler):
+        def redirect_request(self, req: Request, fp: Any, *arguments: Any) -> Request | None:
+            host = urlsplit(arguments[-1]).netloc
+            if host != req.host:
+                fp.close()
+                raise StorageError(
+                    f"{shown(url)}: the server redirects this signed URL to {host}, which would learn the signature. "
+                    "Give the address of the file on that host, signed for it if it has to be."
+                )
+            return super().redirect_request(req, fp, *arguments)
+
+    parts = urlsplit(url)
+    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{request_target(url)}"
+    request = Request(address, headers={"Range": "bytes=0-0", "User-Agent": "gpubeton"})
+    try:
+        build_opener(_OneHost).open(request, timeout=min(seconds, 1e9)).close()
+    except HTTPError as error:  # of the file itself
+        error.close()
 
 
 def split_url(url: str) -> tuple[str, str, str]:

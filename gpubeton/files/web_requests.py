@@ -15,7 +15,7 @@ from collections import deque
 from contextlib import suppress
 from functools import cache
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakSet, finalize
 
@@ -23,11 +23,10 @@ import numpy as np
 
 from gpubeton.errors import StorageError
 from gpubeton.files.staging import page_memory
-from gpubeton.files.store_client import refuse_after_fork
+from gpubeton.files.store_client import refuse_after_fork, request_target
 
 _IDLE_SECONDS = 30  # after which a connection is not used again
 _PAUSE = 0.1  # seconds after the answer of a server that is overloaded
-_AS_IT_IS = "!$&'()*+,:;=@[]^|"  # in paths, as obstore has it: to S3 a plus is a space, unless it is written %2B
 _NOTHING = memoryview(b"")
 _IS_OVER = threading.Event()
 
@@ -86,8 +85,7 @@ def receive_range(url: str, start: int, stop: int, etag: str, size: int, silence
     parts = urlsplit(url)
     place = parts.scheme, parts.netloc, silence_seconds
     server = _SERVERS.get(place) or _SERVERS.setdefault(place, _Server(*place))
-    names = (quote(unquote(name), safe=_AS_IT_IS) for name in parts.path.split("/"))  # an encoded slash stays one
-    target = "/".join(names) + (parts.query and f"?{parts.query}")
+    target = request_target(url)
     wanted = {"range": f"bytes={start}-{stop - 1}", "if-match": etag, "user-agent": "gpubeton"}
     expected = [206, stop - start, f"bytes {start}-{stop - 1}/{size}", etag, None]
     content, is_new = _NOTHING, False

@@ -563,22 +563,29 @@ def _read_columns(source: ByteSource, header: Header, row_type: np.dtype[np.void
     return columns
 
 
-def join(parts: Iterable[Index], num_files: int) -> Index:
-    """Make one dataset of several files: their samples follow each other, fields are in the order of the first file."""
+def join(parts: Iterable[Index], num_parts: int) -> Index:
+    """Make one dataset of several: their samples follow each other, fields are in the order of the first one."""
     # Each part is let go before the next one is asked for, except for the first, which others are compared with.
     found = iter(parts)
     first = next(found)
-    if num_files == 1:
+    if num_parts == 1:
         return first
     files: list[DataFile] = []
-    fields = [_JoinedField(descriptor, num_files) for descriptor in first.descriptors]
+    class_names = first.class_names
+    fields = [_JoinedField(descriptor, num_parts) for descriptor in first.descriptors]
     for part in chain([first], found):
         if files:
             _check_fields(first, part)
         for each in fields:
             each.append(part, len(files))
-        files.append(replace(part.files[0], first_sample=files[-1].rows.stop if files else 0))
-    return Index(tuple(files), first.header, first.descriptors, tuple(each.rows() for each in fields))
+        for file in part.files:
+            files.append(replace(file, first_sample=files[-1].rows.stop if files else 0))
+        if part.class_names is None or class_names is None:
+            class_names = None
+        elif part.class_names != class_names:
+            class_names = ()
+    rows = tuple(each.rows() for each in fields)
+    return Index(tuple(files), first.header, first.descriptors, rows, class_names=class_names)
 
 
 class _JoinedArray:
@@ -625,7 +632,7 @@ class _JoinedField:
         self._offsets: list[tuple[slice, NDArray[np.uint64]]] = []  # rows and offsets of files that have them
 
     def append(self, part: Index, number: int) -> None:
-        """Append the rows of a file."""
+        """Append the rows of a part, whose first file gets a number."""
         own = part.rows[part.names.index(self._descriptor.name)]
         rows = self._column.append(own.column)
         if number:

@@ -21,11 +21,10 @@ import base64
 import json
 import os
 import tempfile
-import time
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
@@ -33,11 +32,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.errors import FormatError, NotesError, OptionError, RemoteDeniedError, StorageError
-from gpubeton.files.byte_locks import locked_byte
-from gpubeton.files.cached_file import boot_tag
-from gpubeton.files.local_file import FileIdentity
-from gpubeton.files.node_cache import make_directory
+from gpubeton.errors import FormatError, NotesError, OptionError, RemoteChangedError, RemoteDeniedError, StorageError
+from gpubeton.files.local_file import temporary_folder
 from gpubeton.files.object_store import ObjectFile, list_objects, put_object
 from gpubeton.files.open_files import find_identity, list_shards, open_bytes, source_type
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, checksums_of, form_of, read_rows
@@ -49,22 +45,25 @@ from gpubeton.format.index import Index, metadata_type_of
 from gpubeton.format.layout import ARGUMENTS_SIZE, metadata_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
     from typing_extensions import Buffer
 
     from gpubeton.files.byte_source import ByteSource, SourceIdentity
     from gpubeton.files.remote_options import RemoteOptions
+    from gpubeton.format.index_cache import IndexCache
 
 DESCRIPTION, COLUMNS = "index.json", "index.bin"
 """Names of the two files."""
 
-_FORMAT = "gpubeton index 3"
+FORMAT = "gpubeton index 3"
 _LARGEST_DESCRIPTION = 256 << 20  # bytes; 200 for each shard
-_MIN_CACHED = 1 << 20  # bytes of columns that are worth two files
-_MAX_AGE = 30 * 86400  # seconds after which a cache forgets what no process has opened
-_NUM_THREADS = 8
+NUM_THREADS = 8
+"""Shards that are looked at, and blocks that are loaded, at once."""
+
+#: Hashes of copied shards that were compared with their manifest.
+_CHECKED: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,13 @@ class Shard:
             entry_place = find_place(file.path, file.identity)
         return cls(name, file.size, file.num_samples, file.page_size, version, modified, end, digest, entry_place)
 
-    def check(self, path: str, listed: str | None, remote: RemoteOptions | None = None) -> SourceIdentity:
-        """Return the identity of the file, FormatError if it is not the one that was described."""
+    def find(self, path: str, listed: str | None, remote: RemoteOptions | None = None) -> SourceIdentity:
+        """Find the identity of the file, FormatError if it is not there or has another size."""
         # `listed`: the version in the list of the store, None if there is no list. Without one, an object is taken for
         # the one that was described: requests for its bytes are refused if it was replaced.
-        is_listed = listed is None or (self.version or "").strip('"') == listed
-        if self.version and is_listed:
-            known = source_type(path).known_identity(path, self.size, self.version, remote)
+        version = self.version if listed is None or (self.version or "").strip('"') == listed.strip('"') else listed
+        if version and (version == self.version or version.startswith('"')):  # as in answers; Azure lists no quotes
+            known = source_type(path).known_identity(path, self.size, version, remote)
             if known is not None:
                 return known
         try:
@@ -112,12 +111,22 @@ class Shard:
             raise FormatError(f"{self.name} is not there") from error
         if found.size != self.size:
             raise FormatError(f"{self.name} has {found.size} bytes now, and had {self.size}")
-        version, modified = getattr(found, "etag", None), getattr(found, "mtime_ns", None)
-        if (version is None or version != self.version) and (modified is None or modified != self.modified):
-            with open_bytes(path, found) as source:
-                if _hash_rows(source, self.metadata_end) != self.digest:
-                    raise FormatError(f"{self.name} was replaced")
         return found
+
+    def is_copied(self, identity: SourceIdentity) -> bool:
+        """Whether a file is another one, or in another state, than the one that was described."""
+        version, modified = getattr(identity, "etag", None), getattr(identity, "mtime_ns", None)
+        return (version is None or version != self.version) and (modified is None or modified != self.modified)
+
+    def check_copy(self, path: str, identity: SourceIdentity) -> None:
+        """Raise FormatError if a file has other metadata than the one that was described."""
+        try:
+            with open_bytes(path, identity) as source:
+                is_equal = _hash_rows(source, self.metadata_end) == self.digest
+        except RemoteChangedError:  # the size in the list is not compared
+            is_equal = False
+        if not is_equal:
+            raise FormatError(f"{self.name} was replaced")
 
 
 def _hash_rows(source: ByteSource, metadata_end: int) -> str:
@@ -150,7 +159,7 @@ class Manifest:
             for each, form in zip(self.descriptors, self.forms, strict=True)
         ]
         content = {
-            "format": _FORMAT,
+            "format": FORMAT,
             "header": asdict(self.header),
             "fields": fields,
             "shards": [asdict(shard) for shard in self.shards],
@@ -170,8 +179,8 @@ class Manifest:
             content = outer["content"]
             if zlib.crc32(json.dumps(content).encode()) != outer["checksum"]:
                 raise FormatError("another checksum than expected: it is damaged")
-            if content["format"] != _FORMAT:
-                raise FormatError(f"format {content['format']!r}, expected {_FORMAT!r}")
+            if content["format"] != FORMAT:
+                raise FormatError(f"format {content['format']!r}, expected {FORMAT!r}")
             names = content.get("class_names")
             descriptors = tuple(
                 Descriptor(str(each["name"]), _number(each["type"]), _decode(each["arguments"]))
@@ -267,8 +276,7 @@ def _list_versions(folder: str, remote: RemoteOptions | None) -> dict[str, str |
     except (OptionError, RemoteDeniedError):  # web servers; rights to read, but not to list
         return None
     kinds = (".beton", index_path(".beton"))
-    # Azure lists no quotes.
-    return {url.rpartition("/")[2]: (version or "").strip('"') for url, _, version in listed if url.endswith(kinds)}
+    return {url.rpartition("/")[2]: version or "" for url, _, version in listed if url.endswith(kinds)}
 
 
 def _usable_place(shard: Shard, path: str, listed: Mapping[str, str | None] | None) -> EntryPlace | None:
@@ -278,7 +286,7 @@ def _usable_place(shard: Shard, path: str, listed: Mapping[str, str | None] | No
         return None
     if listed is not None:
         found, expected = listed.get(index_path(shard.name)), None if place.beside is None else place.beside[1]
-        if found != (expected and expected.strip('"')):
+        if (found and found.strip('"')) != (expected and expected.strip('"')):  # Azure lists no quotes
             return None
     return place
 
@@ -295,7 +303,7 @@ def _describe(index: Index, file: DataFile) -> tuple[Shard, tuple[str, ...] | No
 
 def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = None) -> Manifest:
     """Write the manifest of a folder or a URL whose shards are the files of `index`, in this order."""
-    with ThreadPoolExecutor(_NUM_THREADS) as threads:
+    with ThreadPoolExecutor(NUM_THREADS) as threads:
         shards, own_names = zip(*threads.map(partial(_describe, index), index.files), strict=True)
     names = None if None in own_names else own_names[0] if len(set(own_names)) == 1 else ()
     paths = [file.path for file in index.files]
@@ -303,9 +311,9 @@ def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = Non
     if wrong or len(set(paths)) < len(paths):
         raise StorageError(f"{folder}: {(wrong or paths)[0]} is no file of this folder, or occurs twice")
     if "://" not in folder:
-        return _write_pair(Path(folder), "index", index, shards, names)
-    with tempfile.TemporaryDirectory() as place:
-        manifest = _write_pair(Path(place), "index", index, shards, names)
+        return write_pair(Path(folder), "index", index, shards, names)
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as place:
+        manifest = write_pair(Path(place), "index", index, shards, names)
         # The description last: until it is there, readers take the one before, and find the columns changed.
         for name in (COLUMNS, DESCRIPTION):
             put_object(_join(folder, name), Path(place) / name, remote, overwrite=True)
@@ -316,7 +324,7 @@ def _join(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}" if "://" in folder else str(Path(folder, name))
 
 
-def _write_pair(
+def write_pair(
     folder: Path, stem: str, index: Index, shards: tuple[Shard, ...], class_names: tuple[str, ...] | None = None
 ) -> Manifest:
     """Write the columns, then their description, each under a temporary name first."""
@@ -329,16 +337,17 @@ def _write_pair(
             num_bytes += len(block)
             yield block
 
-    _write(folder / f"{stem}.bin", blocks())
+    write_file(folder / f"{stem}.bin", blocks())
     forms = tuple(form_of(own) for own in index.rows)
     manifest = Manifest(
         index.header, index.descriptors, forms, shards, index.fingerprint, num_bytes, tuple(checksums), class_names
     )
-    _write(folder / f"{stem}.json", [manifest.to_bytes()])
+    write_file(folder / f"{stem}.json", [manifest.to_bytes()])
     return manifest
 
 
-def _write(path: Path, blocks: Iterable[Buffer]) -> None:
+def write_file(path: Path, blocks: Iterable[Buffer]) -> None:
+    """Write a file under a temporary name first."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:
@@ -353,6 +362,20 @@ def _write(path: Path, blocks: Iterable[Buffer]) -> None:
         raise
 
 
+def _warn_of_copies(folder: str, count: int, cache: IndexCache | None) -> None:
+    """Tell how to spare the comparison of copied shards; those of this machine are compared at no price."""
+    if folder.startswith(("http://", "https://")):
+        advice = "" if cache else "Set cache_dir: its processes then compare them once."
+    else:
+        advice = f"To spare this, write the index again: gpubeton index {folder}" if "://" in folder else ""
+    if advice:
+        warnings.warn(
+            f"{folder}: {DESCRIPTION} was written for other copies of {count} of the shards. Their metadata was "
+            f"compared, and is the same. {advice}",
+            stacklevel=2,
+        )
+
+
 class StoredIndex:
     """A description and columns that were written before, of files as they are now."""
 
@@ -364,25 +387,38 @@ class StoredIndex:
         self.manifest = Manifest.from_bytes(self._text)
         self._columns = columns
         self._remote = remote
+        self.folder = ""
         self.files: Sequence[tuple[str, SourceIdentity]] = ()
-        self._entry_places: list[EntryPlace | None] = [None] * len(self.manifest.shards)
+        self.entry_places: list[EntryPlace | None] = [None] * len(self.manifest.shards)
 
     @classmethod
-    def of_folder(cls, folder: str, remote: RemoteOptions | None = None) -> StoredIndex:
+    def of_folder(
+        cls, folder: str, remote: RemoteOptions | None = None, cache: IndexCache | None = None
+    ) -> StoredIndex:
         """Open the manifest of a folder: FileNotFoundError if it has none, FormatError if it is that of other files."""
         found = cls(_join(folder, DESCRIPTION), _join(folder, COLUMNS), remote)
+        found.folder = folder
         paths = [_join(folder, shard.name) for shard in found.manifest.shards]
         names = [shard.name for shard in found.manifest.shards]
         listed = _list_versions(folder, remote)
         if listed is not None and (odd := {name for name in listed if name.endswith(".beton")} ^ set(names)):
             raise FormatError(f"{min(odd)} is " + ("not there" if min(odd) in names else "a further shard"))
-        found._entry_places = [
+        found.entry_places = [
             _usable_place(shard, path, listed) for shard, path in zip(found.manifest.shards, paths, strict=True)
         ]
-        versions = map((listed or {}).get, names)
-        with ThreadPoolExecutor(_NUM_THREADS) as threads:
-            check = partial(Shard.check, remote=remote)
-            found.files = list(zip(paths, threads.map(check, found.manifest.shards, paths, versions), strict=True))
+        shards, versions = found.manifest.shards, map((listed or {}).get, names)
+        with ThreadPoolExecutor(NUM_THREADS) as threads:
+            identities = list(threads.map(partial(Shard.find, remote=remote), shards, paths, versions))
+            found.files = list(zip(paths, identities, strict=True))
+            copies = [each for each in zip(shards, paths, identities, strict=True) if each[0].is_copied(each[2])]
+            states = repr([identity.cache_key or identity for _, _, identity in copies])
+            key = blake2b(found._text + states.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+            if copies and key not in _CHECKED and not (cache is not None and cache.is_checked(key)):
+                list(threads.map(Shard.check_copy, *zip(*copies, strict=True)))
+                _warn_of_copies(folder, len(copies), cache)
+                if cache is not None:
+                    cache.mark_checked(key)
+            _CHECKED.add(key)
         return found
 
     def open(self, custom_types: Mapping[str, np.dtype[np.generic]], cache: IndexCache | None) -> Index:
@@ -407,7 +443,7 @@ class StoredIndex:
         starts = accumulate((shard.samples for shard in manifest.shards), initial=0)
         files = [
             DataFile(*file, shard.page_size, first, shard.samples, place)
-            for file, shard, first, place in zip(self.files, manifest.shards, starts, self._entry_places, strict=False)
+            for file, shard, first, place in zip(self.files, manifest.shards, starts, self.entry_places, strict=False)
         ]
         index = Index(
             tuple(files), manifest.header, manifest.descriptors, rows, manifest.fingerprint, manifest.class_names
@@ -419,117 +455,3 @@ class StoredIndex:
             if cache is not None:
                 cache.mark_checked(key)
         return index
-
-
-class IndexCache:
-    """Indices in a directory of this machine, which its processes map: one copy for all of them."""
-
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self._folder = Path(directory) / "indexes"
-        make_directory(Path(directory), self._folder)
-
-    def find(self, paths: Sequence[str], remote: RemoteOptions | None = None) -> StoredIndex | None:
-        """Find the index of some files as they are now; None if there is none, or it is damaged."""
-        with ThreadPoolExecutor(_NUM_THREADS) as threads:
-            identities = list(threads.map(lambda path: find_identity(path, remote), paths))
-        key = _key(paths, identities)
-        if key is None:
-            return None
-        try:
-            found = StoredIndex(str(self._folder / f"{key}.json"), str(self._folder / f"{key}.bin"))
-        except (OSError, FormatError):
-            return None
-        found.files = list(zip(paths, identities, strict=True))
-        with suppress(OSError):
-            os.utime(self._folder / f"{key}.json")
-        return found if len(found.manifest.shards) == len(paths) else None
-
-    def keep(self, index: Index) -> bool:
-        """Write the index of files that were just opened, if it is large; return whether it was."""
-        key = _key([file.path for file in index.files], [file.identity for file in index.files])
-        if key is None or sum(own.nbytes for own in index.rows) < _MIN_CACHED:
-            return False
-        self._forget()
-        shards = tuple(
-            Shard(Path(file.path).name, file.size, file.num_samples, file.page_size, None, None, 0, None)
-            for file in index.files
-        )
-        try:
-            _write_pair(self._folder, key, index, shards)
-        except OSError as error:
-            self._warn(error)
-            return False
-        return True
-
-    def _warn(self, error: OSError) -> None:
-        warnings.warn(
-            f"{self._folder}: the index cannot be kept here: {error}. Each process reads it from the files. Check the "
-            "free space and the rights of the directory.",
-            stacklevel=2,
-        )
-
-    @contextmanager
-    def lock(self, paths: Sequence[str]) -> Iterator[None]:
-        """Let one process at a time open some files: the next ones find its result."""
-        # Without locks, several processes make the same files at once, each under another name at first.
-        with locked_byte(self._folder / "lock", zlib.crc32("\0".join(paths).encode()), is_needed=False):
-            yield
-
-    def copy_of(self, source: ByteSource, description: bytes, *, is_damaged: bool = False) -> ByteSource:
-        """Copy columns into the directory, unless they are there; open the copy, or the source if the disk fails."""
-        stem = self._folder / blake2b(description, digest_size=16).hexdigest()
-        columns = stem.with_suffix(".bin")
-        try:
-            with locked_byte(self._folder / "lock", 1 << 32, is_needed=False):
-                if is_damaged or not columns.exists() or columns.stat().st_size != source.size:
-                    self._forget()
-                    _write(columns, _load_blocks(source))
-                stem.with_suffix(".json").write_bytes(description)  # its time is that of the last use
-            return open_bytes(columns)
-        except StorageError:  # of the source
-            raise
-        except OSError as error:
-            self._warn(error)
-            return source
-
-    def is_checked(self, key: str) -> bool:
-        """Whether a process of this boot has checked some columns, and found them right."""
-        mark = self._folder / f"{key}.checked"
-        try:
-            is_checked = mark.read_text() == str(boot_tag())
-            os.utime(mark)
-        except OSError:
-            return False
-        return is_checked
-
-    def mark_checked(self, key: str) -> None:
-        """Let other processes know that some columns are right."""
-        with suppress(OSError):  # the next process checks them again
-            _write(self._folder / f"{key}.checked", [str(boot_tag()).encode()])
-
-    def _forget(self) -> None:
-        """Remove what no process has opened for a month."""
-        with suppress(OSError):
-            used: dict[str, float] = {}
-            for path in self._folder.glob("*.*"):
-                used[path.stem] = max(used.get(path.stem, 0), path.stat().st_mtime)
-            for path in self._folder.glob("*.*"):
-                if used[path.stem] < time.time() - _MAX_AGE:
-                    path.unlink()
-
-
-def _load_blocks(source: ByteSource) -> Iterator[memoryview]:
-    """Read a file from its start to its end, some blocks at a time."""
-    with ThreadPoolExecutor(_NUM_THREADS) as threads:
-        for first in range(0, source.size, _NUM_THREADS * BLOCK):
-            starts = range(first, min(first + _NUM_THREADS * BLOCK, source.size), BLOCK)
-            yield from threads.map(lambda at: source.load(at, min(BLOCK, source.size - at)), starts)
-
-
-def _key(paths: Sequence[str], identities: Sequence[SourceIdentity]) -> str | None:
-    """Hash what identifies the states of some files; None if nothing does, as of an object without a strong ETag."""
-    if not all(identity.cache_key or isinstance(identity, FileIdentity) for identity in identities):
-        return None
-    named = [path if "://" in path else str(Path(path).absolute()) for path in paths]
-    states = [identity.cache_key or repr(identity) for identity in identities]
-    return blake2b(repr([_FORMAT, named, states]).encode(), digest_size=16).hexdigest()

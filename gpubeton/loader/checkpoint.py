@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import StateError
+from gpubeton.loader.schedule import old_range_fingerprint, range_fingerprint
 from gpubeton.plan.order import Rank
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from gpubeton.loader.schedule import EpochCursor, EpochSchedule, Sampling
     from gpubeton.traversal_order.base import TraversalOrder
 
-_VERSION = 2
+_VERSION = 3
 
 # The entries that have to be equal, and how an error calls them.
 _MEANINGS = {
@@ -80,17 +81,17 @@ class Checkpoint:
         )
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any], *, distributed: bool) -> Checkpoint:
-        """Read and check the result of `to_dict`; `distributed` is for version 1, which did not save it."""
+    def from_dict(cls, state: Mapping[str, Any], *, distributed: bool, num_samples: int) -> Checkpoint:
+        """Read and check the result of `to_dict`; the loader's arguments are for older versions."""
         if not isinstance(state, Mapping):
             raise StateError(f"a loader's state is a dict, not {type(state).__name__}")
-        if state.get("version") not in (1, _VERSION):
+        if state.get("version") not in range(1, _VERSION + 1):
             raise StateError(
-                f"the state has version {state.get('version')!r}, expected 1 or {_VERSION}. "
+                f"the state has version {state.get('version')!r}, expected 1 to {_VERSION}. "
                 "It was saved by another release, or is not the state of a loader."
             )
         names = {entry.name: entry.type for entry in fields(cls)}
-        if state["version"] == 1:  # it counted the batches of a rank
+        if state["version"] == 1:  # it did not save `distributed`, and counted the batches of a rank
             names = {name: kind for name, kind in names.items() if name not in ("samples", "first", "distributed")}
             names["batch"] = "int"
         found: dict[str, Any] = {}
@@ -105,6 +106,9 @@ class Checkpoint:
         if "batch" in found:
             samples = found.pop("batch") * found["batch_size"] * found["world_size"]
             found.update(samples=samples, first=0, distributed=distributed or found["world_size"] > 1)
+        # Before version 3, all ids were hashed, also if they are those of all samples.
+        if state["version"] < 3 and found["indices"] == old_range_fingerprint(num_samples):
+            found["indices"] = range_fingerprint(num_samples)
         loaded = cls(**found)
         if loaded.samples < loaded.first or (loaded.samples - loaded.first) % (loaded.batch_size * loaded.world_size):
             raise StateError(

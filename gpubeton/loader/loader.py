@@ -694,7 +694,8 @@ class Loader(FfcvSurface):
         >>> len(list(resumed)) == len(list(batches)) == 2
         True
         """
-        loaded, schedule = Checkpoint.from_dict(state, distributed=self._config.distributed), self._schedule
+        schedule, num_samples = self._schedule, self.reader.index.num_samples
+        loaded = Checkpoint.from_dict(state, distributed=self._config.distributed, num_samples=num_samples)
         # The current epoch may hold other batches than the next.
         own = self._checkpoint_at(schedule.next, self._sampling)
         loaded.check_against(

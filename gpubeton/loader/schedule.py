@@ -8,7 +8,7 @@ import threading
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto, unique
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,23 +126,32 @@ class Sampling:
         kind = type(self.order)
         order = f"{kind.__module__}.{kind.__qualname__}{arguments_fingerprint(self.arguments)}"
         if self._has_other_indices:
-            order += f" of {_indices_fingerprint(np.asarray(self.order_indices, np.uint64))}"
+            order += f" of {_hashed(np.asarray(self.order_indices, np.uint64))}"
         if self.sampler is not None:
             order += f", sampled by {type(self.sampler).__qualname__}"
         return _indices_fingerprint(self.indices), order
 
 
-@lru_cache(maxsize=16)
-def _range_fingerprint(indices: IdRange) -> str:
-    digest = hashlib.blake2b(digest_size=8)
-    for start in range(0, len(indices), _AT_ONCE):
-        digest.update(indices[start : start + _AT_ONCE].data)
-    return f"{len(indices)} samples, {digest.hexdigest()}"
-
-
 def _indices_fingerprint(indices: NDArray[np.uint64] | IdRange) -> str:
-    if isinstance(indices, IdRange):
-        return _range_fingerprint(indices)
+    size = len(indices)
+    is_range = indices == IdRange(size) if isinstance(indices, IdRange) else np.array_equal(indices, np.arange(size))
+    return range_fingerprint(size) if is_range else _hashed(np.asarray(indices))
+
+
+def range_fingerprint(size: int) -> str:
+    """Give the fingerprint of all samples in their order: an epoch may have billions of them."""
+    return f"{size} samples, from 0 on"
+
+
+def old_range_fingerprint(size: int) -> str:
+    """Give the fingerprint that they have in states of versions 1 and 2."""
+    digest, indices = hashlib.blake2b(digest_size=8), IdRange(size)
+    for start in range(0, size, _AT_ONCE):
+        digest.update(indices[start : start + _AT_ONCE].data)
+    return f"{size} samples, {digest.hexdigest()}"
+
+
+def _hashed(indices: NDArray[np.uint64]) -> str:
     digest = hashlib.blake2b(np.ascontiguousarray(indices).view(np.uint8).data, digest_size=8)
     return f"{len(indices)} samples, {digest.hexdigest()}"
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from gpubeton.errors import RemoteExistsError
+from gpubeton.files.local_file import temporary_folder
 from gpubeton.files.object_store import head_object, list_objects, put_object
 from gpubeton.files.open_files import open_bytes
 
@@ -64,7 +65,7 @@ class TargetFolder:
         """Write a file, over an older one, from its content or the parts of it."""
         parts = [content] if isinstance(content, bytes) else content
         if self.path is None:
-            with TemporaryDirectory() as scratch:
+            with TemporaryDirectory(dir=temporary_folder()) as scratch:
                 file = Path(scratch, name)
                 with file.open("wb") as opened:
                     opened.writelines(parts)

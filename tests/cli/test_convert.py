@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
+import tempfile
 
+import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
@@ -13,7 +17,7 @@ from tests.picture_folders import write_folder, write_picture
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["convert", *map(str, arguments), "--workers", "1"])
+    return CliRunner().invoke(app, ["convert", "--workers", "1", *map(str, arguments)])
 
 
 def test_a_folder_is_converted_and_the_result_is_json_alone_on_stdout(tmp_path):
@@ -184,6 +188,58 @@ def test_shards_are_made_at_once_or_each_by_a_command_and_the_last_one_finishes(
         assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "each" / name).read_bytes()
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_without_a_folder_for_temporary_files_it_is_told_what_to_set(workers, tmp_path, monkeypatch):
+    write_folder(tmp_path / "photos")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/no/such"])
+    done = run(tmp_path / "photos", tmp_path / "out", "--shards", "2", "--workers", workers)
+    assert done.exit_code in (1, 2)
+    for word in ("/no/such", "TMPDIR", "mount", "--scratch"):
+        assert word in done.stderr
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOENT, errno.EACCES])
+def test_without_a_place_for_locks_it_is_told_what_to_mount(number, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    write_folder(tmp_path / "photos")
+    monkeypatch.setattr("multiprocessing.synchronize._multiprocessing.SemLock", refuse)
+    done = run(tmp_path / "photos", tmp_path / "out", "--shards", "2", "--workers", "2")
+    assert done.exit_code in (1, 2)
+    for word in ("/dev/shm", "mount a tmpfs", "--workers 1"):
+        assert word in " ".join(done.stderr.split())
+    assert run(tmp_path / "photos", tmp_path / "out", "--shards", "2", "--workers", "1").exit_code == 0
+
+
+def test_shards_are_shared_among_tasks(tmp_path):
+    write_folder(tmp_path / "photos")
+    idle = run(tmp_path / "photos", tmp_path / "out", "--shards", "5", "--shard", "5/6", "--json")
+    assert {**json.loads(idle.stdout), "target": 0} == {
+        "target": 0, "shard": None, "shards": [], "made": False, "missing": [0, 1, 2, 3, 4]
+    }  # fmt: skip
+    for task, numbers in ((2, [2]), (0, [0, 3]), (1, [1, 4])):
+        arguments = (tmp_path / "photos", tmp_path / "out", "--shards", "5", "--shard", f"{task}/3")
+        first = run(*arguments, "--json")
+        assert first.exit_code == 0, first.stderr
+        result = json.loads(first.stdout)
+        if task == 1:
+            assert (result["samples"], result["skipped"]) == (9, [])
+        else:
+            assert (result["shard"], result["shards"], result["made"]) == (task, numbers, True)
+            again = run(*arguments)
+            assert again.stdout.count("it was there") == len(numbers)
+            assert f"{len(result['missing'])} of 5 shards are missing" in " ".join(again.stdout.split())
+
+
+@pytest.mark.parametrize("wrong", ["5", "3/3", "1/", "/2", "a", "-1", "1/0", "1/2/3", ""])
+def test_a_share_of_the_shards_that_is_none_is_an_error(wrong, tmp_path):
+    write_folder(tmp_path / "photos")
+    done = run(tmp_path / "photos", tmp_path / "out", "--shards", "5", f"--shard={wrong}")
+    assert (done.exit_code, "--shard" in done.stderr) == (2, True)
+
+
 def test_a_task_of_a_finished_dataset_does_not_finish_it_again(tmp_path, monkeypatch):
     arguments = (write_folder(tmp_path / "photos"), tmp_path / "out", "--shards", "2", "--json")
     done = run(*arguments)
@@ -202,6 +258,21 @@ def test_what_images_lose_is_printed_for_shards_as_for_one_file(tmp_path):
     assert lines[0] == lines[1] == {"2 images had transparency, which was dropped; --mode rgba keeps it"}
     done = json.loads((tmp_path / "shards" / "converted.json").read_text())
     assert done["changed"]["alpha"] == 2
+
+
+@pytest.mark.parametrize("side", [3, 830])
+def test_shards_that_are_nearly_empty_are_named_with_what_to_change(side, tmp_path):
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    for number in range(12):
+        pixels = np.random.default_rng(number).integers(0, 256, (side, side, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / "cat" / f"{number}.png")
+    arguments = ("--shards", "1", "--page-size", 1 << 21, "--write-mode", "raw")
+    done = run(tmp_path / "photos", tmp_path / "out", *arguments)
+    assert done.exit_code == 0, done.output
+    printed = " ".join(done.stdout.split())
+    assert ("--page-size" in printed) == ("page use: 0%" in printed) == (side == 3)
+    result = json.loads(run(tmp_path / "photos", tmp_path / "out", *arguments, "--json").stdout)
+    assert result["value_bytes"] == 12 * side * side * 3
 
 
 def test_options_of_shards_need_shards(tmp_path):

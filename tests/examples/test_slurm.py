@@ -176,7 +176,8 @@ def test_the_job_copies_on_every_node_and_trains_on_the_copies(file, cluster, tm
     assert options["-m"] == "examples.imagenet"
 
 
-def test_tasks_of_an_array_make_a_shard_each_and_the_last_one_finishes(tmp_path):
+@pytest.mark.parametrize("count", [2, 5])
+def test_tasks_of_an_array_share_the_shards_and_the_last_one_finishes(count, tmp_path):
     write_folder(tmp_path / "photos")
     for task in ("1", "0"):
         environment = {
@@ -186,11 +187,13 @@ def test_tasks_of_an_array_make_a_shard_each_and_the_last_one_finishes(tmp_path)
             "SLURM_ARRAY_TASK_MAX": "1",
             "SLURM_CPUS_PER_TASK": "1",
             "SLURM_TMPDIR": str(tmp_path),
+            **({"SHARDS": str(count)} if count > 2 else {}),
         }
         command = ["bash", str(SLURM / "convert.sbatch"), "photos", "out", "--shuffle"]
         subprocess.run(command, env=environment, cwd=tmp_path, check=True)
         assert (tmp_path / "out" / "index.json").exists() == (task == "0")
     assert Reader(tmp_path / "out").num_samples == 9
+    assert len(list((tmp_path / "out").glob("*.beton"))) == count
 
 
 def test_the_job_fetches_what_is_in_an_object_store_on_every_node(file, cluster, tmp_path):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import zlib
 
 import pytest
 from typer.testing import CliRunner
@@ -17,6 +19,7 @@ from gpubeton.errors import FormatError, OptionError, RemoteDamagedError, Remote
 from gpubeton.fetching import fetch
 from gpubeton.indexing import index_images, index_shards
 from gpubeton.writer import DatasetWriter
+from tests.files.fault_server import Fault
 from tests.files.s3_server import Bucket, running_s3
 from tests.files.versioned_source import forget_requests, path_of, put, requests_of
 from tests.small_files import Photos, damage, photo_fields, write_photos
@@ -217,6 +220,59 @@ def test_a_folder_of_a_web_server_is_what_its_index_describes(tmp_path, fault_se
     fault_server.objects["in21k/index.json"] = b"{}"
     with pytest.raises(FormatError, match=r"in21k/index\.json"):
         fetch(fault_server.url("in21k/"), tmp_path)
+
+
+@pytest.fixture
+def served(tmp_path, fault_server):
+    """A folder of a web server; `change` changes its index.json, and gives the URL."""
+    (tmp_path / "store").mkdir()
+    write_photos(tmp_path / "store" / "a.beton", 10)
+    index_shards(tmp_path / "store")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "store").iterdir()}
+
+    def change(**shard):
+        content = json.loads(files["index.json"])["content"]
+        content["shards"][0].update(shard)
+        text = json.dumps(content)
+        whole = {
+            **files,
+            "index.json": json.dumps({"checksum": zlib.crc32(text.encode()), "content": content}).encode(),
+        }
+        whole[content["shards"][0]["name"]] = files["a.beton"]
+        fault_server.objects.update({f"in21k/{name}": content for name, content in whole.items()})
+        return fault_server.url("in21k/")
+
+    return change
+
+
+@pytest.mark.parametrize("name", ["run.sh", ".bashrc", ".a.beton", "beton"])
+def test_a_server_gets_files_of_shards_written_and_no_others(served, tmp_path, name):
+    with pytest.raises(FormatError, match=re.escape(repr(name))):
+        fetch(served(name=name), tmp_path / "here")
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_shard_of_another_size_than_the_index_tells_gets_no_name(served, tmp_path):
+    with pytest.raises(FormatError, match=r"a\.beton.*expected 12345678"):
+        fetch(served(size=12345678), tmp_path / "here")
+    assert visible(tmp_path / "here") == []
+
+
+@pytest.mark.parametrize("name", ["a.beton", "index.json"])
+def test_a_file_that_was_not_fetched_is_not_replaced(served, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    for _ in range(2):
+        with pytest.raises(StorageError, match=f"{name}.*not fetched"):
+            fetch(served(), tmp_path)
+    assert (tmp_path / name).read_text() == "mine"
+    (tmp_path / name).unlink()
+    fetch(served(), tmp_path)
+
+
+def test_files_of_a_server_without_versions_are_fetched_again(served, tmp_path, fault_server):
+    fault_server.always = Fault(headers={"ETag": ""})
+    for _ in range(2):
+        assert not any(file.was_there for file in fetch(served(), tmp_path))
 
 
 def test_the_command_fetches_and_describes(url, content, tmp_path):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import ssl
 import sys
 import traceback
+from datetime import datetime, timedelta, timezone
+from ipaddress import ip_address
 
 import pytest
 
@@ -13,7 +16,7 @@ from gpubeton.files import store_client
 from gpubeton.files.object_store import ObjectIdentity, head_object, read_object
 from gpubeton.files.open_files import open_bytes
 from gpubeton.files.remote_options import RemoteOptions
-from tests.files.fault_server import Fault
+from tests.files.fault_server import Fault, FaultServer
 
 SIGNED = ["X-Amz-Signature=hunter2&a=b", "Expires=1&Signature=hunter2", "x-goog-signature=hunter2", "sig=hunter2"]
 
@@ -44,6 +47,38 @@ def test_a_new_signature_finds_what_is_cached(query):
     assert key == ObjectIdentity(1, other, '"e"').cache_key
     assert "hunter2" not in key
     assert key != ObjectIdentity(1, "https://host/a.beton?name=b", '"e"').cache_key
+
+
+def test_files_that_only_the_query_tells_apart_have_different_keys_also_beside_a_signature():
+    def key(query):
+        return ObjectIdentity(1, f"https://host/get?{query}", '"e"').cache_key
+
+    files = [f"{name}={value}" for name in ("file", "versionId", "part") for value in "ab"]
+    for secret in ("token=1", "X-Amz-Signature=1&X-Amz-Date=2", "sv=1&sr=b&skoid=3&sig=1", "Expires=5&Signature=1"):
+        assert len({key(f"{file}&{secret}") for file in files}) == len(files)
+        assert {key(f"{secret}&{file}") for file in files} == {key(file) for file in files}
+    assert key("a=1&b=2&token=T") == key("b=2&token=U&a=1")
+    assert key("a=1&a=2") != key("a=2&a=1")
+    assert len({key("sp=1"), key("sp=2"), key("expires=1"), key("policy=a"), key("")}) == 5  # nothing is signed
+
+
+@pytest.mark.parametrize("query", SIGNED)
+def test_a_host_that_a_signed_url_is_redirected_to_does_not_learn_it(fault_server, query):
+    with FaultServer() as other:
+        other.objects["x"] = b"content"
+        fault_server.always = Fault(302, headers={"Location": other.url("x")})
+        for _ in range(2):
+            with pytest.raises(StorageError, match=re.escape(other.address[7:])) as raised:
+                read_object(f"{fault_server.url('x')}?{query}")
+        assert "hunter2" not in "".join(traceback.format_exception(raised.value))
+        assert other.requests == []
+        assert read_object(f"{fault_server.url('x')}?name=b") == b"content"  # nothing is signed
+
+
+def test_a_signed_url_may_be_redirected_on_its_host(fault_server):
+    fault_server.objects["y"] = b"content"
+    fault_server.faults.extend([Fault(302, headers={"Location": fault_server.url("y")}), None] * 2)
+    assert read_object(f"{fault_server.url('x')}?{SIGNED[0]}") == b"content"
 
 
 def test_a_file_whose_versions_cannot_be_known_is_refused(fault_server):
@@ -160,3 +195,65 @@ def test_credentials_that_expire_are_read_again_and_the_request_is_repeated_once
     with pytest.raises(RemoteDeniedError):
         used()
     assert len(fault_server.requests) == 2
+
+
+def certified(folder, place, *, days):
+    """Make the certificate of a server by an authority; give the authority's file and the settings of the server."""
+    pytest.importorskip("cryptography")
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    ours, its = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("authority", "server")]
+    begin = datetime.now(timezone.utc) - timedelta(days=10)
+
+    def signed(name, key, extension, stop):
+        new = x509.CertificateBuilder(names[0], name, key.public_key(), x509.random_serial_number(), begin, stop)
+        return new.add_extension(extension, critical=True).sign(ours, hashes.SHA256())
+
+    root = signed(names[0], ours, x509.BasicConstraints(ca=True, path_length=None), begin + timedelta(days=20))
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address(place))])
+    leaf = signed(names[1], its, address, begin + timedelta(days=10 + days))
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    for file, content in (
+        ("root.pem", root.public_bytes(pem)),
+        ("leaf.pem", leaf.public_bytes(pem)),
+        ("key.pem", its.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)),
+    ):
+        (folder / file).write_bytes(content)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "leaf.pem", folder / "key.pem")
+    return folder / "root.pem", context
+
+
+@pytest.mark.parametrize("is_endpoint", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "place", "days", "is_trusted"),
+    [
+        ("UnknownIssuer", "127.0.0.1", 2, False),
+        ("NotValidForName", "127.0.0.2", 2, True),
+        ("Expired", "127.0.0.1", -2, True),
+        (None, "127.0.0.1", 2, True),
+    ],
+)
+def test_a_certificate_that_is_refused_is_named_at_once(
+    fault, place, days, is_trusted, is_endpoint, tmp_path, monkeypatch
+):
+    authority, context = certified(tmp_path, place, days=days)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    if is_trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    with FaultServer() as server:
+        server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
+        server.objects["bucket/x"] = b"content"
+        address = server.address.replace("http:", "https:")
+        options = RemoteOptions(retry_seconds=3600, endpoint=address if is_endpoint else None, anonymous=True)
+        url = "s3://bucket/x" if is_endpoint else f"{address}/bucket/x"
+        if fault is None:
+            assert read_object(url, options) == b"content"
+            return
+        monkeypatch.setattr("gpubeton.files.store_client._FIRST_PATIENCE", 3600.0)  # repeats would take so long
+        with pytest.raises(StorageError, match=f"certificate.*{fault}.*SSL_CERT_FILE"):
+            read_object(url, options)

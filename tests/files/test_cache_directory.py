@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -16,12 +17,13 @@ from gpubeton.fields import IntField
 from gpubeton.files import cached_file
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.object_store import ObjectIdentity
+from gpubeton.files.open_files import OpenSources, open_bytes
 from gpubeton.files.remote_options import RemoteOptions
-from gpubeton.format.manifest import IndexCache
+from gpubeton.format.index_cache import IndexCache
 from gpubeton.loader import Loader
 from gpubeton.reader import Reader
-from tests.files.test_node_cache import PAGE, content_of, make_cache, open_in, reboot
-from tests.files.versioned_source import put
+from tests.files.test_node_cache import PAGE, content_of, make_cache, object_of, open_in, reboot
+from tests.files.versioned_source import VersionedIdentity, put
 from tests.small_files import write
 
 
@@ -107,6 +109,70 @@ def test_other_names_among_the_objects_are_passed_over(name, folder):
     assert (folder / "objects" / "note.txt").read_text() == "mine"
 
 
+def become_a_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def become_a_link(path):
+    path.rename(path.with_name("moved"))
+    path.symlink_to("moved")
+
+
+def become_a_link_to_another_file(path):
+    path.unlink()
+    path.symlink_to("info.json")
+
+
+def become_unreadable(path):
+    path.chmod(0)
+
+
+@pytest.mark.parametrize("file", ["data", "pages"])
+@pytest.mark.parametrize("change", [become_a_folder, become_a_link, become_a_link_to_another_file, become_unreadable])
+def test_an_object_that_cannot_be_opened_is_left_alone_and_its_source_is_read(name, folder, file, change, monkeypatch):
+    open_in(make_cache(folder), name).load(0, 5 * PAGE + 100)
+    change(object_of(folder) / file)
+    info = (object_of(folder) / "info.json").read_bytes()
+    if change is become_unreadable and os.geteuid() == 0:  # whom no mode hinders
+        refuse(monkeypatch, file)
+    sources = OpenSources([(name, open_bytes(name).identity())], cache=make_cache(folder))
+    with pytest.warns(UserWarning, match="cache cannot keep"):
+        source = sources.open(0)
+    assert not sources.is_mappable
+    assert bytes(source.load(0, 5 * PAGE + 100)) == content_of(1)
+    sources.close()
+    assert (object_of(folder) / "info.json").read_bytes() == info
+
+
+def refuse(monkeypatch, file):
+    """Let a file of an object be one of another user."""
+    before = os.open
+
+    def opened(path, *arguments, **named):
+        if Path(path).name == file:
+            raise PermissionError(13, "Permission denied", str(path))
+        return before(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", opened)
+
+
+def test_a_cache_that_cannot_be_written_to_any_more_is_named_as_such(folder, fault_server, tmp_path, monkeypatch):
+    path = write(tmp_path / "a.beton", {"label": IntField()}, [(number,) for number in range(10)])
+    fault_server.objects["a.beton"] = path.read_bytes()
+    Loader(fault_server.url("a.beton"), 5, num_workers=1, cache_dir=folder).close()
+    before = os.open
+
+    def opened(path, flags, *arguments, **named):
+        if flags & (os.O_RDWR | os.O_WRONLY) and str(folder) in str(path):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return before(path, flags, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", opened)
+    with pytest.raises(StorageError, match=r"cannot be used as cache_dir.*writable"):
+        Loader(fault_server.url("a.beton"), 5, num_workers=1, cache_dir=folder)
+
+
 @pytest.fixture(params=[errno.ENOLCK, errno.EOPNOTSUPP])
 def no_locks(request, monkeypatch):
     """A file system that cannot lock, as some of networks and of user space."""
@@ -129,7 +195,7 @@ def test_without_locks_a_loader_warns_and_reads_without_the_cache(folder, fault_
 
 @pytest.mark.usefixtures("no_locks")
 def test_without_locks_indices_are_kept_and_fetching_says_what_is_wrong(folder, fault_server, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.format.manifest._MIN_CACHED", 0)
+    monkeypatch.setattr("gpubeton.format.index_cache._MIN_CACHED", 0)
     monkeypatch.setattr("gpubeton.fields.registry._SMALL", 0)
     path = write(tmp_path / "a.beton", {"label": IntField()}, [(number,) for number in range(10)])
     for _ in range(2):

@@ -76,6 +76,20 @@ def assert_same(found, expected):
             assert found.regions(name).size.tolist() == expected.regions(name).size.tolist()
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_list_of_folders_is_one_dataset_of_their_files(is_damaged, tmp_path):
+    first, second = with_manifest(tmp_path / "first", 5, 1), with_manifest(tmp_path / "second", 2, 3)
+    plain = shards(tmp_path / "plain", 4)
+    expected = open_index([path for folder in (second, plain, first) for path in list_shards(folder)])[0]
+    if is_damaged:
+        os.truncate(tmp_path / "first" / COLUMNS, 64)
+        with pytest.warns(UserWarning, match="first: index.json does not describe"):
+            found = open_index([second, plain, first])[0]
+    else:
+        found = opened_quietly([second, plain, first])
+    assert_same(found, expected)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("copies", [1, 3])
 def test_columns_are_read_as_they_were_written(name, copies, tmp_path):
@@ -348,7 +362,7 @@ def test_any_json_is_a_format_error(found):
 
 @pytest.fixture
 def cached_always(monkeypatch):
-    monkeypatch.setattr("gpubeton.format.manifest._MIN_CACHED", 0)
+    monkeypatch.setattr("gpubeton.format.index_cache._MIN_CACHED", 0)
     monkeypatch.setattr("gpubeton.fields.registry._SMALL", 0)
 
 
@@ -402,7 +416,7 @@ def test_a_damaged_cache_is_written_again(suffix, tmp_path, monkeypatch):
     (own,) = (cache / "indexes").glob(f"*{suffix}")
     os.truncate(own, own.stat().st_size // 2)
     expected = open_index(path, cache_dir=cache)[0]
-    monkeypatch.setattr("gpubeton.fields.registry._open_files", None)
+    monkeypatch.setattr("gpubeton.fields.registry._open_parts", None)
     assert_same(opened_quietly(path, cache_dir=cache), expected)
 
 
@@ -435,7 +449,7 @@ def test_columns_are_checked_once_per_boot(tmp_path, monkeypatch):
     for _ in range(3):
         open_index(folder, cache_dir=cache)
     assert len(checked) == 1
-    monkeypatch.setattr("gpubeton.format.manifest.boot_tag", lambda: 1)
+    monkeypatch.setattr("gpubeton.format.index_cache.boot_tag", lambda: 1)
     open_index(folder, cache_dir=cache)
     assert len(checked) == 2
 

@@ -13,10 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from gpubeton.cli.app import app
-from gpubeton.errors import RemoteChangedError, RemoteDeniedError
+from gpubeton.errors import FormatError, RemoteChangedError, RemoteDeniedError
 from gpubeton.fetching import fetch
 from gpubeton.fields import BytesField, IntField
 from gpubeton.fields.registry import open_index
+from gpubeton.files import object_store
 from gpubeton.files.object_store import put_object
 from gpubeton.files.open_files import list_shards
 from gpubeton.format import Index
@@ -149,7 +150,7 @@ def test_an_index_is_used_where_the_list_of_a_store_is_denied(indexed, bucket, f
 
     monkeypatch.setattr("gpubeton.format.manifest.list_objects", deny)
     monkeypatch.setattr(Index, "open", None)
-    monkeypatch.setattr("gpubeton.fields.registry._open_files", None)
+    monkeypatch.setattr("gpubeton.fields.registry._open_parts", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert open_index(indexed, remote=bucket.options)[0].num_samples == 76
@@ -168,11 +169,120 @@ def test_a_fetched_copy_is_opened_by_its_index_and_a_copy_in_another_bucket_too(
     text = json.dumps(description)
     text = json.dumps({"checksum": zlib.crc32(text.encode()), "content": description})
     put_object(f"{other}index.json", text.encode(), bucket.options, overwrite=True)
-    monkeypatch.setattr("gpubeton.fields.registry._open_files", None)
+    monkeypatch.setattr("gpubeton.fields.registry._open_parts", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for place in (str(tmp_path / "here"), other):
-            assert open_index(place, remote=bucket.options)[0].column("label").tolist() == expected
+        assert open_index(str(tmp_path / "here"))[0].column("label").tolist() == expected
+    with pytest.warns(UserWarning, match=f"1 of the shards.*gpubeton index {other}"):
+        assert open_index(other, remote=bucket.options)[0].column("label").tolist() == expected
+
+
+@pytest.fixture
+def copied(fault_server, folder):
+    """A folder of a web server whose shards were indexed elsewhere; and the names of requested files."""
+    index_shards(folder)
+    fault_server.objects.update({f"copied/{path.name}": path.read_bytes() for path in Path(folder).iterdir()})
+
+    def requests():
+        names = [request.path.rpartition("/")[2] for request in fault_server.requests]
+        fault_server.forget()
+        object_store._KEPT._parts.clear()
+        return names
+
+    return fault_server.url("copied/"), requests
+
+
+def test_copied_shards_of_a_web_server_are_compared_once_by_a_process(copied, folder, fault_server):
+    url, requests = copied
+    shards = [Path(path).name for path in list_shards(folder)]
+    with pytest.warns(UserWarning, match=r"copied/.*cache_dir") as warned:
+        open_index(url)
+    assert len(warned) == 1
+    assert len(requests()) > 2 * len(shards)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        open_index(url)
+    assert sorted(requests()) == sorted([*shards, "index.bin", "index.json"])
+    path = write(Path(folder) / "1.beton", {"note": BytesField(), "label": IntField()}, [(np.zeros(9, np.uint8), 1)])
+    fault_server.objects["copied/1.beton"] = path.read_bytes()
+    with pytest.raises(FormatError, match=r"1\.beton"):
+        open_index(url)
+
+
+def test_copied_shards_are_compared_once_on_a_machine_with_a_cache(copied, folder, tmp_path, monkeypatch):
+    url, requests = copied
+    for _ in range(2):
+        monkeypatch.setattr("gpubeton.format.manifest._CHECKED", set())  # as of another process
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            open_index(url, cache_dir=tmp_path / "cache")
+        names = requests()
+    assert sorted(names) == sorted([*(Path(path).name for path in list_shards(folder)), "index.json", "index.bin"])
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The names of files in stores that are requested."""
+    names, ask = [], object_store.ask
+
+    def counted(url, *arguments):
+        names.append(url.rpartition("/")[2])
+        return ask(url, *arguments)
+
+    monkeypatch.setattr(object_store, "ask", counted)
+    return names
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_copied_shards_of_a_bucket_are_compared_once(is_cached, bucket, folder, asked, tmp_path, monkeypatch):
+    index_shards(folder)
+    url = f"s3://{bucket.name}/copied-{tmp_path.name}/"
+    for path in Path(folder).iterdir():
+        put_object(url + path.name, path, bucket.options)
+    cache = tmp_path / "cache" if is_cached else None
+    with pytest.warns(UserWarning, match=f"3 of the shards.*gpubeton index {url}") as warned:
+        open_index(url, remote=bucket.options, cache_dir=cache)
+    assert len(warned) == 1
+    if is_cached:  # another process
+        monkeypatch.setattr("gpubeton.format.manifest._CHECKED", set())
+    object_store._KEPT._parts.clear()
+    asked.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        index = open_index(url, remote=bucket.options, cache_dir=cache)[0]
+    assert set(asked) <= {"", "index.json", "index.bin"}
+    with index.files[1].open() as source:  # the version in the list is that of answers
+        assert source.size == Path(folder, "1.beton").stat().st_size
+        assert source.read_exactly(0, source.size) == Path(folder, "1.beton").read_bytes()
+    replace(url, folder, bucket.options)
+    with pytest.warns(UserWarning, match=r"1\.beton was replaced"):
+        found = open_index(url, remote=bucket.options, cache_dir=cache)[0]
+    assert found.column("label").tolist() == open_index(list_shards(folder))[0].column("label").tolist()
+
+
+@pytest.mark.filterwarnings("ignore:.*other copies")
+def test_a_damaged_index_of_a_web_server_is_named(copied, fault_server):
+    url, _ = copied
+    for name, content in (("index.bin", b"x"), ("index.json", b"{}")):
+        fault_server.objects[f"copied/{name}"] = content
+        for names in (url, [url, fault_server.url("copied/0.beton")]):
+            with pytest.raises(FormatError, match=r"copied/index\.json.*gpubeton index"):
+                open_index(names)
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 40])
+def test_a_list_of_folders_is_opened_by_their_indices(kept, indexed, bucket, folder, asked, tmp_path, monkeypatch):
+    monkeypatch.setattr("gpubeton.format.index_cache._MIN_CACHED", kept)
+    files = list_shards(folder)
+    expected = open_index([*files, *files, files[1]])[0]
+    for cache in (None, tmp_path / "cache", tmp_path / "cache"):
+        object_store._KEPT._parts.clear()
+        asked.clear()
+        found = open_index([indexed, folder, files[1]], remote=bucket.options, cache_dir=cache)[0]
+        assert found.fingerprint == expected.fingerprint
+        assert found.column("label").tolist() == expected.column("label").tolist()
+        assert [file.rows for file in found.files] == [file.rows for file in expected.files]
+        assert sorted(set(asked)) in (["", "index.bin", "index.json"], ["", "index.json"])
 
 
 def test_a_damaged_copy_of_a_store_s_index_is_copied_again(indexed, bucket, tmp_path, monkeypatch):
@@ -181,7 +291,7 @@ def test_a_damaged_copy_of_a_store_s_index_is_copied_again(indexed, bucket, tmp_
     content = bytearray(copy.read_bytes())
     content[500] ^= 1
     copy.write_bytes(content)
-    monkeypatch.setattr("gpubeton.fields.registry._open_files", None)
+    monkeypatch.setattr("gpubeton.fields.registry._open_parts", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = open_index(indexed, remote=bucket.options, cache_dir=tmp_path / "cache")[0]
@@ -201,7 +311,7 @@ def test_an_index_is_read_from_the_store_if_its_copy_does_not_fit_on_the_disk(in
 
 @pytest.mark.parametrize("key", ["known", None])
 def test_an_index_of_files_that_nothing_identifies_is_not_kept(key, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.format.manifest._MIN_CACHED", 0)
+    monkeypatch.setattr("gpubeton.format.index_cache._MIN_CACHED", 0)
     monkeypatch.setattr("tests.files.versioned_source.VersionedIdentity.cache_key", key)
     names = [put(Path(path), Path(path).read_bytes()) for path in list_shards(folder)]
     for _ in range(2):

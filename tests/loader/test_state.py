@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ from gpubeton.errors import StateError
 from gpubeton.fields import FloatField, IntField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, OrderOption
+from gpubeton.loader.schedule import Sampling
+from gpubeton.plan.order import IdRange
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
 from gpubeton.traversal_order import TraversalOrder
 from tests.small_files import write, write_photos
@@ -231,7 +234,8 @@ def test_all_that_differs_is_named_at_once(photos):
     [
         (lambda _: 3, "is a dict, not int"),
         (lambda _: {}, "version None"),
-        (lambda state: {**state, "version": 3}, "version 3, expected 1 or 2"),
+        (lambda state: {**state, "version": 4}, "version 4, expected 1 to 3"),
+        (lambda state: {**state, "version": [1]}, r"version \[1\]"),
         (lambda state: {**state, "epoch": "0"}, "'epoch' is '0', .*int"),
         (lambda state: {name: value for name, value in state.items() if name != "seed"}, "'seed' is None"),
         (lambda state: {**state, "samples": -1}, "'samples' is -1"),
@@ -248,6 +252,40 @@ def test_what_is_no_state_is_refused(photos, broken, message):
     with pytest.raises(StateError, match=message):
         loader.load_state_dict(broken(loader.state_dict()))
     assert loader.state_dict()["samples"] == 0
+
+
+def hashed(ids):
+    """The fingerprint that ids have in states of version 2."""
+    return f"{len(ids)} samples, {hashlib.blake2b(np.asarray(ids, np.uint64).tobytes(), digest_size=8).hexdigest()}"
+
+
+def test_a_state_of_version_2_loads_as_before(photos):
+    loader = make(photos)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    old = {**state, "version": 2, "indices": hashed(range(50))}
+    rest = list(batches)
+    for same_samples in ({}, {"indices": range(50)}):
+        for each in (state, old):
+            resumed = make(photos, **same_samples)
+            resumed.load_state_dict(each)
+            assert same(list(resumed), rest)
+    part = make(photos, indices=range(1, 50))
+    for each in (state, old):
+        with pytest.raises(StateError, match="indices"):
+            part.load_state_dict(each)
+    part_state = part.state_dict()
+    assert part_state["indices"] == hashed(range(1, 50))
+    part.load_state_dict({**part_state, "version": 2})
+    with pytest.raises(StateError, match="indices"):
+        make(photos).load_state_dict({**part_state, "version": 2})
+
+
+def test_a_state_of_all_samples_takes_no_time_for_each(photos):
+    order = make(photos).traversal_order
+    text, _ = Sampling(IdRange(10**15), order, {}, None, None).fingerprints
+    assert text != Sampling(IdRange(10**15 + 1), order, {}, None, None).fingerprints[0]
 
 
 def test_a_state_may_be_stored_by_torch_and_json_alike(photos, tmp_path):
