@@ -14,6 +14,7 @@ import warnings
 import weakref
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -263,7 +264,9 @@ def _arrays(memory: Any, first: _Layout, second: _Layout) -> tuple[NDArray[Any],
 
 def _begin_processes(function: Callable[..., Any], size: int) -> Executor:
     # As torch's DataLoader: a function of a notebook works, and scripts need no `if __name__ == "__main__"`.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    context = copy(multiprocessing.get_context("fork" if sys.platform == "linux" else None))
+    # A process of multiprocessing waits at its end for its children, and ends only daemons before.
+    context.Process = partial(context.Process, daemon=True)  # type: ignore[attr-defined]
     executor = ProcessPoolExecutor(size, context, _begin_process, (function,))
     with warnings.catch_warnings():
         # Python 3.12 and later warn of forking a process with threads. The new ones call only the user's function.
@@ -296,6 +299,7 @@ _process: dict[str, Any] = {}
 
 def _begin_process(function: Callable[..., Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader's process ends this one
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # so: without what the user's script does then
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _process["function"] = function
     if "torch" in sys.modules:

@@ -157,6 +157,42 @@ def test_a_forked_process_begins_its_own_workers():
         assert os.waitpid(child, 0)[1] == 0, workers
 
 
+def train(file, workers, end):
+    """Take a batch as one of several processes of a training; end as told."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest has a handler
+    signal.alarm(200)  # ends this process, if it waits for its workers
+    loader = training_loader(file, workers)
+    for _ in loader:
+        if end == "raises":
+            raise ArithmeticError
+        if end == "keeps the loader":
+            _ALIVE.append(loader)
+            break
+
+
+def training_loader(file, workers):
+    operation = PerSample(Reversed(), workers=workers, num_workers=1)
+    pipelines = {"image": [CenterCropRGBImageDecoder((8, 8), 1), operation, ToTensor()]}
+    return Loader(file, 2, num_workers=1, pipelines=pipelines)
+
+
+_ALIVE = []
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_process_with_a_loader_ends(file, workers, method):
+    list(training_loader(file, "threads"))  # compiled for the forked ones
+    ends = {"returns": 0, "keeps the loader": 0, "raises": 1}
+    context = multiprocessing.get_context(method)
+    processes = [context.Process(target=train, args=(file, workers, end)) for end in ends]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == list(ends.values())
+
+
 def test_processes_end_when_their_loader_is_killed():
     ours, theirs = os.pipe()
     if not (child := os.fork()):
