@@ -11,7 +11,7 @@ import numpy as np
 
 from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_gray, decode_rgb, jpeg_size
 from gpubeton.cpu.image_tasks import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, JPEG, MODE, NEXT_VIEW, PACKED, PROGRAM, SIZE
-from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_CROP, WRONG_SIZE
+from gpubeton.cpu.jpeg.codes import NO_MEMORY, OK, REASONS, WRONG_CROP, WRONG_SIZE
 from gpubeton.fields.jpeg_markers import JPEG_START
 from gpubeton.fields.png import PngError, decode_png, unfilter
 from gpubeton.format.field_arguments import RGB, ImageKind
@@ -71,6 +71,8 @@ def bad_images(
 
 def _reason(task: Array, code: int, programs: Sequence[ImageProgram]) -> str:
     """Return the reason for a code."""
+    if code == NO_MEMORY:
+        return f"{REASONS[code]}: the file's metadata have {task[IMAGE_HEIGHT]} x {task[IMAGE_WIDTH]} pixels"
     if code != WRONG_SIZE:
         return REASONS[code]
     expected = f"the file's metadata have {task[IMAGE_HEIGHT]} x {task[IMAGE_WIDTH]} pixels"

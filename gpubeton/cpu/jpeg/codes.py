@@ -19,6 +19,7 @@ CUT_SHORT = 9
 WRONG_SIZE = 10
 WRONG_CROP = 12
 NOT_UNPACKED = 13  # a PNG file, not a JPEG
+NO_MEMORY = 15  # final
 
 REASONS = {
     OK: "decoded",
@@ -34,5 +35,6 @@ REASONS = {
     DAMAGED_SCAN: "its compressed data are damaged",
     CUT_SHORT: "it ends before its last marker",
     WRONG_SIZE: "its own width and height differ from the file's metadata",
+    NO_MEMORY: "there is not enough memory to make it",
     WRONG_CROP: "its crop box is empty or passes its border",
 }
