@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.errors import StorageError
+from gpubeton.errors import OptionError, StorageError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.files.descriptors import open_descriptor, read_at
 from gpubeton.files.open_files import list_shards, source_type
@@ -20,12 +20,20 @@ from gpubeton.format.entry_points import (
     identity_of,
     image_fields,
     index_path,
+    is_index,
     open_blocks,
     write_entry_points,
 )
 from gpubeton.format.layout import ENTRY_DTYPE, ImageMode
 from gpubeton.format.manifest import write_manifest
-from gpubeton.writing.atomic_file import AtomicFile, is_locked, resolve_target, short_name, write_at
+from gpubeton.writing.atomic_file import (
+    AtomicFile,
+    is_locked,
+    remove_if_abandoned,
+    resolve_target,
+    short_name,
+    write_at,
+)
 from gpubeton.writing.find_entry_points import find_blocks
 
 if TYPE_CHECKING:
@@ -90,8 +98,8 @@ def index_images(
     custom_fields : mapping of str to Field class, optional
         The class of each custom field.
     overwrite : bool
-        Whether to make entry points for a file that has valid ones, in itself or beside it. Damaged ones and those of
-        another file are always replaced.
+        Whether to make entry points for a file that has valid ones, in itself or beside it, and to replace a file of
+        another kind. Damaged entry points and those of another file are always replaced.
     num_workers : int
         Number of threads; less than 1 means one for each core.
     on_progress : callable, optional
@@ -106,6 +114,8 @@ def index_images(
     ------
     FormatError
         If the file is damaged.
+    OptionError
+        If ``FILE.index`` is another kind of file or cut short, and `overwrite` is not set.
     StorageError
         If the entry points cannot be written, or the file is changed or replaced while it is read.
     OSError
@@ -125,13 +135,20 @@ def index_images(
     index, _ = open_index(path, custom_fields)
     names = image_fields(index)
     blocks, faults = open_blocks(index)
-    found = 0
+    found, beside = 0, Path(index_path(os.fspath(path)))
     if names and (overwrite or faults or set(blocks) != set(names)):
-        with _Unfinished(index_path(os.fspath(path)), index, names) as file:
+        target = resolve_target(beside)
+        if not overwrite and target.exists() and target.stat().st_size and not is_index(os.fspath(target)):
+            raise OptionError(
+                f"{beside}: exists, and does not end as entry points do: it is cut short, or another kind of file. "
+                "Move it away, or replace it: --overwrite (overwrite=True)"
+            )
+        with _Unfinished(target, index, names) as file:
             found = file.find(num_workers, on_progress or (lambda *_: None))
             file.finish()
         blocks, _ = open_blocks(index)
-    beside = Path(index_path(os.fspath(path)))
+    elif beside.exists():
+        remove_if_abandoned(_unfinished_path(resolve_target(beside)))  # of a process killed after it gave the name
     return Indexed(
         beside if blocks and beside.exists() else None,
         sum(int((index.column(name)["mode"] == ImageMode.JPG).sum()) for name in names),
@@ -221,17 +238,20 @@ def index_shards(
     return IndexedShards(name, len(index.files), index.num_samples, written.num_bytes)
 
 
+def _unfinished_path(target: Path) -> Path:
+    # Not .unfinished: a long name is cut, so that a conversion's unfinished file would have the same one.
+    return target.with_name(f".{short_name(target)}.entries")
+
+
 class _Unfinished:
     """The entry points that were found so far, in ``.NAME.entries``; they survive any interruption."""
 
     # After the identity of the images, it has a record for some images at a time: a header, the number of entries and
     # the seal of each image, and the entries.
 
-    def __init__(self, path: str, index: Index, names: list[str]) -> None:
-        self._target = resolve_target(path)
+    def __init__(self, target: Path, index: Index, names: list[str]) -> None:
+        self._target, self._path = target, _unfinished_path(target)
         self._index, self._names = index, names
-        # Not .unfinished: a long name is cut, so that a conversion's unfinished file would have the same one.
-        self._path = self._target.with_name(f".{short_name(self._target)}.entries")
         self._key = b"".join(name.encode().ljust(16, b"\0") + identity_of(index, name) for name in names)
         try:
             self._descriptor = open_descriptor(self._path, os.O_RDWR | os.O_CREAT)

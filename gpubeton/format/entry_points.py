@@ -172,11 +172,18 @@ def index_path(path: str) -> str:
     return f"{address}.index{separator}{query}"
 
 
+def is_index(path: str) -> bool:
+    """Whether a file ends as entry points do, be they of another file."""
+    with suppress(OSError, FormatError), open_bytes(path) as source:
+        return source.read(max(source.size - _TRAILER_DTYPE.itemsize, 0), len(_MAGIC)) == _MAGIC
+    return False
+
+
 def remove_index(path: str) -> None:
     """Remove the entry points beside a file that was written again; a file of another kind stays."""
-    with suppress(OSError, FormatError), open_bytes(index_path(path)) as source:
-        if source.read(max(source.size - _TRAILER_DTYPE.itemsize, 0), len(_MAGIC)) == _MAGIC:
-            os.unlink(source.name)  # noqa: PTH108  a name, as everywhere here
+    if is_index(index_path(path)):
+        with suppress(OSError):
+            os.unlink(index_path(path))  # noqa: PTH108  a name, as everywhere here
 
 
 _Points = TypeVar("_Points", bound=EntryPoints)
@@ -237,7 +244,7 @@ def _open(index: Index, file: int, read: _Reading[_Points]) -> tuple[dict[str, _
     found: dict[str, _Points] = {}
     try:
         found = _read_beside(index, file, read)
-    except (EntryPointsError, OSError) as error:
+    except (FormatError, OSError) as error:
         faults.append(str(error))
     try:
         found = found or _read_within(index, file, read)
