@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
+import pickle
 import random
 import signal
 import sys
@@ -263,6 +264,11 @@ def _arrays(memory: Any, first: _Layout, second: _Layout) -> tuple[NDArray[Any],
 
 
 def _begin_processes(function: Callable[..., Any], size: int) -> Executor:
+    if multiprocessing.current_process().daemon:
+        raise OperationError(
+            "PerSample(workers='processes') in a daemonic process, such as a worker of a DataLoader: it may start no "
+            "processes. Use workers='threads'"
+        )
     # As torch's DataLoader: a function of a notebook works, and scripts need no `if __name__ == "__main__"`.
     context = copy(multiprocessing.get_context("fork" if sys.platform == "linux" else None))
     # A process of multiprocessing waits at its end for its children, and ends only daemons before.
@@ -322,7 +328,14 @@ def _call_in_process(memory: tuple[str, int], samples: _Layout, results: _Layout
         path, size = memory
         with open(path, "r+b") as file:
             _process.update(file=memory, memory=mmap.mmap(file.fileno(), size))
-    _call(partial(_seeded, _process["function"]), *_arrays(_process["memory"], samples, results), task)
+    try:
+        _call(partial(_seeded, _process["function"]), *_arrays(_process["memory"], samples, results), task)
+    except BaseException as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # noqa: BLE001  it could not be sent, and would pass for the death of this process
+            raise OperationError(f"PerSample: {type(error).__name__}: {error}") from None
+        raise
 
 
 def _seeded(function: Callable[..., Any], sample: NDArray[Any], generator: np.random.Generator) -> Any:

@@ -113,6 +113,37 @@ def test_a_process_that_dies_is_an_error(file):
         outputs(file, PerSample(dies, workers="processes", num_workers=1))
 
 
+class TwoPartsError(BaseException):
+    """Cannot be sent between processes: it cannot be made again of its text."""
+
+    def __init__(self, one, other):
+        super().__init__(f"{one} and {other}")
+
+
+@pytest.mark.parametrize(("error", "expected"), [(KeyboardInterrupt(), KeyboardInterrupt), (SystemExit(3), SystemExit)])
+def test_errors_that_are_to_end_the_program_stay_what_they_are(error, expected):
+    def raises(image, generator):
+        raise error
+
+    for workers in ("threads", "processes"):
+        with pytest.raises(expected):
+            applied(PerSample(raises, workers=workers, num_workers=1))
+
+
+def test_an_error_that_cannot_be_sent_is_no_death_of_a_process():
+    def raises(image, generator):
+        raise TwoPartsError("one", "other")
+
+    with pytest.raises(OperationError, match="TwoPartsError: one and other"):
+        applied(PerSample(raises, workers="processes", num_workers=1))
+
+
+def test_a_daemonic_process_is_told_to_use_threads(monkeypatch):
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    with pytest.raises(OperationError, match="threads"):
+        applied(PerSample(Reversed(), workers="processes", num_workers=1))
+
+
 class Reversed:
     def __call__(self, image, generator):
         return image[::-1]
