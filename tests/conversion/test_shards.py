@@ -9,6 +9,7 @@ import pickle
 import signal
 import tarfile
 import tracemalloc
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -387,6 +388,20 @@ def kill_once(marker: Path, number: int, *, num_workers: int) -> bool:
 def kill_always(number: int, *, num_workers: int) -> bool:
     os.kill(os.getpid(), signal.SIGKILL)
     return True
+
+
+def process_of(number: int, *, num_workers: int) -> int:
+    return os.getpid()
+
+
+def test_a_process_makes_several_shards_and_then_ends():
+    most = sharded._SHARDS_PER_PROCESS
+    processes = Counter(sharded._run_here(process_of, range(2 * most + 1), 2))
+    assert len(processes) in (3, 4)
+    assert max(processes.values()) <= most
+    for process in processes:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
 
 
 def test_a_process_that_is_killed_is_started_again(tmp_path):
