@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import mmap
 import multiprocessing
 import os
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.errors import OperationError, PipelineError
+from gpubeton.errors import OperationError, OptionError, PipelineError
 from gpubeton.machine import count_cores
 from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.pipeline.validation import check_choice
@@ -71,7 +72,7 @@ class PerSample(Transform):
     Raises
     ------
     OptionError
-        If `workers` is another word.
+        If `workers` is another word, or `function` does not take two arguments.
 
     Examples
     --------
@@ -101,6 +102,7 @@ class PerSample(Transform):
         *,
         moves_pixels: bool = True,
     ) -> None:
+        _check_arguments(function)
         self.function = function
         self.shape = None if shape is None else tuple(map(int, shape))
         self.dtype = None if dtype is None else np.dtype(dtype)
@@ -148,6 +150,18 @@ class PerSample(Transform):
         results = take((len(samples), *shape), self.dtype or samples.dtype)
         self._pool.run(self.function, samples, draw, results)
         return results
+
+
+def _check_arguments(function: Any) -> None:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError as error:
+        raise OptionError(
+            f"PerSample calls function(sample, generator), but {function!r} does not fit: {error}. For a function of "
+            "the sample alone: PerSample(lambda sample, generator: function(sample))"
+        ) from None
+    except ValueError:  # some functions of C have no signature
+        return
 
 
 @dataclass(frozen=True)
@@ -270,9 +284,9 @@ def _begin_processes(function: Callable[..., Any], size: int) -> Executor:
             "processes. Use workers='threads'"
         )
     # As torch's DataLoader: a function of a notebook works, and scripts need no `if __name__ == "__main__"`.
-    context = copy(multiprocessing.get_context("fork" if sys.platform == "linux" else None))
+    context: Any = copy(multiprocessing.get_context("fork" if sys.platform == "linux" else None))
     # A process of multiprocessing waits at its end for its children, and ends only daemons before.
-    context.Process = partial(context.Process, daemon=True)  # type: ignore[attr-defined]
+    context.Process = partial(context.Process, daemon=True)
     executor = ProcessPoolExecutor(size, context, _begin_process, (function,))
     with warnings.catch_warnings():
         # Python 3.12 and later warn of forking a process with threads. The new ones call only the user's function.

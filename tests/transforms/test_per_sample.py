@@ -9,6 +9,7 @@ import pickle
 import random
 import signal
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -263,6 +264,11 @@ def test_after_an_error_nothing_goes_on_for_the_batch(workers):
 def test_what_cannot_work_is_refused():
     with pytest.raises(OptionError, match="threads"):
         PerSample(drawn, workers="cores")
+    for function in (len, partial(drawn, 0), os.getcwd):
+        with pytest.raises(OptionError, match=r"function\(sample, generator\)"):
+            PerSample(function)
+    for function in (Reversed(), partial(drawn), torch.nn.Identity(), max, print):
+        PerSample(function)
     with pytest.raises(PipelineError, match="ToTensor"):
         PerSample(drawn).declare_state_and_memory(State(False, "cpu", (4,), torch.uint8))
     with pytest.raises(PipelineError, match="ToDevice"):
