@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.errors import NotesError, StorageError
+from gpubeton.errors import NotesError, OptionError, StorageError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.files.descriptors import open_descriptor, read_at
 from gpubeton.files.open_files import list_shards, source_type
@@ -25,13 +25,21 @@ from gpubeton.format.entry_points import (
     identity_of,
     image_fields,
     index_path,
+    is_index,
     open_blocks,
     write_entry_points,
 )
 from gpubeton.format.file_notes import Notes, notes_of
 from gpubeton.format.layout import ENTRY_DTYPE, ImageMode
 from gpubeton.format.manifest import write_manifest
-from gpubeton.writing.atomic_file import AtomicFile, is_locked, resolve_target, short_name, write_at
+from gpubeton.writing.atomic_file import (
+    AtomicFile,
+    is_locked,
+    remove_if_abandoned,
+    resolve_target,
+    short_name,
+    write_at,
+)
 from gpubeton.writing.find_entry_points import find_blocks, find_checksums
 
 if TYPE_CHECKING:
@@ -100,8 +108,8 @@ def index_images(
     custom_fields : mapping of str to Field class, optional
         The class of each custom field.
     overwrite : bool
-        Whether to make entry points and checksums for a file that has valid ones, in itself or beside it. Damaged ones
-        and those of another file are always replaced.
+        Whether to make entry points and checksums for a file that has valid ones, in itself or beside it, and to
+        replace a file of another kind. Damaged ones and those of another file are always replaced.
     num_workers : int
         Number of threads; less than 1 means one for each core.
     on_progress : callable, optional
@@ -116,6 +124,8 @@ def index_images(
     ------
     FormatError
         If the file is damaged.
+    OptionError
+        If ``FILE.index`` is another kind of file or cut short, and `overwrite` is not set.
     StorageError
         If the entry points cannot be written, or the file is changed or replaced while it is read.
     OSError
@@ -136,13 +146,21 @@ def index_images(
     names = image_fields(index)
     blocks, faults = open_blocks(index)
     found, lacks = 0, _lacks_checksums(index)
+    beside = Path(index_path(os.fspath(path)))
     is_complete = set(blocks) == set(names) and (not lacks or index.checksums.any())
     if (names or lacks) and (overwrite or faults or not is_complete):
-        with _Unfinished(index_path(os.fspath(path)), index, names, has_checksums=lacks) as file:
+        target = resolve_target(beside)
+        if not overwrite and target.exists() and target.stat().st_size and not is_index(os.fspath(target)):
+            raise OptionError(
+                f"{beside}: exists, and does not end as entry points do: it is cut short, or another kind of file. "
+                "Move it away, or replace it: --overwrite (overwrite=True)"
+            )
+        with _Unfinished(target, index, names, has_checksums=lacks) as file:
             found = file.find(num_workers, on_progress or (lambda *_: None))
             file.finish(num_workers)
         blocks, _ = open_blocks(index)
-    beside = Path(index_path(os.fspath(path)))
+    elif beside.exists():
+        remove_if_abandoned(_unfinished_path(resolve_target(beside)))  # of a process killed after it gave the name
     return Indexed(
         beside if (blocks or lacks) and beside.exists() else None,
         sum(int((index.column(name)["mode"] == ImageMode.JPG).sum()) for name in names),
@@ -241,18 +259,21 @@ def index_shards(
     return IndexedShards(name, len(index.files), index.num_samples, written.num_bytes)
 
 
+def _unfinished_path(target: Path) -> Path:
+    # Not .unfinished: a long name is cut, so that a conversion's unfinished file would have the same one.
+    return target.with_name(f".{short_name(target)}.entries")
+
+
 class _Unfinished:
     """The entry points that were found so far, in ``.NAME.entries``; they survive any interruption."""
 
     # After the identity of the images, it has a record for some images at a time: a header, the number of entries and
     # the seal of each image, and the entries.
 
-    def __init__(self, path: str, index: Index, names: list[str], *, has_checksums: bool) -> None:
+    def __init__(self, target: Path, index: Index, names: list[str], *, has_checksums: bool) -> None:
         self._has_checksums, self._version = has_checksums, AFTER_CHECKSUMS if has_checksums else BESIDE
-        self._target = resolve_target(path)
+        self._target, self._path = target, _unfinished_path(target)
         self._index, self._names = index, names
-        # Not .unfinished: a long name is cut, so that a conversion's unfinished file would have the same one.
-        self._path = self._target.with_name(f".{short_name(self._target)}.entries")
         # With the time of the last change: checksums are those of the bytes at the end.
         state = blake2b(repr(index.files[0].identity).encode(), digest_size=16).digest()
         self._key = state + b"".join(name.encode().ljust(16, b"\0") + self._identity_of(name) for name in names)

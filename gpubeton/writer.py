@@ -42,7 +42,7 @@ class DatasetWriter:
     Parameters
     ----------
     fname : str or path
-        The file.
+        The file. An older ``.beton`` file of this name is replaced, as in FFCV.
     fields : mapping of str to Field
         The type of each value of a sample, in their order. Names have at most
         16 ASCII characters.
@@ -66,7 +66,7 @@ class DatasetWriter:
         Whether to store entry points of JPEG files, about 2 % of their bytes, so that loaders decode only what a crop
         needs. FFCV ignores them, too. By default if there are `notes`.
     overwrite : bool
-        Whether to replace a file of another kind. An older ``.beton`` file is always replaced, as in FFCV.
+        Whether to replace a file of another kind, too.
 
     Raises
     ------
@@ -75,7 +75,7 @@ class DatasetWriter:
     FieldNameError
         If a name does not fit in the format.
     OptionError
-        If there is no field, or `fname` is another kind of file and `overwrite` is False.
+        If there is no field, or they have no names, or `fname` is another kind of file and `overwrite` is False.
 
     Examples
     --------
@@ -351,6 +351,11 @@ def _name(dataset: Any, index: Any) -> str:
 
 
 def _check_names(fields: Mapping[str, Any]) -> None:
+    if not hasattr(fields, "items"):
+        raise OptionError(
+            f"fields is a {type(fields).__name__}; expected their names, too: "
+            "{'image': RGBImageField(), 'label': IntField()}"
+        )
     if not fields:
         raise OptionError("fields is empty, expected at least one field")
     for name, field in fields.items():
@@ -368,6 +373,12 @@ def _choose(
     dataset: Any, indices: Sequence[Any] | NDArray[Any] | None, shuffled: bool, seed: int | None
 ) -> Sequence[Any]:
     """List the indices of the samples in the order of the rows, as Python integers."""
+    needed = ["__getitem__"] if indices is not None else ["__getitem__", "__len__"]
+    if not all(hasattr(dataset, name) for name in needed):
+        raise OptionError(
+            f"dataset is a {type(dataset).__name__}; expected dataset[index] and len(dataset), as a list or a "
+            "map-style dataset of torch has them. Of samples that come one after the other: list(dataset)"
+        )
     if indices is None:
         chosen: Sequence[Any] = range(len(dataset))
     else:

@@ -248,6 +248,11 @@ def test_names_that_ffcv_would_cut_or_fail_at_are_refused(name):
 def test_arguments_out_of_range_are_refused(tmp_path):
     with pytest.raises(OptionError, match="fields is empty"):
         DatasetWriter("data.beton", {})
+    with pytest.raises(OptionError, match=r"fields is a list.* names"):
+        DatasetWriter("data.beton", [IntField()])
+    for dataset, indices in ((iter([(1,)]), None), (iter([(1,)]), [0]), ({1}, None)):
+        with pytest.raises(OptionError, match=r"dataset\[index\].*list\(dataset\)"):
+            write(tmp_path / "data.beton", {"x": IntField()}, dataset, indices=indices)
     with pytest.raises(OptionError, match="chunksize is 0"):
         write(tmp_path / "data.beton", {"x": IntField()}, [(1,)], chunksize=0)
 

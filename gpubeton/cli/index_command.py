@@ -19,7 +19,10 @@ def index(
         typer.Argument(help=".beton files, or folders of them; a URL of a folder ends in /.", show_default=False),
     ],
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also for files that have valid entry points.")
+        bool,
+        typer.Option(
+            "--overwrite", help="Also for files that have valid entry points, or a FILE.index of another kind."
+        ),
     ] = False,
     workers: Workers = -1,
     field: FieldClasses = None,

@@ -138,12 +138,20 @@ class TorchvisionSource(LabelledSource):
             ) from error
         found: Any = getattr(datasets, name, None)
         if not inspect.isclass(found):
-            known = sorted(each for each in getattr(datasets, "__all__", ()) if not each.startswith("_"))
+            known = sorted(
+                each for each in getattr(datasets, "__all__", ()) if inspect.isclass(getattr(datasets, each))
+            )
             raise OptionError(f"torchvision.datasets has no {name!r}; it has {', '.join(known)}")
         self._name = name
         self._split, self._root = split or "train", Path(root)
         make: Any = found
-        self._dataset: Any = make(os.fspath(root), **_arguments(make, self._split, download))
+        try:
+            self._dataset: Any = make(**_arguments(make, self._root, self._split, download))
+        except TypeError as error:
+            raise OptionError(
+                f"torchvision:{name} cannot be made of its root and split alone: {error}. Make it in a script, and "
+                "write it by DatasetWriter.from_indexed_dataset"
+            ) from error
         # Datasets that are folders list their files, which need not be decoded.
         self._samples = getattr(self._dataset, "samples", None)
         self._set_labels(
@@ -177,10 +185,10 @@ class TorchvisionSource(LabelledSource):
         return [self._dataset[index][1] for index in range(len(self._dataset))]
 
 
-def _arguments(make: Any, split: str, download: bool) -> dict[str, Any]:
-    """Pass the split by the argument that this dataset has for it."""
+def _arguments(make: Any, root: Path, split: str, download: bool) -> dict[str, Any]:
+    """Pass the root, and the split by the argument that this dataset has for it."""
     known = inspect.signature(make).parameters
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = {"root": os.fspath(root)} if "root" in known else {}
     if "train" in known:
         if split not in ("train", "test", "val"):
             raise OptionError(f"torchvision:{make.__name__}: --split is {split!r}, expected train or test")

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 RESULT_NAME = "converted.json"
 _ATTEMPTS = 4
+#: Shards that a process serves: what it does not free ends with it.
+_SHARDS_PER_PROCESS = 16
 #: Shards whose notes are read at once.
 _READERS = 16
 
@@ -338,7 +340,7 @@ def read_result(plan: ShardPlan) -> ShardedConversion | None:
 
 
 def _run_here(call: Callable[..., bool], numbers: Sequence[int], num_workers: int) -> Iterator[object]:
-    """Call a function for each number, in processes of this machine; each serves one shard only."""
+    """Call a function for each number, in processes of this machine."""
     at_once = min(num_workers, len(numbers))
     call = partial(call, num_workers=num_workers // max(1, at_once))
     if at_once <= 1:
@@ -347,13 +349,18 @@ def _run_here(call: Callable[..., bool], numbers: Sequence[int], num_workers: in
     temporary_folder()  # the server of processes has its socket there
     # Where each process starts from: otherwise all of them import everything.
     multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", __name__])
-    with ThreadPoolExecutor(at_once) as threads:
-        try:
-            for future in as_completed([threads.submit(_run_alone, call, number) for number in numbers]):
-                yield future.result()
-        except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)  # those that have begun go on
-            raise
+    idle: list[tuple[ProcessPoolExecutor, int]] = []
+    try:
+        with ThreadPoolExecutor(at_once) as threads:
+            try:
+                for future in as_completed([threads.submit(_run_alone, call, number, idle) for number in numbers]):
+                    yield future.result()
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)  # those that have begun go on
+                raise
+    finally:
+        for process, _ in idle:
+            process.shutdown()
 
 
 def _set_environment(values: dict[str, str]) -> None:
@@ -375,15 +382,21 @@ def _start_process() -> ProcessPoolExecutor:
         ) from error
 
 
-def _run_alone(call: Callable[[int], bool], number: int) -> bool:
-    """Call a function in a process started for it, again if that one is killed."""
+def _run_alone(call: Callable[[int], bool], number: int, idle: list[tuple[ProcessPoolExecutor, int]]) -> bool:
+    """Call a function in one of the idle processes, each with its number of shards; again if that one is killed."""
+    # Executors of one process each: if one is killed, the shards of the others go on.
     last: BrokenProcessPool | None = None
     for _ in range(_ATTEMPTS):
+        process, shards = idle.pop() if idle else (_start_process(), 0)
         try:
-            with _start_process() as process:
-                return process.submit(call, number).result()
-        except BrokenProcessPool as error:  # noqa: PERF203
-            last = error
+            return process.submit(call, number).result()
+        except BrokenProcessPool as error:
+            last, shards = error, _SHARDS_PER_PROCESS
+        finally:
+            if shards + 1 < _SHARDS_PER_PROCESS:
+                idle.append((process, shards + 1))
+            else:
+                process.shutdown()
     raise WriteError(
         f"shard {number}: its process was killed or could not start {_ATTEMPTS} times. Was memory short? Use fewer "
         'processes. Does the script begin its work below `if __name__ == "__main__":`? An error in the process is above'

@@ -61,7 +61,7 @@ _SLACK = 16
 class PlainScratch(NamedTuple):
     """One worker's memory; only one thread may use it at a time."""
 
-    capacity: Array  # (2,) int64: the longest side in pixels that fits; the other is not limited, see `Scratch`
+    capacity: Array  # (3,) int64: the largest height and width that fit; the size is not limited, see `Scratch`
     first: Array  # (2, outputs) int32: first source pixel of each output pixel, across and down
     counts: Array  # (2, outputs) int32: number of source pixels
     weights: Array  # (2, outputs, taps) float32
@@ -71,19 +71,20 @@ class PlainScratch(NamedTuple):
 
 
 def allocate_plain(
-    source_side: int,  # longest side of any image, in pixels
+    height: int,  # of the largest images, in pixels
+    width: int,
     programs: Sequence[ImageProgram],
 ) -> PlainScratch:
     """Allocate one worker's memory."""
     sides = [side for program in programs for side in (program.height, program.width)]
-    taps = most_taps(source_side, min(program.narrowest for program in programs))
+    taps = most_taps(max(program.largest_scale(height, width) for program in programs))
     return PlainScratch(
-        capacity=np.array([source_side, np.iinfo(np.int64).max], np.int64),
+        capacity=np.array([height, width, np.iinfo(np.int64).max], np.int64),
         first=np.zeros((2, max(sides)), np.int32),
         counts=np.zeros((2, max(sides)), np.int32),
         weights=np.zeros((2, max(sides), taps), np.float32),
         row=np.zeros(taps, np.float64),
-        line=np.zeros(source_side * MAX_CHANNELS + _SLACK, np.float32),
+        line=np.zeros(width * MAX_CHANNELS + _SLACK, np.float32),
         pixels=np.zeros(max(sides) * MAX_CHANNELS + _SLACK, np.float32),
     )
 

@@ -17,6 +17,7 @@ from gpubeton.cpu.ring import (
     await_batch,
     await_tickets,
     complete,
+    give_up,
     publish,
     wake,
     work,
@@ -93,8 +94,8 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
     return [
         (wake, (ring, True)),  # `work` returns at once then
         (await_tickets, (ring, 0)),
-        (work, (ring, outputs, worker.scratch(1, 1), 0)),
-        (work_plain, (ring, outputs, worker.plain_scratch(1), 0)),
+        (work, (ring, outputs, worker.scratch(1, 1, 0), 0)),
+        (work_plain, (ring, outputs, worker.plain_scratch(1, 1), 0)),
         (fill_uniform, (0, 0, 0, none, np.zeros((0, 2), np.uint32), np.zeros((0, 0)))),
         (
             choose_crops,
@@ -102,7 +103,7 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         ),
         (gather_rows, (none, none, rows)),
         (probe_jpegs, (none, none, columns)),
-        (write_entries, (none, none, np.zeros(1, np.uint64), np.zeros(0, np.uint32), rows, worker.scratch(1, 1))),
+        (write_entries, (none, none, np.zeros(1, np.uint64), np.zeros(0, np.uint32), rows, worker.scratch(1, 1, 0))),
         (find_damage, (none, none, none, np.zeros(0, np.bool_))),
         (pack_regions, (none, none, none)),
         (pack_crops, (none, numbers, columns, none, numbers)),
@@ -112,6 +113,7 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         (write_tasks, (ring, 0, 0, 0, 0, stored, columns, 0, 0)),
         (publish, (ring, 0)),
         (complete, (ring, 0, 0)),
+        (give_up, (ring, 0)),
         (await_batch, (ring, 0, False)),
         (store_rows, (pixels, np.zeros(0, np.uint8), 0, factors, tables)),
         *((_change, (transform,)) for transform in _CHANGES),

@@ -22,7 +22,7 @@ from gpubeton.cpu.image_tasks import (
     PROGRAM,
     SIZE,
 )
-from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_CHECKSUM, WRONG_CROP, WRONG_SIZE
+from gpubeton.cpu.jpeg.codes import NO_MEMORY, OK, REASONS, WRONG_CHECKSUM, WRONG_CROP, WRONG_SIZE
 from gpubeton.fields.jpeg_markers import JPEG_START
 from gpubeton.fields.png import PngError, decode_png, unfilter
 from gpubeton.format.field_arguments import RGB, ImageKind
@@ -93,6 +93,8 @@ def _reason(task: Array, code: int, programs: Sequence[ImageProgram]) -> str:
     """Return the reason for a code."""
     if code == WRONG_CHECKSUM:
         return describe_damage(int(task[ADDRESS]), int(task[SIZE]), int(task[CHECKSUM]))
+    if code == NO_MEMORY:
+        return f"{REASONS[code]}: the file's metadata have {task[IMAGE_HEIGHT]} x {task[IMAGE_WIDTH]} pixels"
     if code != WRONG_SIZE:
         return REASONS[code]
     expected = f"the file's metadata have {task[IMAGE_HEIGHT]} x {task[IMAGE_WIDTH]} pixels"

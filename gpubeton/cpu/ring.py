@@ -59,7 +59,7 @@ from gpubeton.cpu.intrinsics import (
     semaphore_tokens,
     semaphore_wait,
 )
-from gpubeton.cpu.jpeg.codes import NOT_UNPACKED, OK, WRONG_CHECKSUM, WRONG_CROP, WRONG_SIZE
+from gpubeton.cpu.jpeg.codes import NO_MEMORY, NOT_UNPACKED, OK, WRONG_CHECKSUM, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.jpeg.picture import decode_picture
 from gpubeton.cpu.plain import make_plain
 from gpubeton.cpu.resample import resample_rgb
@@ -182,6 +182,21 @@ def complete(ring: Ring, ticket: int, code: int) -> bool:
     batch = (ticket // images) % batches
     ring.codes[batch, ticket % images] = code
     return _count(ring, batch)
+
+
+@compiled
+def give_up(ring: Ring, ticket: int) -> None:
+    """Give an image and its later views the code NO_MEMORY, unless a worker with more memory has taken it."""
+    if atomic_claim(ring.control.ctypes.data + 8 * NEXT, ticket, ticket + 1) == 0:
+        return
+    batches, images = ring.codes.shape
+    batch, image = (ticket // images) % batches, ticket % images
+    while True:
+        ring.codes[batch, image] = NO_MEMORY
+        image = ring.tasks[batch, image, NEXT_VIEW]
+        if image == 0:
+            break
+    _count(ring, batch)
 
 
 @stage
@@ -356,7 +371,8 @@ def _take(ring: Ring, is_plain: bool, capacity: Array, worker: int) -> tuple[int
             return OTHER_KIND, ticket
         # Before the claim: a batch published while this loop ran may have the largest image so far.
         size = task[SIZE] if mode == JPEG else 0
-        if max(task[IMAGE_HEIGHT], task[IMAGE_WIDTH]) > capacity[0] or size > capacity[1]:
+        is_larger = task[IMAGE_HEIGHT] > capacity[0] or task[IMAGE_WIDTH] > capacity[1] or size > capacity[2]
+        if is_larger and task[IS_LATER_VIEW] == 0:
             return OUTGROWN, ticket
         if atomic_claim(control + 8 * NEXT, ticket, ticket + 1) != 0:
             return _TAKEN, ticket

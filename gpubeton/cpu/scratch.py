@@ -26,7 +26,7 @@ _MCU_SIDE = 16
 class Scratch(NamedTuple):
     """One worker's memory; only one thread may use it at a time."""
 
-    capacity: Array  # (2,) int64: the longest side in pixels and the largest JPEG in bytes that fit
+    capacity: Array  # (3,) int64: the largest height, width and size of a JPEG in bytes that fit
     frame: Array  # (FRAME_SIZE,) int64: headers, see `jpeg.markers`
     tables: Tables
     cursor: Array  # (CURSOR_FIELDS,) int64: see `jpeg.intervals`
@@ -58,22 +58,21 @@ def aligned(size: int, dtype: Any, alignment: int = 64) -> Array:
 
 
 def allocate(
-    source_side: int,  # longest side of any image, in pixels
-    source_bytes: int,  # size of the largest JPEG
-    output_height: int,  # of the largest output
-    output_width: int,
-    narrowest: float,  # least `narrowest` of any program: it limits the number of taps
+    source: tuple[int, int, int],  # largest height and width of any image, and size of the largest JPEG in bytes
+    output: tuple[int, int],  # largest height and width of any output
+    scale: float,  # largest `ImageProgram.largest_scale`: it limits the number of taps
     staging: tuple[int, int] = (0, 0),  # largest height and width of an output that needs a u8 staging image
     views: int = 1,  # most outputs of one stored image; memory that is not used is never touched
 ) -> Scratch:
     """Allocate one worker's memory."""
-    padded = -(-max(output_height, output_width) // _MCU_SIDE) * _MCU_SIDE
-    width = -(-output_width // _MCU_SIDE) * _MCU_SIDE
-    taps = most_taps(source_side, narrowest)
-    side = source_side + 2 * _MCU_SIDE
-    rows = side + taps
+    padded = -(-max(output) // _MCU_SIDE) * _MCU_SIDE
+    width = -(-output[1] // _MCU_SIDE) * _MCU_SIDE
+    taps = most_taps(scale)
+    source_height, source_width, source_bytes = source
+    # Down and across: whole MCUs, and taps that reach past the last pixel.
+    rows, columns = source_height + 2 * _MCU_SIDE + taps, source_width + 2 * _MCU_SIDE + taps
     return Scratch(
-        capacity=np.array([source_side, source_bytes], np.int64),
+        capacity=np.array(source, np.int64),
         frame=np.zeros(FRAME_SIZE, np.int64),
         tables=allocate_tables(),
         cursor=np.zeros(CURSOR_FIELDS, np.int64),
@@ -83,14 +82,14 @@ def allocate(
         scan_places=SCAN_PLACES.copy(),
         blocks=np.zeros((MAX_BLOCKS, BLOCK_FIELDS), np.int64),
         predictors=np.zeros(3, np.int64),
-        strips=aligned(2 * (side + taps) * 16, np.uint16).reshape(2, -1),
+        strips=aligned(2 * columns * 16, np.uint16).reshape(2, -1),
         views=np.zeros((views, VIEW_FIELDS), np.int64),
         planes=np.zeros((views, 3, rows * width), np.uint16),
         first=np.zeros((views, 4, padded), np.int32),
         words=np.zeros((views, 4, padded, taps), np.int32),
         row=np.zeros(taps, np.float64),
         pixels=np.zeros(3 * width + _SLACK, np.uint8),
-        source_row=np.zeros(3 * (side + taps) + _SLACK, np.uint8),
+        source_row=np.zeros(3 * columns + _SLACK, np.uint8),
         lane_words=np.zeros(padded * 4 * (taps + 2), np.uint16),
         staging=np.zeros((views, 3 * staging[0] * staging[1] + _SLACK), np.uint8),
         colors=ColorScratch(

@@ -43,10 +43,10 @@ _SIGNED_ONE = 1 << SIGNED_BITS
 TapCounts: TypeAlias = tuple[int, int, int, int]
 
 
-def most_taps(source: int, output: float) -> int:
-    """Return an upper bound of the taps when at most `source` pixels become `output`; chroma included."""
-    # `output` is divided by `filter_radius` before: bicubic needs twice the taps.
-    return 2 * math.ceil(max(1.0, source / output)) + 4
+def most_taps(scale: float) -> int:
+    """Return an upper bound of the taps when at most `scale` pixels become one; chroma included."""
+    # `scale` is times `filter_radius`: bicubic needs twice the taps.
+    return 2 * math.ceil(max(1.0, scale)) + 4
 
 
 @stage

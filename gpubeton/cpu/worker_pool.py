@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -43,6 +44,7 @@ from gpubeton.cpu.ring import (
     await_batch,
     await_tickets,
     complete,
+    give_up,
     publish,
     wake,
     work,
@@ -75,11 +77,11 @@ class Worker:
         self._plain_programs = [program for program in programs if program.kind != RGB]
         # The loop that goes on; the one for RGB images is not even compiled if there are none.
         self._is_plain = len(self._plain_programs) == len(self._kinds)
-        self._sides = (
+        self._programs = programs
+        self._size = (
             max(program.height for program in programs),
             max(program.width for program in programs),
         )
-        self._narrowest = min(program.narrowest for program in programs)
         staged = [program for program in programs if program.num_color_steps or is_gray(program)]
         self._staging = (
             max((program.height for program in staged), default=0),
@@ -87,35 +89,54 @@ class Worker:
         )
         self._scratch: Scratch | None = None
         self._plain_scratch: PlainScratch | None = None
-        self._largest = (0, 0)
         # An image that libjpeg-turbo has decoded is made as a raw image, on a ring of one.
         self._own = allocate_ring(1, 1, draw_columns(programs))
 
-    def run(self, ring: Ring, side: int, size: int) -> tuple[int, int]:
+    def run(self, ring: Ring) -> tuple[int, int]:
         """Make images of a ring until an event that Python has to handle; see `ring.work`."""
         while True:
             event: tuple[int, int]
             if self._is_plain:
-                event = work_plain(ring, self._outputs, self.plain_scratch(side), self._number)
+                event = work_plain(ring, self._outputs, self.plain_scratch(1, 1), self._number)
             else:
-                event = work(ring, self._outputs, self.scratch(side, size), self._number)
-            if event[0] != OTHER_KIND:
+                event = work(ring, self._outputs, self.scratch(1, 1, 0), self._number)
+            if event[0] == OTHER_KIND:
+                self._is_plain = not self._is_plain
+            elif event[0] == OUTGROWN:
+                self._grow(ring, event[1])
+            else:
                 return event
-            self._is_plain = not self._is_plain
 
-    def scratch(self, side: int, size: int) -> Scratch:
-        """Return memory for RGB images of up to `side` pixels and `size` bytes; it grows and never shrinks."""
-        if self._scratch is None or side > self._largest[0] or size > self._largest[1]:
-            self._largest = (max(side, self._largest[0]), max(size, self._largest[1]))
-            sides = *self._largest, *self._sides
-            self._scratch = allocate(*sides, self._narrowest, self._staging, len(self._kinds))
+    def scratch(self, height: int, width: int, size: int) -> Scratch:
+        """Return memory for RGB images up to a height, a width and a size in bytes; it grows and never shrinks."""
+        before = [0, 0, 0] if self._scratch is None else self._scratch.capacity.tolist()
+        height, width, size = largest = max(height, before[0]), max(width, before[1]), max(size, before[2])
+        if self._scratch is None or list(largest) != before:
+            scale = max(program.largest_scale(height, width) for program in self._programs)
+            self._scratch = allocate(largest, self._size, scale, self._staging, len(self._kinds))
         return self._scratch
 
-    def plain_scratch(self, side: int) -> PlainScratch:
-        """Return memory for images of other kinds of up to `side` pixels; it grows and never shrinks."""
-        if self._plain_scratch is None or side > self._plain_scratch.capacity[0]:
-            self._plain_scratch = allocate_plain(side, self._plain_programs)
+    def plain_scratch(self, height: int, width: int) -> PlainScratch:
+        """Return memory for images of other kinds up to a height and a width; it grows and never shrinks."""
+        before = [0, 0] if self._plain_scratch is None else self._plain_scratch.capacity[:2].tolist()
+        height, width = max(height, before[0]), max(width, before[1])
+        if self._plain_scratch is None or [height, width] != before:
+            self._plain_scratch = allocate_plain(height, width, self._plain_programs)
         return self._plain_scratch
+
+    def _grow(self, ring: Ring, ticket: int) -> None:
+        """Allocate memory for the images of a batch, or only for the one that has outgrown it; or give that up."""
+        batches, images = ring.codes.shape
+        tasks, image = ring.tasks[(ticket // images) % batches], ticket % images
+        for rows in tasks, tasks[image : image + 1]:
+            height, width = (int(rows[:, column].max(initial=1)) for column in (IMAGE_HEIGHT, IMAGE_WIDTH))
+            with suppress(MemoryError):
+                if self._is_plain:
+                    self.plain_scratch(height, width)
+                else:
+                    self.scratch(height, width, int(rows[rows[:, MODE] == JPEG, SIZE].max(initial=0)))
+                return
+        give_up(ring, ticket)
 
     def make_refused(self, ring: Ring, ticket: int) -> tuple[int, str]:
         """Make a refused image and its later views by a library, and set their codes."""
@@ -136,7 +157,7 @@ class Worker:
             own.tasks[0, 0, MODE] = RAW if kind == RGB else PLAIN
             own.draws[0, 0] = ring.draws[batch, image]
             publish(own, 0)
-            self.run(own, max(pixels.shape[:2]), 0)
+            self.run(own)
             codes[image] = own.codes[0, 0]
         return int(codes[views[0]]), ""
 
@@ -176,7 +197,6 @@ class WorkerPool:
         self._batches: dict[int, _Batch] = {}
         self._submitted = 0
         self._collected = 0
-        self._largest = (1, 0)
         self._is_closed = False
         self._failure: BaseException | None = None
         self._threads = [
@@ -232,7 +252,7 @@ class WorkerPool:
         publish(ring, 0)
         reasons: dict[int, str] = {}
         while True:
-            event, ticket = worker.run(ring, *_extent(ring.tasks[0]))
+            event, ticket = worker.run(ring)
             if event == REFUSED:
                 self._make_refused(worker, ring, ticket, reasons)
             elif event == IDLE:
@@ -273,12 +293,9 @@ class WorkerPool:
             # Without any image there is nothing to allocate and to compile.
             if not await_tickets(self._ring, number):
                 return
-            while (event := worker.run(self._ring, *self._largest))[0] != IDLE:
-                batch = event[1] // self._ring.codes.shape[1]
-                if event[0] == OUTGROWN:
-                    extents = self._largest, _extent(self._ring.tasks[batch % len(self._ring.remaining)])
-                    self._largest = max(side for side, _ in extents), max(size for _, size in extents)
-                elif event[0] == REFUSED:
+            while (event := worker.run(self._ring))[0] != IDLE:
+                if event[0] == REFUSED:
+                    batch = event[1] // self._ring.codes.shape[1]
                     self._make_refused(worker, self._ring, event[1], self._batches[batch].reasons)
         except BaseException as error:  # noqa: BLE001 - any error has to reach the user's loop
             own = self._ring.clocks[number : number + 1]
@@ -350,9 +367,3 @@ def _link_views(ring: Ring, slot: int, batch_size: int, jobs: Sequence[ImageJob]
 
 def _has_the_same_images(job: ImageJob, other: ImageJob) -> bool:
     return job.source != "" and job.source == other.source and np.array_equal(job.address, other.address)
-
-
-def _extent(tasks: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the longest side in pixels and the most bytes of a JPEG among the tasks of a batch, (T, TASK_FIELDS)."""
-    side = tasks[:, [IMAGE_HEIGHT, IMAGE_WIDTH]].max(initial=1)
-    return int(side), int(tasks[tasks[:, MODE] == JPEG, SIZE].max(initial=0))

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpubeton.fields.area_average import area_average
 from gpubeton.fields.png import PngError, decode_png, read_png_header, unfilter
+from gpubeton.files.descriptors import open_regular
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.compiler import Compiler
 
@@ -30,7 +31,7 @@ def file_content(value: Any) -> bytes | None:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if isinstance(value, str | os.PathLike):
-        with open(value, "rb") as file:
+        with open_regular(value) as file:
             return file.read()
     return None
 

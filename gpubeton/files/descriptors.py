@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
+from io import FileIO
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows changes the ends of lines without it
+# Without it, opening a pipe waits for a process that writes to it.
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 # Without a call for both, only one thread at a time may move a file's position and use it.
 _position = threading.Lock()
 
@@ -17,6 +21,15 @@ _position = threading.Lock()
 def open_descriptor(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
     """Open a file; programs that this one starts do not inherit it."""
     return os.open(path, flags | _BINARY, mode)
+
+
+def open_regular(path: str | os.PathLike[str]) -> FileIO:
+    """Open a file for reading; refuse pipes and devices, whose bytes may never come."""
+    file = FileIO(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ValueError("a pipe or device; expected a regular file")
+    return file
 
 
 def read_into(descriptor: int, target: memoryview, start: int) -> int:

@@ -177,12 +177,19 @@ def index_path(path: str) -> str:
     return f"{address}.index{separator}{query}"
 
 
-def remove_index(path: str) -> None:
-    """Remove the index beside a file that was written again; a file of another kind stays."""
-    with suppress(OSError, FormatError), open_bytes(index_path(path)) as source:
+def is_index(path: str) -> bool:
+    """Whether a file ends as entry points or checksums do, be they of another file."""
+    with suppress(OSError, FormatError), open_bytes(path) as source:
         end = source.read(max(source.size - _TRAILER_DTYPE.itemsize, 0), _TRAILER_DTYPE.itemsize)
-        if end.startswith(_MAGIC) or notes_size(end):
-            os.unlink(source.name)  # noqa: PTH108  a name, as everywhere here
+        return end.startswith(_MAGIC) or bool(notes_size(end))
+    return False
+
+
+def remove_index(path: str) -> None:
+    """Remove the entry points beside a file that was written again; a file of another kind stays."""
+    if is_index(index_path(path)):
+        with suppress(OSError):
+            os.unlink(index_path(path))  # noqa: PTH108  a name, as everywhere here
 
 
 #: CRC-32 of the regions of a file, (R,), in the order of its sorted table, or None; and why they cannot be used.
@@ -281,7 +288,7 @@ def _open(index: Index, file: int, read: _Reading[_Points]) -> tuple[dict[str, _
     found: dict[str, _Points] = {}
     try:
         found = _read_beside(index, file, read)
-    except (EntryPointsError, OSError) as error:
+    except (FormatError, OSError) as error:
         faults.append(str(error))
     try:
         found = found or _read_within(index, file, read)

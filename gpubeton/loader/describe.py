@@ -138,7 +138,7 @@ def max_gpu_bytes(plan: Plan, in_flight: int) -> int:
             # Outputs share what is decoded. Each has its own crops, what the CPU makes, and what our decoder takes.
             made = 3 * program.height * program.width
             sent += round_up(max(made, source.max_size, has_raw * decoded))
-            most_taps = 2 * math.ceil(max(sides) / program.narrowest) + 2
+            most_taps = 2 * math.ceil(program.largest_scale(*sides)) + 2
             taps = max(taps, sum(taps_nbytes(count, max(program.height, program.width), most_taps)))
             levels += round_up(count * made) * bool(program.colors)
         arena += count * max(decoded, sent)

@@ -1,8 +1,8 @@
-"""Attributes of FFCV's loader that scripts use although they are undocumented."""
+"""Attributes that scripts use: of FFCV's loader, although they are undocumented, and of torch's DataLoader."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class _LoaderParts(Protocol):
 
 
 class _Replaced:
-    """An internal of FFCV that does not exist here: reading it raises AttributeError, which names the replacement."""
+    """An attribute of FFCV or torch that does not exist here: AttributeError names the replacement."""
 
     # A derived class may assign to it. `__getattr__` on the loader would hide the name of an attribute that a derived
     # class's property does not find.
@@ -58,7 +58,15 @@ class FfcvSurface:
     code: ClassVar[tuple[()]] = ()
 
     graph = _Replaced("plan() describes an epoch, and explain() where each operation runs")
+    dataset = _Replaced("reader is the file and indices are the samples; DataLoaderAdapter(loader) has a dataset")
     memory_manager = _Replaced("os_cache decides how the file is read, and reader.index locates every region")
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise TypeError(
+            "a loader has no samples by index: it takes the place of torch's DataLoader, not of a dataset. Go through "
+            "its batches with `for`; for libraries that use a DataLoader's attributes: "
+            "gpubeton.integrations.DataLoaderAdapter(loader)"
+        )
 
     def next_traversal_order(self: _LoaderParts) -> NDArray[np.uint64]:
         """List the samples of the next epoch, (N,) ids in order, with those that ``drop_last`` leaves out."""

@@ -23,7 +23,7 @@ from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.image_codec import file_content
 from gpubeton.fields.jpeg_markers import read_frame
 from gpubeton.files.byte_source import ByteSource, SourceIdentity
-from gpubeton.files.descriptors import read_into
+from gpubeton.files.descriptors import open_regular, read_into
 from gpubeton.format.layout import IMAGE_DTYPE, PAGE_SIZE_DEFAULT, ImageMode, metadata_dtype
 from gpubeton.machine import count_cores
 from gpubeton.writing.file_builder import FileBuilder, RegionSizes, make_descriptors
@@ -239,14 +239,14 @@ def _lay_out(listing: _Listing) -> FolderIdentity:
 def _store(images: RGBImageField, path: str, state: tuple[int, int]) -> _Stored | str:
     """Find out how the file would store an image, or why it cannot."""
     size, row = state[0], np.zeros(1, IMAGE_DTYPE)
-    with open(path, "rb", buffering=0) as file:
-        head = file.read(_HEAD)
-        file.seek(max(size - _TAIL, 0))
-        frame = read_frame(head + file.read(_TAIL))
-    if frame is not None and frame.is_plain:
-        row["mode"], row["height"], row["width"] = ImageMode.JPG, frame.height, frame.width
-        return _Stored(row, size, None)
     try:
+        with open_regular(path) as file:
+            head = file.read(_HEAD)
+            file.seek(max(size - _TAIL, 0))
+            frame = read_frame(head + file.read(_TAIL))
+        if frame is not None and frame.is_plain:
+            row["mode"], row["height"], row["width"] = ImageMode.JPG, frame.height, frame.width
+            return _Stored(row, size, None)
         content = file_content(path)
         assert content is not None
         frame = read_frame(content)

@@ -7,6 +7,7 @@ import pickle
 import threading
 import warnings
 import weakref
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -590,6 +591,13 @@ class Loader(FfcvSurface):
             if config.batching != self._config.batching:
                 self._schedule.set_batching(config.batching)
             self._config = config
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Other names are free: scripts and libraries keep values on a loader.
+        is_new = "_generation" in vars(self) and name not in vars(self) and not hasattr(type(self), name)
+        if is_new and type(self) is Loader and (similar := get_close_matches(name, ARGUMENTS, 1, 0.8)):
+            raise AttributeError(f"a Loader has no attribute {name!r}; did you mean {similar[0]!r}?")
+        super().__setattr__(name, value)
 
     def _set_indices(self, indices: ArrayLike | None) -> None:
         before = self._config

@@ -22,7 +22,8 @@ class PipelineSpec:
         this one continues from its result, without a decoder. Both outputs see the same
         random choices up to there, and decode once.
     decoder : Operation, optional
-        The decoder; by default the first of `transforms` if it is one, else the field's own.
+        The decoder; by default the first of `transforms` if it is one, else the field's own. A list is taken as
+        `transforms`.
     transforms : sequence of Operation or torch.nn.Module, optional
         What follows the decoder.
 
@@ -35,6 +36,10 @@ class PipelineSpec:
     source: str | Operation
     decoder: Any = None
     transforms: Sequence[Any] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.decoder, list | tuple) and self.transforms is None:
+            self.decoder, self.transforms = None, self.decoder
 
 
 @dataclass(frozen=True)

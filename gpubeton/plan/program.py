@@ -105,19 +105,14 @@ class ImageProgram:
         decoder = self.decoder if self.followed is None else self.followed.decoder
         return decoder, *(operation for operation, _ in (*self.steps, *self.colors))
 
-    @property
-    def shortest_side(self) -> int:
-        """Output pixels along the longest side of a stored image, at least."""
-        shortest = min(self.height, self.width)
+    def largest_scale(self, height: int, width: int) -> float:
+        """Return the most source pixels for an output pixel, times the filter's radius, of images up to a size."""
+        radius = filter_radius(INTERPOLATIONS[self.interpolation])
         if self.padding is None:
-            return shortest
+            return max(height / self.height, width / self.width) * radius
         # The size of a padded image is rounded: down by a third at most. A follower may have other proportions.
-        return max(1, 2 * shortest // 3) if self.followed is None else 1
-
-    @property
-    def narrowest(self) -> float:
-        """Pixels of `shortest_side` for each pixel of the filter's radius: they limit the number of taps."""
-        return self.shortest_side / filter_radius(INTERPOLATIONS[self.interpolation])
+        shortest = max(1, 2 * min(self.height, self.width) // 3) if self.followed is None else 1
+        return max(height, width) / shortest * radius
 
     @property
     def num_color_steps(self) -> int:

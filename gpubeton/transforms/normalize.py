@@ -82,6 +82,20 @@ class NormalizeImage(Transform):
                 stacklevel=2,
             )
         self.type = dtype_name(type)
+        if self.type.startswith(("int", "uint")) and not self._is_exact():
+            warnings.warn(
+                f"NormalizeImage: results in {self.type} are cut to whole numbers, and larger ones wrap around, as in "
+                "FFCV. Choose a float type, such as np.float16",
+                stacklevel=2,
+            )
+
+    def _is_exact(self) -> bool:
+        """Whether all results for levels up to 255 are numbers of the type."""
+        if {len(self.mean), len(self.std)} == {3, 4}:
+            return True  # no image has both: `constants` refuses them
+        exact = (np.arange(256)[:, None] - self.mean) / self.std
+        with np.errstate(invalid="ignore"):
+            return bool((exact == exact.astype(self.type)).all())
 
     def table(self, channels: int = 3, num_levels: int = 256) -> NDArray[Any]:
         """The result for each level and channel.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import mmap
 import multiprocessing
 import os
+import pickle
 import random
 import signal
 import sys
@@ -14,13 +16,14 @@ import warnings
 import weakref
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.errors import OperationError, PipelineError
+from gpubeton.errors import OperationError, OptionError, PipelineError
 from gpubeton.machine import count_cores
 from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.pipeline.validation import check_choice
@@ -69,7 +72,7 @@ class PerSample(Transform):
     Raises
     ------
     OptionError
-        If `workers` is another word.
+        If `workers` is another word, or `function` does not take two arguments.
 
     Examples
     --------
@@ -99,6 +102,7 @@ class PerSample(Transform):
         *,
         moves_pixels: bool = True,
     ) -> None:
+        _check_arguments(function)
         self.function = function
         self.shape = None if shape is None else tuple(map(int, shape))
         self.dtype = None if dtype is None else np.dtype(dtype)
@@ -146,6 +150,18 @@ class PerSample(Transform):
         results = take((len(samples), *shape), self.dtype or samples.dtype)
         self._pool.run(self.function, samples, draw, results)
         return results
+
+
+def _check_arguments(function: Any) -> None:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError as error:
+        raise OptionError(
+            f"PerSample calls function(sample, generator), but {function!r} does not fit: {error}. For a function of "
+            "the sample alone: PerSample(lambda sample, generator: function(sample))"
+        ) from None
+    except ValueError:  # some functions of C have no signature
+        return
 
 
 @dataclass(frozen=True)
@@ -262,8 +278,15 @@ def _arrays(memory: Any, first: _Layout, second: _Layout) -> tuple[NDArray[Any],
 
 
 def _begin_processes(function: Callable[..., Any], size: int) -> Executor:
+    if multiprocessing.current_process().daemon:
+        raise OperationError(
+            "PerSample(workers='processes') in a daemonic process, such as a worker of a DataLoader: it may start no "
+            "processes. Use workers='threads'"
+        )
     # As torch's DataLoader: a function of a notebook works, and scripts need no `if __name__ == "__main__"`.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    context: Any = copy(multiprocessing.get_context("fork" if sys.platform == "linux" else None))
+    # A process of multiprocessing waits at its end for its children, and ends only daemons before.
+    context.Process = partial(context.Process, daemon=True)
     executor = ProcessPoolExecutor(size, context, _begin_process, (function,))
     with warnings.catch_warnings():
         # Python 3.12 and later warn of forking a process with threads. The new ones call only the user's function.
@@ -296,6 +319,7 @@ _process: dict[str, Any] = {}
 
 def _begin_process(function: Callable[..., Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader's process ends this one
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # so: without what the user's script does then
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _process["function"] = function
     if "torch" in sys.modules:
@@ -318,7 +342,14 @@ def _call_in_process(memory: tuple[str, int], samples: _Layout, results: _Layout
         path, size = memory
         with open(path, "r+b") as file:
             _process.update(file=memory, memory=mmap.mmap(file.fileno(), size))
-    _call(partial(_seeded, _process["function"]), *_arrays(_process["memory"], samples, results), task)
+    try:
+        _call(partial(_seeded, _process["function"]), *_arrays(_process["memory"], samples, results), task)
+    except BaseException as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # noqa: BLE001  it could not be sent, and would pass for the death of this process
+            raise OperationError(f"PerSample: {type(error).__name__}: {error}") from None
+        raise
 
 
 def _seeded(function: Callable[..., Any], sample: NDArray[Any], generator: np.random.Generator) -> Any:

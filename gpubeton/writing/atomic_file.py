@@ -84,7 +84,7 @@ class AtomicFile(WrittenFile):
         self._prefix = f".{short_name(self.path)}."
         try:
             for leftover in self._find_leftovers():
-                _remove_if_abandoned(leftover)
+                remove_if_abandoned(leftover)
             self.temporary, self._descriptor = self._create()
         except OSError as error:
             raise StorageError(error.errno, f"{self.path}: no file can be written here: {error.strerror}") from error
@@ -192,7 +192,7 @@ def is_locked(descriptor: int) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return False  # a file system without locks; `_remove_if_abandoned` removes nothing there either
+        return False  # a file system without locks; `remove_if_abandoned` removes nothing there either
     return False
 
 
@@ -217,7 +217,8 @@ def _system() -> str:
     return f"{zlib.crc32(name):08x}"
 
 
-def _remove_if_abandoned(path: Path) -> None:
+def remove_if_abandoned(path: Path) -> None:
+    """Remove an unfinished file, unless a process writes it."""
     if not hasattr(os, "O_NOFOLLOW"):  # Windows has no locks either
         return
     try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import OptionError
 from gpubeton.fields.jpeg_markers import read_frame
+from gpubeton.files.descriptors import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -121,7 +122,8 @@ class CheckedImages:
         from gpubeton.cpu.fallback import UndecodableError, decode_rgb
 
         path, *label = self._images[index]
-        content = path.read_bytes()
+        with open_regular(path) as file:
+            content = file.read()
         frame = read_frame(content)
         if frame is not None and (self._max_side is None or max(frame.height, frame.width) <= self._max_side):
             try:

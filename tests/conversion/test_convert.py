@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,18 @@ def test_a_bad_image_stops_the_conversion_by_name(tmp_path):
     with pytest.raises(SampleError, match=rf"{bad[0]}: sample 1 "):
         convert(open_source(folder), tmp_path / "a.beton", Settings(**SMALL), num_workers=1)
     assert not (tmp_path / "a.beton").exists()
+
+
+def test_a_pipe_among_the_images_is_a_bad_image(tmp_path):
+    folder = write_folder(tmp_path / "photos")
+    os.mkfifo(folder / "dog" / "pipe.jpg")
+    done = convert(open_source(folder), tmp_path / "a.beton", Settings(**SMALL), on_error="skip", num_workers=1)
+    assert [(each.name, "regular file" in each.reason) for each in done.skipped] == [
+        (str(folder / "dog" / "pipe.jpg"), True)
+    ]
+    writer = DatasetWriter(tmp_path / "b.beton", Settings(**SMALL).fields({"label": "int"}), 1 << 21, 1, progress=False)
+    with pytest.raises(SampleError, match="regular file"):
+        writer.from_image_folder(folder)
 
 
 def test_a_jpeg_that_ends_in_its_middle_is_bad_if_it_is_looked_at(tmp_path):

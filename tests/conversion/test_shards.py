@@ -4,15 +4,11 @@ import csv
 import errno
 import io
 import json
-import os
 import pickle
-import signal
 import tarfile
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -374,26 +370,6 @@ def test_a_failed_shard_leaves_the_others(photos, tmp_path):
         finish(plan)
     write_picture(photos / "cat" / "0000.jpg", 0)
     assert convert_shards(plan, num_workers=1).samples == 17
-
-
-def kill_once(marker: Path, number: int, *, num_workers: int) -> bool:
-    """Die at the first call."""
-    if not marker.exists():
-        marker.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return True
-
-
-def kill_always(number: int, *, num_workers: int) -> bool:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return True
-
-
-def test_a_process_that_is_killed_is_started_again(tmp_path):
-    assert list(sharded._run_here(partial(kill_once, tmp_path / "marker"), range(3), 2)) == [True] * 3
-    with pytest.raises(WriteError, match="killed or could not start 4 times") as caught:
-        list(sharded._run_here(kill_always, range(2), 2))
-    assert isinstance(caught.value.__cause__, BrokenProcessPool)
 
 
 @pytest.mark.parametrize("name", ["00000.beton", "other.beton", "00001.empty"])

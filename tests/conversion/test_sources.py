@@ -250,11 +250,26 @@ class Flowers:
         return 2
 
 
+class Made(Digits):
+    """Has no root, as FakeData."""
+
+    def __init__(self, size=2, transform=None):
+        assert size == 2
+        self.targets = [0, 1]
+
+
+class Wanting:
+    """Wants an argument that nobody gives."""
+
+    def __init__(self, root, loader):
+        raise AssertionError
+
+
 @pytest.fixture
 def torchvision(monkeypatch):
     module = types.ModuleType("torchvision.datasets")
     module.__all__ = ["Digits", "Flowers"]
-    module.Digits, module.Flowers = Digits, Flowers
+    module.Digits, module.Flowers, module.Made, module.Wanting = Digits, Flowers, Made, Wanting
     monkeypatch.setitem(sys.modules, "torchvision", types.ModuleType("torchvision"))
     monkeypatch.setitem(sys.modules, "torchvision.datasets", module)
 
@@ -268,6 +283,12 @@ def test_a_dataset_of_torchvisions_is_made_by_name(torchvision, tmp_path):
     assert index.column("label").tolist() == [0, 1, 1]
     start = int(index.regions("image").offset[1])
     assert content[start : start + 192] == np.asarray(picture(1, 8, 8)).tobytes()
+
+
+def test_a_dataset_of_torchvisions_without_a_root_is_made_and_one_that_wants_more_is_refused(torchvision):
+    assert len(open_source("torchvision:Made")) == 2
+    with pytest.raises(OptionError, match=r"torchvision:Wanting .*'loader'.*from_indexed_dataset"):
+        open_source("torchvision:Wanting")
 
 
 def test_files_of_torchvisions_folders_are_not_decoded(torchvision, tmp_path):

@@ -20,7 +20,9 @@ class Slots:
 
     def __init__(self, count, size):
         self.size = -(-size // PAGE) * PAGE
-        self._memory = np.frombuffer(mmap.mmap(-1, count * (self.size + PAGE) + PAGE), np.uint8)
+        # Private: what a forked process writes stays there.
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self._memory = np.frombuffer(mmap.mmap(-1, count * (self.size + PAGE) + PAGE, flags), np.uint8)
         for i in range(count + 1):
             self._protect(i * (self.size + PAGE))
 

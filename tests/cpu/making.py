@@ -120,9 +120,9 @@ def make_one(program, image, draw=None):
 
 def scratch_for(program, images):
     """A worker's memory, just large enough for images and their program."""
-    sides = program.height, program.width, program.narrowest
-    side = max(max(image.height, image.width) for image in images)
-    return allocate(side, max(image.data.size for image in images), *sides)
+    height, width = max(image.height for image in images), max(image.width for image in images)
+    source = height, width, max(image.data.size for image in images)
+    return allocate(source, (program.height, program.width), program.largest_scale(height, width))
 
 
 def ring_of(job):

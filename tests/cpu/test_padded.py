@@ -159,14 +159,14 @@ def test_images_of_other_kinds_are_padded_too(kind, interpolation):
 @settings(max_examples=300)
 @given(*[st.integers(1, 400)] * 4)
 def test_the_memory_for_taps_suffices_for_any_size(height, width, output_height, output_width):
-    """The promise of `shortest_side`: nothing shrinks by more than the longest side of the image does to it."""
+    """The promise of `largest_scale`: nothing shrinks by more."""
     program = programs((output_height, output_width), (height, width))
     _, _, *inner = program.decoder.places(np.array([height]), np.array([width]))[0].tolist()
     assert inner[0] == output_height or inner[1] == output_width
     assert 1 <= inner[0] <= output_height
     assert 1 <= inner[1] <= output_width
     largest = max(height / inner[0], width / inner[1], 1)
-    assert largest <= max(max(height, width) / program.shortest_side, 1)
+    assert largest <= max(program.largest_scale(height, width), 1)
 
 
 def test_a_mask_of_other_proportions_follows_with_a_color_of_its_own():
@@ -177,7 +177,7 @@ def test_a_mask_of_other_proportions_follows_with_a_color_of_its_own():
     program = compile_image_program("mask", 1, [follower], np.array([300]), np.array([300]), followed=source)
     mask = noise(300, 300) // 2
     out = made(program, stored_raw(mask))
-    assert program.shortest_side == 1
+    assert program.largest_scale(300, 200) == 300
     assert (out[:, [*range(15), *range(16, 32)]] == 255).all()
     assert np.array_equal(out, reference_image(mask, drawn(program, (300, 300)), program).output)
 

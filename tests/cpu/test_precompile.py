@@ -108,7 +108,7 @@ def test_after_it_no_loader_compiles(file):
     command = [sys.executable, "-W", "error", "-c", LOADERS, file]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("15 True\n", "")
+    assert (done.stdout, done.stderr) == ("16 True\n", "")
 
 
 def test_after_it_no_transform_of_whole_batches_compiles(file):

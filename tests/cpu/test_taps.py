@@ -35,7 +35,7 @@ def run_pair(rule, start, size, output, resized, shift, flip, limit, fancy, firs
 def axis(rule, size, output, *, start=0, shift=0, flip=False, padded=None):
     """First source samples and integer weights (padded output, most taps), canaries checked."""
     padded = output if padded is None else padded
-    most = most_taps(size, output / filter_radius(rule))
+    most = most_taps(size / output * filter_radius(rule))
     first = np.full(padded + 2, -77, np.int32)
     words = np.full((padded + 2, most), -0xDEAD, np.int32)
     row = np.full(most + 1, -1.5)
@@ -135,7 +135,7 @@ def test_chroma_weights_are_those_of_upsampling_and_then_resampling(rule, size, 
         return
     whole = before + size + after
     chroma = (whole + 1) // 2
-    most = most_taps(size, output / filter_radius(rule))
+    most = most_taps(size / output * filter_radius(rule))
     first, words = np.zeros((2, output), np.int32), np.zeros((2, output, most), np.int32)
     row = np.zeros(most)
     counts = run_pair(rule, before, size, output, output, 0, False, chroma, fancy, first, words, row)
@@ -155,7 +155,7 @@ def test_chroma_weights_are_those_of_upsampling_and_then_resampling(rule, size, 
 @given(rules, st.integers(1, 3000), st.integers(1, 300))
 def test_there_are_never_more_taps_than_memory_is_made_for(rule, size, output):
     if fits(rule, size, output):
-        assert axis(rule, size, output)[2] <= most_taps(size, output / filter_radius(rule))
+        assert axis(rule, size, output)[2] <= most_taps(size / output * filter_radius(rule))
 
 
 @pytest.mark.parametrize("rule", RULES)

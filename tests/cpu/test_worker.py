@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from gpubeton.cpu.epilogue import (
     FIRST_FILL,
@@ -44,18 +45,27 @@ def test_outputs_say_what_each_program_wants():
     assert np.array_equal(outputs.tables[2], HALF.table.view(np.uint16))
 
 
-def test_memory_grows_in_both_directions_and_never_shrinks():
+def test_memory_grows_in_each_direction_and_never_shrinks():
     worker = Worker([SMALL, LARGE], outputs_of([SMALL, LARGE]))
-    first = worker.scratch(10, 1000)
-    assert worker.scratch(10, 1000) is first
-    assert worker.scratch(9, 10) is first
-    wider = worker.scratch(50, 10)
-    assert wider.capacity.tolist() == [50, 1000]
-    assert worker.scratch(1, 2000).capacity.tolist() == [50, 2000]
+    first = worker.scratch(10, 8, 1000)
+    assert worker.scratch(10, 8, 1000) is first
+    assert worker.scratch(9, 1, 10) is first
+    wider = worker.scratch(1, 50, 10)
+    assert wider.capacity.tolist() == [10, 50, 1000]
+    assert worker.scratch(1, 1, 2000).capacity.tolist() == [10, 50, 2000]
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 65500), (65500, 1), (20000, 16)])
+def test_a_long_narrow_image_takes_little_memory(height, width):
+    programs = [program_of(height, width), program_of(height, width, kind="gray")]
+    worker = Worker(programs, outputs_of(programs))
+    for scratch in (worker.scratch(height, width, 1), worker.plain_scratch(height, width)):
+        nbytes = sum(array.nbytes for array in scratch if isinstance(array, np.ndarray))
+        assert nbytes < 100 << 20
 
 
 def test_memory_is_enough_for_the_largest_output_and_the_most_taps_in_each_view():
-    scratch = Worker([SMALL, LARGE, HALF], outputs_of([SMALL, LARGE, HALF])).scratch(100, 1)
+    scratch = Worker([SMALL, LARGE, HALF], outputs_of([SMALL, LARGE, HALF])).scratch(100, 1, 1)
     assert scratch.first.shape == (3, 4, 32)
     assert scratch.words.shape[:3] == scratch.first.shape
     assert scratch.words.shape[3] >= 2 * 100 / 4

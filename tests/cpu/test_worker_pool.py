@@ -5,10 +5,12 @@ import threading
 import time
 import weakref
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from gpubeton.cpu import worker_pool
 from gpubeton.cpu.worker_pool import Worker, WorkerPool
 from gpubeton.errors import LoaderClosedError
 from gpubeton.transforms import Cutout, NormalizeImage
@@ -116,6 +118,42 @@ def test_a_bad_image_is_named_and_its_neighbors_are_whole():
     assert reasons[8] == "it is 18 x 18 pixels, but the file's metadata have 18 x 19 pixels"
     assert "it ends before its last marker; libjpeg-turbo: " in reasons[7]
     assert all(image.program == 0 for image in bad)
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "rgb", "gray"])
+def test_an_image_that_memory_does_not_suffice_for_is_bad_and_all_others_are_made(monkeypatch, kind):
+    def limited(allocate):
+        def wrapped(*arguments):
+            if max(np.ravel(arguments[0])[:2]) > 100 or arguments[1] == 300:
+                raise MemoryError("planted")
+            return allocate(*arguments)
+
+        return wrapped
+
+    pictures = [photo(height, width) for height, width in ((20, 30), (9, 300), (21, 29), (300, 9), (19, 28))]
+    if kind == "jpeg":
+        images = [stored_jpeg(jpeg(picture)) for picture in pictures]
+    else:
+        images = [stored_raw(picture if kind == "rgb" else picture[:, :, :1]) for picture in pictures]
+    programs = [program_of(*size, kind="gray" if kind == "gray" else "rgb") for size in ((12, 10), (8, 9))]
+    draws = [[draw_of(program, whole(image)) for image in images] for program in programs]
+    jobs = [replace(job_of(*each), source="the same") for each in zip(programs, [images] * 2, draws, strict=True)]
+    with monkeypatch.context() as patch:
+        for name in ("allocate", "allocate_plain"):
+            patch.setattr(worker_pool, name, limited(getattr(worker_pool, name)))
+        with pool_of(*programs) as pool:
+            pool.submit(jobs)
+            bad = pool.collect()
+            pool.submit(jobs)
+            assert sorted(map(repr, pool.collect())) == sorted(map(repr, bad))
+    assert sorted((image.program, image.row) for image in bad) == [(0, 1), (0, 3), (1, 1), (1, 3)]
+    assert {(image.row, image.reason.split(" have ")[1]) for image in bad} == {
+        (1, "9 x 300 pixels"),
+        (3, "300 x 9 pixels"),
+    }
+    for program, job in zip(programs, jobs, strict=True):
+        for row in (0, 2, 4):
+            assert np.array_equal(job.out[row], make_one(program, images[row]))
 
 
 def test_the_output_of_a_bad_image_holds_nothing_of_earlier_batches():
@@ -248,7 +286,7 @@ class TestEnd:
     def endless(self, monkeypatch):
         """Workers that make nothing until the pool is closed."""
 
-        def wait(self, ring, side, size):
+        def wait(self, ring):
             while not ring.control[16]:
                 time.sleep(0.002)
             return 0, 0
@@ -323,7 +361,7 @@ class TestEnd:
 
 class TestFailure:
     def test_what_ends_a_worker_reaches_whoever_collects(self, monkeypatch):
-        def fail(self, ring, side, size):
+        def fail(self, ring):
             raise ZeroDivisionError("planted")
 
         monkeypatch.setattr(Worker, "run", fail)

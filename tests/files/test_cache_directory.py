@@ -23,7 +23,7 @@ from gpubeton.format.index_cache import IndexCache
 from gpubeton.loader import Loader
 from gpubeton.reader import Reader
 from tests.files.test_node_cache import PAGE, content_of, make_cache, object_of, open_in, reboot
-from tests.files.versioned_source import VersionedIdentity, put
+from tests.files.versioned_source import put
 from tests.small_files import write
 
 

@@ -32,8 +32,8 @@ class Campaign:
         mutants = [(data, "nothing"), *(mutant(data, rng) for _ in range(GROUP))]
         sizes = [told(one, height, width, rng) for one, _ in mutants]
         view = view_of(height, width, rng)
-        longest, largest = max(map(max, sizes)), max(len(one) for one, _ in mutants)
-        self.bench.prepare([view], longest, largest, at_end=number % 2 == 0)
+        images = *map(max, zip(*sizes, strict=True)), max(len(one) for one, _ in mutants)
+        self.bench.prepare([view], images, at_end=number % 2 == 0)
         tried = zip(mutants, sizes, strict=True)
         return [self._try(i, one, ways, size, view) for i, ((one, ways), size) in enumerate(tried)]
 

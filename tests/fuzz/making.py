@@ -63,17 +63,20 @@ class Bench(Worker):
         self._rings = [allocate_ring(1, views, DRAW_COLUMNS) for views in range(1, MAX_VIEWS + 1)]
         self._at_end = True
 
-    def prepare(self, views, side, size, *, at_end):
-        """Place fresh memory for images of up to `side` pixels and `size` bytes, just large enough for the views."""
+    def prepare(self, views, images, *, at_end):
+        """Place fresh memory for images of a height, a width and a size in bytes, just large enough for the views."""
         heights, widths = zip(*(view.size for view in views), strict=True)
-        narrowest = min(min(view.size) / filter_radius(INTERPOLATIONS[view.interpolation]) for view in views)
+        scales = [
+            max(np.divide(images[:2], view.size)) * filter_radius(INTERPOLATIONS[view.interpolation]) for view in views
+        ]
         self._memory.begin(at_end=at_end)
         own = self._memory.scratch(
-            allocate(side, size, max(heights), max(widths), narrowest, (0, 0), max(1, len(views)))
+            allocate(images, (max(heights), max(widths)), max(scales), (0, 0), max(1, len(views)))
         )
         self._placed, self._at_end = own, at_end
 
-    def scratch(self, side, size):
+    def scratch(self, *image):
+        assert (image <= self._placed.capacity).all()
         return self._placed
 
     def make(self, data, height, width, views):
@@ -96,7 +99,7 @@ class Bench(Worker):
             ring.draws[0, i] = draw_of(self._programs[program], view.box, flip=view.flip, shift=view.shift)
             outs.append(out)
         publish(ring, 0)
-        event, ticket = self.run(ring, max(height, width), len(data))
+        event, ticket = self.run(ring)
         reason = ""
         if event == REFUSED:
             with mock.patch.object(refused_images, "decode_rgb", self._decode):

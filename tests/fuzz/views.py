@@ -29,13 +29,13 @@ class Campaign:
         images = [(data, "nothing"), *(mutant(data, rng) for _ in range(GROUP))]
         sizes = [told(one, height, width, rng) for one, _ in images]
         views = [view_of(height, width, rng) for _ in range(int(rng.integers(2, 5)))]
-        room = max(map(max, sizes)), max(len(one) for one, _ in images)
+        room = *map(max, zip(*sizes, strict=True)), max(len(one) for one, _ in images)
         together, apart = [], [[] for _ in images]
-        self.bench.prepare(views, *room, at_end=number % 2 == 0)
+        self.bench.prepare(views, room, at_end=number % 2 == 0)
         for (one, _), size in zip(images, sizes, strict=True):
             together.append([_copied(made) for made in self.bench.make(one, *size, views)])
         for view in views:
-            self.bench.prepare([view], *room, at_end=number % 2 == 0)
+            self.bench.prepare([view], room, at_end=number % 2 == 0)
             for (one, _), size, found in zip(images, sizes, apart, strict=True):
                 found.append(_copied(self.bench.make(one, *size, [view])[0]))
         facts = [f"{ways}, size {size}, {len(views)} views" for (_, ways), size in zip(images, sizes, strict=True)]

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from gpubeton.cli.app import app
 from gpubeton.conversion import Settings, convert, open_source
 from gpubeton.copying import copy_samples
-from gpubeton.errors import StorageError
+from gpubeton.errors import OptionError, StorageError
+from gpubeton.files.byte_locks import lock_file
 from gpubeton.format import Index
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.indexing import index_images
@@ -218,6 +219,29 @@ def test_a_file_with_checksums_and_without_jpegs_gets_no_index(tmp_path):
     DatasetWriter(path, photo_fields("raw"), num_workers=1, progress=False, notes={}).from_indexed_dataset(Photos(5))
     assert index_images(path).path is None
     assert names(tmp_path) == ["a.beton"]
+
+
+def test_a_file_of_another_kind_is_replaced_only_if_told(file):
+    beside = file.parent / "a.beton.index"
+    beside.write_text("notes")
+    with pytest.raises(OptionError, match=r"a\.beton\.index.*--overwrite"):
+        index_images(file)
+    assert beside.read_text() == "notes"
+    assert index_images(file, overwrite=True).found == COUNT
+    beside.write_bytes(b"")
+    assert index_images(file).found == COUNT
+
+
+def test_what_a_killed_process_left_beside_a_finished_index_is_removed(file):
+    index_images(file)
+    unfinished = file.parent / ".a.beton.index.entries"
+    unfinished.write_bytes(b"left")
+    with open(unfinished, "rb") as held:
+        lock_file(held.fileno(), waits=False)
+        index_images(file)
+        assert unfinished.exists()  # another process writes it
+    assert index_images(file).found == 0
+    assert not unfinished.exists()
 
 
 def test_the_command_indexes_several_files(file, tmp_path):

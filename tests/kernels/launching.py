@@ -242,7 +242,7 @@ def launch_augment(program, pictures, draws, *, most=None, order=FORWARD, seed=0
     draws = np.stack(draws).astype(np.int32)
     size = program.height, program.width
     if most is None:
-        most = most_taps(draws[:, [HEIGHT, WIDTH]].max(), program.narrowest)
+        most = most_taps(program.largest_scale(*draws[:, [HEIGHT, WIDTH]].max(0)))
     dtype = dtype_of(program)
     batch = Batch(
         pictures.table, draws, size, RULES[program.interpolation], most, program.fills, table=table_of(program),

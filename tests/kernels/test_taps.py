@@ -71,14 +71,14 @@ def test_taps_are_the_cpus_to_the_bit(rule, order):
             for _ in range(6)
         ]
         draws += [draw(*size), draw(side, side, flip=1), draw(1, side), draw(side, 1)]
-        most = most_taps(side, min(size) / filter_radius(rule))
+        most = most_taps(side / min(size) * filter_radius(rule))
         taps = make_taps(np.stack(draws), rule, size, most, order, seed=side)
         assert_as_on_the_cpu(taps, draws, rule, size, most)
 
 
 def test_slivers_of_a_source_pixel_are_left_out_as_on_the_cpu():
     """3001 pixels become 1500: cells begin and end up to a thousandth of a pixel beside a border, or a little more."""
-    draws, most = [draw(3001, 3001)], most_taps(3001, 1500)
+    draws, most = [draw(3001, 3001)], most_taps(3001 / 1500)
     taps = make_taps(np.stack(draws), RULES["area"], (1500, 1500), most)
     assert_as_on_the_cpu(taps, draws, RULES["area"], (1500, 1500), most)
     # Without that rule each would have three.
@@ -93,7 +93,7 @@ sides = st.integers(1, 600)
 def test_taps_of_any_size_are_the_cpus_to_the_bit(rule, height, width, output_height, output_width, flip, shift):
     draws = [draw(height, width, flip=flip, shift=(shift, -shift))]
     size = (output_height, output_width)
-    most = most_taps(max(height, width), min(size) / filter_radius(rule))
+    most = most_taps(max(height / output_height, width / output_width) * filter_radius(rule))
     assert_as_on_the_cpu(make_taps(np.stack(draws), rule, size, most), draws, rule, size, most)
 
 
@@ -104,14 +104,14 @@ def test_taps_of_padded_images_are_the_cpus_to_the_bit(rule, height, width, flip
     resized = tuple(data.draw(st.integers(1, side)) for side in size)
     shift = tuple(data.draw(st.integers(one - side, 0)) for one, side in zip(resized, size, strict=True))
     draws = [draw(height, width, flip=flip, shift=shift, resized=resized)]
-    most = most_taps(max(height, width), min(resized) / filter_radius(rule))
+    most = most_taps(max(height / resized[0], width / resized[1]) * filter_radius(rule))
     assert_as_on_the_cpu(make_taps(np.stack(draws), rule, size, most), draws, rule, size, most)
 
 
 @given(st.sampled_from(sorted(RULES)), st.integers(1, 90), st.integers(1, 90))
 def test_weights_are_the_references_within_what_16_bits_hold(name, source, output):
     """Each is rounded once, and the largest makes up for what the others lost: at most half a unit for each of them."""
-    most = most_taps(source, output / filter_radius(RULES[name]))
+    most = most_taps(source / output * filter_radius(RULES[name]))
     taps = make_taps(draw(source, source)[None], RULES[name], (output, output), most)
     shrinks = source >= output if name == "area" else None
     wanted = resize_weights(source, output, name, shrinks=shrinks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 
 import numpy as np
@@ -105,6 +106,14 @@ def test_an_index_that_cannot_be_used_is_a_warning_with_a_command(indexed, expec
     assert len(warned) == 2  # of the entry points, and of the checksums
     assert all(str(index_of(indexed)) in each for each in warned)
     assert all(f"gpubeton index --overwrite {indexed}" in each for each in warned)
+
+
+def test_a_pipe_in_place_of_an_index_is_a_warning(indexed, expected):
+    index_of(indexed).unlink()
+    os.mkfifo(index_of(indexed))
+    made, warned = images(indexed)
+    np.testing.assert_array_equal(made, expected)
+    assert [str(index_of(indexed)) in each for each in warned] == [True]
 
 
 # --- entries that open, but lie ---------------------------------------------------------------------------------------

@@ -192,6 +192,12 @@ def test_the_arguments_make_another_loader(photos):
     assert in_a_row(copy) == in_a_row(loader)
 
 
+def test_a_list_in_a_spec_is_its_operations(photos):
+    given = {**ONLY_LABEL, "again": PipelineSpec("label", [IntDecoder(), ToTensor(), View(torch.float64)])}
+    for label, again in make(photos, pipelines=given):
+        assert torch.equal(again[:, 0], label.view(torch.float64))
+
+
 def test_settings_are_changed_in_the_specs_of_pipelines(photos):
     decoder = CenterCropRGBImageDecoder((24, 24), 1.0)
     second = PipelineSpec("image", RandomResizedCropRGBImageDecoder((8, 8)), [ToTensor()])
@@ -368,6 +374,19 @@ def test_a_derived_loader_may_have_a_device_of_its_own(photos):
         loader.seed = 4
 
 
+def test_a_misspelled_attribute_is_refused_and_others_are_free(photos):
+    loader = make(photos)
+    for name, meant in (("batchsize", "batch_size"), ("num_worker", "num_workers"), ("pipeline", "pipelines")):
+        with pytest.raises(AttributeError, match=f"{name!r}.* {meant!r}"):
+            setattr(loader, name, 3)
+        assert not hasattr(loader, name)
+    loader.num_classes, loader._prepared = 10, True
+    assert (loader.num_classes, loader._prepared) == (10, True)
+    derived = OnDevice(photos, 8, num_workers=1, pipelines=ONLY_LABEL)
+    derived.devices = ["mine"]
+    assert derived.devices == ["mine"]
+
+
 class TwiceTheBatch(Loader):
     """Uses a loader's names before there is a loader."""
 
@@ -398,6 +417,11 @@ def test_what_of_ffcvs_machinery_is_not_there_says_where_to_look(photos):
     with pytest.raises(AttributeError, match=r"no attribute 'memory'$"):
         _ = loader.memory
     assert not hasattr(loader, "graph")
+    assert not hasattr(loader, "dataset")
+    with pytest.raises(AttributeError, match=r"'dataset'.* DataLoaderAdapter"):
+        _ = loader.dataset
+    with pytest.raises(TypeError, match="DataLoaderAdapter"):
+        next(iter(torch.utils.data.DataLoader(loader)))
     with pytest.raises(AttributeError, match=r"'Numbered' .*'output_queue'.* run_pipeline"):
         Numbered(loader, [1]).output_queue.get()
 

@@ -140,6 +140,12 @@ def test_all_bad_images_are_named_with_the_number_of_the_first(folder):
     assert ImageFolder(folder).files[caught.value.sample].endswith("bad.png")
 
 
+def test_a_pipe_among_the_images_is_a_bad_image(folder):
+    os.mkfifo(folder / "dog" / "pipe.jpg")
+    with pytest.raises(SampleError, match=r"1 of 17 images .*pipe\.jpg: .*regular file"):
+        Loader.from_image_folder(folder, 4)
+
+
 def test_the_memory_of_a_folder_goes_with_its_loaders(folder):
     loaders = [Loader.from_image_folder(folder, 4, num_workers=1, pipelines=pipelines()) for _ in range(2)]
     for loader in loaders:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -93,6 +95,19 @@ def test_normalizing_twice_is_refused():
 def test_mean_and_std_are_finite_numbers_for_each_channel_and_std_positive(mean, std):
     with pytest.raises(OptionError, match="expected"):
         NormalizeImage(mean, std)
+
+
+@pytest.mark.parametrize(("mean", "std", "dtype"), [(MEAN, STD, "int8"), (0, 1, np.int8), (128, 1, "uint8")])
+def test_whole_numbers_that_hold_no_result_exactly_are_a_warning(mean, std, dtype):
+    with pytest.warns(UserWarning, match="whole numbers.*float"):
+        NormalizeImage(mean, std, dtype)
+
+
+def test_whole_numbers_that_hold_all_results_are_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        normalize = NormalizeImage([128] * 3, [1], np.int16)
+    assert normalize.table()[:, 0].tolist() == list(range(-128, 128))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

@@ -9,6 +9,7 @@ import pickle
 import random
 import signal
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -113,6 +114,37 @@ def test_a_process_that_dies_is_an_error(file):
         outputs(file, PerSample(dies, workers="processes", num_workers=1))
 
 
+class TwoPartsError(BaseException):
+    """Cannot be sent between processes: it cannot be made again of its text."""
+
+    def __init__(self, one, other):
+        super().__init__(f"{one} and {other}")
+
+
+@pytest.mark.parametrize(("error", "expected"), [(KeyboardInterrupt(), KeyboardInterrupt), (SystemExit(3), SystemExit)])
+def test_errors_that_are_to_end_the_program_stay_what_they_are(error, expected):
+    def raises(image, generator):
+        raise error
+
+    for workers in ("threads", "processes"):
+        with pytest.raises(expected):
+            applied(PerSample(raises, workers=workers, num_workers=1))
+
+
+def test_an_error_that_cannot_be_sent_is_no_death_of_a_process():
+    def raises(image, generator):
+        raise TwoPartsError("one", "other")
+
+    with pytest.raises(OperationError, match="TwoPartsError: one and other"):
+        applied(PerSample(raises, workers="processes", num_workers=1))
+
+
+def test_a_daemonic_process_is_told_to_use_threads(monkeypatch):
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    with pytest.raises(OperationError, match="threads"):
+        applied(PerSample(Reversed(), workers="processes", num_workers=1))
+
+
 class Reversed:
     def __call__(self, image, generator):
         return image[::-1]
@@ -157,6 +189,42 @@ def test_a_forked_process_begins_its_own_workers():
         assert os.waitpid(child, 0)[1] == 0, workers
 
 
+def train(file, workers, end):
+    """Take a batch as one of several processes of a training; end as told."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest has a handler
+    signal.alarm(200)  # ends this process, if it waits for its workers
+    loader = training_loader(file, workers)
+    for _ in loader:
+        if end == "raises":
+            raise ArithmeticError
+        if end == "keeps the loader":
+            _ALIVE.append(loader)
+            break
+
+
+def training_loader(file, workers):
+    operation = PerSample(Reversed(), workers=workers, num_workers=1)
+    pipelines = {"image": [CenterCropRGBImageDecoder((8, 8), 1), operation, ToTensor()]}
+    return Loader(file, 2, num_workers=1, pipelines=pipelines)
+
+
+_ALIVE = []
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_process_with_a_loader_ends(file, workers, method):
+    list(training_loader(file, "threads"))  # compiled for the forked ones
+    ends = {"returns": 0, "keeps the loader": 0, "raises": 1}
+    context = multiprocessing.get_context(method)
+    processes = [context.Process(target=train, args=(file, workers, end)) for end in ends]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == list(ends.values())
+
+
 def test_processes_end_when_their_loader_is_killed():
     ours, theirs = os.pipe()
     if not (child := os.fork()):
@@ -196,6 +264,11 @@ def test_after_an_error_nothing_goes_on_for_the_batch(workers):
 def test_what_cannot_work_is_refused():
     with pytest.raises(OptionError, match="threads"):
         PerSample(drawn, workers="cores")
+    for function in (len, partial(drawn, 0), os.getcwd):
+        with pytest.raises(OptionError, match=r"function\(sample, generator\)"):
+            PerSample(function)
+    for function in (Reversed(), partial(drawn), torch.nn.Identity(), max, print):
+        PerSample(function)
     with pytest.raises(PipelineError, match="ToTensor"):
         PerSample(drawn).declare_state_and_memory(State(False, "cpu", (4,), torch.uint8))
     with pytest.raises(PipelineError, match="ToDevice"):

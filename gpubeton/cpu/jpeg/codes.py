@@ -20,6 +20,7 @@ WRONG_SIZE = 10
 WRONG_CROP = 12
 NOT_UNPACKED = 13  # a PNG file, not a JPEG
 WRONG_CHECKSUM = 14  # final
+NO_MEMORY = 15  # final
 
 REASONS = {
     OK: "decoded",
@@ -36,5 +37,6 @@ REASONS = {
     CUT_SHORT: "it ends before its last marker",
     WRONG_SIZE: "its own width and height differ from the file's metadata",
     WRONG_CHECKSUM: "its bytes differ from their checksum",
+    NO_MEMORY: "there is not enough memory to make it",
     WRONG_CROP: "its crop box is empty or passes its border",
 }

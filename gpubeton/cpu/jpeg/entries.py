@@ -107,5 +107,5 @@ def find_entries(
     first, seals = np.zeros(len(size) + 1, np.uint64), np.zeros(len(size), np.uint32)
     entries = np.empty((room, ENTRY_BYTES), np.uint8)
     largest = min(int(size.max(initial=0)), LARGEST_JPEG)
-    write_entries(address, size, first, seals, entries, allocate(8, largest, 8, 8, 8))
+    write_entries(address, size, first, seals, entries, allocate((8, 8, largest), (8, 8), 1))
     return EntryBlock(first, seals, entries[: int(first[-1])].copy().view(ENTRY_DTYPE).reshape(-1))

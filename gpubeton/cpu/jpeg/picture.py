@@ -282,7 +282,7 @@ def decode_picture(
 
 def check_scan(data: bytes) -> int:
     """Check the data of a baseline JPEG of unusual sampling; return a code of `codes`."""
-    scratch = allocate(8, len(data), 8, 8, 8)
+    scratch = allocate((8, 8, len(data)), (8, 8), 1)
     content = np.frombuffer(data, np.uint8)
     return int(_check(content.ctypes.data, len(data), scratch))
 

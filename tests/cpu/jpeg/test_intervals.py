@@ -109,7 +109,7 @@ def sound(draw):
 
 def found(content, start, count):
     """Verdict and intervals by the code under test, in images of three MCUs an interval."""
-    scratch, frame = allocate(8, len(content), 8, 8, 8), np.zeros(FRAME_SIZE, np.int64)
+    scratch, frame = allocate((8, 8, len(content)), (8, 8), 1), np.zeros(FRAME_SIZE, np.int64)
     frame[SCAN], frame[RESTART_INTERVAL] = start, 3
     code = run_find_intervals(np.frombuffer(content, np.uint8), frame, 3 * count - 1, scratch)
     assert scratch.cursor[COUNT] == count
@@ -137,7 +137,7 @@ def test_any_data_get_the_verdict_of_a_plain_loop(content, count):
 
 
 def test_more_intervals_than_there_is_memory_for_are_refused_before_anything_is_written():
-    scratch, frame = allocate(8, 8, 8, 8, 8), np.zeros(FRAME_SIZE, np.int64)
+    scratch, frame = allocate((8, 8, 8), (8, 8), 1), np.zeros(FRAME_SIZE, np.int64)
     frame[RESTART_INTERVAL] = 1
     room = len(scratch.entries) // ENTRY_DTYPE.itemsize
     assert run_find_intervals(np.zeros(8, np.uint8), frame, room + 1, scratch) == MANY_INTERVALS
