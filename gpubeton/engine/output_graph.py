@@ -28,6 +28,7 @@ from gpubeton.plan.order import rows_of
 from gpubeton.plan.snapshot import BranchPoint, snapshot
 from gpubeton.transforms.boxes import TransformBoxes
 from gpubeton.transforms.ops import ToDevice
+from gpubeton.transforms.transform import Moves
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -402,3 +403,37 @@ def _drawn_output(
     program = root.program if isinstance(root, ImageOutput) else None
     fused = [] if program is None else choices_of_pass(program)
     return DrawnOutput(name, root.source, spec.output, program, (*fused, *choices_of_tail(steps)), left_on)
+
+
+def likely_mistakes(outputs: Sequence[Output]) -> list[str]:
+    """Describe what is probably not meant in the pipelines: a model would learn from wrong data, without an error."""
+    with_pipelines = {output.name: output for output in outputs if not isinstance(output, DrawnOutput)}
+    mistake = _unfollowed_moves({name: history_of(output, with_pipelines) for name, output in with_pipelines.items()})
+    return [] if mistake is None else [mistake]
+
+
+def _unfollowed_moves(histories: Mapping[str, tuple[ImageOutput | RowOutput, list[BatchOp]]]) -> str | None:
+    """Describe masks that do not follow the random crops and flips of their image, if there are any."""
+    images = {name: (root, steps) for name, (root, steps) in histories.items() if isinstance(root, ImageOutput)}
+    links = [(name, root.program.followed.name) for name, (root, _) in images.items() if root.program.followed]
+    linked = {images[name][0].source.name for link in links for name in link}  # fields: their outputs are views
+    gray = {root.source.name for root, _ in images.values() if root.program.kind.channels == 1}
+    moving: dict[str, str] = {}  # an output that follows none, by its field
+    still: dict[str, str] = {}  # the same, of gray images that do not move
+    for name, (root, steps) in images.items():
+        program, choices = root.program, (*choices_of_pass(root.program), *choices_of_tail(steps))
+        moves = [operation.moves in (Moves.ALONG_AXES, Moves.FREELY) for operation, _, _ in choices]
+        if program.followed is None and (program.stream is not None or any(moves)):
+            moving.setdefault(root.source.name, name)
+        elif program.followed is None and root.source.name in gray:
+            still.setdefault(root.source.name, name)
+    field = min(moving, key=lambda field: (field not in linked, field in gray), default="")
+    masks = [name for other, name in {**still, **moving}.items() if other != field and other not in linked]
+    if not moving or not masks:
+        return None
+    return (
+        f"the images of {moving[field]!r} are cropped, flipped or moved at random, but those of "
+        f"{', '.join(map(repr, masks))} do not follow them. A mask, or whatever has to fit pixel by pixel, needs "
+        f"FollowImage({moving[field]!r}) as its decoder. If they are independent images: "
+        "warnings.filterwarnings('ignore', '.* do not follow them')"
+    )

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpubeton.engine import Plan, compile_outputs
+from gpubeton.engine import Plan, compile_outputs, likely_mistakes
 from gpubeton.errors import LoaderClosedError, OptionError, StorageError
 from gpubeton.files.open_files import SOURCES
 from gpubeton.loader.checkpoint import Checkpoint
@@ -191,6 +191,12 @@ class Loader(FfcvSurface):
     OSError
         If a file cannot be opened.
 
+    Warns
+    -----
+    UserWarning
+        If a mask, or another field of images, does not follow the random crops and flips of an image: see
+        `gpubeton.fields.decoders.FollowImage`.
+
     Notes
     -----
     Memory with ``os_cache=False``, besides Python and its libraries, is at most the sum of
@@ -301,7 +307,10 @@ class Loader(FfcvSurface):
         if config.distributed:
             title = f"{self.reader.index.title}, {order}, {len(self._config.indices)}, {config.batch_size}"
             check_seed_of_ranks(title, config.seed)
-        self._resources.open_gpu(self._config, self._compile_outputs())  # raises if a pipeline cannot be planned
+        outputs = self._compile_outputs()  # raises if a pipeline cannot be planned
+        self._resources.open_gpu(self._config, outputs)
+        for mistake in likely_mistakes(outputs):
+            warnings.warn(f"{self.reader.index.title}: {mistake}", stacklevel=3)
 
     @classmethod
     def from_image_folder(cls, path: str | os.PathLike[str], batch_size: int, **arguments: Any) -> Self:
