@@ -195,7 +195,8 @@ class Loader(FfcvSurface):
     -----
     UserWarning
         If a mask, or another field of images, does not follow the random crops and flips of an image: see
-        `gpubeton.fields.decoders.FollowImage`.
+        `gpubeton.fields.decoders.FollowImage`. If a pipeline hands out the bits of float16 numbers as int16: see
+        `gpubeton.transforms.NormalizeImage`.
 
     Notes
     -----

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from gpubeton.errors import PipelineError
 from gpubeton.fields import ImageField, RGBImageField
@@ -17,7 +19,19 @@ from gpubeton.fields.decoders import (
 )
 from gpubeton.loader import Loader
 from gpubeton.pipeline import PipelineSpec
-from gpubeton.transforms import Cutout, RandomHorizontalFlip, RandomRotation, ToTensor
+from gpubeton.pipeline.operation import Operation
+from gpubeton.transforms import (
+    Convert,
+    Cutout,
+    NormalizeImage,
+    PerSample,
+    RandomHorizontalFlip,
+    RandomRotation,
+    RandomTranslate,
+    ToTensor,
+    ToTorchImage,
+    View,
+)
 from tests.small_files import picture, write
 
 CROP = RandomResizedCropRGBImageDecoder((16, 16))
@@ -117,3 +131,69 @@ def test_errors_of_gray_images_recommend_to_follow_and_never_a_decoder_of_colors
     advice = str(caught.value).partition("Begin the pipeline")[2]
     assert "FollowImage('image')" in advice
     assert "RGB" not in advice
+
+
+# --- halves as int16 --------------------------------------------------------------------------------------------------
+
+TO_HALF = NormalizeImage([100] * 3, [50] * 3, np.float16)
+BRANCH = ToTensor()
+
+
+def unchanged(image, generator):
+    return image
+
+
+class Plain(Operation):
+    """A user's operation that leaves a batch as it is, and declares its type."""
+
+    def __init__(self, dtype=None):
+        self.dtype = dtype
+
+    def generate_code(self):
+        return lambda batch, _: batch if self.dtype is None else batch.view(self.dtype)
+
+    def declare_state_and_memory(self, previous_state):
+        return replace(previous_state, jit_mode=False, dtype=self.dtype or previous_state.dtype), None
+
+
+@pytest.mark.parametrize(
+    ("operations", "reader"),
+    [
+        ([TO_HALF, ToTensor()], "the loop"),
+        ([TO_HALF], "the loop"),
+        ([TO_HALF, ToTensor(), ToTorchImage(convert_back_int16=False)], "the loop"),
+        ([PerSample(unchanged), TO_HALF, ToTensor()], "the loop"),  # not fused
+        ([TO_HALF, PerSample(unchanged), ToTensor(), ToTorchImage()], "PerSample"),
+        ([TO_HALF, ToTensor(), torch.nn.Identity(), ToTorchImage()], "ModuleWrapper"),
+        ([TO_HALF, ToTensor(), Convert(torch.float32), ToTorchImage()], "Convert"),
+        ([TO_HALF, Plain(), ToTensor(), ToTorchImage()], "Plain"),
+    ],
+)
+def test_bits_of_halves_that_are_read_as_numbers_are_told_with_the_cure(file, operations, reader):
+    (message,) = warnings_of(file, image=[SimpleRGBImageDecoder(), *operations])
+    assert f"{reader}" in message.partition(" gets int16 numbers")[0]
+    assert "'image'" in message
+    assert "ToTorchImage()" in message
+    assert "np.float32" in message
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [TO_HALF, ToTensor(), ToTorchImage()],
+        [TO_HALF, RandomTranslate(2), ToTensor(), ToTorchImage(), torch.nn.Identity()],
+        [ToTensor(), TO_HALF],
+        [TO_HALF, ToTensor(), View(torch.float16)],
+        [TO_HALF, Plain(np.dtype("f2")), ToTensor()],
+        [NormalizeImage(0, 1, np.float32), ToTensor()],
+        [ToTensor(), Convert(torch.int16)],
+    ],
+)
+def test_halves_that_are_turned_back_are_not_warned_of(file, operations):
+    assert warnings_of(file, image=[SimpleRGBImageDecoder(), *operations]) == []
+
+
+def test_an_output_that_continues_from_bits_of_halves_is_told_of_too(file):
+    image = [SimpleRGBImageDecoder(), TO_HALF, BRANCH, ToTorchImage()]
+    (message,) = warnings_of(file, image=image, branch=PipelineSpec(BRANCH))
+    assert "'branch'" in message
