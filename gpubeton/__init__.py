@@ -40,6 +40,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_IMPORTED_BY_FFCV})
+
+
 def _find_version() -> str:
     """Find the version that was installed; a folder of sources that was not has none."""
     from importlib.metadata import PackageNotFoundError, version

@@ -59,6 +59,13 @@ def test_the_package_itself_exports_loader_and_writer() -> None:
         _ = gpubeton.Lader
 
 
+def test_completion_lists_the_names_that_are_imported_when_they_are_used() -> None:
+    program = "import gpubeton, sys; print(dir(gpubeton)); print('torch' in sys.modules)"
+    names, has_torch = run(program).splitlines()
+    assert {"DatasetWriter", "Loader", "__version__", "fields", "transforms"} <= set(ast.literal_eval(names))
+    assert has_torch == "False"
+
+
 def test_what_import_ffcv_brings_along_can_be_named_after_import_gpubeton() -> None:
     program = """
 import gpubeton

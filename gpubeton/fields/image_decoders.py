@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.pipeline.interpolation import Interpolation
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
@@ -43,7 +44,7 @@ class SimpleRGBImageDecoder(Operation):
     usual_numbers: ClassVar[int] = 4
     """Random numbers per image that are made in advance, together with other operations'; `boxes` may ask for more."""
 
-    interpolation: str = "area"
+    interpolation: Interpolation = "area"
 
     def frame(self, heights: NDArray[Any], widths: NDArray[Any]) -> tuple[int, int]:
         """Height and width of every decoded image.
@@ -178,7 +179,7 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
             cls.boxes = generated_boxes  # type: ignore[assignment,method-assign]  # instead of the inherited method
             cls.is_random = True
 
-    def __init__(self, output_size: tuple[int, int], interpolation: str = "area") -> None:
+    def __init__(self, output_size: tuple[int, int], interpolation: Interpolation = "area") -> None:
         self.output_size = output_size
         self.interpolation = check_choice(f"{type(self).__name__}: interpolation", interpolation, INTERPOLATIONS)
 
@@ -230,7 +231,7 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
     [[25, 75, 50, 50]]
     """
 
-    def __init__(self, output_size: tuple[int, int], ratio: float, interpolation: str = "area") -> None:
+    def __init__(self, output_size: tuple[int, int], ratio: float, interpolation: Interpolation = "area") -> None:
         super().__init__(output_size, interpolation)
         self.ratio = check_number(f"{type(self).__name__}: ratio", ratio, 0, 1, positive=True)
 
@@ -275,8 +276,8 @@ class PadRGBImageDecoder(ResizedCropRGBImageDecoder):
         self,
         output_size: tuple[int, int],
         fill: float | Sequence[float] = 0,
-        interpolation: str = "area",
-        position: str = "center",
+        interpolation: Interpolation = "area",
+        position: Literal["center", "top-left"] = "center",
     ) -> None:
         super().__init__(output_size, interpolation)
         self.fill = check_fill(f"{type(self).__name__}: fill", fill)
@@ -346,7 +347,7 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         output_size: tuple[int, int],
         scale: tuple[float, float] = (0.08, 1.0),
         ratio: tuple[float, float] = (0.75, 4 / 3),
-        interpolation: str = "area",
+        interpolation: Interpolation = "area",
     ) -> None:
         super().__init__(output_size, interpolation)
         self.scale = check_range(f"{type(self).__name__}: scale", scale, positive=True)
@@ -505,7 +506,9 @@ class FollowImage(SimpleRGBImageDecoder):
 
     takes_any_kind: ClassVar[bool] = True
 
-    def __init__(self, image: str = "image", interpolation: str = "nearest", fill: float | Sequence[float] = 0) -> None:
+    def __init__(
+        self, image: str = "image", interpolation: Interpolation = "nearest", fill: float | Sequence[float] = 0
+    ) -> None:
         self.image = image
         self.interpolation = check_choice("FollowImage: interpolation", interpolation, INTERPOLATIONS)
         self.fill = check_fill("FollowImage: fill", fill)

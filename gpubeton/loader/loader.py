@@ -55,16 +55,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import numpy as np
+    import torch
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
 
+    from gpubeton.engine.bad_images import OnError
     from gpubeton.engine.output_graph import Pipeline
     from gpubeton.fields.registry import CustomFields
     from gpubeton.files.remote_options import RemoteOptions
     from gpubeton.format.data_files import Paths
     from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.gpu.gpu_options import GpuOptions
+    from gpubeton.loader.config import Decoder
     from gpubeton.loader.resources import GpuChoice
+    from gpubeton.loader.schedule import OrderName
     from gpubeton.plan.order import IdRange
 
 SOURCES[SCHEME] = FolderFile
@@ -87,7 +91,8 @@ class Loader(FfcvSurface):
     """Iterate over a ``.beton`` file, or several as one, in batches, decoded, augmented and ready for training.
 
     The arguments up to `order_kwargs` are FFCV's. A batch is a tuple with an output for each field, in the order of the
-    file, then the further outputs of `pipelines`. Tensors are yours to keep: they are never overwritten.
+    file, then the further outputs of `pipelines`. Tensors are yours to keep: they are never overwritten. For type
+    checkers they are Any, as outputs may be arrays, `Ragged` or dicts: write ``images: torch.Tensor`` before the loop.
 
     Augmentations are a function of the seed, the epoch and the sample. They do not depend on the batch size, the number
     of workers or the rank.
@@ -255,9 +260,9 @@ class Loader(FfcvSurface):
     recompile = ConfigAttribute[bool]()
     order_kwargs = ConfigAttribute[dict[str, Any]]()
     device = ConfigAttribute[str]()
-    decoder = ConfigAttribute[str]()
+    decoder = ConfigAttribute["Decoder"]()
     gpu_options = ConfigAttribute["GpuOptions"]()
-    on_error = ConfigAttribute[str]()
+    on_error = ConfigAttribute["OnError"]()
     remote = ConfigAttribute["RemoteOptions"]()
     cache_dir = ConfigAttribute[str | None]()
     cache_limit = ConfigAttribute[int | None]()
@@ -269,7 +274,7 @@ class Loader(FfcvSurface):
         batch_size: int,
         num_workers: int = -1,
         os_cache: bool | None = None,
-        order: OrderOption | str | type[TraversalOrder] = OrderOption.SEQUENTIAL,
+        order: OrderOption | OrderName | type[TraversalOrder] = OrderOption.SEQUENTIAL,
         distributed: bool = False,
         seed: int | None = None,
         indices: ArrayLike | None = None,
@@ -280,10 +285,10 @@ class Loader(FfcvSurface):
         recompile: bool = False,
         order_kwargs: Mapping[str, Any] | None = None,
         *,
-        device: Any = "auto",
-        decoder: str = "auto",
+        device: str | int | torch.device = "auto",
+        decoder: Decoder = "auto",
         gpu_options: GpuOptions | None = None,
-        on_error: str = "raise",
+        on_error: OnError = "raise",
         remote: RemoteOptions | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
