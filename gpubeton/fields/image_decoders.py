@@ -71,8 +71,7 @@ class SimpleRGBImageDecoder(Operation):
                 f"{type(self).__name__} only supports images of constant size, but there are images of "
                 f"{heights[0]} x {widths[0]} and of {heights[other[0]]} x {widths[other[0]]} (height x width). "
                 f"Begin the pipeline with a decoder that makes one size of them, {self._for_masks}such as "
-                f"RandomResizedCrop{kind}ImageDecoder((224, 224)) or CenterCrop{kind}ImageDecoder((224, 224), "
-                "ratio=224 / 256)"
+                f"RandomResizedCrop{kind}ImageDecoder((224, 224)) or CenterCrop{kind}ImageDecoder((224, 224))"
             )
         return int(heights[0]), int(widths[0])
 
@@ -151,8 +150,8 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
 
     Parameters
     ----------
-    output_size : tuple of int
-        Height and width of the output in pixels; may be changed between epochs.
+    output_size : int or tuple of int
+        Height and width of the output in pixels, or one number for both; may be changed between epochs.
     interpolation : str
         How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`.
 
@@ -179,7 +178,7 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
             cls.boxes = generated_boxes  # type: ignore[assignment,method-assign]  # instead of the inherited method
             cls.is_random = True
 
-    def __init__(self, output_size: tuple[int, int], interpolation: Interpolation = "area") -> None:
+    def __init__(self, output_size: int | tuple[int, int], interpolation: Interpolation = "area") -> None:
         self.output_size = output_size
         self.interpolation = check_choice(f"{type(self).__name__}: interpolation", interpolation, INTERPOLATIONS)
 
@@ -189,8 +188,8 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
         return self._output_size
 
     @output_size.setter
-    def output_size(self, size: tuple[int, int]) -> None:
-        self._output_size = check_size(f"{type(self).__name__}: output_size", size, takes_one=False)
+    def output_size(self, size: int | tuple[int, int]) -> None:
+        self._output_size = check_size(f"{type(self).__name__}: output_size", size)
 
     def frame(self, heights: NDArray[Any], widths: NDArray[Any]) -> tuple[int, int]:
         return self.output_size
@@ -213,10 +212,11 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     Parameters
     ----------
-    output_size : tuple of int
-        Height and width of the output in pixels; may be changed between epochs.
+    output_size : int or tuple of int
+        Height and width of the output in pixels, or one number for both; may be changed between epochs.
     ratio : float
-        Side of the square as a share of the image's shorter side, more than 0 and at most 1.
+        Side of the square as a share of the image's shorter side, more than 0 and at most 1. The default is that of
+        torchvision's evaluation of ImageNet: 224 of 256.
     interpolation : str
         How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`.
 
@@ -231,7 +231,9 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
     [[25, 75, 50, 50]]
     """
 
-    def __init__(self, output_size: tuple[int, int], ratio: float, interpolation: Interpolation = "area") -> None:
+    def __init__(
+        self, output_size: int | tuple[int, int], ratio: float = 224 / 256, interpolation: Interpolation = "area"
+    ) -> None:
         super().__init__(output_size, interpolation)
         self.ratio = check_number(f"{type(self).__name__}: ratio", ratio, 0, 1, positive=True)
 
@@ -246,8 +248,8 @@ class PadRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     Parameters
     ----------
-    output_size : tuple of int
-        Height and width of the output in pixels; may be changed between epochs.
+    output_size : int or tuple of int
+        Height and width of the output in pixels, or one number for both; may be changed between epochs.
     fill : sequence of three numbers, or number
         Color around the image, as levels from 0 to 255. Operations after the decoder change it as they change pixels.
     interpolation : str
@@ -274,7 +276,7 @@ class PadRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     def __init__(
         self,
-        output_size: tuple[int, int],
+        output_size: int | tuple[int, int],
         fill: float | Sequence[float] = 0,
         interpolation: Interpolation = "area",
         position: Literal["center", "top-left"] = "center",
@@ -317,8 +319,8 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     Parameters
     ----------
-    output_size : tuple of int
-        Height and width of the output in pixels; may be changed between epochs.
+    output_size : int or tuple of int
+        Height and width of the output in pixels, or one number for both; may be changed between epochs.
     scale : tuple of float
         Least and greatest area of the part, as a share of the image's.
     ratio : tuple of float
@@ -344,7 +346,7 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     def __init__(
         self,
-        output_size: tuple[int, int],
+        output_size: int | tuple[int, int],
         scale: tuple[float, float] = (0.08, 1.0),
         ratio: tuple[float, float] = (0.75, 4 / 3),
         interpolation: Interpolation = "area",
