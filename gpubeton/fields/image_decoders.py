@@ -70,7 +70,7 @@ class SimpleRGBImageDecoder(Operation):
             raise PipelineError(
                 f"{type(self).__name__} only supports images of constant size, but there are images of "
                 f"{heights[0]} x {widths[0]} and of {heights[other[0]]} x {widths[other[0]]} (height x width). "
-                f"Begin the pipeline with a decoder that makes one size of them, {self._for_masks}such as "
+                f"Begin the pipeline with a decoder that makes one size of them: {self._for_masks}"
                 f"RandomResizedCrop{kind}ImageDecoder((224, 224)) or CenterCrop{kind}ImageDecoder((224, 224))"
             )
         return int(heights[0]), int(widths[0])
@@ -109,7 +109,7 @@ class SimpleRGBImageDecoder(Operation):
             wanted = type(self).__name__.replace("SimpleRGB", "").replace("RGB", "")
             raise PipelineError(
                 f"{type(self).__name__} decodes RGB images of 8 bits, but the field holds images of kind {kind.name}. "
-                f"Begin the pipeline with another decoder of gpubeton.fields.decoders, {self._for_masks}{wanted}, "
+                f"Begin the pipeline with another decoder of gpubeton.fields.decoders: {self._for_masks}{wanted}, "
                 "which decodes any kind."
             )
         return kind
@@ -118,7 +118,7 @@ class SimpleRGBImageDecoder(Operation):
     def _for_masks(self) -> str:
         """The decoder that an error recommends for a mask."""
         is_gray = getattr(self.field, "kind", RGB).channels == 1
-        return "for a mask FollowImage('image') with the name of the image's output, else " if is_gray else ""
+        return "FollowImage('image') for a mask of the output 'image'; else " if is_gray else ""
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         if self.metadata is None:
