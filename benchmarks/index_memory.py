@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,6 +24,9 @@ from rich.console import Console
 from benchmarks.results import RESULTS
 from benchmarks.sparse_file import write_sparse_beton
 from benchmarks.table import save_and_draw
+
+if TYPE_CHECKING:
+    from gpubeton.loader.schedule import OrderName
 
 _ROOT = Path(__file__).resolve().parent.parent
 _REGION = 20_000  # bytes of an image
@@ -101,7 +104,7 @@ def _open_folder(place: Path, cache: str | None = None) -> object:
     return open_index(str(place / "shards"), cache_dir=None if cache is None else place / cache)
 
 
-def _load(place: Path, order: str, ranks: int = 1) -> object:
+def _load(place: Path, order: OrderName, ranks: int = 1) -> object:
     from gpubeton.loader import Loader
     from gpubeton.plan.order import Rank
 

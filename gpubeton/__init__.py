@@ -9,7 +9,10 @@ are imported when they are used, from `gpubeton.loader`, `gpubeton.writer`,
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+from gpubeton.missing_names import MissingNames
 
 if TYPE_CHECKING:
     from gpubeton.loader import Loader
@@ -21,6 +24,9 @@ __all__ = ["DatasetWriter", "Loader", "__version__"]
 
 #: Modules that scripts may name after ``import ffcv`` alone.
 _IMPORTED_BY_FFCV = {"fields", "libffcv", "loader", "pipeline", "reader", "transforms", "traversal_order", "writer"}
+
+if MissingNames not in sys.meta_path:
+    sys.meta_path.append(MissingNames)
 
 
 def __getattr__(name: str) -> Any:
@@ -38,6 +44,10 @@ def __getattr__(name: str) -> Any:
     if name in _IMPORTED_BY_FFCV:
         return importlib.import_module(f"gpubeton.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_IMPORTED_BY_FFCV})
 
 
 def _find_version() -> str:

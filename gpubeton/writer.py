@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from tqdm import tqdm
@@ -123,7 +123,7 @@ class DatasetWriter:
         shuffle_indices: bool = False,
         *,
         seed: int | None = None,
-        on_error: str = "raise",
+        on_error: Literal["raise", "skip"] = "raise",
     ) -> None:
         """Write the samples of a dataset.
 
@@ -176,7 +176,7 @@ class DatasetWriter:
         pipeline: Callable[[Any], Iterable[Any]],
         *,
         chunksize: int = 100,
-        on_error: str = "raise",
+        on_error: Literal["raise", "skip"] = "raise",
     ) -> None:
         """Write the samples of shards in webdataset's format; needs ``pip install 'gpubeton[webdataset]'``.
 
@@ -228,7 +228,7 @@ class DatasetWriter:
         *,
         seed: int | None = None,
         suffixes: Sequence[str] = IMAGE_SUFFIXES,
-        on_error: str = "raise",
+        on_error: Literal["raise", "skip"] = "raise",
         check: bool = True,
     ) -> tuple[str, ...]:
         """Write the images of one folder per class, with the number of the class.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import gpubeton
+from gpubeton.missing_names import REPLACEMENTS
 from tests.golden_files import save
 from tests.public_names import FFCV, PUBLIC
 from tests.small_files import write_photos
@@ -57,6 +59,38 @@ def test_the_package_itself_exports_loader_and_writer() -> None:
     assert gpubeton.DatasetWriter is DatasetWriter
     with pytest.raises(AttributeError, match="no attribute 'Lader'"):
         _ = gpubeton.Lader
+
+
+@pytest.mark.parametrize("name", REPLACEMENTS)
+def test_importing_a_name_of_ffcvs_forks_is_an_error_that_says_what_to_write(name: str) -> None:
+    module, _, last = f"gpubeton.{name}".rpartition(".")
+    for program in (f"from {module} import {last}", f"import {module}.{last}.deeper", f"from {module}.{last} import X"):
+        with pytest.raises(ImportError) as caught:
+            exec(program)
+        if not name.startswith("transforms.color_jitter") or program.endswith(last):  # which is no package
+            assert REPLACEMENTS[name].replace("`", "") in str(caught.value)
+
+
+def test_what_the_errors_of_missing_names_recommend_is_there() -> None:
+    for text in REPLACEMENTS.values():
+        for names, module in re.findall(r"((?:`\w+[^`]*`(?: and |, )?)+) of `([\w.]+)`", text):
+            there = importlib.import_module(f"gpubeton.{module}")
+            assert [name for name in re.findall(r"`(\w+)", names) if not hasattr(there, name)] == []
+
+
+def test_other_names_that_are_missing_are_pythons_errors() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'gpubeton\.nothing'"):
+        importlib.import_module("gpubeton.nothing")
+    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
+        exec("from gpubeton.transforms.color_jitter import Nothing")
+    assert not hasattr(importlib.import_module("gpubeton.transforms"), "RandomColorJitter")
+
+
+def test_completion_lists_the_names_that_are_imported_when_they_are_used() -> None:
+    program = "import gpubeton, sys; print(dir(gpubeton)); print('torch' in sys.modules)"
+    names, has_torch = run(program).splitlines()
+    assert {"DatasetWriter", "Loader", "__version__", "fields", "transforms"} <= set(ast.literal_eval(names))
+    assert has_torch == "False"
 
 
 def test_what_import_ffcv_brings_along_can_be_named_after_import_gpubeton() -> None:

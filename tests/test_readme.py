@@ -36,6 +36,14 @@ def test_batches_are_what_the_comment_beside_the_loop_says(tmp_path):
     assert names["classes"] == ("class_0", "class_1", "class_2")
 
 
+def test_the_first_batch_of_the_quickstart_goes_into_a_network_and_a_loss(tmp_path):
+    names = after("docs/quickstart.md", tmp_path, "Loader.from_image_folder")
+    images, labels = names["images"], names["labels"]
+    assert (images.dtype, images.shape, float(images.abs().max()) <= 1) == (torch.float32, (64, 3, 224, 224), True)
+    logits = torch.nn.Conv2d(3, 3, 3)(images).mean(dim=(2, 3))
+    assert torch.nn.functional.cross_entropy(logits, labels).isfinite()
+
+
 def test_the_resumed_loader_of_the_training_guide_gives_the_rest_of_the_epoch(tmp_path):
     names = after("docs/guides/training.md", tmp_path, "load_state_dict")
     rest, resumed = names["rest"], names["rest of the resumed"]

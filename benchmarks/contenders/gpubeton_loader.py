@@ -21,8 +21,9 @@ from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, T
 
 def make_loader(work: Work, **changes: Any) -> Loader:
     """Make the loader, with `changes` of its arguments; one epoch is a lap."""
+    interpolation: Any = work.interpolation
     image = [
-        RandomResizedCropRGBImageDecoder((work.side, work.side), interpolation=work.interpolation),
+        RandomResizedCropRGBImageDecoder((work.side, work.side), interpolation=interpolation),
         RandomHorizontalFlip(),
         *_operations(work.own_operation),
         ToTensor(),

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gpubeton.pipeline.interpolation import INTERPOLATIONS
+from gpubeton.pipeline.interpolation import INTERPOLATIONS, Interpolation
 
 PILLOW = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
@@ -22,7 +22,7 @@ class Preprocessing:
     ratio: float  # side of the central crop, as a share of the image's shorter side
     mean: tuple[float, ...]  # of each channel; levels go from 0 to 255
     std: tuple[float, ...]
-    interpolation: str
+    interpolation: Interpolation
 
 
 def load_pretrained(model: str, class_names: Sequence[str], *, weights: bool) -> tuple[nn.Module, Preprocessing]:
@@ -81,11 +81,11 @@ def preprocessing_of_processor(values: Mapping[str, Any]) -> Preprocessing:
     )
 
 
-def interpolation_like(pillow: str) -> str:
+def interpolation_like(pillow: str) -> Interpolation:
     """Choose gpubeton's interpolation for one of Pillow's, or the nearest one that there is."""
     if pillow == "bilinear":
         return "antialias"  # Pillow's bilinear; gpubeton's is torch's
-    return pillow if pillow in INTERPOLATIONS else "antialias"
+    return next((name for name in INTERPOLATIONS if name == pillow), "antialias")
 
 
 class Logits(nn.Module):

@@ -6,7 +6,7 @@ from gpubeton.engine.bad_images import BadSample
 from gpubeton.engine.batch_plan import BatchPlan, Plan
 from gpubeton.engine.buffers import ArrayPool
 from gpubeton.engine.engine import Batch, Engine, EngineOptions
-from gpubeton.engine.output_graph import Output, compile_outputs
+from gpubeton.engine.output_graph import Output, compile_outputs, likely_mistakes
 from gpubeton.engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD, Source
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "Plan",
     "Source",
     "compile_outputs",
+    "likely_mistakes",
 ]

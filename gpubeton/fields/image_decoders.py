@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.pipeline.interpolation import Interpolation
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
@@ -43,7 +44,7 @@ class SimpleRGBImageDecoder(Operation):
     usual_numbers: ClassVar[int] = 4
     """Random numbers per image that are made in advance, together with other operations'; `boxes` may ask for more."""
 
-    interpolation: str = "area"
+    interpolation: Interpolation = "area"
 
     def frame(self, heights: NDArray[Any], widths: NDArray[Any]) -> tuple[int, int]:
         """Height and width of every decoded image.
@@ -65,11 +66,12 @@ class SimpleRGBImageDecoder(Operation):
         """
         other = np.flatnonzero((heights != heights[0]) | (widths != widths[0]))
         if len(other):
+            kind = "" if self.takes_any_kind else "RGB"
             raise PipelineError(
                 f"{type(self).__name__} only supports images of constant size, but there are images of "
                 f"{heights[0]} x {widths[0]} and of {heights[other[0]]} x {widths[other[0]]} (height x width). "
-                "Begin the pipeline with a decoder that makes one size of them, such as "
-                "RandomResizedCropRGBImageDecoder((224, 224)) or CenterCropRGBImageDecoder((224, 224), ratio=224 / 256)"
+                f"Begin the pipeline with a decoder that makes one size of them: {self._for_masks}"
+                f"RandomResizedCrop{kind}ImageDecoder((224, 224)) or CenterCrop{kind}ImageDecoder((224, 224))"
             )
         return int(heights[0]), int(widths[0])
 
@@ -107,9 +109,16 @@ class SimpleRGBImageDecoder(Operation):
             wanted = type(self).__name__.replace("SimpleRGB", "").replace("RGB", "")
             raise PipelineError(
                 f"{type(self).__name__} decodes RGB images of 8 bits, but the field holds images of kind {kind.name}. "
-                f"Use {wanted}, of gpubeton.fields.decoders, which decodes any."
+                f"Begin the pipeline with another decoder of gpubeton.fields.decoders: {self._for_masks}{wanted}, "
+                "which decodes any kind."
             )
         return kind
+
+    @property
+    def _for_masks(self) -> str:
+        """The decoder that an error recommends for a mask."""
+        is_gray = getattr(self.field, "kind", RGB).channels == 1
+        return "FollowImage('image') for a mask of the output 'image'; else " if is_gray else ""
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         if self.metadata is None:
@@ -141,8 +150,8 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
 
     Parameters
     ----------
-    output_size : tuple of int
-        Height and width of the output in pixels; may be changed between epochs.
+    output_size : int or tuple of int
+        Height and width of the output in pixels, or one number for both; may be changed between epochs.
     interpolation : str
         How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`.
 
@@ -169,7 +178,7 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
             cls.boxes = generated_boxes  # type: ignore[assignment,method-assign]  # instead of the inherited method
             cls.is_random = True
 
-    def __init__(self, output_size: tuple[int, int], interpolation: str = "area") -> None:
+    def __init__(self, output_size: int | tuple[int, int], interpolation: Interpolation = "area") -> None:
         self.output_size = output_size
         self.interpolation = check_choice(f"{type(self).__name__}: interpolation", interpolation, INTERPOLATIONS)
 
@@ -179,8 +188,8 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
         return self._output_size
 
     @output_size.setter
-    def output_size(self, size: tuple[int, int]) -> None:
-        self._output_size = check_size(f"{type(self).__name__}: output_size", size, takes_one=False)
+    def output_size(self, size: int | tuple[int, int]) -> None:
+        self._output_size = check_size(f"{type(self).__name__}: output_size", size)
 
     def frame(self, heights: NDArray[Any], widths: NDArray[Any]) -> tuple[int, int]:
         return self.output_size
@@ -203,10 +212,11 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     Parameters
     ----------
-    output_size : tuple of int
-        Height and width of the output in pixels; may be changed between epochs.
+    output_size : int or tuple of int
+        Height and width of the output in pixels, or one number for both; may be changed between epochs.
     ratio : float
-        Side of the square as a share of the image's shorter side, more than 0 and at most 1.
+        Side of the square as a share of the image's shorter side, more than 0 and at most 1. The default is that of
+        torchvision's evaluation of ImageNet: 224 of 256.
     interpolation : str
         How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`.
 
@@ -221,7 +231,9 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
     [[25, 75, 50, 50]]
     """
 
-    def __init__(self, output_size: tuple[int, int], ratio: float, interpolation: str = "area") -> None:
+    def __init__(
+        self, output_size: int | tuple[int, int], ratio: float = 224 / 256, interpolation: Interpolation = "area"
+    ) -> None:
         super().__init__(output_size, interpolation)
         self.ratio = check_number(f"{type(self).__name__}: ratio", ratio, 0, 1, positive=True)
 
@@ -236,8 +248,8 @@ class PadRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     Parameters
     ----------
-    output_size : tuple of int
-        Height and width of the output in pixels; may be changed between epochs.
+    output_size : int or tuple of int
+        Height and width of the output in pixels, or one number for both; may be changed between epochs.
     fill : sequence of three numbers, or number
         Color around the image, as levels from 0 to 255. Operations after the decoder change it as they change pixels.
     interpolation : str
@@ -264,10 +276,10 @@ class PadRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     def __init__(
         self,
-        output_size: tuple[int, int],
+        output_size: int | tuple[int, int],
         fill: float | Sequence[float] = 0,
-        interpolation: str = "area",
-        position: str = "center",
+        interpolation: Interpolation = "area",
+        position: Literal["center", "top-left"] = "center",
     ) -> None:
         super().__init__(output_size, interpolation)
         self.fill = check_fill(f"{type(self).__name__}: fill", fill)
@@ -307,8 +319,8 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     Parameters
     ----------
-    output_size : tuple of int
-        Height and width of the output in pixels; may be changed between epochs.
+    output_size : int or tuple of int
+        Height and width of the output in pixels, or one number for both; may be changed between epochs.
     scale : tuple of float
         Least and greatest area of the part, as a share of the image's.
     ratio : tuple of float
@@ -334,10 +346,10 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     def __init__(
         self,
-        output_size: tuple[int, int],
+        output_size: int | tuple[int, int],
         scale: tuple[float, float] = (0.08, 1.0),
         ratio: tuple[float, float] = (0.75, 4 / 3),
-        interpolation: str = "area",
+        interpolation: Interpolation = "area",
     ) -> None:
         super().__init__(output_size, interpolation)
         self.scale = check_range(f"{type(self).__name__}: scale", scale, positive=True)
@@ -496,7 +508,9 @@ class FollowImage(SimpleRGBImageDecoder):
 
     takes_any_kind: ClassVar[bool] = True
 
-    def __init__(self, image: str = "image", interpolation: str = "nearest", fill: float | Sequence[float] = 0) -> None:
+    def __init__(
+        self, image: str = "image", interpolation: Interpolation = "nearest", fill: float | Sequence[float] = 0
+    ) -> None:
         self.image = image
         self.interpolation = check_choice("FollowImage: interpolation", interpolation, INTERPOLATIONS)
         self.fill = check_fill("FollowImage: fill", fill)

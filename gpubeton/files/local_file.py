@@ -107,11 +107,12 @@ class LocalFile(ByteSource):
     def find_identity(cls, name: str) -> FileIdentity:
         found = os.stat(name)  # noqa: PTH116  the error names the path as given
         if stat.S_ISDIR(found.st_mode):
-            advice = (
-                "Is a folder without index.json. For images, use Loader.from_image_folder, or gpubeton convert; for "
-                "several .beton files, a list of their names"
+            error = IsADirectoryError(
+                f"{name}: a folder, but not of .beton files; expected a .beton file. If it has images, open them with "
+                "Loader.from_image_folder(...), or make a file of them: gpubeton convert"
             )
-            raise IsADirectoryError(errno.EISDIR, advice, name)
+            error.errno = errno.EISDIR  # with a file name as well, the text would begin with "[Errno 21]"
+            raise error
         if not stat.S_ISREG(found.st_mode):
             raise FormatError(f"{name}: not a regular file. A .beton file has to be readable at any offset.")
         return FileIdentity.from_stat(found)

@@ -33,12 +33,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.format.data_files import Paths
+    from gpubeton.pipeline.interpolation import Interpolation
     from gpubeton.pipeline.operation import Uniform
 
 __all__ = ["create_loader"]
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_INTERPOLATIONS = {"bilinear": "antialias", "nearest": "nearest", "bicubic": "bicubic"}  # of Pillow: ours
+# Of Pillow: ours.
+_INTERPOLATIONS: dict[str, Interpolation] = {"bilinear": "antialias", "nearest": "nearest", "bicubic": "bicubic"}
 
 #: Arguments of timm's that have no equivalent, and the values that ask for nothing.
 NO_EQUIVALENT: Mapping[str, tuple[Any, ...]] = {
@@ -202,7 +204,9 @@ def _colors(auto_augment: Any, jitter: Any, probability: float | None) -> list[O
 class _TimmCrop(ResizedCropRGBImageDecoder):
     """The part of each image that timm keeps after it resized it to a little more than the output."""
 
-    def __init__(self, output_size: tuple[int, int], share: float, *, is_squashed: bool, interpolation: str) -> None:
+    def __init__(
+        self, output_size: tuple[int, int], share: float, *, is_squashed: bool, interpolation: Interpolation
+    ) -> None:
         super().__init__(output_size, interpolation)
         self.share, self.is_squashed = share, is_squashed
 

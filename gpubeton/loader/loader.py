@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpubeton.engine import Plan, compile_outputs
+from gpubeton.engine import Plan, compile_outputs, likely_mistakes
 from gpubeton.errors import LoaderClosedError, OptionError, StorageError
 from gpubeton.files.open_files import SOURCES
 from gpubeton.loader.checkpoint import Checkpoint
@@ -56,16 +56,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import numpy as np
+    import torch
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
 
+    from gpubeton.engine.bad_images import OnError
     from gpubeton.engine.output_graph import Pipeline
     from gpubeton.fields.registry import CustomFields
     from gpubeton.files.remote_options import RemoteOptions
     from gpubeton.format.data_files import Paths
     from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.gpu.gpu_options import GpuOptions
+    from gpubeton.loader.config import Decoder
     from gpubeton.loader.resources import GpuChoice
+    from gpubeton.loader.schedule import OrderName
     from gpubeton.plan.order import IdRange
 
 SOURCES[SCHEME] = FolderFile
@@ -88,7 +92,8 @@ class Loader(FfcvSurface):
     """Iterate over a ``.beton`` file, or several as one, in batches, decoded, augmented and ready for training.
 
     The arguments up to `order_kwargs` are FFCV's. A batch is a tuple with an output for each field, in the order of the
-    file, then the further outputs of `pipelines`. Tensors are yours to keep: they are never overwritten.
+    file, then the further outputs of `pipelines`. Tensors are yours to keep: they are never overwritten. For type
+    checkers they are Any, as outputs may be arrays, `Ragged` or dicts: write ``images: torch.Tensor`` before the loop.
 
     Augmentations are a function of the seed, the epoch and the sample. They do not depend on the batch size, the number
     of workers or the rank.
@@ -196,6 +201,13 @@ class Loader(FfcvSurface):
     OSError
         If a file cannot be opened.
 
+    Warns
+    -----
+    UserWarning
+        If a mask, or another field of images, does not follow the random crops and flips of an image: see
+        `gpubeton.fields.decoders.FollowImage`. If a pipeline hands out the bits of float16 numbers as int16: see
+        `gpubeton.transforms.NormalizeImage`.
+
     Notes
     -----
     Memory with ``os_cache=False``, besides Python and its libraries, is at most the sum of
@@ -253,9 +265,9 @@ class Loader(FfcvSurface):
     recompile = ConfigAttribute[bool]()
     order_kwargs = ConfigAttribute[dict[str, Any]]()
     device = ConfigAttribute[str]()
-    decoder = ConfigAttribute[str]()
+    decoder = ConfigAttribute["Decoder"]()
     gpu_options = ConfigAttribute["GpuOptions"]()
-    on_error = ConfigAttribute[str]()
+    on_error = ConfigAttribute["OnError"]()
     remote = ConfigAttribute["RemoteOptions"]()
     cache_dir = ConfigAttribute[str | None]()
     cache_limit = ConfigAttribute[int | None]()
@@ -268,7 +280,7 @@ class Loader(FfcvSurface):
         batch_size: int,
         num_workers: int = -1,
         os_cache: bool | None = None,
-        order: OrderOption | str | type[TraversalOrder] = OrderOption.SEQUENTIAL,
+        order: OrderOption | OrderName | type[TraversalOrder] = OrderOption.SEQUENTIAL,
         distributed: bool = False,
         seed: int | None = None,
         indices: ArrayLike | None = None,
@@ -279,10 +291,10 @@ class Loader(FfcvSurface):
         recompile: bool = False,
         order_kwargs: Mapping[str, Any] | None = None,
         *,
-        device: Any = "auto",
-        decoder: str = "auto",
+        device: str | int | torch.device = "auto",
+        decoder: Decoder = "auto",
         gpu_options: GpuOptions | None = None,
-        on_error: str = "raise",
+        on_error: OnError = "raise",
         remote: RemoteOptions | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
@@ -308,7 +320,10 @@ class Loader(FfcvSurface):
         if config.distributed:
             title = f"{self.reader.index.title}, {order}, {len(self._config.indices)}, {config.batch_size}"
             check_seed_of_ranks(title, config.seed)
-        self._resources.open_gpu(self._config, self._compile_outputs())  # raises if a pipeline cannot be planned
+        outputs = self._compile_outputs()  # raises if a pipeline cannot be planned
+        self._resources.open_gpu(self._config, outputs)
+        for mistake in likely_mistakes(outputs):
+            warnings.warn(f"{self.reader.index.title}: {mistake}", stacklevel=3)
 
     @classmethod
     def from_image_folder(cls, path: str | os.PathLike[str], batch_size: int, **arguments: Any) -> Self:

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto, unique
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -47,7 +47,10 @@ class OrderOption(Enum):
     """Shuffled, from a window of pages that moves through the file; the same order for any number of ranks."""
 
 
-ORDER_TYPE = OrderOption | str | type[TraversalOrder]
+OrderName = Literal["sequential", "random", "quasi_random", "window"]
+"""The names of the options; upper case is the same."""
+
+ORDER_TYPE = OrderOption | OrderName | type[TraversalOrder]
 """What may be given as a loader's order."""
 
 ORDER_MAP: dict[Any, type[TraversalOrder]] = {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from gpubeton.batch.image_batch import Fill
     from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
+    from gpubeton.pipeline.interpolation import Interpolation
     from gpubeton.pipeline.operation import Operation, Uniform
     from gpubeton.plan.batch_ops import BatchOps
     from gpubeton.transforms.color_jitter import ColorTransform
@@ -76,7 +77,7 @@ class ImageProgram:
     decoder: SimpleRGBImageDecoder  # chooses the crop boxes, unless `followed` is set
     height: int  # of the output in pixels
     width: int
-    interpolation: str  # how crops are resized
+    interpolation: Interpolation  # how crops are resized
     steps: tuple[tuple[Transform, int], ...]  # of the pass, with stream numbers; those of `followed` come first
     max_paints: int  # rectangles in a row of draws
     fills: NDArray[np.uint8]  # (F, C) their colors, of the kind's type; at least one

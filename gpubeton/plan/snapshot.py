@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gpubeton import transforms
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.operation import Operation
@@ -56,10 +57,26 @@ def _as_operation(position: int, operation: Any) -> Operation:
         wrapper = ModuleWrapper(operation)
         wrapper.copy_of = operation
         return wrapper
-    hint = f" Write {operation.__name__}(...), with brackets." if isinstance(operation, type) else ""
+    kind = operation if isinstance(operation, type) else type(operation)
+    origin = "" if kind is operation or kind.__module__ in {"builtins", "numpy"} else f", of {kind.__module__}"
     raise PipelineError(
-        f"operation {position} of the pipeline is {operation!r}; expected an Operation or a torch.nn.Module.{hint}"
+        f"operation {position} of the pipeline is {operation!r}{origin}; expected an Operation or a torch.nn.Module."
+        f"{_replacement(operation, kind)}"
     )
+
+
+def _replacement(operation: Any, kind: type) -> str:
+    """Name what to write instead of an object that is no operation."""
+    name = kind.__name__
+    per_sample = "PerSample(function), of gpubeton.transforms, calls function(image, generator) for one image at a time"
+    has_namesake = name in transforms.__all__ and kind is not getattr(transforms, name)
+    if isinstance(operation, type) and not has_namesake:
+        return f" Write {name}(...), with brackets."
+    if has_namesake:
+        return f" There is one for whole batches: gpubeton.transforms.{name}. Else {per_sample}."
+    if name == "Compose":
+        return f" Write its operations as a list, as gpubeton has them. Else {per_sample}."
+    return f" {per_sample}." if callable(operation) else ""
 
 
 class BranchPoint(Transform):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -87,7 +87,7 @@ class RandomRotation(_RandomWarp):
     def __init__(
         self,
         degrees: float | Sequence[float],
-        interpolation: str = "nearest",
+        interpolation: Literal["nearest", "bilinear"] = "nearest",
         fill: Sequence[float] = (0, 0, 0),
         p: float = 1.0,
     ) -> None:
@@ -152,7 +152,7 @@ class RandomAffine(_RandomWarp):
         translate: Sequence[float] | None = None,
         scale: Sequence[float] | None = None,
         shear: float | Sequence[float] | None = None,
-        interpolation: str = "nearest",
+        interpolation: Literal["nearest", "bilinear"] = "nearest",
         fill: Sequence[float] = (0, 0, 0),
         p: float = 1.0,
     ) -> None:

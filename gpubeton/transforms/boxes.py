@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +111,7 @@ class TransformBoxes(Transform):
         *,
         relative: bool = False,
         min_visible: float = 0.0,
-        keep: str = "visible",
+        keep: Literal["visible", "all"] = "visible",
     ) -> None:
         self.image = image
         self.box_format = check_choice("TransformBoxes: box_format", box_format, _FORMATS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION, apply_steps
+from gpubeton.missing_names import MissingNames
 from gpubeton.pipeline.validation import check_number, check_probability, check_spread
 from gpubeton.transforms.checks import checked_type, given_draw, image_size
 from gpubeton.transforms.transform import ImagePass, Moves, Transform, between
@@ -337,3 +338,8 @@ def factors(
 ) -> NDArray[np.float64]:  # (N, K) float64
     """Return the factors of steps, (N, 2 * K), as floats (N, K)."""
     return draw[:, 1::2] / ONE
+
+
+def __getattr__(name: str) -> Any:
+    MissingNames.find_spec(f"{__name__}.{name}")  # imports from a module, unlike those from a package, ask no finder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,9 +16,9 @@ from gpubeton.transforms.checks import image_size, num_channels
 from gpubeton.transforms.transform import ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.state import State
@@ -33,15 +33,15 @@ class NormalizeImage(Transform):
     ``type((level - mean) / std)``.
 
     Numba has no half floats: before ``ToTensor``, ``float16`` results are handed on as int16 that hold the bits of the
-    halves, and ``ToTorchImage`` turns them back. After ``ToTensor`` the result is float16 at once. ``bfloat16`` results
-    are torch tensors everywhere, as numpy has no such type.
+    halves, and ``ToTorchImage`` turns them back; a loader warns if nothing does. After ``ToTensor`` the result is
+    float16 at once. ``bfloat16`` results are torch tensors everywhere, as numpy has no such type.
 
     Parameters
     ----------
-    mean : number or sequence of numbers
+    mean : array_like, one number or one for each channel
         Mean of each channel, in levels from 0 to 255, or to 65535 for images of 16 bits: of red, green and blue, of
         gray alone, of all four channels of RGBA. A single number holds for each channel.
-    std : number or sequence of numbers
+    std : array_like, one number or one for each channel
         Standard deviation of each, in levels; positive.
     type : numpy.dtype, torch.dtype, type or str
         Element type of the result: float16, bfloat16, float32, float64, or any other of numpy's.
@@ -70,7 +70,7 @@ class NormalizeImage(Transform):
     moves: ClassVar[Moves] = Moves.NOTHING
     takes_memory: ClassVar[bool] = True
 
-    def __init__(self, mean: float | Sequence[float], std: float | Sequence[float], type: Any = np.float16) -> None:
+    def __init__(self, mean: ArrayLike, std: ArrayLike, type: Any = np.float16) -> None:
         self.mean = _numbers("mean", mean)
         self.std = _numbers("std", std)
         if min(self.std) <= 0:
@@ -165,7 +165,7 @@ class NormalizeImage(Transform):
         return normalize(batch, table, self.type, take)
 
 
-def _numbers(name: str, values: float | Sequence[float]) -> tuple[float, ...]:
+def _numbers(name: str, values: ArrayLike) -> tuple[float, ...]:
     numbers = np.atleast_1d(np.asarray(values, dtype=np.float64))
     if numbers.shape not in {(1,), (3,), (4,)} or not np.isfinite(numbers).all():
         raise OptionError(

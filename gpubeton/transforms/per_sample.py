@@ -19,7 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -97,7 +97,7 @@ class PerSample(Transform):
         function: Callable[[Any, np.random.Generator], Any],
         shape: Sequence[int] | None = None,
         dtype: DTypeLike | None = None,
-        workers: str = "threads",
+        workers: Literal["threads", "processes"] = "threads",
         num_workers: int = -1,
         *,
         moves_pixels: bool = True,

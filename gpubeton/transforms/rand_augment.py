@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -184,7 +184,7 @@ class RandAugment(Policy):
         num_ops: int = 2,
         magnitude: int = 9,
         num_magnitude_bins: int = 31,
-        interpolation: str = "nearest",
+        interpolation: Literal["nearest", "bilinear"] = "nearest",
         fill: Sequence[float] | None = None,
     ) -> None:
         self.num_ops = checked_whole("RandAugment: num_ops", num_ops, 0)
@@ -234,7 +234,10 @@ class TrivialAugmentWide(Policy):
     space: ClassVar[Space] = TRIVIAL_AUGMENT_WIDE
 
     def __init__(
-        self, num_magnitude_bins: int = 31, interpolation: str = "nearest", fill: Sequence[float] | None = None
+        self,
+        num_magnitude_bins: int = 31,
+        interpolation: Literal["nearest", "bilinear"] = "nearest",
+        fill: Sequence[float] | None = None,
     ) -> None:
         super().__init__(num_magnitude_bins, interpolation, fill)
 

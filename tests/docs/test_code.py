@@ -35,6 +35,7 @@ def started_by_torchrun(monkeypatch):
         sys.modules["accelerate"].state.AcceleratorState._reset_state(reset_partial_state=True)
 
 
+@pytest.mark.filterwarnings("error:.*the bits of float16 numbers")
 # Lightning's remarks about small data and what else could be installed; a deprecation in its own code.
 @pytest.mark.filterwarnings("ignore:The number of training batches", "ignore:You passed in a `val_dataloader`")
 @pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated", "ignore:Starting from v1.9.0")

@@ -99,7 +99,17 @@ def test_an_output_size_may_be_set_anew():
     assert decoder.frame(np.array([1]), np.array([1])) == (160, 192)
 
 
-@pytest.mark.parametrize("size", [(0, 5), (5,), 224, (5.0, 5.0), "big"])
+@pytest.mark.parametrize("size", [32, np.int64(32), (32, 32), [32, 32]])
+def test_one_number_is_height_and_width(size):
+    decoders = CenterCropRGBImageDecoder, PadRGBImageDecoder, RandomResizedCropRGBImageDecoder
+    assert [decoder(size).output_size for decoder in decoders] == [(32, 32)] * 3
+
+
+def test_a_center_crop_is_by_default_224_of_256_pixels_of_the_shorter_side():
+    assert CenterCropRGBImageDecoder(8).boxes(np.array([256]), np.array([512]), None).tolist() == [[16, 144, 224, 224]]
+
+
+@pytest.mark.parametrize("size", [(0, 5), (5,), 0, 5.0, (5.0, 5.0), "big"])
 def test_a_wrong_output_size_is_refused_at_once(size):
     decoder = CenterCropRGBImageDecoder((224, 224), 1.0)
     with pytest.raises(OptionError, match="output_size"):

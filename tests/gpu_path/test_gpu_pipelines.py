@@ -192,6 +192,7 @@ def test_two_outputs_of_one_field_are_decoded_once_and_drawn_differently(gpus, f
     assert_same(found, epochs(gpu_loader(decoded, pipeline, device="cpu", more=more)))
 
 
+@pytest.mark.filterwarnings("ignore:.*do not follow them")
 def test_two_fields_are_decoded_in_one_batch(gpus, faults, two, two_decoded):
     more = {"second": [CROP, Cutout(2), HALVES, ToTensor(), ToTorchImage()]}
     pipeline = [CROP, ToTensor()]

@@ -47,6 +47,28 @@ def test_a_torch_module_is_wrapped():
     assert wrapper.module is module
 
 
+def of_torchvision(name):
+    """A class as torchvision's: callable, and no module of torch."""
+    methods = {"__call__": lambda _, image: image, "__repr__": lambda _: f"{name}()"}
+    return type(name, (), {"__module__": "torchvision.transforms.transforms", **methods})
+
+
+@pytest.mark.parametrize(
+    ("operation", "says"),
+    [
+        (of_torchvision("ToTensor")(), "ToTensor.*, of torchvision.*: gpubeton.transforms.ToTensor"),
+        (of_torchvision("ToTensor"), ": gpubeton.transforms.ToTensor"),
+        (of_torchvision("Compose")(), "Write its operations as a list"),
+        (of_torchvision("ToPILImage")(), r"of torchvision.* PerSample\(function\)"),
+        (lambda image: image, r"PerSample\(function\)"),
+        (np.flip, r"PerSample\(function\)"),
+    ],
+)
+def test_an_operation_of_another_library_is_refused_with_what_to_write_instead(operation, says):
+    with pytest.raises(PipelineError, match=f"(?s)operation 0 .*{says}"):
+        snapshot([operation], SimpleRGBImageDecoder)
+
+
 @pytest.mark.parametrize(
     ("operations", "says"),
     [
