@@ -69,6 +69,8 @@ numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
 _PICTURES = HERE / "pictures"
+#: The only place with this address: pages link to files by their relative paths.
+_REPOSITORY = "https://github.com/gpubeton/gpubeton"
 
 
 def write_pages(app: Sphinx, config: Config) -> None:
@@ -79,16 +81,21 @@ def write_pages(app: Sphinx, config: Config) -> None:
 
 
 def adapt_source(app: Sphinx, name: str, source: list[str]) -> None:
-    """Link notebooks to their pages; show both images of a <picture>, for the switch of the theme."""
+    """Link notebooks to their pages and other files to the repository; show a <picture> as an image for each theme."""
     pair = r'<picture>\n.*?srcset="(?P<dark>[^"]+)">\n.*?alt="(?P<alt>[^"]*)" src="(?P<light>[^"]+)">\n</picture>'
     image = "```{{image}} {}\n:alt: {}\n:class: only-{}\n```"
 
     def images(found: re.Match[str]) -> str:
         return "\n\n".join(image.format(found[theme], found["alt"], theme) for theme in ("light", "dark"))
 
-    source[0] = re.sub(
-        pair, images, source[0].replace("../examples/notebooks/", "notebooks/").replace(".ipynb)", ".md)")
-    )
+    def link(found: re.Match[str]) -> str:
+        target = (HERE / name).parent.joinpath(found[1]).resolve()
+        address = f"{_REPOSITORY}/blob/main/{target.relative_to(HERE.parent)}"
+        return found[0] if target.is_relative_to(HERE) else f"]({address}"
+
+    text = source[0].replace("../examples/notebooks/", "notebooks/").replace(".ipynb)", ".md)")
+    text = re.sub(r"\]\((\.\./[^)#]+)", link, re.sub(pair, images, text))
+    source[0] = text.replace("<this repository>", _REPOSITORY)
 
 
 def name_role(
