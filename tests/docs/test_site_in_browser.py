@@ -72,9 +72,10 @@ def test_one_figure_of_each_theme_is_shown_and_a_phone_shows_its_letters(page):
         assert letters * figure.bounding_box()["width"] / units >= 8
 
 
-def test_the_search_finds_a_word_of_a_guide(page):
-    page.goto((SITE / "search.html").as_uri() + "?q=letterbox")
-    page.locator("#search-results li a", has_text="Pipelines").wait_for(timeout=20_000)
+@pytest.mark.parametrize(("words", "title"), [("letterbox", "Pipelines"), ("bounding boxes", "DataLoader")])
+def test_the_search_finds_words_of_a_guide(page, words, title):
+    page.goto((SITE / "search.html").as_uri() + f"?q={words}")
+    page.locator("#search-results li a", has_text=title).first.wait_for(timeout=20_000)
 
 
 def test_each_block_of_code_can_be_copied_without_its_prompt(page):
