@@ -60,6 +60,7 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True
+copybutton_line_continuation_character = "\\"
 
 autosummary_generate = False  # docs/reference.py writes the pages
 autodoc_typehints = "none"  # the docstrings have types and shapes

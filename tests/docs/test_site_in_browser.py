@@ -85,6 +85,9 @@ def test_each_block_of_code_can_be_copied_without_its_prompt(page):
     page.locator("article div.highlight", has_text="gpubeton convert train photos.beton").locator("button").click()
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == "gpubeton convert train photos.beton --max-resolution 256"
+    page.goto((SITE / "guides/from_ffcv.html").as_uri())
+    page.locator("article div.highlight", has_text="sed -i -E").locator("button").click()
+    assert page.evaluate("navigator.clipboard.readText()").count("\n") == 3
 
 
 def test_each_link_inside_the_site_leads_to_a_page_and_an_anchor():
