@@ -124,11 +124,19 @@ def add_picture(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines
         lines += ["", f".. image:: /pictures/{short}.webp", f"   :alt: {short}: before and after", ""]
 
 
+def break_names(app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Let a phone break long names in headings and signatures between their words."""
+    names = re.compile(r'(?:<h\d>|<span class="pre">)[A-Za-z]{16,}')
+    between = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+    context["body"] = names.sub(lambda found: between.sub("<wbr>", found[0]), context.get("body", ""))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the functions of this file."""
     app.connect("config-inited", write_pages)
     app.connect("source-read", adapt_source)
     app.connect("autodoc-process-docstring", add_picture, priority=900)  # after numpydoc
+    app.connect("html-page-context", break_names)
     app.add_role("name", name_role)
     return {"parallel_read_safe": False}
 

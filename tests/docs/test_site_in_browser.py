@@ -60,6 +60,22 @@ def test_every_page_fits_a_phone_shows_its_pictures_and_can_be_read(page):
         assert low == [], name
 
 
+def test_a_phone_breaks_names_between_their_words(page):
+    page.goto((SITE / "gallery.html").as_uri())
+    heading = page.get_by_role("heading", name="RandomResizedCropRGBImageDecoder")
+    height = heading.evaluate("e => parseFloat(getComputedStyle(e).lineHeight)")
+    assert "<wbr>" in heading.inner_html()
+    assert page.get_by_role("heading", name="CenterCropRGBImageDecoder").bounding_box()["height"] < 2 * height
+
+
+def test_lines_of_a_diff_are_red_and_green(page):
+    page.goto((SITE / "guides/from_ffcv.html").as_uri())
+    color = "each => getComputedStyle(each).color.match(/\\d+/g).map(Number)"
+    removed, added = (page.locator(f".highlight .{kind}").first.evaluate(color) for kind in ("gd", "gi"))
+    assert removed[0] > 2 * removed[1]
+    assert added[1] > 1.4 * added[0]
+
+
 def test_one_figure_of_each_theme_is_shown_and_a_phone_shows_its_letters(page):
     page.goto((SITE / "figures.html").as_uri())
     shown = page.locator("article img >> visible=true")
