@@ -1,13 +1,13 @@
-# make demo    photos to .beton to training batches, in two minutes
-# make test    every test, the documentation's examples included
+# make demo    photos to .beton to training batches: about 2 minutes on 2 cores
+# make test    every test, the documentation's examples included: about 15 minutes on 2 cores
 # make check   style, types, floors, docstrings, and the site
-# make docs    the documentation's site, into build/docs/index.html
+# make docs    the documentation's site, into build/docs/index.html: about 2 minutes on 2 cores
 # make fuzz    look for faults for SECONDS=600; SEED=1, FUZZ_OUT=build/fuzz.json
 # make gpu-rehearsal  the GPU tests with the real CuPy and torch over a simulated GPU; downloads 3 GB at the first time
 # make dist    wheel and sdist into dist/, checked
 # make bench   gpubeton beside other loaders; writes benchmarks/results/ and the table of benchmarks/README.md
 #
-# Each target makes the virtual environment it needs, once. Variables:
+# Each target makes the virtual environment it needs, once: a few minutes more, for downloads. Variables:
 #   PYTHON=python3.12    another interpreter (3.10 to 3.14)
 #   TORCH_INDEX=URL      where torch comes from; by default PyTorch's CPU builds on a machine without an NVIDIA driver
 
@@ -36,9 +36,11 @@ $(VENV)/.dev-$(MADE_FOR): $(MADE_FROM)
 	@touch $@ $(VENV)/.demo-$(MADE_FOR)
 
 demo: $(VENV)/.demo-$(MADE_FOR)
+	@echo 'Making photos, a .beton file and batches: about 2 minutes on 2 cores.'
 	@$(RUN)/gpubeton demo
 
 test: $(VENV)/.dev-$(MADE_FOR)
+	@echo 'Running every test: about 15 minutes on 2 cores.'
 	$(RUN)/python -m pytest $(PYTEST_ARGUMENTS)
 
 check: $(VENV)/.dev-$(MADE_FOR)
@@ -51,6 +53,7 @@ check: $(VENV)/.dev-$(MADE_FOR)
 
 # Warnings are errors; nothing is fetched.
 docs: $(VENV)/.dev-$(MADE_FOR)
+	@echo 'Drawing the gallery, then building the site: about 2 minutes on 2 cores. Only warnings are printed.'
 	$(RUN)/python -m sphinx --quiet --fail-on-warning --keep-going --nitpicky -d build/doctrees docs build/docs
 
 fuzz: $(VENV)/.dev-$(MADE_FOR)

@@ -4,7 +4,7 @@
 #   benchmarks/gpu_session.sh --simulated     # without a GPU: shows that everything runs, measures nothing
 #
 # Needs a checkout and, for PYTHON (python3 by default), torch, CuPy, nvJPEG, numba, simplejpeg, Pillow, pytest with
-# pytest-xdist and pytest-timeout, and the packages of `pip install gpubeton[demo]`; what is not installed may be in folders of PYTHONPATH. No network is used.
+# pytest-xdist and pytest-timeout, and the packages of the extra `demo`; what is not installed may be in folders of PYTHONPATH. No network is used.
 # Further decoders are compared where they are installed: torchvision, nvidia-dali-cuda130, nvidia-ml-py for the engines'
 # use. FFCV and DALI may be in environments of their own: GPUBETON_FFCV_PYTHON, GPUBETON_DALI_PYTHON.
 set -euo pipefail

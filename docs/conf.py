@@ -60,6 +60,7 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True
+copybutton_line_continuation_character = "\\"
 
 autosummary_generate = False  # docs/reference.py writes the pages
 autodoc_typehints = "none"  # the docstrings have types and shapes
@@ -69,6 +70,8 @@ numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
 _PICTURES = HERE / "pictures"
+#: The only place with this address: pages link to files by their relative paths.
+_REPOSITORY = "https://github.com/gpubeton/gpubeton"
 
 
 def write_pages(app: Sphinx, config: Config) -> None:
@@ -79,16 +82,21 @@ def write_pages(app: Sphinx, config: Config) -> None:
 
 
 def adapt_source(app: Sphinx, name: str, source: list[str]) -> None:
-    """Link notebooks to their pages; show both images of a <picture>, for the switch of the theme."""
+    """Link notebooks to their pages and other files to the repository; show a <picture> as an image for each theme."""
     pair = r'<picture>\n.*?srcset="(?P<dark>[^"]+)">\n.*?alt="(?P<alt>[^"]*)" src="(?P<light>[^"]+)">\n</picture>'
     image = "```{{image}} {}\n:alt: {}\n:class: only-{}\n```"
 
     def images(found: re.Match[str]) -> str:
         return "\n\n".join(image.format(found[theme], found["alt"], theme) for theme in ("light", "dark"))
 
-    source[0] = re.sub(
-        pair, images, source[0].replace("../examples/notebooks/", "notebooks/").replace(".ipynb)", ".md)")
-    )
+    def link(found: re.Match[str]) -> str:
+        target = (HERE / name).parent.joinpath(found[1]).resolve()
+        address = f"{_REPOSITORY}/blob/main/{target.relative_to(HERE.parent)}"
+        return found[0] if target.is_relative_to(HERE) else f"]({address}"
+
+    text = source[0].replace("../examples/notebooks/", "notebooks/").replace(".ipynb)", ".md)")
+    text = re.sub(r"\]\((\.\./[^)#]+)", link, re.sub(pair, images, text))
+    source[0] = text.replace("<this repository>", _REPOSITORY)
 
 
 def name_role(
@@ -116,11 +124,19 @@ def add_picture(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines
         lines += ["", f".. image:: /pictures/{short}.webp", f"   :alt: {short}: before and after", ""]
 
 
+def break_names(app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Let a phone break long names in headings and signatures between their words."""
+    names = re.compile(r'(?:<h\d>|<span class="pre">)[A-Za-z]{16,}')
+    between = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+    context["body"] = names.sub(lambda found: between.sub("<wbr>", found[0]), context.get("body", ""))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the functions of this file."""
     app.connect("config-inited", write_pages)
     app.connect("source-read", adapt_source)
     app.connect("autodoc-process-docstring", add_picture, priority=900)  # after numpydoc
+    app.connect("html-page-context", break_names)
     app.add_role("name", name_role)
     return {"parallel_read_safe": False}
 

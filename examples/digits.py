@@ -1,6 +1,6 @@
 """Classify handwritten digits: 1797 real images from scikit-learn, more than 97 % correct after seconds on a CPU.
 
-    pip install 'gpubeton[demo]'     # scikit-learn comes with it
+    pip install './gpubeton[demo]'     # scikit-learn comes with it
     python examples/digits.py
 
 Images: 8 x 8 pixels of E. Alpaydin and C. Kaynak's Optical Recognition of Handwritten Digits (UCI, 1998).

@@ -1,6 +1,6 @@
 """Train with PyTorch Lightning: mixed precision, DDP or FSDP over several devices, early stopping, resuming.
 
-    pip install 'gpubeton[lightning]'
+    pip install './gpubeton[lightning]'
     python examples/train_lightning.py train.beton val.beton --precision 16-mixed
     torchrun --nproc-per-node 8 examples/train_lightning.py train.beton val.beton --strategy ddp --precision 16-mixed
     torchrun --nproc-per-node 8 examples/train_lightning.py train.beton val.beton --strategy fsdp

@@ -178,7 +178,7 @@ class DatasetWriter:
         chunksize: int = 100,
         on_error: Literal["raise", "skip"] = "raise",
     ) -> None:
-        """Write the samples of shards in webdataset's format; needs ``pip install 'gpubeton[webdataset]'``.
+        """Write the samples of shards in webdataset's format; needs ``gpubeton[webdataset]``.
 
         The samples have the order of the shards. Each process reads whole shards, twice: the first time to count.
         Where samples are in the file's pages depends on the speed of the processes; what a loader gives does not.

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from gpubeton.installation import install
+
 __all__ = ["PhotoSet", "list_photos", "photo_sizes", "write_photos"]
 
 #: Class name, package that contains the photograph, and its path in the package.
@@ -109,7 +111,7 @@ def _open_photographs() -> Iterator[tuple[str, Image.Image]]:
         found = find_spec(package)
         if found is None or found.origin is None:
             raise ModuleNotFoundError(
-                f"the photographs come with {package}, which is not installed. Try: pip install 'gpubeton[demo]'",
+                f"the photographs come with {package}, which is not installed. Try: {install('demo')}",
                 name=package,
             )
         with Image.open(Path(found.origin).parent / path) as image:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import gpubeton
 from gpubeton.cli.convert_command import convert
@@ -126,6 +126,18 @@ class Group(TyperGroup):
         )
 
 
+class Command(TyperCommand):
+    """A command whose help shows no type beside options that take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """List the arguments and options."""
+        params = super().get_params(ctx)
+        for option in params:
+            if getattr(option, "is_flag", False):
+                option.metavar = ""
+        return params
+
+
 app = typer.Typer(
     cls=Group,
     help="Convert, inspect and measure .beton files, and find out why a training loop waits.",
@@ -153,7 +165,7 @@ def _options(
     del version, debug  # handled by _show_version and Group.parse_args
 
 
-@app.command()
+@app.command(cls=Command)
 def demo(
     folder: Annotated[Path, typer.Option(help="Folder for the photos, the .beton file and the picture.")] = Path(
         ".demo"
@@ -181,6 +193,7 @@ for _command, _lines in _EXAMPLES.items():
         "warm-up" if _command is warm_up else None,
         help="\n\n".join(paragraph.replace("\n", " ") for paragraph in _paragraphs),
         epilog="\n\n".join(("Examples:", *_lines)),
+        cls=Command,
     )(_command)
 
 

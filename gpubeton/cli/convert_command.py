@@ -21,6 +21,9 @@ _MAX_LINES = 50
 #: Part of the bytes of shards that are values, below which the page size is named.
 _GOOD_PAGE_USE = 0.8
 _MAX_SAME_REASON = 5
+# Groups of options in the help.
+_SOURCES, _JPEG = "Tables, tar files and datasets of other libraries", "JPEG files, and pages"
+_CLUSTERS = "Clusters"
 # The keys of `Conversion.changed`, in words.
 _CHANGES = {
     "alpha": "had transparency, which was dropped; --mode rgba keeps it",
@@ -58,7 +61,7 @@ def convert(
         choice(
             ("folder", "table", "webdataset", "huggingface", "torchvision"),
             "--from",
-            help="Kind of the source; default: detected.",
+            help="Kind of the source: folder, table, webdataset, huggingface or torchvision. Default: detected.",
         ),
     ] = None,
     mode: Annotated[
@@ -66,7 +69,7 @@ def convert(
         choice(
             ("rgb", "gray", "rgba", "gray16", "rgb16", "rgba16"),
             help="Kind of images: rgb for FFCV and GPUs; gray also for masks (keeps palette indices); gray16 such as "
-            "depth maps.",
+            "depth maps; or rgba, rgb16, rgba16.",
         ),
     ] = "rgb",
     write_mode: Annotated[
@@ -79,54 +82,92 @@ def convert(
     ] = None,
     max_resolution: Annotated[int | None, typer.Option(help="Longest side; larger images shrink.")] = None,
     interpolation: Annotated[
-        str, choice(("area", "nearest"), help="How they shrink; nearest is for masks, not for rgb.")
+        str, choice(("area", "nearest"), help="How they shrink: area, or nearest for masks, not for rgb.")
     ] = "area",
-    quality: Annotated[int, typer.Option(help="JPEG quality, 1 to 100.")] = 90,
-    smart_threshold: Annotated[int | None, typer.Option(help="Bytes of raw pixels, for smart.")] = None,
-    compress_probability: Annotated[float, typer.Option(help="Share of JPEG, for proportion.")] = 0.5,
-    page_size: Annotated[int, typer.Option(help="Bytes of a page; default: 8 MiB.", show_default=False)] = 8 << 20,
     workers: Workers = -1,
-    shuffle: Annotated[bool, typer.Option("--shuffle", help="Store samples in random order.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="For --shuffle and proportion.")] = 0,
-    limit: Annotated[int | None, typer.Option(help="Only the first so many samples.")] = None,
     on_error: Annotated[
         str,
         choice(("raise", "skip"), help="At a bad image, raise: stop, and continue in another run; skip: list it."),
     ] = "raise",
-    check: Annotated[bool, typer.Option(help="Decode copied JPEG files once.")] = True,
-    image: Annotated[str | None, typer.Option(help="Column (table) or extension (tar) of images.")] = None,
-    label: Annotated[str | None, typer.Option(help="The same of labels; json:KEY in tar files.")] = None,
-    classes: Annotated[Path | None, typer.Option(help="Text file of class names, one per line.")] = None,
-    split: Annotated[str | None, typer.Option(help="Split of huggingface or torchvision.")] = None,
-    root: Annotated[Path | None, typer.Option(help="Base folder of a table, or torchvision's.")] = None,
-    download: Annotated[bool, typer.Option("--download", help="Let torchvision download.")] = False,
+    shuffle: Annotated[bool, typer.Option("--shuffle", help="Store samples in random order.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="For --shuffle and proportion.")] = 0,
+    limit: Annotated[int | None, typer.Option(help="Only the first so many samples.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete an unfinished file and start again.")] = False,
+    overwrite: Overwrite = False,
+    image: Annotated[
+        str | None, typer.Option(help="Column (table) or extension (tar) of images.", rich_help_panel=_SOURCES)
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="The same of labels; json:KEY in tar files.", rich_help_panel=_SOURCES)
+    ] = None,
+    classes: Annotated[
+        Path | None, typer.Option(help="Text file of class names, one per line.", rich_help_panel=_SOURCES)
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of huggingface or torchvision.", rich_help_panel=_SOURCES)
+    ] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Base folder of a table, or torchvision's.", rich_help_panel=_SOURCES)
+    ] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Let torchvision download.", rich_help_panel=_SOURCES)
+    ] = False,
+    quality: Annotated[int, typer.Option(help="JPEG quality, 1 to 100.", rich_help_panel=_JPEG)] = 90,
+    smart_threshold: Annotated[
+        int | None, typer.Option(help="Bytes of raw pixels, for smart.", rich_help_panel=_JPEG)
+    ] = None,
+    compress_probability: Annotated[
+        float, typer.Option(help="Share of JPEG, for proportion.", rich_help_panel=_JPEG)
+    ] = 0.5,
+    check: Annotated[bool, typer.Option(help="Decode copied JPEG files once.", rich_help_panel=_JPEG)] = True,
     index: Annotated[
-        bool, typer.Option(help="Store entry points of JPEG files: loaders decode only what crops need.")
+        bool,
+        typer.Option(
+            help="Store entry points of JPEG files: loaders decode only what crops need.", rich_help_panel=_JPEG
+        ),
     ] = True,
     restart_interval: Annotated[
-        int | None, typer.Option(help="Put a restart marker after so many MCUs into JPEG files, without loss.")
+        int | None,
+        typer.Option(
+            help="Put a restart marker after so many MCUs into JPEG files, without loss.", rich_help_panel=_JPEG
+        ),
     ] = None,
     apply_orientation: Annotated[
-        bool, typer.Option("--apply-orientation", help="Turn images by their EXIF orientation; encodes them again.")
+        bool,
+        typer.Option(
+            "--apply-orientation",
+            help="Turn images by their EXIF orientation; encodes them again.",
+            rich_help_panel=_JPEG,
+        ),
     ] = False,
     strip_metadata: Annotated[
         bool,
-        typer.Option("--strip-metadata", help="Remove EXIF (GPS), XMP and comments from copied files, without loss."),
+        typer.Option(
+            "--strip-metadata",
+            help="Remove EXIF (GPS), XMP and comments from copied files, without loss.",
+            rich_help_panel=_JPEG,
+        ),
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Delete an unfinished file and start again.")] = False,
-    overwrite: Overwrite = False,
-    shards: Annotated[int | None, typer.Option(help="Make so many files of a dataset.", show_default=False)] = None,
+    page_size: Annotated[
+        int, typer.Option(help="Bytes of a page; default: 8 MiB.", show_default=False, rich_help_panel=_JPEG)
+    ] = 8 << 20,
+    shards: Annotated[
+        int | None,
+        typer.Option(help="Make so many files of a dataset.", show_default=False, rich_help_panel=_CLUSTERS),
+    ] = None,
     shard: Annotated[
         str | None,
         typer.Option(
             metavar="N/M",
             help="Make only every M-th of the --shards from the N-th on, counted from 0; N is one of them.",
             show_default=False,
+            rich_help_panel=_CLUSTERS,
         ),
     ] = None,
-    on: Annotated[str, choice(("here", "ray"), help="Where shards are made.")] = "here",
+    on: Annotated[str, choice(("here", "ray"), help="Where shards are made: here or ray.", group=_CLUSTERS)] = "here",
     scratch: Annotated[
-        Path | None, typer.Option(help="Folder for a shard that is uploaded later.", show_default=False)
+        Path | None,
+        typer.Option(help="Folder for a shard that is uploaded later.", show_default=False, rich_help_panel=_CLUSTERS),
     ] = None,
     json: Json = False,
 ) -> None:

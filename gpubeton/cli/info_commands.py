@@ -24,6 +24,7 @@ _MAX_FINDINGS = 100
 def info(
     file: File,
     every: Annotated[bool, typer.Option("--all", help="Look at all JPEG files, not at 20,000.")] = False,
+    histograms: Annotated[bool, typer.Option("--histograms", help="Draw how sizes and numbers are spread.")] = False,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
@@ -40,7 +41,7 @@ def info(
     console = result_console()
     _draw_file(console, summary)
     for each in summary.fields:
-        _draw_field(console, each, summary.class_names)
+        _draw_field(console, each, summary.class_names, histograms=histograms)
 
 
 def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: Json = False) -> None:
@@ -109,24 +110,28 @@ def _draw_file(console: Console, summary: Summary) -> None:
     console.print(grid)
 
 
-def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | None) -> None:
+def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | None, *, histograms: bool) -> None:
     mode = f", mode {field.image.mode}" if field.image is not None and field.image.mode not in ("", "rgb") else ""
     console.print()
     console.print(Text.assemble((printable(field.name), "bold"), f"  {field.type}{mode}"))
     if field.image is not None:
-        _draw_images(console, field.image)
+        _draw_images(console, field.image, histograms=histograms)
     if field.bytes is not None:
-        _draw_spread(console, "bytes", field.bytes, size_text)
+        _draw_spread(console, "bytes", field.bytes, size_text, histograms=histograms)
     if field.counts and len(field.counts) <= _MAX_CLASSES:
-        names = [_class_name(number, class_names) for number in field.counts]
-        _print_lines(console, histogram(names, list(field.counts.values())))
+        names, counts = [_class_name(number, class_names) for number in field.counts], field.counts.values()
+        if histograms:
+            _print_lines(console, histogram(names, list(counts)))
+        else:
+            console.print("  " + ", ".join(f"{name} ({count:,})" for name, count in zip(names, counts, strict=True)))
     elif field.values is not None:
         distinct = f", {len(field.counts):,} different values" if field.counts else ""
         console.print(f"  {field.values.minimum:g} to {field.values.maximum:g}{distinct}")
-        _print_lines(console, _bars(field.values, "{:g}".format))
+        if histograms:
+            _print_lines(console, _bars(field.values, "{:g}".format))
 
 
-def _draw_images(console: Console, image: ImageSummary) -> None:
+def _draw_images(console: Console, image: ImageSummary, *, histograms: bool) -> None:
     png = f"{image.png:,} PNG files, " if image.png else ""
     console.print(f"  {image.jpg:,} JPEG files, {png}{image.raw:,} stored as raw pixels")
     if image.looked_at:
@@ -143,16 +148,18 @@ def _draw_images(console: Console, image: ImageSummary) -> None:
         console.print("  entry points: none; gpubeton index makes them, and loaders decode less of each JPEG file")
     common = ", ".join(f"{height} × {width} ({count:,})" for height, width, count in image.most_common)
     console.print(f"  most common sizes, height × width: {common}")
-    _draw_spread(console, "height", image.height, "{:.0f}".format)
-    _draw_spread(console, "width", image.width, "{:.0f}".format)
+    _draw_spread(console, "height", image.height, "{:.0f}".format, histograms=histograms)
+    _draw_spread(console, "width", image.width, "{:.0f}".format, histograms=histograms)
 
 
-def _draw_spread(console: Console, name: str, spread: Spread, text: Callable[[float], str]) -> None:
+def _draw_spread(
+    console: Console, name: str, spread: Spread, text: Callable[[float], str], *, histograms: bool
+) -> None:
     console.print(
         f"  {name}: {text(spread.minimum)} to {text(spread.maximum)}, median {text(spread.median)}, "
         f"mean {text(spread.mean)}"
     )
-    if len(spread.counts) > 1:
+    if histograms and len(spread.counts) > 1:
         _print_lines(console, _bars(spread, text))
 
 

@@ -53,7 +53,7 @@ def write_bench_report(path: Path, file: str, rates: Sequence[Rate]) -> None:
     rows = [(rate.name, *rate.cells, rate.note) for rate in rates]
     sections = [
         (
-            "How fast each part is",
+            "Time per image of each part",
             f'<p class="verdict">{text(limit_text(rates))}</p>\n' + pace_bars(parts, slowest_part(rates)),
         ),
         ("The rates", table("Rates of the parts", ("part", *RATE_HEADINGS, "how"), rows, numbers=(1, 2, 3))),
@@ -90,7 +90,7 @@ def _loop_sections(measured: Measurements, findings: Sequence[LoopFinding]) -> l
         (
             "What limits the loop",
             _verdict(stats, findings[0])
-            + "<h3>How fast each part could go alone</h3>\n"
+            + "<h3>Time per image of each part, alone</h3>\n"
             + pace_bars(parts, _LIMITS.get(findings[0].name, "")),
         ),
         ("What to change", _findings(advice, "Nothing: no change would make this loop faster.")),

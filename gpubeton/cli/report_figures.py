@@ -173,8 +173,7 @@ def _axis(total: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Format a time with three digits: "12.3 ms"."""
-    for unit, factor in (("s", 1.0), ("ms", 1e3)):
-        if seconds * factor >= 1 or seconds == 0:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} µs"
+    """Format a time with three digits or as a whole number: "12.3 ms", "1,000 µs"."""
+    factor, unit = (1.0, "s") if seconds >= 1 or seconds == 0 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
+    value = seconds * factor
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"

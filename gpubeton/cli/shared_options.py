@@ -33,9 +33,9 @@ FieldClasses = Annotated[
 ]
 
 
-def choice(values: Sequence[str], *names: str, help: str) -> Any:
-    """Declare an option that takes one of the values; the library checks it."""
-    return typer.Option(*names, metavar="|".join(values), autocompletion=lambda: list(values), help=help)
+def choice(values: Sequence[str], *names: str, help: str, group: str | None = None) -> Any:
+    """Declare an option that takes one of the values, which its help names; the library checks it."""
+    return typer.Option(*names, metavar="KIND", autocompletion=lambda: list(values), help=help, rich_help_panel=group)
 
 
 def field_classes(given: list[str] | None) -> dict[str, Any]:

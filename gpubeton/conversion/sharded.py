@@ -196,7 +196,7 @@ def convert_shards(
         As for `convert_shard`; there is a shard of each process at a time.
     on : {"here", "ray"}
         Where: in processes of this machine, or as tasks of the Ray cluster that ``ray.init()`` finds; needs
-        ``pip install 'gpubeton[ray]'`` there.
+        ``gpubeton[ray]`` there.
     num_workers : int
         Processes of this machine, less than 1 means one for each core; as for `convert_shard`. On Ray, the cores of a
         task, by default one.

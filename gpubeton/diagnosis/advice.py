@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from gpubeton.machine import Machine
 
 
+# So short an epoch is a trial: what its beginning costs needs no change.
+_FEW_BATCHES = 50
+_IN_MEMORY = 0.9  # of a file
 # No rotational disk is as fast as this.
 _ROTATIONAL_BYTES_PER_SECOND = 600e6
 
@@ -217,7 +220,11 @@ def _bottleneck(measured: Measurements) -> tuple[LoopFinding, list[LoopFinding]]
     if stats.first_wait_seconds > 0.6 * stats.waiting_seconds and stats.waiting_seconds < stats.seconds:
         text = f"{waited}, mostly for the first batch of an epoch ({stats.first_wait_seconds:.1f} s in total)."
         gain = _gain(stats.seconds, stats.first_wait_seconds)
-        return LoopFinding("first_batch", "bottleneck", text, gain=gain), [_longer_epochs()]
+        batches = measured.facts.samples / measured.facts.batch_size
+        if batches < _FEW_BATCHES:
+            text += f" An epoch has only {batches:.0f} batches."
+        changes = [_longer_epochs()] if batches >= _FEW_BATCHES else []
+        return LoopFinding("first_batch", "bottleneck", text, gain=gain), changes
 
     def found(name: str, reason: str) -> LoopFinding:
         return LoopFinding(name, "bottleneck", f"{waited}{reason}", gain=_gain_without_waiting(measured))
@@ -422,10 +429,12 @@ def _file_notices(measured: Measurements) -> Iterator[LoopFinding]:
         yield LoopFinding("larger_than_memory", "notice", text, "os_cache=False and order='quasi_random'.")
     for place in measured.places:
         share = place.resident_share
-        if share is not None and share < 0.9:
+        if share is not None and share < _IN_MEMORY:
             text = f"{place.path}: {share:.0%} of it was in memory; the rest comes from the disk when first used."
             yield LoopFinding("cold", "notice", text)
     for place in measured.slow_places:
+        if not place.is_network and (place.resident_share or 0.0) >= _IN_MEMORY:
+            continue
         rotational = "a rotational disk (virtual disks often misreport this)"
         disk = f"a network ({place.file_system})" if place.is_network else rotational
         yield LoopFinding("slow_disk", "notice", f"{place.path} is on {disk}.", _TO_LOCAL_DISK)

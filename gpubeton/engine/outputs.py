@@ -10,6 +10,7 @@ from gpubeton.engine.user_code import UserDecoder
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pixel_type import dtype_name, pixel_type
+from gpubeton.plan.program import note_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,7 +141,6 @@ PipelineOutput = ImageOutput | RowOutput | BranchOutput
 def explain_ops(name: str, first: Sequence[tuple[str, str]], ops: BatchOps) -> str:
     """Describe an output: a headline, then each operation and where it runs; those in `first` come first."""
     lines = [*first, *((operation_name(step.operation), str(step)) for step in ops.steps)]
-    width = min(max(len(operation) for operation, _ in lines), 72)
     shape = ", ".join(map(str, ("N", *ops.state.shape)))
     head = f"{name}: shape ({shape}), {dtype_name(ops.state.dtype)}"
-    return "\n".join([head, *(f"  {operation:<{width}}  {where}" for operation, where in lines)])
+    return "\n".join([head, *note_lines(lines)])

@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face, written with their features; needs ``pip install 'gpubeton[huggingface]'``."""
+"""Datasets of Hugging Face, written with their features; needs ``gpubeton[huggingface]``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray: tasks of a cluster, and a sink for datasets of Ray Data; needs ``pip install 'gpubeton[ray]'``."""
+"""Ray: tasks of a cluster, and a sink for datasets of Ray Data; needs ``gpubeton[ray]``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BetonNode: a loader as a source of torchdata's graphs of nodes; needs ``pip install 'gpubeton[torchdata]'``."""
+"""BetonNode: a loader as a source of torchdata's graphs of nodes; needs ``gpubeton[torchdata]``."""
 
 from __future__ import annotations
 

@@ -212,9 +212,14 @@ class ImageProgram:
         kind = "" if self.kind == RGB else f"{self.kind.name}, "
         size = f"{self.height} x {self.width}"
         head = f"{self.field}: {kind}{size}, {self.interpolation}, written as {self.dtype}{where}"
-        width = min(max((len(name) for name, _ in self.notes), default=0), 72)
-        lines = [f"  {name:<{width}}  {note}" for name, note in self.notes]
-        return "\n".join([head, *lines])
+        return "\n".join([head, *note_lines(self.notes)])
+
+
+def note_lines(notes: Sequence[tuple[str, str]]) -> list[str]:
+    """Write each operation, cut at 60 characters, and where it runs, in two columns."""
+    names = [name if len(name) <= 60 else f"{name[:57]}..." for name, _ in notes]
+    width = max(map(len, names), default=0)
+    return [f"  {name:<{width}}  {note}" for name, (_, note) in zip(names, notes, strict=True)]
 
 
 def numbered_fills(steps: Sequence[tuple[Transform, int]], padding: Fill | None) -> dict[Fill, int]:

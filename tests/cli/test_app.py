@@ -3,6 +3,7 @@ from __future__ import annotations
 import builtins
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -162,11 +163,21 @@ def test_names_of_files_are_no_arguments_of_the_library(tmp_path, monkeypatch):
 
 
 def test_help_shows_the_choices_of_the_library():
-    help_text = "".join(CliRunner().invoke(app, ["convert", "--help"], env={"COLUMNS": "300"}).stdout.split())
-    options = {each.name: each.metavar for each in typer.main.get_command(app).commands["convert"].params}
+    options = {each.name: each.help for each in typer.main.get_command(app).commands["convert"].params}
     for name, values in {"kind": SOURCE_KINDS, "mode": IMAGE_KINDS, "on_error": ("raise", "skip")}.items():
-        assert set(options[name].split("|")) == set(values)
-        assert options[name] in help_text
+        assert set(values) <= set(re.findall(r"\w+", options[name]))
+
+
+@pytest.mark.parametrize("command", [each.name or each.callback.__name__ for each in app.registered_commands])
+def test_help_of_80_columns_has_each_name_and_word_whole(command):
+    shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "<bool>" not in shown
+    words = shown.replace("│", " ").split()
+    params = typer.main.get_command(app).commands[command].params
+    names = [name for each in params for name in [*each.opts, *each.secondary_opts] if name.startswith("-")]
+    wanted = [*names, *(word for each in params for word in (each.help or "").split())]
+    assert [word for word in wanted if word not in words] == []
 
 
 def test_an_interrupt_promises_only_what_convert_keeps(monkeypatch, tmp_path):

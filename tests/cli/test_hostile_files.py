@@ -104,7 +104,8 @@ def test_no_command_stops_at_a_name_or_lets_it_control_the_terminal(command, giv
 @pytest.mark.parametrize(("sample", "shown"), list(enumerate(NAMES.values())))
 def test_cat_and_info_show_a_class_name_with_its_control_characters_escaped(sample, shown, named):
     assert f"label: {sample} ({shown})\n" in run("cat", named, sample).stdout
-    assert f" {shown} █" in run("info", named).stdout
+    assert f" {shown} (1)" in run("info", named).stdout
+    assert f" {shown} █" in run("info", named, "--histograms").stdout
 
 
 def test_names_of_fields_are_shown_as_they_are(named):

@@ -21,9 +21,12 @@ def test_it_shows_classes_sizes_and_what_decodes_the_jpeg_files(tmp_path):
     convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1)
     done = info(tmp_path / "a.beton")
     assert done.exit_code == 0
-    sizes = ("dog █", "24 × 32 (3)")
+    sizes = ("cat (", "24 × 32 (3)")
     for part in ("samples    9", "JPEG engines of a GPU: can decode 9 of 9", "9 baseline", "for each region", *sizes):
         assert part in done.stdout
+    assert len(done.stdout.splitlines()) <= 24
+    assert "█" not in done.stdout
+    assert "dog █" in info(tmp_path / "a.beton", "--histograms").stdout
 
 
 def test_json_has_everything(tmp_path):

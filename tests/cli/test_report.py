@@ -25,7 +25,7 @@ MEASURED = changed(
     facts={"files": (HOSTILE,)}, machine={"cores": 8}, place={"path": HOSTILE, "resident_share": 0.5}, timeline=TIMELINE
 )
 RATES = [
-    Rate("read, memory", 5000.0, None, 1e9, "the note"),
+    Rate("read, memory", 1000.4, None, 1e9, "1 MiB blocks in random order, 4 threads, O_DIRECT"),
     Rate("decode and resize", 400.0, 200.0),
     Rate("end to end, CPU", 390.0, 190.0, run=LoaderRun(1000, 10.0, 20.0, STATS, TIMELINE)),
     Rate("end to end, GPU", note="torch sees no GPU"),
@@ -132,6 +132,8 @@ def test_bench_shows_its_rates_and_the_slowest_part(tmp_path):
     for rate in RATES:
         assert all(cell in text for cell in (rate.name, *rate.cells, rate.note))
     assert "Batch 12" in text
+    assert "Time per image of each part" in text
+    assert "1,000 µs per image" in text
 
 
 def test_the_commands_write_reports_beside_what_they_print(tmp_path):

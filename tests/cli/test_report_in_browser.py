@@ -103,6 +103,12 @@ def test_it_opens_offline_without_complaints_and_fits_the_width(opened, width, s
     assert clipped == 0
 
 
+def test_a_phone_shows_the_rates_with_how_they_were_measured_and_needs_no_scrolling(opened):
+    page = opened("phone")
+    hidden = "each => each.scrollWidth - each.clientWidth"
+    assert [each.evaluate(hidden) for each in page.get_by_role("region", name="Rates of the parts").all()] in ([], [0])
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_what_matters_is_visible_without_scripts(opened, width):
     page = opened(width, java_script_enabled=False)

@@ -185,6 +185,8 @@ def test_short_epochs_wait_for_their_first_batch():
     found = named(changed({"waiting_seconds": 2.0, "first_wait_seconds": 1.9}))
     assert found["first_batch"].weight == "bottleneck"
     assert "longer epochs" in found["start"].change
+    trial = named(changed({"waiting_seconds": 2.0, "first_wait_seconds": 1.9}, {"samples": 19 * FACTS.batch_size}))
+    assert ("19 batches" in trial["first_batch"].text, "start" in trial) == (True, False)
 
 
 def test_what_surrounds_the_loop_is_worth_knowing():
@@ -203,6 +205,8 @@ def test_what_surrounds_the_loop_is_worth_knowing():
     assert found["no_video"].change == "Start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video."
     assert "2,000 images/s" in found["disk"].text
     assert "self_test" not in found
+    assert "slow_disk" not in named(changed(place={"is_rotational": True, "resident_share": 1.0}))
+    assert "slow_disk" in named(changed(place={"is_network": True, "resident_share": 1.0}))
     tested = GpuState("H100", lanes={"hardware": "missing: closed"}, self_test={"cpu": "", "hardware": "7 differ"})
     assert named(changed(gpu=tested))["self_test"].text == "H100 fails the self-test: hardware: 7 differ."
     assert "lane" not in named(changed(gpu=tested))

@@ -61,6 +61,13 @@ def test_a_block_says_what_it_is_and_why_it_does_not_run(page):
     assert left_out == [], "a block of sh does not run: say why, or make it console"
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
+def test_code_fits_the_column_of_the_site(page):
+    # `ruff format --preview --config line-length=88 PAGE` formats the Python of a page.
+    code = [block for block in blocks(page) if block.language in {*RUN, "sh"}]
+    assert [block.line for block in code if max(map(len, block.text.splitlines())) > 88] == []
+
+
 def test_few_blocks_of_python_do_not_run():
     left_out = [block for page in PAGES for block in blocks(page) if block.language == "python" and block.why]
     assert {block.why for block in left_out} <= {

@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from benchmarks.results import latest
+from docs import conf
 from docs.reference import public_names, write_reference
 from gpubeton import errors
 from gpubeton.missing_names import REPLACEMENTS
@@ -75,3 +77,23 @@ def test_the_reference_has_a_page_for_each_public_name(tmp_path):
         for name in getattr(found, "__all__", FFCV.get(module.removeprefix("gpubeton."), {})):
             thing = getattr(found, name)
             assert id(thing) in shown or not getattr(thing, "__module__", module).startswith("gpubeton")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_a_page_tells_that_no_gpu_has_run_it_as_long_as_there_is_no_result_of_one(page):
+    assert bool(re.search(r"No (real )?GPU has run gpubeton yet", (ROOT / page).read_text())) == (latest("gpu") is None)
+
+
+def test_no_page_or_docstring_installs_the_package_from_pypi_where_it_is_not():
+    texts = [*map(ROOT.joinpath, PAGES), *(ROOT / "examples").rglob("*.ipynb")]
+    texts += [path for room in ("benchmarks", "examples", "gpubeton") for path in (ROOT / room).rglob("*.py")]
+    named = [path for path in texts if re.search(r"pip install '?gpubeton", path.read_text())]
+    assert named == []
+
+
+def test_pages_link_to_files_of_the_repository_and_the_site_to_its_address():
+    assert [page for page in PAGES if "github.com/gpubeton" in (ROOT / page).read_text()] == []
+    source = ["[a](../examples/README.md#recipes) [b](guides/gpu.md) git clone <this repository>"]
+    conf.adapt_source(None, "recipes", source)
+    address = source[0].rpartition(" ")[2]
+    assert source[0].startswith(f"[a]({address}/blob/main/examples/README.md#recipes) [b](guides/gpu.md) ")

@@ -60,6 +60,22 @@ def test_every_page_fits_a_phone_shows_its_pictures_and_can_be_read(page):
         assert low == [], name
 
 
+def test_a_phone_breaks_names_between_their_words(page):
+    page.goto((SITE / "gallery.html").as_uri())
+    heading = page.get_by_role("heading", name="RandomResizedCropRGBImageDecoder")
+    height = heading.evaluate("e => parseFloat(getComputedStyle(e).lineHeight)")
+    assert "<wbr>" in heading.inner_html()
+    assert page.get_by_role("heading", name="CenterCropRGBImageDecoder").bounding_box()["height"] < 2 * height
+
+
+def test_lines_of_a_diff_are_red_and_green(page):
+    page.goto((SITE / "guides/from_ffcv.html").as_uri())
+    color = "each => getComputedStyle(each).color.match(/\\d+/g).map(Number)"
+    removed, added = (page.locator(f".highlight .{kind}").first.evaluate(color) for kind in ("gd", "gi"))
+    assert removed[0] > 2 * removed[1]
+    assert added[1] > 1.4 * added[0]
+
+
 def test_one_figure_of_each_theme_is_shown_and_a_phone_shows_its_letters(page):
     page.goto((SITE / "figures.html").as_uri())
     shown = page.locator("article img >> visible=true")
@@ -72,9 +88,10 @@ def test_one_figure_of_each_theme_is_shown_and_a_phone_shows_its_letters(page):
         assert letters * figure.bounding_box()["width"] / units >= 8
 
 
-def test_the_search_finds_a_word_of_a_guide(page):
-    page.goto((SITE / "search.html").as_uri() + "?q=letterbox")
-    page.locator("#search-results li a", has_text="Pipelines").wait_for(timeout=20_000)
+@pytest.mark.parametrize(("words", "title"), [("letterbox", "Pipelines"), ("bounding boxes", "DataLoader")])
+def test_the_search_finds_words_of_a_guide(page, words, title):
+    page.goto((SITE / "search.html").as_uri() + f"?q={words}")
+    page.locator("#search-results li a", has_text=title).first.wait_for(timeout=20_000)
 
 
 def test_each_block_of_code_can_be_copied_without_its_prompt(page):
@@ -84,6 +101,9 @@ def test_each_block_of_code_can_be_copied_without_its_prompt(page):
     page.locator("article div.highlight", has_text="gpubeton convert train photos.beton").locator("button").click()
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == "gpubeton convert train photos.beton --max-resolution 256"
+    page.goto((SITE / "guides/from_ffcv.html").as_uri())
+    page.locator("article div.highlight", has_text="sed -i -E").locator("button").click()
+    assert page.evaluate("navigator.clipboard.readText()").count("\n") == 3
 
 
 def test_each_link_inside_the_site_leads_to_a_page_and_an_anchor():

@@ -206,6 +206,12 @@ def test_two_programs_may_share_one_pipeline_list():
     assert (first.height, first.decoder.output_size, second.height) == (4, (4, 4), 2)
 
 
+def test_explain_shows_where_operations_run_in_one_column():
+    program = program_of(RandomHorizontalFlip(), NormalizeImage([123.675] * 3, [58.395] * 3, "f2"))
+    lines = program.explain().splitlines()[1:]
+    assert {line.rindex("  fused") for line in lines} == {2 + 60}
+
+
 def test_explain_has_a_line_for_each_operation():
     program = program_of(RandomHorizontalFlip(), ToTensor(), Plain(), Cutout(1), torch.nn.ReLU())
     head, *lines = program.explain().splitlines()
