@@ -52,7 +52,8 @@ fi
 if [ -n "$driver" ] && [ "$driver" -ge 580 ] 2>/dev/null; then
     extra=$extra,cuda13
 elif [ -n "$driver" ]; then
-    say "The NVIDIA driver is $driver; decoding on the GPU takes 580 or later, or gpubeton[cuda12] with a torch of CUDA 12"
+    say "The NVIDIA driver is $driver; decoding on the GPU takes 580 or later. For older ones, in an environment of your own:" \
+        "pip install torch --index-url https://download.pytorch.org/whl/cu126 && pip install -e '.[cuda12]'"
 fi
 
 say "Installing gpubeton[$extra] and what it needs (several minutes the first time: torch is large)"

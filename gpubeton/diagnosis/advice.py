@@ -439,7 +439,7 @@ def _file_notices(measured: Measurements) -> Iterator[LoopFinding]:
 def _gpu_notices(measured: Measurements) -> Iterator[LoopFinding]:
     gpu = measured.gpu
     if gpu.is_present and not gpu.name:
-        change = f"{install('cuda13')}, or [cuda12] for a driver older than 580."
+        change = f"{install('cuda13')}; for a driver older than 580: {install('cuda12')}."
         yield LoopFinding("gpu_unusable", "notice", f"There is a GPU, but it cannot decode: {gpu.reason}.", change)
     if gpu.self_test:
         faults = "; ".join(f"{lane}: {fault}" for lane, fault in gpu.self_test.items() if fault)
