@@ -446,6 +446,9 @@ def _gpu_notices(measured: Measurements) -> Iterator[LoopFinding]:
         text = f"fails the self-test: {faults}" if faults else f"passes the self-test ({', '.join(gpu.self_test)})"
         change = "Another version of the driver or of nvJPEG." if faults else ""
         yield LoopFinding("self_test", "notice", f"{gpu.name} {text}.", change)
+    if measured.facts.lacks_entries:
+        text = f"{measured.facts.device} decodes only JPEGs with entry points, and the file has none."
+        yield LoopFinding("no_entry_points", "notice", text, "gpubeton index FILE lets the GPU decode.")
     if gpu.missing("hardware") and not gpu.self_test.get("hardware"):
         text = f"{gpu.name}: no JPEG engines: {gpu.lanes['hardware'].removeprefix('missing: ')}."
         granted = gpu.capabilities

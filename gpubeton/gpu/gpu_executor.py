@@ -414,6 +414,7 @@ class Gpu:
         first, opened = self._make()
         self.notes, self.warning = dict(opened.notes), opened.warning
         self.takes_entries = opened.takes_entries
+        self.takes_entries_only = opened.takes_entries and not opened.backends
         self._free = [first]
 
     def crew(self, programs: Sequence[ImageProgram], host: CpuServices) -> GpuExecutor:
