@@ -28,9 +28,20 @@ if [ "$(cat "$venv/.gpubeton" 2>/dev/null)" != "$version" ]; then
     echo "$version" >"$venv/.gpubeton"
 fi
 
+# Version of the NVIDIA driver; empty without one. WSL2 has the driver of Windows, and no file about it.
+driver=
+if [ -e /proc/driver/nvidia/version ]; then
+    driver=$(sed -n '1s/.* \([0-9]\{3,\}\)\.[0-9].*/\1/p' /proc/driver/nvidia/version)
+    driver=${driver:-unknown}
+elif [ -e /dev/dxg ] && [ -e /usr/lib/wsl/lib/libcuda.so.1 ]; then
+    driver=$(/usr/lib/wsl/lib/nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null |
+        sed -n '1s/^\([0-9]*\)\..*/\1/p') || true
+    driver=${driver:-unknown}
+fi
+
 # PyPI's torch for Linux brings some gigabytes of CUDA libraries. Without an NVIDIA driver the CPU build does the same.
 index=${TORCH_INDEX-}
-if [ -z "${TORCH_INDEX+set}" ] && [ "$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then
+if [ -z "${TORCH_INDEX+set}" ] && [ "$(uname -s)" = Linux ] && [ -z "$driver" ]; then
     cpu_builds=https://download.pytorch.org/whl/cpu
     if "$venv/bin/python" -c "import urllib.request as u; u.urlopen('$cpu_builds/torch/', timeout=5)" 2>/dev/null; then
         index=$cpu_builds
@@ -38,11 +49,11 @@ if [ -z "${TORCH_INDEX+set}" ] && [ "$(uname -s)" = Linux ] && [ ! -e /proc/driv
 fi
 
 # A GPU decodes if CuPy and nvJPEG are there; those of today are made for drivers from 580 on.
-driver=$(sed -n '1s/.* \([0-9]\{3,\}\)\.[0-9].*/\1/p' /proc/driver/nvidia/version 2>/dev/null || true)
-if [ -n "$driver" ] && [ "$driver" -ge 580 ]; then
+if [ -n "$driver" ] && [ "$driver" -ge 580 ] 2>/dev/null; then
     extra=$extra,cuda13
 elif [ -n "$driver" ]; then
-    say "The NVIDIA driver is $driver; decoding on the GPU takes 580 or later, or gpubeton[cuda12] with a torch of CUDA 12"
+    say "The NVIDIA driver is $driver; decoding on the GPU takes 580 or later. For older ones, in an environment of your own:" \
+        "pip install torch --index-url https://download.pytorch.org/whl/cu126 && pip install -e '.[cuda12]'"
 fi
 
 say "Installing gpubeton[$extra] and what it needs (several minutes the first time: torch is large)"

@@ -20,6 +20,7 @@ from benchmarks.gpu.nvjpeg_steps import Backend, DecodeParams, Flags, decode_bat
 from benchmarks.gpu.target import Target
 from gpubeton.gpu.cuda import Event, Memory, Stream
 from gpubeton.gpu.nvjpeg import Handle, State
+from gpubeton.gpu.nvjpeg_backends import STATES
 
 __all__ = ["BareLoop", "Rate", "Setting", "keep_decoding"]
 
@@ -49,9 +50,9 @@ class Rate(NamedTuple):
 class Setting:
     """How a loop decodes."""
 
-    backend: Backend = Backend.HARDWARE
-    per_call: int = 28  # images
-    states: int = 3  # calls that run at once
+    backend: Backend
+    per_call: int  # images
+    states: int = STATES  # calls that run at once
     flags: Flags = Flags.UPSAMPLING_WITH_INTERPOLATION  # of the handle
 
 

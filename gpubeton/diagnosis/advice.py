@@ -448,13 +448,16 @@ def _file_notices(measured: Measurements) -> Iterator[LoopFinding]:
 def _gpu_notices(measured: Measurements) -> Iterator[LoopFinding]:
     gpu = measured.gpu
     if gpu.is_present and not gpu.name:
-        change = f"{install('cuda13')}, or [cuda12] for a driver older than 580."
+        change = f"{install('cuda13')}; for a driver older than 580: {install('cuda12')}."
         yield LoopFinding("gpu_unusable", "notice", f"There is a GPU, but it cannot decode: {gpu.reason}.", change)
     if gpu.self_test:
         faults = "; ".join(f"{lane}: {fault}" for lane, fault in gpu.self_test.items() if fault)
         text = f"fails the self-test: {faults}" if faults else f"passes the self-test ({', '.join(gpu.self_test)})"
         change = "Another version of the driver or of nvJPEG." if faults else ""
         yield LoopFinding("self_test", "notice", f"{gpu.name} {text}.", change)
+    if measured.facts.lacks_entries:
+        text = f"{measured.facts.device} decodes only JPEGs with entry points, and the file has none."
+        yield LoopFinding("no_entry_points", "notice", text, "gpubeton index FILE lets the GPU decode.")
     if gpu.missing("hardware") and not gpu.self_test.get("hardware"):
         text = f"{gpu.name}: no JPEG engines: {gpu.lanes['hardware'].removeprefix('missing: ')}."
         granted = gpu.capabilities

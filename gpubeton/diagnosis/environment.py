@@ -297,10 +297,13 @@ def read_gpu() -> GpuState:
     return GpuState(device.name, "", True, driver, nvjpeg, lanes, capabilities, read_faults(device))
 
 
-def _driver(path: Path = Path("/proc/driver/nvidia/version")) -> str:
+def _driver(
+    path: Path = Path("/proc/driver/nvidia/version"),
+    wsl: tuple[Path, ...] = (Path("/dev/dxg"), Path("/usr/lib/wsl/lib/libcuda.so.1")),
+) -> str:
     """Return the version of NVIDIA's kernel module: the first word of its line that looks like a version."""
     try:
         words = path.read_text().split()
     except OSError:
-        return ""
+        return "that of Windows (WSL2)" if all(place.exists() for place in wsl) else ""
     return next((word for word in words if word[0].isdigit() and "." in word), "")

@@ -18,7 +18,7 @@ from gpubeton.gpu.feeder import Feeder
 from gpubeton.gpu.gpu_resources import GpuResources
 from gpubeton.gpu.launch import describe_images, image_arrays, mix_images, program_constants
 from gpubeton.gpu.memory_layout import lay_out_batch
-from gpubeton.plan.draw_rows import NUM_PAINTS, identity_draws
+from gpubeton.plan.draw_rows import DRAW_COLUMNS, NUM_PAINTS, identity_draws
 from gpubeton.plan.image_executor import Usage, shared_sources
 from gpubeton.plan.lanes import (
     KIND,
@@ -367,7 +367,9 @@ class GpuExecutor:
         arena = slot.arena.reserve(levels.nbytes + ALIGNMENT).address
         staging.array[: levels.nbytes] = levels.reshape(-1)
         picture = np.array([(arena, 3 * program.width, program.height, program.width, 0, 0, 0)], PICTURE)
-        whole = replace(job, draws=identity_draws(program.height, program.width, job.draws.shape[1]))
+        draws = identity_draws(program.height, program.width, job.draws.shape[1])
+        draws[:, DRAW_COLUMNS:] = job.draws[:, DRAW_COLUMNS:]  # the CPU leaves paints after changes of color
+        whole = replace(job, draws=draws)
         own = self.constants[number]
         most = own.most_taps(whole.draws)
         places = slot.table.fill(image_arrays(number, own, picture, whole.draws, whole.colors))
@@ -413,6 +415,7 @@ class Gpu:
         first, opened = self._make()
         self.notes, self.warning = dict(opened.notes), opened.warning
         self.takes_entries = opened.takes_entries
+        self.takes_entries_only = opened.takes_entries and not opened.backends
         self._free = [first]
 
     def crew(self, programs: Sequence[ImageProgram], host: CpuServices) -> GpuExecutor:

@@ -27,8 +27,8 @@ def install_cuda() -> str:
     """Name the command for libraries of CUDA that fit the driver."""
     driver = driver_version()
     if driver is not None and driver[0] < 13:
-        return f"{install('cuda12')} (or a driver from 580 on, and [cuda13])"
-    return f"{install('cuda13')} ([cuda12] for drivers before 580, and for V100 and older GPUs)"
+        return f"{install('cuda12')} (or a driver from 580 on, and {install('cuda13')})"
+    return f"{install('cuda13')} (for drivers before 580, and for V100 and older GPUs: {install('cuda12')})"
 
 
 #: Versions of CUDA whose libraries the dynamic loader is asked for by name, the newest first.

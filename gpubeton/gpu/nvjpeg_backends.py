@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gpubeton.gpu.cuda import Device, Event, Stream
     from gpubeton.gpu.gpu_options import GpuOptions
 
-# While the engines decode one request, the next one is prepared.
-_STATES = 2
+STATES = 2
+"""Requests in flight: while the engines decode one, the next one is prepared."""
 
 # Memory is allocated ahead for images of up to this size; larger ones are rare, and take gigabytes.
 _MOST_AHEAD = 4096
@@ -46,7 +46,7 @@ class BatchedBackend:
     handle: Handle
     most: int  # images of a call
     largest: tuple[int, int] = (1, 1)  # height and width of the largest image that is expected
-    num_states: int = _STATES
+    num_states: int = STATES
     is_timed: bool = False  # whether the events of its requests take the time
     _entries: list[_Entry] = field(default_factory=list, init=False)
     _header: JpegHeader | None = field(default=None, init=False)
@@ -162,8 +162,8 @@ class BatchedBackend:
         return {}
 
 
-# Two rounds of work for each engine hide the host's part; more only takes memory.
-_IMAGES_PER_ENGINE = 8
+IMAGES_PER_ENGINE = 8
+"""Images of a call for each core of an engine. Two rounds of work hide the host's part; more only takes memory."""
 
 # The first nvJPEG that can interpolate chroma.
 _SMOOTH_SINCE = (12, 1)
@@ -202,7 +202,7 @@ def open_nvjpeg_backends(
             place = f"{device.name} (cuda:{device.number})"
             found.warning = f"{place} has JPEG engines that cannot be used, so the CPU decodes in their place. {error}"
         return found
-    most = options.images_per_call or max(engines * cores, 1) * _IMAGES_PER_ENGINE
+    most = options.images_per_call or max(engines * cores, 1) * IMAGES_PER_ENGINE
     is_timed = not options.deterministic
     found.backends[Lane.HARDWARE] = BatchedBackend(device, handle, most, largest, is_timed=is_timed)
     found.notes[Lane.HARDWARE] = f"{engines} JPEG engines, {most} images a call"

@@ -157,10 +157,13 @@ class PynvjpegDecoder:
         return torch.from_numpy(image).flip(2)  # its order is blue, green, red
 
 
-#: By name (also of the extra and of the module): the class, and a remark on installing it.
+#: By name: the class, and how its package is installed. pip cannot build pynvjpeg alone: no extra brings it.
 DECODERS: dict[str, tuple[Callable[[Device], ImageDecoder], str]] = {
-    "dali": (DaliDecoder, " (for CUDA 12: pip install nvidia-dali-cuda120)"),
-    "pynvjpeg": (PynvjpegDecoder, " --no-build-isolation, where numpy, g++ and a CUDA toolkit with nvJPEG are there"),
+    "dali": (DaliDecoder, f"{install('dali')} (for CUDA 12: pip install nvidia-dali-cuda120)"),
+    "pynvjpeg": (
+        PynvjpegDecoder,
+        "pip install --no-build-isolation pynvjpeg, where numpy, g++ and a CUDA toolkit with nvJPEG are there",
+    ),
 }
 
 
@@ -168,13 +171,11 @@ def open_decoder(name: str, device: Device) -> ImageDecoder:
     """Start another package's decoder on the current GPU; errors name the package to install."""
     if name not in DECODERS:
         raise OptionError(f"decoder {name!r} is not known; there are {', '.join(map(repr, DECODERS))}")
-    start, remark = DECODERS[name]
+    start, how = DECODERS[name]
     try:
         return start(device)
     except (ImportError, AttributeError) as error:
-        raise LibraryError(
-            f"The decoder {name!r} cannot be used: {reason(error)}. Try: {install(name)}{remark}."
-        ) from error
+        raise LibraryError(f"The decoder {name!r} cannot be used: {reason(error)}. Try: {how}.") from error
     except RuntimeError as error:
         raise DeviceError(
             f"The decoder {name!r} does not start on cuda:{device.number}: {reason(error)}. "

@@ -16,6 +16,7 @@ from gpubeton.files.staging import STEP
 from gpubeton.files.store_client import shown
 from gpubeton.format import ImageMode
 from gpubeton.format.data_files import listed_paths
+from gpubeton.loader.resources import NO_ENTRY_POINTS
 from gpubeton.plan.lanes import Lane, raw_lane
 from gpubeton.plan.order import IdRange, rows_of
 from gpubeton.plan.page_plan import MAX_PART
@@ -24,9 +25,8 @@ from gpubeton.storage import MAX_GAP
 from gpubeton.storage.load_threads import FIRST_REQUESTS
 
 if TYPE_CHECKING:
-    from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.loader.config import LoaderConfig
-    from gpubeton.loader.resources import GpuChoice, Resources
+    from gpubeton.loader.resources import Resources
     from gpubeton.plan.page_plan import PagePlan
 
 _MIB = 1 << 20
@@ -42,7 +42,7 @@ def explain(title: str, config: LoaderConfig, plan: Plan, resources: Resources) 
     lines = [
         f"{title}: {where}",
         f"up to {config.batches_ahead} batches ahead of the loop, {config.num_workers} threads on the CPU",
-        *_explain_decoding(config, plan, resources.gpu_choice, resources.gpu),
+        *_explain_decoding(config, plan, resources),
         *([] if resources.resident is None else [resources.resident.explain()]),
         *_explain_sharing(plan),
         *_explain_entry_points(resources),
@@ -75,8 +75,9 @@ def _explain_pages(pages: PagePlan, most_requests: int, largest_region: int) -> 
     return [f"requests: {per_image}", f"memory for pages: {in_use}; {asked}, up to {late}"]
 
 
-def _explain_decoding(config: LoaderConfig, plan: Plan, choice: GpuChoice, gpu: Gpu | None) -> list[str]:
+def _explain_decoding(config: LoaderConfig, plan: Plan, resources: Resources) -> list[str]:
     """Describe where images are decoded, and why."""
+    choice, gpu = resources.gpu_choice, resources.gpu
     images = [output for output in plan.outputs if isinstance(output, ImageOutput)]
     kinds = ", ".join(repr(output.name) for output in images if isinstance(output.source.field, ImageField))
     if gpu is None:
@@ -91,7 +92,7 @@ def _explain_decoding(config: LoaderConfig, plan: Plan, choice: GpuChoice, gpu: 
         f"images are decoded by {gpu.device.name} (cuda:{gpu.device.number}): {choice.reason}",
         *(f"  {lane.name.lower():<9} {note}" for lane, note in gpu.notes.items()),
         f"  {'raw':<9} raw-stored images are {raws} (raw={config.gpu_options.raw!r}, {config.num_workers} threads)",
-        f"  {'CPU':<9} images that the GPU cannot decode",
+        f"  {'CPU':<9} images that the GPU cannot decode{f'; {NO_ENTRY_POINTS}' if resources.lacks_entries else ''}",
     ]
     if not config.gpu_options.deterministic and gpu.notes.keys() >= {Lane.HARDWARE, Lane.OWN}:
         lines.append("  images with entry points are shared by both, by measured times (deterministic=False)")
@@ -183,6 +184,7 @@ class LoaderSummary:
     device: str = "cpu"  # or a GPU with its name
     device_reason: str = ""
     lanes: dict[str, str] = field(default_factory=dict)  # notes on each way to decode on the GPU
+    lacks_entries: bool = False  # whether the GPU would decode JPEGs if they had entry points
     images: tuple[ImageSummary, ...] = ()
     unfused: tuple[str, ...] = ()  # operations that run on finished batches in the loader's thread
 
@@ -229,6 +231,7 @@ def summarize(config: LoaderConfig, plan: Plan, resources: Resources) -> LoaderS
         device="cpu" if gpu is None else f"{gpu.device.name} (cuda:{gpu.device.number})",
         device_reason=resources.gpu_choice.reason,
         lanes={} if gpu is None else {lane.name.lower(): note for lane, note in gpu.notes.items()},
+        lacks_entries=resources.lacks_entries,
         images=tuple(images),
         unfused=tuple(unfused),
     )

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from gpubeton.plan.order import EpochBatches
 
 
+NO_ENTRY_POINTS = "the file has no entry points: `gpubeton index FILE` lets the GPU decode its JPEGs"
+
 # Warnings about GPUs, each of which is given once.
 _warned = {""}
 
@@ -91,6 +93,7 @@ class Resources:
     def __init__(self, index: Index, config: LoaderConfig) -> None:
         self.gpu: Gpu | None = None
         self.resident: ResidentImages | None = None
+        self.lacks_entries = False  # whether the GPU would decode JPEGs if they had entry points
         self.gpu_choice = choose_gpu(config.device, config.decoder, config.pipelines)
         self._index = index
         self.cache = DatasetCache(index, config)
@@ -136,9 +139,11 @@ class Resources:
             self.gpu_choice = GpuChoice(None, reason, is_forced=False)
         else:
             self._staging = Staging(self._allocate_pinned, is_pinned=True)
+            self.lacks_entries = self.gpu.takes_entries_only and any(_lacks_entries(output) for output in images)
             if self.gpu.warning not in _warned:
                 _warned.add(self.gpu.warning)
-                warnings.warn(self.gpu.warning, stacklevel=4)
+                advice = f" ({NO_ENTRY_POINTS})" if self.lacks_entries else ""
+                warnings.warn(f"{self.gpu.warning}{advice}", stacklevel=4)
             from gpubeton.loader.resident_images import ResidentImages
 
             sources = [output.source for output in images]
@@ -302,6 +307,11 @@ class Resources:
             raise LoaderClosedError("the loader was closed while a batch was read")
         with self.gpu.device.active():
             return self.gpu.device.allocate_pinned(nbytes).array
+
+
+def _lacks_entries(output: ImageOutput) -> bool:
+    """Whether there are JPEGs, and entry points for none."""
+    return output.source.entry_points is None and bool((output.source.column["mode"] == ImageMode.JPG).any())
 
 
 def _is_costly(pages: PagePlan) -> bool:

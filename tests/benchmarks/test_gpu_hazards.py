@@ -13,6 +13,9 @@ from benchmarks.gpu.photos import make_photos
 from benchmarks.gpu.simulation import VARIABLE
 from benchmarks.gpu.target import open_target
 from gpubeton.gpu import feeder
+from gpubeton.gpu.gpu_options import GpuOptions
+from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
+from gpubeton.plan.lanes import Lane
 
 SOFTWARE = {"batch, processors", "one by one"}
 
@@ -190,8 +193,8 @@ def test_swapped_colors_are_far_from_the_cpu(target, encoded):
 
 
 def test_rates_are_measured_for_every_way_to_ask(target, encoded, photos):
-    found = rates.how_many_at_once(target, encoded, seconds=0.01, images=(1, 4))
-    assert set(found.figures) == {f"{images} images, {states} calls" for images in (7, 28) for states in (1, 2, 3, 4)}
+    found = rates.how_many_at_once(target, encoded, seconds=0.01, images=(1, 8))
+    assert set(found.figures) == {f"{images} images, {states} calls" for images in (7, 56) for states in (1, 2, 3, 4)}
     for own in found.figures.values():
         assert own["images_per_second"] > 0
         assert 0 < own["call_seconds"] <= own["wall_seconds"]
@@ -203,6 +206,16 @@ def test_rates_are_measured_for_every_way_to_ask(target, encoded, photos):
     assert len(found.figures) == 4
     found = rates.do_scale_and_region_help(target, encoded, seconds=0.01)
     assert all(own["images_per_second"] > 0 for own in found.figures.values())
+
+
+def test_the_default_that_the_rates_name_is_that_of_the_program(target, encoded):
+    with target.device.active():
+        opened = open_nvjpeg_backends(target.device, target.library, GpuOptions(), (64, 64))
+    backend = opened.backends[Lane.HARDWARE]
+    backend.close()
+    found = rates.how_many_at_once(target, encoded, seconds=0.01, images=(8,))
+    usual = f"{backend.most} images, {backend.num_states} calls"
+    assert f"the default ({usual}) reaches {found.figures[usual]['images_per_second']:,.0f}," in found.verdict
 
 
 def test_without_engines_the_rates_of_the_rest_are_measured(target, encoded):

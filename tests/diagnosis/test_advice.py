@@ -85,6 +85,13 @@ def test_a_gpu_that_is_not_used_is_named():
     assert "gpu_lane" not in named(MEASURED)
 
 
+def test_entry_points_that_let_a_gpu_decode_are_named():
+    found = named(changed(facts={"device": "T4 (cuda:0)", "lacks_entries": True}))["no_entry_points"]
+    assert "T4 (cuda:0)" in found.text
+    assert "gpubeton index FILE" in found.change
+    assert "no_entry_points" not in named(changed(facts={"device": "T4 (cuda:0)"}))
+
+
 def test_images_much_larger_than_the_crops_are_named_with_what_would_be_enough():
     large = replace(IMAGE, stored_height=1344.0, stored_width=1800.0)
     found = named(changed(facts={"images": (large,)}))

@@ -9,7 +9,7 @@ import pytest
 from gpubeton.diagnosis import Machine, advise, read_stats, runs
 from gpubeton.diagnosis.bench import BenchOptions, measure_rates
 from gpubeton.diagnosis.doctor import LoopOptions, examine_command, examine_file, examine_loader, make_loader
-from gpubeton.diagnosis.environment import block_starts, measure_disk
+from gpubeton.diagnosis.environment import _driver, block_starts, measure_disk
 from gpubeton.diagnosis.runs import long_indices, run_loader
 from gpubeton.errors import FormatError, OptionError
 from gpubeton.loader import Loader
@@ -150,6 +150,17 @@ def test_a_file_without_images_is_measured_too(tmp_path):
     assert rates["end to end, CPU"].images_per_second > 0
     with pytest.raises(OptionError, match="image"):
         next(measure_rates(path, BenchOptions(field="image")))
+
+
+def test_a_driver_is_read_and_that_of_wsl2_is_seen(tmp_path):
+    version, wsl = tmp_path / "version", (tmp_path / "dxg", tmp_path / "libcuda.so.1")
+    assert _driver(version, wsl) == ""
+    wsl[1].touch()
+    assert _driver(version, wsl) == ""
+    wsl[0].touch()
+    assert "WSL2" in _driver(version, wsl)
+    version.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:13:13 UTC 2025\n")
+    assert _driver(version, wsl) == "580.65.06"
 
 
 def test_a_disk_gives_bytes(photos):

@@ -14,6 +14,7 @@ from gpubeton.loader.config import ARGUMENTS
 from gpubeton.loader.resources import choose_gpu
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
+from tests.gpu_path.test_entry_decoder import indexed, loader_of
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
 from tests.simulator.device import SimulatedDevice
 
@@ -127,6 +128,25 @@ def test_without_engines_the_cpu_decodes_and_explain_says_why(
     warned = [str(one.message) for one in recwarn]
     assert len(warned) == (architecture == "sm_90")
     assert all(one.startswith("Simulated GPU (cuda:0) has JPEG engines that cannot be used") for one in warned)
+
+
+@pytest.mark.parametrize(
+    ("has_entries", "engines", "decoder", "lacks"),
+    [(False, 0, "auto", True), (True, 0, "auto", False), (False, 1, "auto", False), (False, 1, "own", True)],
+)
+def test_where_only_entry_points_are_missing_it_is_said_how_to_make_them(
+    gpus, faults, tmp_path, capsys, unwarned, recwarn, has_entries, engines, decoder, lacks
+):
+    path = indexed(tmp_path / "images.beton", IMAGES)
+    if not has_entries:
+        path.with_name("images.beton.index").unlink()
+    faults.engines = engines
+    loader = loader_of(path, THERE, lanes=("hardware", "own"), decoder=decoder)
+    loader.explain()
+    assert ("gpubeton index FILE" in capsys.readouterr().out) == lacks
+    assert loader._summarize().lacks_entries == lacks
+    assert [("gpubeton index FILE" in str(one.message)) for one in recwarn] == [lacks] * (engines == 0)
+    loader.close()
 
 
 def missing(monkeypatch):

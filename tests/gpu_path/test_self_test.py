@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import warnings
+from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -14,15 +17,19 @@ from gpubeton.diagnosis.environment import read_gpu
 from gpubeton.errors import DeviceError
 from gpubeton.gpu import self_test
 from gpubeton.gpu.batch_state import with_entries
+from gpubeton.gpu.gpu_kernels import source_of
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.gpu.nvjpeg import load
 from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
 from gpubeton.loader import resources
+from gpubeton.plan.jpeg_parts import GROUP
 from gpubeton.plan.lanes import Lane
+from tests.cpu import plain_jpeg
 from tests.cpu.pictures import decoded
-from tests.gpu_path.self_test_batch import make
+from tests.gpu_path.self_test_batch import COPIES, make
 from tests.gpu_path.test_entry_decoder import MIXED, PIPELINES, indexed, loader_of
 from tests.gpu_path.zoo import assert_same, epochs
+from tests.kernels.host_build import HostKernels, build
 from tests.simulator.device import DEVICE, PINNED, TENSOR, SimulatedDevice
 
 
@@ -74,15 +81,55 @@ def usable(found):
     return {lane.name for lane in found.backends} | ({"OWN"} if found.takes_entries else set())
 
 
-def test_the_stored_batch_is_what_the_cpu_makes_of_its_jpegs():
-    stored = self_test.stored_batch()
-    stops = np.cumsum(stored["size"])
-    jpegs = [stored["jpegs"][stop - size : stop].tobytes() for stop, size in zip(stops, stored["size"], strict=True)]
-    made = make(jpegs)
+@pytest.mark.parametrize(("name", "copies"), [("small", 1), ("full", COPIES)])
+def test_the_stored_batches_are_what_the_cpu_makes_of_their_jpegs(name, copies):
+    stored = self_test.stored_batch(name)
+    made = make(name, jpegs_of(name), copies)
     assert made.keys() == stored.keys()
-    for name, array in made.items():
-        assert np.array_equal(array, stored[name]), name
-        assert array.dtype == stored[name].dtype
+    for key, array in made.items():
+        assert np.array_equal(array, stored[key]), key
+        assert array.dtype == stored[key].dtype
+
+
+def jpegs_of(name):
+    """The different JPEGs of a stored batch."""
+    stored = self_test.stored_batch(name)
+    places, rows = np.unique(stored["place"], return_index=True)
+    return [
+        stored["jpegs"][place : place + size].tobytes()
+        for place, size in zip(places, stored["size"][rows], strict=True)
+    ]
+
+
+def test_every_kind_of_compressed_data_is_among_them(monkeypatch):
+    lengths, symbol = {}, plain_jpeg._Bits.symbol
+
+    def noting(bits, table):
+        start = bits.position
+        value = symbol(bits, table)
+        kind = "other" if 0xF0 in table.values() else "DC"
+        lengths.setdefault(kind, Counter())[bits.position - start] += 1
+        lengths.setdefault("symbols", Counter())[kind, value] += 1
+        return value
+
+    monkeypatch.setattr(plain_jpeg._Bits, "symbol", noting)
+    (data,) = jpegs_of("full")
+    plain_jpeg.read(data)
+    assert set(lengths["DC"]) == set(range(1, 13))  # there are twelve symbols
+    assert set(lengths["other"]) == set(range(2, 17))  # those of the other batch have one bit, too
+    assert lengths["symbols"]["other", 0xF0] > 100  # sixteen zeros
+    assert lengths["symbols"]["other", 0] > 100  # end of block
+    assert data.count(b"\xff\0") > 100
+
+
+def test_one_launch_has_thousands_of_intervals_in_full_warps_whose_lanes_differ():
+    stored = self_test.stored_batch("full")
+    assert len(stored["intervals"]) >= 4096
+    assert (stored["groups"][:, 2] == GROUP).sum() >= 4096 // GROUP
+    for _, first, count in stored["groups"].tolist():
+        entries = stored["intervals"][first : first + count, 1]
+        for warp in range(0, count, 32):
+            assert len(set(entries[warp : warp + 32].tolist())) == len(entries[warp : warp + 32])
 
 
 @pytest.mark.parametrize("smooth_chroma", [True, False])
@@ -91,7 +138,7 @@ def test_decoders_that_work_pass_once_for_each_device(faults, simulated_device, 
     assert (usable(found), found.warning) == ({"HARDWARE", "OWN"}, "")
     assert self_test.read_faults(simulated_device) == {"cpu": "", "hardware": "", "own": ""}
     decoded = len(faults.notes("image"))
-    assert decoded == len(self_test.stored_batch()["size"])
+    assert decoded == 2 * len(self_test.stored_batch("small")["size"])
     assert usable(opened(simulated_device)) == {"HARDWARE", "OWN"}
     assert len(faults.notes("image")) == decoded
     opened(SimulatedDevice(0))
@@ -150,7 +197,9 @@ def test_engines_that_fail_are_closed(faults, simulated_device, plant):
 @pytest.mark.parametrize(
     ("kernel", "instead", "fault"),
     [
-        ("jpeg_down", leave_out, "5 of 5 images are not the CPU's"),
+        ("jpeg_down", leave_out, "5 of 10 images are not the CPU's"),
+        ("jpeg_down-signed", leave_out, "5 of 10 images are not the CPU's"),
+        ("jpeg_across-signed", leave_out, "5 of 10 images are not the CPU's"),
         ("jpeg_idct", leave_out, "images are not the CPU's"),
         ("jpeg_huffman", fail, "DeviceError: no such kernel"),
     ],
@@ -163,21 +212,63 @@ def test_kernels_that_fail_are_not_used(simulated_device, broken, kernel, instea
     assert "fails the self-test of the decoder in CUDA" in found.warning
 
 
-def test_kernels_that_write_nothing_are_noticed_in_memory_with_the_right_images(simulated_device, broken, monkeypatch):
-    stored, table = self_test.stored_batch()["levels"], self_test.program_on("cuda:0").table
-    right, empty = torch.from_numpy(table[stored, np.arange(3)]), SimulatedDevice.empty
-    monkeypatch.setattr(SimulatedDevice, "empty", lambda *shape: empty(*shape).copy_(right))
-    broken("jpeg_down", leave_out)
-    assert usable(opened(simulated_device)) == {"HARDWARE"}
+# Faults of the kernel: what is in its source, and what a compiler or a GPU could make of it.
+HUFFMAN = {
+    "the second warp": ("thread >= group.count", "thread >= min(group.count, 32)"),
+    "later blocks": ("const Group group =", "if (blockIdx.x > 3) return; const Group group ="),
+    "sixteen zeros": ("run != 15", "true"),
+    "stuffed zeros": ("if (after != 0) return;", "if (after != 0) return; bits.next--;"),
+    "a loop": ("while (bits.filled <= 32)", "if (bits.filled <= 32)"),
+    "tables of chroma": ("(component > 0 ? 2 : 0)", "0"),
+    **{f"codes of {n} bits": ("count > 0 ?", f"count > 0 && length != {n} ?") for n in (1, 9, 10, 11, 12, 13, 15, 16)},
+}
 
 
-def test_a_gpu_that_spoils_the_cpus_images_is_not_used_until_it_passes(simulated_device, broken):
-    broken("resample", leave_out)
+@pytest.mark.parametrize("what", HUFFMAN)
+def test_parts_of_a_kernel_that_do_not_work_are_noticed(simulated_device, tmp_path, what):
+    before, after = HUFFMAN[what]
+    source = source_of("jpeg_huffman")
+    assert source.count(before) == 1
+    (tmp_path / "jpeg_huffman.cu").write_text(source.replace(before, after))
+    kernels = HostKernels(build(["jpeg_huffman"], folder=tmp_path))
+    address = ctypes.cast(kernels._library.run_jpeg_huffman, ctypes.c_void_p).value
+    simulated_device.kernels["jpeg_huffman"] = address, kernels.parameters("jpeg_huffman")
+    found = opened(simulated_device)
+    assert usable(found) == {"HARDWARE"}
+    assert "of" in found.notes[Lane.OWN]
+
+
+@pytest.mark.parametrize("kernel", ["resample", "resample-signed", "color_sum", "color"])
+def test_a_gpu_that_spoils_the_cpus_images_is_not_used_until_it_passes(simulated_device, broken, kernel):
+    broken(kernel, leave_out)
     for _ in range(2):
-        with pytest.raises(DeviceError, match="self-test of kernels after the CPU: 5 of 5 images are not"):
+        with pytest.raises(DeviceError, match=r"self-test of kernels after the CPU: \d+ of 10 images are not"):
             opened(simulated_device)
     broken("none", leave_out)
     assert usable(opened(simulated_device)) == {"HARDWARE", "OWN"}
+
+
+def test_kernels_that_write_nothing_are_noticed_in_memory_with_the_right_images(simulated_device, broken, monkeypatch):
+    levels, empty = self_test.stored_batch("small")["levels"][0], SimulatedDevice.empty
+    right = torch.from_numpy(self_test.programs_on("cuda:0", "small")[0].table[levels, np.arange(3)])
+    monkeypatch.setattr(SimulatedDevice, "empty", lambda *shape: empty(*shape).copy_(right))
+    broken("resample", leave_out)
+    with pytest.raises(DeviceError, match="5 of 10 images are not"):
+        opened(simulated_device)
+
+
+@pytest.mark.parametrize("kernel", ["jpeg_huffman", "jpeg_idct", "jpeg_down", "color"])
+def test_kernels_that_work_only_once_are_noticed(simulated_device, monkeypatch, kernel):
+    launch, seen = SimulatedDevice.launch, []
+
+    def once(device, name, *others):
+        seen.append(name)
+        if seen.count(kernel) < 2 or name != kernel:
+            launch(device, name, *others)
+
+    monkeypatch.setattr(SimulatedDevice, "launch", once)
+    with pytest.raises(DeviceError) if kernel == "color" else nullcontext():
+        assert usable(opened(simulated_device)) == {"HARDWARE"}
 
 
 def test_loaders_warn_once_and_have_the_cpus_batches(gpus, faults, path, broken, capsys):

@@ -16,8 +16,6 @@ from gpubeton.gpu.nvjpeg import Handle, State
 
 __all__ = ["do_threads_help", "what_does_allocating_before_take"]
 
-_STATES = 3  # calls that run at once, of each thread
-
 #: Width and height; the last is the largest image of ImageNet.
 SIZES = ((1, 1), (500, 500), (9331, 6530))
 
@@ -27,7 +25,7 @@ def do_threads_help(
     encoded: Encoded,
     *,
     seconds: float = 0.7,
-    images: tuple[int, ...] = (1, 16, 28, 64, 256),
+    images: tuple[int, ...] = (1, 16, 56, 64, 256),
     threads: tuple[int, ...] = (1, 2, 3),
 ) -> Finding:
     """Measure calls of so many images from so many threads: how fast, and how long the host is inside a call."""
@@ -78,7 +76,7 @@ def _rate(target: Target, encoded: Encoded, images: int, threads: int, seconds: 
             errors.append(error)
 
     with ExitStack() as stack:
-        setting = Setting(Backend.HARDWARE, images, _STATES)
+        setting = Setting(Backend.HARDWARE, images)
         loops = [stack.enter_context(BareLoop(target, encoded, setting)) for _ in range(threads)]
         running = [threading.Thread(target=decode, args=(loop,)) for loop in loops]
         for thread in running:

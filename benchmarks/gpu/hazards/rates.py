@@ -17,6 +17,7 @@ from benchmarks.gpu.nvjpeg_steps import Backend, DecodeParams, ScaleFactor
 from benchmarks.gpu.target import Target
 from gpubeton.errors import DeviceError
 from gpubeton.gpu.nvjpeg import Handle
+from gpubeton.gpu.nvjpeg_backends import IMAGES_PER_ENGINE, STATES
 
 __all__ = [
     "do_processors_help",
@@ -39,7 +40,7 @@ def how_many_at_once(
             setting = Setting(Backend.HARDWARE, per_core * cores, states)
             figures[name] = _measured(partial(_rate, target, encoded, setting, seconds))
     best, rate = _best(figures)
-    usual = f"{4 * cores} images, 3 calls"
+    usual = f"{IMAGES_PER_ENGINE * cores} images, {STATES} calls"
     chosen = figures.get(usual, {})
     verdict = (
         f"fastest: {best}, {rate:,.0f} images/s; the default ({usual}) reaches "
@@ -51,9 +52,8 @@ def how_many_at_once(
 
 def is_step_by_step_faster(target: Target, encoded: Encoded, *, seconds: float = 2) -> Finding:
     """Measure whether the engines are faster image by image, with two states for each, than in batches."""
-    cores = _cores(target)
     figures = {
-        "batches": _measured(partial(_rate, target, encoded, Setting(Backend.HARDWARE, 8 * cores, 3), seconds)),
+        "batches": _measured(partial(_rate, target, encoded, _usual(target), seconds)),
         "step by step": _measured(partial(_step_by_step, target, encoded, seconds)),
     }
     best, rate = _best(figures)
@@ -71,10 +71,9 @@ def do_processors_help(
         figures[f"{number} images, 2 calls"] = _measured(partial(_rate, target, encoded, setting, seconds))
     best, rate = _best(figures)
     products: dict[str, Any] = {"alone": _measured(lambda: {"products_per_second": _products(target, seconds)})}
-    engines = Setting(Backend.HARDWARE, 8 * _cores(target), 3)
     for name, own in (
         ("beside the processors", Setting(Backend.GPU_HYBRID, images[0], 2)),
-        ("beside the engines", engines),
+        ("beside the engines", _usual(target)),
     ):
         products[name] = _measured(partial(_beside, target, encoded, own, seconds))
     figures["matrix products"] = products
@@ -92,10 +91,9 @@ def does_pinned_memory_help(target: Target, encoded: Encoded, beton: str, *, sec
     """Measure the cost of compressed bytes in ordinary memory."""
     figures: dict[str, Any] = {}
     ordinary = load_encoded(target.device, beton, is_pinned=False, limit=len(encoded))
-    for backend, per_call in ((Backend.HARDWARE, 4 * _cores(target)), (Backend.GPU_HYBRID, 64)):
+    for setting in (_usual(target), Setting(Backend.GPU_HYBRID, 64)):
         for name, images in (("page-locked", encoded), ("ordinary", ordinary)):
-            setting = Setting(backend, per_call, 3)
-            figures[f"{backend.name}, {name}"] = _measured(partial(_rate, target, images, setting, seconds))
+            figures[f"{setting.backend.name}, {name}"] = _measured(partial(_rate, target, images, setting, seconds))
     rates = {name: found.get("images_per_second", 0) for name, found in figures.items()}
     verdict = "; ".join(f"{name}: {rate:,.0f} images/s" for name, rate in rates.items())
     return Finding("page-locked memory", "Does page-locked memory help?", verdict, figures)
@@ -114,7 +112,7 @@ def do_scale_and_region_help(target: Target, encoded: Encoded, *, seconds: float
         "a quarter of the size": lambda params, _: params.set_scale(ScaleFactor.QUARTER),
         "a region of a quarter of the smallest image": region,
     }
-    setting = Setting(Backend.HARDWARE, 4 * _cores(target), 3)
+    setting = _usual(target)
     figures: dict[str, Any] = {}
     for name, wish in wishes.items():
         figures[name] = _measured(partial(_rate, target, encoded, setting, seconds, wish))
@@ -129,6 +127,11 @@ def do_scale_and_region_help(target: Target, encoded: Encoded, *, seconds: float
     pixels = float((encoded.width.astype(float) * encoded.height).mean()) / 1e6
     verdict = f"images of {pixels:.1f} megapixels, {whole:,.0f} images/s; " + "; ".join(gains)
     return Finding("scale and region", "Do smaller scales and regions help?", verdict, figures)
+
+
+def _usual(target: Target) -> Setting:
+    """Return how the loader uses the engines by default."""
+    return Setting(Backend.HARDWARE, IMAGES_PER_ENGINE * _cores(target))
 
 
 def _cores(target: Target) -> int:
