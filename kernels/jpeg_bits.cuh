@@ -56,9 +56,10 @@ static __device__ __forceinline__ void drop(Bits& bits, int count) {
     bits.filled -= count;
 }
 
-// Begin at bit number `bit` of `size` bytes; false if it is not among them.
-static __device__ __forceinline__ bool begin_at(Bits& bits, const unsigned char* bytes, unsigned size, unsigned bit) {
-    if (bit / 8 >= size) return false;
+// Begin at bit number `bit` of bytes number `begin` to `size`; false if it is not among them.
+static __device__ __forceinline__ bool begin_at(Bits& bits, const unsigned char* bytes, unsigned begin, unsigned size,
+                                                unsigned bit) {
+    if (bit / 8 < begin || bit / 8 >= size) return false;
     bits = {bytes + bit / 8, bytes + size, 0, 0, 0};
     refill(bits);
     drop(bits, (int)(bit % 8));
@@ -66,15 +67,15 @@ static __device__ __forceinline__ bool begin_at(Bits& bits, const unsigned char*
 }
 
 // The number of the next bit, counted as in `begin_at`; -1 if there is none. Goes back over the bytes in the window.
-static __device__ __forceinline__ long long place_of(const Bits& bits, const unsigned char* bytes) {
+static __device__ __forceinline__ long long place_of(const Bits& bits, const unsigned char* bytes, unsigned begin) {
     int left = bits.filled - bits.missing;
     if (left <= 0) return -1;
-    const unsigned char* byte = bits.next;
+    const unsigned char *byte = bits.next, *first = bytes + begin;
     for (int i = (left + 7) / 8; i > 0; i--) {
         // Fill bytes: a data byte 0xff has a zero after it.
-        while (byte - bytes > 1 && byte[-1] == 0xff) byte--;
+        while (byte - first > 1 && byte[-1] == 0xff) byte--;
         byte--;
-        if (byte > bytes && *byte == 0 && byte[-1] == 0xff) byte--;
+        if (byte > first && *byte == 0 && byte[-1] == 0xff) byte--;
     }
     return 8 * (byte - bytes) + (8 - left % 8) % 8;
 }

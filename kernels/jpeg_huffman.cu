@@ -167,19 +167,19 @@ static __device__ bool decode_interval(const Jpeg& jpeg, const Codes& codes, int
     const unsigned short* next = entry + ENTRY_WORDS;
     int down = (jpeg.height + 8 * jpeg.luma_down - 1) / (8 * jpeg.luma_down);
     int across = (jpeg.width + 8 * jpeg.luma_across - 1) / (8 * jpeg.luma_across);
-    int mcu = number * jpeg.every;
-    bool is_last = number + 1 == jpeg.num_entries;
+    int mcu = number * jpeg.every, mcus = min(jpeg.every, across * down - mcu);
+    bool is_last = mcu + mcus == across * down;
     Bits bits;
-    Predictors before = predictors_of(entry);
-    if (!begin_at(bits, bytes, jpeg.size, bit_of(entry))) return false;
-    if (!decode_mcus(jpeg, codes, mcu, min(jpeg.every, across * down - mcu), bits, before)) return false;
+    Predictors before = jpeg.is_restarted ? Predictors{0, 0, 0} : predictors_of(entry);
+    if (!begin_at(bits, bytes, jpeg.begin, jpeg.size, bit_of(entry))) return false;
+    if (!decode_mcus(jpeg, codes, mcu, mcus, bits, before)) return false;
     refill(bits);
     if (is_last || jpeg.is_restarted) {
         const unsigned char* after = after_marker(bits, bytes + jpeg.size, is_last ? 0xd9u : 0xd0u + number % 8);
         return after != nullptr && (is_last || 8ll * (after - bytes) == bit_of(next));
     }
     Predictors wanted = predictors_of(next);
-    return place_of(bits, bytes) == bit_of(next) && before.y == wanted.y && before.cb == wanted.cb && before.cr == wanted.cr;
+    return place_of(bits, bytes, jpeg.begin) == bit_of(next) && before.y == wanted.y && before.cb == wanted.cb && before.cr == wanted.cr;
 }
 
 extern "C" __global__ void __launch_bounds__(HUFFMAN_THREADS)
