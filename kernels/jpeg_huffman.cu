@@ -14,8 +14,9 @@
 // All lanes of a warp decode one symbol at a time: a lane whose block ends goes on to its next block at once. If lanes
 // waited for one another at the end of each block, half of them would wait.
 //
-// Launch: grid (blocks, 1, 1), block (64).
+// Launch: grid (blocks, 1, 1), block (128).
 
+#include "block.cuh"
 #include "jpeg.cuh"
 #include "jpeg_bits.cuh"
 #include "steps.cuh"
@@ -30,7 +31,7 @@ struct Interval {
 };
 
 // Codes up to LOOKUP_BITS are looked up; those of more, which are rare, are searched (T.81 F.2.2.3).
-enum { HUFFMAN_THREADS = 64, TABLES = 4, LOOKUP_BITS = 10, LOOKUPS = 1 << LOOKUP_BITS, CODE_BITS = 16 };
+enum { TABLES = 4, LOOKUP_BITS = 10, LOOKUPS = 1 << LOOKUP_BITS, CODE_BITS = 16 };
 enum { SYMBOLS = 256, TABLE_BYTES = CODE_BITS + SYMBOLS };
 
 // "End of block" as a number of coefficients to skip: it passes the last from anywhere.
@@ -84,7 +85,8 @@ static __device__ __forceinline__ void order_codes(const unsigned char* source, 
 static __device__ __forceinline__ short* block_at(const Jpeg& jpeg, int block, int row, int column) {
     int in_luma = jpeg.luma_across * jpeg.luma_down, place;
     if (block < in_luma) {
-        int y = row * jpeg.luma_down + block / jpeg.luma_across, x = column * jpeg.luma_across + block % jpeg.luma_across;
+        int wide = jpeg.luma_across - 1;  // 0 or 1: GPUs divide slowly
+        int y = row * jpeg.luma_down + (block >> wide), x = column * jpeg.luma_across + (block & wide);
         place = y * luma_columns(jpeg) + x;
     } else {
         place = luma_blocks(jpeg) + (block - in_luma) * chroma_blocks(jpeg) + row * jpeg.columns + column;
@@ -182,7 +184,7 @@ static __device__ bool decode_interval(const Jpeg& jpeg, const Codes& codes, int
     return place_of(bits, bytes, jpeg.begin) == bit_of(next) && before.y == wanted.y && before.cb == wanted.cb && before.cr == wanted.cr;
 }
 
-extern "C" __global__ void __launch_bounds__(HUFFMAN_THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS)
     jpeg_huffman(const Jpeg* __restrict__ jpegs, const unsigned char* __restrict__ tables,
                  const Group* __restrict__ groups, const Interval* __restrict__ intervals, int* status) {
     __shared__ Codes codes;
@@ -191,12 +193,12 @@ extern "C" __global__ void __launch_bounds__(HUFFMAN_THREADS)
     const unsigned char* source = tables + (long long)TABLES * TABLE_BYTES * group.tables;
     block_step([&](int thread) {
         if (thread < TABLES) order_codes(source + thread * TABLE_BYTES, thread, codes);
-        for (int i = thread; i < TABLES * SYMBOLS; i += HUFFMAN_THREADS)
+        for (int i = thread; i < TABLES * SYMBOLS; i += THREADS)
             codes.symbols[i / SYMBOLS][i % SYMBOLS] = source[i / SYMBOLS * TABLE_BYTES + CODE_BITS + i % SYMBOLS];
-        codes.zigzag[thread] = ZIGZAG[thread];
+        if (thread < 64) codes.zigzag[thread] = ZIGZAG[thread];
     });
     block_step([&](int thread) {
-        for (int i = thread; i < TABLES * LOOKUPS; i += HUFFMAN_THREADS) {
+        for (int i = thread; i < TABLES * LOOKUPS; i += THREADS) {
             unsigned bits = (unsigned)(i % LOOKUPS) << (CODE_BITS - LOOKUP_BITS);
             codes.lookup[i / LOOKUPS][i % LOOKUPS] = (unsigned short)search(codes, i / LOOKUPS, bits, 1, LOOKUP_BITS);
         }
@@ -204,6 +206,7 @@ extern "C" __global__ void __launch_bounds__(HUFFMAN_THREADS)
     block_step([&](int thread) {
         if (thread >= group.count) return;
         const Interval interval = intervals[group.first + thread];
-        if (!decode_interval(jpegs[interval.image], codes, interval.entry)) status[interval.image] = DAMAGED;
+        const Jpeg jpeg = jpegs[interval.image];  // in registers
+        if (!decode_interval(jpeg, codes, interval.entry)) status[interval.image] = DAMAGED;
     });
 }
