@@ -29,8 +29,7 @@ _tool: Any = import_module("tools.kernel_resources")  # a script, which mypy kno
 
 __all__ = ["lanes_at_work", "occupancy", "symbols_of_blocks"]
 
-_THREADS = {"jpeg_huffman": 64}
-_USUAL_THREADS = 128
+_THREADS = 128
 _LANES = 32
 _SECTOR = 32  # bytes
 _REGISTERS = 65536
@@ -129,11 +128,10 @@ def _kernel(compiler: nvrtc.Nvrtc, kernel: str, architecture: str, disassembler:
     """Return what one kernel is on one architecture."""
     compiled = _tool.measured(compiler, kernel, architecture)
     found = _tool.resources_of(compiled.log)
-    threads = _THREADS.get(kernel, _USUAL_THREADS)
-    there, room = occupancy(architecture, threads, found["registers"], found["shared"])
+    there, room = occupancy(architecture, _THREADS, found["registers"], found["shared"])
     return {
         **found,
-        "threads": threads,
+        "threads": _THREADS,
         "warps_there": there,
         "warps": room,
         **figures(read_blocks(disassemble(compiled.code, disassembler))),

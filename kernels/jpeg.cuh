@@ -16,8 +16,7 @@ struct Jpeg {
     unsigned long long coefficients;  // address, a multiple of 16
     unsigned long long samples;       // address, a multiple of 8
     unsigned long long resampled;     // address, a multiple of 4
-    unsigned size;                    // bytes
-    int num_entries;
+    unsigned begin, size;             // its bytes are there from number `begin` to the last
     int every;          // MCUs from one entry point to the next
     int is_restarted;   // 1 if entry points are restart intervals, which begin with a byte after a marker
     int height, width;  // in pixels

@@ -7,6 +7,7 @@ struct Bits {
     unsigned long long window;  // the next bits, from the highest
     int filled;                 // how many there are
     int missing;                // how many of them are zeros after the last byte
+    unsigned ahead;             // the word at `next`, if `has_word`
 };
 
 static __device__ __forceinline__ bool has_ff(unsigned word) {
@@ -35,19 +36,26 @@ static __device__ __forceinline__ void append_byte(Bits& bits) {
     bits.filled += 8;
 }
 
+static __device__ __forceinline__ bool has_word(const Bits& bits) {
+    return bits.stop - bits.next >= 4 && (unsigned long long)bits.next % 4 == 0;
+}
+
+// Load the next word some symbols before it is needed: memory is slow.
+static __device__ __forceinline__ void look_ahead(Bits& bits) {
+    if (has_word(bits)) bits.ahead = *(const unsigned*)bits.next;
+}
+
 // Have more than 32 bits in the window: enough for a code and its value.
 static __device__ __forceinline__ void refill(Bits& bits) {
     while (bits.filled <= 32) {
-        if (bits.stop - bits.next >= 4 && (unsigned long long)bits.next % 4 == 0) {
-            unsigned word = *(const unsigned*)bits.next;
-            if (!has_ff(word)) {
-                bits.window |= (unsigned long long)__byte_perm(word, 0, 0x0123) << (32 - bits.filled);
-                bits.filled += 32;
-                bits.next += 4;
-                return;
-            }
+        if (has_word(bits) && !has_ff(bits.ahead)) {
+            bits.window |= (unsigned long long)__byte_perm(bits.ahead, 0, 0x0123) << (32 - bits.filled);
+            bits.filled += 32;
+            bits.next += 4;
+        } else {
+            append_byte(bits);
         }
-        append_byte(bits);
+        look_ahead(bits);
     }
 }
 
@@ -56,25 +64,27 @@ static __device__ __forceinline__ void drop(Bits& bits, int count) {
     bits.filled -= count;
 }
 
-// Begin at bit number `bit` of `size` bytes; false if it is not among them.
-static __device__ __forceinline__ bool begin_at(Bits& bits, const unsigned char* bytes, unsigned size, unsigned bit) {
-    if (bit / 8 >= size) return false;
-    bits = {bytes + bit / 8, bytes + size, 0, 0, 0};
+// Begin at bit number `bit` of bytes number `begin` to `size`; false if it is not among them.
+static __device__ __forceinline__ bool begin_at(Bits& bits, const unsigned char* bytes, unsigned begin, unsigned size,
+                                                unsigned bit) {
+    if (bit / 8 < begin || bit / 8 >= size) return false;
+    bits = {bytes + bit / 8, bytes + size, 0, 0, 0, 0};
+    look_ahead(bits);
     refill(bits);
     drop(bits, (int)(bit % 8));
     return true;
 }
 
 // The number of the next bit, counted as in `begin_at`; -1 if there is none. Goes back over the bytes in the window.
-static __device__ __forceinline__ long long place_of(const Bits& bits, const unsigned char* bytes) {
+static __device__ __forceinline__ long long place_of(const Bits& bits, const unsigned char* bytes, unsigned begin) {
     int left = bits.filled - bits.missing;
     if (left <= 0) return -1;
-    const unsigned char* byte = bits.next;
+    const unsigned char *byte = bits.next, *first = bytes + begin;
     for (int i = (left + 7) / 8; i > 0; i--) {
         // Fill bytes: a data byte 0xff has a zero after it.
-        while (byte - bytes > 1 && byte[-1] == 0xff) byte--;
+        while (byte - first > 1 && byte[-1] == 0xff) byte--;
         byte--;
-        if (byte > bytes && *byte == 0 && byte[-1] == 0xff) byte--;
+        if (byte > first && *byte == 0 && byte[-1] == 0xff) byte--;
     }
     return 8 * (byte - bytes) + (8 - left % 8) % 8;
 }

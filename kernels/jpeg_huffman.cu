@@ -14,8 +14,9 @@
 // All lanes of a warp decode one symbol at a time: a lane whose block ends goes on to its next block at once. If lanes
 // waited for one another at the end of each block, half of them would wait.
 //
-// Launch: grid (blocks, 1, 1), block (64).
+// Launch: grid (blocks, 1, 1), block (128).
 
+#include "block.cuh"
 #include "jpeg.cuh"
 #include "jpeg_bits.cuh"
 #include "steps.cuh"
@@ -30,7 +31,7 @@ struct Interval {
 };
 
 // Codes up to LOOKUP_BITS are looked up; those of more, which are rare, are searched (T.81 F.2.2.3).
-enum { HUFFMAN_THREADS = 64, TABLES = 4, LOOKUP_BITS = 10, LOOKUPS = 1 << LOOKUP_BITS, CODE_BITS = 16 };
+enum { TABLES = 4, LOOKUP_BITS = 10, LOOKUPS = 1 << LOOKUP_BITS, CODE_BITS = 16 };
 enum { SYMBOLS = 256, TABLE_BYTES = CODE_BITS + SYMBOLS };
 
 // "End of block" as a number of coefficients to skip: it passes the last from anywhere.
@@ -84,7 +85,8 @@ static __device__ __forceinline__ void order_codes(const unsigned char* source, 
 static __device__ __forceinline__ short* block_at(const Jpeg& jpeg, int block, int row, int column) {
     int in_luma = jpeg.luma_across * jpeg.luma_down, place;
     if (block < in_luma) {
-        int y = row * jpeg.luma_down + block / jpeg.luma_across, x = column * jpeg.luma_across + block % jpeg.luma_across;
+        int wide = jpeg.luma_across - 1;  // 0 or 1: GPUs divide slowly
+        int y = row * jpeg.luma_down + (block >> wide), x = column * jpeg.luma_across + (block & wide);
         place = y * luma_columns(jpeg) + x;
     } else {
         place = luma_blocks(jpeg) + (block - in_luma) * chroma_blocks(jpeg) + row * jpeg.columns + column;
@@ -167,22 +169,22 @@ static __device__ bool decode_interval(const Jpeg& jpeg, const Codes& codes, int
     const unsigned short* next = entry + ENTRY_WORDS;
     int down = (jpeg.height + 8 * jpeg.luma_down - 1) / (8 * jpeg.luma_down);
     int across = (jpeg.width + 8 * jpeg.luma_across - 1) / (8 * jpeg.luma_across);
-    int mcu = number * jpeg.every;
-    bool is_last = number + 1 == jpeg.num_entries;
+    int mcu = number * jpeg.every, mcus = min(jpeg.every, across * down - mcu);
+    bool is_last = mcu + mcus == across * down;
     Bits bits;
-    Predictors before = predictors_of(entry);
-    if (!begin_at(bits, bytes, jpeg.size, bit_of(entry))) return false;
-    if (!decode_mcus(jpeg, codes, mcu, min(jpeg.every, across * down - mcu), bits, before)) return false;
+    Predictors before = jpeg.is_restarted ? Predictors{0, 0, 0} : predictors_of(entry);
+    if (!begin_at(bits, bytes, jpeg.begin, jpeg.size, bit_of(entry))) return false;
+    if (!decode_mcus(jpeg, codes, mcu, mcus, bits, before)) return false;
     refill(bits);
     if (is_last || jpeg.is_restarted) {
         const unsigned char* after = after_marker(bits, bytes + jpeg.size, is_last ? 0xd9u : 0xd0u + number % 8);
         return after != nullptr && (is_last || 8ll * (after - bytes) == bit_of(next));
     }
     Predictors wanted = predictors_of(next);
-    return place_of(bits, bytes) == bit_of(next) && before.y == wanted.y && before.cb == wanted.cb && before.cr == wanted.cr;
+    return place_of(bits, bytes, jpeg.begin) == bit_of(next) && before.y == wanted.y && before.cb == wanted.cb && before.cr == wanted.cr;
 }
 
-extern "C" __global__ void __launch_bounds__(HUFFMAN_THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS)
     jpeg_huffman(const Jpeg* __restrict__ jpegs, const unsigned char* __restrict__ tables,
                  const Group* __restrict__ groups, const Interval* __restrict__ intervals, int* status) {
     __shared__ Codes codes;
@@ -191,12 +193,12 @@ extern "C" __global__ void __launch_bounds__(HUFFMAN_THREADS)
     const unsigned char* source = tables + (long long)TABLES * TABLE_BYTES * group.tables;
     block_step([&](int thread) {
         if (thread < TABLES) order_codes(source + thread * TABLE_BYTES, thread, codes);
-        for (int i = thread; i < TABLES * SYMBOLS; i += HUFFMAN_THREADS)
+        for (int i = thread; i < TABLES * SYMBOLS; i += THREADS)
             codes.symbols[i / SYMBOLS][i % SYMBOLS] = source[i / SYMBOLS * TABLE_BYTES + CODE_BITS + i % SYMBOLS];
-        codes.zigzag[thread] = ZIGZAG[thread];
+        if (thread < 64) codes.zigzag[thread] = ZIGZAG[thread];
     });
     block_step([&](int thread) {
-        for (int i = thread; i < TABLES * LOOKUPS; i += HUFFMAN_THREADS) {
+        for (int i = thread; i < TABLES * LOOKUPS; i += THREADS) {
             unsigned bits = (unsigned)(i % LOOKUPS) << (CODE_BITS - LOOKUP_BITS);
             codes.lookup[i / LOOKUPS][i % LOOKUPS] = (unsigned short)search(codes, i / LOOKUPS, bits, 1, LOOKUP_BITS);
         }
@@ -204,6 +206,7 @@ extern "C" __global__ void __launch_bounds__(HUFFMAN_THREADS)
     block_step([&](int thread) {
         if (thread >= group.count) return;
         const Interval interval = intervals[group.first + thread];
-        if (!decode_interval(jpegs[interval.image], codes, interval.entry)) status[interval.image] = DAMAGED;
+        const Jpeg jpeg = jpegs[interval.image];  // in registers
+        if (!decode_interval(jpeg, codes, interval.entry)) status[interval.image] = DAMAGED;
     });
 }

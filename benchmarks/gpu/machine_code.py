@@ -12,7 +12,8 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Block", "Loop", "disassemble", "figures", "find_disassembler", "find_loops", "read_blocks"]
+__all__ = ["Block", "Loop", "disassemble", "figures", "find_disassembler", "find_loops", "find_partings",
+           "operations_of", "read_blocks"]  # fmt: skip
 
 _LABEL = re.compile(r"^(\.L\w+):")
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)(.*?);")
@@ -31,7 +32,7 @@ _KINDS = {
 class Block(NamedTuple):
     """Instructions without a jump between them."""
 
-    kinds: list[str]  # of each instruction
+    operations: list[str]
     successors: list[int]
 
 
@@ -94,7 +95,7 @@ def read_blocks(text: str) -> list[Block]:
             successors = [numbers[meetings[_BARRIER.findall(operands)[0]]]]
         elif (predicate or not _ends(operation)) and end < len(lines):
             successors.append(starts.index(end))
-        blocks.append(Block([_kind(operation) for _, _, operation, _ in lines[first:end]], successors))
+        blocks.append(Block([operation for _, _, operation, _ in lines[first:end]], successors))
     return blocks
 
 
@@ -118,24 +119,60 @@ def find_loops(blocks: list[Block]) -> list[Loop]:
     return sorted(real, key=lambda loop: -_size(blocks, loop))
 
 
+def operations_of(blocks: list[Block], loop: Loop) -> list[str]:
+    """List the instructions of a loop, and of those inside it."""
+    return [operation for number in sorted(loop.blocks) for operation in blocks[number].operations]
+
+
+def find_partings(blocks: list[Block], loop: Loop) -> list[int]:
+    """Find the branches of a loop whose ways do not meet at a BSYNC before its beginning comes again.
+
+    Lanes of a warp that take different ways there may go on apart, turn after turn.
+    """
+    after = {number: [one for one in blocks[number].successors if one in loop.blocks] for number in loop.blocks}
+    ends = [number for number in loop.blocks if loop.head in after[number]]
+    if len(ends) != 1:
+        return ends
+    after[ends[0]] = []
+    branches = [number for number, ways in after.items() if len(ways) > 1]
+    meetings = {number: _meeting(after, number, ends[0]) for number in branches}
+    return [number for number in branches if not blocks[meetings[number]].operations[-1].startswith("BSYNC")]
+
+
 def figures(blocks: list[Block]) -> dict[str, Any]:
     """Return the instructions of a kernel and of its loops, by what they do."""
     return {
-        "instructions": sum(len(block.kinds) for block in blocks),
+        "instructions": sum(len(block.operations) for block in blocks),
         "loops": [
             {
                 "instructions": _size(blocks, loop),
                 "shortest_way_around": loop.shortest,
                 "depth": loop.depth,
-                "kinds": dict(Counter(kind for number in loop.blocks for kind in blocks[number].kinds).most_common()),
+                "kinds": dict(Counter(map(_kind, operations_of(blocks, loop))).most_common()),
             }
             for loop in find_loops(blocks)
         ],
     }
 
 
+def _meeting(after: dict[int, list[int]], start: int, end: int) -> int:
+    """Return the first block that is on all ways from one block to another."""
+    before = {one: _reached(after, start, one) for one in _reached(after, start) - {start}}
+    return min((one for one, found in before.items() if end not in found), key=lambda one: len(before[one]))
+
+
+def _reached(after: dict[int, list[int]], start: int, without: int = -1) -> set[int]:
+    """Return the blocks on all ways from one, as far as another one."""
+    found, waiting = {start}, [start]
+    while waiting:
+        more = set(after[waiting.pop()]) - found - {without}
+        found |= more
+        waiting += more
+    return found
+
+
 def _size(blocks: list[Block], loop: Loop) -> int:
-    return sum(len(blocks[number].kinds) for number in loop.blocks)
+    return len(operations_of(blocks, loop))
 
 
 def _body(head: int, end: int, before: dict[int, list[int]]) -> set[int]:
@@ -153,20 +190,21 @@ def _body(head: int, end: int, before: dict[int, list[int]]) -> set[int]:
 def _shortest(blocks: list[Block], head: int, body: set[int]) -> int:
     """Return the instructions of the shortest way from the beginning of a loop to itself."""
     least: dict[int, int] = {}
-    waiting = [(len(blocks[head].kinds), head)]
+    waiting = [(len(blocks[head].operations), head)]
     while waiting:
         cost, number = heappop(waiting)
         for successor in blocks[number].successors:
             if successor == head:
                 return cost
-            if successor in body and cost + len(blocks[successor].kinds) < least.get(successor, 1 << 30):
-                least[successor] = cost + len(blocks[successor].kinds)
+            if successor in body and cost + len(blocks[successor].operations) < least.get(successor, 1 << 30):
+                least[successor] = cost + len(blocks[successor].operations)
                 heappush(waiting, (least[successor], successor))
     return 0
 
 
 def _leaves(operation: str) -> bool:
-    return operation.startswith(("BRA", "BRX", "EXIT", "RET", "BSYNC", "JMP"))
+    # A call of a label in the same kernel is how lanes leave a loop one after another.
+    return operation.startswith(("BRA", "BRX", "EXIT", "RET", "BSYNC", "JMP", "CALL.REL.NOINC"))
 
 
 def _ends(operation: str) -> bool:

@@ -32,13 +32,13 @@ GATHER = np.dtype(
 JPEG = np.dtype(
     [
         ("bytes", "<u8"),  # address of its first byte
-        ("entries", "<u8"),  # address of ENTRY_DTYPE (num_entries,), even
+        ("entries", "<u8"),  # address of ENTRY_DTYPE, even
         ("quantization", "<u8"),  # address of uint8 (3, 64): factors of each component, by rows
         ("coefficients", "<u8"),  # addresses of the window's coefficients, samples, and samples resampled across
         ("samples", "<u8"),
         ("resampled", "<u8"),
+        ("begin", "<u4"),  # its bytes are there from number `begin` to the last
         ("size", "<u4"),  # bytes
-        ("num_entries", "<i4"),
         ("every", "<i4"),  # MCUs from one entry point to the next
         ("is_restarted", "<i4"),  # 1 if entry points are restart intervals
         ("height", "<i4"),  # in pixels

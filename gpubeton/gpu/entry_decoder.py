@@ -38,7 +38,7 @@ BUDGET = 256 << 20
 LARGEST_WINDOW = 1 << 30
 
 # Columns of `JpegParts.rows` that the kernels read, too.
-_SAME = ("height", "width", "components", "luma_across", "luma_down", "every", "is_restarted", "num_entries",
+_SAME = ("height", "width", "components", "luma_across", "luma_down", "every", "is_restarted",
          "first_row", "first_column", "rows", "columns")  # fmt: skip
 
 
@@ -56,7 +56,8 @@ def describe_jpegs(
     jpegs = np.zeros(len(rows), JPEG)
     for name in _SAME:
         jpegs[name] = rows[:, getattr(jpeg_parts, name.upper())]
-    jpegs["bytes"], jpegs["size"], jpegs["entries"], jpegs["row"] = places, size, entries, batch_rows
+    jpegs["bytes"], jpegs["begin"], jpegs["size"] = places, rows[:, jpeg_parts.SCAN], size
+    jpegs["entries"], jpegs["row"] = entries, batch_rows
     jpegs["quantization"] = np.uint64(quantization) + np.arange(len(rows), dtype=np.uint64) * np.uint64(3 * 64)
     stops = np.cumsum(nbytes.reshape(-1)).reshape(nbytes.shape).astype(np.uint64)
     starts = stops - nbytes.astype(np.uint64) + np.uint64(window)

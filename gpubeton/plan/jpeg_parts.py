@@ -54,8 +54,8 @@ class Intervals(NamedTuple):
     groups: NDArray[np.int32]  # (G, 3): set of tables, first interval and number of intervals
 
 
-GROUP = 64
-"""Most intervals of a group."""
+GROUP = 128
+"""Most intervals of a group: the threads of a block, which share its tables."""
 
 
 def window_blocks(rows: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -14,7 +14,19 @@ from gpubeton.transforms import Cutout
 from tests.cpu import damage, plain_jpeg
 from tests.cpu.jpeg.test_idct import FLAT, random_blocks
 from tests.cpu.jpeg.test_idct import samples as samples_on_cpu
-from tests.cpu.making import INTERPOLATIONS, UNTOUCHED, draw_of, make, program_of, stored_jpeg, whole
+from tests.cpu.jpeg.test_indexed_crops import restarted_with_an_index, scan_of, sealed, without
+from tests.cpu.making import (
+    INTERPOLATIONS,
+    UNTOUCHED,
+    draw_of,
+    indexed,
+    joined,
+    make,
+    program_of,
+    segments,
+    stored_jpeg,
+    whole,
+)
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 from tests.cpu.test_resample import SHAPES
 from tests.kernels.host_build import ORDERS, RANDOM, needs_compiler
@@ -310,3 +322,95 @@ def test_lying_entry_points_are_noted_and_no_other_memory_is_touched(seed, sampl
             words[:] = rng.integers(0, 1 << 16, len(words))
 
     assert whole_batch(program, [image], change=change, device=HostDevice(RANDOM, seed)).status == [DAMAGED]
+
+
+# --- indices that lie, with the right seal ------------------------------------------------------------------------
+
+
+def batch_with_its_index(image):
+    """A batch of an image with the index that it has, not that of its data."""
+    batch = batch_of([image])
+    batch.entries[0], batch.num_entries[0], batch.seals[0] = image.entries.ctypes.data, len(image.entries), image.seal
+    return batch
+
+
+def assert_the_cpu_agrees(program, image, draw):
+    """What the kernels do not leave to the CPU is what the CPU makes."""
+    made = make_jpegs(program, batch_with_its_index(image), [draw])
+    expected = on_cpu(program, [image], [draw])
+    if made.can[0] and made.status == [DONE]:
+        assert np.array_equal(bits(made.out), bits(expected))
+    return made, expected
+
+
+def forged(image, rng):
+    """Change some entry points, mostly so that each interval still ends as the next one begins."""
+    entries = image.entries.copy()
+    for _ in range(rng.integers(1, 4)):
+        k, way = rng.integers(len(entries)), rng.integers(6)
+        if way == 0:
+            entries["dc"][k:] += rng.integers(-200, 200, 3).astype(np.int16)
+        elif way == 1:
+            entries["dc"][k, rng.integers(3)] ^= 1 << rng.integers(8)
+        elif way == 2:
+            entries["bit"][k:] += np.uint32(rng.integers(1, 9))
+        elif way == 3:
+            entries[k:-1] = entries[k + 1 :].copy()
+        elif way == 4:
+            entries["bit"][k] = rng.integers(8 * len(image.data) + 2)
+        else:
+            entries = np.roll(entries, rng.integers(-2, 3))
+    return sealed(image, entries=entries)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([*SAMPLINGS, "restarted"]))
+@settings(max_examples=300)
+def test_a_forged_index_makes_the_same_of_an_image_here_as_on_the_cpu(seed, sampling):
+    rng, program = np.random.default_rng(seed), program_of(7, 9)
+    if sampling == "restarted":
+        image = restarted_with_an_index()
+    else:
+        height, width = int(rng.integers(1, 90)), int(rng.integers(1, 200))
+        image = indexed(stored_jpeg(jpeg(photo(height, width, seed % 7), 80, sampling)))
+    # Small crops at the end, too: they need the last interval alone, which no other one proves wrong.
+    sides = np.array([image.height, image.width])
+    crop = rng.integers(1, np.minimum(sides, rng.choice([2, 30, 200])) + 1)
+    corner = rng.integers(0, sides - crop + 1) if rng.random() < 0.5 else sides - crop
+    assert_the_cpu_agrees(program, forged(image, rng), draw_of(program, (*corner, *crop)))
+
+
+def test_entry_points_in_a_comment_that_has_another_image_are_not_followed():
+    program = program_of(9, 9)
+    shown, hidden = (indexed(stored_jpeg(jpeg(photo(70, 90, seed)))) for seed in (1, 2))
+    scan = bytes(hidden.data[scan_of(hidden) :])
+    parts = segments(bytes(shown.data))
+    data = joined([parts[0], (0xFE, scan), *parts[1:]])
+    entries = hidden.entries.copy()
+    entries["bit"] -= np.uint32(8 * (scan_of(hidden) - data.index(scan)))
+    image = sealed(stored_jpeg(data), entries=entries)
+    made, expected = assert_the_cpu_agrees(program, image, draw_of(program, whole(image)))
+    assert not made.can[0]
+    assert np.array_equal(expected, on_cpu(program, [without(shown)], [draw_of(program, whole(image))]))
+
+
+def test_bytes_before_those_that_are_there_are_not_read():
+    """An entry point there is noted, whatever the bytes are."""
+    program = program_of(9, 9)
+    image = stored_jpeg(jpeg(photo(70, 90)))
+
+    def change(entries, jpegs):
+        jpegs["begin"] += 1
+
+    assert whole_batch(program, [image], change=change).status == [DAMAGED]
+
+
+def test_restart_intervals_begin_with_zeros_whatever_their_entry_points_say():
+    program = program_of(9, 9)
+    image = stored_jpeg(restarted(photo(70, 90)))
+
+    def change(entries, jpegs):
+        entries.view(np.uint16).reshape(-1, 5)[:, 2:] = 77
+
+    made = whole_batch(program, [image], change=change)
+    assert made.status == [DONE]
+    assert np.array_equal(made.out, on_cpu(program, [image], [draw_of(program, whole(image))]))

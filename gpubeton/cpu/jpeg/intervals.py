@@ -46,7 +46,7 @@ from gpubeton.cpu.jpeg.columns import (
     WINDOW,
 )
 from gpubeton.cpu.jpeg.entropy import decode_mcus
-from gpubeton.cpu.jpeg.markers import RESTART_INTERVAL, SCAN
+from gpubeton.cpu.jpeg.markers import MCUS_ACROSS, MCUS_DOWN, RESTART_INTERVAL, SCAN
 from gpubeton.cpu.simd import I8, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton.format.layout import MCUS_PER_ENTRY
 from gpubeton.machine_code.compile import inlined, stage
@@ -175,14 +175,6 @@ def find_intervals(address: int, size: int, frame: Array, mcus: int, scratch: Sc
             return DAMAGED_SCAN
         _write_entry(cursor[ENTRIES] + ENTRY_BYTES * count, source - address)
     return DAMAGED_SCAN
-
-
-@stage
-def take_index(address: int, size: int, frame: Array, mcus: int, entries: int, count: int, scratch: Scratch) -> int:
-    """Take the `count` intervals of an image from an index; return a code of `codes`."""
-    _begin(address, size, frame, mcus, MCUS_PER_ENTRY, entries, scratch)
-    scratch.cursor[IS_INDEXED] = 1
-    return OK if count == scratch.cursor[COUNT] else DAMAGED_SCAN
 
 
 @stage
@@ -327,3 +319,37 @@ def seal_of(
         for i in range(_PROBES):
             state = _mix(state, load_i64(address + scan + i * step))
     return state & 0xFFFFFFFF
+
+
+@stage
+def is_index_of(
+    address: int,  # of the JPEG
+    frame: Array,  # of its headers
+    size: int,  # bytes of the JPEG
+    entries: int,  # address of its entry points
+    count: int,  # number of them
+    seal: int,
+) -> bool:
+    """Return True if entry points fit a JPEG: by its seal, and in order from the beginning of its scan to its end."""
+    # Anyone can make a seal: what decoders take for granted is checked, so that all of them see the same.
+    mcus = frame[MCUS_ACROSS] * frame[MCUS_DOWN]
+    if count != -(-mcus // MCUS_PER_ENTRY) or 0 < frame[RESTART_INTERVAL] < mcus:
+        return False
+    bit = load_u32(entries)
+    if bit != 8 * frame[SCAN]:
+        return False
+    for component in range(3):
+        if _entry_value(entries, component) != 0:
+            return False
+    for number in range(1, count):
+        before, bit = bit, load_u32(entries + ENTRY_BYTES * number)
+        if bit <= before:
+            return False
+    return bit < 8 * size and seal_of(address, frame[SCAN], size, entries, count) == seal
+
+
+@stage
+def take_index(address: int, size: int, frame: Array, mcus: int, entries: int, scratch: Scratch) -> None:
+    """Take the intervals of an image from its index."""
+    _begin(address, size, frame, mcus, MCUS_PER_ENTRY, entries, scratch)
+    scratch.cursor[IS_INDEXED] = 1

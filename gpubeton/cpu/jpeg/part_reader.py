@@ -10,7 +10,7 @@ from gpubeton.cpu.intrinsics import copy, load_i64, signed
 from gpubeton.cpu.jpeg.codes import OK
 from gpubeton.cpu.jpeg.columns import ENTRY_BYTES
 from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables
-from gpubeton.cpu.jpeg.intervals import LARGEST_JPEG, next_marker, seal_of
+from gpubeton.cpu.jpeg.intervals import LARGEST_JPEG, is_index_of, next_marker
 from gpubeton.cpu.jpeg.markers import (
     AC_TABLE,
     DC_TABLE,
@@ -185,7 +185,7 @@ def _read_parts(
                 continue
         else:
             own = signed(entries[i])
-            if own == 0 or num_entries[i] != count or seal_of(at, frame[FRAME_SCAN], bytes_, own, count) != seals[i]:
+            if own == 0 or not is_index_of(at, frame, bytes_, own, signed(num_entries[i]), seals[i]):
                 continue
         row[EVERY], row[NUM_ENTRIES], row[SCAN] = every, count, frame[FRAME_SCAN]
         row[HEIGHT], row[WIDTH], row[COMPONENTS] = height[i], width[i], frame[FRAME_COMPONENTS]

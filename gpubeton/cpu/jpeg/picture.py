@@ -35,7 +35,7 @@ from gpubeton.cpu.jpeg.codes import DAMAGED_HEADER, DAMAGED_SCAN, ODD_SAMPLING, 
 from gpubeton.cpu.jpeg.columns import MAX_BLOCKS, STRIP, STRIP_STEP
 from gpubeton.cpu.jpeg.entropy import describe_block, describe_blocks
 from gpubeton.cpu.jpeg.idct import COLUMN_BYTES
-from gpubeton.cpu.jpeg.intervals import find_intervals, read_mcus, seal_of, take_index
+from gpubeton.cpu.jpeg.intervals import find_intervals, is_index_of, read_mcus, take_index
 from gpubeton.cpu.jpeg.markers import (
     COMPONENTS,
     HEIGHT,
@@ -44,7 +44,6 @@ from gpubeton.cpu.jpeg.markers import (
     MCUS_ACROSS,
     MCUS_DOWN,
     SAMPLING,
-    SCAN,
     WIDTH,
     read_headers,
 )
@@ -263,10 +262,9 @@ def decode_picture(
     while True:
         has_index = task[NUM_ENTRIES] > 0
         if has_index:
-            entries, entry_count = task[ENTRIES], task[NUM_ENTRIES]
-            code = take_index(address, size, frame, mcus, entries, entry_count, scratch)
-            if code == OK and seal_of(address, frame[SCAN], size, entries, entry_count) != task[SEAL]:
-                code = DAMAGED_SCAN
+            is_used = is_index_of(address, frame, size, task[ENTRIES], task[NUM_ENTRIES], task[SEAL])
+            code = OK if is_used else DAMAGED_SCAN
+            take_index(address, size, frame, mcus, task[ENTRIES], scratch)
         else:
             code = find_intervals(address, size, frame, mcus, scratch)
         if code == OK:

@@ -230,6 +230,13 @@ def other_dc(image, rng):
     return entries
 
 
+def other_dc_everywhere(image, rng):
+    """Each interval ends with the values that the next one begins with, and all of them are wrong."""
+    entries = image.entries.copy()
+    entries["dc"][:, 0] += np.int16(rng.integers(1, 1000))
+    return entries
+
+
 def too_few(image, rng):
     return image.entries[: rng.integers(1, len(image.entries))].copy()
 
@@ -251,6 +258,7 @@ def too_many(image, rng):
         at_random,
         bytes_at_random,
         other_dc,
+        other_dc_everywhere,
         too_few,
         too_many,
     ],
@@ -272,6 +280,19 @@ def test_a_wrong_index_with_the_right_seal_is_noticed_in_whole_images_and_touche
         top, left = int(rng.integers(HEIGHT)), int(rng.integers(WIDTH))
         box = top, left, int(rng.integers(1, HEIGHT - top + 1)), int(rng.integers(1, WIDTH - left + 1))
         assert made(image, program, draw_of(program, box), scratch)[1] == OK
+
+
+@pytest.mark.parametrize("way", [past_the_end, before_the_scan, descending, all_equal, other_dc_everywhere])
+def test_bits_that_are_not_in_order_are_noticed_in_every_crop(way):
+    rng, program = np.random.default_rng(3), program_of(23, 31)
+    for sampling in SAMPLINGS:
+        image = IMAGES[sampling]
+        entries = way(image, rng)
+        if way is other_dc_everywhere:
+            entries["dc"][1:] = image.entries["dc"][1:]
+        lying = sealed(image, entries=entries)
+        for box in ((0, 0, 8, 16), (HEIGHT - 8, WIDTH - 16, 8, 16)):
+            assert made(lying, program, draw_of(program, box))[1:] == (OK, False)
 
 
 def test_an_entry_point_at_a_later_mcu_is_noticed_though_the_dc_values_there_are_the_same():
@@ -302,6 +323,25 @@ def test_an_index_that_does_not_fit_its_seal_is_not_used(changed):
     else:
         seal ^= 1 << 31
     pixels, code, used = made(replace(image, data=data, entries=entries, seal=seal), program, draw)
+    assert (code, used) == (OK, False)
+    assert np.array_equal(pixels, made(without(image), program, draw)[0])
+
+
+def restarted_with_an_index():
+    """A JPEG with a restart interval for each entry point, whose last one begins with other values."""
+    data = pillow_jpeg(photo(HEIGHT, WIDTH), quality=85, restart_marker_blocks=MCUS_PER_ENTRY)
+    image = stored_jpeg(data)
+    starts = [match.end() for match in re.finditer(rb"\xff[\xd0-\xd7]", data[scan_of(image) :])]
+    entries = np.zeros(1 + len(starts), ENTRY_DTYPE)
+    entries["bit"] = 8 * (scan_of(image) + np.array([0, *starts]))
+    entries["dc"][-1] = 500, -300, 300
+    return sealed(image, entries=entries)
+
+
+def test_restart_markers_count_more_than_an_index():
+    image, program = restarted_with_an_index(), program_of(8, 8)
+    draw = draw_of(program, (HEIGHT - 8, WIDTH - 8, 8, 8))
+    pixels, code, used = made(image, program, draw)
     assert (code, used) == (OK, False)
     assert np.array_equal(pixels, made(without(image), program, draw)[0])
 
