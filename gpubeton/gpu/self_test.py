@@ -55,7 +55,7 @@ TOLERANCE = 7
 """Levels by which the engines, which round in their own way, may differ from the CPU."""
 
 _NORMALIZE = NormalizeImage((120, 110, 100), (60, 50, 40))
-_PIPELINES = {
+_PIPELINES: dict[str, Sequence[Sequence[Any]]] = {
     "small": (
         [CenterCropRGBImageDecoder(_SIZE, 1), _NORMALIZE],
         [CenterCropRGBImageDecoder(_SIZE, 1, "bicubic"), ColorJitter(0.5, 0.5, 0.5, 0.2), _NORMALIZE],
@@ -116,7 +116,7 @@ def stored_batch(name: str) -> dict[str, NDArray[Any]]:
 def programs_on(device: str, name: str) -> list[ImageProgram]:
     """Prepare the outputs of a batch."""
     side = np.array([208])
-    return [compile_image_program("self-test", 0, one, side, side, device) for one in _PIPELINES[name]]
+    return [compile_image_program("self-test", 0, pipeline, side, side, device) for pipeline in _PIPELINES[name]]
 
 
 def job_of(stored: Mapping[str, NDArray[Any]], program: ImageProgram, jpegs: int, out: Any) -> ImageJob:
