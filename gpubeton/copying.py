@@ -19,7 +19,7 @@ from gpubeton.fields.registry import CustomFields, listed_files, open_index
 from gpubeton.files.open_files import open_bytes
 from gpubeton.format import Index, Notes, read_notes
 from gpubeton.format.entry_points import no_entry_points, open_blocks
-from gpubeton.format.index import join
+from gpubeton.format.join import join
 from gpubeton.writing.atomic_file import AtomicFile, check_target
 from gpubeton.writing.file_builder import FileBuilder, RegionSizes, checked_page_size
 from gpubeton.writing.find_entry_points import index_file

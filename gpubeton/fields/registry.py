@@ -24,7 +24,8 @@ from gpubeton.files.open_files import CACHE_VARIABLE, is_folder, list_shards, op
 from gpubeton.format.data_files import Paths, check_number, listed_paths
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, read_fields
-from gpubeton.format.index import Index, join
+from gpubeton.format.index import Index
+from gpubeton.format.join import join
 from gpubeton.format.layout import FieldType
 
 if TYPE_CHECKING:

@@ -132,7 +132,7 @@ def test_images_without_entry_points_are_between_others(tmp_path):
 
 @pytest.mark.parametrize("kinds", [("inside", "beside"), ("beside", "none"), ("none", "inside", "beside")])
 def test_several_files_are_one_dataset(files, tmp_path, kinds):
-    from gpubeton.format.index import join
+    from gpubeton.format.join import join
 
     write(tmp_path / "none.beton")
     paths = [(tmp_path if kind == "none" else files) / f"{kind}.beton" for kind in kinds]
@@ -143,7 +143,7 @@ def test_several_files_are_one_dataset(files, tmp_path, kinds):
 
 
 def test_joined_files_may_store_jpegs_in_different_fields(tmp_path):
-    from gpubeton.format.index import join
+    from gpubeton.format.join import join
 
     samples = [(photo(40, 60), photo(50, 70))] * 3
     for name, mode in (("a", "raw"), ("b", "jpg")):

@@ -11,7 +11,7 @@ from gpubeton.fields.registry import open_index
 from gpubeton.format import Index
 from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, first_offset, listed_paths, split_offsets
 from gpubeton.format.header import read_header
-from gpubeton.format.index import join
+from gpubeton.format.join import join
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
 from tests.small_files import write
 

@@ -19,7 +19,7 @@ from gpubeton.fields.registry import open_index
 from gpubeton.files.open_files import list_shards
 from gpubeton.format import Index
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, form_of, read_rows
-from gpubeton.format.index import join
+from gpubeton.format.join import join
 from gpubeton.format.manifest import (
     COLUMNS,
     DESCRIPTION,
