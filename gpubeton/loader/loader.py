@@ -351,7 +351,8 @@ class Loader(FfcvSurface):
         Raises
         ------
         OptionError
-            If there is no such folder, or there are no images in it or in one of its folders.
+            If there is no such folder, if there are no images in it or in one of its folders, or if `os_cache`
+            is given.
         SampleError
             If images cannot be read, which it names whatever ``on_error`` is; or if those to be kept in memory are too
             many.
@@ -368,6 +369,8 @@ class Loader(FfcvSurface):
                 f"{path}: there is no such folder; expected a folder of images, or of one folder of images for each "
                 "class. Check the path"
             )
+        if "os_cache" in arguments:
+            raise OptionError("os_cache: the images of a folder are read file by file, never mapped. Leave it out")
         return cls(f"{SCHEME}://{Path(path).absolute()}", batch_size, os_cache=False, **arguments)
 
     def __iter__(self) -> LoaderIterator:

@@ -172,5 +172,5 @@ def test_a_folder_without_images_and_a_cache_of_the_system_are_refused(tmp_path)
     for name in ("nothing", "file"):
         with pytest.raises(OptionError, match=rf"{name}: there is no such folder; expected"):
             Loader.from_image_folder(tmp_path / name, 4)
-    with pytest.raises(TypeError, match="os_cache"):
+    with pytest.raises(OptionError, match="os_cache"):
         Loader.from_image_folder(tmp_path, 4, os_cache=True)
