@@ -1,4 +1,4 @@
-"""tools/environment.sh: which torch and which extras `make` installs on which machine. Nothing is installed."""
+"""Which torch and which extras make's targets install on which machine. Nothing is installed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.rehearsal.environment import installed
 
 SCRIPT = Path(__file__).parents[1] / "tools" / "environment.sh"
 
@@ -69,3 +71,13 @@ def test_a_machine_gets_the_torch_and_the_extras_that_it_can_use(tmp_path, name)
     assert wanted in installed
     assert ("https://download.pytorch.org/whl/cpu" in installed) == is_for_the_cpu
     assert told in done.stdout
+
+
+def test_a_rehearsal_runs_with_the_torch_that_users_get(tmp_path):
+    arguments = [str(argument) for argument in installed(tmp_path / "constraints.txt")]
+    assert any(argument.endswith("[cuda13]") for argument in arguments)
+    texts = [Path(argument).read_text() for argument in arguments if argument.endswith(".txt")]
+    assert len(texts) == 2
+    lines = [line for text in texts for line in text.splitlines()]
+    assert not [line for line in lines if line.startswith(("torch=", "nvidia-"))]
+    assert [line for line in lines if line.startswith("numpy==")]

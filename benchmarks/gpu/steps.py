@@ -118,8 +118,14 @@ def _measuring(
 
 _RACE = "benchmarks.gpu.race"
 
+
+def _sanitizer(scale: Scale, result: Path) -> list[str]:
+    return ["-m", "benchmarks.gpu.sanitizer", f"--seconds={0.9 * scale.seconds:.0f}", f"--out={result}"]
+
+
 #: The most important first: if time runs short, the last ones are left out.
 STEPS = (
+    Step("sanitizer", 24, _sanitizer, read_json),
     Step(
         "hazards",
         26,

@@ -56,6 +56,9 @@ def summary(name: str, found: dict[str, Any]) -> str:
     if name == "tests":
         lines.append(f"{found['passed']} of {found['tests']} passed")
         lines += [f"{test}: {why.splitlines()[0]}" for test, why in found["not_passed"].items()]
+    elif name == "sanitizer":
+        lines += [f"skipped: {found['skipped']}"] if "skipped" in found else []
+        lines += [f"{tool}: {own['verdict']}" for tool, own in found.items() if isinstance(own, dict)]
     elif name == "hazards":
         lines += [f"{_sign(own)}{question}: {own['verdict']}" for question, own in _answers(found).items()]
     elif name in {"race", "cores"}:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from gpubeton.gpu.batch_state import DecodeBackends
     from gpubeton.gpu.cuda import Device
+    from gpubeton.pipeline.operation import Operation
     from gpubeton.plan.program import ImageProgram
 
 VARIABLE = "GPUBETON_SELF_TEST"
@@ -55,7 +56,7 @@ TOLERANCE = 7
 """Levels by which the engines, which round in their own way, may differ from the CPU."""
 
 _NORMALIZE = NormalizeImage((120, 110, 100), (60, 50, 40))
-_PIPELINES: dict[str, Sequence[Sequence[Any]]] = {
+_PIPELINES: dict[str, tuple[list[Operation], ...]] = {
     "small": (
         [CenterCropRGBImageDecoder(_SIZE, 1), _NORMALIZE],
         [CenterCropRGBImageDecoder(_SIZE, 1, "bicubic"), ColorJitter(0.5, 0.5, 0.5, 0.2), _NORMALIZE],

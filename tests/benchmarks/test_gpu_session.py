@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import typer
 
 from benchmarks.gpu import session
 from benchmarks.gpu.environment import COMMIT_VARIABLE
+from benchmarks.gpu.sanitizer import TOOLS
 from benchmarks.gpu.simulation import VARIABLE
 from benchmarks.gpu.steps import STEPS, Scale, Step, read_json, read_tests, run_step
 from benchmarks.gpu.tables import draw_gpu, summary
@@ -93,6 +95,70 @@ def test_the_options_of_every_step_are_those_of_its_module(own, tmp_path):
         ).stdout
         for argument in arguments[2:]:
             assert f"{argument.partition('=')[0]} " in options, (own.name, argument)
+
+
+# --- compute-sanitizer
+
+
+@pytest.fixture
+def run_sanitizer(tmp_path):
+    """Run the step with a program in the place of compute-sanitizer; return its output, status and result."""
+
+    def run(program=None, *, simulated="0", seconds=60):
+        for tool in ("sh", "timeout", "sleep"):
+            (tmp_path / tool).symlink_to(shutil.which(tool))
+        if program is not None:
+            (tmp_path / "compute-sanitizer").write_text(f"#!/bin/sh\n{program}\n")
+            (tmp_path / "compute-sanitizer").chmod(0o755)
+        out = tmp_path / "out.json"
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.gpu.sanitizer", f"--seconds={seconds}", f"--out={out}"],
+            cwd=ROOT,
+            env={**os.environ, "PATH": str(tmp_path), "CUDA_HOME": str(tmp_path / "none"), VARIABLE: simulated},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout, done.returncode, json.loads(out.read_text())
+
+    return run
+
+
+def test_the_session_begins_with_the_sanitizer():
+    assert STEPS[0].name == "sanitizer"
+
+
+def test_each_tool_of_the_sanitizer_gets_the_tests_of_our_decoder(run_sanitizer):
+    output, status, found = run_sanitizer('echo "$@"; echo "========= ERROR SUMMARY: 0 errors"')
+    assert status == 0
+    for tool in TOOLS:
+        assert found[tool]["passed"]
+        assert f"--tool {tool} " in found[tool]["output"]
+        assert "tests/gpu/test_own_decoder.py" in found[tool]["output"]
+        assert f"{tool}: passed; 0 errors" in output
+        assert f"{tool}: passed; 0 errors" in summary("sanitizer", found)
+
+
+def test_faults_that_a_tool_finds_are_kept_and_the_other_tools_run(run_sanitizer):
+    program = 'echo "========= RACECHECK SUMMARY: 3 hazards displayed"; [ $2 != racecheck ] || exit 99'
+    _, status, found = run_sanitizer(program)
+    assert status == 1
+    assert [found[tool]["passed"] for tool in TOOLS] == [True, False, True]
+    assert found["racecheck"]["verdict"] == "faults were found; 3 hazards displayed"
+
+
+def test_a_tool_whose_time_is_up_is_stopped(run_sanitizer):
+    _, status, found = run_sanitizer("sleep 600", seconds=3)
+    assert (status, found["synccheck"]["verdict"]) == (1, "its time was up")
+
+
+@pytest.mark.parametrize("simulated", ["0", "1"])
+def test_without_the_sanitizer_the_step_says_so_and_is_done(run_sanitizer, simulated):
+    output, status, found = run_sanitizer(simulated=simulated)
+    assert status == 0
+    assert f"skipped: {found['skipped']}" in output
+    assert ("compute-sanitizer is missing" in output) == (simulated == "0")
+    assert f"skipped: {found['skipped']}" in summary("sanitizer", found)
 
 
 # --- the session

@@ -1,5 +1,7 @@
 """What a rehearsal runs in, under build/rehearsal: torch and CuPy of PyPI, and libraries in the place of CUDA's.
 
+torch is the newest when the folder is made: remove it for the versions of today.
+
 Each step writes a file when it is done, with a hash of what went into it, and is left out while that stays the same.
 Only Python's own library is used: this runs before anything is installed.
 """
@@ -87,16 +89,18 @@ def _once(step, sources, make):
 
 def _make_venv():
     """Install torch for CUDA and CuPy (some 3 GB to download, once)"""
+    shutil.rmtree(BUILD / "venv", ignore_errors=True)  # what is there would be kept
     subprocess.run([sys.executable, "-m", "venv", BUILD / "venv"], check=True)
-    # The versions of the tests, but for torch: theirs is a build for processors.
-    pins = [
-        line for line in (ROOT / "constraints.txt").read_text().splitlines() if not re.match("(torch|nvidia-)", line)
-    ]
-    constraints = BUILD / "constraints.txt"
-    constraints.write_text("\n".join(pins))
-    _pip(
-        "install", "--constraint", constraints, "--requirement", HERE / "requirements.txt", "--editable", ROOT, _CYTHON
-    )
+    _pip(*installed(BUILD / "constraints.txt"))
+
+
+def installed(constraints):
+    """The arguments of pip; writes the constraints."""
+    # The versions of the tests, but for torch: theirs is a build for processors, users get the newest.
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    constraints.write_text("\n".join(line for line in pins if not re.match("(torch|nvidia-)", line)))
+    requirements = ["--requirement", HERE / "requirements.txt", "--editable", f"{ROOT}[cuda13]", _CYTHON]
+    return ["install", "--constraint", constraints, *requirements]
 
 
 def _install_headers():
