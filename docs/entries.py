@@ -36,7 +36,7 @@ class Entry:
     note: str = ""
 
 
-_NORMALIZE = "NormalizeImage(255 * np.array([0.485, 0.456, 0.406]), 255 * np.array([0.229, 0.224, 0.225]), np.float16)"
+_NORMALIZE = "NormalizeImage(255 * np.array([0.485, 0.456, 0.406]), 255 * np.array([0.229, 0.224, 0.225]), np.float32)"
 _DECODE_LABEL = "IntDecoder()"
 
 ENTRIES = (

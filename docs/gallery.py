@@ -305,8 +305,6 @@ def _levels(batch: Any) -> NDArray[np.uint8]:
         images = images.transpose(0, 2, 3, 1)
     if images.shape[-1] == 1:
         images = np.repeat(images, 3, axis=3)
-    if images.dtype == np.int16:  # float16 bits, from a pipeline without ToTorchImage
-        images = images.view(np.float16)
     if images.dtype == np.uint8:
         return images
     values = images.astype(np.float64)

@@ -230,7 +230,7 @@ def read_entries(folder: Path) -> NDArray[np.uint64]:
         content = (folder / "pages").read_bytes()
     except OSError:
         content = b""
-    return np.frombuffer(content, _ENTRY)
+    return np.frombuffer(content, _ENTRY, len(content) // _ENTRY.itemsize)  # it may be cut, or another file
 
 
 def is_made(folder: Path, size: int, page_size: int) -> bool:

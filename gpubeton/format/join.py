@@ -89,7 +89,7 @@ class _JoinedField:
         self._descriptor = descriptor
         self._column, self._sizes = _JoinedArray(num_files), _JoinedArray(num_files)
         self._checksums = _JoinedArray(num_files)
-        self._has_sizes, self._has_regions, self._has_checksums = False, True, False
+        self._has_sizes, self._has_regions = False, True
         self._offsets: list[tuple[slice, NDArray[np.uint64]]] = []  # rows and offsets of files that have them
 
     def append(self, part: Index, number: int) -> None:
@@ -102,11 +102,16 @@ class _JoinedField:
         if own.sizes is not None:
             self._has_sizes = True
             self._sizes.append(own.sizes)
-        self._has_checksums |= own.checksums is not None
-        # Zeros where a file has none: another may have some.
-        self._checksums.append(np.zeros(len(own.column), np.uint32) if own.checksums is None else own.checksums)
+        if own.checksums is not None:
+            self._leave_checksums(rows.start)
+            self._checksums.append(own.checksums)
         if own.offsets is not None:
             self._offsets.append((rows, own.offsets + first_offset(number)))
+
+    def _leave_checksums(self, stop: int) -> None:
+        """Write zeros for the rows of files without checksums, up to a row."""
+        if missing := stop - self._checksums.count:
+            self._checksums.append(np.zeros(missing, np.uint32))
 
     def rows(self) -> FieldRows:
         """Give those of all files."""
@@ -118,8 +123,11 @@ class _JoinedField:
             offsets = offsets.copy()
             for place, own in self._offsets:
                 offsets[place] = own
-        sizes = self._sizes.finish() if self._has_sizes else None
-        return FieldRows(column, sizes, offsets, True, self._checksums.finish() if self._has_checksums else None)
+        sizes, checksums = self._sizes.finish() if self._has_sizes else None, None
+        if self._checksums.count:
+            self._leave_checksums(len(column))
+            checksums = self._checksums.finish()
+        return FieldRows(column, sizes, offsets, True, checksums)
 
 
 def _move_pointers(column: NDArray[Any], descriptor: Descriptor, part: Index, first: np.uint64, name: str = "") -> None:

@@ -121,7 +121,8 @@ def become_a_link(path):
 
 def become_a_link_to_another_file(path):
     path.unlink()
-    path.symlink_to("info.json")
+    path.with_name("other").write_bytes(bytes(13))  # no whole number of entries
+    path.symlink_to("other")
 
 
 def become_unreadable(path):

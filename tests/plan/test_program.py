@@ -168,6 +168,7 @@ def test_paints_after_normalizing_are_not_levels_and_stay_behind():
     assert (finished(normalize(np.float32), Cutout(3, (-1, -1, -1))) == -1).sum() == 3 * 27
 
 
+@pytest.mark.filterwarnings("ignore:NormalizeImage. results in int32")
 @pytest.mark.parametrize("dtype", [np.float64, np.int32])
 def test_a_type_that_executors_do_not_write_is_left_to_the_tail(dtype):
     program = program_of(normalize(dtype), ToTensor())
