@@ -46,7 +46,7 @@ test: $(VENV)/.dev-$(MADE_FOR)
 check: $(VENV)/.dev-$(MADE_FOR)
 	$(RUN)/ruff check $(PACKAGES)
 	$(RUN)/ruff format --check $(PACKAGES)
-	$(RUN)/ruff format --check --line-length 88 $(wildcard docs/*.md docs/*/*.md)
+	$(RUN)/ruff format --check --line-length 88 --config 'include = ["*.md"]' --config 'format.exclude = []' docs
 	$(RUN)/mypy
 	$(RUN)/lint-imports --no-cache
 	$(RUN)/numpydoc lint $$(find gpubeton -name '*.py')
