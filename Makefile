@@ -1,6 +1,7 @@
 # make demo    photos to .beton to training batches: about 2 minutes on 2 cores
-# make test    every test, the documentation's examples included: about 15 minutes on 2 cores
-# make check   style, types, floors, docstrings, and the site
+# make test    every promise, with a few combinations of each: about 5 minutes on 2 cores; SEED=1 for others
+# make test-all  every test: examples, pages, benchmarks, sanitizers, all combinations: about 20 minutes on 2 cores
+# make check   style, types, floors, docstrings, rules of the repository, and the site
 # make docs    the documentation's site, into build/docs/index.html: about 2 minutes on 2 cores
 # make fuzz    look for faults for SECONDS=600; SEED=1, FUZZ_OUT=build/fuzz.json
 # make gpu-rehearsal  the GPU tests with the real CuPy and torch over a simulated GPU; downloads 3 GB at the first time
@@ -22,7 +23,7 @@ SEED ?= 1
 FUZZ_OUT ?= build/fuzz.json
 PYTEST_ARGUMENTS ?= --numprocesses=auto --maxprocesses=8
 
-.PHONY: help demo test check docs fuzz gpu-rehearsal bench dist constraints clean
+.PHONY: help demo test test-rest test-all check docs fuzz gpu-rehearsal bench dist constraints clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -39,8 +40,18 @@ demo: $(VENV)/.demo-$(MADE_FOR)
 	@echo 'Making photos, a .beton file and batches: about 2 minutes on 2 cores.'
 	@$(RUN)/gpubeton demo
 
+# Machine code is compiled once: the processes that run tests at the same time would each compile it.
 test: $(VENV)/.dev-$(MADE_FOR)
-	@echo 'Running every test: about 15 minutes on 2 cores.'
+	@$(RUN)/gpubeton warm-up
+	$(RUN)/python -m pytest $(PYTEST_ARGUMENTS) --part quick --thinning $(SEED)
+
+# What `make test` leaves out.
+test-rest: $(VENV)/.dev-$(MADE_FOR)
+	@$(RUN)/gpubeton warm-up
+	$(RUN)/python -m pytest $(PYTEST_ARGUMENTS) --part rest --thinning $(SEED)
+
+test-all: $(VENV)/.dev-$(MADE_FOR)
+	@$(RUN)/gpubeton warm-up
 	$(RUN)/python -m pytest $(PYTEST_ARGUMENTS)
 
 check: $(VENV)/.dev-$(MADE_FOR)
@@ -50,6 +61,7 @@ check: $(VENV)/.dev-$(MADE_FOR)
 	$(RUN)/mypy
 	$(RUN)/lint-imports --no-cache
 	$(RUN)/numpydoc lint $$(find gpubeton -name '*.py')
+	$(RUN)/python -m pytest --quiet tests/repository
 	@$(MAKE) --no-print-directory docs
 
 # Warnings are errors; nothing is fetched.

@@ -21,21 +21,21 @@ from tests.small_files import write_photos
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize("module", FFCV)
-def test_what_ffcv_exports_stands_under_the_same_path(module: str) -> None:
-    ours = importlib.import_module(f"gpubeton.{module}")
-    assert [name for name in FFCV[module] if not hasattr(ours, name)] == []
+def test_what_ffcv_exports_has_the_same_path() -> None:
+    modules = {module: importlib.import_module(f"gpubeton.{module}") for module in FFCV}
+    names = [(module, name) for module in FFCV for name in FFCV[module]]
+    assert [pair for pair in names if not hasattr(modules[pair[0]], pair[1])] == []
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [(module, name) for module, names in FFCV.items() for name, given in names.items() if given]
-)
-def test_arguments_are_ffcvs_in_ffcvs_order_and_ours_come_after_them(module: str, name: str) -> None:
-    found = list(inspect.signature(getattr(importlib.import_module(f"gpubeton.{module}"), name)).parameters.values())
-    expected = FFCV[module][name]
-    same = [written(ours, "=" in theirs) for ours, theirs in zip(found, expected, strict=False)]
-    assert same == list(expected)
-    assert [ours.name for ours in found[len(expected) :] if ours.default is ours.empty] == []
+def test_arguments_are_ffcvs_in_ffcvs_order_and_ours_come_after_them() -> None:
+    faults = []
+    for module, name in [(module, name) for module, names in FFCV.items() for name, given in names.items() if given]:
+        called = getattr(importlib.import_module(f"gpubeton.{module}"), name)
+        ours, theirs = list(inspect.signature(called).parameters.values()), FFCV[module][name]
+        first = [written(argument, "=" in other) for argument, other in zip(ours, theirs, strict=False)]
+        if first != list(theirs) or any(argument.default is argument.empty for argument in ours[len(theirs) :]):
+            faults.append((module, name, first))
+    assert faults == []
 
 
 def written(parameter: inspect.Parameter, with_default: bool) -> str:
@@ -43,12 +43,11 @@ def written(parameter: inspect.Parameter, with_default: bool) -> str:
     return f"{parameter.name}={default}" if with_default else parameter.name
 
 
-@pytest.mark.parametrize("module", PUBLIC)
-def test_what_a_public_module_says_to_export_is_there(module: str) -> None:
-    found = importlib.import_module(module)
-    exported = getattr(found, "__all__", [])
-    assert exported or not hasattr(found, "__path__"), f"{module} is a package without __all__"
-    assert [name for name in exported if not hasattr(found, name)] == []
+def test_what_public_modules_export_is_there() -> None:
+    modules = [importlib.import_module(name) for name in PUBLIC]
+    assert [module for module in modules if hasattr(module, "__path__") and not hasattr(module, "__all__")] == []
+    exported = [(module, name) for module in modules for name in getattr(module, "__all__", [])]
+    assert [(module.__name__, name) for module, name in exported if not hasattr(module, name)] == []
 
 
 def test_the_package_itself_exports_loader_and_writer() -> None:
@@ -61,14 +60,15 @@ def test_the_package_itself_exports_loader_and_writer() -> None:
         _ = gpubeton.Lader
 
 
-@pytest.mark.parametrize("name", REPLACEMENTS)
-def test_importing_a_name_of_ffcvs_forks_is_an_error_that_says_what_to_write(name: str) -> None:
-    module, _, last = f"gpubeton.{name}".rpartition(".")
-    for program in (f"from {module} import {last}", f"import {module}.{last}.deeper", f"from {module}.{last} import X"):
-        with pytest.raises(ImportError) as caught:
-            exec(program)
-        if not name.startswith("transforms.color_jitter") or program.endswith(last):  # which is no package
-            assert REPLACEMENTS[name].replace("`", "") in str(caught.value)
+def test_importing_a_name_of_ffcvs_forks_is_an_error_that_says_what_to_write() -> None:
+    for name, advice in REPLACEMENTS.items():
+        module, _, last = f"gpubeton.{name}".rpartition(".")
+        imports = f"from {module} import {last}", f"import {module}.{last}.deeper", f"from {module}.{last} import X"
+        for program in imports:
+            with pytest.raises(ImportError) as caught:
+                exec(program)
+            if not name.startswith("transforms.color_jitter") or program.endswith(last):  # which is no package
+                assert advice.replace("`", "") in str(caught.value)
 
 
 def test_what_the_errors_of_missing_names_recommend_is_there() -> None:

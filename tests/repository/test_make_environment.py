@@ -10,7 +10,7 @@ import pytest
 
 from tests.rehearsal.environment import installed
 
-SCRIPT = Path(__file__).parents[1] / "tools" / "environment.sh"
+SCRIPT = Path(__file__).parents[2] / "tools" / "environment.sh"
 
 PYTHON = """#!/bin/sh
 case "$*" in
