@@ -10,13 +10,13 @@
 #include "draw.cuh"
 
 struct Jpeg {
-    unsigned long long bytes;         // its first byte, at any address
-    unsigned long long entries;       // address of its entry points: ENTRY_WORDS 16-bit words each
+    unsigned long long bytes;         // address of its first byte, which may not be there itself
+    unsigned long long entries;       // address of its entry points, of which the window's are there: ENTRY_WORDS words each
     unsigned long long quantization;  // address of uint8 (3, 64): factors of each component, by rows
     unsigned long long coefficients;  // address, a multiple of 16
     unsigned long long samples;       // address, a multiple of 8
     unsigned long long resampled;     // address, a multiple of 4
-    unsigned begin, size;             // its bytes are there from number `begin` to the last
+    unsigned begin, end;              // its bytes are there from number `begin` to before `end`
     int every;          // MCUs from one entry point to the next
     int is_restarted;   // 1 if entry points are restart intervals, which begin with a byte after a marker
     int height, width;  // in pixels

@@ -64,11 +64,11 @@ static __device__ __forceinline__ void drop(Bits& bits, int count) {
     bits.filled -= count;
 }
 
-// Begin at bit number `bit` of bytes number `begin` to `size`; false if it is not among them.
-static __device__ __forceinline__ bool begin_at(Bits& bits, const unsigned char* bytes, unsigned begin, unsigned size,
+// Begin at bit number `bit` of bytes number `begin` to before `end`; false if it is not among them.
+static __device__ __forceinline__ bool begin_at(Bits& bits, const unsigned char* bytes, unsigned begin, unsigned end,
                                                 unsigned bit) {
-    if (bit / 8 < begin || bit / 8 >= size) return false;
-    bits = {bytes + bit / 8, bytes + size, 0, 0, 0, 0};
+    if (bit / 8 < begin || bit / 8 >= end) return false;
+    bits = {bytes + bit / 8, bytes + end, 0, 0, 0, 0};
     look_ahead(bits);
     refill(bits);
     drop(bits, (int)(bit % 8));

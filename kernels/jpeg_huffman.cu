@@ -173,11 +173,11 @@ static __device__ bool decode_interval(const Jpeg& jpeg, const Codes& codes, int
     bool is_last = mcu + mcus == across * down;
     Bits bits;
     Predictors before = jpeg.is_restarted ? Predictors{0, 0, 0} : predictors_of(entry);
-    if (!begin_at(bits, bytes, jpeg.begin, jpeg.size, bit_of(entry))) return false;
+    if (!begin_at(bits, bytes, jpeg.begin, jpeg.end, bit_of(entry))) return false;
     if (!decode_mcus(jpeg, codes, mcu, mcus, bits, before)) return false;
     refill(bits);
     if (is_last || jpeg.is_restarted) {
-        const unsigned char* after = after_marker(bits, bytes + jpeg.size, is_last ? 0xd9u : 0xd0u + number % 8);
+        const unsigned char* after = after_marker(bits, bytes + jpeg.end, is_last ? 0xd9u : 0xd0u + number % 8);
         return after != nullptr && (is_last || 8ll * (after - bytes) == bit_of(next));
     }
     Predictors wanted = predictors_of(next);

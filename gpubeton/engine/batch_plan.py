@@ -146,4 +146,5 @@ class Plan(Sequence[BatchPlan]):
                 points.prepare(samples)
         else:
             job.entries, job.num_entries, job.seals, job.keep = points.of(samples)
+            job.comes_late = points.comes_late
         return job

@@ -31,14 +31,14 @@ GATHER = np.dtype(
 
 JPEG = np.dtype(
     [
-        ("bytes", "<u8"),  # address of its first byte
-        ("entries", "<u8"),  # address of ENTRY_DTYPE, even
+        ("bytes", "<u8"),  # address of its first byte, which may not be there itself
+        ("entries", "<u8"),  # address of ENTRY_DTYPE, even; those of the window are there
         ("quantization", "<u8"),  # address of uint8 (3, 64): factors of each component, by rows
         ("coefficients", "<u8"),  # addresses of the window's coefficients, samples, and samples resampled across
         ("samples", "<u8"),
         ("resampled", "<u8"),
-        ("begin", "<u4"),  # its bytes are there from number `begin` to the last
-        ("size", "<u4"),  # bytes
+        ("begin", "<u4"),  # its bytes are there from number `begin` to before `end`
+        ("end", "<u4"),
         ("every", "<i4"),  # MCUs from one entry point to the next
         ("is_restarted", "<i4"),  # 1 if entry points are restart intervals
         ("height", "<i4"),  # in pixels

@@ -259,11 +259,11 @@ class GpuExecutor:
         if assign_lanes(*choice) == 0:
             return lanes, survey[:, SAMPLING], None
         backends, decoder, is_jpeg = self._resources.backends, self._resources.entry_decoder, job.mode == ImageMode.JPG
-        resident, is_resident = self._resident.get(job.source), np.zeros(len(survey), bool)
-        if resident is not None and job.samples is not None:
-            is_resident = resident.holds(job.samples)
-        # Nothing of resident images is read, not even a header.
-        is_jpeg &= ~is_resident
+        resident = self._resident.get(job.source)
+        is_known = np.zeros(len(survey), bool) if decoder is None else decoder.knows(job, resident)
+        # Nothing of these images is read, not even a header. Other decoders may get those of which ours makes no image.
+        if resident is not None or not backends:
+            is_jpeg &= ~is_known
         if is_jpeg.any():
             found = survey[is_jpeg]
             self._cpu.survey(job.address[is_jpeg], job.size[is_jpeg], found)
@@ -275,11 +275,11 @@ class GpuExecutor:
         own = None
         if decoder is not None:
             is_baseline = is_jpeg & (survey[:, KIND] == JpegKind.BASELINE)
-            rows = np.flatnonzero((is_baseline if resident is None else is_resident) & ~is_refused)
+            rows = np.flatnonzero((is_known | is_baseline if resident is None else is_known) & ~is_refused)
             if self._is_shared and resident is None:
                 both = rows[lanes[rows] == Lane.HARDWARE]
                 rows = np.setdiff1d(rows, both[: round(self._resources.engine_share * len(both))])
-            own = decoder.plan(number, self.constants[number], job, rows, self._cpu, resident)
+            own = decoder.plan(number, self.constants[number], job, rows, self._cpu, is_known, resident)
         if own is not None:
             lanes[own.rows] = Lane.OWN
         for lane, backend in backends.items():

@@ -17,9 +17,9 @@ from gpubeton.cpu.pack import pack_regions
 from gpubeton.errors import DeviceError
 from gpubeton.format import ImageMode
 from gpubeton.format.layout import ENTRY_DTYPE
-from gpubeton.gpu.entry_decoder import ResidentJpegs, send_piece
+from gpubeton.gpu.entry_decoder import JpegHeaders, ResidentJpegs, send_piece
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
-from gpubeton.plan.jpeg_parts import EVERY, PART_COLUMNS, TABLE_BYTES, JpegParts, split_bands
+from gpubeton.plan.jpeg_parts import EVERY, JpegParts, split_bands
 from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
@@ -244,10 +244,7 @@ def _load(
 ) -> ResidentJpegs:
     count = jpegs.num_samples
     bytes_ = device.allocate(jpegs.nbytes)
-    rows, address = np.zeros((count, PART_COLUMNS), np.int32), np.zeros(count, np.uint64)
-    first_entry, table_of, quantization_of = np.zeros(count, np.int64), *np.zeros((2, count), np.int32)
-    tables: dict[bytes, int] = {}
-    quantization: dict[bytes, int] = {}
+    headers, address, first_entry = JpegHeaders(), np.zeros(count, np.uint64), np.zeros(count, np.int64)
     entries: list[NDArray[np.uint8]] = [np.zeros((0, ENTRY_DTYPE.itemsize), np.uint8)]
     num_entries, place = 0, bytes_.address
     for piece in split_bands(jpegs.size.astype(np.int64), staging.nbytes):
@@ -263,10 +260,8 @@ def _load(
         within = np.cumsum(size) - size
         pack_regions(at[own], size, within + np.uint64(staging.address))
         send_piece(device, place, staging, int(size.sum()), stream)
-        rows[samples], address[samples] = parts.rows[own], within + np.uint64(place)
-        first_entry[samples] = listed.first_entry[own] + num_entries
-        table_of[samples] = _numbered(parts.tables, tables)[parts.table_of[own]]
-        quantization_of[samples] = _numbered(parts.quantization[own], quantization)
+        headers.add(samples, parts.part(own))
+        address[samples], first_entry[samples] = within + np.uint64(place), listed.first_entry[own] + num_entries
         entries.append(listed.entries)
         num_entries, place = num_entries + len(listed.entries), place + int(size.sum())
         on_progress(piece.stop)
@@ -281,16 +276,7 @@ def _load(
         bytes_,
         index,
         np.ascontiguousarray(all_entries[:, :_BIT_BYTES]),
-        rows,
+        headers,
         address,
         first_entry,
-        np.frombuffer(b"".join(tables), np.uint8).reshape(-1, 4, TABLE_BYTES),
-        table_of,
-        np.frombuffer(b"".join(quantization), np.uint8).reshape(-1, 3, 64),
-        quantization_of,
     )
-
-
-def _numbered(found: NDArray[np.uint8], known: dict[bytes, int]) -> NDArray[np.int32]:  # (N,)
-    """Give a number to each array (N, ...), the same to equal ones; new ones are added to the known."""
-    return np.array([known.setdefault(one.tobytes(), len(known)) for one in found], np.int32)

@@ -39,6 +39,7 @@ class ImageJob:
     entries: NDArray[np.uint64] | None = None  # (N,) address of each image's; 0: none
     num_entries: NDArray[np.int32] | None = None  # (N,) an executor may set -1: they do not fit the image
     seals: NDArray[np.uint32] | None = None  # (N,)
+    comes_late: bool = False  # whether they may come from another machine, as the images do, and each time again
     # The engine adds the rest when the bytes are in memory.
     address: NDArray[np.uint64] = field(default_factory=_no_numbers)  # (N,) of each stored image
     size: NDArray[np.uint64] = field(default_factory=_no_numbers)  # (N,) bytes of each

@@ -20,13 +20,19 @@ LUMA_DOWN = 4  # and one above the other
 EVERY = 5  # MCUs from one entry point to the next
 IS_RESTARTED = 6  # 1: the entry points are restart intervals
 NUM_ENTRIES = 7
-FIRST_ROW = 8  # of the window: the MCUs that the crop needs
-FIRST_COLUMN = 9
-ROWS = 10
-COLUMNS = 11
-NUM_INTERVALS = 12  # stretches from one entry point to the next that the window needs
-SCAN = 13  # offset of the compressed data
-PART_COLUMNS = 14
+SCAN = 8  # offset of the compressed data
+ENTRY_DIGEST = 9  # a hash of the entry points, unless they are restart intervals
+HEADER_COLUMNS = 10  # those before are the same for every crop
+FIRST_ROW = 10  # of the window: the MCUs that the crop needs
+FIRST_COLUMN = 11
+ROWS = 12
+COLUMNS = 13
+NUM_INTERVALS = 14  # stretches from one entry point to the next that the window needs
+FIRST_ENTRY = 15  # the entry points with which they begin and end: the first, and the last + 1
+STOP_ENTRY = 16
+BEGIN = 17  # the bytes of all these intervals, and of what lies between them: the first, and the last + 1
+STOP = 18
+PART_COLUMNS = 19
 
 TABLE_BYTES = 16 + 256
 """Bytes of a Huffman table: 16 numbers of codes, and the symbols."""
@@ -48,8 +54,8 @@ class JpegParts(NamedTuple):
 class Intervals(NamedTuple):
     """The intervals of some images, in groups of similar size that use the same tables."""
 
-    entries: NDArray[np.uint8]  # (E, 10): ENTRY_DTYPE of all images
-    first_entry: NDArray[np.int64]  # (N,): the first of each image
+    entries: NDArray[np.uint8]  # (E, 10): ENTRY_DTYPE, those that the windows need of all images
+    first_entry: NDArray[np.int64]  # (N,): where the first of each image is, or would be; it may be negative
     intervals: NDArray[np.int32]  # (M, 2): image and entry
     groups: NDArray[np.int32]  # (G, 3): set of tables, first interval and number of intervals
 

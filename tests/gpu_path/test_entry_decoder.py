@@ -9,12 +9,17 @@ from types import MethodType
 import numpy as np
 import pytest
 
+from gpubeton.cpu.jpeg.part_reader import JpegReader
+from gpubeton.engine import executors
 from gpubeton.fields import IntField, RGBImageField
-from gpubeton.fields.decoders import CenterCropRGBImageDecoder
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.format import Index
+from gpubeton.format.entry_points import EntryPoints, read_index
 from gpubeton.gpu import entry_decoder, gpu_executor, gpu_resources
-from gpubeton.gpu.entry_decoder import EntryDecoder
+from gpubeton.gpu.entry_decoder import EntryDecoder, JpegHeaders
 from gpubeton.indexing import index_images
 from gpubeton.pipeline import PipelineSpec
+from gpubeton.plan.jpeg_parts import BEGIN, EVERY, NUM_ENTRIES, PART_COLUMNS, STOP, JpegParts
 from gpubeton.transforms import ColorJitter, Cutout, RandomContrast, RandomHorizontalFlip
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.test_gpu_loader import GEOMETRY, PIPELINES, VIEWS, crop, normalize
@@ -107,6 +112,155 @@ def test_only_batches_with_images_of_the_engines_wait_on_the_host(gpus, mixed, m
     monkeypatch.setattr(SimulatedEvent, "synchronize", noting)
     epochs(loader_of(mixed, PIPELINES["half"], decoder=decoder))
     assert ("gpubeton-feeder" in waiting) == (decoder == "nvjpeg")
+
+
+def test_headers_with_entry_points_are_read_once(gpus, made, tmp_path, monkeypatch):
+    path = indexed(tmp_path / "images.beton", MIXED[:18])
+    loader = loader_of(path, PIPELINES["half"], decoder="own", order="random")
+    batches = list(loader)
+    with monkeypatch.context() as patches:
+        patches.setattr(JpegReader, "read", None)
+        patches.setattr(executors, "probe_jpegs", None)
+        batches += [batch for _ in range(2) for batch in loader]
+    loader.indices = [17, 3, 3, 0]
+    batches += list(loader)
+    loader.close()
+    assert sum(made) == 3 * 18 + 4
+    cpu = loader_of(path, PIPELINES["half"], device="cpu", order="random")
+    wanted = [batch for _ in range(3) for batch in cpu]
+    cpu.indices = [17, 3, 3, 0]
+    assert_same(batches, wanted + list(cpu))
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """The number of images of each call that reads headers."""
+    counts, read = [], JpegReader.read
+
+    def noting(reader, address, *others):
+        counts.append(len(address))
+        return read(reader, address, *others)
+
+    monkeypatch.setattr(JpegReader, "read", noting)
+    return counts
+
+
+def test_images_with_known_headers_and_others_share_a_batch(gpus, mixed, made, parsed):
+    loader = loader_of(mixed, PIPELINES["half"], decoder="own", indices=np.arange(0, 21, 2))
+    batches = list(loader)
+    loader.indices = np.arange(21)
+    parsed.clear()
+    batches += list(loader)
+    loader.close()
+    assert sum(made) == 11 + 21
+    restarted = 2  # of those that were seen; they have no entry points in a file
+    assert sum(parsed) == 10 + restarted
+    cpu = loader_of(mixed, PIPELINES["half"], device="cpu", indices=np.arange(0, 21, 2))
+    wanted = list(cpu)
+    cpu.indices = np.arange(21)
+    assert_same(batches, wanted + list(cpu))
+
+
+def place_of_entries(path):
+    """The block of the entry points beside a file, and where its entries begin."""
+    block = read_index(Index.open(path))["image"]
+    return block, index_of(path).read_bytes().index(block.entries.tobytes())
+
+
+def index_of(path):
+    return path.with_name(f"{path.name}.index")
+
+
+@pytest.mark.parametrize("batch_size", [1, 7])
+def test_images_whose_entry_points_do_not_fit_are_asked_about_each_time(gpus, made, parsed, tmp_path, batch_size):
+    """They share batches with images whose headers are known, or have one without any header that is of use."""
+    path = indexed(tmp_path / "images.beton", MIXED[:18])
+    block, begin = place_of_entries(path)
+    content = bytearray(index_of(path).read_bytes())
+    for number in (2, 9):
+        content[begin + block.entries.itemsize * int(block.first[number]) + 4] ^= 1
+    index_of(path).write_bytes(content)
+    batches = epochs(loader_of(path, PIPELINES["half"], decoder="own", batch_size=batch_size), 3)
+    assert sum(made) == 3 * 16
+    assert sum(parsed) == 18 + 2 * 2
+    assert_same(batches, epochs(loader_of(path, PIPELINES["half"], device="cpu", batch_size=batch_size), 3))
+
+
+def test_entry_points_that_change_after_their_seals_were_checked_are_not_used(gpus, made, tmp_path):
+    """All of them by as much, so that each interval still ends with the values of the next."""
+    path = indexed(tmp_path / "images.beton", MIXED[:18])
+    loader = loader_of(path, PIPELINES["half"], decoder="own")
+    batches = list(loader)
+    block, begin = place_of_entries(path)
+    entries = block.entries.copy()
+    entries["dc"][:, 0] += 64
+    with index_of(path).open("r+b") as file:
+        file.seek(begin)
+        file.write(entries.tobytes())
+    batches += list(loader)
+    loader.close()
+    assert sum(made) == 18
+    assert_same(batches, epochs(loader_of(path, PIPELINES["half"], device="cpu"), 2))
+
+
+def test_headers_are_not_kept_if_bytes_may_be_others_each_time(gpus, mixed, made, parsed, monkeypatch):
+    monkeypatch.setattr(EntryPoints, "comes_late", True)
+    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="own"), 2)
+    assert sum(made) == sum(parsed) == 2 * len(MIXED)
+    assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 2))
+
+
+def test_headers_are_forgotten_if_too_many_have_tables_of_their_own(gpus, mixed, made, parsed, monkeypatch):
+    monkeypatch.setattr(entry_decoder, "_MOST_TABLES", 1)
+    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="own"), 3)
+    assert sum(made) == sum(parsed) == 3 * len(MIXED)
+    assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 3))
+
+
+def test_headers_of_images_whose_entry_points_were_left_out_are_not_used():
+    headers, samples = JpegHeaders(), np.array([0, 3], np.uint64)
+    rows = np.ones((2, PART_COLUMNS), np.int32)
+    rows[:, NUM_ENTRIES] = 7, 9
+    parts = JpegParts(rows, np.zeros((2, 3, 64), np.uint8), np.zeros((1, 4, 272), np.uint8), np.zeros(2, np.int32))
+    headers.add(samples, parts)
+    assert headers.holds(np.array([0, 1, 3, 99], np.uint64)).tolist() == [True, False, True, False]
+    assert headers.holds(samples, np.array([7, 9], np.int32)).all()
+    assert headers.holds(samples, np.array([7, 0], np.int32)).tolist() == [True, False]
+    rows[0, EVERY] = 0
+    headers.add(samples, parts)
+    assert headers.holds(samples).tolist() == [False, True]
+
+
+def test_images_of_which_no_byte_is_needed_are_left_to_the_cpu(gpus, mixed, made, monkeypatch):
+    """As if entry points changed while they are read."""
+    list_known = JpegReader.list_known
+
+    def listing(size, first_entry, entries, parts):
+        intervals = list_known(size, first_entry, entries, parts)
+        parts.rows[:, STOP] = parts.rows[:, BEGIN]
+        return intervals
+
+    monkeypatch.setattr(JpegReader, "list_known", staticmethod(listing))
+    for os_cache in (True, False):
+        batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="own", os_cache=os_cache))
+        assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
+    assert sum(made) == 2 * len(MIXED)
+
+
+@pytest.mark.parametrize("os_cache", [True, False])
+def test_only_bytes_that_crops_need_are_copied(gpus, mixed, made, monkeypatch, os_cache):
+    sent, send = [], EntryDecoder.send
+
+    def noting(decoder, images, *others):
+        sent.append(images.nbytes)
+        send(decoder, images, *others)
+
+    monkeypatch.setattr(EntryDecoder, "send", noting)
+    image = [RandomResizedCropRGBImageDecoder((20, 24), scale=(0.01, 0.05)), *VIEWS]
+    batches = epochs(loader_of(mixed, image, decoder="own", os_cache=os_cache), 2)
+    assert sum(made) == 2 * len(MIXED)
+    assert 0 < sum(sent) < sum(len(image.data) for image in MIXED)
+    assert_same(batches, epochs(loader_of(mixed, image, device="cpu", os_cache=os_cache), 2))
 
 
 def test_images_are_not_looked_up_while_none_was_refused(gpus, mixed, made, monkeypatch):

@@ -13,7 +13,7 @@ from gpubeton.gpu.entry_decoder import describe_jpegs
 from gpubeton.gpu.launch import ProgramConstants, launch_jpegs
 from gpubeton.pipeline.interpolation import filter_radius
 from gpubeton.plan.draw_rows import most_taps
-from gpubeton.plan.jpeg_parts import EVERY, window_blocks, window_nbytes
+from gpubeton.plan.jpeg_parts import BEGIN, EVERY, STOP, window_blocks, window_nbytes
 from gpubeton.plan.pixel_places import taps_nbytes
 from tests.cpu.making import UNTOUCHED, dtype_of
 from tests.kernels.host_device import HostDevice, placed
@@ -82,12 +82,15 @@ def make_jpegs(program, batch, draws, *, parts=None, change=None, place=placed, 
     )
     jpegs = place(
         describe_jpegs(
-            rows, batch.address, batch.size, entry_places, quantization.ctypes.data, window.ctypes.data, nbytes,
+            rows, batch.address, entry_places, quantization.ctypes.data, window.ctypes.data, nbytes,
             np.arange(count),
         )
     )  # fmt: skip
     if change is not None:
         change(entries, jpegs)
+    # No other bytes are there.
+    needed = [place(data[row[BEGIN] : row[STOP]]) for data, row in zip(batch.data, parts.rows, strict=True)]
+    jpegs["bytes"] = np.array([piece.ctypes.data for piece in needed], np.uint64) - rows[:, BEGIN].astype(np.uint64)
     groups, intervals, status = place(found.groups), place(found.intervals), place(np.zeros(count, np.int32))
     dtype = dtype_of(program)
     item_size = dtype.itemsize

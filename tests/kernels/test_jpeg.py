@@ -154,6 +154,19 @@ def test_images_with_many_sets_of_tables_share_a_batch():
     assert np.array_equal(made.parts.table_of[:8], made.parts.table_of[8:16])
 
 
+def test_the_bytes_that_a_crop_needs_end_anywhere():
+    """Where the next interval begins with or in 0xFF, too, whose stuffed zero has to be there."""
+    program, rgb = program_of(3, 5), noise(8, 8000, 1) // 16
+    rgb[:, np.arange(8000) // 8 % 2 == 1] += 240  # one black unit, one white: the codes of their steps begin with ones
+    image = indexed(stored_jpeg(jpeg(rgb, 100, "gray")))
+    bits = image.entries["bit"][1:].astype(int)
+    begins = set(zip((image.data[bits // 8] == 0xFF).tolist(), (bits % 8).tolist(), strict=True))
+    assert {(True, 0), (True, 3), (False, 3)} <= begins
+    # One row of units, eight of which are an interval; the next one is a pixel from the crop's end.
+    draws = [draw_of(program, (0, 0, 8, 64 * (entry + 1) - 1)) for entry in range(len(bits))]
+    assert_as_on_the_cpu(program, [image] * len(draws), draws)
+
+
 # --- each kernel beside a plain reference -------------------------------------------------------------------------
 
 
@@ -256,7 +269,7 @@ def test_data_after_the_last_unit_are_noted():
     damaged.entries, damaged.num_entries = batch.entries, batch.num_entries
     draws = [draw_of(program, whole(longer))]
     batch.size = damaged.size.copy()
-    batch.address = damaged.address
+    batch.address, batch.data = damaged.address, damaged.data
     parts = read_parts(batch_of([stored_jpeg(data)]), np.stack(draws))
     assert make_jpegs(program, batch, draws, parts=parts).status == [DAMAGED]
 

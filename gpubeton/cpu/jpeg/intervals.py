@@ -322,6 +322,12 @@ def seal_of(
 
 
 @stage
+def entry_digest(entries: int, count: int) -> int:
+    """Hash entry points alone into 31 bits."""
+    return _mix_bytes(_FACTOR, signed(entries), ENTRY_BYTES * count) & 0x7FFFFFFF
+
+
+@stage
 def is_index_of(
     address: int,  # of the JPEG
     frame: Array,  # of its headers

@@ -10,7 +10,7 @@ from gpubeton.cpu.intrinsics import copy, load_i64, signed
 from gpubeton.cpu.jpeg.codes import OK
 from gpubeton.cpu.jpeg.columns import ENTRY_BYTES
 from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables
-from gpubeton.cpu.jpeg.intervals import LARGEST_JPEG, is_index_of, next_marker
+from gpubeton.cpu.jpeg.intervals import LARGEST_JPEG, entry_digest, is_index_of, next_marker
 from gpubeton.cpu.jpeg.markers import (
     AC_TABLE,
     DC_TABLE,
@@ -33,10 +33,13 @@ from gpubeton.format.layout import MAX_INTERVALS, MCUS_PER_ENTRY
 from gpubeton.machine_code.compile import compiled, stage
 from gpubeton.plan import draw_rows
 from gpubeton.plan.jpeg_parts import (
+    BEGIN,
     COLUMNS,
     COMPONENTS,
+    ENTRY_DIGEST,
     EVERY,
     FIRST_COLUMN,
+    FIRST_ENTRY,
     FIRST_ROW,
     GROUP,
     HEIGHT,
@@ -48,6 +51,8 @@ from gpubeton.plan.jpeg_parts import (
     PART_COLUMNS,
     ROWS,
     SCAN,
+    STOP,
+    STOP_ENTRY,
     TABLE_BYTES,
     WIDTH,
     Intervals,
@@ -71,6 +76,8 @@ _BUCKET_BITS = 6
 _BLOCKS_A_BYTE = 4
 # Most MCUs of a restart interval: one thread decodes them one after another, and the others of its batch wait for it.
 _MOST_MCUS = 512
+# An interval ends where the next one begins: its first byte has to be there, and a stuffed zero after that.
+_BYTES_BEYOND = 2
 
 
 @stage
@@ -123,7 +130,7 @@ def _is_same(one: Array, other: Array) -> bool:
 def _find_window(across: int, down: int, draw: Array, row: Array) -> None:
     """Compute the MCUs that a crop needs; none if it is not inside the image."""
     top, left, height, width = draw[TOP], draw[LEFT], draw[CROP_HEIGHT], draw[CROP_WIDTH]
-    row[FIRST_ROW] = row[FIRST_COLUMN] = row[ROWS] = row[COLUMNS] = row[NUM_INTERVALS] = 0
+    row[FIRST_ROW:] = 0
     is_inside = top >= 0 and left >= 0 and height >= 1 and width >= 1
     if not is_inside or height > row[HEIGHT] - top or width > row[WIDTH] - left:
         return
@@ -138,6 +145,8 @@ def _find_window(across: int, down: int, draw: Array, row: Array) -> None:
         first, last = max(start // row[EVERY], stop), (start + row[COLUMNS] - 1) // row[EVERY]
         row[NUM_INTERVALS] += last + 1 - first
         stop = last + 1
+    row[FIRST_ENTRY] = (row[FIRST_ROW] * across + row[FIRST_COLUMN]) // row[EVERY]
+    row[STOP_ENTRY] = min(stop + 1, row[NUM_ENTRIES])
 
 
 @compiled
@@ -187,6 +196,7 @@ def _read_parts(
             own = signed(entries[i])
             if own == 0 or not is_index_of(at, frame, bytes_, own, signed(num_entries[i]), seals[i]):
                 continue
+            row[ENTRY_DIGEST] = entry_digest(own, count)
         row[EVERY], row[NUM_ENTRIES], row[SCAN] = every, count, frame[FRAME_SCAN]
         row[HEIGHT], row[WIDTH], row[COMPONENTS] = height[i], width[i], frame[FRAME_COMPONENTS]
         row[LUMA_ACROSS], row[LUMA_DOWN] = frame[FRAME_LUMA_ACROSS], frame[FRAME_LUMA_DOWN]
@@ -207,15 +217,16 @@ def _read_parts(
 
 
 @stage
-def _find_restarts(address: int, size: int, scan: int, count: int, target: Array) -> bool:
-    """Write the `count` restart intervals of a JPEG as entry points; return False if markers are wrong."""
-    position, stop = address + scan, address + size
+def _find_restarts(address: int, size: int, row: Array, target: Array) -> bool:
+    """Write the restart intervals that a window needs as entry points; return False if any marker is wrong."""
+    position, stop, count = address + row[SCAN], address + size, row[NUM_ENTRIES]
     done = 0
-    target[:count] = 0
+    target[: row[STOP_ENTRY] - row[FIRST_ENTRY]] = 0
     while done < count:
-        bit = 8 * (position - address)
-        for k in range(4):
-            target[done, k] = (bit >> (8 * k)) & 255
+        if row[FIRST_ENTRY] <= done < row[STOP_ENTRY]:
+            bit = 8 * (position - address)
+            for k in range(4):
+                target[done - row[FIRST_ENTRY], k] = (bit >> (8 * k)) & 255
         done += 1
         marker, position = next_marker(position, stop)
         if marker != (_RESTART_0 + ((done - 1) & 7) if done < count else _END_OF_IMAGE):
@@ -252,6 +263,8 @@ def _find_windows(
 ) -> None:
     """Compute the MCUs that crops need."""
     for i in range(rows.shape[0]):
+        if rows[i, EVERY] == 0:
+            continue
         across, down = 8 * rows[i, LUMA_ACROSS], 8 * rows[i, LUMA_DOWN]
         mcus = (rows[i, WIDTH] + across - 1) // across, (rows[i, HEIGHT] + down - 1) // down
         _find_window(mcus[0], mcus[1], draws[i], rows[i])
@@ -262,29 +275,33 @@ def _copy_entries(
     address: Array,  # (N,) uint64
     size: Array,
     entries: Array,  # (N,) uint64
-    rows: Array,  # (N, PART_COLUMNS); EVERY becomes 0 where restart markers are missing
-    first_entry: Array,  # (N,) int64: of each image in `copied`
+    rows: Array,  # (N, PART_COLUMNS); EVERY becomes 0 where restart markers are missing, or entry points have changed
+    first_entry: Array,  # (N,) int64: see `Intervals`
     copied: Array,  # (E, 10) uint8, written
 ) -> None:
-    """Copy the entry points of images, or find them at restart markers."""
+    """Copy the entry points that windows need, or find them at restart markers."""
     for i in range(address.size):
         row = rows[i]
         if row[EVERY] == 0 or row[ROWS] == 0:
             continue
-        own, count = copied[first_entry[i] :], row[NUM_ENTRIES]
+        first, count = row[FIRST_ENTRY], row[STOP_ENTRY] - row[FIRST_ENTRY]
+        own = copied[first_entry[i] + first :]
         if row[IS_RESTARTED]:
-            if not _find_restarts(signed(address[i]), signed(size[i]), row[SCAN], count, own):
+            if not _find_restarts(signed(address[i]), signed(size[i]), row, own):
                 row[EVERY] = 0
+        # Their seal may have been checked long ago, and their file is mapped.
+        elif entry_digest(entries[i], row[NUM_ENTRIES]) != row[ENTRY_DIGEST]:
+            row[EVERY] = 0
         else:
-            copy(own.ctypes.data, signed(entries[i]), ENTRY_BYTES * count)
+            copy(own.ctypes.data, signed(entries[i]) + ENTRY_BYTES * first, ENTRY_BYTES * count)
 
 
 @compiled
 def _list_intervals(
     size: Array,  # (N,) uint64
-    rows: Array,  # (N, PART_COLUMNS)
+    rows: Array,  # (N, PART_COLUMNS); BEGIN and STOP are written
     table_of: Array,
-    first_entry: Array,  # (N,) int64: of each image in `entries`
+    first_entry: Array,  # (N,) int64: see `Intervals`
     entries: Array,  # (E, 4 or more) uint8: ENTRY_DTYPE, or the bits of it
     listed: Array,  # (M, 4) int32, written: image, entry, and what they are sorted by
     spare: Array,  # (M, 4) int32, scratch
@@ -298,19 +315,24 @@ def _list_intervals(
         row = rows[i]
         if row[EVERY] == 0 or row[ROWS] == 0:
             continue
-        own, count = entries[first_entry[i] :], row[NUM_ENTRIES]
+        base, count, bytes_ = first_entry[i], row[NUM_ENTRIES], signed(size[i])
         across = (row[WIDTH] + 8 * row[LUMA_ACROSS] - 1) // (8 * row[LUMA_ACROSS])
         stop = 0
         for y in range(row[FIRST_ROW], row[FIRST_ROW] + row[ROWS]):
             start = y * across + row[FIRST_COLUMN]
             first, last = max(start // row[EVERY], stop), (start + row[COLUMNS] - 1) // row[EVERY]
             for entry in range(first, last + 1):
-                end = _bit(own, entry + 1) if entry + 1 < count else 8 * signed(size[i])
-                bucket = min(max(end - _bit(own, entry), 0) >> _BUCKET_BITS, _BUCKETS - 1)
+                end = _bit(entries, base + entry + 1) if entry + 1 < count else 8 * bytes_
+                bucket = min(max(end - _bit(entries, base + entry), 0) >> _BUCKET_BITS, _BUCKETS - 1)
                 listed[done, 0], listed[done, 1], listed[done, 2] = i, entry, _BUCKETS - 1 - bucket
                 listed[done, 3] = table_of[i]
                 done += 1
             stop = last + 1
+        # Whatever the entry points are: restart markers may be anywhere, and a file may change at any time.
+        row[BEGIN] = min(_bit(entries, base + row[FIRST_ENTRY]) >> 3, bytes_)
+        row[STOP] = bytes_
+        if stop < count:
+            row[STOP] = min(max(((_bit(entries, base + stop) + 7) >> 3) + _BYTES_BEYOND, row[BEGIN]), bytes_)
     _sort(listed[:done], spare, counts, 2, _BUCKETS)
     _sort(spare[:done], listed, counts, 3, sets)
     made = 0
@@ -365,11 +387,12 @@ class JpegReader:
         entries: NDArray[np.uint64],  # (N,)
         parts: JpegParts,  # of these images
     ) -> Intervals:
-        """List the intervals that crops need; images whose restart markers are missing lose theirs."""
+        """List the intervals that crops need; images with missing restart markers or changed entry points get none."""
         rows = parts.rows
         used = (rows[:, EVERY] > 0) & (rows[:, ROWS] > 0)
-        stop = np.cumsum(np.where(used, rows[:, NUM_ENTRIES], 0), dtype=np.int64)
-        first_entry = np.concatenate([[0], stop[:-1]]).astype(np.int64)
+        count = np.where(used, rows[:, STOP_ENTRY] - rows[:, FIRST_ENTRY], 0)
+        stop = np.cumsum(count, dtype=np.int64)
+        first_entry = stop - count - rows[:, FIRST_ENTRY]
         copied = np.empty((int(stop[-1]) if len(stop) else 0, ENTRY_BYTES), np.uint8)
         _copy_entries(address, size, entries, rows, first_entry, copied)
         return cls.list_known(size, first_entry, copied, parts)
@@ -377,7 +400,7 @@ class JpegReader:
     @staticmethod
     def list_known(
         size: NDArray[np.uint64],  # (N,)
-        first_entry: NDArray[np.int64],  # (N,): of each image in `entries`
+        first_entry: NDArray[np.int64],  # (N,): see `Intervals`
         entries: NDArray[np.uint8],  # (E, 4 or more): ENTRY_DTYPE, or the bits of it
         parts: JpegParts,  # of these images
     ) -> Intervals:

@@ -10,7 +10,7 @@ from gpubeton.cpu.jpeg.part_reader import JpegReader
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.plan import jpeg_parts
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, TOP, WIDTH
-from gpubeton.plan.jpeg_parts import EVERY, GROUP, NUM_ENTRIES, NUM_INTERVALS
+from gpubeton.plan.jpeg_parts import BEGIN, EVERY, GROUP, NUM_ENTRIES, NUM_INTERVALS, STOP
 from tests.cpu.making import joined, segments
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 
@@ -75,6 +75,23 @@ def test_the_intervals_are_those_with_a_unit_that_the_crop_needs(box):
         own = listed.intervals[listed.intervals[:, 0] == i, 1].tolist()
         assert sorted(own) == sorted(needed(row, box))
         assert len(own) == row[NUM_INTERVALS]
+
+
+@given(boxes())
+def test_the_bytes_are_those_of_the_intervals_and_two_more(box):
+    parts, whole = FILES.read(box), FILES.read((0, 0, *SIZE))
+    listed, all_listed = FILES.intervals(parts), FILES.intervals(whole)
+    entries, every = (intervals.entries.reshape(-1).view(ENTRY_DTYPE) for intervals in (listed, all_listed))
+    for i, row in enumerate(parts.rows):
+        numbers = sorted(needed(row, box))
+        first, count = all_listed.first_entry[i], row[NUM_ENTRIES]
+        bits = np.append(every["bit"][first : first + count].astype(int), 8 * len(FILES.data[i]))
+        size = len(FILES.data[i])
+        assert row[BEGIN] == bits[numbers[0]] // 8
+        assert row[STOP] == min(-(-bits[numbers[-1] + 1] // 8) + 2, size)
+        for entry in range(numbers[0], min(numbers[-1] + 2, count)):
+            assert entries[listed.first_entry[i] + entry] == every[first + entry]
+    assert len(entries) <= len(every)
 
 
 def test_entry_points_are_copied_and_those_of_restarted_images_are_found():
