@@ -32,7 +32,7 @@ from gpubeton.files.node_cache import PAGE_SIZE
 from gpubeton.files.object_store import list_objects
 from gpubeton.files.open_files import list_files, open_bytes
 from gpubeton.format import Index, read_notes
-from gpubeton.format.entry_points import index_path
+from gpubeton.format.entry_layout import index_path
 from gpubeton.format.manifest import COLUMNS, DESCRIPTION, StoredIndex
 from gpubeton.machine import count_cores
 from gpubeton.writing.atomic_file import sync_folder

@@ -17,18 +17,8 @@ from gpubeton.errors import NotesError, OptionError, StorageError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.files.descriptors import open_descriptor, read_at
 from gpubeton.files.open_files import list_shards, source_type
-from gpubeton.format.entry_points import (
-    AFTER_CHECKSUMS,
-    BESIDE,
-    EntryBlock,
-    digest_of,
-    identity_of,
-    image_fields,
-    index_path,
-    is_index,
-    open_blocks,
-    write_entry_points,
-)
+from gpubeton.format.entry_layout import AFTER_CHECKSUMS, BESIDE, digest_of, index_path, is_index
+from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, open_blocks, write_entry_points
 from gpubeton.format.file_notes import Notes, notes_of
 from gpubeton.format.layout import ENTRY_DTYPE, ImageMode
 from gpubeton.format.manifest import write_manifest

@@ -21,7 +21,7 @@ from gpubeton.errors import (
 from gpubeton.files.open_files import open_bytes
 from gpubeton.files.store_client import shown
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset
-from gpubeton.format.entry_points import read_checksums_beside, read_noted_checksums
+from gpubeton.format.entry_layout import read_checksums_beside, read_noted_checksums
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, Header, header_of, read_fields
 from gpubeton.format.layout import (

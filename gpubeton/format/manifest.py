@@ -38,7 +38,8 @@ from gpubeton.files.object_store import ObjectFile, list_objects, put_object
 from gpubeton.files.open_files import find_identity, list_shards, open_bytes, source_type
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, checksums_of, form_of, read_rows
 from gpubeton.format.data_files import MAX_FILES, DataFile, EntryPlace
-from gpubeton.format.entry_points import find_place, index_path
+from gpubeton.format.entry_layout import index_path
+from gpubeton.format.entry_points import find_place
 from gpubeton.format.file_notes import notes_offset, read_notes
 from gpubeton.format.header import Descriptor, Header, header_of, read_fields
 from gpubeton.format.index import Index, metadata_type_of

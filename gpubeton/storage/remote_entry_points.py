@@ -20,14 +20,8 @@ from gpubeton.errors import FormatError, LoaderClosedError, RemoteChangedError, 
 from gpubeton.files.open_files import OpenSources, source_type
 from gpubeton.files.store_client import shown
 from gpubeton.format.data_files import first_offset
-from gpubeton.format.entry_points import (
-    BlockReader,
-    EntryPoints,
-    index_path,
-    open_blocks,
-    open_entry_points,
-    rgb_fields,
-)
+from gpubeton.format.entry_layout import index_path
+from gpubeton.format.entry_points import BlockReader, EntryPoints, open_blocks, open_entry_points, rgb_fields
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.storage.load_threads import FIRST_REQUESTS, LoadThreads
 

@@ -21,7 +21,7 @@ import numpy as np
 from gpubeton.errors import OptionError, StorageError
 from gpubeton.files.byte_locks import lock_file
 from gpubeton.files.descriptors import open_descriptor, write_some
-from gpubeton.format.entry_points import remove_index
+from gpubeton.format.entry_layout import remove_index
 from gpubeton.format.layout import HEADER_DTYPE, VERSION
 
 if TYPE_CHECKING:

@@ -15,14 +15,8 @@ from gpubeton.errors import EntryPointsError
 from gpubeton.fields import ImageField, IntField, RGBImageField
 from gpubeton.files import local_file
 from gpubeton.format import Index, read_notes
-from gpubeton.format.entry_points import (
-    EntryBlock,
-    image_fields,
-    index_path,
-    open_entry_points,
-    read_index,
-    read_stored,
-)
+from gpubeton.format.entry_layout import index_path
+from gpubeton.format.entry_points import EntryBlock, image_fields, open_entry_points, read_index, read_stored
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.indexing import index_images
 from gpubeton.writer import DatasetWriter
