@@ -70,17 +70,19 @@ def test_a_field_of_ones_own_has_two_outputs_and_is_filtered_by_one():
 
 def test_statistics_reach_all_three_kinds_of_monitoring(tmp_path):
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    parser = pytest.importorskip("prometheus_client.parser")
     lines = run("monitoring.py", "--folder", str(tmp_path), "--epochs", "2", "--step-ms", "0").splitlines()
     assert [json.loads(line)["loader/images"] for line in lines] == [512, 512]
     logged = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [event.value for event in logged.Scalars("loader/epoch")] == [0, 1]
     assert "loader/waiting_share" in logged.Tags()["scalars"]
-    families = {
-        each.name: each for each in parser.text_string_to_metric_families((tmp_path / "train.prom").read_text())
-    }
+    text = (tmp_path / "train.prom").read_text()
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
     (images,) = families["gpubeton_loader_images"].samples
-    assert (images.value, images.labels) == (1024, {"loader": "train", "rank": "0"})
+    assert (images.value, images.labels) == (1024, {"loader": "train"})
+    assert families["gpubeton_loader_images"].type == "counter"
+    assert families["gpubeton_loader_waiting_share"].type == "gauge"
+    assert len(families) == len(json.loads(lines[0])) - 1  # a sum has no epoch
 
 
 def test_every_example_is_in_the_list():
