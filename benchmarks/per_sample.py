@@ -1,6 +1,6 @@
 """Time what it costs to call a function for each image with `PerSample`: one that does nothing, on finished batches.
 
-The processor time of all threads and worker processes counts. The kinds of workers take turns:
+The processor time of all threads counts:
 
     python -m benchmarks.per_sample
 """
@@ -17,7 +17,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from benchmarks.harness.timing import race, time_lap
+from benchmarks.harness.timing import time_lap
 from benchmarks.results import RESULTS, save
 from gpubeton.transforms import PerSample
 
@@ -34,22 +34,18 @@ def keep(image: NDArray[np.uint8], generator: np.random.Generator) -> NDArray[np
 
 def main(
     batches: Annotated[int, typer.Option(min=1, help="Batches of a lap.")] = 20,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed laps of each.")] = 9,
-    cores: Annotated[int, typer.Option(min=1, help="Workers of each.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed laps.")] = 9,
+    cores: Annotated[int, typer.Option(min=1, help="Threads.")] = 2,
     results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
 ) -> None:
     """Time what it costs to call a function for each image."""
-    kinds = {name: PerSample(keep, workers=name, num_workers=cores) for name in ("threads", "processes")}
-    laps = {name: partial(time_lap, partial(_lap, each, batches)) for name, each in kinds.items()}
-    for lap in laps.values():
-        lap()
-    timed = race(laps, rounds)
-    cpu_ms = {name: median(lap.cpu_seconds_per_1000 for lap in own) for name, own in timed.items()}
-    for name, each in cpu_ms.items():
-        Console().print(f"{name}: {each:.3f} ms of processor time for each image")
+    lap = partial(time_lap, partial(_lap, PerSample(keep, num_workers=cores), batches))
+    lap()
+    laps = [lap() for _ in range(rounds)]
+    cpu_ms = median(lap.cpu_seconds_per_1000 for lap in laps)
+    Console().print(f"{cpu_ms:.3f} ms of processor time for each image")
     facts = {"batch_size": _BATCH, "side": _SIDE, "batches": batches, "cores": cores, "rounds": rounds}
-    kept = {name: [asdict(lap) for lap in own] for name, own in timed.items()}
-    save("per_sample", {**facts, "laps": kept, "cpu_ms": cpu_ms}, results)
+    save("per_sample", {**facts, "laps": [asdict(lap) for lap in laps], "cpu_ms": cpu_ms}, results)
 
 
 def _lap(operation: PerSample, batches: int) -> int:

@@ -113,15 +113,6 @@ ENTRIES = (
             ("RandomAutocontrast", "RandomAutocontrast(p=0.5)", "cat", ""),
             ("RandomEqualize", "RandomEqualize(p=0.5)", "cat", ""),
             (
-                "PixelOperation",
-                (
-                    'PixelOperation("r *= gain; b /= gain;", lambda r, g, b, gain: (r * gain, g, b / gain), '
-                    '{"gain": (0.6, 1.6)})'
-                ),
-                "flower",
-                "Your function of one pixel, for GPUs and for the CPU.",
-            ),
-            (
                 "PerSample",
                 "PerSample(lambda image, generator: np.roll(image, generator.integers(96), axis=1))",
                 "cat",

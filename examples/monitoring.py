@@ -8,17 +8,39 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry, Metric, write_to_textfile
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 from torch.utils.tensorboard import SummaryWriter
 
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.loader import Loader, OrderOption
+from gpubeton.loader import Loader, LoaderStats, OrderOption
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage
 from gpubeton.writer import DatasetWriter
+
+SUMS = {field.name for field in fields(LoaderStats)} - {"epoch", "num_workers"}
+
+
+class LoaderCollector(Collector):
+    """The statistics of a loader, as they are when Prometheus asks: sums are counters, rates and shares are gauges."""
+
+    def __init__(self, loader: Loader, name: str) -> None:
+        self.loader, self.name = loader, name
+
+    def collect(self) -> Iterator[Metric]:
+        """Give each number."""
+        for name, value in self.loader.stats(total=True).to_metrics("").items():
+            family = CounterMetricFamily if name in SUMS else GaugeMetricFamily
+            metric = family(f"gpubeton_loader_{name}", "see LoaderStats", labels=["loader"])
+            metric.add_metric([self.name], value)
+            yield metric
 
 
 class Noise:
@@ -47,6 +69,8 @@ def main() -> None:
     image = [RandomResizedCropRGBImageDecoder((32, 32)), RandomHorizontalFlip(), ToTensor(), ToTorchImage()]
     loader = Loader(path, 64, order=OrderOption.RANDOM, seed=0, pipelines={"image": image})
 
+    registry = CollectorRegistry()
+    registry.register(LoaderCollector(loader, "train"))
     writer = SummaryWriter(str(options.folder / "tensorboard"))
     for epoch in range(options.epochs):
         for _ in loader:
@@ -60,10 +84,9 @@ def main() -> None:
         metrics = loader.stats().to_metrics("loader/")
         print(json.dumps(metrics))
 
-        # Prometheus: node_exporter --collector.textfile.directory=runs. A renamed file is never read half written.
-        new = options.folder / "train.prom.new"
-        new.write_text(loader.stats(total=True).to_openmetrics({"loader": "train", "rank": 0}))
-        new.replace(options.folder / "train.prom")
+        # Prometheus: node_exporter --collector.textfile.directory=runs. Or let it ask this process, with
+        # prometheus_client.start_http_server(9000, registry=registry) before the loop.
+        write_to_textfile(str(options.folder / "train.prom"), registry)
     writer.close()
 
 

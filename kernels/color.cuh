@@ -52,7 +52,7 @@ static __device__ __forceinline__ void make_pixels(const unsigned char* source, 
                                                    const LatePaints& late, int place, unsigned* made) {
     int pixels[PIXELS][3];
     load_pixels(source, bytes, pixels);
-    apply_steps(steps, place, pixels);
+    apply_steps(steps, pixels);
     paint_pixels(late, place, pixels);
     unsigned words[3] = {0, 0, 0};
     for (int i = 0; i < PIXEL_BYTES; i++) words[i / 4] |= (unsigned)pixels[i / 3][i % 3] << (i % 4 * 8);

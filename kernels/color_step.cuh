@@ -5,10 +5,7 @@
 // rate of integer operations.
 #pragma once
 
-// For pixel operations of users gpubeton/gpu/gpu_kernels.py puts their functions before this text and defines
-// OWN_OPERATIONS. The factor of a step PARAMETER has the bits of a float; the parameters of an operation come before its
-// step PIXEL, whose factor is the width of the image, or 0 if the image stays unchanged.
-enum Kind { BRIGHTNESS, CONTRAST, SATURATION, HUE, PARAMETER, PIXEL };
+enum Kind { BRIGHTNESS, CONTRAST, SATURATION, HUE };
 
 // ONE is the factor 1; MAX_STEPS is MAX_COLOR_STEPS of gpubeton/plan/program.py.
 enum { ONE_SHIFT = 15, ONE = 1 << ONE_SHIFT, MAX_STEPS = 24 };
@@ -18,12 +15,12 @@ enum { PIXELS = 4, PIXEL_BYTES = 3 * PIXELS };
 
 struct Step {
     int kind, factor;
-    int added;  // contrast: added to all levels, in units of 2**-15; operation of a user: its number
+    int added;  // contrast: added to all levels, in units of 2**-15
 };
 
 // The steps of an image that change something.
 struct Steps {
-    int count, pixels;
+    int count;
     Step steps[MAX_STEPS];
 };
 
@@ -37,11 +34,7 @@ static __device__ __forceinline__ long long divided_down(long long value, int di
 static __device__ __forceinline__ bool read_steps(const int* row, int num_steps, const unsigned long long* sums,
                                                   int pixels, int until, Steps& read) {
     read.count = 0;
-    read.pixels = pixels;
     int contrasts = 0;
-#ifdef OWN_OPERATIONS
-    int operations = 0;
-#endif
     for (int i = 0; i < num_steps && i < MAX_STEPS; i++) {
         Step step = {row[2 * i], row[2 * i + 1], 0};
         bool changes = step.factor != (step.kind == HUE ? 0 : ONE);
@@ -50,13 +43,6 @@ static __device__ __forceinline__ bool read_steps(const int* row, int num_steps,
             if (changes) step.added = (int)divided_down((ONE - step.factor) * (long long)sums[contrasts], pixels);
             contrasts++;
         }
-#ifdef OWN_OPERATIONS
-        if (step.kind == PARAMETER) changes = true;
-        if (step.kind == PIXEL) {
-            changes = step.factor != 0;
-            step.added = operations++;
-        }
-#endif
         if (changes) read.steps[read.count++] = step;
     }
     return false;
@@ -89,41 +75,10 @@ static __device__ __forceinline__ void turn_hue(int* pixel, int factor) {
     pixel[2] = hue_level_of(base + min(max(2 * side - abs(place - 4 * side), 0), side));
 }
 
-#ifdef OWN_OPERATIONS
-// The nearest level, halves up; NaN becomes 0.
-static __device__ __forceinline__ int nearest_level(float value) {
-    float level = floorf(value + 0.5f);
-    level = level > 0.0f ? level : 0.0f;
-    return (int)(level < 255.0f ? level : 255.0f);
-}
-
-// Apply an operation of a user to four pixels; `place` is the number of the first in its image.
-static __device__ __forceinline__ void apply_own(const Steps& steps, const Step* step, int place, int (*pixels)[3]) {
-    int width = step->factor, height = steps.pixels / width;
-    for (int p = 0; p < PIXELS; p++) {
-        int* pixel = pixels[p];
-        float r = (float)pixel[0], g = (float)pixel[1], b = (float)pixel[2];
-        float x = (float)((place + p) % width), y = (float)((place + p) / width);
-        own_operation(step->added, step, r, g, b, x, y, (float)height, (float)width);
-        pixel[0] = nearest_level(r);
-        pixel[1] = nearest_level(g);
-        pixel[2] = nearest_level(b);
-    }
-}
-#endif
-
-// Apply all steps to four pixels; `place` is the number of the first in its image. All threads of a block have the same
-// kinds of steps.
-static __device__ __forceinline__ void apply_steps(const Steps& steps, [[maybe_unused]] int place, int (*pixels)[3]) {
+// Apply all steps to four pixels. All threads of a block have the same kinds of steps.
+static __device__ __forceinline__ void apply_steps(const Steps& steps, int (*pixels)[3]) {
     for (int i = 0; i < steps.count; i++) {
         Step step = steps.steps[i];
-#ifdef OWN_OPERATIONS
-        if (step.kind == PARAMETER) continue;
-        if (step.kind == PIXEL) {
-            apply_own(steps, steps.steps + i, place, pixels);
-            continue;
-        }
-#endif
         if (step.kind == HUE) {
             for (int p = 0; p < PIXELS; p++) turn_hue(pixels[p], step.factor);
         } else if (step.kind == SATURATION) {

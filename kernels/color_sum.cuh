@@ -41,7 +41,7 @@ static __device__ __forceinline__ void sum_block(const unsigned char* levels, co
         for (int first = block * SUMMED_PIXELS + thread * PIXELS; first < stop; first += THREADS * PIXELS) {
             int four[PIXELS][3];
             load_pixels(levels + 3ll * first, 3ll * (pixels - first), four);
-            apply_steps(room.before, first, four);
+            apply_steps(room.before, four);
             for (int p = 0; p < PIXELS; p++)
                 if (first + p < pixels) sum += (unsigned)gray_of(four[p]);
         }

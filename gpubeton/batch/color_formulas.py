@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 
-PARAMETER, PIXEL = 4, 5
-"""Kinds of a user's pixel operation: first its parameters (the factor has the bits of a float32), then the operation
-(the factor is the width of the image in pixels, or 0 where the image stays as it is)."""
-
 ONE = 1 << 15
 """The factor 1. With it, 255 times a factor still leaves room in 32 bits for factors up to `MAX_FACTOR`."""
 

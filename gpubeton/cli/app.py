@@ -71,7 +71,6 @@ _EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "gpubeton doctor train.beton --step-ms 50",
         "gpubeton doctor --loader train:make_loader",
         "gpubeton doctor -- python train.py --epochs 1",
-        "gpubeton doctor --stats stats.jsonl   (for loops started with GPUBETON_STATS=stats.jsonl)",
     ),
     warm_up: ("gpubeton warm-up", "RUN gpubeton warm-up   (in a Dockerfile)"),
 }

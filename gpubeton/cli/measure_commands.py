@@ -86,7 +86,6 @@ def doctor(
     loader: Annotated[
         str | None, typer.Option(metavar="MODULE:FUNCTION", help="Function that makes your loader.")
     ] = None,
-    stats: Annotated[Path | None, typer.Option(help="A file that GPUBETON_STATS named.")] = None,
     step_ms: Annotated[float, typer.Option(min=0, help="Training step in ms.")] = 0.0,
     seconds: Annotated[float, typer.Option(min=0.01, help="Time to watch the loop.")] = 5.0,
     size: Size = 224,
@@ -104,9 +103,8 @@ def doctor(
     """Find out why a training loop waits for data, and what would help.
 
     Shows where the time goes, what limits the loop, what to change, and the possible gain. It watches one loop: over
-    FILE with steps of --step-ms, over the loader of --loader, in a command, or one that is running already (--stats).
-    Ctrl-C ends a command and shows the results so far. The exit code is 1 if the loop waits for data and a change would
-    help.
+    FILE with steps of --step-ms, over the loader of --loader, or in a command. Ctrl-C ends a command and shows the
+    results so far. The exit code is 1 if the loop waits for data and a change would help.
     """
     from gpubeton.diagnosis import advise
     from gpubeton.diagnosis.doctor import (
@@ -114,19 +112,16 @@ def doctor(
         examine_command,
         examine_file,
         examine_loader,
-        examine_log,
         make_loader,
     )
 
     file, words = _file_or_command(file, command)
-    if sum(given is not None for given in (file, loader, stats)) + bool(words) != 1:
-        raise typer.BadParameter("give one of FILE, --loader, --stats, or -- and a command")
+    if sum(given is not None for given in (file, loader)) + bool(words) != 1:
+        raise typer.BadParameter("give one of FILE, --loader, or -- and a command")
     options = LoopOptions(step_ms / 1000, seconds, size, batch_size, workers, batches_ahead, os_cache, device, field)
     code, loops = 0, []
     with Console(stderr=True).status("Watching the loop"):
-        if stats is not None:
-            loops = examine_log(stats)
-        elif loader is not None:
+        if loader is not None:
             loops = [examine_loader(make_loader(loader), make_loader(loader), options)]
         elif file is not None:
             loops = [examine_file(file, options)]

@@ -1,8 +1,8 @@
-"""Color steps of one output image: brightness, contrast, saturation, hue and users' pixel operations.
+"""Color steps of one output image: brightness, contrast, saturation and hue.
 
 SIMD code runs them on 64 pixels at a time, which stay in registers from the first step to the last. It gives the same
-bits as `gpubeton.batch.color_formulas`, which runs unfused operations. Users' pixel operations, very large factors
-and the last few pixels take that path here, too.
+bits as `gpubeton.batch.color_formulas`, which runs unfused operations. Very large factors and the last few pixels take
+that path here, too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from gpubeton.batch.color_formulas import (
     GREEN_WEIGHT,
     HUE,
     ONE,
-    PARAMETER,
-    PIXEL,
     RED_WEIGHT,
     SATURATION,
     SHIFT,
@@ -29,7 +27,6 @@ from gpubeton.cpu.epilogue import ITEM_SIZE, METHOD, store_row
 from gpubeton.cpu.interleave import best_span, deinterleave, has_byte_permute, interleave, load_planes, store_planes
 from gpubeton.cpu.intrinsics import signed
 from gpubeton.cpu.simd import I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
-from gpubeton.cpu.user_pixel_ops import USER_OP_FIELDS, call_user_op
 from gpubeton.machine_code.compile import inlined, stage
 
 if TYPE_CHECKING:
@@ -39,8 +36,6 @@ _BRIGHTNESS = int(BRIGHTNESS)
 _CONTRAST = int(CONTRAST)
 _HUE = int(HUE)
 _SATURATION = int(SATURATION)
-_PARAMETER = int(PARAMETER)
-_PIXEL = int(PIXEL)
 _ONE = int(ONE)
 
 # Pixels per SIMD step: a vector of 64 bytes for each channel, the widest that CPUs have.
@@ -286,16 +281,14 @@ def continue_table(
 
 @inlined
 def _is_idle(kind: int, factor: int) -> bool:
-    if kind == _PARAMETER:
-        return True
-    return factor == 0 if kind in (_HUE, _PIXEL) else factor == _ONE
+    return factor == 0 if kind == _HUE else factor == _ONE
 
 
 @inlined
 def _is_simd(kind: int, factor: int) -> bool:
     if HAS_TABLES and kind in (_BRIGHTNESS, _CONTRAST):
         return True
-    return _is_idle(kind, factor) or (kind != _PIXEL and factor <= LARGEST_FACTOR)
+    return factor <= LARGEST_FACTOR
 
 
 @stage
@@ -328,25 +321,18 @@ _gray_sum = stage(color_formulas.gray_sum)
 
 
 @stage
-def _change_rest(pixels: Array, memory: Array, steps: Array, user_ops: Array, added: int, y: int, height: int) -> int:
-    """Change a few pixels, or one row for users' operations; return the sum of the new gray values."""
-    # Only the first step may be a contrast; `user_ops` begins with the first operation of the steps.
+def _change_rest(pixels: Array, memory: Array, steps: Array, added: int) -> int:
+    """Change at most a row of pixels; return the sum of the new gray values."""
+    # Only the first step may be a contrast.
     planes = memory[: 3 * pixels.shape[0]].reshape((3, pixels.shape[0]))
     load_planes(pixels, planes)
-    next_op = 0
     for step in range(0, steps.shape[0], 2):
         kind, factor = steps[step], steps[step + 1]
         if kind == _SATURATION:
             _saturate(planes, factor)
         elif kind == _HUE:
             _turn(planes, factor)
-        elif kind == _PIXEL:
-            if factor != 0:
-                # Its parameters are in the steps before it.
-                parameters = steps.ctypes.data + 4 * (step - 2 * user_ops[next_op + 1] + 1)
-                call_user_op(user_ops[next_op], planes.ctypes.data, parameters, y, height, planes.shape[1])
-            next_op += USER_OP_FIELDS
-        elif kind != _PARAMETER and factor != _ONE:
+        elif factor != _ONE:
             _blend(planes, factor, added if kind == _CONTRAST else 0)
     store_planes(planes, pixels)
     total: int = _gray_sum(planes)
@@ -360,7 +346,6 @@ def _change_rest(pixels: Array, memory: Array, steps: Array, user_ops: Array, ad
 def change_colors(
     image: Array,  # (H, W, 3) uint8, C-contiguous: the u8 staging image, changed
     steps: Array,  # (2 * K,) int32: kind and factor of each step, see `gpubeton.batch.color_formulas`
-    user_ops: Array,  # (USER_OP_FIELDS * MAX_COLOR_STEPS,) int64
     memory: ColorScratch,
     target: int,  # address of the output image
     output: Array,  # settings, factors and table: see `epilogue`
@@ -371,26 +356,25 @@ def change_colors(
     height, width = image.shape[0], image.shape[1]
     size = height * width
     pixels = image.reshape((size, 3))
-    count, stop, first_op, total, waiting, is_contrast = steps.shape[0], 0, 0, 0, 0, False
+    count, stop, total, waiting, is_contrast = steps.shape[0], 0, 0, 0, False
     is_simd = True
     for step in range(0, count, 2):
         is_simd = is_simd and _is_simd(signed(steps[step]), signed(steps[step + 1]))
     # One pass over the image for each contrast, which needs the mean of all pixels, and one for the steps before it.
     while True:
-        start, next_op, added = stop, first_op, 0
+        start, added = stop, 0
         if is_contrast:
             added = (_ONE - signed(steps[start + 1])) * total // size
             stop += 2
         # Up to the next contrast that changes something.
         while stop < count and (steps[stop] != _CONTRAST or _is_idle(steps[stop], steps[stop + 1])):
-            next_op += USER_OP_FIELDS * (steps[stop] == _PIXEL)
             stop += 2
         total, is_contrast = 0, stop < count
         run = steps[start:stop]
         num_steps = _write_steps(run, added, memory, waiting)
         # A table alone waits for the contrast that follows, and includes it.
         waiting = 1 if is_contrast and is_simd and num_steps == 1 and memory.steps[0, KIND] == TABLE else 0
-        # Users' operations take rows. SIMD takes as much as fits into the first cache, and stores it from there.
+        # Without SIMD, rows. SIMD takes as much as fits into the first cache, and stores it from there.
         chunk = MOST_PIXELS if num_steps >= 0 else width
         for first in range(0, size, chunk):
             part = pixels[first : first + chunk]
@@ -400,10 +384,9 @@ def change_colors(
                 total += change_groups(part[:in_groups], memory.steps, memory.tables, num_steps, stores, is_contrast)
                 rest = part[in_groups:]
                 if rest.shape[0] > 0:
-                    total += _change_rest(rest, memory.planes, run, user_ops[first_op:], added, first // width, height)
+                    total += _change_rest(rest, memory.planes, run, added)
             if not is_contrast:
                 place = target + 3 * output[ITEM_SIZE] * first
                 store_row(part.ctypes.data, place, part.shape[0], output[METHOD], factors, table)
         if not is_contrast:
             return
-        first_op = next_op

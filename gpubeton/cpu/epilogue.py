@@ -14,7 +14,6 @@ import numpy as np
 from gpubeton.batch.mix import mix_levels
 from gpubeton.cpu.intrinsics import copy, load_u8, store_i16, store_u8
 from gpubeton.cpu.simd import F32, I8, I32, Vector, VectorBuilder, vector_kernel
-from gpubeton.cpu.user_pixel_ops import user_ops_of
 from gpubeton.format.field_arguments import RGB
 from gpubeton.machine_code.compile import compiled, stage
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
@@ -67,7 +66,6 @@ class Outputs(NamedTuple):
     tables: Array  # (P, 256, 3) int64: see `store_row`
     plain_tables: Array  # (all programs' values, MAX_CHANNELS) uint32: bit patterns of output values, see `plain`
     fills: Array  # (all programs' fills, MAX_CHANNELS) int64: bit patterns of output values
-    user_ops: Array  # (P, USER_OP_FIELDS * MAX_COLOR_STEPS) int64: see `user_pixel_ops`
 
 
 @vector_kernel
@@ -280,7 +278,6 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
         np.stack([epilogue.table for epilogue in epilogues]),
         np.concatenate(plain_tables),
         np.concatenate(fills),
-        user_ops_of(programs),
     )
 
 

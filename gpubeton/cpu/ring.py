@@ -315,7 +315,7 @@ def _complete_view(draw: Array, place: int, target: int, outputs: Outputs, scrat
         rows, columns = final[OUT_HEIGHT], final[OUT_WIDTH]
         image = scratch.staging[place][: 3 * rows * columns].reshape((rows, columns, 3))
         steps = draw[final[FIRST_STEP] : final[FIRST_STEP] + 2 * final[NUM_STEPS]]
-        change_colors(image, steps, outputs.user_ops[program], scratch.colors, target, final, factors, table)
+        change_colors(image, steps, scratch.colors, target, final, factors, table)
     fill_rects(draw, final, outputs.fills, target, final[EARLY_FILLS], draw[NUM_PAINTS])
 
 

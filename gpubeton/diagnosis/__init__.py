@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from gpubeton.diagnosis.advice import LoopFinding, Measurements, advise, read_stats
+from gpubeton.diagnosis.advice import LoopFinding, Measurements, advise
 from gpubeton.diagnosis.environment import FilePlace, GpuState, read_file_place, read_gpu
 from gpubeton.machine import Machine, read_machine
 
@@ -19,5 +19,4 @@ __all__ = [
     "read_file_place",
     "read_gpu",
     "read_machine",
-    "read_stats",
 ]

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpubeton.diagnosis.environment import GpuState
-from gpubeton.errors import FormatError
 from gpubeton.installation import install
-from gpubeton.loader import LoaderStats
-from gpubeton.loader.describe import LoaderSummary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpubeton.diagnosis.environment import FilePlace
     from gpubeton.diagnosis.timeline import Timeline
-    from gpubeton.loader.describe import ImageSummary
+    from gpubeton.loader import LoaderStats
+    from gpubeton.loader.describe import ImageSummary, LoaderSummary
     from gpubeton.machine import Machine
 
 
@@ -132,27 +128,6 @@ def stage_limits(stats: LoaderStats) -> StageLimits:
         thread=rate(_thread_seconds(stats)),
         reading=rate(stats.seconds - stats.ahead_seconds) if stats.read_seconds > 0.3 * stats.seconds else math.inf,
     )
-
-
-def read_stats(path: str | os.PathLike[str]) -> list[tuple[LoaderSummary, LoaderStats]]:
-    """Read the last line of each loader in a file of GPUBETON_STATS; the loader with the most time comes first."""
-    last: dict[tuple[int, int], tuple[LoaderSummary, LoaderStats]] = {}
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            key, facts, stats = _parse_line(line, f"{os.fspath(path)}: line {number}")
-            last[key] = facts, stats
-    return sorted(last.values(), key=lambda entry: -entry[1].seconds)
-
-
-def _parse_line(line: str, where: str) -> tuple[tuple[int, int], LoaderSummary, LoaderStats]:
-    try:
-        entry = json.loads(line)
-        facts, stats = LoaderSummary.from_dict(entry["facts"]), LoaderStats.from_dict(entry["total"])
-        return (entry["pid"], entry["loader"]), facts, stats
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(
-            f"{where} is {line[:60]!r}; expected a line that a loader wrote because GPUBETON_STATS names this file"
-        ) from error
 
 
 # A loop that waits for less than this share of the time is not limited by data.

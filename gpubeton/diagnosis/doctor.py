@@ -1,8 +1,9 @@
-"""Watch a training loop: over a file, over a given loader, in a command, or from the statistics of a running one."""
+"""Watch a training loop: over a file, over a given loader, or in a command."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -12,20 +13,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.diagnosis.advice import Measurements, read_stats
+from gpubeton.diagnosis.advice import Measurements
 from gpubeton.diagnosis.environment import FilePlace, OtherPrograms, measure_disk, read_file_place, read_gpu
 from gpubeton.diagnosis.runs import image_field, run_loader, training_loader
 from gpubeton.errors import FormatError, OptionError
 from gpubeton.files.open_files import source_type
 from gpubeton.loader import Loader, LoaderStats
-from gpubeton.loader.stats import STATS_VARIABLE
+from gpubeton.loader.describe import LoaderSummary
+from gpubeton.loader.stats import DOCTOR_VARIABLE
 from gpubeton.machine import read_machine
 from gpubeton.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from gpubeton.loader.describe import LoaderSummary
 
 
 @dataclass(frozen=True)
@@ -85,25 +85,30 @@ def examine_loader(
     return replace(measured, other_cores=other_cores, timeline=run.timeline)
 
 
-def examine_log(path: str | os.PathLike[str]) -> list[Measurements]:
-    """Read the statistics that loops write to the file of GPUBETON_STATS, the longest loop first."""
-    return [_measurements(stats, facts, _places(facts), is_measured=False) for facts, stats in read_stats(path)]
-
-
 def examine_command(command: Sequence[str], *, seconds_to_end: float = 10.0) -> tuple[int, list[Measurements]]:
     """Run a command and watch its loaders until it ends or Ctrl-C; returns its exit code and a result per loader."""
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "stats.jsonl"
         # Its output goes to stderr: stdout is for the result of `gpubeton doctor`.
-        running = subprocess.Popen(command, env={**os.environ, STATS_VARIABLE: str(log)}, stdout=sys.stderr)
+        running = subprocess.Popen(command, env={**os.environ, DOCTOR_VARIABLE: folder}, stdout=sys.stderr)
         try:
             code = running.wait()
         except KeyboardInterrupt:
             code = _ended(running, seconds_to_end)
             # Ctrl-C may end a long training early: its results so far count.
-            if not log.exists():
+            if not (loops := _read_loops(Path(folder))):
                 raise
-        return code, examine_log(log) if log.exists() else []
+            return code, loops
+        return code, _read_loops(Path(folder))
+
+
+def _read_loops(folder: Path) -> list[Measurements]:
+    """Read what the loaders of a command wrote, the longest loop first."""
+    loops = []
+    for path in folder.glob("*.json"):
+        numbers = json.loads(path.read_text(encoding="utf-8"))
+        stats, facts = LoaderStats.from_dict(numbers["total"]), LoaderSummary.from_dict(numbers["facts"])
+        loops.append(_measurements(stats, facts, _places(facts), is_measured=False))
+    return sorted(loops, key=lambda loop: -loop.stats.seconds)
 
 
 def _ended(running: subprocess.Popen[bytes], seconds_to_end: float) -> int:

@@ -100,13 +100,10 @@ class Plan(Sequence[BatchPlan]):
 
     @cached_property
     def _is_ours(self) -> bool:
-        """Whether all draws are the library's: those of users' classes and functions may depend on the batch."""
+        """Whether all draws are the library's: those of users' classes may depend on the batch."""
         programs = [output.program for output in self.outputs if isinstance(output, ImageOutput)]
         drawing = [own for program in programs for own in program.drawing]
-        # A PixelOperation is the library's, and its function `draws` the user's.
-        return all(
-            type(own).__module__.startswith("gpubeton.") and getattr(own, "draws", None) is None for own in drawing
-        )
+        return all(type(own).__module__.startswith("gpubeton.") for own in drawing)
 
     def _may_lack_entries(self, number: int) -> bool:
         """Whether a batch is one of the first, and some entry points come late."""

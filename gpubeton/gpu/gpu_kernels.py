@@ -1,4 +1,4 @@
-"""Kernels: the sources of kernels/, users' pixel operations compiled in, and the cache of machine code."""
+"""Kernels: the sources of kernels/, and the cache of machine code."""
 
 from __future__ import annotations
 
@@ -8,40 +8,23 @@ import re
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpubeton.errors import KernelError
 from gpubeton.gpu import nvrtc
-from gpubeton.transforms.pixel_operation import PixelOperation
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpubeton.plan.program import ImageProgram
-
-_HEAD = "static __device__ __forceinline__ void own_{number}({arguments}) {{\n"
-_CHOICE = """\
-template <class Step>
-static __device__ __forceinline__ void own_operation(int number, [[maybe_unused]] const Step* step, float& r, float& g,
-                                                     float& b, float x, float y, float height, float width) {{
-{calls}}}
-"""
-_CALL = "    if (number == {number}) own_{number}({arguments});\n"
-_POSITION = ("x", "y", "height", "width")
 
 
 class KernelVariant(str):
-    """Name of a kernel with other source before its own, unique for both; `Device.launch` takes it as any name."""
+    """Name of a kernel with other source before its own; `Device.launch` takes it as any name."""
 
     __slots__ = ("kernel", "text")
 
     kernel: str  # of `kernels/`, and its function
     text: str  # source to put before the kernel's
 
-    def __new__(cls, kernel: str, text: str, name: str = "") -> KernelVariant:
-        made = super().__new__(cls, f"{kernel}-{name or hashlib.sha256(text.encode()).hexdigest()[:16]}")
-        made.kernel, made.text = kernel, text
-        return made
+    def __new__(cls, kernel: str, text: str, name: str) -> KernelVariant:
+        variant = super().__new__(cls, f"{kernel}-{name}")
+        variant.kernel, variant.text = kernel, text
+        return variant
 
 
 SIGNED_KERNELS = {
@@ -49,33 +32,6 @@ SIGNED_KERNELS = {
     for kernel in ("jpeg_across", "jpeg_down", "jpeg_taps", "resample", "taps")
 }
 """The kernels that resample with signed weights, those of bicubic, by the name of the others."""
-
-
-def color_kernels(program: ImageProgram) -> tuple[str, str]:
-    """Return the kernels for the colors of a program: sums and changes, `KernelVariant`s if it has pixel operations."""
-    text = source_of_operations([one for one, _ in program.colors if isinstance(one, PixelOperation)])
-    return (KernelVariant("color_sum", text), KernelVariant("color", text)) if text else ("color_sum", "color")
-
-
-def source_of_operations(operations: Sequence[PixelOperation]) -> str:
-    """Write pixel operations as device functions, and one that calls them by number; ``""`` without operations."""
-    # ``#line`` names the user's statements in the compiler's messages.
-    if not operations:
-        return ""
-    functions, calls = [], []
-    for number, operation in enumerate(operations):
-        kinds = {"float&": ["r", "g", "b"], "const float": [*operation.parameters, *_POSITION]}
-        arguments = [f"[[maybe_unused]] {kind} {name}" for kind, names in kinds.items() for name in names]
-        shown = re.sub(r"[^\w ().,:<>+-]", "_", operation.name)
-        functions += [
-            _HEAD.format(number=number, arguments=", ".join(arguments)),
-            f'#line 1 "PixelOperation {shown}, cuda"\n{operation.cuda}\n',
-            f'#line 1 "after PixelOperation {shown}, cuda"\n;}}\n',
-        ]
-        count = len(operation.parameters)
-        values = [f"__int_as_float(step[{place - count}].factor)" for place in range(count)]
-        calls.append(_CALL.format(number=number, arguments=", ".join(["r", "g", "b", *values, *_POSITION])))
-    return "".join(["#define OWN_OPERATIONS\n", *functions, _CHOICE.format(calls="".join(calls))])
 
 
 # Where the kernels are: in an installed package, or in a checkout.

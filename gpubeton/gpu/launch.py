@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.gpu.gpu_kernels import SIGNED_KERNELS, color_kernels
+from gpubeton.gpu.gpu_kernels import SIGNED_KERNELS
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 from gpubeton.plan.draw_rows import most_taps
 from gpubeton.plan.jpeg_parts import GROUP
@@ -98,7 +98,6 @@ class ProgramConstants(NamedTuple):
     num_sums: int | None  # contrasts that an image may have; None without changes of color
     early_paints: int
     max_paints: int
-    kernels: tuple[str, str] = ("color_sum", "color")
     mixed: tuple[int, int] = (0, 1)  # table and item size of mixing, before which the output is levels
 
     @property
@@ -163,11 +162,11 @@ class KernelImages:
             read = [*_pointers(levels, colors), *_ints(num_steps), *_pointers(sums), *_ints(own.num_sums)]
             for contrast in range(own.num_sums):
                 arguments = [*read, *_ints(contrast, pixels, count)]
-                self._coloring += _prepare(own.kernels[0], count, pixels, _SUMMED_PIXELS, arguments)
+                self._coloring += _prepare("color_sum", count, pixels, _SUMMED_PIXELS, arguments)
             numbers = _ints(own.early_paints, own.max_paints, own.height, own.width, count)
             store = [*numbers, *_pointers(own.table), *_ints(own.item_size), *_pointers(0)]
             color = [*read, *drawn, *_pointers(own.fills), *store]
-            self._coloring += _prepare(own.kernels[1], count, pixels, _COLORED_PIXELS, color)
+            self._coloring += _prepare("color", count, pixels, _COLORED_PIXELS, color)
             self._out = color, -1
 
     def begin(self, out: int, nonce: int) -> KernelImages:
@@ -280,6 +279,5 @@ def program_constants(program: ImageProgram, constants: Constants, stream: Strea
         program.num_contrasts if program.colors else None,
         program.early_paints,
         program.max_paints,
-        color_kernels(program),
         finish,
     )

@@ -1,32 +1,30 @@
-"""LoaderStats: how the time of an epoch was spent; its counters, and the log of all epochs."""
+"""LoaderStats: how the time of an epoch was spent; its counters, and those of all epochs."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
-import re
 import threading
 import time
-import warnings
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.engine.timing import MAX_RECORDED, ProfilerLabel, StageTimers
-from gpubeton.errors import OptionError
-from gpubeton.files.descriptors import open_descriptor
 from gpubeton.files.store_client import REPEATS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from contextlib import ExitStack
 
     from gpubeton.loader.describe import LoaderSummary
 
-STATS_VARIABLE = "GPUBETON_STATS"
-"""Environment variable with the name of the log; ``gpubeton doctor`` reads it."""
+DOCTOR_VARIABLE = "_GPUBETON_DOCTOR"
+"""Environment variable with the folder for the statistics of all loaders of ``gpubeton doctor -- COMMAND``."""
 
-_log_numbers = itertools.count()
+_loader_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -175,47 +173,6 @@ class LoaderStats:
         """
         return {f"{prefix}{name}": float(value) for name, value in self.to_dict().items() if value is not None}
 
-    def to_openmetrics(self, labels: Mapping[str, object] | None = None) -> str:
-        r"""Format all numbers as OpenMetrics text, which Prometheus reads.
-
-        Sums are counters, such as ``gpubeton_loader_images_total``; the epoch, the number of workers, rates and shares
-        are gauges.
-
-        Parameters
-        ----------
-        labels : mapping of str to object, optional
-            Labels of each number, for example the name of the loader and the rank.
-
-        Returns
-        -------
-        str
-            The text of one loader, with its end mark.
-
-        Raises
-        ------
-        OptionError
-            If a name is not allowed for labels.
-
-        Examples
-        --------
-        >>> stats = LoaderStats(epoch=0, batches=10, images=320, seconds=2.0)
-        >>> print(stats.to_openmetrics({"loader": "train"}).partition("# TYPE gpubeton_loader_images ")[2][:63])
-        counter
-        gpubeton_loader_images_total{loader="train"} 320
-        # TYPE
-        """
-        for name in labels or {}:
-            if not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name) or name.startswith("__"):
-                raise OptionError(f"{name!r} is no name of a label; expected letters, digits and _, no digit first")
-        pairs = [f'{name}="{_label_value(str(value))}"' for name, value in (labels or {}).items()]
-        labeled, lines = f"{{{','.join(pairs)}}}" if pairs else "", []
-        for name, value in self.to_dict().items():
-            if value is not None:
-                kind, end = ("counter", "_total") if name in _SUMMED else ("gauge", "")
-                metric = f"gpubeton_loader_{name}"
-                lines += [f"# TYPE {metric} {kind}", f"{metric}{end}{labeled} {value}"]
-        return "\n".join([*lines, "# EOF", ""])
-
     @classmethod
     def from_dict(cls, numbers: dict[str, Any]) -> LoaderStats:
         """Read the result of `to_dict`.
@@ -294,11 +251,6 @@ _DERIVED = (
     "stalled_seconds",
     "ahead_seconds",
 )
-
-
-def _label_value(value: str) -> str:
-    """Escape the value of a label as OpenMetrics wants it."""
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class EpochStats:
@@ -397,21 +349,22 @@ class EpochStats:
 class StatsHistory:
     """The statistics of all epochs of a loader."""
 
-    def __init__(self, seconds_between_lines: float = 5.0) -> None:
+    def __init__(self, seconds_between_writes: float = 5.0) -> None:
         self.is_recorded = False  # whether the coming epochs keep the interval of each stage of each batch
         # Reentrant: the loader's finalizer calls `write`, and the garbage collector may run it within `stats`.
         self._lock = threading.RLock()
         self._ended = LoaderStats()
         self._epochs: list[EpochStats] = []
-        self._log: StatsLog | None = None
-        self._seconds_between_lines = seconds_between_lines
+        self._number = next(_loader_numbers)
+        self._summary: LoaderSummary | None = None  # of a loader that `gpubeton doctor` watches
+        self._seconds_between_writes = seconds_between_writes
+        self._written = 0.0
 
     def add(self, epoch: EpochStats, summarize: Callable[[], LoaderSummary]) -> None:
-        """Add an epoch that begins; `summarize` describes the loader if there is a log."""
-        path = os.environ.get(STATS_VARIABLE)
-        if path and self._log is None:
-            self._log = StatsLog(path, summarize(), self._seconds_between_lines)
-        elif self._log is not None:
+        """Add an epoch that begins; `summarize` describes the loader if `gpubeton doctor` watches it."""
+        if self._summary is None and DOCTOR_VARIABLE in os.environ:
+            self._summary = summarize()
+        else:
             self.write()
         with self._lock:
             # The last one stays for questions after the loop; of those before it only the sum is needed.
@@ -419,7 +372,7 @@ class StatsHistory:
                 self._ended += old.stats()
                 self._epochs.remove(old)
             self._epochs.append(epoch)
-        if self._log is not None:
+        if self._summary is not None:
             epoch.on_batch = self._write_if_due
 
     def stats(self, *, total: bool) -> LoaderStats:
@@ -430,48 +383,18 @@ class StatsHistory:
             return self._epochs[-1].stats() if self._epochs else LoaderStats()
 
     def write(self) -> None:
-        """Append a line to the log, if there is one."""
-        if self._log is not None:
-            try:
-                self._log.write(self.stats(total=False), self.stats(total=True))
-            except OSError as error:  # training is worth more than its statistics
-                self._log = None
-                warnings.warn(f"{STATS_VARIABLE} cannot be written: {error}", stacklevel=2)
+        """Write the sums of all epochs for `gpubeton doctor`, if it watches this loader."""
+        folder = os.environ.get(DOCTOR_VARIABLE)
+        if self._summary is None or folder is None:
+            return
+        with self._lock, suppress(OSError):  # training is worth more than its statistics
+            self._written = time.monotonic()
+            numbers = {"facts": self._summary.to_dict(), "total": self.stats(total=True).to_dict()}
+            path = Path(folder) / f"{os.getpid()}-{self._number}.json"
+            new = path.with_suffix(".new")
+            new.write_text(json.dumps(numbers), encoding="utf-8")
+            new.replace(path)  # a process that is killed leaves no half of a file
 
     def _write_if_due(self) -> None:
-        if self._log is not None and self._log.is_due:
+        if time.monotonic() - self._written > self._seconds_between_writes:
             self.write()
-
-
-class StatsLog:
-    """Appends lines of JSON to a file, to which several loaders and processes may write."""
-
-    def __init__(self, path: str, summary: LoaderSummary, seconds_between_lines: float) -> None:
-        self._path = path
-        self._summary = summary
-        self._seconds_between_lines = seconds_between_lines
-        self._number = next(_log_numbers)
-        self._written = time.monotonic()
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the last line is some seconds old."""
-        return time.monotonic() - self._written > self._seconds_between_lines
-
-    def write(self, epoch: LoaderStats, total: LoaderStats) -> None:
-        """Append a line about the epoch that was begun last, and about all."""
-        self._written = time.monotonic()
-        entry = {
-            "pid": os.getpid(),
-            "loader": self._number,
-            "unix_seconds": time.time(),
-            "facts": self._summary.to_dict(),
-            "epoch": epoch.to_dict(),
-            "total": total.to_dict(),
-        }
-        # One write: lines of several processes do not mix.
-        descriptor = open_descriptor(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        try:
-            os.write(descriptor, json.dumps(entry).encode() + b"\n")
-        finally:
-            os.close(descriptor)

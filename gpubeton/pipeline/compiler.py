@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from gpubeton.errors import PipelineError
 from gpubeton.machine import count_cores
 
 if TYPE_CHECKING:
@@ -145,44 +144,27 @@ class Compiler:
         return cls._once(code, (signature, is_parallel), make, generation)
 
     @classmethod
-    def compile_exact(cls, code: Callable[..., Any], signature: Any = None) -> Callable[..., Any]:
+    def compile_exact(cls, code: Callable[..., Any]) -> Callable[..., Any]:
         """Compile a function all of whose arithmetic rounds by IEEE 754, as on a GPU; even if switched off.
 
         Parameters
         ----------
         code : callable
             A function that Numba can compile. It runs without the interpreter's lock.
-        signature : str, optional
-            Types of its arguments, as ``"(float32, float32)"``: it is compiled at once. By default the first call's.
 
         Returns
         -------
         callable
             The compiled function.
 
-        Raises
-        ------
-        PipelineError
-            If it cannot be compiled for that signature; with Numba's own words, which show the line.
-
         Examples
         --------
-        >>> Compiler.compile_exact(lambda x: x + 1, "(int64,)")(1)
+        >>> Compiler.compile_exact(lambda x: x + 1)(1)
         2
         """
         import numba
-        from numba.core.errors import NumbaError
 
-        def make(code: Callable[..., Any]) -> Any:
-            return numba.njit(signature, nogil=True, error_model="numpy")(code)
-
-        try:
-            return cls._once(code, (signature, "exact"), make)
-        except NumbaError as error:
-            where = f"{code.__code__.co_filename}:{code.__code__.co_firstlineno}"
-            raise PipelineError(
-                f"Numba could not compile {code.__name__} ({where}) for {signature}: {error}"
-            ) from error
+        return cls._once(code, ("exact",), numba.njit(nogil=True, error_model="numpy"))
 
     @classmethod
     def _once(

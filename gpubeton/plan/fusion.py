@@ -189,10 +189,9 @@ class _Fusion:
         if self.mixing is not None or (step.num_paints and self.normalize is not None):
             return False
         if step.moves is not Moves.NOTHING:
-            # A color that depends on the position uses the one before the move. A contrast uses the mean of the image
-            # before pixels move out of it.
+            # A contrast uses the mean of the image before pixels move out of it.
             has_contrast = any(color.num_contrasts for color, _ in self.colors)
-            if any(color.uses_position for color, _ in self.colors) or (step.num_paints and has_contrast):
+            if step.num_paints and has_contrast:
                 return False
         self.steps.append((step, self._stream_of(step)))
         return True

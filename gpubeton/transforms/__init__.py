@@ -30,7 +30,6 @@ from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.ops import Convert, ToDevice, ToTensor, ToTorchImage, View
 from gpubeton.transforms.per_sample import PerSample
-from gpubeton.transforms.pixel_operation import PixelOperation
 from gpubeton.transforms.poisoning import Poison
 from gpubeton.transforms.rand_augment import RandAugment, TrivialAugmentWide
 from gpubeton.transforms.random_resized_crop import RandomResizedCrop
@@ -51,7 +50,6 @@ __all__ = [
     "NormalizeImage",
     "Pad",
     "PerSample",
-    "PixelOperation",
     "Poison",
     "RandAugment",
     "RandomAdjustSharpness",

@@ -41,11 +41,6 @@ class ColorTransform(Transform):
     """Whether images may be floating-point, as after ``NormalizeImage``."""
 
     @property
-    def uses_position(self) -> bool:
-        """Whether the result may depend on the position of a pixel."""
-        return False
-
-    @property
     def num_steps(self) -> int:
         """Steps of each image."""
         return 1

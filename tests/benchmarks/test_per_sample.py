@@ -4,8 +4,8 @@ from benchmarks import per_sample
 from benchmarks.results import latest
 
 
-def test_the_cost_of_each_kind_of_workers_is_kept(tmp_path):
+def test_the_cost_of_a_call_is_saved(tmp_path):
     per_sample.main(batches=1, rounds=2, cores=1, results=tmp_path)
     result = latest("per_sample", tmp_path) or {}
-    assert set(result["cpu_ms"]) == set(result["laps"]) == {"threads", "processes"}
-    assert {lap["images"] for laps in result["laps"].values() for lap in laps} == {128}
+    assert result["cpu_ms"] > 0
+    assert [lap["images"] for lap in result["laps"]] == [128, 128]

@@ -75,12 +75,6 @@ def test_doctor_runs_a_command_and_hands_its_failure_on(monkeypatch):
     assert "exit code 3" in run("doctor", "--", "false", "x").stdout
 
 
-def test_doctor_reads_what_running_loops_write(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "examine_log", lambda path: [] if path == tmp_path else None)
-    done = run("doctor", "--stats", str(tmp_path))
-    assert (done.exit_code, "No statistics" in done.stdout) == (0, True)
-
-
 @pytest.mark.parametrize("arguments", [[], ["a.beton", "--loader", "a:b"], ["a.beton", "--", "python", "x.py"]])
 def test_doctor_wants_one_thing_to_look_at(arguments):
     assert run("doctor", *arguments).exit_code == 2

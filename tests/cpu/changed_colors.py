@@ -17,8 +17,8 @@ SIZES = [(5, 7), (37, 50), (90, 110)]
 
 
 @numba.njit
-def change(image, steps, own, memory, out, final, factors, table):
-    change_colors(image, steps, own, memory, out.ctypes.data, final, factors, table)
+def change(image, steps, memory, out, final, factors, table):
+    change_colors(image, steps, memory, out.ctypes.data, final, factors, table)
 
 
 def drawn(seed):
@@ -43,7 +43,7 @@ def changed(image, steps):
     )
     finish, final, out = Epilogue(None), np.zeros(OUT_FIELDS, np.int64), np.zeros_like(image)
     final[METHOD], final[ITEM_SIZE] = finish.method, finish.item_size
-    change(image, steps, np.zeros(2, np.int64), memory, out, final, finish.factors, finish.table)
+    change(image, steps, memory, out, final, finish.factors, finish.table)
     return out
 
 

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from gpubeton.diagnosis import Machine, advise, read_stats, runs
+from gpubeton.diagnosis import Machine, advise, runs
 from gpubeton.diagnosis.bench import BenchOptions, measure_rates
 from gpubeton.diagnosis.doctor import LoopOptions, examine_command, examine_file, examine_loader, make_loader
 from gpubeton.diagnosis.environment import _driver, block_starts, measure_disk
 from gpubeton.diagnosis.runs import long_indices, run_loader
-from gpubeton.errors import FormatError, OptionError
+from gpubeton.errors import OptionError
 from gpubeton.loader import Loader
 from tests.golden_files import save
 from tests.integrations.conftest import LABELS
@@ -94,23 +94,6 @@ def test_a_command_that_does_not_hear_ctrl_c_is_ended():
     deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + INTERRUPTS.partition("raise")[0]
     with pytest.raises(KeyboardInterrupt):
         examine_command([sys.executable, "-c", deaf + "import time\ntime.sleep(200)"], seconds_to_end=0.2)
-
-
-def test_a_file_that_no_loader_wrote_is_refused_with_its_line(tmp_path):
-    (tmp_path / "log").write_text('{"pid": 1}\n')
-    with pytest.raises(FormatError, match="line 1 is"):
-        read_stats(tmp_path / "log")
-
-
-def test_the_last_line_of_each_loader_counts(photos, tmp_path, monkeypatch):
-    log = tmp_path / "log"
-    monkeypatch.setenv("GPUBETON_STATS", str(log))
-    loader = labels(photos)
-    for _ in range(3):
-        list(loader)
-    assert len(log.read_text().splitlines()) == 2
-    ((facts, stats),) = read_stats(log)
-    assert (stats.images, facts.batch_size) == (16, 4)
 
 
 def test_a_loader_of_the_users_own_is_made_by_its_name(photos, tmp_path, monkeypatch):

@@ -25,7 +25,6 @@ WRONG = {
     'FollowImage("image", "linear")': "bilinear",
     'PadRGBImageDecoder((8, 8), position="left")': "top-left",
     'RandomRotation(20, "bicubic")': "nearest",
-    'PerSample(print, workers="process")': "processes",
     'TransformBoxes(keep="some")': "visible",
     'DatasetWriter("x.beton", {}).from_indexed_dataset([], on_error="replace")': "skip",
 }
@@ -35,7 +34,7 @@ import torch
 from gpubeton import DatasetWriter, Loader
 from gpubeton.fields.decoders import FollowImage, PadRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.pipeline import DrawnParameters
-from gpubeton.transforms import NormalizeImage, PerSample, RandomRotation, ToDevice, ToTensor, TransformBoxes
+from gpubeton.transforms import NormalizeImage, RandomRotation, ToDevice, ToTensor, TransformBoxes
 
 """
 RIGHT = """

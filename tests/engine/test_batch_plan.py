@@ -8,7 +8,7 @@ import pytest
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.plan.image_executor import ImageJob
-from gpubeton.transforms import ColorJitter, Cutout, PixelOperation, RandomHorizontalFlip
+from gpubeton.transforms import ColorJitter, Cutout, RandomHorizontalFlip
 from tests.small_files import write_photos
 
 ROWS = "height", "width", "mode", "draws", "colors", "samples"
@@ -23,24 +23,14 @@ class Own(RandomResizedCropRGBImageDecoder):
 
 
 counts: list[int] = []
-JITTER = ColorJitter(0.4)
-
-
-def brighter(r, g, b, add):
-    return r + add, g + add, b + add
-
-
-def drawn(numbers):
-    counts.append(len(numbers))
-    return numbers
 
 
 @pytest.fixture
 def plan(tmp_path):
     path = write_photos(tmp_path / "photos.beton", 23)
 
-    def make(batch_size, decoder=RandomResizedCropRGBImageDecoder, drop_last=False, color=JITTER):
-        image = [decoder((8, 9)), RandomHorizontalFlip(), Cutout(3), color]
+    def make(batch_size, decoder=RandomResizedCropRGBImageDecoder, drop_last=False):
+        image = [decoder((8, 9)), RandomHorizontalFlip(), Cutout(3), ColorJitter(0.4)]
         pipelines = {"image": image}
         return Loader(
             path, batch_size, order=OrderOption.RANDOM, seed=3, drop_last=drop_last, pipelines=pipelines
@@ -76,10 +66,3 @@ def test_a_users_decoder_sees_one_batch_at_a_time(plan):
     (one,) = plans.ahead(1)
     assert counts == [4]
     assert len(np.unique(one.images["image"].draws[:, :4], axis=0)) == 1
-
-
-def test_a_users_function_that_draws_sees_one_batch_at_a_time(plan):
-    plans = plan(4, color=PixelOperation(numba=brighter, parameters=["add"], draw=drawn))
-    counts.clear()
-    plans.ahead(1)
-    assert counts == [4]

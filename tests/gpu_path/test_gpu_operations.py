@@ -33,6 +33,7 @@ from gpubeton.transforms import (
     TrivialAugmentWide,
 )
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
+from tests.simulator.device import SimulatedDevice
 
 CROP = RandomResizedCropRGBImageDecoder((24, 20))
 NORMALIZE = NormalizeImage((123, 116, 103), (58, 57, 57), np.float16)
@@ -82,3 +83,16 @@ def decoded(tmp_path_factory):
 def test_a_gpu_draws_and_does_what_the_cpu_does(gpus, zoo, decoded, name):
     found = epochs(gpu_loader(zoo, PIPELINES[name]), 2)
     assert_same(found, epochs(gpu_loader(decoded, PIPELINES[name], device="cpu"), 2))
+
+
+def test_crop_flip_jitter_cutout_and_normalize_are_four_launches(gpus, zoo, monkeypatch):
+    launched, launch = [], SimulatedDevice.launch
+
+    def noting(device, kernel, *arguments):
+        launched.append(kernel)
+        launch(device, kernel, *arguments)
+
+    monkeypatch.setattr(SimulatedDevice, "launch", noting)
+    batches = epochs(gpu_loader(zoo, [CROP, RandomHorizontalFlip(), JITTER, Cutout(4, (9, 8, 7)), NORMALIZE, *VIEWS]))
+    # Canaries, which later show whether the decoder wrote, come before it decodes.
+    assert launched == ["canary", "taps", "resample", "color_sum", "color"] * len(batches)

@@ -132,7 +132,7 @@ def is_between(taps, parts):
     return is_free
 
 
-def launch_batch(batch, *, device=None, names=("color_sum", "color"), place=placed, order=FORWARD, seed=0):
+def launch_batch(batch, *, device=None, place=placed, order=FORWARD, seed=0):
     """Run the kernels of images; `place` puts arrays where they may find them."""
     count, columns = batch.draws.shape
     height, width = batch.size
@@ -149,7 +149,7 @@ def launch_batch(batch, *, device=None, names=("color_sum", "color"), place=plac
     table = None if batch.table is None else place(batch.table)
     own = ProgramConstants(
         batch.rule, height, width, address(fills), 0 if table is None else address(table), batch.item_size,
-        num_sums if has_colors else None, *batch.late, names,
+        num_sums if has_colors else None, *batch.late,
     )  # fmt: skip
     taps, parts = place_taps(taps_nbytes(count, side, most), (count, 2, side), most, place)
     first, weights, numbers = parts

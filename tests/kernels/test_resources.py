@@ -65,7 +65,7 @@ def launches():
     of_images = dict.fromkeys(("pictures", "levels", "colors", "num_steps", "sums"), 0)
     of_jpegs = dict.fromkeys(("jpegs", "tables", "groups", "intervals", "out"), 0)
     for rule in INTERPOLATIONS.values():
-        own = ProgramConstants(rule, 8, 8, 0, 0, 1, 1, 0, 0, ("color_sum", "color"), (0, 4))
+        own = ProgramConstants(rule, 8, 8, 0, 0, 1, 1, 0, 0, (0, 4))
         images = KernelImages(own, 1, **places, **of_images).begin(0, 0)
         images.resample(device, None)
         images.change_colors(device, None)

@@ -27,7 +27,7 @@ NEEDS_MORE = {
     "gpubeton.integrations.lightning.BetonDataModule": "a model",
 }
 #: Transforms that come from nowhere else.
-OUR_OWN = {"PixelOperation", "TransformBoxes"}
+OUR_OWN = {"TransformBoxes"}
 
 
 def public_names() -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""PerSample: the same numbers and results in threads and in processes, and errors that name the sample."""
+"""PerSample: the same numbers and results for any number of threads, and errors that name the sample."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import copy
 import multiprocessing
 import os
 import pickle
-import random
 import signal
+import threading
 import time
 from functools import partial
 
@@ -29,13 +29,6 @@ def drawn(image, generator):
     return image
 
 
-def drawn_globally(image, generator):
-    made = np.zeros((4,), np.float64)
-    made[0], made[1], made[2] = random.random(), np.random.random(), torch.rand(()).item()  # noqa: NPY002
-    made[3] = generator.random()
-    return made
-
-
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     return write_photos(tmp_path_factory.mktemp("small") / "small.beton", 11)
@@ -47,33 +40,13 @@ def outputs(file, operation, *, batch_size=5, **options):
     return [torch.cat([images for images, *_ in loader]) for _ in range(2)]
 
 
-@pytest.mark.parametrize("workers", ["threads", "processes"])
-def test_numbers_depend_on_seed_epoch_and_sample_only(file, workers):
-    first, second = outputs(file, PerSample(drawn, workers=workers, num_workers=2))
+def test_numbers_depend_on_seed_epoch_and_sample_only(file):
+    first, second = outputs(file, PerSample(drawn, num_workers=2))
     again, _ = outputs(file, PerSample(drawn, num_workers=1), batch_size=3)
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
     assert len({image.numpy().tobytes() for image in (*first, *second)}) == len(first) + len(second)
     assert not torch.equal(first, outputs(file, PerSample(drawn), seed=1)[0])
-
-
-def test_processes_seed_the_global_generators_too(file):
-    def operation(number):
-        return PerSample(drawn_globally, shape=(4,), dtype=np.float64, workers="processes", num_workers=number)
-
-    first, second = outputs(file, operation(2))
-    assert torch.equal(first, outputs(file, operation(1), batch_size=2)[0])
-    assert len({*first.flatten().tolist(), *second.flatten().tolist()}) == first.numel() + second.numel()
-
-
-def test_any_function_of_the_script_runs_in_processes(file):
-    own = os.getpid()
-
-    def places(image, generator):
-        return np.array([os.getpid() == own])
-
-    assert not outputs(file, PerSample(places, (1,), bool, workers="processes"))[0].any()
-    assert outputs(file, PerSample(places, (1,), bool))[0].all()
 
 
 def test_later_operations_take_the_result(file):
@@ -92,8 +65,7 @@ def test_later_operations_take_the_result(file):
         assert torch.equal(images, plain[:, ::2, ::2] / 2)
 
 
-@pytest.mark.parametrize("workers", ["threads", "processes"])
-def test_errors_name_the_sample(file, workers):
+def test_errors_name_the_sample(file):
     def fails(image, generator):
         raise LookupError("no such word")
 
@@ -101,24 +73,9 @@ def test_errors_name_the_sample(file, workers):
         return image[:3]
 
     with pytest.raises(OperationError, match="sample 0: LookupError: no such word"):
-        outputs(file, PerSample(fails, workers=workers))
+        outputs(file, PerSample(fails))
     with pytest.raises(OperationError, match=r"sample 0: .*uint8 \(3, 8, 3\); expected uint8 \(8, 8, 3\)"):
-        outputs(file, PerSample(wrong, workers=workers))
-
-
-def test_a_process_that_dies_is_an_error(file):
-    def dies(image, generator):
-        os._exit(1)
-
-    with pytest.raises(OperationError, match="num_workers"):
-        outputs(file, PerSample(dies, workers="processes", num_workers=1))
-
-
-class TwoPartsError(BaseException):
-    """Cannot be sent between processes: it cannot be made again of its text."""
-
-    def __init__(self, one, other):
-        super().__init__(f"{one} and {other}")
+        outputs(file, PerSample(wrong))
 
 
 @pytest.mark.parametrize(("error", "expected"), [(KeyboardInterrupt(), KeyboardInterrupt), (SystemExit(3), SystemExit)])
@@ -126,23 +83,8 @@ def test_errors_that_are_to_end_the_program_stay_what_they_are(error, expected):
     def raises(image, generator):
         raise error
 
-    for workers in ("threads", "processes"):
-        with pytest.raises(expected):
-            applied(PerSample(raises, workers=workers, num_workers=1))
-
-
-def test_an_error_that_cannot_be_sent_is_no_death_of_a_process():
-    def raises(image, generator):
-        raise TwoPartsError("one", "other")
-
-    with pytest.raises(OperationError, match="TwoPartsError: one and other"):
-        applied(PerSample(raises, workers="processes", num_workers=1))
-
-
-def test_a_daemonic_process_is_told_to_use_threads(monkeypatch):
-    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
-    with pytest.raises(OperationError, match="threads"):
-        applied(PerSample(Reversed(), workers="processes", num_workers=1))
+    with pytest.raises(expected):
+        applied(PerSample(raises, num_workers=1))
 
 
 class Reversed:
@@ -155,45 +97,30 @@ def applied(operation, count=2):
     return operation.apply(images, np.arange(count, dtype=np.uint64)[:, None])
 
 
-@pytest.mark.parametrize("workers", ["threads", "processes"])
-def test_copies_work_and_so_do_pickled_ones(workers):
-    operation = PerSample(Reversed(), workers=workers, num_workers=1)
+def test_copies_work_and_so_do_pickled_ones():
+    operation = PerSample(Reversed(), num_workers=1)
     expected = applied(operation)
     for other in (copy.copy(operation), copy.deepcopy(operation), pickle.loads(pickle.dumps(operation))):
         assert (applied(other) == expected).all()
 
 
-def test_a_copy_with_its_own_function_begins_processes_once():
-    own = PerSample(Reversed(), workers="processes", num_workers=1)
-    copied = copy.deepcopy(own)
-    before = children()
-    for _ in range(3):
-        applied(own), applied(copied)
-    assert len(children() - before) == 2
+def test_a_forked_process_begins_its_own_threads():
+    operation = PerSample(Reversed(), num_workers=1)
+    expected = applied(operation)
+    if not (child := os.fork()):
+        signal.alarm(300)  # ends it, if it waits for threads that it does not have
+        try:
+            os._exit(0 if (applied(operation) == expected).all() else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
 
 
-def children():
-    return {each.pid for each in multiprocessing.active_children()}
-
-
-def test_a_forked_process_begins_its_own_workers():
-    for workers in ("threads", "processes"):
-        operation = PerSample(Reversed(), workers=workers, num_workers=1)
-        expected = applied(operation)
-        if not (child := os.fork()):
-            signal.alarm(300)  # ends it, if it waits for workers that it does not have
-            try:
-                os._exit(0 if (applied(operation) == expected).all() else 1)
-            finally:
-                os._exit(2)
-        assert os.waitpid(child, 0)[1] == 0, workers
-
-
-def train(file, workers, end):
+def train(file, end):
     """Take a batch as one of several processes of a training; end as told."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest has a handler
-    signal.alarm(200)  # ends this process, if it waits for its workers
-    loader = training_loader(file, workers)
+    signal.alarm(200)  # ends this process, if it waits for its threads
+    loader = training_loader(file)
     for _ in loader:
         if end == "raises":
             raise ArithmeticError
@@ -202,8 +129,8 @@ def train(file, workers, end):
             break
 
 
-def training_loader(file, workers):
-    operation = PerSample(Reversed(), workers=workers, num_workers=1)
+def training_loader(file):
+    operation = PerSample(Reversed(), num_workers=1)
     pipelines = {"image": [CenterCropRGBImageDecoder((8, 8), 1), operation, ToTensor()]}
     return Loader(file, 2, num_workers=1, pipelines=pipelines)
 
@@ -211,13 +138,12 @@ def training_loader(file, workers):
 _ALIVE = []
 
 
-@pytest.mark.parametrize("workers", ["threads", "processes"])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_process_with_a_loader_ends(file, workers, method):
-    list(training_loader(file, "threads"))  # compiled for the forked ones
+def test_a_process_with_a_loader_ends(file, method):
+    list(training_loader(file))  # compiled for the forked ones
     ends = {"returns": 0, "keeps the loader": 0, "raises": 1}
     context = multiprocessing.get_context(method)
-    processes = [context.Process(target=train, args=(file, workers, end)) for end in ends]
+    processes = [context.Process(target=train, args=(file, end)) for end in ends]
     for process in processes:
         process.start()
     for process in processes:
@@ -225,45 +151,24 @@ def test_a_process_with_a_loader_ends(file, workers, method):
     assert [process.exitcode for process in processes] == list(ends.values())
 
 
-def test_processes_end_when_their_loader_is_killed():
-    ours, theirs = os.pipe()
-    if not (child := os.fork()):
-        try:
-            applied(PerSample(Reversed(), workers="processes", num_workers=2))
-        finally:
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.close(theirs)
-    os.waitpid(child, 0)
-    assert os.read(ours, 1) == b""  # which waits as long as a process of it has the pipe open
-    os.close(ours)
-
-
-@pytest.mark.parametrize("workers", ["threads", "processes"])
-def test_after_an_error_nothing_goes_on_for_the_batch(workers):
-    counts = multiprocessing.Array("i", 2)
+def test_after_an_error_nothing_goes_on_for_the_batch():
+    is_first, finished = threading.Lock(), []
 
     def fails_once(image, generator):
-        with counts.get_lock():
-            counts[0] += 1
-            first = counts[0] == 1
-        if first:
+        if is_first.acquire(blocking=False):
             raise LookupError
         time.sleep(0.2)
-        with counts.get_lock():
-            counts[1] += 1
+        finished.append(image)
         return image
 
     with pytest.raises(OperationError):
-        applied(PerSample(fails_once, workers=workers, num_workers=4), count=4)
-    with counts.get_lock():
-        done = counts[1]
+        applied(PerSample(fails_once, num_workers=4), count=4)
+    count = len(finished)
     time.sleep(0.5)
-    assert counts[1] == done
+    assert len(finished) == count
 
 
 def test_what_cannot_work_is_refused():
-    with pytest.raises(OptionError, match="threads"):
-        PerSample(drawn, workers="cores")
     for function in (len, partial(drawn, 0), os.getcwd):
         with pytest.raises(OptionError, match=r"function\(sample, generator\)"):
             PerSample(function)
