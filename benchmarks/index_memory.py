@@ -98,17 +98,17 @@ def _write_manifest(place: Path) -> object:
     return index_shards(place / "shards")
 
 
-def _open_folder(place: Path, cache: str | None = None) -> object:
+def _open_folder(place: Path) -> object:
     from gpubeton.fields.registry import open_index
 
-    return open_index(str(place / "shards"), cache_dir=None if cache is None else place / cache)
+    return open_index(str(place / "shards"))
 
 
 def _load(place: Path, order: OrderName, ranks: int = 1) -> object:
     from gpubeton.loader import Loader
     from gpubeton.plan.order import Rank
 
-    loader = Loader(place / "shards", 256, order=order, seed=0, pipelines={"image": None}, cache_dir=place / "cache")
+    loader = Loader(place / "shards", 256, order=order, seed=0, pipelines={"image": None})
     if ranks > 1:  # without a process group
         loader.traversal_order.rank = Rank(ranks // 2, ranks)
         loader.traversal_order.for_ranks = loader.traversal_order.for_ranks is not None or None
@@ -122,8 +122,6 @@ _WAYS: dict[str, Callable[[Path], object]] = {
     "files, one by one": _open_files,
     "writing the manifest": _write_manifest,
     "manifest, all checked": _open_folder,
-    "manifest, first process of a node": lambda place: _open_folder(place, "cache"),
-    "manifest, next processes": lambda place: _open_folder(place, "cache"),
     "loader and state, SEQUENTIAL": lambda place: _load(place, "sequential"),
     "loader and state, RANDOM": lambda place: _load(place, "random"),
     "loader and state, WINDOW": lambda place: _load(place, "window"),

@@ -40,7 +40,6 @@
     |  |- RemoteChangedError
     |  |- RemoteSlowDownError
     |  |- RemoteTimeoutError     TimeoutError
-    |  |- RemoteDamagedError
     |  `- RemoteExistsError      FileExistsError
     `- LoaderClosedError         RuntimeError
 
@@ -85,7 +84,6 @@ __all__ = [
     "RegionSizeError",
     "RegionTooLargeError",
     "RemoteChangedError",
-    "RemoteDamagedError",
     "RemoteDeniedError",
     "RemoteExistsError",
     "RemoteMissingError",
@@ -325,10 +323,6 @@ class RemoteSlowDownError(StorageError):
 
 class RemoteTimeoutError(StorageError, TimeoutError):
     """An object store gave no complete answer for longer than requests are repeated."""
-
-
-class RemoteDamagedError(StorageError):
-    """Bytes that came from an object store differ from their checksum."""
 
 
 class RemoteExistsError(StorageError, FileExistsError):

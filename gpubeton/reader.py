@@ -10,8 +10,6 @@ from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format.file_notes import Notes, read_notes
 
 if TYPE_CHECKING:
-    import os
-
     from numpy.typing import NDArray
 
     from gpubeton.files.remote_options import RemoteOptions
@@ -33,9 +31,6 @@ class Reader:
         The class of each custom field, by its name.
     remote : RemoteOptions, optional
         How the store of files such as ``s3://bucket/train.beton`` is reached.
-    cache_dir : str or path, optional
-        A directory of this machine in which all processes share one copy of a large index. The default is the
-        environment variable GPUBETON_CACHE_DIR.
 
     Attributes
     ----------
@@ -71,11 +66,10 @@ class Reader:
         custom_handlers: CustomFields | None = None,
         *,
         remote: RemoteOptions | None = None,
-        cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self._file_name = fname
         self._notes: tuple[Notes, ...] | None = None
-        self.index, self.handlers = open_index(fname, custom_handlers, remote, cache_dir=cache_dir)
+        self.index, self.handlers = open_index(fname, custom_handlers, remote)
 
     @property
     def file_name(self) -> Paths:

@@ -153,7 +153,6 @@ PUBLIC = (
     "gpubeton.integrations",
     "gpubeton.conversion",
     "gpubeton.copying",
-    "gpubeton.fetching",
     "gpubeton.indexing",
     "gpubeton.inspection",
     "gpubeton.integrations.accelerate",

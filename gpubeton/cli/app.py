@@ -63,8 +63,8 @@ _EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
     merge: ("gpubeton merge part-0.beton part-1.beton -o all.beton",),
     index: ("gpubeton index train.beton val.beton",),
     fetch: (
-        "gpubeton fetch s3://bucket/train.beton /nvme",
-        "gpubeton fetch s3://bucket/in21k/ /nvme/in21k --share $SLURM_NODEID/$SLURM_NNODES",
+        "gpubeton fetch s3://bucket/train.beton --cache-dir /nvme/cache",
+        "gpubeton fetch s3://bucket/in21k/ --cache-dir /nvme/cache --cache-limit '800 GB'",
     ),
     bench: ("gpubeton bench train.beton", "gpubeton bench train.beton --size 192 --json"),
     doctor: (

@@ -1,56 +1,64 @@
-"""``gpubeton fetch``: files of an object store on a disk of this machine."""
+"""``gpubeton fetch``: files of an object store in the cache of this machine."""
 
 from __future__ import annotations
 
-import re
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from gpubeton.cli.screen import printable, progress, result_console, show_json, size_text
-from gpubeton.cli.shared_options import Json
-from gpubeton.errors import OptionError
-
-if TYPE_CHECKING:
-    from gpubeton.fetching import Fetched
+from gpubeton.cli.screen import counted, printable, progress, result_console, show_json, size_text
+from gpubeton.cli.shared_options import FieldClasses, Json, field_classes
+from gpubeton.errors import OptionError, StorageError
 
 
 def fetch(
     url: Annotated[
         str, typer.Argument(help="A .beton file, or a folder of shards, which ends in /.", show_default=False)
     ],
-    folder: Annotated[Path, typer.Argument(help="The folder for the files.", show_default=False)],
-    share: Annotated[
-        str, typer.Option(metavar="K/N", help="Only every N-th shard from the K-th on, counted from 0.")
-    ] = "0/1",
+    cache_dir: Annotated[
+        Path, typer.Option(envvar="GPUBETON_CACHE_DIR", help="The cache_dir of the loaders.", show_default=False)
+    ],
+    cache_limit: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Most bytes of the cache, e.g. '800 GB'.", show_default=False)
+    ] = None,
+    field: FieldClasses = None,
     json: Json = False,
 ) -> None:
-    """Copy .beton files from an object store to a folder of this machine, and compare them with their checksums.
+    """Fetch all pages of .beton files of an object store into the cache of this machine, before loaders need them.
 
-    A file appears under its name when it is complete. After an interruption of any kind, the same command continues, or
-    begins again if the server names no versions of files (a strong ETag), as object stores do.
-    Files that are there are compared with the store's versions and with their checksums, and not copied again.
+    Loaders with the same cache_dir then map the files. After an interruption of any kind, the same command continues.
     """
-    from gpubeton.fetching import fetch as fetch_files
+    from gpubeton.files.cache_filler import CacheFiller
+    from gpubeton.files.node_cache import NodeCache, parse_size
+    from gpubeton.files.open_files import OpenSources, source_type
+    from gpubeton.reader import Reader
 
-    with progress(f"Fetching {url}") as advance:
-        found = fetch_files(url, folder, share=_parse_share(share), on_progress=advance)
+    found = [(file.path, file.identity) for file in Reader(url, field_classes(field)).index.files]
+    if source_type(found[0][0]).is_local:
+        raise OptionError(f"{url} is on this machine, and needs no cache; expected a URL such as s3://bucket/folder/")
+    node = NodeCache(cache_dir, None if cache_limit is None else parse_size("cache_limit", cache_limit))
+    done = 0
+    with closing(OpenSources(found, cache=node)) as files, progress(f"Fetching {url}") as advance:
+        total = sum(files.sizes)
+
+        def count(page_bytes: int) -> None:
+            nonlocal done
+            done += page_bytes
+            advance(done, total)
+
+        files.hold()
+        CacheFiller([partial(files.open, number) for number in range(len(files))], waits=True, on_page=count).join()
+    if done < total:
+        raise StorageError(
+            f"{url}: {size_text(done)} of {size_text(total)} are in {node.directory}, which may hold "
+            f"{size_text(node.limit)}. Give it more, by --cache-limit or a larger disk. Files whose server names no "
+            "versions of them (a strong ETag) are not cached."
+        )
     if json:
-        show_json({"files": [vars(each) for each in found]})
+        show_json({"cache_dir": str(node.directory), "files": len(found), "bytes": total})
         return
-    for each in found:
-        result_console().print(f"{printable(str(each.path))}: {_described(each)}")
-
-
-def _described(file: Fetched) -> str:
-    how = "was there" if file.was_there else "fetched"
-    checked = f"{file.checksums:,} regions agree with their checksums" if file.checksums else "it has no checksums"
-    return f"{size_text(file.bytes)}, {how}, {checked}"
-
-
-def _parse_share(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if found is None:
-        raise OptionError(f"--share is {text!r}; expected K/N, e.g. 3/16 for the fourth of sixteen")
-    return int(found[1]), int(found[2])
+    where = printable(str(node.directory))
+    result_console().print(f"{printable(url)}: {counted(len(found), 'file')}, {size_text(total)}, in {where}")

@@ -7,10 +7,8 @@ import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +18,7 @@ from gpubeton.errors import FieldArgumentsError, FormatError, OptionError, Remot
 from gpubeton.fields.base import Field
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.ndarray import RaggedField
-from gpubeton.files.open_files import CACHE_VARIABLE, is_folder, list_shards, open_bytes
+from gpubeton.files.open_files import is_folder, list_shards, open_bytes
 from gpubeton.format.data_files import Paths, check_number, listed_paths
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, read_fields
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from gpubeton.files.remote_options import RemoteOptions
-    from gpubeton.format.index_cache import IndexCache
     from gpubeton.format.manifest import StoredIndex
 
 CustomFields = Mapping[str, type[Field] | Field]
@@ -41,8 +38,6 @@ CustomFields = Mapping[str, type[Field] | Field]
 
 # Files that are opened at once.
 _NUM_THREADS = 8
-# Bytes of local files below which they are opened sooner than their index in a cache.
-_SMALL = 64 << 20
 
 _CLASSES: dict[FieldType, type[Field]] = {
     found.type_id: found
@@ -60,49 +55,30 @@ def type_id_of(field: Field) -> FieldType:
 
 
 def open_index(
-    path: Paths,
-    custom_fields: CustomFields | None = None,
-    remote: RemoteOptions | None = None,
-    *,
-    cache_dir: str | os.PathLike[str] | None = None,
+    path: Paths, custom_fields: CustomFields | None = None, remote: RemoteOptions | None = None
 ) -> tuple[Index, dict[str, Field]]:
     """Read and check a file, several that make one dataset, or a folder of them, and make its fields."""
-    # In `cache_dir`, by default that of the environment, all processes of a machine share one copy of a large index.
     paths = listed_paths(path)
-    cache = _cache_for(paths, cache_dir or os.environ.get(CACHE_VARIABLE))
-    found = ((name, _find_stored(name, remote, cache)) for name in paths if is_folder(name))
+    found = ((name, _find_stored(name, remote)) for name in paths if is_folder(name))
     folders = {name: stored for name, stored in found if stored is not None}
     if len(paths) == 1 and folders:
         stored = folders.pop(paths[0])
         try:
-            return _open_stored(stored, custom_fields, cache)
+            return _open_stored(stored, custom_fields)
         except FormatError as error:
             _warn_of_index(paths[0], error)
     parts = [part for name in paths for part in ([folders[name]] if name in folders else _files_of(name, remote))]
     files = [[part] if isinstance(part, str) else [name for name, _ in part.files] for part in parts]
-    paths = check_number(tuple(chain.from_iterable(files)))
-    if cache is None:
-        return _open_parts(parts, custom_fields, remote)
-    with cache.lock(paths):
-        for is_kept in (True, False):  # one that is missing, or damaged, is kept again
-            if not is_kept:
-                opened = _open_parts(parts, custom_fields, remote)
-                if not cache.keep(opened[0]):
-                    return opened
-                del opened  # before the copy is checked
-            kept = cache.find(paths, remote, folders.values())
-            if kept is not None:
-                with suppress(FormatError, OSError):
-                    return _open_stored(kept, custom_fields, cache)
+    check_number(tuple(chain.from_iterable(files)))
     return _open_parts(parts, custom_fields, remote)
 
 
-def _find_stored(folder: str, remote: RemoteOptions | None, cache: IndexCache | None) -> StoredIndex | None:
+def _find_stored(folder: str, remote: RemoteOptions | None) -> StoredIndex | None:
     """Find the index of a folder; None if it has none for its files."""
     from gpubeton.format.manifest import StoredIndex
 
     try:
-        return StoredIndex.of_folder(folder, remote, cache)
+        return StoredIndex.of_folder(folder, remote)
     except (FileNotFoundError, RemoteDeniedError):
         return None  # a store that does not show its list refuses missing objects
     except FormatError as error:
@@ -121,19 +97,6 @@ def _warn_of_index(folder: str, error: FormatError) -> None:
         f"opened, which takes longer. Write it again: gpubeton index {folder}",
         stacklevel=2,
     )
-
-
-def _cache_for(paths: Sequence[str], directory: str | os.PathLike[str] | None) -> IndexCache | None:
-    """Open the cache for indices, unless there is none or it would not help."""
-    if not directory:
-        return None
-    if not any("://" in path or is_folder(path) for path in paths):
-        with suppress(OSError):  # opening the file raises it with the right words
-            if sum(Path(path).stat().st_size for path in paths) < _SMALL:
-                return None
-    from gpubeton.format.index_cache import IndexCache
-
-    return IndexCache(directory)
 
 
 def open_single(path: str | os.PathLike[str], custom_fields: CustomFields | None) -> tuple[Index, dict[str, Field]]:
@@ -185,12 +148,10 @@ def _open_ahead(
         yield opening.popleft().result()
 
 
-def _open_stored(
-    stored: StoredIndex, custom_fields: CustomFields | None, cache: IndexCache | None
-) -> tuple[Index, dict[str, Field]]:
+def _open_stored(stored: StoredIndex, custom_fields: CustomFields | None) -> tuple[Index, dict[str, Field]]:
     path, descriptors = stored.files[0][0], stored.manifest.descriptors
     custom = _make_custom(path, descriptors, custom_fields)
-    index = stored.open({name: field.metadata_type for name, field in custom.items()}, cache)
+    index = stored.open({name: field.metadata_type for name, field in custom.items()})
     return index, _make_all(path, descriptors, custom)
 
 
@@ -199,7 +160,7 @@ def _open_one(
 ) -> tuple[Index, dict[str, Field]]:
     if not isinstance(path, str):
         try:
-            return _open_stored(path, custom_fields, None)
+            return _open_stored(path, custom_fields)
         except FormatError as error:
             _warn_of_index(path.folder, error)
             return _open_parts([name for name, _ in path.files], custom_fields, remote)

@@ -55,20 +55,11 @@ def unlock(descriptor: int) -> None:
 
 
 @contextmanager
-def locked_byte(path: Path, position: int, *, waits: bool = True, is_needed: bool = True) -> Iterator[int | None]:
-    """Open a file and lock a byte of it alone; gives the descriptor, None if the lock could not be had at once.
-
-    Where the file system has no locks, one that is not needed is left out.
-    """
+def locked_byte(path: Path, position: int, *, waits: bool = True) -> Iterator[int | None]:
+    """Open a file and lock a byte of it alone; gives the descriptor, None if the lock could not be had at once."""
     descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        try:
-            is_locked = lock_byte(descriptor, position, waits=waits)
-        except OSError as error:
-            if is_needed or error.errno not in NO_LOCKS:
-                raise
-            is_locked = True
-        yield descriptor if is_locked else None
+        yield descriptor if lock_byte(descriptor, position, waits=waits) else None
     finally:
         unlock(descriptor)
         os.close(descriptor)

@@ -55,14 +55,14 @@ _USAGE = struct.Struct("<QQ")
 _KEY = re.compile("[0-9a-f]{32}")
 
 
-def make_directory(directory: Path, part: Path) -> None:
-    """Make a part of a `cache_dir`, for this user alone; `StorageError` if that cannot be done."""
+def _make_directory(directory: Path, part: Path) -> None:
+    """Make a `cache_dir` and the folder of its objects, for this user alone; `StorageError` if that cannot be done."""
     try:
         for folder in (directory, part):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         above, found = directory.stat(), part.stat()
     except OSError as error:
-        raise unusable(directory, error) from error
+        raise _unusable(directory, error) from error
     # Who can write to it decides what is read from it. A volume of a container often belongs to root.
     user = os.geteuid()
     if others := {found.st_uid, above.st_uid or user} - {user}:
@@ -77,7 +77,7 @@ def make_directory(directory: Path, part: Path) -> None:
         )
 
 
-def unusable(directory: Path, error: OSError) -> StorageError:
+def _unusable(directory: Path, error: OSError) -> StorageError:
     """Make the error of a directory that cannot be a `cache_dir`."""
     return StorageError(
         error.errno,
@@ -133,14 +133,14 @@ class NodeCache:
         self._lock = threading.Lock()
         self.is_full = self._has_warned = False
         try:
-            make_directory(self.directory, self._objects)
+            _make_directory(self.directory, self._objects)
             self._uses = open_descriptor(self._uses_path, os.O_RDWR | os.O_CREAT, 0o600)
             with self._space() as usage:
                 self.limit = self._default_limit(usage.used) if limit is None else limit
         except StorageError:
             raise
         except OSError as error:
-            raise unusable(self.directory, error) from error
+            raise _unusable(self.directory, error) from error
         if limit is None and self.limit < self.page_size:
             warnings.warn(
                 f"{self.directory}: nothing will be kept in this cache_dir: {_KEPT_FREE // 10**9} GB of its disk are "

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from operator import itemgetter
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from gpubeton.errors import OptionError, RemoteChangedError, RemoteMissingError, StorageError
@@ -47,6 +47,8 @@ _WITH_SIGNATURE = re.compile(
 )
 #: Bytes of opened files that are kept for those who open them again, as the readers of notes do.
 _KEPT_BYTES = 32 << 20
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,7 @@ class ObjectFile(ByteSource):
                 if part is None:
                     end = min((part.start for part in self._parts if part.start > start), default=stop)
                     end = min(end, stop, start + PART)
-                    load = partial(self._get, start, end, is_ahead=True)
+                    load = partial(self._get, start, end)
                     part = _Part(start, end, _waiters(self._identity.remote).submit(load))
                     self._parts.append(part)
                 found.append(part)
@@ -257,9 +259,9 @@ class ObjectFile(ByteSource):
             if part in self._parts:
                 self._parts.remove(part)
 
-    def _get(self, start: int, stop: int, *, is_ahead: bool = False) -> memoryview:
+    def _get(self, start: int, stop: int) -> memoryview:
         remote, identity = self._identity.remote, self._identity
-        return _get(self.name, remote, start, stop, identity, self._is_closed, is_ahead=is_ahead)[1]
+        return _get(self.name, remote, start, stop, identity, self._is_closed)[1]
 
 
 def head_object(url: str, remote: RemoteOptions | None = None) -> ObjectIdentity:
@@ -330,8 +332,6 @@ def _get(
     stop: int,
     identity: ObjectIdentity | None = None,
     is_closed: threading.Event | None = None,
-    *,
-    is_ahead: bool = False,  # asked for before it is needed: the end of the program cancels it
 ) -> tuple[ObjectIdentity, memoryview]:
     """Get a range of one version of an object; without an identity, the part of it that exists, of any version."""
     wanted: dict[str, Any] = {"range": (start, stop)}
@@ -340,25 +340,15 @@ def _get(
         wanted["if_match"] = identity.etag
 
     def get(obstore: Any, store: Any, key: str) -> tuple[Any, memoryview]:
-        from gpubeton.files import long_answers  # it needs asyncio, which takes long to import
+        answer = obstore.get(store, key, options=wanted)
+        return _identity(url, remote, answer.meta), memoryview(answer.bytes())
 
-        content, is_long = memoryview(b""), stop - start >= long_answers.LONG
-        if identity is not None and "if_match" in wanted and is_long and url.startswith("http"):
-            from gpubeton.files.web_requests import receive_range
-
-            content = receive_range(url, start, stop, wanted["if_match"], identity.size, remote.silence_seconds)
-            if len(content) == stop - start:
-                return identity, content
-        options = {**wanted, "range": (start + len(content), stop)}
-        if is_ahead or is_long:
-            meta, rest = long_answers.get(obstore, store, key, options)
-        else:
-            answer = obstore.get(store, key, options=options)
-            meta, rest = answer.meta, memoryview(answer.bytes())
-        return _identity(url, remote, meta), memoryview(b"".join((content, rest))) if content else rest
-
-    what = f"bytes {start} to {stop}"
-    found, content = ask(url, remote, what, get, identity.version if identity else None, is_closed)
+    what, opened = f"bytes {start} to {stop}", identity.version if identity else None
+    request = partial(ask, url, remote, what, get, opened, is_closed)
+    if threading.current_thread() is threading.main_thread():  # in the library, Ctrl-C would wait for the answer
+        found, content = _waiters(remote).submit(request).result()
+    else:
+        found, content = request()
     if identity is not None:
         identity.check(url, found)
     expected = min(stop, found.size) - start
@@ -381,15 +371,16 @@ def _identity(url: str, remote: RemoteOptions, meta: Any) -> ObjectIdentity:
 
 
 class _Waiters:
-    """Threads that wait for parts of long ranges; unlike those of an executor, the end of a program does not wait."""
+    """Threads that wait for answers; unlike for those of an executor, the end of a program does not wait for them."""
 
     def __init__(self, most: int) -> None:
         self._left, self._lock = most, threading.Lock()
-        self._asked: SimpleQueue[tuple[Future[memoryview], Callable[[], memoryview]]] = SimpleQueue()
+        self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
 
-    def submit(self, load: Callable[[], memoryview]) -> Future[memoryview]:
-        """Have a part loaded."""
-        coming: Future[memoryview] = Future()
+    def submit(self, load: Callable[[], _T]) -> Future[_T]:
+        """Have something loaded."""
+        refuse_after_fork()  # the threads are in the other process
+        coming: Future[_T] = Future()
         self._asked.put((coming, load))
         with self._lock:  # files share the threads
             begins = self._left > 0

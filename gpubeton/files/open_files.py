@@ -53,20 +53,6 @@ def find_identity(path: str | os.PathLike[str], remote: RemoteOptions | None = N
     return head_object(name, remote) if issubclass(kind, ObjectFile) else kind.find_identity(name)
 
 
-def list_files(name: str, remote: RemoteOptions | None = None) -> tuple[str, ...]:
-    """List the files that a name stands for: those in a folder of an object store if it ends in "/", else itself."""
-    if not name.endswith("/") or not issubclass(source_type(name), ObjectFile):
-        return (name,)
-    listed = [url for url, _, _ in list_objects(name, remote)]
-    found = tuple(url for url in listed if url.endswith(".beton"))
-    if not found:
-        there = f"{len(listed)} other objects, {listed[0]} first" if listed else "no objects"
-        raise RemoteMissingError(
-            f"{name}: {there}; expected files whose names end in .beton. Check the bucket and the folder."
-        )
-    return found
-
-
 def is_folder(path: str) -> bool:
     """Whether a name means all ``.beton`` files of a folder: that of a folder, or a URL that ends in a slash."""
     return path.endswith("/") if "://" in path else os.path.isdir(path)  # noqa: PTH112  each opening asks, twice
@@ -74,9 +60,18 @@ def is_folder(path: str) -> bool:
 
 def list_shards(folder: str, remote: RemoteOptions | None = None) -> list[str]:
     """List the ``.beton`` files of a folder, sorted by name."""
-    if "://" in folder:
-        return list(list_files(folder, remote))
-    return sorted(str(path) for path in Path(folder).iterdir() if path.name.endswith(".beton"))
+    if "://" not in folder:
+        return sorted(str(path) for path in Path(folder).iterdir() if path.name.endswith(".beton"))
+    if not issubclass(source_type(folder), ObjectFile):
+        return [folder]
+    listed = [url for url, _, _ in list_objects(folder, remote)]
+    shards = [url for url in listed if url.endswith(".beton")]
+    if not shards:
+        there = f"{len(listed)} other objects, {listed[0]} first" if listed else "no objects"
+        raise RemoteMissingError(
+            f"{folder}: {there}; expected files whose names end in .beton. Check the bucket and the folder."
+        )
+    return shards
 
 
 class OpenSources:

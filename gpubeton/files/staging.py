@@ -6,7 +6,6 @@ import mmap
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,11 +65,3 @@ class Staging:
     def give_back(self, block: Buffer) -> None:
         """Take a block back, for others to use."""
         self._returned.append(block)
-
-
-_SHARED: WeakValueDictionary[str, Staging] = WeakValueDictionary()
-
-
-def page_memory() -> Staging:
-    """Give the memory for pages of remote files, one for the process: it goes with the last block that is in use."""
-    return _SHARED.setdefault("pages", Staging())

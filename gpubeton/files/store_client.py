@@ -104,11 +104,11 @@ _GATES: dict[tuple[Any, ...], _Gate] = {}
 
 
 @atexit.register
-def end_requests(seconds: float = _EXIT_SECONDS) -> None:
+def _end_requests() -> None:
     """Refuse requests, and wait for the last answers: no thread may return from the library while Python shuts down."""
     if _FORKED.is_set():
         return
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + _EXIT_SECONDS
     for gate in list(_GATES.values()):
         gate.close(max(0.0, deadline - time.monotonic()))
 
@@ -278,13 +278,6 @@ def shown(url: str) -> str:
     return re.sub("://[^/?#]*@", "://", url.partition("?")[0])
 
 
-def request_target(url: str) -> str:
-    """Give the path and query that a request for a file of a web server names, as the library does."""
-    parts = urlsplit(url)
-    names = (quote(unquote(name), safe=_AS_IT_IS) for name in parts.path.split("/"))  # an encoded slash stays one
-    return "/".join(names) + (parts.query and f"?{parts.query}")
-
-
 def is_signed(url: str) -> bool:
     """Whether whoever has a URL may read the file."""
     return any(SIGNATURE.fullmatch(text.partition("=")[0]) for text in urlsplit(url).query.split("&"))
@@ -319,7 +312,8 @@ def _follow(url: str, seconds: float) -> None:
             return super().redirect_request(req, fp, *arguments)
 
     parts = urlsplit(url)
-    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{request_target(url)}"
+    names = (quote(unquote(name), safe=_AS_IT_IS) for name in parts.path.split("/"))  # an encoded slash stays one
+    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{'/'.join(names)}?{parts.query}"
     request = Request(address, headers={"Range": "bytes=0-0", "User-Agent": "gpubeton"})
     try:
         build_opener(_OneHost).open(request, timeout=min(seconds, 1e9)).close()

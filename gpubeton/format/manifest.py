@@ -1,7 +1,6 @@
 """Manifest of a folder of shards: two files beside them, from which the index of all of them is read.
 
 ``index.json`` describes the shards and their fields; ``index.bin`` has the columns of `gpubeton.format.compact_index`.
-The directory of a cache keeps the same pair of files for any dataset that was opened before.
 
 ::
 
@@ -53,15 +52,13 @@ if TYPE_CHECKING:
 
     from gpubeton.files.byte_source import ByteSource, SourceIdentity
     from gpubeton.files.remote_options import RemoteOptions
-    from gpubeton.format.index_cache import IndexCache
 
 DESCRIPTION, COLUMNS = "index.json", "index.bin"
 """Names of the two files."""
 
-FORMAT = "gpubeton index 3"
+_FORMAT = "gpubeton index 3"
 _LARGEST_DESCRIPTION = 256 << 20  # bytes; 200 for each shard
-NUM_THREADS = 8
-"""Shards that are looked at, and blocks that are loaded, at once."""
+_NUM_THREADS = 8  # shards that are looked at, at once
 
 #: Hashes of copied shards that were compared with their manifest.
 _CHECKED: set[str] = set()
@@ -160,7 +157,7 @@ class Manifest:
             for each, form in zip(self.descriptors, self.forms, strict=True)
         ]
         content = {
-            "format": FORMAT,
+            "format": _FORMAT,
             "header": asdict(self.header),
             "fields": fields,
             "shards": [asdict(shard) for shard in self.shards],
@@ -180,8 +177,8 @@ class Manifest:
             content = outer["content"]
             if zlib.crc32(json.dumps(content).encode()) != outer["checksum"]:
                 raise FormatError("another checksum than expected: it is damaged")
-            if content["format"] != FORMAT:
-                raise FormatError(f"format {content['format']!r}, expected {FORMAT!r}")
+            if content["format"] != _FORMAT:
+                raise FormatError(f"format {content['format']!r}, expected {_FORMAT!r}")
             names = content.get("class_names")
             descriptors = tuple(
                 Descriptor(str(each["name"]), _number(each["type"]), _decode(each["arguments"]))
@@ -304,7 +301,7 @@ def _describe(index: Index, file: DataFile) -> tuple[Shard, tuple[str, ...] | No
 
 def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = None) -> Manifest:
     """Write the manifest of a folder or a URL whose shards are the files of `index`, in this order."""
-    with ThreadPoolExecutor(NUM_THREADS) as threads:
+    with ThreadPoolExecutor(_NUM_THREADS) as threads:
         shards, own_names = zip(*threads.map(partial(_describe, index), index.files), strict=True)
     names = None if None in own_names else own_names[0] if len(set(own_names)) == 1 else ()
     paths = [file.path for file in index.files]
@@ -312,9 +309,9 @@ def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = Non
     if wrong or len(set(paths)) < len(paths):
         raise StorageError(f"{folder}: {(wrong or paths)[0]} is no file of this folder, or occurs twice")
     if "://" not in folder:
-        return write_pair(Path(folder), "index", index, shards, names)
+        return _write_pair(Path(folder), index, shards, names)
     with tempfile.TemporaryDirectory(dir=temporary_folder()) as place:
-        manifest = write_pair(Path(place), "index", index, shards, names)
+        manifest = _write_pair(Path(place), index, shards, names)
         # The description last: until it is there, readers take the one before, and find the columns changed.
         for name in (COLUMNS, DESCRIPTION):
             put_object(_join(folder, name), Path(place) / name, remote, overwrite=True)
@@ -325,9 +322,7 @@ def _join(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}" if "://" in folder else str(Path(folder, name))
 
 
-def write_pair(
-    folder: Path, stem: str, index: Index, shards: tuple[Shard, ...], class_names: tuple[str, ...] | None = None
-) -> Manifest:
+def _write_pair(folder: Path, index: Index, shards: tuple[Shard, ...], class_names: tuple[str, ...] | None) -> Manifest:
     """Write the columns, then their description, each under a temporary name first."""
     checksums, num_bytes = [], 0
 
@@ -338,16 +333,16 @@ def write_pair(
             num_bytes += len(block)
             yield block
 
-    write_file(folder / f"{stem}.bin", blocks())
+    _write_file(folder / COLUMNS, blocks())
     forms = tuple(form_of(own) for own in index.rows)
     manifest = Manifest(
         index.header, index.descriptors, forms, shards, index.fingerprint, num_bytes, tuple(checksums), class_names
     )
-    write_file(folder / f"{stem}.json", [manifest.to_bytes()])
+    _write_file(folder / DESCRIPTION, [manifest.to_bytes()])
     return manifest
 
 
-def write_file(path: Path, blocks: Iterable[Buffer]) -> None:
+def _write_file(path: Path, blocks: Iterable[Buffer]) -> None:
     """Write a file under a temporary name first."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
@@ -363,16 +358,12 @@ def write_file(path: Path, blocks: Iterable[Buffer]) -> None:
         raise
 
 
-def _warn_of_copies(folder: str, count: int, cache: IndexCache | None) -> None:
-    """Tell how to spare the comparison of copied shards; those of this machine are compared at no price."""
-    if folder.startswith(("http://", "https://")):
-        advice = "" if cache else "Set cache_dir: its processes then compare them once."
-    else:
-        advice = f"To spare this, write the index again: gpubeton index {folder}" if "://" in folder else ""
-    if advice:
+def _warn_of_copies(folder: str, count: int) -> None:
+    """Tell how to spare the comparison of shards copied to a store; it is quick on this machine."""
+    if "://" in folder and not folder.startswith(("http://", "https://")):  # where no index can be written
         warnings.warn(
             f"{folder}: {DESCRIPTION} was written for other copies of {count} of the shards. Their metadata was "
-            f"compared, and is the same. {advice}",
+            f"compared, and is the same. To spare this, write the index again: gpubeton index {folder}",
             stacklevel=2,
         )
 
@@ -380,25 +371,22 @@ def _warn_of_copies(folder: str, count: int, cache: IndexCache | None) -> None:
 class StoredIndex:
     """A description and columns that were written before, of files as they are now."""
 
-    def __init__(self, description: str, columns: str, remote: RemoteOptions | None = None) -> None:
-        with open_bytes(description, remote=remote) as source:
+    def __init__(self, folder: str, remote: RemoteOptions | None) -> None:
+        with open_bytes(_join(folder, DESCRIPTION), remote=remote) as source:
             if source.size > _LARGEST_DESCRIPTION:
-                raise FormatError(f"{description}: {source.size} bytes")
+                raise FormatError(f"{source.name}: {source.size} bytes")
             self._text = source.read_exactly(0, source.size)
         self.manifest = Manifest.from_bytes(self._text)
-        self._columns = columns
+        self._columns = _join(folder, COLUMNS)
         self._remote = remote
-        self.folder = ""
+        self.folder = folder
         self.files: Sequence[tuple[str, SourceIdentity]] = ()
         self.entry_places: list[EntryPlace | None] = [None] * len(self.manifest.shards)
 
     @classmethod
-    def of_folder(
-        cls, folder: str, remote: RemoteOptions | None = None, cache: IndexCache | None = None
-    ) -> StoredIndex:
+    def of_folder(cls, folder: str, remote: RemoteOptions | None = None) -> StoredIndex:
         """Open the manifest of a folder: FileNotFoundError if it has none, FormatError if it is that of other files."""
-        found = cls(_join(folder, DESCRIPTION), _join(folder, COLUMNS), remote)
-        found.folder = folder
+        found = cls(folder, remote)
         paths = [_join(folder, shard.name) for shard in found.manifest.shards]
         names = [shard.name for shard in found.manifest.shards]
         listed = _list_versions(folder, remote)
@@ -408,37 +396,25 @@ class StoredIndex:
             _usable_place(shard, path, listed) for shard, path in zip(found.manifest.shards, paths, strict=True)
         ]
         shards, versions = found.manifest.shards, map((listed or {}).get, names)
-        with ThreadPoolExecutor(NUM_THREADS) as threads:
+        with ThreadPoolExecutor(_NUM_THREADS) as threads:
             identities = list(threads.map(partial(Shard.find, remote=remote), shards, paths, versions))
             found.files = list(zip(paths, identities, strict=True))
             copies = [each for each in zip(shards, paths, identities, strict=True) if each[0].is_copied(each[2])]
             states = repr([identity.cache_key or identity for _, _, identity in copies])
             key = blake2b(found._text + states.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-            if copies and key not in _CHECKED and not (cache is not None and cache.is_checked(key)):
+            if copies and key not in _CHECKED:
                 list(threads.map(Shard.check_copy, *zip(*copies, strict=True)))
-                _warn_of_copies(folder, len(copies), cache)
-                if cache is not None:
-                    cache.mark_checked(key)
+                _warn_of_copies(folder, len(copies))
             _CHECKED.add(key)
         return found
 
-    def open(self, custom_types: Mapping[str, np.dtype[np.generic]], cache: IndexCache | None) -> Index:
+    def open(self, custom_types: Mapping[str, np.dtype[np.generic]]) -> Index:
         """Map or read the columns; FormatError if anything is wrong."""
-        with open_bytes(self._columns, remote=self._remote) as source:
-            if source.size != self.manifest.num_bytes:
-                raise FormatError(f"{source.name} has {source.size} bytes, expected {self.manifest.num_bytes}")
-            if not source.is_mappable and cache is not None:
-                with suppress(FormatError):
-                    return self._read(cache.copy_of(source, self._text), custom_types, cache)
-                return self._read(cache.copy_of(source, self._text, is_damaged=True), custom_types, cache)
-            return self._read(source, custom_types, cache)
-
-    def _read(
-        self, source: ByteSource, custom_types: Mapping[str, np.dtype[np.generic]], cache: IndexCache | None
-    ) -> Index:
         manifest = self.manifest
-        content = source.map() if source.is_mappable else source.read_array(0, source.size)
-        key = blake2b(self._text + repr(source.identity()).encode(), digest_size=16).hexdigest()
+        with open_bytes(self._columns, remote=self._remote) as source:
+            if source.size != manifest.num_bytes:
+                raise FormatError(f"{source.name} has {source.size} bytes, expected {manifest.num_bytes}")
+            content = source.map() if source.is_mappable else source.read_array(0, source.size)
         kinds = [metadata_type_of(self._columns, each, custom_types) for each in manifest.descriptors]
         rows = read_rows(content, manifest.descriptors, kinds, manifest.forms, manifest.num_samples)
         starts = accumulate((shard.samples for shard in manifest.shards), initial=0)
@@ -449,10 +425,7 @@ class StoredIndex:
         index = Index(
             tuple(files), manifest.header, manifest.descriptors, rows, manifest.fingerprint, manifest.class_names
         )
-        if cache is None or not cache.is_checked(key):
-            if tuple(checksums_of(content)) != manifest.checksums:
-                raise FormatError(f"{self._columns} has other checksums than expected: it is damaged")
-            check_index(index)
-            if cache is not None:
-                cache.mark_checked(key)
+        if tuple(checksums_of(content)) != manifest.checksums:
+            raise FormatError(f"{self._columns} has other checksums than expected: it is damaged")
+        check_index(index)
         return index

@@ -213,7 +213,7 @@ class Loader(FfcvSurface):
     Memory with ``os_cache=False``, besides Python and its libraries, is at most the sum of
 
     - metadata: about 29 bytes for each sample with an image and a label, which all processes share if the index of a
-      folder or the directory of a cache has them; 1 for what was compared with checksums; and up to 12 for the order;
+      folder of this machine has them; 1 for what was compared with checksums; and up to 12 for the order;
     - staging: (min(batches_ahead, 3) + 3) x (batch_size x (largest stored sample + 4 KiB for each field with regions)
       + 1 MiB);
     - batches: (batches_ahead + 1 + those you hold) x the size of a batch, kept for the next epoch until `close`;
@@ -303,7 +303,7 @@ class Loader(FfcvSurface):
         # All arguments by their names: a new one needs no line here. A copy, because debuggers change the original.
         given = dict(locals())
         config = LoaderConfig.resolve({name: given[name] for name in ARGUMENTS})
-        self.reader = Reader(config.fname, config.custom_fields, remote=config.remote, cache_dir=config.cache_dir)
+        self.reader = Reader(config.fname, config.custom_fields, remote=config.remote)
         self._config = config.replace(indices=check_indices_or_all("indices", indices, self.reader.num_samples))
         self.bad_samples: list[tuple[int, int, str]] = []
         make_order = partial(order_class(order), self, **self._config.order_kwargs)

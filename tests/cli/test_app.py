@@ -124,7 +124,8 @@ def test_a_file_that_is_not_there_comes_without_the_number_of_the_error():
     "command",
     [
         "info X", "verify X", "index X", "bench X", "doctor X", "view X a.png", "cat X 0", "extract X files",
-        "split X a.beton=0.5", "subset X a.beton", "merge X -o a.beton", "fetch X files", "convert X a.beton",
+        "split X a.beton=0.5", "subset X a.beton", "merge X -o a.beton", "convert X a.beton",
+        "fetch X --cache-dir files",
     ],
 )  # fmt: skip
 def test_every_command_ends_alike_without_its_file_and_with_a_folder_in_its_place(command, tmp_path, monkeypatch):

@@ -103,13 +103,14 @@ def test_the_elastic_job_streams_from_an_object_store(s3_server, tmp_path):
     assert values["NODES"] == f"1:{job['spec']['parallelism']}" == f"1:{job['spec']['completions']}"
 
 
-def test_the_staging_job_trains_on_its_copy(s3_server, tmp_path):
+def test_the_staging_job_trains_on_its_cache(s3_server, tmp_path):
     url = s3_server.put("train.beton", write_images(tmp_path / "train.beton"))
     pod = Pod("stage.yaml", tmp_path)
     fetch, train = pod.containers
     replaced = [("s3://bucket/train.beton", url), ("--nproc-per-node=gpu", "--nproc-per-node=1")]
     for _ in range(2):  # the second time it is there already
-        pod.run(fetch, replaced=replaced)
-        assert (tmp_path / "scratch/data/train.beton").read_bytes() == (tmp_path / "train.beton").read_bytes()
+        assert "train.beton: 1 file" in pod.run(fetch, replaced=replaced)
+    (data,) = (tmp_path / "scratch/cache/objects").glob("*/data")
+    assert data.read_bytes() == (tmp_path / "train.beton").read_bytes()
     assert '"processes": 1' in pod.run(train, *SIZES, replaced=replaced)
     assert torch.load(tmp_path / "runs/stage/checkpoint.pt")["loader"]["epoch"] == 1

@@ -8,6 +8,7 @@ import sys
 import traceback
 from datetime import datetime, timedelta, timezone
 from ipaddress import ip_address
+from urllib.parse import unquote
 
 import pytest
 
@@ -79,6 +80,31 @@ def test_a_signed_url_may_be_redirected_on_its_host(fault_server):
     fault_server.objects["y"] = b"content"
     fault_server.faults.extend([Fault(302, headers={"Location": fault_server.url("y")}), None] * 2)
     assert read_object(f"{fault_server.url('x')}?{SIGNED[0]}") == b"content"
+
+
+@pytest.mark.parametrize("query", ["", "?sig=a%2Fb+c&x=y%20z", "?x=é y"])
+@pytest.mark.parametrize(
+    "name", ["a+b", "a%2Bb", "a b", "a%b", "a;b=c,d", "ü/'(a)'", "a@b:c&d!e*f", 'a[b]|c\\d"e^f', "a%23%3F", "a%2Fb%20c"]
+)
+def test_every_request_names_a_file_alike(fault_server, name, query):
+    fault_server.objects[unquote(name)] = content = bytes(3 << 20)
+    source = open_bytes(fault_server.url(name) + query)
+    assert bytes(source.load(1 << 20, 1 << 20)) == content[1 << 20 : 2 << 20]
+    assert head_object(source.name).size == len(content)
+    (path,) = {request.path for request in fault_server.requests}
+    assert ("%2F" in path.partition("?")[0]) == ("%2F" in name)
+
+
+@pytest.mark.parametrize("proxy", ["http_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize(("direct", "is_direct"), [("127.0.0.2", False), ("example.com,127.0.0.1", True)])
+def test_a_proxy_is_asked_unless_the_server_needs_none(fault_server, monkeypatch, proxy, direct, is_direct):
+    monkeypatch.setenv("NO_PROXY", direct)
+    fault_server.objects["x"] = b"content"
+    with FaultServer() as other:
+        monkeypatch.setenv(proxy, other.address)
+        other.objects[fault_server.url("x")[1:]] = b"from the proxy"
+        assert read_object(fault_server.url("x")) == (b"content" if is_direct else b"from the proxy")
+        assert (len(fault_server.requests), len(other.requests)) == (is_direct, not is_direct)
 
 
 def test_a_file_whose_versions_cannot_be_known_is_refused(fault_server):

@@ -12,16 +12,13 @@ from pathlib import Path
 import pytest
 
 from gpubeton.errors import OptionError, StorageError
-from gpubeton.fetching import fetch
 from gpubeton.fields import IntField
 from gpubeton.files import cached_file
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.object_store import ObjectIdentity
 from gpubeton.files.open_files import OpenSources, open_bytes
 from gpubeton.files.remote_options import RemoteOptions
-from gpubeton.format.index_cache import IndexCache
 from gpubeton.loader import Loader
-from gpubeton.reader import Reader
 from tests.files.test_node_cache import PAGE, content_of, make_cache, object_of, open_in, reboot
 from tests.files.versioned_source import put
 from tests.small_files import write
@@ -79,18 +76,17 @@ def test_a_cache_whose_marks_others_do_not_see_keeps_no_further_file(name, folde
     assert list((folder / "objects").iterdir()) == []
 
 
-@pytest.mark.parametrize(("make", "part"), [(make_cache, "objects"), (IndexCache, "indexes")])
-def test_a_cache_that_others_have_made_or_can_write_to_is_refused(folder, monkeypatch, make, part):
-    make(folder)
+def test_a_cache_that_others_have_made_or_can_write_to_is_refused(folder, monkeypatch):
+    make_cache(folder)
     for mode in (0o720, 0o702):
-        (folder / part).chmod(mode)
-        with pytest.raises(StorageError, match=f"{part}.*mode {mode:o}"):
-            make(folder)
-    (folder / part).chmod(0o700)
-    make(folder)
+        (folder / "objects").chmod(mode)
+        with pytest.raises(StorageError, match=f"objects.*mode {mode:o}"):
+            make_cache(folder)
+    (folder / "objects").chmod(0o700)
+    make_cache(folder)
     monkeypatch.setattr(os, "geteuid", lambda: 123456)
     with pytest.raises(StorageError, match=f"user {os.getuid()}.*123456"):
-        make(folder)
+        make_cache(folder)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="it needs the rights to give a directory away")
@@ -192,18 +188,6 @@ def test_without_locks_a_loader_warns_and_reads_without_the_cache(folder, fault_
         loader = Loader(fault_server.url("a.beton"), 5, num_workers=1, cache_dir=folder)
     assert [value for batch in loader for value in batch[0][:, 0].tolist()] == list(range(10))
     loader.close()
-
-
-@pytest.mark.usefixtures("no_locks")
-def test_without_locks_indices_are_kept_and_fetching_says_what_is_wrong(folder, fault_server, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.format.index_cache._MIN_CACHED", 0)
-    monkeypatch.setattr("gpubeton.fields.registry._SMALL", 0)
-    path = write(tmp_path / "a.beton", {"label": IntField()}, [(number,) for number in range(10)])
-    for _ in range(2):
-        assert Reader(str(path), cache_dir=folder).num_samples == 10
-    fault_server.objects["a.beton"] = path.read_bytes()
-    with pytest.raises(StorageError, match=r"fetched here.*lock"):
-        fetch(fault_server.url("a.beton"), tmp_path / "fetched")
 
 
 def test_a_process_that_is_forked_under_a_lock_does_not_keep_it(tmp_path):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,7 @@ from gpubeton.errors import (
     RemoteTimeoutError,
     StorageError,
 )
-from gpubeton.files import long_answers, object_store, web_requests
+from gpubeton.files import object_store
 from gpubeton.files.cache_filler import CacheFiller
 from gpubeton.files.node_cache import NodeCache
 from gpubeton.files.object_store import PART, ObjectFile, head_object, list_objects, read_object
@@ -39,17 +40,11 @@ START, SIZE = 300_000, 500_000
 SILENT = 0.5  # seconds until a silent connection is given up, where that is tested
 
 
-@pytest.fixture(
-    params=["http", "http, straight into memory", "http, received by the client's own threads", "s3"],
-)
-def store(request, fault_server, monkeypatch):
+@pytest.fixture(params=["http", "s3"])
+def store(request, fault_server):
     """A server, the address of an object on it, and how it is reached, as a web server or as S3."""
     fault_server.objects["bucket/train.beton"] = CONTENT
     is_s3 = request.param == "s3"
-    if "own threads" in request.param or "straight" in request.param:
-        monkeypatch.setattr(long_answers, "LONG", 1)
-    if "own threads" in request.param:
-        monkeypatch.setattr(web_requests, "receive_range", lambda *_: memoryview(b""))
     options = RemoteOptions(
         endpoint=fault_server.address if is_s3 else None, anonymous=True, retry_seconds=1.5, silence_seconds=60
     )
@@ -239,6 +234,26 @@ def test_closing_ends_requests_that_are_repeated(fault_server):
     source.close()
     thread.join()
     assert "closed" in str(errors[0])
+
+
+@pytest.mark.parametrize("size", [1000, 1 << 20, PART + 1])
+def test_ctrl_c_does_not_wait_for_a_silent_server(fault_server, size):
+    fault_server.objects["x"] = bytes(PART + (2 << 20))
+    source = open_bytes(fault_server.url("x"), remote=RemoteOptions(silence_seconds=100))
+    fault_server.always = Fault(late=100)
+    fault_server.forget()
+
+    def interrupt():
+        wait_until(lambda: fault_server.requests)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        source.load(1 << 20, size)
+    thread.join()
+    assert time.monotonic() - began < 50
 
 
 def test_all_requests_together_are_not_more_at_once_than_allowed(fault_server, tmp_path):

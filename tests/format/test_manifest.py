@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.errors import FormatError, OptionError, StorageError
+from gpubeton.errors import FormatError, OptionError
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.registry import open_index
 from gpubeton.files.open_files import list_shards
@@ -338,7 +337,7 @@ def test_a_manifest_that_lies_is_refused(lie, tmp_path):
     folder = with_manifest(tmp_path / "shards", 2, 3)
     rewrite(tmp_path / "shards", lie)
     with pytest.raises(FormatError):
-        StoredIndex.of_folder(folder).open({}, None)
+        StoredIndex.of_folder(folder).open({})
     with pytest.warns(UserWarning, match="index.json"):
         assert_same(open_index(folder)[0], open_index(list_shards(folder))[0])
 
@@ -355,115 +354,3 @@ def test_any_json_is_a_format_error(found):
     for text in (json.dumps(found), json.dumps({"checksum": zlib.crc32(json.dumps(found).encode()), "content": found})):
         with pytest.raises(FormatError):
             Manifest.from_bytes(text.encode())
-
-
-# --- the cache of a node
-
-
-@pytest.fixture
-def cached_always(monkeypatch):
-    monkeypatch.setattr("gpubeton.format.index_cache._MIN_CACHED", 0)
-    monkeypatch.setattr("gpubeton.fields.registry._SMALL", 0)
-
-
-@pytest.mark.usefixtures("cached_always")
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_cached_index_is_that_of_the_files_until_one_changes(count, tmp_path, monkeypatch):
-    shards(tmp_path / "shards", *[5, 7][:count])
-    paths, cache = list_shards(str(tmp_path / "shards")), tmp_path / "cache"
-    expected = open_index(paths)[0]
-    assert_same(open_index(paths, cache_dir=cache)[0], expected)
-    with monkeypatch.context() as patched:
-        patched.setattr(Index, "open", None)
-        found = open_index(paths, cache_dir=cache)[0]
-        patched.setenv("GPUBETON_CACHE_DIR", str(cache))
-        assert_same(open_index(paths)[0], expected)
-    assert_same(found, expected)
-    assert str(cache / "indexes") in Path("/proc/self/maps").read_text()
-    relabel(tmp_path / "shards")
-    changed = open_index(paths, cache_dir=cache)[0]
-    assert changed.column("label")[0] == 77
-    assert_same(changed, open_index(paths)[0])
-    assert found.column("label")[0] == 0
-
-
-@pytest.mark.usefixtures("cached_always")
-@pytest.mark.parametrize("suffix", [".json", ".bin", ".checked"])
-@pytest.mark.parametrize("damage", ["cut", "flip", "remove"])
-def test_a_damaged_cache_is_not_believed(suffix, damage, tmp_path):
-    path, cache = write(tmp_path / "a.beton", FIELDS, samples(9, 0)), tmp_path / "cache"
-    expected = open_index(path)[0]
-    for _ in range(2):
-        assert_same(open_index(path, cache_dir=cache)[0], expected)
-    (own,) = (cache / "indexes").glob(f"*{suffix}")
-    content = bytearray(own.read_bytes())
-    content[len(content) // 2] ^= 1
-    if damage == "cut":
-        os.truncate(own, own.stat().st_size // 2)
-    elif damage == "flip":
-        own.write_bytes(content)
-    else:
-        own.unlink()
-    for _ in range(2):
-        assert_same(opened_quietly(path, cache_dir=cache), expected)
-
-
-@pytest.mark.usefixtures("cached_always")
-@pytest.mark.parametrize("suffix", [".json", ".bin"])
-def test_a_damaged_cache_is_written_again(suffix, tmp_path, monkeypatch):
-    path, cache = write(tmp_path / "a.beton", FIELDS, samples(9, 0)), tmp_path / "cache"
-    open_index(path, cache_dir=cache)
-    (own,) = (cache / "indexes").glob(f"*{suffix}")
-    os.truncate(own, own.stat().st_size // 2)
-    expected = open_index(path, cache_dir=cache)[0]
-    monkeypatch.setattr("gpubeton.fields.registry._open_parts", None)
-    assert_same(opened_quietly(path, cache_dir=cache), expected)
-
-
-def fail(descriptor):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@pytest.mark.usefixtures("cached_always")
-def test_a_full_disk_costs_a_warning(tmp_path, monkeypatch):
-    path, cache = write(tmp_path / "a.beton", FIELDS, samples(9, 0)), tmp_path / "cache"
-    expected, folder = open_index(path)[0], with_manifest(tmp_path / "shards", 5)
-    monkeypatch.setattr("gpubeton.format.manifest.os.fsync", fail)
-    with pytest.warns(UserWarning, match=r"indexes: .*No space left on device.* free space"):
-        assert_same(open_index(path, cache_dir=cache)[0], expected)
-    assert opened_quietly(folder, cache_dir=cache).num_samples == 5
-
-
-def test_small_local_files_are_opened_without_the_cache(tmp_path):
-    path = write(tmp_path / "a.beton", FIELDS, samples(9, 0))
-    (tmp_path / "file").touch()
-    assert opened_quietly(path, cache_dir=tmp_path / "file").num_samples == 9
-    with pytest.raises(StorageError, match="cache_dir"):
-        open_index(shards(tmp_path / "shards", 3), cache_dir=tmp_path / "file")
-
-
-def test_columns_are_checked_once_per_boot(tmp_path, monkeypatch):
-    folder, cache = with_manifest(tmp_path / "shards", 5, 7), tmp_path / "cache"
-    checked = []
-    monkeypatch.setattr("gpubeton.format.manifest.check_index", checked.append)
-    for _ in range(3):
-        open_index(folder, cache_dir=cache)
-    assert len(checked) == 1
-    monkeypatch.setattr("gpubeton.format.index_cache.boot_tag", lambda: 1)
-    open_index(folder, cache_dir=cache)
-    assert len(checked) == 2
-
-
-@pytest.mark.usefixtures("cached_always")
-def test_a_cache_forgets_what_no_process_has_opened_for_a_month(tmp_path):
-    path, cache = write(tmp_path / "a.beton", FIELDS, samples(9, 0)), tmp_path / "cache"
-    open_index(path, cache_dir=cache)
-    old, used, new = cache / "indexes" / "old.bin", *(cache / "indexes").glob("*.bin"), cache / "indexes" / "new.bin"
-    for each in (old, new):
-        each.touch()
-    os.utime(old, (0, 0))
-    for each in used.parent.glob(f"{used.stem}.*"):
-        os.utime(each, (0, 0))
-    open_index(path, cache_dir=cache)
-    open_index(write(tmp_path / "b.beton", FIELDS, samples(9, 0)), cache_dir=cache)
-    assert [old.exists(), used.exists(), used.with_suffix(".json").exists(), new.exists()] == [False, True, True, True]

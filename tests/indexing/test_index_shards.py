@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import errno
 import json
-import os
 import shutil
 import warnings
 import zlib
@@ -14,7 +12,6 @@ from typer.testing import CliRunner
 
 from gpubeton.cli.app import app
 from gpubeton.errors import FormatError, RemoteChangedError, RemoteDeniedError
-from gpubeton.fetching import fetch
 from gpubeton.fields import BytesField, IntField
 from gpubeton.fields.registry import open_index
 from gpubeton.files import object_store
@@ -90,7 +87,7 @@ def test_a_folder_without_files_cannot_be_indexed(tmp_path):
         index_shards(tmp_path)
 
 
-def test_an_indexed_folder_of_a_store_opens_with_the_requests_of_its_index(folder, tmp_path, monkeypatch):
+def test_an_indexed_folder_of_a_store_opens_with_the_requests_of_its_index(folder, monkeypatch):
     for path in list_shards(folder):
         put(Path(path), Path(path).read_bytes())
     url = f"{SCHEME}://{folder}/"
@@ -102,17 +99,13 @@ def test_an_indexed_folder_of_a_store_opens_with_the_requests_of_its_index(folde
     monkeypatch.setattr("gpubeton.format.manifest.put_object", store)
     written = write_manifest(url, index)
     monkeypatch.setattr(Index, "open", None)
-    for cache in (None, tmp_path / "cache", tmp_path / "cache"):
-        for path in Path(folder).iterdir():
-            forget_requests(f"{SCHEME}://{path}")
-        found = open_index(url, cache_dir=cache)[0]
-        assert found.column("label").tolist() == index.column("label").tolist()
-        assert [file.identity for file in found.files] == [file.identity for file in index.files]
-        requested = {name: len(requests_of(url + name)) for name in ("index.json", "index.bin", "0.beton")}
-        columns = 1 + written.num_bytes // BLOCK if not cache or not (cache / "done").exists() else 0
-        assert requested == {"index.json": 1, "index.bin": columns, "0.beton": 0}
-        if cache:
-            (cache / "done").touch()
+    for path in Path(folder).iterdir():
+        forget_requests(f"{SCHEME}://{path}")
+    found = open_index(url)[0]
+    assert found.column("label").tolist() == index.column("label").tolist()
+    assert [file.identity for file in found.files] == [file.identity for file in index.files]
+    requested = {name: len(requests_of(url + name)) for name in ("index.json", "index.bin", "0.beton")}
+    assert requested == {"index.json": 1, "index.bin": 1 + written.num_bytes // BLOCK, "0.beton": 0}
 
 
 @pytest.fixture
@@ -156,13 +149,13 @@ def test_an_index_is_used_where_the_list_of_a_store_is_denied(indexed, bucket, f
         assert open_index(indexed, remote=bucket.options)[0].num_samples == 76
 
 
-def test_a_fetched_copy_is_opened_by_its_index_and_a_copy_in_another_bucket_too(indexed, bucket, tmp_path, monkeypatch):
+def test_a_copy_here_is_opened_by_its_index_and_a_copy_in_another_bucket_too(indexed, bucket, tmp_path, monkeypatch):
     expected = open_index(indexed, remote=bucket.options)[0].column("label").tolist()
-    for share in range(2):
-        names = {each.path.name for each in fetch(indexed, tmp_path / "here", share=(share, 2), remote=bucket.options)}
-    assert names == {"1.beton", "index.bin", "index.json"}
     other = f"s3://{bucket.name}/other-{tmp_path.name}/"
-    for path in (tmp_path / "here").glob("[!.]*"):
+    (tmp_path / "here").mkdir()
+    for url, _, _ in object_store.list_objects(indexed, bucket.options):
+        path = tmp_path / "here" / url.rpartition("/")[2]
+        path.write_bytes(object_store.read_object(url, bucket.options))
         put_object(other + path.name, path, bucket.options)
     description = json.loads((tmp_path / "here" / "index.json").read_bytes())["content"]
     description["shards"][2]["version"] = '"another"'
@@ -195,29 +188,16 @@ def copied(fault_server, folder):
 def test_copied_shards_of_a_web_server_are_compared_once_by_a_process(copied, folder, fault_server):
     url, requests = copied
     shards = [Path(path).name for path in list_shards(folder)]
-    with pytest.warns(UserWarning, match=r"copied/.*cache_dir") as warned:
-        open_index(url)
-    assert len(warned) == 1
-    assert len(requests()) > 2 * len(shards)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        open_index(url)
+        assert len(requests()) > 2 * len(shards)
         open_index(url)
     assert sorted(requests()) == sorted([*shards, "index.bin", "index.json"])
     path = write(Path(folder) / "1.beton", {"note": BytesField(), "label": IntField()}, [(np.zeros(9, np.uint8), 1)])
     fault_server.objects["copied/1.beton"] = path.read_bytes()
     with pytest.raises(FormatError, match=r"1\.beton"):
         open_index(url)
-
-
-def test_copied_shards_are_compared_once_on_a_machine_with_a_cache(copied, folder, tmp_path, monkeypatch):
-    url, requests = copied
-    for _ in range(2):
-        monkeypatch.setattr("gpubeton.format.manifest._CHECKED", set())  # as of another process
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            open_index(url, cache_dir=tmp_path / "cache")
-        names = requests()
-    assert sorted(names) == sorted([*(Path(path).name for path in list_shards(folder)), "index.json", "index.bin"])
 
 
 @pytest.fixture
@@ -233,30 +213,26 @@ def asked(monkeypatch):
     return names
 
 
-@pytest.mark.parametrize("is_cached", [False, True])
-def test_copied_shards_of_a_bucket_are_compared_once(is_cached, bucket, folder, asked, tmp_path, monkeypatch):
+def test_copied_shards_of_a_bucket_are_compared_once(bucket, folder, asked, tmp_path):
     index_shards(folder)
     url = f"s3://{bucket.name}/copied-{tmp_path.name}/"
     for path in Path(folder).iterdir():
         put_object(url + path.name, path, bucket.options)
-    cache = tmp_path / "cache" if is_cached else None
     with pytest.warns(UserWarning, match=f"3 of the shards.*gpubeton index {url}") as warned:
-        open_index(url, remote=bucket.options, cache_dir=cache)
+        open_index(url, remote=bucket.options)
     assert len(warned) == 1
-    if is_cached:  # another process
-        monkeypatch.setattr("gpubeton.format.manifest._CHECKED", set())
     object_store._KEPT._parts.clear()
     asked.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        index = open_index(url, remote=bucket.options, cache_dir=cache)[0]
+        index = open_index(url, remote=bucket.options)[0]
     assert set(asked) <= {"", "index.json", "index.bin"}
     with index.files[1].open() as source:  # the version in the list is that of answers
         assert source.size == Path(folder, "1.beton").stat().st_size
         assert source.read_exactly(0, source.size) == Path(folder, "1.beton").read_bytes()
     replace(url, folder, bucket.options)
     with pytest.warns(UserWarning, match=r"1\.beton was replaced"):
-        found = open_index(url, remote=bucket.options, cache_dir=cache)[0]
+        found = open_index(url, remote=bucket.options)[0]
     assert found.column("label").tolist() == open_index(list_shards(folder))[0].column("label").tolist()
 
 
@@ -270,53 +246,16 @@ def test_a_damaged_index_of_a_web_server_is_named(copied, fault_server):
                 open_index(names)
 
 
-@pytest.mark.parametrize("kept", [0, 1 << 40])
-def test_a_list_of_folders_is_opened_by_their_indices(kept, indexed, bucket, folder, asked, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.format.index_cache._MIN_CACHED", kept)
+def test_a_list_of_folders_is_opened_by_their_indices(indexed, bucket, folder, asked):
     files = list_shards(folder)
     expected = open_index([*files, *files, files[1]])[0]
-    for cache in (None, tmp_path / "cache", tmp_path / "cache"):
-        object_store._KEPT._parts.clear()
-        asked.clear()
-        found = open_index([indexed, folder, files[1]], remote=bucket.options, cache_dir=cache)[0]
-        assert found.fingerprint == expected.fingerprint
-        assert found.column("label").tolist() == expected.column("label").tolist()
-        assert [file.rows for file in found.files] == [file.rows for file in expected.files]
-        assert sorted(set(asked)) in (["", "index.bin", "index.json"], ["", "index.json"])
-
-
-def test_a_damaged_copy_of_a_store_s_index_is_copied_again(indexed, bucket, tmp_path, monkeypatch):
-    expected = open_index(indexed, remote=bucket.options, cache_dir=tmp_path / "cache")[0].column("label").tolist()
-    (copy,) = (tmp_path / "cache" / "indexes").glob("*.bin")
-    content = bytearray(copy.read_bytes())
-    content[500] ^= 1
-    copy.write_bytes(content)
-    monkeypatch.setattr("gpubeton.fields.registry._open_parts", None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = open_index(indexed, remote=bucket.options, cache_dir=tmp_path / "cache")[0]
-    assert found.column("label").tolist() == expected
-    assert copy.read_bytes() != content
-
-
-def test_an_index_is_read_from_the_store_if_its_copy_does_not_fit_on_the_disk(indexed, bucket, tmp_path, monkeypatch):
-    def fail(descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("gpubeton.format.manifest.os.fsync", fail)
-    with pytest.warns(UserWarning, match="No space left on device"):
-        index = open_index(indexed, remote=bucket.options, cache_dir=tmp_path / "cache")[0]
-    assert index.num_samples == 76
-
-
-@pytest.mark.parametrize("key", ["known", None])
-def test_an_index_of_files_that_nothing_identifies_is_not_kept(key, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.format.index_cache._MIN_CACHED", 0)
-    monkeypatch.setattr("tests.files.versioned_source.VersionedIdentity.cache_key", key)
-    names = [put(Path(path), Path(path).read_bytes()) for path in list_shards(folder)]
-    for _ in range(2):
-        assert open_index(names, cache_dir=tmp_path / "cache")[0].num_samples == 76
-    assert len(list((tmp_path / "cache" / "indexes").glob("*.bin"))) == (key is not None)
+    object_store._KEPT._parts.clear()
+    asked.clear()
+    found = open_index([indexed, folder, files[1]], remote=bucket.options)[0]
+    assert found.fingerprint == expected.fingerprint
+    assert found.column("label").tolist() == expected.column("label").tolist()
+    assert [file.rows for file in found.files] == [file.rows for file in expected.files]
+    assert sorted(set(asked)) == ["", "index.bin", "index.json"]
 
 
 def test_shards_in_a_bucket_are_indexed_and_opened_and_a_replaced_one_is_noticed(bucket, folder):
