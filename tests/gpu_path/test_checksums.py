@@ -112,7 +112,6 @@ def by_label(loader, epochs=1):
     return found
 
 
-@pytest.mark.filterwarnings("ignore:.*for other copies of 1 of the shards")
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("storage", ["mapped", "read", "remote", "cached"])
