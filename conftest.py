@@ -32,6 +32,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--file-order", type=int, metavar="SEED", help="Shuffle the files of tests with this seed.")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Look for examples in docstrings only where there are some: it imports every module."""
+    config.option.doctestmodules &= config.getoption("--part") != "quick"
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what is in another part."""
     left_out = {"quick": [RULES, *CAMPAIGNS], "rest": [RULES]}.get(config.getoption("--part"), [])
