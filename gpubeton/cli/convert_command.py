@@ -126,12 +126,6 @@ def convert(
             help="Store entry points of JPEG files: loaders decode only what crops need.", rich_help_panel=_JPEG
         ),
     ] = True,
-    restart_interval: Annotated[
-        int | None,
-        typer.Option(
-            help="Put a restart marker after so many MCUs into JPEG files, without loss.", rich_help_panel=_JPEG
-        ),
-    ] = None,
     apply_orientation: Annotated[
         bool,
         typer.Option(
@@ -197,7 +191,6 @@ def convert(
         mode=mode,
         interpolation=interpolation,
         index=index,
-        restart_interval=restart_interval,
         apply_orientation=apply_orientation,
         strip_metadata=strip_metadata,
     )

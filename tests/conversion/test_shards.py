@@ -89,7 +89,7 @@ def test_images_are_shuffled_over_all_shards_as_in_one_file(photos, tmp_path):
 
 
 def test_any_order_and_number_of_processes_give_the_same_bytes(photos, tmp_path):
-    settings = replace(SETTINGS, shuffle=True, write_mode="proportion", restart_interval=2, max_resolution=20)
+    settings = replace(SETTINGS, shuffle=True, write_mode="proportion", max_resolution=20)
     plans = [plan_shards(photos, tmp_path / name, 4, settings) for name in ("loop", "apart", "processes")]
     convert_shards(plans[0], num_workers=1)
     for number in (2, 0, 3, 1):
