@@ -242,7 +242,7 @@ def _draw(done: Conversion) -> None:
     _draw_left_out(done)
     console = result_console()
     if done.began_anew:
-        console.print("Deleted an unfinished file whose images had other settings, or another kind of source.")
+        console.print("Deleted an unfinished file: its settings were others, or the source has changed since.")
     resumed = f", {done.resumed:,} of them done before" if done.resumed else ""
     left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
     console.print(

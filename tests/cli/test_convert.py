@@ -167,6 +167,20 @@ def test_a_folder_is_no_name_for_a_file_and_that_is_told_before_the_work(tmp_pat
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "photos"]
 
 
+def test_a_source_that_has_changed_begins_anew_and_one_line_reports_it(tmp_path):
+    photos, out = write_folder(tmp_path / "photos", 80), tmp_path / "a.beton"
+    bad = max((photos / "eel").iterdir())
+    content = bad.read_bytes()
+    bad.write_bytes(b"no image")
+    assert run(photos, out, "--workers", "1").exit_code == 1
+    bad.write_bytes(content)
+    (photos / "cat" / "more.jpg").write_bytes(content)
+    done = run(photos, out, "--workers", "1")
+    assert done.exit_code == 0
+    assert "the source has changed since" in " ".join(done.stdout.split())
+    assert "done before" not in done.stdout
+
+
 def test_shards_are_made_at_once_or_each_by_a_command_and_the_last_one_finishes(tmp_path):
     write_folder(tmp_path / "photos")
     (tmp_path / "photos" / "README").touch()
