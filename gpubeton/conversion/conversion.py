@@ -31,14 +31,6 @@ if TYPE_CHECKING:
     from gpubeton.writing.file_builder import SkippedSample
 
 
-class NothingLeftError(NoSamplesError):
-    """All samples were left out."""
-
-    def __init__(self, message: str, skipped: Sequence[BadSource]) -> None:
-        super().__init__(message)
-        self.skipped = skipped
-
-
 Progress = Callable[[int, int], object]
 """Called with the samples that are done, and with all of them."""
 
@@ -243,10 +235,9 @@ class _Run:
         self._encode(job, file, builder, done, on_progress)
         skipped = self._name(builder.skipped)
         if builder.rows == 0:
-            raise NothingLeftError(
+            raise NoSamplesError(
                 f"{self.path}: of {len(self.chosen)} samples of the source none could be read. The first is "
-                f"{skipped[0].name}: {skipped[0].reason}",
-                skipped,
+                f"{skipped[0].name}: {skipped[0].reason}"
             )
         find = partial(find_blocks, num_workers=self.num_workers)
         index = partial(index_file, file.temporary, {}, file.write, blocks_of=find)
@@ -344,6 +335,7 @@ class _Run:
             "source": self.source.kind,
             "settings": self.settings.to_dict(),
             "skipped": [{"name": each.name, "reason": each.reason} for each in skipped],
+            **self.source.notes,
         }
         if self.source.class_names is not None:
             notes["class_names"] = list(self.source.class_names)

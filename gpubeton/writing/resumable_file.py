@@ -112,7 +112,7 @@ class ResumableFile(WrittenFile):
         # Chunks from the first row on, up to the first gap; `holds` checks each.
         self.finished = [] if self.has_other_key else _first_chunks(entries[1:])
         if not overwrite and self.path.exists():  # another process has made it, while this one waited for the lock
-            remove_unfinished(self.path)
+            _remove_unfinished(self.path)
             self.__exit__()
             check_target(self.path, overwrite=False)
 
@@ -160,7 +160,7 @@ class ResumableFile(WrittenFile):
         return found
 
     def _clear(self) -> None:
-        remove_unfinished(self.path)
+        _remove_unfinished(self.path)
 
     def _append(self, lines: list[bytes]) -> None:
         rest = memoryview(b"".join(lines))
@@ -195,7 +195,7 @@ def _lock(descriptor: int, path: Path, seconds_to_wait: float) -> None:
         time.sleep(0.05)
 
 
-def remove_unfinished(path: Path) -> None:
+def _remove_unfinished(path: Path) -> None:
     """Remove what the interrupted writers of a file have left."""
     for ending in ("unfinished", "journal", "journal.new"):
         path.with_name(f".{short_name(path)}.{ending}").unlink(missing_ok=True)

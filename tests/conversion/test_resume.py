@@ -30,7 +30,7 @@ class Counting:
         self.taken = []
         self.kind, self.fields, self.class_names = source.kind, source.fields, source.class_names
         self.name, self.identity, self.passed_over = source.name, source.identity, source.passed_over
-        self.input_files, self.unused = source.input_files, source.unused
+        self.input_files, self.unused, self.notes = source.input_files, source.unused, source.notes
 
     def __len__(self):
         return len(self._source)
