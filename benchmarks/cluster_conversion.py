@@ -1,6 +1,6 @@
 """Conversion to shards by several processes beside one: ``python -m benchmarks.cluster_conversion --images 1024``.
 
-Each process is what a task of a cluster is: it makes whole shards with one thread, and shares only the plan with the
+Each process is what a task of a cluster is: it makes whole shards with one thread, and shares nothing with the
 others. A lap makes all shards, by one process or by all, in alternation.
 """
 
@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from itertools import repeat
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ from rich.console import Console
 from benchmarks.harness.photos import PhotoSet, write_photos
 from benchmarks.results import DATA, RESULTS
 from benchmarks.table import save_and_draw
-from gpubeton.conversion import Settings, convert_shard, finish, plan_shards
+from gpubeton.conversion import Settings, convert_shards
 from gpubeton.machine import count_cores
 
 _SHARDS = 16
@@ -63,16 +63,18 @@ def main(
 
 
 def _lap(pool: ProcessPoolExecutor, photos: Path, settings: Settings) -> float:
-    """Plan, make all shards, and finish; return the seconds of it."""
+    """Make all shards; return the seconds of it."""
     folder = Path(tempfile.mkdtemp())
     try:
         begin = time.perf_counter()
-        plan = plan_shards(photos, folder / "shards", _SHARDS, settings)
-        list(pool.map(convert_shard, repeat(plan), range(len(plan))))
-        finish(plan)
+        list(pool.map(partial(_make_share, photos, folder / "shards", settings), range(_SHARDS)))
         return time.perf_counter() - begin
     finally:
         shutil.rmtree(folder)
+
+
+def _make_share(photos: Path, target: Path, settings: Settings, number: int) -> None:
+    convert_shards(photos, target, _SHARDS, settings, share=(number, _SHARDS), num_workers=1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measure loading JPEG-stored photos on the CPU: without entry points, with them, and with restart markers.
+"""Measure loading JPEG-stored photos on the CPU: without entry points, and with them.
 
 The loaders take turns, lap by lap; the rates and the processor time of whole processes are compared. FFCV takes part if
 it is installed (GPUBETON_FFCV_PYTHON, see benchmarks/ffcv_environment.sh).
@@ -24,16 +24,12 @@ from benchmarks.harness.timing import median_cpu, median_rate, race
 from benchmarks.machine import describe_machine
 from benchmarks.results import DATA, RESULTS
 from benchmarks.table import save_and_draw
-from gpubeton.fields import IntField, RGBImageField
 from gpubeton.format import Index
 from gpubeton.indexing import index_images
-from gpubeton.writer import DatasetWriter
 
 WITHOUT = "without entry points"
 
 _FFCV = Contender("FFCV", "ffcv_loader", "ffcv", "GPUBETON_FFCV_PYTHON")
-# MCUs from one restart marker to the next. A row of most photos has 32.
-_MARKERS = {"a restart marker every 8 MCUs": 8, "a restart marker every 32 MCUs": 32}
 
 
 def main(
@@ -45,7 +41,7 @@ def main(
     data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
     results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
 ) -> None:
-    """Measure loading photos without entry points, with them, and with restart markers."""
+    """Measure loading photos without entry points, and with them."""
     console = Console()
     machine = describe_machine()
     machine["cores"] = cores
@@ -55,8 +51,6 @@ def main(
     works = {WITHOUT: (own, work)}
     with console.status("Writing files"):
         works["with entry points"] = (own, replace(work, beton=str(indexed(corpus, data))))
-        for name, interval in _MARKERS.items():
-            works[name] = (own, replace(work, beton=str(_with_markers(corpus, data, interval))))
     works[_FFCV.name] = (_FFCV, work)
     with ExitStack() as stack:
         running: dict[str, ContenderProcess] = {}
@@ -91,15 +85,6 @@ def indexed(corpus: Corpus, data: Path) -> Path:
     if not path.exists():
         shutil.copyfile(corpus.jpg, path)
     index_images(path)
-    return path
-
-
-def _with_markers(corpus: Corpus, data: Path, interval: int) -> Path:
-    """Store the same photos with restart markers."""
-    path = data / f"marked-{interval}-{Path(corpus.jpg).name}"
-    if not path.exists():
-        fields = {"image": RGBImageField(write_mode="jpg", restart_interval=interval), "label": IntField()}
-        DatasetWriter(path, fields, progress=False, index=False).from_image_folder(corpus.folder)
     return path
 
 

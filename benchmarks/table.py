@@ -179,11 +179,12 @@ def _views(result: dict[str, Any]) -> str:
 
 
 def _entry_points(result: dict[str, Any]) -> str:
-    laps = {name: [Lap(**lap) for lap in own] for name, own in result["laps"].items()}
-    references = [name for name in ("without entry points", _FFCV) if name in laps]
+    names = ("without entry points", "with entry points", _FFCV)
+    laps = {name: [Lap(**lap) for lap in result["laps"][name]] for name in names if name in result["laps"]}
+    references = [name for name in (names[0], _FFCV) if name in laps]
     heading = ["", "images/s", "CPU ms per image", "bytes", *(f"× {name}" for name in references)]
     lines = [row(heading), rule(len(heading) - 1)]
-    least = result["file_bytes"]["without entry points"]
+    least = result["file_bytes"][names[0]]
     for name, own in laps.items():
         cells = [spread([lap.images_per_second for lap in own], "{:,.0f}"), f"{median_cpu(own):.3f}"]
         cells.append(f"{result['file_bytes'][name] / least - 1:+.1%}")

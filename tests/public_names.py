@@ -156,7 +156,6 @@ PUBLIC = (
     "gpubeton.indexing",
     "gpubeton.inspection",
     "gpubeton.integrations.accelerate",
-    "gpubeton.integrations.huggingface",
     "gpubeton.integrations.lightning",
     "gpubeton.integrations.timm",
     "gpubeton.integrations.torchdata",

@@ -15,7 +15,8 @@ from gpubeton.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubeton.conversion import BadSource, Conversion, ShardedConversion, ShardPlan
+    from gpubeton.conversion import BadSource, Conversion, ShardedConversion
+    from gpubeton.conversion.shards import Shard
 
 _MAX_LINES = 50
 #: Part of the bytes of shards that are values, below which the page size is named.
@@ -126,12 +127,6 @@ def convert(
             help="Store entry points of JPEG files: loaders decode only what crops need.", rich_help_panel=_JPEG
         ),
     ] = True,
-    restart_interval: Annotated[
-        int | None,
-        typer.Option(
-            help="Put a restart marker after so many MCUs into JPEG files, without loss.", rich_help_panel=_JPEG
-        ),
-    ] = None,
     apply_orientation: Annotated[
         bool,
         typer.Option(
@@ -177,6 +172,7 @@ def convert(
     names, the settings, and a checksum of each region. FFCV can read files of mode rgb.
     """
     from gpubeton import conversion
+    from gpubeton.conversion.shards import split_source
     from gpubeton.writing.atomic_file import check_target
 
     options: dict[str, Any] = {
@@ -197,7 +193,6 @@ def convert(
         mode=mode,
         interpolation=interpolation,
         index=index,
-        restart_interval=restart_interval,
         apply_orientation=apply_orientation,
         strip_metadata=strip_metadata,
     )
@@ -206,12 +201,12 @@ def convert(
             raise OptionError("--fresh and --overwrite are for one file; delete the shards to make them again")
         if shard is not None and on != "here":
             raise OptionError("--shard makes shards here; leave it out to make all of them with --on ray")
-        plan = conversion.plan_shards(source, out, shards, settings, kind=kind, on_error=on_error, **options)
-        numbers = None if shard is None else _parse_shard(shard, len(plan))
-        _make_shards(plan, numbers, scratch, on=on, workers=workers, json=json)
+        parts = split_source(source, out, shards, settings, kind, on_error, None, options)
+        share = (0, 1) if shard is None else _parse_shard(shard, shards)
+        _make_shards(parts, share, scratch, on=on, workers=workers, json=json)
         return
-    if shard is not None or on != "here" or "://" in source + out:
-        raise OptionError("--shard, --on ray, and sources and targets in object stores need --shards; 1 is enough")
+    if shard is not None or on != "here" or "://" in out:
+        raise OptionError("--shard, --on ray, and targets in object stores need --shards; 1 is enough")
     check_target(out, overwrite=overwrite)
     opened = conversion.open_source(source, kind, **options)
     with progress("Converting") as advance:
@@ -249,7 +244,7 @@ def _draw(done: Conversion) -> None:
     _draw_left_out(done)
     console = result_console()
     if done.began_anew:
-        console.print("Deleted an unfinished file whose images had other settings, or another kind of source.")
+        console.print("Deleted an unfinished file: its settings were others, or the source has changed since.")
     resumed = f", {done.resumed:,} of them done before" if done.resumed else ""
     left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
     console.print(
@@ -291,47 +286,34 @@ def _of_classes(done: Conversion | ShardedConversion) -> str:
     return "" if done.class_names is None else f" of {count:,} class{'es' * (count != 1)}"
 
 
-def _parse_shard(text: str, count: int) -> Sequence[int]:
-    """Read which of `count` shards to make."""
-    found = re.fullmatch(r"(\d+)(?:/(\d+))?", text)
-    start, step = (int(found[1]), int(found[2] or count)) if found else (0, 0)
+def _parse_shard(text: str, count: int) -> tuple[int, int]:
+    """Read which of `count` shards to make: N, or N/M."""
+    match = re.fullmatch(r"(\d+)(?:/(\d+))?", text)
+    start, step = (int(match[1]), int(match[2] or count)) if match else (0, 0)
     if start >= step:
         raise OptionError(
             f"--shard is {text!r}; expected 0 to {count - 1}, or N/M with N less than M, e.g. 3/16 for every 16th "
             "shard from the fourth on"
         )
-    return range(start, count, step)
+    return start, step
 
 
 def _make_shards(
-    plan: ShardPlan, numbers: Sequence[int] | None, scratch: Path | None, *, on: str, workers: int, json: bool
+    shards: Sequence[Shard], share: tuple[int, int], scratch: Path | None, *, on: str, workers: int, json: bool
 ) -> None:
     """Make all shards, or some; the call that completes the dataset finishes it."""
-    from gpubeton import conversion
-    from gpubeton.conversion.sharded import read_result
+    from gpubeton.conversion.shards import find_missing, finish, make_shards
+    from gpubeton.format.manifest import DESCRIPTION
 
-    if numbers is None:
-        with progress("Converting") as advance:
-            done = conversion.convert_shards(plan, scratch, on=on, num_workers=workers, on_progress=advance)
-    else:
-        made = [number for number in numbers if conversion.convert_shard(plan, number, scratch, num_workers=workers)]
-        missing = plan.missing()
-        if missing:
-            if json:
-                state = {
-                    "shard": next(iter(numbers), None),
-                    "shards": list(numbers),
-                    "made": bool(made),
-                    "missing": missing,
-                }
-                show_json({"target": plan.target, **state})
-                return
-            for number in numbers:
-                done_by = "made" if number in made else "it was there"
-                result_console().print(f"{plan.folder.place(plan.names[number])}: {done_by}")
-            result_console().print(f"{len(missing):,} of {len(plan):,} shards are missing")
-            return
-        done = (None if made else read_result(plan)) or conversion.finish(plan)
+    with progress("Converting") as advance:
+        made = make_shards(shards, share, scratch, on, workers, advance)
+    missing = find_missing(shards)
+    if missing or (
+        not made and share != (0, 1) and shards[0].folder.holds(DESCRIPTION)
+    ):  # a task of a finished dataset
+        _draw_share(shards, share, made, missing, json=json)
+        return
+    done = finish(shards)
     if json:
         show_json(_to_dict(done))
         return
@@ -344,6 +326,21 @@ def _make_shards(
     if 0 < done.value_bytes < _GOOD_PAGE_USE * done.bytes:
         result_console().print(
             f"page use: {done.value_bytes / done.bytes:.0%} of the files are images and other values, most of the rest "
-            f"is room in pages of {size_text(plan.settings.page_size)}. Fewer --shards, or a smaller --page-size, have "
-            "less"
+            f"is room in pages of {size_text(shards[0].settings.page_size)}. Fewer --shards, or a smaller --page-size, "
+            "have less"
         )
+
+
+def _draw_share(
+    shards: Sequence[Shard], share: tuple[int, int], made: Sequence[int], missing: Sequence[int], *, json: bool
+) -> None:
+    start, step = share
+    numbers, folder = range(len(shards))[start::step], shards[0].folder
+    if json:
+        state = {"shard": next(iter(numbers), None), "shards": list(numbers), "made": bool(made)}
+        show_json({"target": folder.name, **state, "missing": list(missing)})
+        return
+    for number in numbers:
+        done_by = "made" if number in made else "it was there"
+        result_console().print(f"{folder.place(shards[number].name)}: {done_by}")
+    result_console().print(f"{len(missing):,} of {len(shards):,} shards are missing")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from gpubeton import __version__
 from gpubeton.conversion.file_settings import Settings, choose_samples
@@ -21,7 +19,6 @@ from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype, round_up
 from gpubeton.machine import count_cores
 from gpubeton.writing.atomic_file import check_target
-from gpubeton.writing.earlier_samples import EarlierSamples
 from gpubeton.writing.encoder import Encoder, Job, check_on_error
 from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton.writing.file_builder import ChunkPlace, FileBuilder, RegionSizes, make_descriptors
@@ -32,18 +29,6 @@ from gpubeton.writing.task_queue import MAX_CHUNKSIZE, Task, TaskQueue, split_ro
 
 if TYPE_CHECKING:
     from gpubeton.writing.file_builder import SkippedSample
-
-
-#: Samples whose copying takes as long as encoding one, roughly: for less than that, none is moved to another place.
-_COPIES_AN_ENCODING = 16
-
-
-class NothingLeftError(NoSamplesError):
-    """All samples were left out."""
-
-    def __init__(self, message: str, skipped: Sequence[BadSource]) -> None:
-        super().__init__(message)
-        self.skipped = skipped
 
 
 Progress = Callable[[int, int], object]
@@ -92,7 +77,7 @@ class Conversion:
     passed_over : dict of str to int
         How many files of the source are not images by their names, or in no class, by their ending.
     began_anew : bool
-        Whether an interrupted conversion with other settings of the images, or another kind of source, was discarded.
+        Whether an interrupted conversion was discarded: its settings were others, or its source has changed since.
     changed : dict of str to int
         How many images have lost something: "alpha" (transparency left out), "bits" (16 of a color cut to 8),
         "colours" (made gray), "jpeg" (encoded as baseline JPEG: other formats, and progressive or CMYK JPEG files),
@@ -140,10 +125,9 @@ def convert(
 ) -> Conversion:
     """Make a ``.beton`` file from a source.
 
-    After an interruption of any kind, the same call continues: finished samples are compared with their checksums and
-    kept, unless their own source has changed since. They are kept, too, if other samples were added, changed, removed
-    or are left out now; if they come to other places then, this takes room for a second file. Other settings of the
-    images begin from the start. The file is the same, byte for byte, with any number of interruptions
+    After an interruption of any kind, the same call continues, also with another `on_error`: finished samples are
+    compared with their checksums and kept. With other settings, or if samples of the source were added, removed,
+    changed or have another order, it starts anew. The file is the same, byte for byte, with any number of interruptions
     and processes. Its notes, see ``Reader.notes``, hold the names of the classes, the settings, and a checksum of each
     region.
 
@@ -201,7 +185,7 @@ def convert(
         raise NoSamplesError(f"{os.fspath(path)}: the source has 0 samples, at least 1 is needed")
     num_workers = num_workers if num_workers >= 1 else count_cores()
     run = _Run(source, Path(path), settings, chosen, num_workers, start_method, chunksize, skip=skip)
-    with ResumableFile(path, run.key, len(chosen), fresh=fresh, overwrite=overwrite) as file:
+    with ResumableFile(path, run.key, fresh=fresh, overwrite=overwrite) as file:
         return run.write(file, on_progress or (lambda *_: None))
 
 
@@ -219,12 +203,12 @@ class _Run:
         self.row_type = metadata_dtype([each.metadata_type for each in self.fields.values()])
         self.row_size = self.row_type.itemsize
         self.descriptors = make_descriptors(self.fields)
-        # What changes no encoded sample is left out: which samples there are, and in which order.
-        free = ("index", "limit", "shuffle", *(() if settings.write_mode == "proportion" else ("seed",)))
-        stored = sorted((name, value) for name, value in settings.to_dict().items() if name not in free)
+        # Entry points are found when all samples are there.
+        stored = sorted((name, value) for name, value in settings.to_dict().items() if name != "index")
         parts = (
             __version__,
             source.kind,
+            str(len(chosen)),
             repr(stored),
             # Of samples that are known by their names only, labels would change unnoticed.
             repr(source.class_names if getattr(type(source), "identity", None) is Source.identity else None),
@@ -232,12 +216,11 @@ class _Run:
         )
         text = "".join(f"{part}\0" for part in parts)
         self.key = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-        self.identities: Sequence[bytes] | None = None  # of all samples, if any may be copied
+        self.began_anew = False
 
     def write(self, file: ResumableFile, on_progress: Progress) -> Conversion:
         done, builder = self._resume(file, on_progress)
         on_progress(done, len(self.chosen))
-        earlier = self._find_earlier(file)
         job = Job(
             ValidatedSource(self.source, self.settings),
             self.chosen,
@@ -248,15 +231,13 @@ class _Run:
             skip=self.skip,
             checksums=True,
             list_changes=True,
-            earlier=earlier,
         )
-        resumed = done + self._encode(job, file, builder, done, on_progress)
+        self._encode(job, file, builder, done, on_progress)
         skipped = self._name(builder.skipped)
         if builder.rows == 0:
-            raise NothingLeftError(
+            raise NoSamplesError(
                 f"{self.path}: of {len(self.chosen)} samples of the source none could be read. The first is "
-                f"{skipped[0].name}: {skipped[0].reason}",
-                skipped,
+                f"{skipped[0].name}: {skipped[0].reason}"
             )
         find = partial(find_blocks, num_workers=self.num_workers)
         index = partial(index_file, file.temporary, {}, file.write, blocks_of=find)
@@ -265,32 +246,25 @@ class _Run:
         file.commit()
         size = self.path.stat().st_size
         return Conversion(
-            self.path, builder.rows, resumed, size, self.source.class_names, skipped, dict(self.source.passed_over),
-            file.discarded, changed, tuple(self.source.unused), bool(self.source.fields),
+            self.path, builder.rows, done, size, self.source.class_names, skipped, dict(self.source.passed_over),
+            self.began_anew, changed, tuple(self.source.unused), bool(self.source.fields),
         )  # fmt: skip
 
-    def _encode(self, job: Job, file: ResumableFile, builder: FileBuilder, done: int, on_progress: Progress) -> int:
-        """Encode, or copy, and write the samples from `done` on; return how many were copied."""
-        total, copied = len(self.chosen), 0
+    def _encode(self, job: Job, file: ResumableFile, builder: FileBuilder, done: int, on_progress: Progress) -> None:
+        """Encode and write the samples from `done` on."""
+        total = len(self.chosen)
         unwritten: dict[int, tuple[RegionSizes, ChunkPlace]] = {}
         identities: dict[int, tuple[bytes, ...]] = {}
 
         def tasks() -> Iterator[list[Task]]:
-            """Split the rows; the samples of a task are all copied or all encoded."""
-            is_copied = np.zeros(total, np.bool_) if job.earlier is None else job.earlier.numbers >= 0
-            bounds = [done, *(np.flatnonzero(np.diff(is_copied[done:])) + 1 + done).tolist(), total]
-            for bound in itertools.pairwise(bounds):
-                for task in split_rows(*bound, self.chunksize):
-                    # Before they are read: a file that changes meanwhile is read again after an interruption.
-                    identities[task.start] = tuple(map(self._identity, range(task.start, task.stop)))
-                    yield [task]
+            for task in split_rows(done, total, self.chunksize):
+                # Before they are read: a file that changes meanwhile is noticed after an interruption.
+                identities[task.start] = self._identities(task)
+                yield [task]
 
         def place(first: int, regions: RegionSizes) -> ChunkPlace:
-            nonlocal copied
-            found = builder.place(first, regions)
-            unwritten[first] = regions, found
-            copied += len(regions.counts) if regions.are_copied else 0
-            return found
+            unwritten[first] = regions, builder.place(first, regions)
+            return unwritten[first][1]
 
         def record(task: Task) -> None:
             nonlocal done
@@ -306,71 +280,51 @@ class _Run:
                 encoders.run(TaskQueue(tasks()), place, record)
         except SampleError as error:
             raise type(error)(
-                f"{self.source.name(error.sample)}: {error}. Finished samples are kept: mend or remove this one, or "
-                "leave such samples out (on_error='skip'; --on-error skip of the command), and start again",
+                f"{self.source.name(error.sample)}: {error}. Finished samples are kept: mend this one, or leave "
+                "such samples out (on_error='skip'; --on-error skip of the command), and start again",
                 error.sample,
             ) from error
-        return copied
 
     def _resume(self, file: ResumableFile, on_progress: Progress) -> tuple[int, FileBuilder]:
-        """Keep the finished chunks that are complete, and whose samples are still the same; give their last row."""
-        # If samples after them are finished too, but come to another place, the file is set aside.
-        kept, builder = self._keep(file, on_progress)
-        total, others = len(self.chosen), file.finished.chunks[len(kept) :]
-        if others or file.earlier:
-            self.identities = [self._identity(row) for row in range(total)]
-            known = set(self.identities)
-            found = sum(each in known for chunk in others for each in chunk.identities)
-            if found > builder.rows // _COPIES_AN_ENCODING:
-                file.set_aside()
-                kept, builder = [], self._new_builder(file, total)
-        used = builder.metadata_offset + builder.rows * self.row_size
-        pages_start = round_up(builder.metadata_offset + total * self.row_size, self.settings.page_size)
-        file.begin(kept, builder.end if kept else 0, (used, pages_start - used))
-        return kept[-1].task.stop if kept else 0, builder
-
-    def _find_earlier(self, file: ResumableFile) -> EarlierSamples | None:
-        if not file.earlier or self.identities is None:
-            return None
-        builder_of = partial(self._new_builder, file)
-        return EarlierSamples.find(file.earlier, self.identities, self.row_type, builder_of)
-
-    def _keep(self, file: ResumableFile, on_progress: Progress) -> tuple[list[FinishedChunk], FileBuilder]:
-        """Find the finished chunks that are in their place."""
-        builder = self._new_builder(file, len(self.chosen))
-        kept: list[FinishedChunk] = []
-        for chunk in file.finished.chunks:
-            rows = range(chunk.task.start, chunk.task.stop)
-            if rows.stop > len(self.chosen) or chunk.identities != tuple(map(self._identity, rows)):
-                break
-            if chunk.regions.skipped and not self.skip:  # it raises its error again
-                break
+        """Keep the first finished chunks, as far as the file holds them; return the number of their samples."""
+        total = len(self.chosen)
+        chunks = self._usable(file)
+        builder, count = self._new_builder(file), 0
+        for chunk in chunks:
             place = builder.place(chunk.task.start, chunk.regions)
             if not file.holds(chunk, place, self._rows(builder, place, chunk.regions)):
                 # It has a place already: begin again with the chunks before it.
-                builder = self._new_builder(file, len(self.chosen))
-                for before in kept:
+                builder = self._new_builder(file)
+                for before in chunks[:count]:
                     builder.place(before.task.start, before.regions)
                 break
-            kept.append(chunk)
-            on_progress(chunk.task.stop, len(self.chosen))
-        return kept, builder
+            count += 1
+            on_progress(chunk.task.stop, total)
+        used = builder.metadata_offset + builder.rows * self.row_size
+        pages_start = round_up(builder.metadata_offset + total * self.row_size, self.settings.page_size)
+        file.begin(chunks[:count], builder.end if count else 0, (used, pages_start - used))
+        return chunks[count - 1].task.stop if count else 0, builder
 
-    def _new_builder(self, file: ResumableFile, rows: int) -> FileBuilder:
-        return FileBuilder(file, self.descriptors, self.row_size, self.settings.page_size, rows)
+    def _usable(self, file: ResumableFile) -> list[FinishedChunk]:
+        """List the first finished chunks of the same samples; none if one of them has changed."""
+        chunks = file.finished
+        is_same = all(chunk.identities == self._identities(chunk.task) for chunk in chunks)
+        self.began_anew = file.has_other_key or not is_same
+        # Without `skip`, a bad sample raises its error again.
+        return [] if self.began_anew else list(takewhile(lambda chunk: self.skip or not chunk.regions.skipped, chunks))
+
+    def _new_builder(self, file: ResumableFile) -> FileBuilder:
+        return FileBuilder(file, self.descriptors, self.row_size, self.settings.page_size, len(self.chosen))
 
     def _rows(self, builder: FileBuilder, place: ChunkPlace, regions: RegionSizes) -> tuple[int, int]:
         """Find the offset and the size of the metadata of a chunk."""
         return builder.metadata_offset + place.first_row * self.row_size, len(regions.counts) * self.row_size
 
-    def _identity(self, row: int) -> bytes:
-        """Compute 16 bytes that change with a sample, and with all else that its encoded bytes depend on."""
-        if self.identities is not None:
-            return self.identities[row]
-        text = self.source.identity(self.chosen[row])
-        if self.settings.write_mode == "proportion":  # chance decides for a row
-            text = f"{row} {text}"
-        return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+    def _identities(self, task: Task) -> tuple[bytes, ...]:
+        """Compute 16 bytes for each sample that change with it, and with all else that its encoded bytes depend on."""
+        samples = self.chosen[task.start : task.stop]
+        texts = (self.source.identity(sample).encode("utf-8", "surrogateescape") for sample in samples)
+        return tuple(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
 
     def _name(self, skipped: Iterable[SkippedSample]) -> list[BadSource]:
         return [BadSource(self.source.name(self.chosen[each.row]), without_place(each.reason)) for each in skipped]
@@ -381,6 +335,7 @@ class _Run:
             "source": self.source.kind,
             "settings": self.settings.to_dict(),
             "skipped": [{"name": each.name, "reason": each.reason} for each in skipped],
+            **self.source.notes,
         }
         if self.source.class_names is not None:
             notes["class_names"] = list(self.source.class_names)

@@ -57,8 +57,6 @@ class Settings:
     index : bool
         Whether to store entry points of the JPEG files of mode "rgb", about 2 % of their bytes, so that loaders decode
         only what a crop needs.
-    restart_interval : int, optional
-        Put a restart marker after so many MCUs into each JPEG file, without loss, see `RGBImageField`.
     apply_orientation : bool
         Whether to mirror and turn images by the orientation in their EXIF data, which encodes them again. By default
         it is ignored, as in torchvision and FFCV.
@@ -92,7 +90,6 @@ class Settings:
     mode: str = "rgb"
     interpolation: str = "area"
     index: bool = True
-    restart_interval: int | None = None
     apply_orientation: bool = False
     strip_metadata: bool = False
 
@@ -130,11 +127,8 @@ class Settings:
             self.write_mode, self.max_resolution, self.smart_threshold, self.quality, self.compress_probability,
         )  # fmt: skip
         if self.mode == "rgb":
-            return RGBImageField(*options, seed=self.seed, restart_interval=self.restart_interval)
-        return ImageField(
-            self.mode, *options, seed=self.seed, interpolation=self.interpolation,
-            restart_interval=self.restart_interval,
-        )  # fmt: skip
+            return RGBImageField(*options, seed=self.seed)
+        return ImageField(self.mode, *options, seed=self.seed, interpolation=self.interpolation)
 
     def fields(self, kinds: dict[str, str]) -> dict[str, Field]:
         """Make the fields of the file.
@@ -164,7 +158,7 @@ class Settings:
         settings = asdict(self)
         if self.mode == "rgb":
             del settings["mode"], settings["interpolation"]
-        for name in ("restart_interval", "apply_orientation", "strip_metadata"):
+        for name in ("apply_orientation", "strip_metadata"):
             if not settings[name]:
                 del settings[name]
         return settings

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gpubeton.conversion.source import LABEL, LabelledSource, Labels, SourceFileError, stat_identity
+from gpubeton.conversion.source import LABEL, LabelledSource, Labels, stat_identity
 from gpubeton.errors import OptionError
 from gpubeton.fields.json import parse_json
 from gpubeton.installation import install
@@ -191,7 +191,7 @@ def _read_parquet(path: Path, rows: Sequence[int] | None) -> Mapping[str, Sequen
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, and not of the content
             raise
-        raise SourceFileError(f"{path}: no Parquet file that can be read ({error})") from error
+        raise OptionError(f"{path}: no Parquet file that can be read ({error})") from error
     columns = {name: table.column(name) for name in table.column_names}
     # Files of images stay in Arrow's memory: as objects of Python there would be all of them twice.
     return {
@@ -291,7 +291,7 @@ class TarSource(LabelledSource):
                         self._names.append(f"{sample.key}.{found}")
                         values += self._read_label(sample, file, path, is_first=len(places) == 1)
         if not places:
-            raise SourceFileError(
+            raise OptionError(
                 f"{', '.join(map(str, given))}: no samples with an image, expected files such as 000001.jpg and "
                 f"000001.cls ({', '.join(self._image_names)}). Name the ending of images: --image ENDING"
             )
@@ -371,7 +371,7 @@ def _read_samples(path: Path, hidden: Counter[str]) -> Iterator[_TarSample]:
             if sample.members:
                 yield sample
     except tarfile.ReadError as error:
-        raise SourceFileError(
+        raise OptionError(
             f"{path}: not a tar file that can be read at any place ({error}). Decompress .tar.gz and the like "
             "before, or use DatasetWriter.from_webdataset."
         ) from error

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.conversion.source import LabelledSource, Labels, SourceFileError, stat_identity
+from gpubeton.conversion.source import LabelledSource, Labels, stat_identity
 from gpubeton.errors import OptionError
 from gpubeton.installation import install
 from gpubeton.writing.sample_names import class_names_of
@@ -52,7 +52,7 @@ class HuggingFaceSource(LabelledSource):
         except (OSError, ValueError) as error:
             if not is_file or (isinstance(error, OSError) and error.errno is not None):  # of the disk
                 raise
-            raise SourceFileError(f"{path}: no .arrow file that can be read ({error})") from error
+            raise OptionError(f"{path}: no .arrow file that can be read ({error})") from error
         if isinstance(dataset, datasets.DatasetDict):
             dataset = self._split(dataset, split)
         images = [name for name, kind in dataset.features.items() if type(kind).__name__ == "Image"]

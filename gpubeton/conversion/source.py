@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 LABEL = "label"
 
 
-class SourceFileError(OptionError):
-    """A file of a source that is damaged, of another kind, or without samples."""
-
-
 class Source(ABC):
     """The samples of a new file. Derive from it to convert another kind of dataset.
 
@@ -35,6 +31,8 @@ class Source(ABC):
         How many files are not samples, by their ending.
     unused : sequence of str
         Columns of a table, or endings of files in tar files, that are not stored.
+    notes : mapping of str to object
+        Further notes of the file.
 
     Examples
     --------
@@ -57,6 +55,7 @@ class Source(ABC):
     class_names: tuple[str, ...] | None = None
     passed_over: Mapping[str, int] = MappingProxyType({})
     unused: Sequence[str] = ()
+    notes: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
     def __len__(self) -> int: ...

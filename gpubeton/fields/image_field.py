@@ -14,7 +14,6 @@ from gpubeton.fields.image_codec import encode_jpeg, file_content, pixels_of, pi
 from gpubeton.fields.image_decoders import ImageDecoder, SimpleRGBImageDecoder
 from gpubeton.fields.jpeg_markers import read_frame
 from gpubeton.fields.png import encode_png, read_png_header
-from gpubeton.fields.restart_markers import with_restart_markers
 from gpubeton.format.field_arguments import IMAGE_KINDS, RGB, ImageKind
 from gpubeton.format.layout import IMAGE_DTYPE, FieldType, ImageMode
 from gpubeton.pipeline.validation import check_choice, check_probability, check_whole
@@ -43,7 +42,6 @@ class _StoredImages(Field):
         jpeg_quality: int,
         compress_probability: float,
         seed: int,
-        restart_interval: int | None,
     ) -> None:
         self._stored_kind = kind
         self.write_mode = write_mode
@@ -52,9 +50,6 @@ class _StoredImages(Field):
         self.jpeg_quality = check_whole("jpeg_quality", int(jpeg_quality), 1, 100)
         self.proportion = check_probability("compress_probability", compress_probability)
         self.seed = check_whole("seed", seed)
-        self.restart_interval = (
-            None if restart_interval is None else check_whole("restart_interval", restart_interval, 1, 65535)
-        )
 
     def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:
         """Store one image."""
@@ -65,8 +60,7 @@ class _StoredImages(Field):
             height, width, own = found
             fits = fitted_size(height, width, self.max_resolution) == (height, width)
             if fits and self._choose_mode(height, width, malloc) is own:
-                stored = self._with_markers(content) if own is ImageMode.JPG else content
-                _store(destination, own, (height, width), np.frombuffer(stored, np.uint8), malloc)
+                _store(destination, own, (height, width), np.frombuffer(content, np.uint8), malloc)
                 return
         pixels = self._pixels(value if content is None else content)
         height, width = fitted_size(pixels.shape[0], pixels.shape[1], self.max_resolution)
@@ -93,11 +87,7 @@ class _StoredImages(Field):
             return pixels.astype(kind.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8)
         if mode is ImageMode.PNG:
             return np.frombuffer(encode_png(pixels), np.uint8)
-        jpeg = encode_jpeg(pixels if kind is RGB else pixels[..., 0], self.jpeg_quality)
-        return np.frombuffer(self._with_markers(jpeg), np.uint8)
-
-    def _with_markers(self, jpeg: bytes) -> bytes:
-        return jpeg if self.restart_interval is None else with_restart_markers(jpeg, self.restart_interval)
+        return np.frombuffer(encode_jpeg(pixels if kind is RGB else pixels[..., 0], self.jpeg_quality), np.uint8)
 
     def _choose_mode(self, height: int, width: int, malloc: Malloc) -> ImageMode:
         files = ImageMode.JPG if self._stored_kind.has_jpeg else ImageMode.PNG
@@ -148,8 +138,6 @@ class ImageField(_StoredImages):
         As for `RGBImageField`.
     interpolation : {"area", "nearest"}
         How larger images are made smaller: by averaging, or, for masks, by picking pixels.
-    restart_interval : int, optional
-        As for `RGBImageField`.
 
     Raises
     ------
@@ -174,14 +162,13 @@ class ImageField(_StoredImages):
         *,
         seed: int = 0,
         interpolation: str = "area",
-        restart_interval: int | None = None,
     ) -> None:
         self.kind: ImageKind = IMAGE_KINDS[check_choice("mode", mode, IMAGE_KINDS)]
         check_choice("write_mode", write_mode, ("raw", "png", "jpg", "smart", "proportion"))
         if write_mode == "jpg" and not self.kind.has_jpeg:
             raise OptionError(f"write_mode is 'jpg', which cannot hold images of kind {mode}; expected 'png' or 'raw'")
         options = write_mode, max_resolution, smart_threshold, jpeg_quality, compress_probability, seed
-        super().__init__(self.kind, *options, restart_interval)
+        super().__init__(self.kind, *options)
         self.interpolation = check_choice("interpolation", interpolation, ("area", "nearest"))
 
     def __repr__(self) -> str:
@@ -253,11 +240,6 @@ class RGBImageField(_StoredImages, PlainField):
         For "proportion".
     seed : int
         For "proportion".
-    restart_interval : int, optional
-        1 to 65535: put a restart marker after so many MCUs (of 16 x 16 pixels as a rule) into each JPEG file, without
-        loss: a standard place where decoding can begin, for readers that know nothing of entry points. One every 8 MCUs
-        takes about 0.7 % more bytes. A large image gets longer intervals, so that it has at most 8,192: decoders that
-        begin at markers take no more.
 
     Raises
     ------
@@ -281,11 +263,10 @@ class RGBImageField(_StoredImages, PlainField):
         compress_probability: float = 0.5,
         *,
         seed: int = 0,
-        restart_interval: int | None = None,
     ) -> None:
         check_choice("write_mode", write_mode, ("raw", "jpg", "smart", "proportion"))
         options = write_mode, max_resolution, smart_threshold, jpeg_quality, compress_probability, seed
-        super().__init__(RGB, *options, restart_interval)
+        super().__init__(RGB, *options)
 
     def __repr__(self) -> str:
         return (

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 JPEG_START = b"\xff\xd8"
 """How each JPEG file begins."""
 
-JPEG_END = b"\xff\xd9"
-"""The marker that ends one."""
+_JPEG_END = b"\xff\xd9"
 
 PIXELS_A_BYTE = 8 * 64
 """Most pixels of a byte: Huffman coding takes at least one bit for each block of 8 x 8, its mean's difference."""
@@ -21,8 +20,8 @@ HARMLESS_PIXELS = 1 << 24
 """Not held to that: they take 48 MB. Arithmetic coding, which nearly no program writes, needs less for plain areas."""
 
 EOI, SOS, APP0, APP14 = 0xD9, 0xDA, 0xE0, 0xEE
-ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
-"""Markers without a length after them: TEM and the restart markers."""
+#: Markers without a length after them: TEM and the restart markers.
+_ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 _IN_PIXELS = frozenset({0, *range(0xD0, 0xD8)})
 #: Start-of-frame markers: 0xC0..0xCF without DHT, JPG and DAC.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -75,7 +74,7 @@ def pieces(content: bytes) -> Iterator[tuple[int, int, int]]:
         if marker == 0xFF:  # a fill byte
             position += 1
             continue
-        if marker != EOI and marker not in ALONE:
+        if marker != EOI and marker not in _ALONE:
             if stop + 2 > len(content):
                 return
             stop += int.from_bytes(content[stop : stop + 2], "big")
@@ -100,12 +99,12 @@ def read_frame(content: bytes) -> JpegFrame | None:
     is_jfif, adobe_transform = False, None
     for marker, start, stop in pieces(content):
         body = content[start + 4 : stop]
-        if marker in ALONE:
+        if marker in _ALONE:
             continue
         if stop < start + 4:  # damaged, or the end marker
             return None
         if marker == SOS:
-            is_complete = content.rfind(JPEG_END, stop) >= 0
+            is_complete = content.rfind(_JPEG_END, stop) >= 0
             return frame and _describe(*frame, is_jfif, adobe_transform, is_complete)
         if marker in _FRAMES:
             frame = frame or (marker, body)

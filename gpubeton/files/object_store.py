@@ -271,10 +271,8 @@ def head_object(url: str, remote: RemoteOptions | None = None) -> ObjectIdentity
     return _identity(url, remote, found)
 
 
-def list_objects(
-    prefix: str, remote: RemoteOptions | None = None, *, is_deep: bool = False
-) -> list[tuple[str, int, str | None]]:
-    """List the objects of a folder, `prefix`, which ends in "/"; with `is_deep` also below it: URL, size and ETag."""
+def list_objects(prefix: str, remote: RemoteOptions | None = None) -> list[tuple[str, int, str | None]]:
+    """List the objects of a folder, `prefix`, which ends in "/": URL, size and ETag."""
     remote = remote or RemoteOptions()
     scheme, place, key = split_url(prefix)
     if scheme in ("http", "https"):
@@ -284,19 +282,11 @@ def list_objects(
         )
 
     def find(obstore: Any, store: Any, _: str) -> list[Any]:
-        folder = key.rstrip("/")
-        found = obstore.list(store, folder) if is_deep else [obstore.list_with_delimiter(store, folder)["objects"]]
-        return [each for some in found for each in some]
+        return list(obstore.list_with_delimiter(store, key.rstrip("/"))["objects"])
 
     found = ask(prefix, remote, "a list of objects", find)
     start = f"{scheme}://{place}/"
     return sorted((start + each["path"], int(each["size"]), each["e_tag"]) for each in found)
-
-
-def read_object(url: str, remote: RemoteOptions | None = None) -> bytes:
-    """Read a whole object."""
-    with ObjectFile.open_checked(url, None, is_random=False, remote=remote) as source:
-        return source.read_exactly(0, source.size)
 
 
 def put_object(

@@ -2,8 +2,7 @@
 
 `data_loader`: for code that expects a ``torch.utils.data.DataLoader``. `lightning`: PyTorch Lightning. `accelerate`:
 Hugging Face Accelerate. `torchdata`: a source for torchdata's nodes. `timm`: timm's ``create_loader``. `ray`: tasks and
-a sink of Ray. `huggingface`: datasets of Hugging Face, written with their features. All but the first and `timm` import
-their library, so import them by their full name.
+a sink of Ray. All but the first and `timm` import their library, so import them by their full name.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from gpubeton.errors import GpubetonError, StorageError, WorkerDiedError
 from gpubeton.format.layout import PAGE_SIZE_DEFAULT
 from gpubeton.installation import install
 from gpubeton.writer import DatasetWriter
-from gpubeton.writing.target_folder import PLAN_NAME, TargetFolder
+from gpubeton.writing.target_folder import TargetFolder
 
 try:
     import ray
@@ -36,8 +36,8 @@ _T = TypeVar("_T")
 _RETRIES = 3
 
 
-def run_tasks(call: Callable[[int], _T], numbers: Iterable[int], *, num_cpus: int = 1) -> Iterator[_T]:
-    """Call a function for each number, in tasks of the Ray cluster that ``ray.init()`` finds.
+def run_tasks(call: Callable[[Any], _T], arguments: Iterable[Any], *, num_cpus: int = 1) -> Iterator[_T]:
+    """Call a function for each argument, in tasks of the Ray cluster that ``ray.init()`` finds.
 
     There are twice as many tasks at a time as the cluster has room for. A task whose process was killed is started
     again; an error in one ends all.
@@ -46,8 +46,8 @@ def run_tasks(call: Callable[[int], _T], numbers: Iterable[int], *, num_cpus: in
     ----------
     call : callable
         The function; it can be pickled.
-    numbers : iterable of int
-        Its arguments.
+    arguments : iterable
+        What it is called with, once for each.
     num_cpus : int
         Cores of each task.
 
@@ -64,15 +64,15 @@ def run_tasks(call: Callable[[int], _T], numbers: Iterable[int], *, num_cpus: in
     [9]
     """
 
-    def run(number: int) -> _T:  # Ray takes functions only, no partial
-        return call(number)
+    def run(argument: Any) -> _T:  # Ray takes functions only, no partial
+        return call(argument)
 
     task: Any = ray.remote(num_cpus=num_cpus, max_retries=_RETRIES)(run)
     resources: Any = ray.cluster_resources  # it has no types
     running: list[Any] = []
     try:
-        for number in numbers:
-            running.append(task.remote(number))
+        for argument in arguments:
+            running.append(task.remote(argument))
             while len(running) >= 2 * max(1, int(resources().get("CPU", 1)) // num_cpus):
                 yield _next_result(running)
         while running:
@@ -98,7 +98,7 @@ class BetonDatasink(Datasink[int]):
     """Write a dataset of Ray Data as ``.beton`` files: one for each write task, named after it.
 
     For rows that are in Ray Data already. Which rows are in which file depends on Ray; a task's rows have to fit in the
-    memory of its node, and a task that fails begins again. `gpubeton.conversion.plan_shards` has no such limits.
+    memory of its node, and a task that fails begins again. `gpubeton.conversion.convert_shards` has no such limits.
 
     Parameters
     ----------
@@ -141,8 +141,7 @@ class BetonDatasink(Datasink[int]):
         return self._rows_per_file
 
     def on_write_start(self, schema: Any = None) -> None:
-        # Shards of a plan have the same names.
-        found = sorted(name for name in self._folder.names() if name.endswith(".beton") or name == PLAN_NAME)
+        found = sorted(name for name in self._folder.names() if name.endswith(".beton"))
         if found:
             raise StorageError(f"{self._folder.place(found[0])}: there are files in the target. Choose an empty one")
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from gpubeton.fields.base import Field
-    from gpubeton.writing.earlier_samples import EarlierChunk, EarlierSamples
     from gpubeton.writing.task_queue import Task, TaskQueue
 
 
@@ -42,7 +41,6 @@ class Job:
     skip: bool = False  # leave out samples that cannot be read or encoded
     checksums: bool = False  # compute the checksum of each region
     list_changes: bool = False  # ask the dataset what its images have lost, by its method `take_changes`
-    earlier: EarlierSamples | None = None  # samples to copy instead of encoding them again
 
 
 def check_on_error(on_error: str) -> bool:
@@ -71,7 +69,7 @@ class Encoder:
         self._fields = tuple(job.fields.values())
         self._row_size = metadata_dtype([field.metadata_type for field in self._fields]).itemsize
         self._on_sample = on_sample
-        self._chunks: dict[int, Chunk | EarlierChunk] = {}
+        self._chunks: dict[int, Chunk] = {}
         self._descriptor = open_descriptor(job.file, os.O_WRONLY)
 
     def __enter__(self) -> Self:
@@ -93,10 +91,6 @@ class Encoder:
     def encode(self, task: Task) -> RegionSizes:
         """Encode a chunk and keep it; return the sizes of its regions."""
         job = self._job
-        copied = job.earlier.read(task.start, task.stop) if job.earlier is not None else None
-        if copied is not None:
-            self._chunks[task.start] = copied
-            return copied.regions
         indices = job.indices[task.start : task.stop]
         chunk = encode_chunk(
             job.dataset, job.fields, indices, task.start, job.page_size, self._on_sample, skip=job.skip

@@ -52,7 +52,6 @@ class RegionSizes:
     checksums: NDArray[np.uint32] | None = None  # (R,) CRC-32 of each region
     skipped: tuple[SkippedSample, ...] = ()  # not among the N
     changes: dict[str, list[int]] = field(default_factory=dict)  # losses, by their rows, as in `skipped`
-    are_copied: bool = False  # from an unfinished file
 
     @property
     def owners(self) -> NDArray[np.int64]:

@@ -6,13 +6,11 @@ import base64
 import errno
 import json
 import os
-import re
-import secrets
 import time
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -76,36 +74,26 @@ class FinishedChunk:
         return cls(Task(*entry["rows"]), regions, entry["metadata"], own)
 
 
-class UnfinishedFile(NamedTuple):
-    """The bytes of an interrupted writer."""
-
-    path: Path
-    rows: int  # of the file, if no sample were left out
-    chunks: list[FinishedChunk]  # in it, from the first row on, up to the first gap
-
-
 class ResumableFile(WrittenFile):
     """A file that appears under its name when it is complete; until then, finished chunks survive any interruption."""
 
     # In the same folder, ``.NAME.unfinished`` holds the bytes, and ``.NAME.journal`` lists the chunks in it and their
     # checksums. Nothing has to reach the disk in any order: on resuming, the journal is compared with the file. Both
-    # stay if the ``with`` block ends without `commit`. If samples have other places now, `set_aside` gives both the
-    # names ``.NAME.<8 digits>.earlier`` and ``.NAME.<8 digits>.earlier.journal``, to copy from them.
+    # stay if the ``with`` block ends without `commit`.
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         key: str,
-        rows: int,
         *,
         fresh: bool = False,
         overwrite: bool = True,
         seconds_to_wait: float = 30.0,
     ) -> None:
-        """Open or create the unfinished file, of so many rows if no sample is left out."""
-        # `key` identifies how samples are encoded: a journal with another key, or any journal if `fresh`, is discarded.
-        # The processes of a killed writer hold the lock until they have finished their chunk: `seconds_to_wait` is for
-        # them.
+        """Open or create the unfinished file."""
+        # `key` identifies how samples are encoded, and how many there are: a journal with another key, or any if
+        # `fresh`, is discarded. The processes of a killed writer hold the lock until they have finished their chunk:
+        # `seconds_to_wait` is for them.
         self.path, self.overwrite = resolve_target(path), overwrite
         name = short_name(self.path)
         self.temporary = self.path.with_name(f".{name}.unfinished")
@@ -113,25 +101,18 @@ class ResumableFile(WrittenFile):
         self._new_journal_path = self.path.with_name(f".{name}.journal.new")
         try:
             self._descriptor = self._open_locked(seconds_to_wait)
-            self._complete_set_aside()
             self._journal = open_descriptor(self._journal_path, _JOURNAL_FLAGS)
         except StorageError:
             raise
         except OSError as error:
             raise StorageError(error.errno, f"{self.path}: no file can be written here: {error.strerror}") from error
-        self._key, self._rows, self.discarded = key, rows, False  # discarded: a journal had another key
-        found = None if fresh else self._read(self.temporary, self._journal_path)
-        # `holds` checks each chunk.
-        self.finished = UnfinishedFile(self.temporary, rows, []) if found is None else found
-        self.earlier: list[UnfinishedFile] = []
-        for aside in _earlier_files(self.path):
-            if not fresh and (found := self._read(aside, _journal_of(aside))) is not None:
-                self.earlier.append(found)
-            else:
-                _journal_of(aside).unlink(missing_ok=True)
-                aside.unlink()
+        self._key = key
+        entries = [] if fresh else _read_journal(self._journal_path)
+        self.has_other_key = bool(entries) and entries[0].get("key") != key
+        # Chunks from the first row on, up to the first gap; `holds` checks each.
+        self.finished = [] if self.has_other_key else _first_chunks(entries[1:])
         if not overwrite and self.path.exists():  # another process has made it, while this one waited for the lock
-            remove_unfinished(self.path)
+            _remove_unfinished(self.path)
             self.__exit__()
             check_target(self.path, overwrite=False)
 
@@ -143,19 +124,6 @@ class ResumableFile(WrittenFile):
             os.close(self._descriptor)
             os.close(self._journal)
             self._descriptor = -1
-
-    def set_aside(self) -> None:
-        """Rename the unfinished file, so that its samples can be copied into a new one."""
-        path = self.temporary.with_name(f".{short_name(self.path)}.{secrets.token_hex(4)}.earlier")
-        # After an interruption between the two, the next writer does the second.
-        self.temporary.rename(path)
-        self._journal_path.rename(_journal_of(path))
-        self.earlier.append(self.finished._replace(path=path))
-        self.finished = UnfinishedFile(self.temporary, self._rows, [])
-        before, self._descriptor = self._descriptor, self._open_locked(0.0)
-        os.close(before)
-        os.close(self._journal)
-        self._journal = open_descriptor(self._journal_path, _JOURNAL_FLAGS)
 
     def holds(self, chunk: FinishedChunk, place: ChunkPlace, rows: tuple[int, int]) -> bool:
         """Check by its checksums that a chunk is in the file; `rows` is the offset and the size of its metadata."""
@@ -176,7 +144,7 @@ class ResumableFile(WrittenFile):
         older, journal, self._journal_path = self._journal, self._journal_path, self._new_journal_path
         self._journal = os.open(self._journal_path, _JOURNAL_FLAGS | os.O_TRUNC, 0o666)
         os.close(older)
-        self._append([_line({"key": self._key, "rows": self._rows}), *(chunk.to_line() for chunk in kept)])
+        self._append([_line({"key": self._key}), *(chunk.to_line() for chunk in kept)])
         self._journal_path = self._journal_path.replace(journal)
 
     def record(self, chunk: FinishedChunk) -> None:
@@ -192,7 +160,7 @@ class ResumableFile(WrittenFile):
         return found
 
     def _clear(self) -> None:
-        remove_unfinished(self.path)
+        _remove_unfinished(self.path)
 
     def _append(self, lines: list[bytes]) -> None:
         rest = memoryview(b"".join(lines))
@@ -201,26 +169,6 @@ class ResumableFile(WrittenFile):
                 rest = rest[os.write(self._journal, rest) :]
         except OSError as error:
             raise StorageError(error.errno, f"{self._journal_path}: could not be written: {error.strerror}") from error
-
-    def _read(self, path: Path, journal: Path) -> UnfinishedFile | None:
-        """Read the journal of an unfinished file; None if it is empty or has another key."""
-        entries = _read_journal(journal)
-        if not entries or entries[0].get("key") != self._key or "rows" not in entries[0]:
-            self.discarded |= bool(entries)
-            return None
-        chunks = []
-        row = 0
-        for chunk in sorted(map(FinishedChunk.from_entry, entries[1:]), key=lambda each: each.task.start):
-            if chunk.task.start == row:
-                chunks.append(chunk)
-                row = chunk.task.stop
-        return UnfinishedFile(path, int(entries[0]["rows"]), chunks)
-
-    def _complete_set_aside(self) -> None:
-        """Rename the journal too, if a writer was interrupted between the two names."""
-        for path in _earlier_files(self.path):
-            if not _journal_of(path).exists() and self._journal_path.exists():
-                self._journal_path.rename(_journal_of(path))
 
     def _open_locked(self, seconds_to_wait: float) -> int:
         while True:
@@ -247,22 +195,21 @@ def _lock(descriptor: int, path: Path, seconds_to_wait: float) -> None:
         time.sleep(0.05)
 
 
-def remove_unfinished(path: Path) -> None:
+def _remove_unfinished(path: Path) -> None:
     """Remove what the interrupted writers of a file have left."""
     for ending in ("unfinished", "journal", "journal.new"):
         path.with_name(f".{short_name(path)}.{ending}").unlink(missing_ok=True)
-    for earlier in _earlier_files(path):
-        earlier.unlink()
-        _journal_of(earlier).unlink(missing_ok=True)
 
 
-def _earlier_files(path: Path) -> list[Path]:
-    pattern = re.compile(re.escape(f".{short_name(path)}.") + r"[0-9a-f]{8}\.earlier")
-    return sorted(each for each in path.parent.iterdir() if pattern.fullmatch(each.name))
-
-
-def _journal_of(earlier: Path) -> Path:
-    return earlier.with_name(f"{earlier.name}.journal")
+def _first_chunks(entries: list[dict[str, Any]]) -> list[FinishedChunk]:
+    """Sort the chunks of a journal, and leave out those after a gap."""
+    chunks: list[FinishedChunk] = []
+    row = 0
+    for chunk in sorted(map(FinishedChunk.from_entry, entries), key=lambda chunk: chunk.task.start):
+        if chunk.task.start == row:
+            chunks.append(chunk)
+            row = chunk.task.stop
+    return chunks
 
 
 def _packed(array: NDArray[Any]) -> str:

@@ -61,15 +61,11 @@ def test_views_are_measured_together_and_apart(tmp_path):
         assert run["together_us"] > 0
 
 
-def test_photos_are_loaded_with_and_without_entry_points_and_with_markers(tmp_path):
+def test_photos_are_loaded_with_and_without_entry_points(tmp_path):
     results = tmp_path / "results"
     entry_points.main(images=128, passes=1, rounds=1, data=tmp_path / "data", results=results)
     measured = latest("entry_points", results) or {}
-    names = ["without entry points", "with entry points", "every 8 MCUs", "every 32 MCUs"]
-    assert [name for name in measured["laps"] if name != "FFCV"] == [
-        *names[:2],
-        *map("a restart marker {}".format, names[2:]),
-    ]
+    assert [name for name in measured["laps"] if name != "FFCV"] == ["without entry points", "with entry points"]
     sizes = measured["file_bytes"]
     assert sizes["with entry points"] > sizes["without entry points"]
     drawn = table.fill("<!-- table: entry_points -->\n<!-- end of table -->", results)

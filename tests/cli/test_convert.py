@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from gpubeton import conversion
 from gpubeton.cli.app import app
 from gpubeton.reader import Reader
 from tests.picture_folders import write_folder, write_picture
@@ -167,6 +166,20 @@ def test_a_folder_is_no_name_for_a_file_and_that_is_told_before_the_work(tmp_pat
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "photos"]
 
 
+def test_a_source_that_has_changed_begins_anew_and_one_line_reports_it(tmp_path):
+    photos, out = write_folder(tmp_path / "photos", 80), tmp_path / "a.beton"
+    bad = max((photos / "eel").iterdir())
+    content = bad.read_bytes()
+    bad.write_bytes(b"no image")
+    assert run(photos, out, "--workers", "1").exit_code == 1
+    bad.write_bytes(content)
+    (photos / "cat" / "more.jpg").write_bytes(content)
+    done = run(photos, out, "--workers", "1")
+    assert done.exit_code == 0
+    assert "the source has changed since" in " ".join(done.stdout.split())
+    assert "done before" not in done.stdout
+
+
 def test_shards_are_made_at_once_or_each_by_a_command_and_the_last_one_finishes(tmp_path):
     write_folder(tmp_path / "photos")
     (tmp_path / "photos" / "README").touch()
@@ -179,7 +192,7 @@ def test_shards_are_made_at_once_or_each_by_a_command_and_the_last_one_finishes(
         one = run(tmp_path / "photos", tmp_path / "each", "--shards", "3", "--shuffle", "--shard", number)
         assert one.exit_code == 0
         assert f"0000{number}.beton: made" in one.stdout
-    assert not (tmp_path / "each" / "converted.json").exists()
+    assert not (tmp_path / "each" / "index.json").exists()
     last = run(tmp_path / "photos", tmp_path / "each", "--shards", "3", "--shuffle", "--shard", "1")
     assert "9 samples of 3 classes in 3 files" in " ".join(last.stdout.split())
     names = {path.name for path in (tmp_path / "all").iterdir()}
@@ -242,9 +255,13 @@ def test_a_share_of_the_shards_that_is_none_is_an_error(wrong, tmp_path):
 
 def test_a_task_of_a_finished_dataset_does_not_finish_it_again(tmp_path, monkeypatch):
     arguments = (write_folder(tmp_path / "photos"), tmp_path / "out", "--shards", "2", "--json")
-    done = run(*arguments)
-    monkeypatch.setattr(conversion, "finish", None)
-    assert run(*arguments, "--shard", "1").stdout == done.stdout
+    assert run(*arguments).exit_code == 0
+    monkeypatch.setattr("gpubeton.conversion.shards.finish", None)
+    state = json.loads(run(*arguments, "--shard", "1").stdout)
+    assert (state["shards"], state["made"], state["missing"]) == ([1], False, [])
+    monkeypatch.undo()
+    (tmp_path / "out" / "index.json").unlink()  # the process that made the last shard was killed
+    assert json.loads(run(*arguments, "--shard", "1").stdout)["samples"] == 9
 
 
 def test_what_images_lose_is_printed_for_shards_as_for_one_file(tmp_path):
@@ -256,8 +273,6 @@ def test_what_images_lose_is_printed_for_shards_as_for_one_file(tmp_path):
         for name, options in [("one.beton", ()), ("shards", ("--shards", "3"))]
     ]
     assert lines[0] == lines[1] == {"2 images had transparency, which was dropped; --mode rgba keeps it"}
-    done = json.loads((tmp_path / "shards" / "converted.json").read_text())
-    assert done["changed"]["alpha"] == 2
 
 
 @pytest.mark.parametrize("side", [3, 830])

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton.conversion import Settings, Source, convert, open_source
+from gpubeton.conversion import Settings, convert, open_source
 from gpubeton.errors import SampleError, StorageError
 from gpubeton.writing.file_builder import FileBuilder
 from gpubeton.writing.resumable_file import ResumableFile
@@ -30,7 +30,7 @@ class Counting:
         self.taken = []
         self.kind, self.fields, self.class_names = source.kind, source.fields, source.class_names
         self.name, self.identity, self.passed_over = source.name, source.identity, source.passed_over
-        self.input_files, self.unused = source.input_files, source.unused
+        self.input_files, self.unused, self.notes = source.input_files, source.unused, source.notes
 
     def __len__(self):
         return len(self._source)
@@ -112,17 +112,38 @@ def test_finished_chunks_are_kept_with_and_without_entry_points(folder, tmp_path
     assert (done.resumed, done.began_anew) == (16, False)
 
 
-def test_of_a_changed_source_only_the_samples_that_changed_are_made_again(folder, tmp_path):
-    path = tmp_path / "a.beton"
+@pytest.mark.parametrize("change", ["written", "added", "removed", "shuffled", "limited"])
+def test_a_source_that_has_changed_is_converted_anew(change, folder, tmp_path):
+    path, settings = tmp_path / "a.beton", SETTINGS
     interrupted(folder, path)
     cats = sorted((folder / "cat").iterdir())
-    write_picture(cats[6], 99, 30, 31)  # in the second chunk
-    cats[3].unlink()
-    write_picture(folder / "cat" / "0000a.png", 98)  # the second sample now
+    match change:
+        case "written":
+            write_picture(cats[6], 99, 30, 31)
+        case "added":
+            write_picture(folder / "cat" / "0000a.png", 98)
+        case "removed":
+            cats[3].unlink()
+        case "shuffled":
+            settings = replace(settings, shuffle=True, seed=3)
+        case "limited":
+            settings = replace(settings, limit=25)
+    source = Counting(open_source(folder))
+    done = convert(source, path, settings, num_workers=1, chunksize=4)
+    assert (done.resumed, done.began_anew, len(source.taken)) == (0, True, done.samples)
+    whole = convert(open_source(folder), tmp_path / "whole.beton", settings, num_workers=1)
+    assert path.read_bytes() == whole.path.read_bytes()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
+
+
+def test_mending_the_bad_image_keeps_what_is_done(folder, tmp_path):
+    path, bad = tmp_path / "a.beton", sorted((folder / "dog").iterdir())[8]  # sample 18
+    bad.write_bytes(b"no image")
+    interrupted(folder, path, 18)
+    write_picture(bad, 99)
     done, taken = go_on(folder, path)
-    assert (done.resumed, taken) == (14, [1, 6, *range(16, 30)])
+    assert (done.resumed, done.began_anew, taken) == (16, False, list(range(16, 30)))
     assert path.read_bytes() == uninterrupted(folder, tmp_path)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
 
 
 def test_leaving_out_the_bad_image_keeps_what_is_done(folder, tmp_path):
@@ -135,69 +156,12 @@ def test_leaving_out_the_bad_image_keeps_what_is_done(folder, tmp_path):
     assert path.read_bytes() == whole.path.read_bytes()
 
 
-def test_removing_the_bad_image_keeps_what_is_done(folder, tmp_path):
-    path = tmp_path / "a.beton"
-    interrupted(folder, path, 18)
-    sorted((folder / "dog").iterdir())[8].unlink()
-    done, taken = go_on(folder, path)
-    assert (done.resumed, taken) == (16, list(range(16, 29)))
-    assert path.read_bytes() == uninterrupted(folder, tmp_path)
-
-
-def test_another_order_keeps_what_is_done(folder, tmp_path):
-    path = tmp_path / "a.beton"
-    interrupted(folder, path)
-    other, source = replace(SETTINGS, shuffle=True, seed=3, limit=25), Counting(open_source(folder))
-    done = convert(source, path, other, num_workers=1, chunksize=4)
-    assert done.resumed == 25 - len(source.taken)
-    assert set(source.taken).isdisjoint(range(16))
-    whole = convert(open_source(folder), tmp_path / "whole.beton", other, num_workers=1)
-    assert path.read_bytes() == whole.path.read_bytes()
-
-
 def test_a_bad_image_that_was_left_out_raises_its_error_when_none_may_be(folder, tmp_path):
     path = tmp_path / "a.beton"
     min((folder / "cat").iterdir()).write_bytes(b"no image")
     stopped_at_the_end(path, folder, on_error="skip")
     with pytest.raises(SampleError):
         go_on(folder, path)
-
-
-def test_samples_of_one_name_are_not_taken_for_each_other(tmp_path):
-    class Nameless(Source):
-        fields, shift = {"level": "int"}, 0
-
-        def __len__(self):
-            return 30
-
-        def __getitem__(self, index):
-            if index == 17 and not self.shift:
-                raise RuntimeError
-            return np.full((8, 8, 3), index, np.uint8), index
-
-        def name(self, index):
-            return "a sample"
-
-    source = Nameless()
-    with pytest.raises(SampleError):
-        convert(source, tmp_path / "a.beton", SETTINGS, num_workers=1, chunksize=4)
-    with (tmp_path / ".a.beton.unfinished").open("r+b") as file:
-        file.seek((1 << 21) + 5 * 8 * 8 * 3)
-        file.write(b"damage")
-    source.shift = 1
-    convert(source, tmp_path / "a.beton", SETTINGS, num_workers=1, chunksize=4)
-    convert(source, tmp_path / "whole.beton", SETTINGS, num_workers=1)
-    assert (tmp_path / "a.beton").read_bytes() == (tmp_path / "whole.beton").read_bytes()
-
-
-def test_chance_that_decides_for_rows_decides_the_same_after_a_removed_file(folder, tmp_path):
-    settings, path = Settings("proportion", page_size=1 << 21, compress_probability=0.5), tmp_path / "a.beton"
-    with pytest.raises(SampleError):
-        convert(Counting(open_source(folder), 25), path, settings, num_workers=1, chunksize=4)
-    sorted((folder / "cat").iterdir())[2].unlink()
-    convert(open_source(folder), path, settings, num_workers=1, chunksize=4)
-    convert(open_source(folder), tmp_path / "whole.beton", settings, num_workers=1)
-    assert path.read_bytes() == (tmp_path / "whole.beton").read_bytes()
 
 
 def change(folder, rng):
@@ -236,29 +200,9 @@ def test_any_changes_and_interruptions_give_the_bytes_of_a_fresh_conversion(seed
         change(folder, rng)
     done = convert(open_source(folder), path, settings, on_error="skip", num_workers=1)
     whole = convert(open_source(folder), tmp_path / "whole.beton", settings, on_error="skip", num_workers=1)
-    assert (done.skipped, done.changed, done.began_anew) == (whole.skipped, whole.changed, False)
+    assert (done.skipped, done.changed) == (whole.skipped, whole.changed)
     assert path.read_bytes() == whole.path.read_bytes()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
-
-
-def test_a_writer_interrupted_while_it_sets_its_file_aside_loses_nothing(folder, tmp_path, monkeypatch):
-    path = tmp_path / "a.beton"
-    interrupted(folder, path)
-    write_picture(min((folder / "cat").iterdir()), 99)
-    rename = Path.rename
-
-    def stop(self, target):
-        if self.name.endswith(".journal"):
-            raise KeyboardInterrupt
-        rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", stop)
-    with pytest.raises(KeyboardInterrupt):
-        go_on(folder, path)
-    monkeypatch.undo()
-    done, taken = go_on(folder, path)
-    assert (done.resumed, taken) == (15, [0, *range(16, 30)])
-    assert path.read_bytes() == uninterrupted(folder, tmp_path)
 
 
 def stopped_at_the_end(path, folder, **options):
@@ -273,8 +217,8 @@ def test_nothing_is_left_of_samples_that_are_smaller_now(folder, tmp_path):
     path = tmp_path / "a.beton"
     stopped_at_the_end(path, folder)
     write_picture(max((folder / "eel").iterdir()), 99, 5, 6)
-    done, taken = go_on(folder, path)
-    assert (done.resumed, taken) == (28, [28, 29])
+    done, _ = go_on(folder, path)
+    assert (done.resumed, done.began_anew) == (0, True)
     assert path.read_bytes() == uninterrupted(folder, tmp_path)
 
 
@@ -283,7 +227,7 @@ def test_nothing_is_left_of_samples_that_are_bad_now(folder, tmp_path):
     stopped_at_the_end(path, folder, on_error="skip")
     max((folder / "eel").iterdir()).write_bytes(b"no image")
     done, _ = go_on(folder, path, on_error="skip")
-    assert (done.samples, done.resumed) == (29, 28)
+    assert (done.samples, done.resumed, done.began_anew) == (29, 0, True)
     whole = convert(open_source(folder), tmp_path / "whole.beton", SETTINGS, on_error="skip", num_workers=1)
     assert path.read_bytes() == whole.path.read_bytes()
 
@@ -300,7 +244,7 @@ def test_bytes_that_did_not_reach_the_disk_are_made_again(where, folder, tmp_pat
         file.seek(at)
         file.write(b"\xa5" * 16)
     done, taken = go_on(folder, path)
-    assert (done.resumed, taken) == (12, [*range(8, 12), *range(16, 30)])
+    assert (done.resumed, done.began_anew, taken) == (8, False, list(range(8, 30)))
     assert path.read_bytes() == uninterrupted(folder, tmp_path)
 
 
@@ -326,8 +270,8 @@ def test_samples_that_were_left_out_stay_left_out(folder, tmp_path):
 
 def test_two_cannot_write_one_file_at_once(tmp_path):
     path = tmp_path / "a.beton"
-    with ResumableFile(path, "key", 1), pytest.raises(StorageError, match=r"a\.beton: .*process"):
-        ResumableFile(path, "key", 1, seconds_to_wait=0.1)
+    with ResumableFile(path, "key"), pytest.raises(StorageError, match=r"a\.beton: .*process"):
+        ResumableFile(path, "key", seconds_to_wait=0.1)
 
 
 PROGRAM = """

@@ -14,10 +14,11 @@ import pytest
 
 from gpubeton.errors import OptionError, RemoteDeniedError, RemoteTimeoutError, StorageError
 from gpubeton.files import store_client
-from gpubeton.files.object_store import ObjectIdentity, head_object, read_object
+from gpubeton.files.object_store import ObjectIdentity, head_object
 from gpubeton.files.open_files import open_bytes
 from gpubeton.files.remote_options import RemoteOptions
 from tests.files.fault_server import Fault, FaultServer
+from tests.objects import read_object
 
 SIGNED = ["X-Amz-Signature=hunter2&a=b", "Expires=1&Signature=hunter2", "x-goog-signature=hunter2", "sig=hunter2"]
 

@@ -26,12 +26,13 @@ from gpubeton.errors import (
 from gpubeton.files import object_store
 from gpubeton.files.cache_filler import CacheFiller
 from gpubeton.files.node_cache import NodeCache
-from gpubeton.files.object_store import PART, ObjectFile, head_object, list_objects, read_object
+from gpubeton.files.object_store import PART, ObjectFile, head_object, list_objects
 from gpubeton.files.open_files import OpenSources, open_bytes
 from gpubeton.files.remote_options import RemoteOptions
 from gpubeton.files.store_client import REPEATS
 from gpubeton.storage.load_threads import LoadThreads
 from tests.files.fault_server import Fault
+from tests.objects import read_object
 from tests.waiting import wait_until
 
 CONTENT = random.Random(0).randbytes(1 << 20)

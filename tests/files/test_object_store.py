@@ -22,10 +22,11 @@ from gpubeton.errors import (
     TruncatedError,
 )
 from gpubeton.files import store_client
-from gpubeton.files.object_store import PART, head_object, list_objects, put_object, read_object
+from gpubeton.files.object_store import PART, head_object, list_objects, put_object
 from gpubeton.files.open_files import open_bytes
 from gpubeton.files.remote_options import RemoteOptions
 from tests.files.fault_server import Fault
+from tests.objects import read_object
 
 CONTENT = os.urandom(3 << 20)
 
@@ -66,8 +67,6 @@ def test_lists_have_the_objects_of_one_folder_in_order(s3_server):
         (9, head_object(found[1][0]).etag),
     ]
     assert [url for url, _, _ in list_objects(s3_server.url(""))] == [s3_server.url("ab.beton")]
-    deep = [s3_server.url(f"a/{name}.beton") for name in ("10", "2", "deep/3")]
-    assert [url for url, _, _ in list_objects(s3_server.url("a/"), is_deep=True)] == deep
 
 
 def test_a_replaced_object_is_refused(s3_server):

@@ -176,7 +176,7 @@ def test_samples_beyond_the_end_of_a_file_are_not_read(file):
 
 def test_an_unfinished_index_and_an_unfinished_conversion_of_a_long_name_are_two_files(file, tmp_path):
     path = file.rename(tmp_path / ("a" * 200 + ".beton"))
-    with ResumableFile(path, "key", 1):
+    with ResumableFile(path, "key"):
         assert index_images(path).found == COUNT
 
 

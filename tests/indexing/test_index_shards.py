@@ -24,6 +24,7 @@ from gpubeton.indexing import index_shards
 from gpubeton.loader import Loader
 from tests.files.s3_server import Bucket, running_s3
 from tests.files.versioned_source import SCHEME, forget_requests, put, requests_of
+from tests.objects import read_object
 from tests.small_files import write
 
 
@@ -155,7 +156,7 @@ def test_a_copy_here_is_opened_by_its_index_and_a_copy_in_another_bucket_too(ind
     (tmp_path / "here").mkdir()
     for url, _, _ in object_store.list_objects(indexed, bucket.options):
         path = tmp_path / "here" / url.rpartition("/")[2]
-        path.write_bytes(object_store.read_object(url, bucket.options))
+        path.write_bytes(read_object(url, bucket.options))
         put_object(other + path.name, path, bucket.options)
     description = json.loads((tmp_path / "here" / "index.json").read_bytes())["content"]
     description["shards"][2]["version"] = '"another"'

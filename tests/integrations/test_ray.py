@@ -11,13 +11,14 @@ import pytest
 
 ray = pytest.importorskip("ray")
 
-from gpubeton.conversion import Settings, convert_shard, convert_shards, plan_shards, sharded  # noqa: E402
+from gpubeton.conversion import Settings, convert_shards, shards  # noqa: E402
 from gpubeton.errors import StorageError, WorkerDiedError, WriteError  # noqa: E402
 from gpubeton.fields import IntField, RGBImageField  # noqa: E402
-from gpubeton.files.object_store import list_objects, read_object  # noqa: E402
+from gpubeton.files.object_store import list_objects  # noqa: E402
 from gpubeton.format import Index  # noqa: E402
 from gpubeton.integrations.ray import BetonDatasink, run_tasks  # noqa: E402
 from gpubeton.reader import Reader  # noqa: E402
+from tests.objects import read_object  # noqa: E402
 from tests.picture_folders import write_folder, write_tars  # noqa: E402
 
 SETTINGS = Settings(page_size=1 << 21, shuffle=True)
@@ -47,11 +48,11 @@ def _cluster(tmp_path_factory):
     ray.shutdown()
 
 
-def die_once(call, marker: Path, number: int) -> bool:
+def die_once(marker: Path, scratch: Path, shard: shards.Shard) -> None:
     """Make a shard, but die in the middle of the first one."""
-    if number == 3 and not marker.exists():
+    if shard.number == 3 and not marker.exists():
         marker.touch()
-        convert = sharded.convert
+        convert = shards.convert
 
         def interrupted(*arguments, **options):
             def on_progress(done: int, total: int) -> None:
@@ -60,44 +61,44 @@ def die_once(call, marker: Path, number: int) -> bool:
 
             return convert(*arguments, **options, chunksize=1, on_progress=on_progress)
 
-        sharded.convert = interrupted
-    return call(number)
+        shards.convert = interrupted
+    shards._make(scratch, 1, shard)
 
 
 def test_a_cluster_makes_the_bytes_of_the_loop_though_a_worker_is_killed(s3_server, tmp_path):
-    tars = write_tars(tmp_path / "tars", 8)
-    expected = tmp_path / "expected"
-    convert_shards(plan_shards(tars, expected, 8, SETTINGS), num_workers=1)
-    plan = plan_shards(tars, s3_server.url("out/"), 8, SETTINGS, remote=s3_server.options)
-    marker, scratch = tmp_path / "marker", tmp_path / "scratch"
-    call = partial(die_once, partial(convert_shard, plan, scratch=scratch), marker)
-    assert list(run_tasks(call, range(8))) == [True] * 8
+    tars, expected, scratch = write_tars(tmp_path / "tars", 8), tmp_path / "expected", tmp_path / "scratch"
+    convert_shards(tars, expected, 8, SETTINGS, num_workers=1)
+    target, remote = s3_server.url("out/"), s3_server.options
+    split = shards.split_source(tars, target, 8, SETTINGS, None, "raise", remote, {})
+    marker = tmp_path / "marker"
+    assert len(list(run_tasks(partial(die_once, marker, scratch), split))) == 8
     assert marker.exists()
-    convert_shards(plan, scratch, on="ray")
-    found = {url.rpartition("/")[2]: read_object(url) for url, *_ in list_objects(s3_server.url("out/"))}
+    convert_shards(tars, target, 8, SETTINGS, scratch=scratch, remote=remote, on="ray")
+    found = {url.rpartition("/")[2]: read_object(url) for url, *_ in list_objects(target)}
     assert set(found) == {path.name for path in expected.iterdir()}
     for path in expected.iterdir():
         assert path.name == "index.json" or found[path.name] == path.read_bytes()  # it has the versions of the files
-    assert list(scratch.iterdir()) == []
 
 
 def test_missing_shards_are_made_by_tasks(tmp_path):
     photos = write_folder(tmp_path / "photos", 9)
-    done = convert_shards(plan_shards(photos, tmp_path / "here", 3, SETTINGS), num_workers=1)
-    plan = plan_shards(photos, tmp_path / "there", 3, SETTINGS)
-    convert_shard(plan, 1)
+    done = convert_shards(photos, tmp_path / "here", 3, SETTINGS, num_workers=1)
+    convert_shards(photos, tmp_path / "there", 3, SETTINGS, share=(1, 3), num_workers=1)
     made = []
-    assert convert_shards(plan, on="ray", on_progress=lambda *counts: made.append(counts)).samples == done.samples
+    there = convert_shards(
+        photos, tmp_path / "there", 3, SETTINGS, on="ray", on_progress=lambda *counts: made.append(counts)
+    )
+    assert there.samples == done.samples
     assert made == [(1, 3), (2, 3), (3, 3)]
-    for name in plan.names:
-        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+    for path in (tmp_path / "here").glob("*.beton"):
+        assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_an_error_of_a_task_is_raised_here(tmp_path):
     photos = write_folder(tmp_path / "photos", 9)
     (photos / "dog" / "0001.jpg").write_bytes(b"no picture")
     with pytest.raises(WriteError, match=r"shard 1 of 3.*0001\.jpg"):
-        convert_shards(plan_shards(photos, tmp_path / "out", 3, Settings(page_size=1 << 21)), on="ray")
+        convert_shards(photos, tmp_path / "out", 3, Settings(page_size=1 << 21), on="ray")
 
 
 def test_a_task_that_is_killed_each_time_is_an_error():
@@ -122,6 +123,3 @@ def test_rows_of_ray_data_are_written(s3_server, tmp_path):
     assert (Reader(made).num_samples, Reader(made).class_names) == (len(files), ("a",))
     with pytest.raises(StorageError, match=made.name):
         data.write_datasink(BetonDatasink(tmp_path / "out", fields))
-    plan_shards(tmp_path / "photos", tmp_path / "planned", 2, SETTINGS)
-    with pytest.raises(StorageError, match=r"conversion\.json"):
-        data.write_datasink(BetonDatasink(tmp_path / "planned", fields))

@@ -21,6 +21,7 @@ from gpubeton.indexing import index_images, index_shards
 from gpubeton.loader import Loader
 from gpubeton.reader import Reader
 from gpubeton.transforms import ToTensor
+from tests.objects import read_object
 from tests.picture_folders import write_folder
 
 
@@ -129,7 +130,7 @@ def test_batches_of_indexed_shards_are_those_of_the_files(shards, s3_server, tmp
 
 def rewrite(url, s3_server, change):
     """Change what the manifest says, with a right checksum."""
-    content = json.loads(object_store.read_object(f"{url}index.json"))["content"]
+    content = json.loads(read_object(f"{url}index.json"))["content"]
     change(content)
     text = json.dumps(content)
     s3_server.put("data/index.json", json.dumps({"checksum": zlib.crc32(text.encode()), "content": content}).encode())

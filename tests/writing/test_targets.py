@@ -107,7 +107,7 @@ def test_an_interrupted_conversion_continues_without_overwrite(here):
 def test_what_another_process_completed_while_this_one_waited_is_kept(here):
     (here / "b.beton").write_bytes(b"complete")
     with pytest.raises(OptionError):
-        ResumableFile("b.beton", "key", 1, overwrite=False)
+        ResumableFile("b.beton", "key", overwrite=False)
     assert [each.name for each in here.glob(".b*")] == []
 
 
