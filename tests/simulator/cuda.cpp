@@ -67,10 +67,12 @@ bool can_reach(const Launch& launch, uint64_t address, int device) {
 // has only those that the window needs.
 uint64_t first_of_jpeg(const uint64_t* row, size_t which) {
     const auto* const numbers = reinterpret_cast<const int32_t*>(row + 6);
-    const int32_t begin = numbers[0], every = numbers[2], width = numbers[5], luma_across = numbers[7];
-    const int64_t first_row = numbers[9], first_column = numbers[10], across = (width + 8 * luma_across - 1) / (8 * luma_across);
-    if (which == 0) return static_cast<uint64_t>(begin);
-    return which == 1 ? static_cast<uint64_t>(10 * ((first_row * across + first_column) / every)) : 0;
+    const int64_t every = numbers[2], width = numbers[5], luma_across = numbers[7];
+    const int64_t first_row = numbers[9], first_column = numbers[10];
+    if (which == 0) return static_cast<uint32_t>(numbers[0]);
+    if (which > 1 || every <= 0 || luma_across <= 0) return 0;  // a row may be anything when a wait was left out
+    const int64_t across = (width + 8 * luma_across - 1) / (8 * luma_across);
+    return static_cast<uint64_t>(10 * ((first_row * across + first_column) / every));
 }
 
 bool can_reach_all(const Launch& launch, int device) {
