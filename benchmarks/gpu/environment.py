@@ -19,7 +19,7 @@ COMMIT_VARIABLE = "GPUBETON_COMMIT"
 _PACKAGES = (
     "torch", "torchvision", "cupy-cuda13x", "cupy-cuda12x", "numba", "numpy", "pillow", "simplejpeg", "nvidia-nvjpeg",
     "nvidia-nvjpeg-cu12", "nvidia-cuda-nvrtc", "nvidia-ml-py", "nvidia-dali-cuda120", "nvidia-dali-cuda130",
-    "nvidia-nvimgcodec-cu13", "scikit-image", "scikit-learn", "cuda-pathfinder",
+    "pynvjpeg", "scikit-image", "scikit-learn", "cuda-pathfinder",
 )  # fmt: skip
 
 _ASKED = (

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpubeton.gpu.entry_decoder import EntryImages
     from gpubeton.gpu.launch import KernelImages, ProgramConstants
     from gpubeton.gpu.memory_layout import MemoryLayout, SentPixels
+    from gpubeton.gpu.nvjpeg_backends import BatchedBackend
     from gpubeton.plan.image_executor import BadImage, ImageJob
 
 
@@ -77,7 +78,7 @@ class DecodeHandle(NamedTuple):
 class DecodeBackends:
     """The decode backends of a GPU, and a note on each: its settings, or why it is missing."""
 
-    backends: dict[Lane, Any] = field(default_factory=dict)  # BatchedBackend or LibraryBackend
+    backends: dict[Lane, BatchedBackend] = field(default_factory=dict)
     notes: dict[Lane, str] = field(default_factory=dict)
     takes_entries: bool = False  # whether our own decoder takes JPEGs with entry points; the others take the rest
     warning: str = ""  # why the engines that the GPU has cannot be used

@@ -14,14 +14,12 @@ import weakref
 from contextlib import contextmanager, suppress
 from ctypes import byref, c_int
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton.errors import DeviceError
 from gpubeton.gpu.libraries import RELAXED, capture_mode_exchange, explain_no_cuda, install_cuda
-from gpubeton.pipeline.pixel_type import pixel_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -361,23 +359,6 @@ class Device:
         stream.synchronize()  # asleep; torch would keep a core busy
         with self.using(stream):
             return tensor.to("cpu")
-
-    def view(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
-        """Return a tensor over memory that it does not own; strides in elements."""
-        import torch
-
-        device, kind = torch.device("cuda", self.number), getattr(torch, dtype)
-        if 0 in shape:
-            return torch.empty(shape, dtype=kind, device=device)
-        exchanged = pixel_type(dtype).exchange_dtype
-        interface = {
-            "data": (address, False),
-            "shape": shape,
-            "strides": tuple(exchanged.itemsize * stride for stride in strides),
-            "typestr": exchanged.str,
-            "version": 2,
-        }
-        return torch.as_tensor(SimpleNamespace(__cuda_array_interface__=interface), device=device).view(kind)
 
     def hand_over(self, tensors: Sequence[Any], ready: Event) -> None:
         """Let the thread's current torch stream wait for the event, and record that it uses the tensors."""

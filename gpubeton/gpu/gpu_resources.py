@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from gpubeton.gpu.cuda import Device, Stream
     from gpubeton.gpu.nvjpeg_backends import BatchedBackend
-    from gpubeton.gpu.other_libraries import LibraryBackend
     from gpubeton.plan.lanes import Lane
 
 
@@ -34,7 +33,7 @@ class GpuResources:
     def __init__(
         self,
         device: Device,
-        backends: Mapping[Lane, BatchedBackend | LibraryBackend],
+        backends: Mapping[Lane, BatchedBackend],
         num_slots: int,
         *,
         takes_entries: bool = False,

@@ -56,11 +56,9 @@ class Lane(IntEnum):
     """The JPEG engines of the GPU, many images a call."""
     OWN = 1
     """Our decoder in CUDA: baseline JPEGs with entry points, decoded and resampled under the crop."""
-    LIBRARY = 2
-    """Another library, which the user chose."""
-    CPU = 3
+    CPU = 2
     """The CPU makes the crop at its final size; the GPU does the rest."""
-    BYTES = 4
+    BYTES = 3
     """A raw-stored image: nothing to decode, the crop's bytes are copied to the GPU."""
 
 
@@ -115,9 +113,7 @@ def assign_lanes(
 def lanes_by_kind(available: Collection[Lane]) -> NDArray[np.int8]:  # (JpegKind,)
     """Choose a lane for each kind of JPEG, of those that are available besides the CPU."""
     by_kind = np.full(len(JpegKind), Lane.CPU, np.int8)
-    if Lane.LIBRARY in available:
-        by_kind[JpegKind.BASELINE] = by_kind[JpegKind.ELABORATE] = Lane.LIBRARY
-    elif Lane.HARDWARE in available:
+    if Lane.HARDWARE in available:
         by_kind[JpegKind.BASELINE] = Lane.HARDWARE
     return by_kind
 

@@ -16,7 +16,7 @@ from benchmarks.gpu.nvjpeg_steps import Backend
 from benchmarks.gpu.pipelines import usual_pipeline
 from benchmarks.gpu.target import Target
 from benchmarks.harness.photos import list_photos
-from tests.gpu.comparing import counted, epoch, images_loader, means_apart
+from tests.gpu.comparing import counted, epoch, images_loader
 
 
 def test_the_engines_decode_everything_at_the_first_try_or_nothing(gpu, photos):
@@ -91,13 +91,3 @@ def test_one_by_one_and_in_batches_the_processors_and_engines_agree(target, file
             decoded.append(decode_all(target, way, files))
     for other in decoded[1:]:
         assert difference(other, decoded[0])["worst_mean_of_an_image"] <= 2.5
-
-
-def test_dali_may_decode_for_a_loader(gpu, photos):
-    pytest.importorskip("nvidia.dali")
-    if gpu.is_simulated:
-        pytest.skip("DALI decodes on a real GPU alone")
-    pipeline = [op for op in usual_pipeline(128) if type(op).__name__ != "NormalizeImage"]
-    found = epoch(images_loader(photos.beton, pipeline, decoder="dali", batch_size=64))
-    wanted = epoch(images_loader(photos.beton, pipeline, device="cpu", batch_size=64))
-    assert means_apart(found, wanted).max() <= 3

@@ -77,7 +77,7 @@ BASELINE = [
     stored(pillow_jpeg(photo(40, 50, 6), optimize=True, restart_marker_blocks=2)),
     stored(jpeg(photo(90, 70, 7), quality=35)),
 ]
-#: What the CPU takes; other libraries of a GPU may, too.
+#: What the CPU takes, and not the engines.
 ELABORATE = [
     stored(pillow_jpeg(photo(45, 38, 8), progressive=True)),
     stored(pillow_jpeg(photo(22, 31, 9), "L", progressive=True)),
