@@ -77,10 +77,10 @@ def _free_quietly(free: Callable[[int], object], address: int) -> None:
 class Event:
     """A mark in a stream's queue. Made by `Device.make_event`."""
 
-    def __init__(self, device: Device, *, is_timed: bool = False) -> None:
+    def __init__(self, device: Device) -> None:
         self._device = device
         # Blocking: a waiting thread sleeps and does not poll.
-        self.own = device.cuda.Event(block=True, disable_timing=not is_timed)
+        self.own = device.cuda.Event(block=True, disable_timing=True)
 
     @property
     def is_done(self) -> bool:
@@ -106,11 +106,6 @@ class Event:
         """Let the calling thread sleep until everything before the mark is done; raises an error of that work."""
         with self._device.explained("waiting for an event"):
             self.own.synchronize()
-
-    def milliseconds_since(self, earlier: Event) -> float:
-        """Time from another mark to this one; both are timed and done."""
-        with self._device.explained("asking for the time between events"):
-            return float(self._device.cuda.get_elapsed_time(earlier.own, self.own))
 
 
 class Stream:
@@ -248,10 +243,10 @@ class Device:
         with suppress(RuntimeError):  # an allocator of the user's, e.g. RMM, has no cache that torch knows
             torch.cuda.empty_cache()
 
-    def make_event(self, *, is_timed: bool = False) -> Event:
-        """Make an event, which takes the time if wanted."""
+    def make_event(self) -> Event:
+        """Make an event."""
         with self.explained("making an event"):
-            return Event(self, is_timed=is_timed)
+            return Event(self)
 
     def allocate(self, nbytes: int) -> Memory:
         """Allocate memory of the device, outside of torch's allocator; raises DeviceError if there is not enough."""

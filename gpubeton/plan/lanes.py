@@ -118,18 +118,6 @@ def lanes_by_kind(available: Collection[Lane]) -> NDArray[np.int8]:  # (JpegKind
     return by_kind
 
 
-# Both lanes keep some of the images they share: without any there is nothing to measure.
-_LEAST_SHARE = 1 / 16
-_GAIN = 1 / 4
-
-
-def adjust_share(share: float, engines: float, own: float) -> float:
-    """Move the engines' share of the images they share with our decoder, so that both will take the same time."""
-    total = engines + own
-    moved = share + (_GAIN * (own - engines) / total if total > 0 else 0.0)
-    return min(max(moved, _LEAST_SHARE), 1 - _LEAST_SHARE)
-
-
 def cut(count: int, most: int) -> list[slice]:
     """Split images into the fewest consecutive pieces of nearly equal size: an engine without an image is idle."""
     pieces = -(-count // most)

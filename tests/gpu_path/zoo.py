@@ -106,7 +106,7 @@ def twin(images):
 
 def gpu_loader(path, image, *, device="cuda:0", batch_size=8, raw="auto", more=None, **arguments):
     """A loader of the images and their numbers on a GPU, or with ``device="cpu"`` on the CPU."""
-    names = ["lanes", "deterministic", "images_per_call", "smooth_chroma", "resident"]
+    names = ["lanes", "images_per_call", "smooth_chroma", "resident"]
     # The engines take what our decoder would, unless a test asks for that; `test_entry_decoder.py` does.
     given = {
         "lanes": ("own",) if arguments.get("decoder") == "own" else ("hardware",),

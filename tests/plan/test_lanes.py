@@ -15,7 +15,6 @@ from gpubeton.plan.lanes import (
     WIDTH,
     JpegKind,
     Lane,
-    adjust_share,
     assign_lanes,
     cut,
     lanes_by_kind,
@@ -121,18 +120,6 @@ def test_raw_images_are_cropped_on_the_cpu_only_if_it_has_many_cores_or_is_told_
     assert raw_lane("auto", num_workers) == (Lane.CPU if num_workers >= MANY_CORES else Lane.BYTES)
     assert raw_lane("cpu", num_workers) == Lane.CPU
     assert raw_lane("bytes", num_workers) == Lane.BYTES
-
-
-@given(engines=st.floats(0.1, 10), own=st.floats(0.1, 10), share=st.floats(0.0625, 0.9375))
-def test_after_some_batches_two_lanes_take_the_same_time_or_one_is_left_a_sixteenth(engines, own, share):
-    for _ in range(100):
-        share = adjust_share(share, engines * share, own * (1 - share))
-    best = own / (engines + own)
-    assert share == pytest.approx(min(max(best, 1 / 16), 15 / 16), abs=0.01)
-
-
-def test_without_a_measured_time_the_share_stays():
-    assert adjust_share(0.3, 0.0, 0.0) == 0.3
 
 
 @given(count=st.integers(0, 3000), most=st.integers(1, 400))
