@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prove and measure gpubeton on the GPU of this machine, in one command and a given time, into one file.
-#   benchmarks/gpu_session.sh [--out FILE] [--seconds 560] [--steps sanitizer,hazards,tests,race,kernels,cores,training]
+#   benchmarks/gpu_session.sh [--out FILE] [--seconds 560] [--steps sanitizer,tests,race,kernels,cores,training]
 #   benchmarks/gpu_session.sh --simulated     # without a GPU: shows that everything runs, measures nothing
 #
 # Needs a checkout and, for PYTHON (python3 by default), torch, CuPy, nvJPEG, numba, simplejpeg, Pillow, pytest with

@@ -50,7 +50,7 @@ def describe() -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - the measurement matters more than its description
         found["torch_cuda"] = f"{type(error).__name__}: {error}"
     try:
-        from benchmarks.gpu.nvjpeg_steps import cuda_version
+        from benchmarks.gpu.nvjpeg_parts import cuda_version
         from gpubeton.gpu.nvjpeg import load
 
         library = load()

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from benchmarks.gpu.nvjpeg_steps import Backend
+from benchmarks.gpu.nvjpeg_parts import Backend
 from gpubeton.errors import DeviceError, NvjpegError
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.gpu.nvjpeg import Handle, State, load

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 
-from benchmarks.gpu.nvjpeg_steps import Backend
+from benchmarks.gpu.nvjpeg_parts import Backend
 from gpubeton.cpu.worker_pool import Worker
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
