@@ -78,7 +78,7 @@ def test_pages_and_errors_name_extras_that_exist():
     in_pages = [extra for path in PAGES for extra in re.findall(r"gpubeton\[([\w,]+)\]", path.read_text())]
     in_errors = [extra for path in MODULES for extra in re.findall(r"install\([\"'](\w+)[\"']\)", path.read_text())]
     named = {name for extra in in_pages + in_errors for name in extra.split(",")}
-    assert {"cuda12", "cuda13", "dali"} <= named <= declared
+    assert {"cuda12", "cuda13"} <= named <= declared
 
 
 def test_this_installation_is_known():

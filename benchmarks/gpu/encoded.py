@@ -56,11 +56,6 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.address)
 
-    def content(self, number: int) -> bytes:
-        """Return the bytes of one image."""
-        start = int(self.address[number]) - self._memory.ctypes.data
-        return bytes(self._memory[start : start + int(self.size[number])])
-
     def piece(self, rows: NDArray[np.intp]) -> Piece:
         """Return some images as one call takes them."""
         layout = lay_out_images(self.height[rows], self.width[rows])
@@ -81,22 +76,21 @@ class Encoded:
         return [self.piece(order[start : start + per_call]) for start in range(0, len(order) - per_call + 1, per_call)]
 
 
-def load_encoded(device: Device, beton: str, *, is_pinned: bool = True, limit: int = 1 << 30) -> Encoded:
-    """Load the JPEGs of the field ``image`` into memory, at most `limit`, page-locked if `is_pinned`."""
+def load_encoded(device: Device, beton: str) -> Encoded:
+    """Load the JPEGs of the field ``image`` into page-locked memory."""
     index = Index.open(beton)
     regions, column = index.regions("image"), index.column("image")
-    size = regions.size[:limit].astype(np.uint64)
+    size = regions.size.astype(np.uint64)
     room = -(-size.astype(np.int64) // _ALIGNMENT) * _ALIGNMENT
     place = np.cumsum(room) - room
-    nbytes = int(room.sum())
-    memory = device.allocate_pinned(nbytes).array if is_pinned else np.empty(nbytes, np.uint8)
+    memory = device.allocate_pinned(int(room.sum())).array
     content = np.memmap(beton, np.uint8, "r")
-    for start, offset, count in zip(place.tolist(), regions.offset.tolist(), size.tolist(), strict=False):
+    for start, offset, count in zip(place.tolist(), regions.offset.tolist(), size.tolist(), strict=True):
         memory[start : start + count] = content[offset : offset + count]
     return Encoded(
         memory,
         (place + memory.ctypes.data).astype(np.uint64),
         size,
-        column["height"][:limit].astype(np.int32),
-        column["width"][:limit].astype(np.int32),
+        column["height"].astype(np.int32),
+        column["width"].astype(np.int32),
     )

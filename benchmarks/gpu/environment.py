@@ -19,7 +19,7 @@ COMMIT_VARIABLE = "GPUBETON_COMMIT"
 _PACKAGES = (
     "torch", "torchvision", "cupy-cuda13x", "cupy-cuda12x", "numba", "numpy", "pillow", "simplejpeg", "nvidia-nvjpeg",
     "nvidia-nvjpeg-cu12", "nvidia-cuda-nvrtc", "nvidia-ml-py", "nvidia-dali-cuda120", "nvidia-dali-cuda130",
-    "nvidia-nvimgcodec-cu13", "scikit-image", "scikit-learn", "cuda-pathfinder",
+    "pynvjpeg", "scikit-image", "scikit-learn", "cuda-pathfinder",
 )  # fmt: skip
 
 _ASKED = (
@@ -50,7 +50,7 @@ def describe() -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - the measurement matters more than its description
         found["torch_cuda"] = f"{type(error).__name__}: {error}"
     try:
-        from benchmarks.gpu.nvjpeg_steps import cuda_version
+        from benchmarks.gpu.nvjpeg_parts import cuda_version
         from gpubeton.gpu.nvjpeg import load
 
         library = load()

@@ -35,7 +35,7 @@ class IdleDevice:
         """Make a stream without a queue."""
         return _Idle()
 
-    def make_event(self, *, is_timed: bool = False) -> Any:
+    def make_event(self) -> Any:
         """Make an event that is always done."""
         return _Idle()
 

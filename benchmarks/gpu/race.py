@@ -50,7 +50,8 @@ ENTRIES = (
     *(Entry(f"gpubeton, {name}", _LOADER, variant=name, on_few_cores=True) for name in _GPUBETON),
     # In one queue, work of a stream waits for that of other streams.
     *(Entry(f"gpubeton, engines, {number} queues", _LOADER, variant="engines", queues=number) for number in (8, 32)),
-    Entry("torchvision on the GPU", "torchvision_decode", "torchvision", on_few_cores=True),
+    Entry("torchvision on the GPU", "torchvision_decode", "torchvision", variant="torchvision", on_few_cores=True),
+    Entry("pynvjpeg, then torchvision", "torchvision_decode", "nvjpeg, torchvision", variant="pynvjpeg"),
     Entry("DALI, mixed, whole images", *_DALI, variant="whole", on_few_cores=True),
     Entry("DALI, mixed, crops", *_DALI, variant="crop"),
     Entry("FFCV", "ffcv_loader", "ffcv", "GPUBETON_FFCV_PYTHON"),

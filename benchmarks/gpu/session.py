@@ -1,7 +1,7 @@
 """Test and measure gpubeton on the GPU of this machine, in a given time, into one file.
 
     benchmarks/gpu_session.sh                        # everything, in about nine minutes
-    benchmarks/gpu_session.sh --steps tests,hazards
+    benchmarks/gpu_session.sh --steps tests,race
     benchmarks/gpu_session.sh --simulated            # without a GPU: only shows that the steps run
 
 If a step fails or takes too long, the others still run. An existing file of the same GPU and commit keeps the results

@@ -126,12 +126,6 @@ def _sanitizer(scale: Scale, result: Path) -> list[str]:
 #: The most important first: if time runs short, the last ones are left out.
 STEPS = (
     Step("sanitizer", 24, _sanitizer, read_json),
-    Step(
-        "hazards",
-        26,
-        _measuring("benchmarks.gpu.hazards", {"seconds": 4}, lambda scale: {"seconds": 0.85 * scale.seconds}),
-        read_json,
-    ),
     Step("tests", 34, _tests, read_tests),
     Step(
         "race",

@@ -22,7 +22,6 @@ def draw_gpu(result: dict[str, Any]) -> str:
         "cores": _cores,
         "kernels": _kernels,
         "training": _training,
-        "hazards": _hazards,
         "tests": _tests,
     }
     parts = []
@@ -59,8 +58,6 @@ def summary(name: str, found: dict[str, Any]) -> str:
     elif name == "sanitizer":
         lines += [f"skipped: {found['skipped']}"] if "skipped" in found else []
         lines += [f"{tool}: {own['verdict']}" for tool, own in found.items() if isinstance(own, dict)]
-    elif name == "hazards":
-        lines += [f"{_sign(own)}{question}: {own['verdict']}" for question, own in _answers(found).items()]
     elif name in {"race", "cores"}:
         for title, race in _races(found).items():
             for who, laps in race.items():
@@ -140,10 +137,6 @@ def _training(found: dict[str, Any]) -> str:
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
-def _hazards(found: dict[str, Any]) -> str:
-    return "\n".join(f"* {_sign(own)}{own['question']} {own['verdict']}" for own in _answers(found).values())
-
-
 def _tests(found: dict[str, Any]) -> str:
     return f"{found['passed']} of {found['tests']} tests on the GPU passed."
 
@@ -182,14 +175,6 @@ def _decoder(found: dict[str, Any]) -> list[str]:
 
 def _networks(found: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:
     return {name: own for name, own in found.items() if isinstance(own, dict) and "synthetic" in own}
-
-
-def _answers(found: dict[str, Any]) -> dict[str, Any]:
-    return {name: own for name, own in found.items() if isinstance(own, dict) and "verdict" in own}
-
-
-def _sign(answer: dict[str, Any]) -> str:
-    return "**Fails:** " if answer["holds"] is False else ""
 
 
 def _rate(lap: dict[str, Any]) -> float:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpubeton.gpu.entry_decoder import EntryImages
     from gpubeton.gpu.launch import KernelImages, ProgramConstants
     from gpubeton.gpu.memory_layout import MemoryLayout, SentPixels
+    from gpubeton.gpu.nvjpeg_backends import BatchedBackend
     from gpubeton.plan.image_executor import BadImage, ImageJob
 
 
@@ -70,14 +71,13 @@ class DecodeHandle(NamedTuple):
 
     event: Event | None  # the end of decoding; None if nothing was begun
     failed: dict[int, str]  # the reason for each refused image, by its index in the request
-    started: Event | None = None  # timed, as `event` is then: the beginning of decoding
 
 
 @dataclass(eq=False)
 class DecodeBackends:
     """The decode backends of a GPU, and a note on each: its settings, or why it is missing."""
 
-    backends: dict[Lane, Any] = field(default_factory=dict)  # BatchedBackend or LibraryBackend
+    backends: dict[Lane, BatchedBackend] = field(default_factory=dict)
     notes: dict[Lane, str] = field(default_factory=dict)
     takes_entries: bool = False  # whether our own decoder takes JPEGs with entry points; the others take the rest
     warning: str = ""  # why the engines that the GPU has cannot be used
@@ -102,7 +102,6 @@ class BatchState:
     nonce: int  # the seed of its canaries
     # by program: images that our decoder makes
     entry_images: dict[int, EntryImages] = field(default_factory=dict)
-    own_span: tuple[Event, Event] | None = None  # when our decoder begins and ends, if that is measured
     decoding: list[DecodeHandle] = field(default_factory=list)  # what the decoders were asked
     images: list[KernelImages] = field(default_factory=list)  # of each program, for the kernels
     status: list[NDArray[np.int32]] = field(default_factory=list)  # for each program (N,) int32, 0 for success
@@ -147,17 +146,6 @@ class BatchState:
     def is_complete(self) -> bool:
         """Whether no image is missing, once the batch is done; few batches miss any."""
         return not (self.refused or self.damaged or self.flagged or any(map(np.count_nonzero, self.status)))
-
-    @property
-    def times(self) -> tuple[float, float] | None:
-        """Milliseconds of the engines and of our decoder, when the batch is done; None unless both were measured."""
-        if self.own_span is None or not self.entry_images or not self.decoding:
-            return None
-        (began, ended), engines = self.own_span, self.decoding[-1].event
-        started = self.decoding[0].started
-        if engines is None or started is None:
-            return None
-        return engines.milliseconds_since(started), ended.milliseconds_since(began)
 
     @property
     def failed(self) -> set[tuple[int, int]]:

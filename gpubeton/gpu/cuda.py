@@ -14,14 +14,12 @@ import weakref
 from contextlib import contextmanager, suppress
 from ctypes import byref, c_int
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton.errors import DeviceError
 from gpubeton.gpu.libraries import RELAXED, capture_mode_exchange, explain_no_cuda, install_cuda
-from gpubeton.pipeline.pixel_type import pixel_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,10 +77,10 @@ def _free_quietly(free: Callable[[int], object], address: int) -> None:
 class Event:
     """A mark in a stream's queue. Made by `Device.make_event`."""
 
-    def __init__(self, device: Device, *, is_timed: bool = False) -> None:
+    def __init__(self, device: Device) -> None:
         self._device = device
         # Blocking: a waiting thread sleeps and does not poll.
-        self.own = device.cuda.Event(block=True, disable_timing=not is_timed)
+        self.own = device.cuda.Event(block=True, disable_timing=True)
 
     @property
     def is_done(self) -> bool:
@@ -108,11 +106,6 @@ class Event:
         """Let the calling thread sleep until everything before the mark is done; raises an error of that work."""
         with self._device.explained("waiting for an event"):
             self.own.synchronize()
-
-    def milliseconds_since(self, earlier: Event) -> float:
-        """Time from another mark to this one; both are timed and done."""
-        with self._device.explained("asking for the time between events"):
-            return float(self._device.cuda.get_elapsed_time(earlier.own, self.own))
 
 
 class Stream:
@@ -250,10 +243,10 @@ class Device:
         with suppress(RuntimeError):  # an allocator of the user's, e.g. RMM, has no cache that torch knows
             torch.cuda.empty_cache()
 
-    def make_event(self, *, is_timed: bool = False) -> Event:
-        """Make an event, which takes the time if wanted."""
+    def make_event(self) -> Event:
+        """Make an event."""
         with self.explained("making an event"):
-            return Event(self, is_timed=is_timed)
+            return Event(self)
 
     def allocate(self, nbytes: int) -> Memory:
         """Allocate memory of the device, outside of torch's allocator; raises DeviceError if there is not enough."""
@@ -361,23 +354,6 @@ class Device:
         stream.synchronize()  # asleep; torch would keep a core busy
         with self.using(stream):
             return tensor.to("cpu")
-
-    def view(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
-        """Return a tensor over memory that it does not own; strides in elements."""
-        import torch
-
-        device, kind = torch.device("cuda", self.number), getattr(torch, dtype)
-        if 0 in shape:
-            return torch.empty(shape, dtype=kind, device=device)
-        exchanged = pixel_type(dtype).exchange_dtype
-        interface = {
-            "data": (address, False),
-            "shape": shape,
-            "strides": tuple(exchanged.itemsize * stride for stride in strides),
-            "typestr": exchanged.str,
-            "version": 2,
-        }
-        return torch.as_tensor(SimpleNamespace(__cuda_array_interface__=interface), device=device).view(kind)
 
     def hand_over(self, tensors: Sequence[Any], ready: Event) -> None:
         """Let the thread's current torch stream wait for the event, and record that it uses the tensors."""

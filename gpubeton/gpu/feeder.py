@@ -174,12 +174,8 @@ class Feeder:
 
     def _decode_entries(self, batch: BatchState, stream: Stream, decoder: EntryDecoder) -> None:
         """Let our decoder make its images."""
-        if batch.own_span is not None:
-            batch.own_span[0].record(stream)
         for number, own in batch.entry_images.items():
             images = batch.images[number]
             decoder.launch(own, images.own, images.resampled, stream)
             flags = batch.slot.table.bring_back((number, "jpeg status"), stream)
             batch.flagged.append((batch.sources[number], own.rows, flags))
-        if batch.own_span is not None:
-            batch.own_span[1].record(stream)

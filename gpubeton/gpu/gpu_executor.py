@@ -79,9 +79,6 @@ class GpuExecutor:
         self._raw = int(raw_lane(options.raw, cpu.num_workers))
         self._give_back = give_back
         self._resident = resident
-        self._is_shared = (
-            not options.deterministic and resources.entry_decoder is not None and Lane.HARDWARE in resources.backends
-        )
         self._cpu_executor: ImageExecutor | None = None
         self._submitted = 0
         self._batches: deque[BatchState] = deque()
@@ -133,7 +130,6 @@ class GpuExecutor:
             # Not only for the images: the next batch writes to the slot, and the JPEG engines do so before their
             # stream's turn.
             batch.slot.done.synchronize()  # wait point: batch done
-            self._resources.note_times(batch.times)
             bad = batch.bad if batch.is_complete else [*batch.bad, *self._repair(batch)]
         self._batches.popleft()
         return bad
@@ -229,8 +225,6 @@ class GpuExecutor:
         places = slot.table.fill(batch.arrays(self.constants, arena))
         self._prepare_launches(slot, jobs, places)
         batch.images = [own.begin(job.out.data_ptr(), batch.nonce) for own, job in zip(slot.images, jobs, strict=True)]
-        if self._is_shared:
-            batch.own_span = self._device.make_event(is_timed=True), self._device.make_event(is_timed=True)
         return batch
 
     def _prepare_launches(self, slot: Slot, jobs: Sequence[ImageJob], places: Mapping[Hashable, int]) -> None:
@@ -276,9 +270,6 @@ class GpuExecutor:
         if decoder is not None:
             is_baseline = is_jpeg & (survey[:, KIND] == JpegKind.BASELINE)
             rows = np.flatnonzero((is_known | is_baseline if resident is None else is_known) & ~is_refused)
-            if self._is_shared and resident is None:
-                both = rows[lanes[rows] == Lane.HARDWARE]
-                rows = np.setdiff1d(rows, both[: round(self._resources.engine_share * len(both))])
             own = decoder.plan(number, self.constants[number], job, rows, self._cpu, is_known, resident)
         if own is not None:
             lanes[own.rows] = Lane.OWN

@@ -24,11 +24,6 @@ class GpuOptions:
         The decoders of the GPU that may be used: its JPEG engines, if it has them, and our own decoder in CUDA, for
         images with entry points or restart markers. All other images are decoded on the CPU, by ``num_workers``
         threads; with ``()`` all are.
-    deterministic : bool
-        True chooses the decoder by the image alone, so that the pixels are the same in every run. False lets the
-        engines and our own decoder share the images that both take, by the times that they took for the last batches.
-        That is faster where neither waits for something else, but which decoder makes an image then depends on the run,
-        and their pixels differ by some levels. Images in the GPU's memory (``resident``) are not shared.
     raw : {"auto", "cpu", "bytes"}
         Where raw-stored images are cropped and resized: on the CPU, or on the GPU, which copies the bytes of the crop.
         "auto" takes the GPU unless there are many cores.
@@ -56,7 +51,6 @@ class GpuOptions:
     """
 
     lanes: tuple[str, ...] = ("hardware", "own")
-    deterministic: bool = True
     raw: RawLane = "auto"
     images_per_call: int = 0
     smooth_chroma: bool = True

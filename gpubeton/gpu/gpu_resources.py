@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpubeton.gpu.batch_memory import Constants, Table
 from gpubeton.gpu.batch_state import Slot
 from gpubeton.gpu.entry_decoder import EntryDecoder
-from gpubeton.plan.lanes import adjust_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpubeton.gpu.cuda import Device, Stream
     from gpubeton.gpu.nvjpeg_backends import BatchedBackend
-    from gpubeton.gpu.other_libraries import LibraryBackend
     from gpubeton.plan.lanes import Lane
 
 
@@ -34,7 +32,7 @@ class GpuResources:
     def __init__(
         self,
         device: Device,
-        backends: Mapping[Lane, BatchedBackend | LibraryBackend],
+        backends: Mapping[Lane, BatchedBackend],
         num_slots: int,
         *,
         takes_entries: bool = False,
@@ -48,14 +46,8 @@ class GpuResources:
         self.mixes = Table(device)  # rows of a batch that is mixed
         self.constants = Constants(device)
         self.nonces = count(1)  # of canaries
-        self.engine_share = 0.5  # of the images that the engines and our decoder share, by the times they took
         # stored images, by field and sample, that their decoder has refused: the CPU decodes them
         self.refused: set[tuple[str, int]] = set()
-
-    def note_times(self, times: tuple[float, float] | None) -> None:
-        """Adjust what the engines and our decoder share to the times that a batch took them."""
-        if times is not None:
-            self.engine_share = adjust_share(self.engine_share, *times)
 
     def settle(self) -> None:
         """Wait until nothing is under way."""

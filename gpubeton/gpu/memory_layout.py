@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 # Plain numbers: a member of an IntEnum takes numpy longer to compare than a batch of small images.
-_HARDWARE, _LIBRARY, _CPU, _BYTES = map(int, (Lane.HARDWARE, Lane.LIBRARY, Lane.CPU, Lane.BYTES))
+_HARDWARE, _CPU, _BYTES = map(int, (Lane.HARDWARE, Lane.CPU, Lane.BYTES))
 _NONE = np.zeros(0, np.intp)
 
 
@@ -104,7 +104,7 @@ def lay_out_batch(
         made.pictures.append(pictures)
         made.draws.append(draws)
         if sources[number] == number and crops < count:
-            rows = np.flatnonzero((own == _HARDWARE) | (own == _LIBRARY))
+            rows = np.flatnonzero(own == _HARDWARE)
             if len(rows):
                 rows = rows[np.lexsort((-job.size[rows].astype(np.int64), samplings[number][rows], own[rows]))]
                 layout = lay_out_images(job.height[rows], job.width[rows], start=arena)

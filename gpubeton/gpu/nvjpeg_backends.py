@@ -47,7 +47,6 @@ class BatchedBackend:
     most: int  # images of a call
     largest: tuple[int, int] = (1, 1)  # height and width of the largest image that is expected
     num_states: int = STATES
-    is_timed: bool = False  # whether the events of its requests take the time
     _entries: list[_Entry] = field(default_factory=list, init=False)
     _header: JpegHeader | None = field(default=None, init=False)
     _kinds: dict[int, bool] = field(default_factory=dict, init=False)
@@ -75,15 +74,12 @@ class BatchedBackend:
         """Begin to decode. nvJPEG refuses a whole call for one image: halves of it find the images that it refuses."""
         with self._lock:
             entry = self._next(len(request.address))
-            started = self.device.make_event(is_timed=True) if self.is_timed else None
-            if started is not None:
-                started.record(entry.stream)
             failed = self._begin(entry, request, np.arange(len(request.address)))
             if len(failed) == len(request.address):
                 return DecodeHandle(None, failed)
-            entry.event = self.device.make_event(is_timed=self.is_timed)
+            entry.event = self.device.make_event()
             entry.event.record(entry.stream)
-            return DecodeHandle(entry.event, failed, started)
+            return DecodeHandle(entry.event, failed)
 
     def settle(self) -> None:
         """Wait until nothing is under way."""
@@ -203,7 +199,6 @@ def open_nvjpeg_backends(
             found.warning = f"{place} has JPEG engines that cannot be used, so the CPU decodes in their place. {error}"
         return found
     most = options.images_per_call or max(engines * cores, 1) * IMAGES_PER_ENGINE
-    is_timed = not options.deterministic
-    found.backends[Lane.HARDWARE] = BatchedBackend(device, handle, most, largest, is_timed=is_timed)
+    found.backends[Lane.HARDWARE] = BatchedBackend(device, handle, most, largest)
     found.notes[Lane.HARDWARE] = f"{engines} JPEG engines, {most} images a call"
     return found

@@ -25,8 +25,6 @@ from gpubeton.gpu.gpu_executor import GpuExecutor
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.gpu.gpu_resources import GpuResources
 from gpubeton.gpu.libraries import driver_version
-from gpubeton.gpu.nvjpeg_backends import BatchedBackend
-from gpubeton.gpu.other_libraries import reason
 from gpubeton.plan.cpu_services import CpuServices
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob, Usage
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
 
     from gpubeton.gpu.batch_state import DecodeBackends
     from gpubeton.gpu.cuda import Device
+    from gpubeton.gpu.nvjpeg_backends import BatchedBackend
     from gpubeton.pipeline.operation import Operation
     from gpubeton.plan.program import ImageProgram
 
@@ -75,8 +74,7 @@ def with_self_test(open_backends: Callable[[Device], DecodeBackends], device: De
     opened = open_backends(device)
     if os.environ.get(VARIABLE) == "0":
         return opened
-    tested: dict[Lane, BatchedBackend | None] = {Lane.CPU: None}
-    tested |= {lane: own for lane, own in opened.backends.items() if isinstance(own, BatchedBackend)}
+    tested: dict[Lane, BatchedBackend | None] = {Lane.CPU: None, **opened.backends}
     tested |= {Lane.OWN: None} if opened.takes_entries else {}
     with _lock:
         known = _faults.setdefault(device, {})
@@ -187,7 +185,7 @@ def _find_fault(device: Device, lane: Lane, backend: BatchedBackend | None) -> s
                     trial.release()
                 resources.close()
     except Exception as error:  # noqa: BLE001 - whatever it is, this lane cannot be used
-        return reason(error)
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _compare(device: Device, lane: Lane, resources: GpuResources) -> str:

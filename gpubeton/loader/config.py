@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Decoder = Literal["auto", "own", "nvjpeg", "dali", "pynvjpeg", "cpu"]
-
-# Earlier values of `decoder=`.
-_MOVED_DECODERS = ("nvimgcodec", "torchvision")
+Decoder = Literal["auto", "own", "nvjpeg", "cpu"]
 
 # Arguments of torch's DataLoader, and what does the same here.
 _OF_DATALOADER = {
@@ -187,11 +184,6 @@ def check_remote(remote: Any) -> RemoteOptions:
 def check_decoder(decoder: Any) -> Decoder:
     """Check the decoder of a GPU."""
     choices: tuple[Decoder, ...] = get_args(Decoder)
-    if decoder in _MOVED_DECODERS:
-        raise OptionError(
-            f"decoder is {decoder!r}; expected one of {', '.join(map(repr, choices))}: its adapter moved to "
-            "benchmarks/gpu/contenders/adapters.py, beside the benchmarks that compare with it"
-        )
     return check_choice("decoder", decoder, choices)
 
 

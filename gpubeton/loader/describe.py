@@ -94,8 +94,6 @@ def _explain_decoding(config: LoaderConfig, plan: Plan, resources: Resources) ->
         f"  {'raw':<9} raw-stored images are {raws} (raw={config.gpu_options.raw!r}, {config.num_workers} threads)",
         f"  {'CPU':<9} images that the GPU cannot decode{f'; {NO_ENTRY_POINTS}' if resources.lacks_entries else ''}",
     ]
-    if not config.gpu_options.deterministic and gpu.notes.keys() >= {Lane.HARDWARE, Lane.OWN}:
-        lines.append("  images with entry points are shared by both, by measured times (deterministic=False)")
     if kinds:
         lines.append(f"  {'CPU':<9} {kinds}: made there and moved, GPUs make only images of RGBImageField")
     return lines

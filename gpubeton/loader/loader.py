@@ -145,10 +145,10 @@ class Loader(FfcvSurface):
     device : str, int or torch.device
         Where images are decoded and augmented: "cpu"; a GPU such as "cuda:0", to which all tensors are moved; or
         "auto": the GPU to which a pipeline's ``ToDevice`` moves them, else the CPU. "auto" warns if that GPU cannot.
-    decoder : {"auto", "own", "nvjpeg", "cpu", "dali", "pynvjpeg"}
+    decoder : {"auto", "own", "nvjpeg", "cpu"}
         What decodes JPEGs for a GPU: "own" is a CUDA decoder for images with entry points or restart markers, with the
         CPU's pixels to the bit, and the CPU for all others; "nvjpeg" uses the GPU's JPEG engines; "auto" takes "own"
-        where it can, else "nvjpeg"; "cpu" decodes on the CPU; the others need further packages.
+        where it can, else "nvjpeg"; "cpu" decodes on the CPU.
     gpu_options : GpuOptions, optional
         How a GPU decodes.
     on_error : {"raise", "skip", "replace"}

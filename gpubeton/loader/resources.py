@@ -348,12 +348,8 @@ def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfi
         opener = partial(
             open_nvjpeg_backends, library=None, options=options, largest=largest, is_library_needed=is_needed
         )
-    elif config.decoder == "own":
-        opener = lambda _: DecodeBackends()  # noqa: E731
     else:
-        from gpubeton.gpu.other_libraries import open_library_backends
-
-        opener = partial(open_library_backends, config.decoder)
+        opener = lambda _: DecodeBackends()  # noqa: E731
     if takes_entries:
         opener = partial(with_entries, opener)
     return Gpu(device, options, partial(with_self_test, opener), num_slots=config.num_in_flight)

@@ -56,11 +56,9 @@ class Lane(IntEnum):
     """The JPEG engines of the GPU, many images a call."""
     OWN = 1
     """Our decoder in CUDA: baseline JPEGs with entry points, decoded and resampled under the crop."""
-    LIBRARY = 2
-    """Another library, which the user chose."""
-    CPU = 3
+    CPU = 2
     """The CPU makes the crop at its final size; the GPU does the rest."""
-    BYTES = 4
+    BYTES = 3
     """A raw-stored image: nothing to decode, the crop's bytes are copied to the GPU."""
 
 
@@ -115,23 +113,9 @@ def assign_lanes(
 def lanes_by_kind(available: Collection[Lane]) -> NDArray[np.int8]:  # (JpegKind,)
     """Choose a lane for each kind of JPEG, of those that are available besides the CPU."""
     by_kind = np.full(len(JpegKind), Lane.CPU, np.int8)
-    if Lane.LIBRARY in available:
-        by_kind[JpegKind.BASELINE] = by_kind[JpegKind.ELABORATE] = Lane.LIBRARY
-    elif Lane.HARDWARE in available:
+    if Lane.HARDWARE in available:
         by_kind[JpegKind.BASELINE] = Lane.HARDWARE
     return by_kind
-
-
-# Both lanes keep some of the images they share: without any there is nothing to measure.
-_LEAST_SHARE = 1 / 16
-_GAIN = 1 / 4
-
-
-def adjust_share(share: float, engines: float, own: float) -> float:
-    """Move the engines' share of the images they share with our decoder, so that both will take the same time."""
-    total = engines + own
-    moved = share + (_GAIN * (own - engines) / total if total > 0 else 0.0)
-    return min(max(moved, _LEAST_SHARE), 1 - _LEAST_SHARE)
 
 
 def cut(count: int, most: int) -> list[slice]:

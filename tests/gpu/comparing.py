@@ -25,7 +25,7 @@ OTHERS = ("label", "weight", "note", "info", "vector", "number")
 
 def images_loader(path, pipeline, *, device="cuda:0", batch_size=16, custom=False, **arguments):
     """A loader of the field "image" alone."""
-    names = ("lanes", "raw", "images_per_call", "smooth_chroma", "resident", "deterministic")
+    names = ("lanes", "raw", "images_per_call", "smooth_chroma", "resident")
     options = {name: arguments.pop(name) for name in names if name in arguments}
     others = {"number": None} if custom else {name: None for name in OTHERS if name in Index.open(path).names}
     usual = {"num_workers": 2, "seed": 3, "drop_last": False, "gpu_options": GpuOptions(**options)}

@@ -21,7 +21,7 @@ from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
 from gpubeton.indexing import index_images
 from gpubeton.plan.lanes import Lane
 from gpubeton.transforms import ToTensor
-from tests.gpu.comparing import assert_equal_to_the_bit, counted, epoch, images_loader, means_apart
+from tests.gpu.comparing import assert_equal_to_the_bit, counted, epoch, images_loader
 from tests.small_files import write_photos
 
 SIDE = 40
@@ -63,18 +63,6 @@ def test_jpegs_with_entry_points_are_the_cpus_to_the_bit(gpu, indexed_photos, na
         )
     assert_equal_to_the_bit(found, wanted)
     assert counts == {"own": COUNT}
-
-
-def test_the_engines_and_our_decoder_may_share_a_batch_without_determinism(gpu, indexed_photos):
-    """Which of them makes an image is then a matter of time; some of each batch is made by each."""
-    arguments = {"decoder": "auto", "deterministic": False, "resident": False, "batch_size": 8}
-    with counted() as counts, closing(images_loader(indexed_photos, LEVELS, **arguments)) as loader:
-        found = torch.cat([batch[0].cpu() for batch in loader])
-        has_engines = Lane.HARDWARE in loader._resources.gpu._free[0].backends
-    wanted = epoch(images_loader(indexed_photos, LEVELS, device="cpu"))
-    assert counts.get("engines", 0) + counts["own"] == COUNT
-    assert ("engines" in counts) == has_engines
-    assert means_apart(found, wanted).max() <= 2.5
 
 
 def test_resident_jpegs_are_copied_once_and_stay_the_cpus_to_the_bit(gpu, indexed_photos, monkeypatch):

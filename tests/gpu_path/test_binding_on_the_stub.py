@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.gpu.nvjpeg_steps import Backend
+from benchmarks.gpu.nvjpeg_parts import Backend
 from gpubeton.errors import NvjpegError
 from gpubeton.gpu.nvjpeg import Handle, Status, load
 from tests.cpu.pictures import decoded, jpeg
@@ -131,7 +131,7 @@ def test_python_goes_on_while_a_call_waits():
     script = """
         import threading, time
         import numpy as np
-        from benchmarks.gpu.nvjpeg_steps import Backend
+        from benchmarks.gpu.nvjpeg_parts import Backend
         from tests.simulator.device import SimulatedDevice
         from tests.simulator.faults import Faults
         from tests.simulator.nvjpeg_bench import Bench, TAKEN

@@ -233,13 +233,6 @@ def test_events_let_the_thread_sleep_and_take_no_time(cuda_device, record):
     assert record.named("Event") == [("Event", True, True, False)]
 
 
-def test_only_timed_events_take_the_time(cuda_device, record):
-    began, ended = (cuda_device.make_event(is_timed=True) for _ in range(2))
-    assert record.named("Event") == [("Event", True, False, False)] * 2
-    assert ended.milliseconds_since(began) == 2.5
-    assert record.calls[-1] == ("get_elapsed_time", began.own.ptr, ended.own.ptr)
-
-
 def test_to_wait_for_a_stream_is_to_wait_for_an_event_behind_it(cuda_device, record):
     stream = cuda_device.make_stream()
     record.calls.clear()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -141,40 +140,3 @@ def test_hand_over_leaves_the_cpus_tensors_of_a_batch_alone(cuda_device, record)
     record.calls.clear()
     cuda_device.hand_over([torch.zeros(2)], ready)
     assert [call[0] for call in record.calls] == ["streamWaitEvent"]
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "float16", "bfloat16", "float32", "int64"])
-def test_a_view_is_described_in_bytes(cuda_device, monkeypatch, dtype):
-    described = []
-
-    def as_tensor(memory, device):
-        described.append((memory.__cuda_array_interface__, device))
-        return torch.zeros(1, dtype=torch.int16 if dtype == "bfloat16" else getattr(torch, dtype))
-
-    monkeypatch.setattr(torch, "as_tensor", as_tensor)
-    size = getattr(torch, dtype).itemsize
-    view = cuda_device.view(4096, (2, 3), (12, 2), dtype)
-    assert view.dtype == getattr(torch, dtype)
-    ((interface, where),) = described
-    assert where == torch.device("cuda", 1)
-    assert interface["data"] == (4096, False)
-    assert interface["shape"] == (2, 3)
-    assert interface["strides"] == (12 * size, 2 * size)
-    assert np.dtype(interface["typestr"]).itemsize == size
-
-
-def test_numpy_understands_the_description_of_a_view_as_it_is_meant(cuda_device, monkeypatch):
-    numbers = np.arange(24, dtype=np.float32)
-
-    def as_tensor(memory, device):
-        host = SimpleNamespace(__array_interface__=memory.__cuda_array_interface__ | {"version": 3})
-        return torch.from_numpy(np.asarray(host))
-
-    monkeypatch.setattr(torch, "as_tensor", as_tensor)
-    view = cuda_device.view(numbers.ctypes.data, (2, 3), (12, 2), "float32")
-    assert view.tolist() == [[0, 2, 4], [12, 14, 16]]
-
-
-def test_a_view_of_nothing_is_an_empty_tensor(cuda_device, record):
-    cuda_device.view(0, (0, 3), (3, 1), "uint8")
-    assert record.named("empty") == [("empty", (0, 3), {"dtype": torch.uint8, "device": torch.device("cuda", 1)})]

@@ -47,7 +47,7 @@ def expected(tmp_path_factory):
         ("auto", "auto", GpuTarget("cuda:1", takes_everything=False), False),
         ("auto", "nvjpeg", GpuTarget("cuda:1", takes_everything=False), True),
         ("cuda:0", "auto", GpuTarget("cuda:0", takes_everything=True), True),
-        ("cuda:0", "dali", GpuTarget("cuda:0", takes_everything=True), True),
+        ("cuda:0", "own", GpuTarget("cuda:0", takes_everything=True), True),
         ("cuda", "auto", GpuTarget("cuda:0", takes_everything=True), True),
         ("cuda:0", "cpu", GpuTarget("cuda:0", takes_everything=True, decodes=False), False),
     ],
@@ -92,7 +92,7 @@ def test_the_current_gpu_is_meant_where_no_number_is_given(monkeypatch):
     assert choose_gpu("auto", "auto", {"image": [ToTensor(), ToDevice("cuda")]}).target.device == "cuda:2"
 
 
-@pytest.mark.parametrize("decoder", ["auto", "nvjpeg", "dali", "pynvjpeg", "cpu"])
+@pytest.mark.parametrize("decoder", ["auto", "own", "nvjpeg", "cpu"])
 def test_decoders_are_checked(decoder):
     check = ARGUMENTS["decoder"].check
     assert check(decoder) == decoder

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.gpu.nvjpeg_steps import Backend
+from benchmarks.gpu.nvjpeg_parts import Backend
 from gpubeton.cpu.fallback import jpeg_size
 from gpubeton.errors import BadImageError, NvjpegError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder

@@ -75,7 +75,7 @@ def test_a_gpu_makes_of_every_kind_of_image_what_the_cpu_makes_of_its_pixels(gpu
     assert_same(found, epochs(gpu_loader(decoded, PIPELINES[name], device="cpu"), 2))
 
 
-OF_GPUS = {"lanes", "images_per_call", "deterministic", "raw"}
+OF_GPUS = {"lanes", "images_per_call", "raw"}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,6 @@ OF_GPUS = {"lanes", "images_per_call", "deterministic", "raw"}
         {"batches_ahead": 7},
         {"lanes": ("hardware",)},
         {"images_per_call": 3, "batch_size": 20},
-        {"deterministic": False, "batch_size": 48},
         {"indices": [5, 0, 17, 44, 3, 3]},
     ],
     ids=str,

@@ -26,7 +26,6 @@ from tests.gpu_path.wait_scenarios import (
     a_repair,
     a_state_is_used_again,
     an_epoch,
-    another_library_settles,
     closing_equipment,
     images_stay,
     leaving,
@@ -107,7 +106,6 @@ LANE_CASES = {
     "resources closing": closing_equipment,
     "feeder ended": the_feeder_ends,
     "windows unused": windows_grow,
-    "library idle": another_library_settles,
     "piece sent": images_stay,
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu import nvjpeg_steps
+from benchmarks.gpu import nvjpeg_parts
 from gpubeton.errors import DeviceError, LibraryError
 from gpubeton.gpu import libraries, nvjpeg
 from gpubeton.gpu.libraries import driver_version, install_cuda, load
@@ -264,13 +264,13 @@ def test_nvjpeg_gives_its_version_without_a_gpu():
     library = nvjpeg.load(str(installed_nvjpeg()))
     assert library.version >= (12, 0, 0)
     assert library.version[0] == int(library.path.rpartition(".so.")[2])
-    assert nvjpeg_steps.cuda_version(library)[0] == library.version[0]
+    assert nvjpeg_parts.cuda_version(library)[0] == library.version[0]
 
 
 def test_the_version_of_cuda_has_a_function_of_its_own():
     functions = RecordingLibrary()
     library = nvjpeg.Library(functions, "libnvjpeg.so.13", (13, 0, 0))
-    assert nvjpeg_steps.cuda_version(library) == (0, 0, 0)
+    assert nvjpeg_parts.cuda_version(library) == (0, 0, 0)
     assert functions.names() == ["nvjpegGetCudartProperty"] * 3
     assert [arguments[0] for _, arguments in functions.calls] == [0, 1, 2]
 

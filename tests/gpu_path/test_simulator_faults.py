@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.gpu.nvjpeg_steps import Backend
+from benchmarks.gpu.nvjpeg_parts import Backend
 from gpubeton.errors import NvjpegError
 from gpubeton.gpu.nvjpeg import Handle, State, load
 from tests.cpu.pictures import decoded, jpeg, noise

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks.gpu.nvjpeg_steps import Backend
+from benchmarks.gpu.nvjpeg_parts import Backend
 from gpubeton.errors import NvjpegError
 from tests.cpu.pictures import decoded
 from tests.simulator.active_device import device, faults, simulated_device

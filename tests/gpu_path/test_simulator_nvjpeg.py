@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from benchmarks.gpu.nvjpeg_steps import Backend
+from benchmarks.gpu.nvjpeg_parts import Backend
 from gpubeton.errors import NvjpegError
 from gpubeton.gpu.nvjpeg import PROTOTYPES, Handle, load
 from tests.cpu.pictures import decoded

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 
-from benchmarks.gpu.nvjpeg_steps import Backend
+from benchmarks.gpu.nvjpeg_parts import Backend
 from gpubeton.cpu.worker_pool import Worker
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
@@ -15,7 +15,6 @@ from gpubeton.gpu.batch_memory import GrowableBuffer, Table
 from gpubeton.gpu.entry_decoder import EntryDecoder, send_piece
 from gpubeton.gpu.nvjpeg import Handle, load
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
-from gpubeton.gpu.other_libraries import LibraryBackend
 from gpubeton.transforms import ImageMixup, NormalizeImage, RandomHorizontalFlip, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.executor_bench import cpu_services, job_of, made_by_the_cpu, open_gpu, program_of
@@ -316,22 +315,6 @@ def the_feeder_ends(bench, device):
     crew.submit([job_of(program_of(), JPEGS[:4], out)])
     crew.close()
     gpu.close()
-
-
-def another_library_settles(bench, device):
-    class Copying:
-        def decode(self, data, targets, stream):
-            device.copy(memory.address, memory.address, 64, stream)
-            return {}
-
-    memory = device.allocate_pinned(64)
-    bench.slow_stream()
-    pieces, lane = Pieces(device), LibraryBackend(device, Copying())
-    lane.begin(pieces.make([JPEGS[0].data]))
-    lane.settle()
-    check_idle(bench, device)
-    for stream in device.streams:
-        stream.synchronize()
 
 
 def windows_grow(bench, device):

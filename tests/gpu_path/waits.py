@@ -18,12 +18,10 @@ from gpubeton.gpu.batch_state import BatchState
 from gpubeton.gpu.gpu_executor import GpuExecutor
 from gpubeton.gpu.gpu_resources import GpuResources
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
-from gpubeton.gpu.other_libraries import LibraryBackend
 from tests.simulator.device import SimulatedDevice, SimulatedEvent, SimulatedStream
 
-#: The simulated device is in its place; and `test_decoders.py` tests the waits of some decoders.
+#: The simulated device is in its place.
 LEFT_OUT = {"cuda.py"}
-DECODERS = {"DaliDecoder", "PynvjpegDecoder"}
 
 MARK = "# wait point: "
 
@@ -31,7 +29,7 @@ MARK = "# wait point: "
 _OWNERS = {
     "wait": [SimulatedStream],
     "synchronize": [SimulatedStream, SimulatedEvent],
-    "settle": [GpuResources, BatchedBackend, LibraryBackend],
+    "settle": [GpuResources, BatchedBackend],
     "hand_over": [SimulatedDevice],
     "collect_cpu_images": [GpuExecutor],
     "join": [Thread],
@@ -55,9 +53,7 @@ def wait_points():
         source = path.read_text()
         names = {number: line.partition(MARK)[2].strip() for number, line in enumerate(source.splitlines(), 1)}
         marked = {number for number, name in names.items() if name}
-        tree = ast.parse(source)
-        tree.body = [part for part in tree.body if getattr(part, "name", "") not in DECODERS]
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.parse(source)):
             if _is_a_wait(node):
                 lines = range(node.lineno, node.end_lineno + 1)
                 name = next((names[number] for number in lines if names[number]), f"{path.name}:{node.lineno}")

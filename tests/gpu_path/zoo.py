@@ -77,7 +77,7 @@ BASELINE = [
     stored(pillow_jpeg(photo(40, 50, 6), optimize=True, restart_marker_blocks=2)),
     stored(jpeg(photo(90, 70, 7), quality=35)),
 ]
-#: What the CPU takes; other libraries of a GPU may, too.
+#: What the CPU takes, and not the engines.
 ELABORATE = [
     stored(pillow_jpeg(photo(45, 38, 8), progressive=True)),
     stored(pillow_jpeg(photo(22, 31, 9), "L", progressive=True)),
@@ -106,7 +106,7 @@ def twin(images):
 
 def gpu_loader(path, image, *, device="cuda:0", batch_size=8, raw="auto", more=None, **arguments):
     """A loader of the images and their numbers on a GPU, or with ``device="cpu"`` on the CPU."""
-    names = ["lanes", "deterministic", "images_per_call", "smooth_chroma", "resident"]
+    names = ["lanes", "images_per_call", "smooth_chroma", "resident"]
     # The engines take what our decoder would, unless a test asks for that; `test_entry_decoder.py` does.
     given = {
         "lanes": ("own",) if arguments.get("decoder") == "own" else ("hardware",),

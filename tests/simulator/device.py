@@ -39,10 +39,8 @@ _STATUSES = {
 class SimulatedEvent:
     """`gpubeton.gpu.cuda.Event`."""
 
-    def __init__(self, device, is_timed):
+    def __init__(self, device):
         self.device = device
-        self.is_timed = is_timed
-        self.stream = None
         self.handle = library().simulated_event_make(device.number)
         weakref.finalize(self, library().simulated_event_drop, self.handle).atexit = False
 
@@ -54,20 +52,10 @@ class SimulatedEvent:
         return status != _NOT_READY
 
     def record(self, stream):
-        self.stream = stream.name
         _check(library().simulated_event_record(self.handle, stream.handle), "record of an event", self.device)
 
     def synchronize(self):
         _check(library().simulated_event_synchronize(self.handle), "wait for an event", self.device)
-
-    def milliseconds_since(self, earlier):
-        """The device's time for the work of a stream, whatever it is."""
-        for event in (self, earlier):
-            assert event.is_timed, "an event without timing has no time"
-            assert event.is_done, "an event that is not done has no time"
-        own, other = (event.stream.partition(" ")[0] for event in (self, earlier))
-        assert own == other, "work that took no part is measured"
-        return self.device.times.get(own, 1.0)
 
 
 class SimulatedStream:
@@ -132,7 +120,6 @@ class SimulatedDevice:
         self.idle = []
         self.caches_emptied = 0
         #: Milliseconds that timed work takes, by the first word of the stream's name.
-        self.times = {}
         self._threads = threading.local()
         #: Further kernels by name: address and types of the parameters. This one is for the simulator's own tests.
         self.kernels = {"add": (_address(library().run_add), [np.uint64, np.uint64, np.uint32, np.int32])}
@@ -196,9 +183,9 @@ class SimulatedDevice:
         (found,) = (stream for stream in self.streams if stream.name == name)
         return found
 
-    def make_event(self, *, is_timed=False):
+    def make_event(self):
         self._check_active()
-        return SimulatedEvent(self, is_timed)
+        return SimulatedEvent(self)
 
     # --- memory
 

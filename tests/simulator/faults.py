@@ -196,7 +196,7 @@ class Faults:
     def live(kind):
         """How many things of nvJPEG this test has made and not destroyed.
 
-        Of "handle", "state", "jpeg stream", "parameters", "decoder" or "buffer".
+        Of "handle", "state" or "jpeg stream".
         """
         return library().simulated_nvjpeg_live(kind.encode())
 

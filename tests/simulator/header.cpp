@@ -28,27 +28,6 @@ bool read_frame(const unsigned char* body, size_t size, Header* header) {
     return header->height > 0 && header->width > 0;
 }
 
-// Tag 0x0112 of the first directory of an APP1 segment with EXIF data.
-int read_orientation(const unsigned char* body, size_t size) {
-    if (size < 14 || memcmp(body, "Exif\0\0", 6) != 0) return 0;
-    const unsigned char* const tiff = body + 6;
-    const size_t length = size - 6;
-    const bool is_little = tiff[0] == 'I';
-    const auto number = [&](size_t at, int bytes) {
-        uint32_t value = 0;
-        for (int i = 0; i < bytes; ++i) value |= uint32_t{tiff[at + i]} << 8 * (is_little ? i : bytes - 1 - i);
-        return value;
-    };
-    const size_t directory = number(4, 4);
-    if (directory + 2 > length) return 0;
-    const uint32_t count = number(directory, 2);
-    for (uint32_t i = 0; i < count && directory + 2 + 12 * (i + 1) <= length; ++i) {
-        const size_t entry = directory + 2 + 12 * i;
-        if (number(entry, 2) == 0x0112) return static_cast<int>(number(entry + 8, 2));
-    }
-    return 0;
-}
-
 // The next marker in entropy-coded data, or `size`.
 size_t skip_scan(const unsigned char* data, size_t size, size_t at) {
     while (at + 1 < size) {
@@ -108,9 +87,6 @@ Header read_header(const unsigned char* data, size_t size) {
             }
         } else if (marker == 0xDD && length == 4) {
             header.has_restarts = big_endian(body) != 0;
-        } else if (marker == 0xE1) {
-            const int found = read_orientation(body, length - 2);
-            if (found) header.orientation = found;
         } else if (marker == 0xDA) {
             if (header.encoding == 0 || length < 3) {
                 header.status = 3;
@@ -155,7 +131,7 @@ int Header::component_height(int component) const {
 bool is_hardware(int backend) { return backend == HARDWARE || backend == HARDWARE_DEVICE; }
 bool is_device_input(int backend) { return backend == GPU_HYBRID_DEVICE || backend == HARDWARE_DEVICE; }
 
-bool takes(int backend, const Header& header, bool allow_cmyk) {
+bool takes(int backend, const Header& header) {
     const Sampling sampling = header.sampling();
     if (header.status != 0 || header.precision != 8) return false;
     if (is_hardware(backend)) {
@@ -165,8 +141,7 @@ bool takes(int backend, const Header& header, bool allow_cmyk) {
     }
     if (backend == LOSSLESS) return header.encoding == 0xC3;
     if (backend == GPU_HYBRID_DEVICE && (header.encoding != 0xC0 || header.has_restarts)) return false;
-    if (header.components == 4) return allow_cmyk && header.encoding <= 0xC2;
-    return header.encoding <= 0xC2 && sampling != UNKNOWN;
+    return header.components != 4 && header.encoding <= 0xC2 && sampling != UNKNOWN;
 }
 
 }  // namespace simulator

@@ -19,7 +19,6 @@ struct Header {
     int components = 0;
     int across[4] = {};  // sampling factors
     int down[4] = {};
-    int orientation = 0;  // EXIF's, 0 if there is none
     bool has_restarts = false;
     bool is_single_scan = false;
     bool has_end = false;  // an EOI marker
@@ -36,7 +35,7 @@ bool is_hardware(int backend);
 // Whether bytes are read from device memory.
 bool is_device_input(int backend);
 
-// Whether a backend decodes such an image in a batch; `allow_cmyk` concerns four components.
-bool takes(int backend, const Header& header, bool allow_cmyk);
+// Whether a backend decodes such an image in a batch.
+bool takes(int backend, const Header& header);
 
 }  // namespace simulator

@@ -56,31 +56,10 @@ struct Handle : Resource {
     unsigned flags = 0;
 };
 
-// Memory that grows, of the simulator.
-struct Buffer : Resource {
-    static constexpr const char* KIND = "buffer";
-    Buffer() : Resource(KIND) {}
-    ~Buffer() override { resize(0); }
-    int resize(size_t nbytes);
-    int device = 0;
-    bool is_pinned = false;
-    void* memory = nullptr;
-    size_t size = 0;
-};
-
 struct JpegStream : Resource {
     static constexpr const char* KIND = "jpeg stream";
     JpegStream() : Resource(KIND) {}
     Header header;
-    const unsigned char* data = nullptr;
-    size_t size = 0;
-    std::vector<unsigned char> copy;
-};
-
-struct DecodeParams : Resource {
-    static constexpr const char* KIND = "parameters";
-    DecodeParams() : Resource(KIND) {}
-    Parameters values;
 };
 
 struct State : Resource {
@@ -94,20 +73,8 @@ struct State : Resource {
     std::shared_ptr<Mark> last;  // behind the latest work
     void* stream = nullptr;      // of the latest work
     std::atomic<int> callers{0};
-    // Step by step: what the host's part left for the device's.
-    Buffer* pinned = nullptr;
-    Buffer* device = nullptr;
-    std::vector<unsigned char> bytes;
-    Header header;
-    Parameters parameters;
 
     bool is_busy() { return last && !last->is_done(); }
-};
-
-struct Decoder : Resource {
-    static constexpr const char* KIND = "decoder";
-    Decoder() : Resource(KIND) {}
-    int backend = DEFAULT;
 };
 
 // Put on, take from and look at the list. `look` notes a misuse and returns null if it is not there.
@@ -156,10 +123,9 @@ struct Job {
     Header header;
     uint64_t hash = 0;
     int index = 0;
-    Parameters parameters;
+    int format = RGBI;
     int backend = DEFAULT;
     bool is_batched = false;
-    std::shared_ptr<std::vector<unsigned char>> own;  // `data`, if the library copied them
     bool is_skipped = false;
     int more_height = 0;
     int more_width = 0;
@@ -170,8 +136,8 @@ void perform(const Job& job, const char* function, const char* when);
 
 // Look at a job when called: header, memory, planted faults; the status that the call has to return.
 int inspect(Job* job, const char* function);
-// The same for what does not concern memory: whether the backend decodes such an image in such a way.
-int inspect_header(const Header& header, const Parameters& parameters, int backend, bool is_batched);
+// The same for what does not concern memory: whether the backend decodes such an image.
+int inspect_header(const Header& header, int backend, bool is_batched);
 
 // Let the device do the jobs of a call, `is_early` before everything else that the stream still has to do.
 int submit(State* state, Stream* stream, std::vector<Job> jobs, const char* function, bool is_early);

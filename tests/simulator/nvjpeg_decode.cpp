@@ -48,14 +48,13 @@ int prepare(State* state, const std::vector<Job>& jobs) {
 }
 
 int decode_batch(Call call, void* handle, void* state_handle, const unsigned char* const* data, const size_t* sizes,
-                 const Image* targets, void* const* params, bool has_params, void* stream_handle) {
+                 const Image* targets, void* stream_handle) {
     Handle* const owner = look_up<Handle>(handle, call.function());
     State* const state = look_up<State>(state_handle, call.function());
     Stream* const stream = find_stream(stream_handle, call.function());
     if (state) call.with(state->batch);
     return call.of(owner).of(state).in(stream).run([&]() -> int {
         if (!owner || !state || state->handle != owner || !stream || !data || !sizes || !targets) return INVALID_PARAMETER;
-        if (has_params && !is_hardware(owner->backend) && owner->backend != LOSSLESS) return NO_IMPLEMENTATION;
         const Turn turn(state, call.function());
         if (state->batch == 0) return crash(std::string(call.function()) + " before nvjpegDecodeBatchedInitialize");
         if (!is_on("pixels")) return OK;
@@ -72,9 +71,7 @@ int decode_batch(Call call, void* handle, void* state_handle, const unsigned cha
             job.index = i;
             job.backend = owner->backend;
             job.is_batched = true;
-            const auto* const given = has_params && params ? look_up<DecodeParams>(params[i], call.function()) : nullptr;
-            if (given) job.parameters = given->values;
-            job.parameters.format = state->format;
+            job.format = state->format;
             if (const int status = inspect(&job, call.function())) {
                 // What comes before the culprit may be there already, and the state has to be initialized again.
                 if (is_early) submit(state, stream, std::move(jobs), call.function(), is_early);
@@ -88,41 +85,24 @@ int decode_batch(Call call, void* handle, void* state_handle, const unsigned cha
     });
 }
 
-int parse(Call call, void* handle, const unsigned char* data, size_t size, void* jpeg_stream, bool is_whole, bool is_copied) {
+int parse(Call call, void* handle, const unsigned char* data, size_t size, void* jpeg_stream) {
     const Handle* const owner = look_up<Handle>(handle, call.function());
     JpegStream* const target = look_up<JpegStream>(jpeg_stream, call.function());
     return call.run([&]() -> int {
         if (!owner || !target || !data) return INVALID_PARAMETER;
         target->header = read_header(data, size);
-        if (target->header.status != OK) return target->header.status;
-        if (is_whole && !target->header.has_end) return INCOMPLETE;
-        target->data = is_whole ? data : nullptr;
-        target->size = size;
-        target->copy.assign(data, data + (is_copied ? size : 0));
-        return OK;
+        return target->header.status;
     });
 }
 
-template <class Value, class Give>
-int ask(const char* function, void* jpeg_stream, Value* value, Give give) {
-    return Call(function).run([&]() -> int {
-        const JpegStream* const found = look_up<JpegStream>(jpeg_stream, function);
-        if (!found || !value || found->header.status != OK) return INVALID_PARAMETER;
-        give(found->header);
-        return OK;
-    });
-}
-
-int supported(Call call, void* handle, void* jpeg_stream, void* params, int* is_unsupported) {
+int supported(Call call, void* handle, void* jpeg_stream, int* is_unsupported) {
     const Handle* const owner = look_up<Handle>(handle, call.function());
     const JpegStream* const stream = look_up<JpegStream>(jpeg_stream, call.function());
-    const DecodeParams* const given = look_up<DecodeParams>(params, call.function());
     return call.run([&]() -> int {
-        if (!owner || !stream || !is_unsupported || (params && !given)) return INVALID_PARAMETER;
+        if (!owner || !stream || !is_unsupported) return INVALID_PARAMETER;
         Header header = stream->header;
         header.has_end = true;  // whether the data are whole is not asked
-        const Parameters values = given ? given->values : Parameters{};
-        *is_unsupported = inspect_header(header, values, owner->backend, true) != OK;
+        *is_unsupported = inspect_header(header, owner->backend, true) != OK;
         return OK;
     });
 }
@@ -153,18 +133,14 @@ EXPORT int nvjpegJpegStreamDestroy(void* stream) {
     });
 }
 
-EXPORT int nvjpegJpegStreamParse(void* handle, const unsigned char* data, size_t size, int, int save_stream, void* stream) {
-    return parse(Call(__func__), handle, data, size, stream, true, save_stream != 0);
-}
-
 EXPORT int nvjpegJpegStreamParseHeader(void* handle, const unsigned char* data, size_t size, void* stream) {
-    return parse(Call(__func__), handle, data, size, stream, false, false);
+    return parse(Call(__func__), handle, data, size, stream);
 }
 
 // --- batches
 
 EXPORT int nvjpegDecodeBatchedSupported(void* handle, void* jpeg_stream, int* is_unsupported) {
-    return supported(Call(__func__), handle, jpeg_stream, nullptr, is_unsupported);
+    return supported(Call(__func__), handle, jpeg_stream, is_unsupported);
 }
 
 EXPORT int nvjpegDecodeBatchedInitialize(void* handle, void* state_handle, int batch, int threads, int format) {
@@ -200,12 +176,7 @@ EXPORT int nvjpegDecodeBatchedPreAllocate(void* handle, void* state_handle, int 
 
 EXPORT int nvjpegDecodeBatched(void* handle, void* state, const unsigned char* const* data, const size_t* sizes,
                                const Image* targets, void* stream) {
-    return decode_batch(Call(__func__), handle, state, data, sizes, targets, nullptr, false, stream);
-}
-
-EXPORT int nvjpegDecodeBatchedEx(void* handle, void* state, const unsigned char* const* data, const size_t* sizes,
-                                 const Image* targets, void* const* params, void* stream) {
-    return decode_batch(Call(__func__), handle, state, data, sizes, targets, params, true, stream);
+    return decode_batch(Call(__func__), handle, state, data, sizes, targets, stream);
 }
 
 // --- single images
@@ -226,7 +197,7 @@ EXPORT int nvjpegDecode(void* handle, void* state_handle, const unsigned char* d
         job.size = size;
         job.target = *target;
         job.backend = is_device_input(owner->backend) ? HYBRID : owner->backend;
-        job.parameters.format = format;
+        job.format = format;
         if (const int status = inspect(&job, function)) return status;
         return submit(state, stream, {job}, function, false);
     });

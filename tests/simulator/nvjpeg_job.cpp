@@ -20,18 +20,16 @@ std::string name_of(const Job& job, const char* function) {
 bool is_planar(int format) { return format == RGB || format == BGR; }
 
 // From the first byte of a channel to behind its last.
-size_t extent(const Job& job, int height, int width) {
-    const size_t row = static_cast<size_t>(width) * (is_planar(job.parameters.format) ? 1 : 3);
-    return static_cast<size_t>(height - 1) * job.target.pitch[0] + row;
+size_t extent(const Job& job) {
+    const size_t row = static_cast<size_t>(job.header.width) * (is_planar(job.format) ? 1 : 3);
+    return static_cast<size_t>(job.header.height - 1) * job.target.pitch[0] + row;
 }
 
 // nvJPEG may write into device and pinned memory; never into what torch gives out and takes back as it likes.
 bool check_target(const Job& job, const char* function, const char* when) {
-    int height, width;
-    transformed_size(job.header, job.parameters, &height, &width);
-    for (int i = 0; i < (is_planar(job.parameters.format) ? 3 : 1); ++i) {
+    for (int i = 0; i < (is_planar(job.format) ? 3 : 1); ++i) {
         const auto address = reinterpret_cast<uintptr_t>(job.target.channel[i]);
-        std::string why = why_unusable(address, extent(job, height, width));
+        std::string why = why_unusable(address, extent(job));
         Region region;
         if (why.empty() && find_region(address, &region) && region.kind == TENSOR) why = "memory of torch's allocator";
         if (!why.empty()) {
@@ -43,7 +41,6 @@ bool check_target(const Job& job, const char* function, const char* when) {
 }
 
 bool check_input(const Job& job, const char* function, const char* when) {
-    if (job.own) return true;
     const auto address = reinterpret_cast<uintptr_t>(job.data);
     bool is_foreign = false;
     std::string why = why_unusable(address, job.size, &is_foreign);
@@ -68,7 +65,7 @@ bool check_unchanged(const Job& job, const char* function) {
 
 // Rows of `more` size stay inside of the memory that the image is in.
 void write(const Job& job, const Pixels& pixels) {
-    const int format = job.parameters.format;
+    const int format = job.format;
     const bool is_reversed = format == BGR || format == BGRI;
     const int step = is_planar(format) ? 1 : 3;
     Region region{};
@@ -106,25 +103,16 @@ void write_image(const Job& job, const char* function, bool is_written) {
     write_entry(entry);
 }
 
-bool is_inside(const Header& header, const Parameters& values) {
-    const bool is_transposed = values.orientation >= 5;
-    return values.left + values.width <= (is_transposed ? header.height : header.width) &&
-           values.top + values.height <= (is_transposed ? header.width : header.height);
-}
-
 }  // namespace
 
-int inspect_header(const Header& header, const Parameters& parameters, int backend, bool is_batched) {
+int inspect_header(const Header& header, int backend, bool is_batched) {
     if (header.status != OK) return header.status;
     if (is_batched && !header.has_end) return INCOMPLETE;
     // Alone, an image is decoded without the engines, whatever the handle.
     const int decoder = is_batched ? backend : HYBRID;
-    if (!takes(decoder, header, parameters.allow_cmyk)) {
+    if (!takes(decoder, header)) {
         return is_batched && is_hardware(backend) ? static_cast<int>(setting("unsupported_status")) : JPEG_NOT_SUPPORTED;
     }
-    if (!is_hardware(decoder) && parameters.scale != 0) return INVALID_PARAMETER;
-    if (!is_hardware(decoder) && parameters.orientation > 1) return EXECUTION_FAILED;
-    if (parameters.has_roi() && !is_inside(header, parameters)) return BAD_JPEG;
     return OK;
 }
 
@@ -134,7 +122,7 @@ int inspect(Job* job, const char* function) {
     // What lies in device memory may still be on its way there.
     if (is_device_input(job->backend)) return OK;
     job->header = read_header(job->data, job->size);
-    const int status = inspect_header(job->header, job->parameters, job->backend, job->is_batched);
+    const int status = inspect_header(job->header, job->backend, job->is_batched);
     if (status != OK) return status;
     job->hash = hash_of(job->data, job->size);
     const ImageFault fault = faults_of(job->hash, job->index, job->is_batched, job->backend);
@@ -144,9 +132,7 @@ int inspect(Job* job, const char* function) {
     if (fault.status) return fault.status;
     const auto damaged = static_cast<int>(setting("damaged_status"));
     if (damaged && !decode(job->data, job->size, job->hash, job->header)->is_whole) return damaged;
-    int height, width;
-    transformed_size(job->header, job->parameters, &height, &width);
-    if (job->target.pitch[0] < static_cast<size_t>(width) * (is_planar(job->parameters.format) ? 1 : 3)) {
+    if (job->target.pitch[0] < static_cast<size_t>(job->header.width) * (is_planar(job->format) ? 1 : 3)) {
         return INVALID_PARAMETER;
     }
     return check_target(*job, function, "when called") ? OK : INVALID_PARAMETER;
@@ -158,7 +144,7 @@ void perform(const Job& job, const char* function, const char* when) {
         if (!check_input(job, function, when)) return;
         present.header = read_header(job.data, job.size);
         present.hash = hash_of(job.data, job.size);
-        if (inspect_header(present.header, job.parameters, job.backend, job.is_batched) != OK) {
+        if (inspect_header(present.header, job.backend, job.is_batched) != OK) {
             return write_image(present, function, false);
         }
     } else if (!check_unchanged(job, function)) {
@@ -166,8 +152,7 @@ void perform(const Job& job, const char* function, const char* when) {
     }
     if (job.is_skipped) return write_image(present, function, false);
     if (!check_target(present, function, when)) return;
-    const auto pixels = decode(present.data, present.size, present.hash, present.header);
-    write(present, *transform(pixels, present.parameters));
+    write(present, *decode(present.data, present.size, present.hash, present.header));
     write_image(present, function, true);
 }
 

@@ -1,4 +1,4 @@
-// nvjpeg_resources.cpp -- handles, states, parameters and buffers of the simulated nvJPEG.
+// nvjpeg_resources.cpp -- handles and states of the simulated nvJPEG.
 
 #include <pthread.h>
 
@@ -10,12 +10,8 @@
 
 #include "image_fault.h"
 #include "journal.h"
-#include "memory.h"
 #include "nvjpeg.h"
 #include "switches.h"
-
-extern "C" int simulated_memory_make(int device, int kind, uint64_t nbytes, uint64_t* address);
-extern "C" int simulated_memory_free(uint64_t address);
 
 namespace simulator {
 namespace {
@@ -59,19 +55,6 @@ void check_home(const Resource* resource, const char* function) {
     if (resource->home == current_device()) return;
     misuse(std::string(function) + ": the " + resource->kind + " belongs to device " + std::to_string(resource->home) +
            ", the thread's current one is " + std::to_string(current_device()));
-}
-
-int Buffer::resize(size_t nbytes) {
-    if (nbytes <= size && nbytes > 0) return OK;
-    if (memory) simulated_memory_free(reinterpret_cast<uint64_t>(memory));
-    memory = nullptr;
-    size = 0;
-    if (nbytes == 0) return OK;
-    uint64_t address = 0;
-    if (simulated_memory_make(device, is_pinned ? PINNED : DEVICE, nbytes, &address) != 0) return ALLOCATOR_FAILURE;
-    memory = reinterpret_cast<void*>(address);
-    size = nbytes;
-    return OK;
 }
 
 Call& Call::of(const Handle* handle) {
@@ -148,33 +131,12 @@ int destroy(const char* function, void* resource) {
     });
 }
 
-int create_buffer(const char* function, void* handle, bool is_pinned, void** made) {
-    return Call(function).run([&]() -> int {
-        const Handle* const owner = look_up<Handle>(handle, function);
-        if (!owner || !made) return INVALID_PARAMETER;
-        Buffer* const buffer = new Buffer;
-        buffer->device = owner->home;
-        buffer->is_pinned = is_pinned;
-        enlist(buffer);
-        *made = buffer;
-        return OK;
-    });
-}
-
 int version_part(const char* function, int type, int* value) {
     return Call(function).run([&]() -> int {
         const auto version = static_cast<int>(setting("version"));
         if (!value || type < 0 || type > 2) return INVALID_PARAMETER;
         *value = type == 0 ? version / 10000 : type == 1 ? version / 100 % 100 : version % 100;
         return OK;
-    });
-}
-
-template <class Change>
-int change_params(const char* function, void* params, Change change) {
-    return Call(function).run([&]() -> int {
-        DecodeParams* const found = look_up<DecodeParams>(params, function);
-        return found ? change(&found->values) : INVALID_PARAMETER;
     });
 }
 
@@ -190,7 +152,7 @@ int change_handle(const char* function, void* handle, Change change) {
 
 extern "C" {
 
-// How many of a kind, made in this test, are alive: "handle", "state", "jpeg stream", "parameters", "decoder", "buffer".
+// How many of a kind, made in this test, are alive: "handle", "state", "jpeg stream".
 EXPORT uint64_t simulated_nvjpeg_live(const char* kind) {
     const int test = current_test();
     std::lock_guard<std::mutex> lock(resources().mutex);
@@ -252,57 +214,4 @@ EXPORT int nvjpegJpegStateDestroy(void* state) {
     if (found && found->last) found->last->wait();
     return destroy<State>(__func__, state);
 }
-
-// --- parameters
-
-EXPORT int nvjpegDecodeParamsCreate(void* handle, void** made) {
-    return change_handle(__func__, handle, [&](Handle*) -> int {
-        if (!made) return INVALID_PARAMETER;
-        DecodeParams* const params = new DecodeParams;
-        enlist(params);
-        *made = params;
-        return OK;
-    });
-}
-
-EXPORT int nvjpegDecodeParamsDestroy(void* params) { return destroy<DecodeParams>(__func__, params); }
-
-EXPORT int nvjpegDecodeParamsSetOutputFormat(void* params, int format) {
-    return change_params(__func__, params, [&](Parameters* values) -> int {
-        if (format < RGB || format > BGRI) return INVALID_PARAMETER;
-        values->format = format;
-        return OK;
-    });
-}
-
-EXPORT int nvjpegDecodeParamsSetROI(void* params, int left, int top, int width, int height) {
-    return change_params(__func__, params, [&](Parameters* values) -> int {
-        const bool is_off = left == 0 && top == 0 && width == -1 && height == -1;
-        if (!is_off && (left < 0 || top < 0 || width <= 0 || height <= 0)) return INVALID_PARAMETER;
-        values->left = left;
-        values->top = top;
-        values->width = width;
-        values->height = height;
-        return OK;
-    });
-}
-
-EXPORT int nvjpegDecodeParamsSetScaleFactor(void* params, int scale) {
-    return change_params(__func__, params, [&](Parameters* values) -> int {
-        if (scale < 0 || scale > 3) return INVALID_PARAMETER;
-        values->scale = scale;
-        return OK;
-    });
-}
-
-// --- buffers
-
-EXPORT int nvjpegBufferPinnedCreate(void* handle, const void*, void** made) {
-    return create_buffer(__func__, handle, true, made);
-}
-EXPORT int nvjpegBufferDeviceCreate(void* handle, const void*, void** made) {
-    return create_buffer(__func__, handle, false, made);
-}
-EXPORT int nvjpegBufferPinnedDestroy(void* buffer) { return destroy<Buffer>(__func__, buffer); }
-EXPORT int nvjpegBufferDeviceDestroy(void* buffer) { return destroy<Buffer>(__func__, buffer); }
 }

@@ -31,17 +31,6 @@ Memory& memory() {
     return *only;
 }
 
-// Where a pixel of the upright image is in the stored one, by EXIF's number.
-void stored_place(int orientation, int height, int width, int y, int x, int* stored_y, int* stored_x) {
-    const bool is_transposed = orientation >= 5;
-    const int down = is_transposed ? x : y;
-    const int across = is_transposed ? y : x;
-    const bool is_flipped_down = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
-    const bool is_flipped_across = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
-    *stored_y = is_flipped_down ? height - 1 - down : down;
-    *stored_x = is_flipped_across ? width - 1 - across : across;
-}
-
 }  // namespace
 
 // FNV-1a over words of 8 bytes: quick, and nobody attacks it here.
@@ -81,53 +70,6 @@ std::shared_ptr<const Pixels> decode(const unsigned char* data, size_t size, uin
     }
     memory().nbytes += pixels->rgb.size();
     return memory().images[hash] = pixels;
-}
-
-void transformed_size(const Header& header, const Parameters& parameters, int* height, int* width) {
-    const bool is_transposed = parameters.orientation >= 5;
-    *height = parameters.has_roi() ? parameters.height : is_transposed ? header.width : header.height;
-    *width = parameters.has_roi() ? parameters.width : is_transposed ? header.height : header.width;
-    const int step = 1 << parameters.scale;
-    *height = (*height + step - 1) / step;
-    *width = (*width + step - 1) / step;
-}
-
-std::shared_ptr<const Pixels> transform(std::shared_ptr<const Pixels> pixels, const Parameters& parameters) {
-    if (parameters.orientation <= 1 && !parameters.has_roi() && parameters.scale == 0) return pixels;
-    Header header;
-    header.height = pixels->height;
-    header.width = pixels->width;
-    auto result = std::make_shared<Pixels>();
-    transformed_size(header, parameters, &result->height, &result->width);
-    result->is_whole = pixels->is_whole;
-    result->rgb.resize(3 * static_cast<size_t>(result->height) * static_cast<size_t>(result->width));
-    const bool is_transposed = parameters.orientation >= 5;
-    const int top = parameters.has_roi() ? parameters.top : 0;
-    const int left = parameters.has_roi() ? parameters.left : 0;
-    const int bottom = parameters.has_roi() ? top + parameters.height : is_transposed ? pixels->width : pixels->height;
-    const int right = parameters.has_roi() ? left + parameters.width : is_transposed ? pixels->height : pixels->width;
-    const int step = 1 << parameters.scale;
-    for (int y = 0; y < result->height; ++y) {
-        for (int x = 0; x < result->width; ++x) {
-            // The mean of a square, rounded.
-            int sums[3] = {0, 0, 0};
-            int count = 0;
-            for (int v = top + y * step; v < top + (y + 1) * step && v < bottom; ++v) {
-                for (int u = left + x * step; u < left + (x + 1) * step && u < right; ++u, ++count) {
-                    int stored_y, stored_x;
-                    stored_place(parameters.orientation, pixels->height, pixels->width, v, u, &stored_y, &stored_x);
-                    const size_t place = 3 * (static_cast<size_t>(stored_y) * static_cast<size_t>(pixels->width) +
-                                              static_cast<size_t>(stored_x));
-                    for (int c = 0; c < 3; ++c) sums[c] += pixels->rgb[place + static_cast<size_t>(c)];
-                }
-            }
-            const size_t place = 3 * (static_cast<size_t>(y) * static_cast<size_t>(result->width) + static_cast<size_t>(x));
-            for (int c = 0; c < 3; ++c) {
-                result->rgb[place + static_cast<size_t>(c)] = static_cast<unsigned char>((sums[c] + count / 2) / count);
-            }
-        }
-    }
-    return result;
 }
 
 }  // namespace simulator

@@ -22,21 +22,4 @@ uint64_t hash_of(const unsigned char* data, size_t size);
 
 std::shared_ptr<const Pixels> decode(const unsigned char* data, size_t size, uint64_t hash, const Header& header);
 
-// What nvJPEG does with pixels on request.
-struct Parameters {
-    int format = 5;  // RGBI
-    int left = 0, top = 0, width = -1, height = -1;
-    int scale = 0;  // sides are divided by 2 to the power of it
-    int orientation = 1;
-    bool allow_cmyk = false;
-
-    bool has_roi() const { return width > 0 && height > 0; }
-};
-
-// Turned upright, cut to the region of interest and made smaller, in this order.
-std::shared_ptr<const Pixels> transform(std::shared_ptr<const Pixels> pixels, const Parameters& parameters);
-
-// Height and width of the result for an image of the header's size.
-void transformed_size(const Header& header, const Parameters& parameters, int* height, int* width);
-
 }  // namespace simulator

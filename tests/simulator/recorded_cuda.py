@@ -102,9 +102,6 @@ class RecordedCuda:
         module.cuda = SimpleNamespace(
             Stream=Stream,
             Event=Event,
-            get_elapsed_time=lambda start_event, end_event: (
-                record.note("get_elapsed_time", start_event.ptr, end_event.ptr) or 2.5
-            ),
             function=SimpleNamespace(Module=Module),
             runtime=self.runtime(),
             driver=SimpleNamespace(CUDADriverError=DriverError),

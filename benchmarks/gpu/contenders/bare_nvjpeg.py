@@ -12,7 +12,7 @@ from benchmarks.gpu.ceiling import BareLoop, Setting
 from benchmarks.gpu.contenders.service import Ready, serve
 from benchmarks.gpu.contenders.work import GpuWork
 from benchmarks.gpu.encoded import load_encoded
-from benchmarks.gpu.nvjpeg_steps import Backend
+from benchmarks.gpu.nvjpeg_parts import Backend
 from benchmarks.gpu.target import Target, open_target
 from gpubeton.gpu.nvjpeg import Handle
 
@@ -38,11 +38,11 @@ def _engines(target: Target) -> Setting:
     handle = Handle(target.library, Backend.HARDWARE)
     engines, cores = handle.hardware_engines()
     handle.close()
-    return Setting(Backend.HARDWARE, max(engines * cores, 1) * 8, states=3)
+    return Setting(Backend.HARDWARE, max(engines * cores, 1) * 8)
 
 
 def _processors(target: Target) -> Setting:
-    return Setting(Backend.GPU_HYBRID, 64 if target.is_simulated else _SM_PER_CALL, states=3)
+    return Setting(Backend.GPU_HYBRID, 64 if target.is_simulated else _SM_PER_CALL)
 
 
 def _together(target: Target, loops: list[BareLoop], images: list[int]) -> Generator[int, None, None]:
@@ -55,11 +55,11 @@ def _together(target: Target, loops: list[BareLoop], images: list[int]) -> Gener
                 number += 1
                 yield images[0]
         finally:
-            loops[0].calls(0)
+            loops[0].settle()
     done: SimpleQueue[int | BaseException] = SimpleQueue()
     is_over = threading.Event()
 
-    def decode(begin: Callable[[int], float], per_call: int) -> None:
+    def decode(begin: Callable[[int], None], per_call: int) -> None:
         number = 0
         try:
             with target.device.active():
@@ -84,7 +84,7 @@ def _together(target: Target, loops: list[BareLoop], images: list[int]) -> Gener
         for thread in threads:
             thread.join()
         for loop in loops:
-            loop.calls(0)
+            loop.settle()
 
 
 if __name__ == "__main__":
