@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
-    from typing_extensions import Self
+    from typing_extensions import Buffer, Self
 
 # An object, which is one version of one file, has a directory with
 #   data       the bytes of the file, as long as the file; pages that are not there are holes
@@ -230,7 +230,12 @@ def read_entries(folder: Path) -> NDArray[np.uint64]:
         content = (folder / "pages").read_bytes()
     except OSError:
         content = b""
-    return np.frombuffer(content, _ENTRY, len(content) // _ENTRY.itemsize)  # it may be cut, or another file
+    return _entries_in(content)
+
+
+def _entries_in(content: Buffer) -> NDArray[np.uint64]:
+    """Convert the bytes of entries to these, (N,): a process that ended while it wrote may have cut the last one."""
+    return np.frombuffer(content, _ENTRY, memoryview(content).nbytes // _ENTRY.itemsize)
 
 
 def is_made(folder: Path, size: int, page_size: int) -> bool:
@@ -259,7 +264,7 @@ def make_object(folder: Path, size: int, page_size: int) -> None:
 def drop_pages(folder: Path, page_size: int, need: int) -> int:
     """Free at least `need` bytes of an object that no process uses, or the whole object; return how many were freed."""
     with _opened(folder / "pages") as pages, _opened(folder / "data") as data:
-        entries = np.frombuffer(read_at(pages, os.fstat(pages).st_size, 0), _ENTRY)
+        entries = _entries_in(read_at(pages, os.fstat(pages).st_size, 0))
         before = left = _allocated(data)
         # From the end: a file whose first pages are there can be opened at once.
         for page in np.flatnonzero(entries)[::-1].tolist() if page_size else ():

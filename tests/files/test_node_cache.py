@@ -377,6 +377,18 @@ def test_a_half_removed_object_gives_no_wrong_byte(name, folder, lost):
     assert bytes(file.load(0, 5 * PAGE + 100)) == content_of(1)
 
 
+def test_an_object_whose_entries_were_cut_makes_room_as_others_do(folder, tmp_path):
+    first, second = (put(tmp_path / str(number), content_of(number, 4 * PAGE)) for number in (1, 2))
+    with open_in(make_cache(folder), first) as file:
+        file.load(0, 4 * PAGE)
+    os.truncate(object_of(folder) / "pages", 13)
+    del file
+    gc.collect()
+    file = open_in(make_cache(folder, limit=5 * PAGE), second)
+    assert bytes(file.load(0, 4 * PAGE)) == content_of(2, 4 * PAGE)
+    assert file.is_complete
+
+
 def test_a_full_disk_is_one_warning_and_no_error(name, folder, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")

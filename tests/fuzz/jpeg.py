@@ -107,6 +107,7 @@ def _compared(made, pixels, view, data, facts):
     inside = made[max(0, -y) : max(0, rows - y), max(0, -x) : max(0, columns - x)].astype(int)
     if inside.size == 0:
         return Outcome("both decode: nothing of the crop is shown")
+    most = MOST_LEVELS
     if (height, width) == view.size:
         crop = crop[:, ::-1] if view.flip else crop
         shown = crop[max(0, y) : max(0, y) + inside.shape[0], max(0, x) : max(0, x) + inside.shape[1]]
@@ -119,9 +120,10 @@ def _compared(made, pixels, view, data, facts):
             # Negative weights of up to an eighth a direction pass the range.
             beyond = -(-(high - low) // 3)
             low, high = low - beyond, high + beyond
+            most *= 2  # weights whose magnitudes add up to 1.28 a direction: 1.64 times the difference of the decoders
         off, way = max((low - inside).max(), (inside - high).max()), "within the crop's range"
-    if off <= MOST_LEVELS:
-        return Outcome(f"both decode: at most {MOST_LEVELS} levels apart, {way}")
+    if off <= most:
+        return Outcome(f"both decode: at most {most} levels apart, {way}")
     if not is_ordinary(data):
         return Outcome("both decode: coefficients beyond 16-bit arithmetic, not compared")
     return Outcome("both decode: other pixels", f"{off} levels apart, {way}; {facts}")

@@ -58,7 +58,7 @@ class Bench(Worker):
         self._programs = [program_of(8, 8, "area", *one) for one in steps for _ in range(MAX_VIEWS)]
         super().__init__(self._programs, outputs_of(self._programs))
         self.settings = self._outputs.settings
-        self._memory = Arena(40, 1 << 22)
+        self._memory = Arena(40, 1 << 23)
         self._images = Arena(2 + MAX_VIEWS, 1 << 20)
         self._rings = [allocate_ring(1, views, DRAW_COLUMNS) for views in range(1, MAX_VIEWS + 1)]
         self._at_end = True
