@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
-    from typing_extensions import Buffer, Self
+    from typing_extensions import Self
 
 # An object, which is one version of one file, has a directory with
 #   data       the bytes of the file, as long as the file; pages that are not there are holes
@@ -233,9 +233,9 @@ def read_entries(folder: Path) -> NDArray[np.uint64]:
     return _entries_in(content)
 
 
-def _entries_in(content: Buffer) -> NDArray[np.uint64]:
+def _entries_in(content: bytes) -> NDArray[np.uint64]:
     """Convert the bytes of entries to these, (N,): a process that ended while it wrote may have cut the last one."""
-    return np.frombuffer(content, _ENTRY, memoryview(content).nbytes // _ENTRY.itemsize)
+    return np.frombuffer(content, _ENTRY, len(content) // _ENTRY.itemsize)
 
 
 def is_made(folder: Path, size: int, page_size: int) -> bool:
