@@ -175,7 +175,7 @@ def pieces_of_a_lane(bench, lane, pieces, images):
     bench.slow(*ENGINES)
     own = [pieces.make(image) for image in images]
     begun = [lane.begin(piece) for piece in own]
-    for piece, (event, failed, _) in zip(own, begun, strict=True):
+    for piece, (event, failed) in zip(own, begun, strict=True):
         if event is not None:
             event.synchronize()
             if pieces.state_of(piece).count("decoded") != len(piece.size) - len(failed):
