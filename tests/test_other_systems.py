@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.campaign
+
 LACKING = {
     "darwin": """
 for name in ("sched_getaffinity", "posix_fadvise", "memfd_create", "SEEK_DATA", "SEEK_HOLE", "O_DIRECT"):

@@ -11,6 +11,8 @@ from gpubeton.cli.report import write_bench_report, write_doctor_report
 from gpubeton.diagnosis import advise
 from tests.cli.test_report import HOSTILE, MEASURED, RATES
 
+pytestmark = pytest.mark.campaign
+
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 WIDTHS = {"desktop": 1100, "phone": 360}

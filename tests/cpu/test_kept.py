@@ -17,6 +17,8 @@ from gpubeton.machine_code import kept
 from gpubeton.machine_code.compile import keep
 from gpubeton.machine_code.kept import SOURCES, KeptCode, folders
 
+pytestmark = pytest.mark.campaign
+
 PACKAGE = Path(kept.__file__).resolve().parent.parent
 
 #: Copies the second pixel of an image of two, see `pack_crops`.

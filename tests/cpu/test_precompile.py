@@ -20,6 +20,8 @@ from gpubeton.errors import StorageError
 from gpubeton.fields import BytesField, ImageField, IntField, RGBImageField
 from gpubeton.machine_code.kept import KeptCode, folders
 
+pytestmark = pytest.mark.campaign
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 LOADERS = """

@@ -330,6 +330,7 @@ for fname, arguments in places:
 """
 
 
+@pytest.mark.campaign
 def test_a_program_that_never_closes_its_loader_ends_with_status_0_wherever_it_leaves(photos, tmp_path, fault_server):
     fault_server.objects["photos.beton"] = photos.read_bytes()
     fault_server.latency = 0.01

@@ -13,6 +13,8 @@ import pytest
 from gpubeton.writer import DatasetWriter
 from tests.small_files import Photos, photo_fields
 
+pytestmark = pytest.mark.campaign
+
 TRAINING = """
 import multiprocessing, sys
 import numpy as np

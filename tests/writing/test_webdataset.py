@@ -130,6 +130,7 @@ def test_ranks_and_workers_of_a_training_script_do_not_divide_shards_here(tmp_pa
     assert stored_images(path)[1] == list(range(24))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 def test_processes_may_be_started_in_other_ways(tmp_path, shards, start_method):
     path = tmp_path / "found.beton"
