@@ -14,6 +14,8 @@ from gpubeton.batch import color_formulas
 from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from tests.cpu.changed_colors import changed, drawn
 
+pytestmark = pytest.mark.campaign
+
 
 def by_lines(image, steps):
     color_formulas.apply_steps(image[None], steps[None])

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.campaign
+
 AARCH64 = Path(__file__).resolve().parents[2] / "tools" / "aarch64.sh"
 
 

@@ -40,6 +40,8 @@ from tests.gpu_path.waits import take_away, wait_points
 from tests.gpu_path.zoo import gpu_loader, twin, write_images
 from tests.simulator.device import SimulatedDevice
 
+pytestmark = pytest.mark.campaign
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):

@@ -15,6 +15,8 @@ from tests.simulator.active_device import GARBAGE, device, faults, pinned, simul
 from tests.simulator.device import DEVICE, PINNED, TENSOR
 from tests.simulator.library import library
 
+pytestmark = pytest.mark.campaign
+
 __all__ = ["device", "faults", "simulated_device"]
 
 

@@ -17,6 +17,8 @@ from tests.simulator.active_device import device, faults, simulated_device
 from tests.simulator.device import SimulatedDevice
 from tests.simulator.nvjpeg_bench import HEIGHT, PITCH, TAKEN, bench
 
+pytestmark = pytest.mark.campaign
+
 __all__ = ["bench", "device", "faults", "simulated_device"]
 
 
