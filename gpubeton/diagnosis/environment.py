@@ -270,11 +270,10 @@ def read_gpu() -> GpuState:
     except (RuntimeError, AssertionError) as error:  # the latter: built without CUDA
         reason = f"torch sees no GPU: {error}"
         return GpuState(reason=reason, is_present=bool(driver), driver=driver, capabilities=capabilities)
-    from gpubeton.gpu.batch_state import with_entries
     from gpubeton.gpu.cuda import open_device
     from gpubeton.gpu.gpu_options import GpuOptions
     from gpubeton.gpu.nvjpeg import load
-    from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
+    from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
     from gpubeton.gpu.self_test import read_faults, with_self_test
     from gpubeton.plan.lanes import Lane
 

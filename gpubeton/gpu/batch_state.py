@@ -1,4 +1,4 @@
-"""BatchState: one batch on its way through the GPU; DecodeBackends: the decoders that write to the arena."""
+"""BatchState: one batch on its way through the GPU."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import numpy as np
 
 from gpubeton.gpu.batch_memory import GrowableBuffer, Table
 from gpubeton.gpu.launch import image_arrays
-from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from gpubeton.gpu.entry_decoder import EntryImages
     from gpubeton.gpu.launch import KernelImages, ProgramConstants
     from gpubeton.gpu.memory_layout import MemoryLayout, SentPixels
-    from gpubeton.gpu.nvjpeg_backends import BatchedBackend
     from gpubeton.plan.image_executor import BadImage, ImageJob
 
 
@@ -71,24 +69,6 @@ class DecodeHandle(NamedTuple):
 
     event: Event | None  # the end of decoding; None if nothing was begun
     failed: dict[int, str]  # the reason for each refused image, by its index in the request
-
-
-@dataclass(eq=False)
-class DecodeBackends:
-    """The decode backends of a GPU, and a note on each: its settings, or why it is missing."""
-
-    backends: dict[Lane, BatchedBackend] = field(default_factory=dict)
-    notes: dict[Lane, str] = field(default_factory=dict)
-    takes_entries: bool = False  # whether our own decoder takes JPEGs with entry points; the others take the rest
-    warning: str = ""  # why the engines that the GPU has cannot be used
-
-
-def with_entries(open_backends: Callable[[Device], DecodeBackends], device: Device) -> DecodeBackends:
-    """Open backends, and let our own decoder take the JPEGs with entry points."""
-    opened = open_backends(device)
-    opened.takes_entries = True
-    opened.notes[Lane.OWN] = "baseline JPEGs with entry points or restart markers"
-    return opened
 
 
 @dataclass(eq=False)

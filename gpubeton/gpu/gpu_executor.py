@@ -12,7 +12,7 @@ import numpy as np
 
 from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.format import ImageMode
-from gpubeton.gpu.batch_state import BatchState, DecodeBackends, DecodeRequest
+from gpubeton.gpu.batch_state import BatchState, DecodeRequest
 from gpubeton.gpu.device_structs import PICTURE
 from gpubeton.gpu.feeder import Feeder
 from gpubeton.gpu.gpu_resources import GpuResources
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from gpubeton.gpu.cuda import Device
     from gpubeton.gpu.entry_decoder import EntryImages, ResidentJpegs
     from gpubeton.gpu.gpu_options import GpuOptions
+    from gpubeton.gpu.nvjpeg_backends import DecodeBackends
     from gpubeton.plan.cpu_services import CpuServices
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob
     from gpubeton.plan.program import ImageProgram

@@ -1,4 +1,4 @@
-"""BatchedBackend: nvJPEG decodes batches on the JPEG engines."""
+"""BatchedBackend: nvJPEG decodes batches on the JPEG engines; DecodeBackends: the decoders of a GPU."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.errors import DeviceError, NvjpegError
-from gpubeton.gpu.batch_state import DecodeBackends, DecodeHandle, DecodeRequest
+from gpubeton.gpu.batch_state import DecodeHandle, DecodeRequest
 from gpubeton.gpu.nvjpeg import IMAGE, INTERPOLATED, Handle, JpegHeader, Library, State, Status, load
 from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from gpubeton.gpu.cuda import Device, Event, Stream
@@ -167,6 +169,24 @@ _SMOOTH_SINCE = (12, 1)
 # A100 and A30; L4, L40; H100, H200; B100, B200, GB200; B300; Blackwell for workstations. GeForce GPUs of the same
 # architectures have none: https://github.com/NVIDIA/CUDALibrarySamples/issues/252
 _HAVE_ENGINES = {"sm_80", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121"}
+
+
+@dataclass(eq=False)
+class DecodeBackends:
+    """The decode backends of a GPU, and a note on each: its settings, or why it is missing."""
+
+    backends: dict[Lane, BatchedBackend] = field(default_factory=dict)
+    notes: dict[Lane, str] = field(default_factory=dict)
+    takes_entries: bool = False  # whether our own decoder takes JPEGs with entry points; the others take the rest
+    warning: str = ""  # why the engines that the GPU has cannot be used
+
+
+def with_entries(open_backends: Callable[[Device], DecodeBackends], device: Device) -> DecodeBackends:
+    """Open backends, and let our own decoder take the JPEGs with entry points."""
+    opened = open_backends(device)
+    opened.takes_entries = True
+    opened.notes[Lane.OWN] = "baseline JPEGs with entry points or restart markers"
+    return opened
 
 
 def open_nvjpeg_backends(

@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.batch_state import DecodeBackends
     from gpubeton.gpu.cuda import Device
-    from gpubeton.gpu.nvjpeg_backends import BatchedBackend
+    from gpubeton.gpu.nvjpeg_backends import BatchedBackend, DecodeBackends
     from gpubeton.pipeline.operation import Operation
     from gpubeton.plan.program import ImageProgram
 

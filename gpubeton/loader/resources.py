@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from gpubeton.engine.timing import StageTimers
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
-    from gpubeton.gpu.batch_state import DecodeBackends
     from gpubeton.gpu.cuda import Device
     from gpubeton.gpu.gpu_executor import Gpu
+    from gpubeton.gpu.nvjpeg_backends import DecodeBackends
     from gpubeton.loader.config import Decoder, LoaderConfig
     from gpubeton.loader.resident_images import ResidentImages
     from gpubeton.plan.order import EpochBatches
@@ -332,9 +332,9 @@ def memory_for_pages() -> int | None:
 
 
 def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfig) -> Gpu:
-    from gpubeton.gpu.batch_state import DecodeBackends, with_entries
     from gpubeton.gpu.cuda import open_device
     from gpubeton.gpu.gpu_executor import Gpu
+    from gpubeton.gpu.nvjpeg_backends import DecodeBackends, open_nvjpeg_backends, with_entries
     from gpubeton.gpu.self_test import with_self_test
     from gpubeton.plan.lanes import Lane
 
@@ -342,8 +342,6 @@ def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfi
     takes_entries = config.decoder in ("auto", "own") and Lane.OWN in options.allowed
     opener: Callable[[Device], DecodeBackends]
     if config.decoder in ("auto", "nvjpeg"):
-        from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
-
         largest, is_needed = _largest(outputs), not takes_entries
         opener = partial(
             open_nvjpeg_backends, library=None, options=options, largest=largest, is_library_needed=is_needed

@@ -15,9 +15,8 @@ from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.format.index import Index
 from gpubeton.gpu import self_test
-from gpubeton.gpu.batch_state import with_entries
 from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
+from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
 from gpubeton.indexing import index_images
 from gpubeton.plan.lanes import Lane
 from gpubeton.transforms import ToTensor

@@ -16,11 +16,10 @@ import torch
 from gpubeton.diagnosis.environment import read_gpu
 from gpubeton.errors import DeviceError
 from gpubeton.gpu import self_test
-from gpubeton.gpu.batch_state import with_entries
 from gpubeton.gpu.gpu_kernels import source_of
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.gpu.nvjpeg import load
-from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
+from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
 from gpubeton.loader import resources
 from gpubeton.plan.jpeg_parts import GROUP
 from gpubeton.plan.lanes import Lane
