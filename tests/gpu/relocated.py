@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.gpu.device_structs import GATHER, JPEG, PICTURE
 from gpubeton.gpu.gpu_kernels import function_of
 
@@ -30,6 +31,17 @@ _TABLES = {
     "gather": (GATHER, ["source", "target"]),
     **dict.fromkeys(("jpeg_taps", "jpeg_huffman", "jpeg_idct", "jpeg_across", "jpeg_down"), _JPEGS),
 }
+
+
+def _first_bytes(rows, field):
+    """Number of the first byte that is there, from each address of a table: JPEGs have what their window needs."""
+    if rows.dtype != JPEG or field not in ("bytes", "entries"):
+        return [0] * len(rows)
+    if field == "bytes":
+        return rows["begin"].tolist()
+    across = -(-rows["width"] // np.maximum(8 * rows["luma_across"], 1))
+    first = (rows["first_row"] * across + rows["first_column"]) // np.maximum(rows["every"], 1)
+    return (ENTRY_DTYPE.itemsize * first).tolist()
 
 
 @dataclass(eq=False)
@@ -80,7 +92,8 @@ class Relocated:
             rows = contents[table.start][: table.nbytes // dtype.itemsize * dtype.itemsize].view(dtype)
             behind = {}
             for field in fields:
-                rows[field] = [self._moved(address, behind) for address in rows[field].tolist()]
+                pairs = zip(rows[field].tolist(), _first_bytes(rows, field), strict=True)
+                rows[field] = [(self._moved(address + first, behind) - first) % 2**64 for address, first in pairs]
             contents = {**{twin.start: twin.bytes().copy() for twin in behind.values()}, **contents}
             used = {**behind, **used}
         staging = self._device.allocate_pinned(max(sum(twin.nbytes for twin in used.values()), 1))
