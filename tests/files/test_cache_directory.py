@@ -157,7 +157,7 @@ def refuse(monkeypatch, file):
 def test_a_cache_that_cannot_be_written_to_any_more_is_named_as_such(folder, fault_server, tmp_path, monkeypatch):
     path = write(tmp_path / "a.beton", {"label": IntField()}, [(number,) for number in range(10)])
     fault_server.objects["a.beton"] = path.read_bytes()
-    Loader(fault_server.url("a.beton"), 5, num_workers=1, cache_dir=folder).close()
+    Loader(fault_server.url("a.beton"), 5, num_workers=1, cache_dir=folder, cache_limit="1 GB").close()
     before = os.open
 
     def opened(path, flags, *arguments, **named):
@@ -167,7 +167,7 @@ def test_a_cache_that_cannot_be_written_to_any_more_is_named_as_such(folder, fau
 
     monkeypatch.setattr(os, "open", opened)
     with pytest.raises(StorageError, match=r"cannot be used as cache_dir.*writable"):
-        Loader(fault_server.url("a.beton"), 5, num_workers=1, cache_dir=folder)
+        Loader(fault_server.url("a.beton"), 5, num_workers=1, cache_dir=folder, cache_limit="1 GB")
 
 
 @pytest.fixture(params=[errno.ENOLCK, errno.EOPNOTSUPP])
@@ -185,7 +185,7 @@ def test_without_locks_a_loader_warns_and_reads_without_the_cache(folder, fault_
     path = write(tmp_path / "a.beton", {"label": IntField()}, [(number,) for number in range(10)])
     fault_server.objects["a.beton"] = path.read_bytes()
     with pytest.warns(UserWarning, match="cannot be used as cache_dir.*lock.*without the cache"):
-        loader = Loader(fault_server.url("a.beton"), 5, num_workers=1, cache_dir=folder)
+        loader = Loader(fault_server.url("a.beton"), 5, num_workers=1, cache_dir=folder, cache_limit="1 GB")
     assert [value for batch in loader for value in batch[0][:, 0].tolist()] == list(range(10))
     loader.close()
 
