@@ -42,15 +42,18 @@ demo: $(VENV)/.demo-$(MADE_FOR)
 
 # Machine code is compiled once: the processes that run tests at the same time would each compile it.
 test: $(VENV)/.dev-$(MADE_FOR)
+	@echo 'Compiling, then running every promise: about 5 minutes on 2 cores.'
 	@$(RUN)/gpubeton warm-up
 	$(RUN)/python -m pytest $(PYTEST_ARGUMENTS) --part quick --thinning $(SEED)
 
 # What `make test` leaves out.
 test-rest: $(VENV)/.dev-$(MADE_FOR)
+	@echo 'Running all other tests: about 15 minutes on 2 cores.'
 	@$(RUN)/gpubeton warm-up
 	$(RUN)/python -m pytest $(PYTEST_ARGUMENTS) --part rest --thinning $(SEED)
 
 test-all: $(VENV)/.dev-$(MADE_FOR)
+	@echo 'Running every test: about 20 minutes on 2 cores.'
 	@$(RUN)/gpubeton warm-up
 	$(RUN)/python -m pytest $(PYTEST_ARGUMENTS)
 

@@ -36,12 +36,12 @@ def fetch(
     from gpubeton.files.open_files import OpenSources, source_type
     from gpubeton.reader import Reader
 
-    found = [(file.path, file.identity) for file in Reader(url, field_classes(field)).index.files]
-    if source_type(found[0][0]).is_local:
+    sources = [(file.path, file.identity) for file in Reader(url, field_classes(field)).index.files]
+    if source_type(sources[0][0]).is_local:
         raise OptionError(f"{url} is on this machine, and needs no cache; expected a URL such as s3://bucket/folder/")
     node = NodeCache(cache_dir, None if cache_limit is None else parse_size("cache_limit", cache_limit))
     done = 0
-    with closing(OpenSources(found, cache=node)) as files, progress(f"Fetching {url}") as advance:
+    with closing(OpenSources(sources, cache=node)) as files, progress(f"Fetching {url}") as advance:
         total = sum(files.sizes)
 
         def count(page_bytes: int) -> None:
@@ -58,7 +58,7 @@ def fetch(
             "versions of them (a strong ETag) are not cached."
         )
     if json:
-        show_json({"cache_dir": str(node.directory), "files": len(found), "bytes": total})
+        show_json({"cache_dir": str(node.directory), "files": len(sources), "bytes": total})
         return
     where = printable(str(node.directory))
-    result_console().print(f"{printable(url)}: {counted(len(found), 'file')}, {size_text(total)}, in {where}")
+    result_console().print(f"{printable(url)}: {counted(len(sources), 'file')}, {size_text(total)}, in {where}")
