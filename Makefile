@@ -93,4 +93,4 @@ constraints:
 	tools/pin.sh > constraints.new && mv constraints.new constraints.txt
 
 clean:
-	rm -rf $(VENV) .demo gpubeton/cpu/__pycache__ build dist docs/api docs/notebooks docs/pictures .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .demo gpubeton/_cpu/__pycache__ build dist docs/api docs/notebooks docs/pictures .pytest_cache .mypy_cache .ruff_cache

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 # Ray is not there for the newest Python yet.
-collect_ignore = [] if find_spec("ray") else ["gpubeton/integrations/ray.py"]
+collect_ignore = [] if find_spec("ray") else ["gpubeton/dataset/ray.py"]
 
 ROOT = Path(__file__).parent
 #: Rules about the repository itself, which `make check` runs.

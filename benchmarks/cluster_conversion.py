@@ -22,8 +22,8 @@ from rich.console import Console
 from benchmarks.harness.photos import PhotoSet, write_photos
 from benchmarks.results import DATA, RESULTS
 from benchmarks.table import save_and_draw
-from gpubeton.conversion import Settings, convert_shards
-from gpubeton.machine import count_cores
+from gpubeton._machine import count_cores
+from gpubeton.dataset import Settings, convert_shards
 
 _SHARDS = 16
 _SETTINGS = {"copied": Settings(), "at most 400 pixels": Settings(max_resolution=400)}

@@ -26,7 +26,7 @@ from benchmarks.harness.timing import Lap, median_rate, race
 from benchmarks.machine import describe_machine
 from benchmarks.results import DATA, RESULTS
 from benchmarks.table import save_and_draw
-from gpubeton.machine import count_cores
+from gpubeton._machine import count_cores
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from benchmarks.harness.timing import median_cpu, median_rate, race
 from benchmarks.machine import describe_machine
 from benchmarks.results import DATA, RESULTS
 from benchmarks.table import save_and_draw
+from gpubeton.dataset import index_images
 from gpubeton.format import Index
-from gpubeton.indexing import index_images
 
 WITHOUT = "without entry points"
 

@@ -93,7 +93,7 @@ def _open_files(place: Path) -> object:
 
 
 def _write_manifest(place: Path) -> object:
-    from gpubeton.indexing import index_shards
+    from gpubeton.dataset import index_shards
 
     return index_shards(place / "shards")
 
@@ -105,8 +105,8 @@ def _open_folder(place: Path) -> object:
 
 
 def _load(place: Path, order: OrderName, ranks: int = 1) -> object:
+    from gpubeton._plan.order import Rank
     from gpubeton.loader import Loader
-    from gpubeton.plan.order import Rank
 
     loader = Loader(place / "shards", 256, order=order, seed=0, pipelines={"image": None})
     if ranks > 1:  # without a process group

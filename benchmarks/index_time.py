@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from benchmarks.results import RESULTS, save
+from gpubeton._writing.find_entry_points import find_blocks
 from gpubeton.format import Index
 from gpubeton.format.entry_points import image_fields
-from gpubeton.writing.find_entry_points import find_blocks
 
 
 def main() -> None:

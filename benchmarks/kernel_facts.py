@@ -22,8 +22,8 @@ from rich.console import Console
 from benchmarks.corpus import make_corpus
 from benchmarks.gpu.machine_code import disassemble, figures, find_disassembler, read_blocks
 from benchmarks.results import DATA, RESULTS, save
-from gpubeton.gpu import nvrtc
-from gpubeton.gpu.gpu_kernels import kernel_names
+from gpubeton._gpu import nvrtc
+from gpubeton._gpu.gpu_kernels import kernel_names
 
 _tool: Any = import_module("tools.kernel_resources")  # a script, which mypy knows by another name
 

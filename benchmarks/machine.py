@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import TypedDict
 
-from gpubeton.machine import count_cores
+from gpubeton._machine import count_cores
 
 __all__ = ["Machine", "commit", "describe_machine"]
 

@@ -30,7 +30,7 @@ from benchmarks.harness.web_server import WebServer, serving
 from benchmarks.results import RESULTS
 from benchmarks.sparse_file import write_jpeg_beton
 from benchmarks.table import save_and_draw
-from gpubeton.machine import count_cores
+from gpubeton._machine import count_cores
 
 KINDS = ("local", "HTTP", "HTTPS", "cache")
 _MOST_WARM_UPS = 10  # epochs before the timed ones

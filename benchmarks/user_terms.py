@@ -32,10 +32,10 @@ from benchmarks.harness.timing import Lap, race, time_lap
 from benchmarks.machine import describe_machine
 from benchmarks.results import DATA, RESULTS
 from benchmarks.table import save_and_draw
+from gpubeton._machine import count_cores
 from gpubeton.fields import Field, IntField, RGBImageField
 from gpubeton.format.index import Index
 from gpubeton.format.layout import ImageMode
-from gpubeton.machine import count_cores
 from gpubeton.writer import DatasetWriter
 
 _QUALITY = 90

@@ -19,15 +19,15 @@ _THEMES = {
     "dark": {"text": "#e6edf3", "line": "#9aa5b1", "step": "#12314f", "executor": "#1d4227", "room": "#262c33"},
 }
 
-_EXECUTORS = {"cpu", "gpu", "batch"}
+_EXECUTORS = {"_cpu", "_gpu", "_batch"}
 
 #: Each step: its room, its result, and the note below it.
 _STEPS = (
     ("format/", "index", "where each sample is"),
-    ("plan/", "plan of a batch", "samples, ranges, draws"),
-    ("storage/", "byte ranges", "few, large reads"),
-    ("cpu/ or gpu/", "images", "decode, crop, flip, colors"),
-    ("engine/", "finished batch", "labels, batch operations"),
+    ("_plan/", "plan of a batch", "samples, ranges, draws"),
+    ("_engine/", "byte ranges", "few, large reads"),
+    ("_cpu/ or _gpu/", "images", "decode, crop, flip, colors"),
+    ("_engine/", "finished batch", "labels, batch operations"),
     ("loader/", "your loop", "tensors"),
 )
 

@@ -12,7 +12,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.missing_names import MissingNames
+from gpubeton._missing_names import MissingNames
 
 if TYPE_CHECKING:
     from gpubeton.loader import Loader

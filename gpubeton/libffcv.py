@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gpubeton.cpu.user_calls import imdecode, memcpy, resize_crop
+from gpubeton._cpu.user_calls import imdecode, memcpy, resize_crop
 
 __all__ = ["imdecode", "memcpy", "resize_crop"]

@@ -12,7 +12,7 @@ from gpubeton.format.file_notes import Notes, read_notes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.files.remote_options import RemoteOptions
+    from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton.format.data_files import Paths
 
 __all__ = ["Reader"]

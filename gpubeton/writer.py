@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from tqdm import tqdm
 
+from gpubeton._machine import count_cores
+from gpubeton._writing.atomic_file import AtomicFile, check_target, is_beton, resolve_target
+from gpubeton._writing.encoder import Encoder, Job, check_on_error
+from gpubeton._writing.encoder_pool import EncoderPool, default_start_method
+from gpubeton._writing.file_builder import FileBuilder, checked_page_size, make_descriptors
+from gpubeton._writing.find_entry_points import find_blocks, index_file
+from gpubeton._writing.image_folder import IMAGE_SUFFIXES, CheckedImages, ImageFolder
+from gpubeton._writing.sample_names import class_names_of, file_of, without_place
+from gpubeton._writing.tar_shards import Shards
+from gpubeton._writing.task_queue import MAX_CHUNKSIZE, TaskQueue
 from gpubeton.errors import FieldNameError, NoSamplesError, OptionError
 from gpubeton.fields.base import Field
 from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, metadata_dtype
-from gpubeton.machine import count_cores
 from gpubeton.pipeline.validation import check_whole
-from gpubeton.writing.atomic_file import AtomicFile, check_target, is_beton, resolve_target
-from gpubeton.writing.encoder import Encoder, Job, check_on_error
-from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
-from gpubeton.writing.file_builder import FileBuilder, checked_page_size, make_descriptors
-from gpubeton.writing.find_entry_points import find_blocks, index_file
-from gpubeton.writing.image_folder import IMAGE_SUFFIXES, CheckedImages, ImageFolder
-from gpubeton.writing.sample_names import class_names_of, file_of, without_place
-from gpubeton.writing.tar_shards import Shards
-from gpubeton.writing.task_queue import MAX_CHUNKSIZE, TaskQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -10,7 +10,7 @@
 //   item_size    int                                 1, 2 or 4: bytes of an output value
 //   out          (count, height, width, 3)           written
 //
-// The result is bit for bit that of gpubeton/batch/color_formulas.py. Launch: grid (ceil(height * width / 8192) * count,
+// The result is bit for bit that of gpubeton/_batch/color_formulas.py. Launch: grid (ceil(height * width / 8192) * count,
 // 1, 1), block (128).
 
 #include "color.cuh"

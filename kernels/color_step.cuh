@@ -1,4 +1,4 @@
-// color_step.cuh -- steps that change the colors of an image; gpubeton/batch/color_formulas.py defines them.
+// color_step.cuh -- steps that change the colors of an image; gpubeton/_batch/color_formulas.py defines them.
 //
 // Factors are integers, in units of 2**-15, and everything that is computed from them is an integer: so the results are
 // the CPU's to the bit. Floats would have to be converted to levels after each step, which GPUs do at an eighth of the
@@ -7,7 +7,7 @@
 
 enum Kind { BRIGHTNESS, CONTRAST, SATURATION, HUE };
 
-// ONE is the factor 1; MAX_STEPS is MAX_COLOR_STEPS of gpubeton/plan/program.py.
+// ONE is the factor 1; MAX_STEPS is MAX_COLOR_STEPS of gpubeton/_plan/program.py.
 enum { ONE_SHIFT = 15, ONE = 1 << ONE_SHIFT, MAX_STEPS = 24 };
 
 // Pixels that a thread works on at the same time: three words.

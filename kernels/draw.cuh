@@ -1,4 +1,4 @@
-// draw.cuh -- columns of a row of draws; gpubeton/plan/draw_rows.py in Python.
+// draw.cuh -- columns of a row of draws; gpubeton/_plan/draw_rows.py in Python.
 #pragma once
 
 enum Draw { TOP, LEFT, HEIGHT, WIDTH, FLIP, SHIFT_Y, SHIFT_X, RESIZED_HEIGHT, RESIZED_WIDTH, NUM_PAINTS, DRAW_COLUMNS };

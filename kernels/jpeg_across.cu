@@ -1,4 +1,4 @@
-// jpeg_across.cu -- resamples the samples of JPEGs across, to 16 bits, as gpubeton/cpu/jpeg/ycbcr.py does.
+// jpeg_across.cu -- resamples the samples of JPEGs across, to 16 bits, as gpubeton/_cpu/jpeg/ycbcr.py does.
 //
 //   jpegs      Jpeg   (count,)   see jpeg.cuh; samples are read, resampled ones written
 //   draws      int32  (count, columns)

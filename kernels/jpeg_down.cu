@@ -1,4 +1,4 @@
-// jpeg_down.cu -- resamples JPEGs down, converts them to RGB as gpubeton/cpu/jpeg/ycbcr.py does, paints and stores them.
+// jpeg_down.cu -- resamples JPEGs down, converts them to RGB as gpubeton/_cpu/jpeg/ycbcr.py does, paints and stores them.
 //
 //   jpegs      Jpeg   (count,)                 see jpeg.cuh; resampled samples are read
 //   draws      int32  (count, columns)         see draw.cuh

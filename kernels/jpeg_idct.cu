@@ -1,4 +1,4 @@
-// jpeg_idct.cu -- from coefficients of blocks to samples, as gpubeton/cpu/jpeg/idct.py computes them: libjpeg's accurate
+// jpeg_idct.cu -- from coefficients of blocks to samples, as gpubeton/_cpu/jpeg/idct.py computes them: libjpeg's accurate
 // integer method (ISLOW).
 //
 //   jpegs   Jpeg   (count,)   see jpeg.cuh; coefficients are read, samples written

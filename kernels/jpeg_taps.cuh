@@ -1,6 +1,6 @@
 // jpeg_taps.cuh -- the taps of JPEGs: as in taps.cuh, and the samples of Cb and Cr of each output column and row.
 //
-// The same operations as in gpubeton/cpu/taps.py. libjpeg doubles halved chroma before anything else (3/4 of the nearest
+// The same operations as in gpubeton/_cpu/taps.py. libjpeg doubles halved chroma before anything else (3/4 of the nearest
 // sample, 1/4 of the next nearest); that and resampling are linear, so both become one set of weights.
 #pragma once
 

@@ -1,4 +1,4 @@
-// levels.cuh -- the fixed-point arithmetic of the CPU executor (gpubeton/cpu/resample.py), one instruction per product.
+// levels.cuh -- the fixed-point arithmetic of the CPU executor (gpubeton/_cpu/resample.py), one instruction per product.
 //
 // A sum of levels, each multiplied by a 16-bit weight, is defined as
 //
@@ -76,7 +76,7 @@ static __device__ __forceinline__ void add_four(Sum* sums, unsigned levels, floa
 //
 //   lost + (sample * weight >> 16) + (sample * weight >> 16) + ...
 //
-// `lost` is half the number of taps, too, but zero for up to four, as in gpubeton/cpu/jpeg/ycbcr.py.
+// `lost` is half the number of taps, too, but zero for up to four, as in gpubeton/_cpu/jpeg/ycbcr.py.
 static __device__ __forceinline__ int lost_by(int taps, int most) { return most <= 4 ? 0 : min(taps / 2, 127); }
 
 #ifdef SIGNED_WEIGHTS

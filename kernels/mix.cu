@@ -6,7 +6,7 @@
 //   item_size  int                                 1, 2 or 4: bytes of an output value
 //   out        (count, height, width, 3)           written; other memory than `levels`
 //
-// The result is bit for bit that of gpubeton/batch/mix.py.
+// The result is bit for bit that of gpubeton/_batch/mix.py.
 //
 // Launch: grid (n * count, 1, 1), block (128); any n works, ceil(3 * height * width * item_size / 8192) is enough.
 //

@@ -1,4 +1,4 @@
-// mix_row.cuh -- columns of an image's mix; gpubeton/batch/mix.py in Python.
+// mix_row.cuh -- columns of an image's mix; gpubeton/_batch/mix.py in Python.
 //
 // A level inside the box becomes (weight * own + (1 - weight) * partner), weight in units of 2**-15, rounded down.
 #pragma once

@@ -10,7 +10,7 @@
 //   out        (rows, height, width, 3)        written: row pictures[i].row for image i
 //   status     int32    (count,)               zeroed by the caller; see `Status` in resample.cuh
 //
-// The result is bit for bit that of gpubeton/cpu/resample.py. Launch: grid (ceil(height / 8) * count, 1, 1), block (128).
+// The result is bit for bit that of gpubeton/_cpu/resample.py. Launch: grid (ceil(height / 8) * count, 1, 1), block (128).
 
 #include "resample.cuh"
 

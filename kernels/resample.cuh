@@ -1,6 +1,6 @@
 // resample.cuh -- resizes crops to the output's size, paints and stores them.
 //
-// The result is bit for bit that of gpubeton/cpu/resample.py: first down, rounded to 8 bits, then across.
+// The result is bit for bit that of gpubeton/_cpu/resample.py: first down, rounded to 8 bits, then across.
 //
 // The cost, and the reasons for this design. An image of 224 x 224 half floats from a crop of 310 x 310 reads 290 kB and
 // writes 300 kB: 12 bytes for each output pixel. A GPU of 4.8 TB/s and 132 multiprocessors moves them in the time of 70

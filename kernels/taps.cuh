@@ -3,7 +3,7 @@
 // Axis 0 is across (output columns), axis 1 down. The weights of one tap for all columns are neighbors in memory, because
 // resample.cuh reads one output column per lane.
 //
-// The same operations in double as in gpubeton/cpu/taps.py, so both round to the same weights. Products and sums are
+// The same operations in double as in gpubeton/_cpu/taps.py, so both round to the same weights. Products and sums are
 // intrinsics: the compiler would fuse plain ones, which rounds once less.
 #pragma once
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.files.fault_server import FaultServer
-from tests.files.s3_server import Bucket, running_s3
+from tests.bytes.fault_server import FaultServer
+from tests.bytes.s3_server import Bucket, running_s3
 
 # A shell starts what it puts into the background deaf to Ctrl-C, and all that tests start would be so, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

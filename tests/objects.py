@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubeton.files.object_store import ObjectFile
+from gpubeton._bytes.object_store import ObjectFile
 
 
 def read_object(url, remote=None):

@@ -151,14 +151,11 @@ PUBLIC = (
     "gpubeton.errors",
     "gpubeton.format",
     "gpubeton.integrations",
-    "gpubeton.conversion",
-    "gpubeton.copying",
-    "gpubeton.indexing",
-    "gpubeton.inspection",
+    "gpubeton.dataset",
     "gpubeton.integrations.accelerate",
     "gpubeton.integrations.lightning",
     "gpubeton.integrations.timm",
     "gpubeton.integrations.torchdata",
-    *(["gpubeton.integrations.ray"] if find_spec("ray") else []),  # not for the newest Python yet
+    *(["gpubeton.dataset.ray"] if find_spec("ray") else []),  # not for the newest Python yet
     *(f"gpubeton.{module}" for module in FFCV),
 )

@@ -7,8 +7,8 @@ import threading
 import zlib
 from collections import deque
 
+from gpubeton._plan.image_executor import BadImage, Usage
 from gpubeton.errors import LoaderClosedError
-from gpubeton.plan.image_executor import BadImage, Usage
 
 
 def level(content: bytes) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import gpubeton
-from gpubeton.missing_names import REPLACEMENTS
+from gpubeton._missing_names import REPLACEMENTS
 from tests.golden_files import save
 from tests.public_names import FFCV, PUBLIC
 from tests.small_files import write_photos
@@ -140,9 +140,9 @@ import sys
 from gpubeton.loader import Loader
 loader = Loader({str(path)!r}, 2, num_workers=1, pipelines={{"image": None}}, device="cpu")
 loader.explain(), list(loader)
-print(sorted(name for name in sys.modules if name.startswith("gpubeton.gpu")))
+print(sorted(name for name in sys.modules if name.startswith("gpubeton._gpu")))
 """
-    assert run(program).splitlines()[-1] == "['gpubeton.gpu', 'gpubeton.gpu.gpu_options']"
+    assert run(program).splitlines()[-1] == "['gpubeton._gpu', 'gpubeton._gpu.gpu_options']"
 
 
 def run(program: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubeton.installation import command, install
+from gpubeton._machine import command, install
 
 
 class Package:

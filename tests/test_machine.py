@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from gpubeton._machine import Machine, count_cores, read_machine
 from gpubeton.fields import IntField
-from gpubeton.machine import Machine, count_cores, read_machine
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.writer import DatasetWriter
 

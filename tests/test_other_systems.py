@@ -58,7 +58,7 @@ sys.platform = {system!r}
 import gpubeton
 for module in pkgutil.walk_packages(gpubeton.__path__, "gpubeton."):
     # Libraries of others read the system as they begin, and CUDA is Linux's here.
-    if not module.name.startswith(("gpubeton.__main__", "gpubeton.integrations.", "gpubeton.gpu.")):
+    if not module.name.startswith(("gpubeton.__main__", "gpubeton.integrations.", "gpubeton._gpu.")):
         importlib.import_module(module.name)
 
 from gpubeton.fields import IntField, RGBImageField

@@ -11,9 +11,9 @@ import json
 import re
 from pathlib import Path
 
-from gpubeton.gpu import nvrtc
-from gpubeton.gpu.gpu_kernels import SIGNED_KERNELS, kernel_names, source_of
-from gpubeton.gpu.nvrtc import Compiled, Nvrtc
+from gpubeton._gpu import nvrtc
+from gpubeton._gpu.gpu_kernels import SIGNED_KERNELS, kernel_names, source_of
+from gpubeton._gpu.nvrtc import Compiled, Nvrtc
 
 RESOURCES = Path(__file__).resolve().parent.parent / "kernels" / "resources.json"
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.contenders.work import MEAN, STD
 from benchmarks.harness.timing import time_lap
+from gpubeton._plan.page_plan import PagePlan
 from gpubeton.fields.basics import IntDecoder
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader
-from gpubeton.plan.page_plan import PagePlan
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 
 __all__ = ["RemoteWork", "make_loader", "pages_in_use"]

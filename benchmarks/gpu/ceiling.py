@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from benchmarks.gpu.encoded import Encoded
 from benchmarks.gpu.nvjpeg_parts import Backend
 from benchmarks.gpu.target import Target
-from gpubeton.gpu.cuda import Event, Memory, Stream
-from gpubeton.gpu.nvjpeg import INTERPOLATED, Handle, State
+from gpubeton._gpu.cuda import Event, Memory, Stream
+from gpubeton._gpu.nvjpeg import INTERPOLATED, Handle, State
 
 __all__ = ["BareLoop", "Setting"]
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gpubeton._gpu.cuda import Device
+from gpubeton._gpu.nvjpeg import IMAGE
+from gpubeton._plan.pixel_places import lay_out_images
 from gpubeton.format.index import Index
-from gpubeton.gpu.cuda import Device
-from gpubeton.gpu.nvjpeg import IMAGE
-from gpubeton.plan.pixel_places import lay_out_images
 
 __all__ = ["Encoded", "Piece", "load_encoded"]
 

@@ -51,7 +51,7 @@ def describe() -> dict[str, Any]:
         found["torch_cuda"] = f"{type(error).__name__}: {error}"
     try:
         from benchmarks.gpu.nvjpeg_parts import cuda_version
-        from gpubeton.gpu.nvjpeg import load
+        from gpubeton._gpu.nvjpeg import load
 
         library = load()
         found["nvjpeg"] = {"path": library.path, "version": library.version, "cuda": cuda_version(library)}

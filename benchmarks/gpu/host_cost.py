@@ -26,10 +26,10 @@ from benchmarks.contenders.work import MEAN, STD
 from benchmarks.gpu.photos import QUALITIES, Photos, make_photos
 from benchmarks.gpu.simulation import simulated_gpu
 from benchmarks.results import DATA, RESULTS, save
+from gpubeton._gpu.gpu_options import GpuOptions
 from gpubeton.fields.decoders import IntDecoder
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.format.index import Index
-from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 

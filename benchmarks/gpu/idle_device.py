@@ -14,7 +14,7 @@ __all__ = ["IdleDevice"]
 
 
 class IdleDevice:
-    """What `gpubeton.gpu.cuda.Device` describes."""
+    """What `gpubeton._gpu.cuda.Device` describes."""
 
     name = "Idle GPU"
     architecture = "sm_90"

@@ -33,12 +33,12 @@ from benchmarks.gpu.pipelines import image_pipelines, usual_pipeline
 from benchmarks.gpu.record import Record, leave_when_told
 from benchmarks.gpu.target import Target, open_target
 from benchmarks.results import DATA
+from gpubeton._gpu.cuda import Stream
+from gpubeton._gpu.gpu_kernels import SIGNED_KERNELS
+from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._plan.draw_rows import HEIGHT, WIDTH
 from gpubeton.format.index import Index
-from gpubeton.gpu.cuda import Stream
-from gpubeton.gpu.gpu_kernels import SIGNED_KERNELS
-from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader
-from gpubeton.plan.draw_rows import HEIGHT, WIDTH
 
 __all__ = ["Launch", "copy_rate", "measure_decoder", "measure_pipeline", "noted_launches"]
 

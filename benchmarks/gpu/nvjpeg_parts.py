@@ -1,6 +1,6 @@
 """The parts of nvJPEG that only benchmarks and the simulator's tests use.
 
-gpubeton itself decodes batches with `gpubeton.gpu.nvjpeg`.
+gpubeton itself decodes batches with `gpubeton._gpu.nvjpeg`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.gpu.nvjpeg import INTEGER, PROTOTYPES, RGBI, Library, State
+from gpubeton._gpu.nvjpeg import INTEGER, PROTOTYPES, RGBI, Library, State
 
 __all__ = ["Backend", "Flags", "cuda_version", "decode_one"]
 

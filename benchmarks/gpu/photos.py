@@ -14,9 +14,9 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.harness.photos import PhotoSet, list_photos, write_photos
+from gpubeton.dataset import index_images
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.format.index import Index
-from gpubeton.indexing import index_images
 from gpubeton.writer import DatasetWriter
 
 __all__ = ["IMAGENET_LIKE", "QUALITIES", "Photos", "make_photos", "make_raw"]

@@ -47,7 +47,7 @@ def rehearsed_gpu() -> Iterator[Any]:
 @contextmanager
 def simulated_gpu(*, works: bool = True, is_idle: bool = False) -> Iterator[Any]:
     """Replace every GPU by the simulated one, or an idle one; yields switches, see ``tests/simulator/faults.py``."""
-    from gpubeton.gpu import cuda
+    from gpubeton._gpu import cuda
     from gpubeton.transforms import ToDevice
 
     # Tests have no types.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from benchmarks.gpu.simulation import is_simulated, simulated_gpu
 
 if TYPE_CHECKING:
-    from gpubeton.gpu.cuda import Device
-    from gpubeton.gpu.nvjpeg import Library
+    from gpubeton._gpu.cuda import Device
+    from gpubeton._gpu.nvjpeg import Library
 
 __all__ = ["Target", "open_target"]
 
@@ -31,8 +31,8 @@ class Target(NamedTuple):
 @contextmanager
 def open_target() -> Iterator[Target]:
     """Open cuda:0, or the simulated GPU if the environment selects it, as the current device of this thread."""
-    from gpubeton.gpu import cuda
-    from gpubeton.gpu.nvjpeg import load
+    from gpubeton._gpu import cuda
+    from gpubeton._gpu.nvjpeg import load
 
     with ExitStack() as stack:
         faults = stack.enter_context(simulated_gpu()) if is_simulated() else None

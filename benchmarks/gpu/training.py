@@ -27,8 +27,8 @@ from benchmarks.gpu.record import Record, leave_when_told
 from benchmarks.gpu.resnet import resnet
 from benchmarks.gpu.target import Target, open_target
 from benchmarks.results import DATA
+from gpubeton._gpu.gpu_options import GpuOptions
 from gpubeton.fields.decoders import IntDecoder
-from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import Squeeze, ToDevice, ToTensor
 

@@ -21,8 +21,8 @@ from rich.text import Text
 
 from benchmarks.harness.photos import PhotoSet, list_photos, write_photos
 from benchmarks.harness.timing import Lap, median_cpu, median_rate, race, ratios, time_lap
+from gpubeton._machine import count_cores
 from gpubeton.cli.screen import Screen, printable, show_json
-from gpubeton.machine import count_cores
 
 if TYPE_CHECKING:
     import torch
@@ -78,7 +78,7 @@ def run_demo(folder: Path, images: int, rounds: int, *, passes: int = 10, json: 
 
 def choose_device() -> tuple[str, str]:
     """Return "cuda:0" if its GPU can decode, else "cpu", and a line about the choice."""
-    from gpubeton.diagnosis import read_gpu
+    from gpubeton.cli.environment import read_gpu
 
     gpu = read_gpu()
     if gpu.name:

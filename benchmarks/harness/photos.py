@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from gpubeton.installation import install
+from gpubeton._machine import install
 
 __all__ = ["PhotoSet", "list_photos", "photo_sizes", "write_photos"]
 

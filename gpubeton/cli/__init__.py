@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 
-from gpubeton.installation import install
+from gpubeton._machine import install
 
 __all__ = ["main"]
 

@@ -15,8 +15,8 @@ from gpubeton.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubeton.conversion import BadSource, Conversion, ShardedConversion
-    from gpubeton.conversion.shards import Shard
+    from gpubeton.dataset import BadSource, Conversion, ShardedConversion
+    from gpubeton.dataset.shards import Shard
 
 _MAX_LINES = 50
 #: Part of the bytes of shards that are values, below which the page size is named.
@@ -171,15 +171,15 @@ def convert(
     After an interruption, the same command continues; the file becomes the same, byte for byte. It also stores class
     names, the settings, and a checksum of each region. FFCV can read files of mode rgb.
     """
-    from gpubeton import conversion
-    from gpubeton.conversion.shards import split_source
-    from gpubeton.writing.atomic_file import check_target
+    from gpubeton import dataset
+    from gpubeton._writing.atomic_file import check_target
+    from gpubeton.dataset.shards import split_source
 
     options: dict[str, Any] = {
         "image": image, "label": label, "class_names": read_class_names(classes), "split": split, "root": root,
         "download": download,
     }  # fmt: skip
-    settings = conversion.Settings(
+    settings = dataset.Settings(
         write_mode=write_mode or "",
         max_resolution=max_resolution,
         quality=quality,
@@ -208,9 +208,9 @@ def convert(
     if shard is not None or on != "here" or "://" in out:
         raise OptionError("--shard, --on ray, and targets in object stores need --shards; 1 is enough")
     check_target(out, overwrite=overwrite)
-    opened = conversion.open_source(source, kind, **options)
+    opened = dataset.open_source(source, kind, **options)
     with progress("Converting") as advance:
-        done = conversion.convert(
+        done = dataset.convert(
             opened, out, settings, on_error=on_error, num_workers=workers, fresh=fresh, overwrite=overwrite,
             on_progress=advance,
         )  # fmt: skip
@@ -302,7 +302,7 @@ def _make_shards(
     shards: Sequence[Shard], share: tuple[int, int], scratch: Path | None, *, on: str, workers: int, json: bool
 ) -> None:
     """Make all shards, or some; the call that completes the dataset finishes it."""
-    from gpubeton.conversion.shards import find_missing, finish, make_shards
+    from gpubeton.dataset.shards import find_missing, finish, make_shards
     from gpubeton.format.manifest import DESCRIPTION
 
     with progress("Converting") as advance:

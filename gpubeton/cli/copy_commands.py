@@ -57,8 +57,8 @@ def split(
 
     Bytes are copied; nothing is encoded again. In each new file, samples keep their order.
     """
-    from gpubeton import copying
-    from gpubeton.writing.atomic_file import check_target
+    from gpubeton import dataset
+    from gpubeton._writing.atomic_file import check_target
 
     classes = field_classes(field)
     reader = _open(file, classes)
@@ -69,7 +69,7 @@ def split(
         check_target(path, [file], overwrite=overwrite)
     labels = _labels(reader, label) if stratify else None
     shares = [share for _, share in named]
-    chosen = copying.split(reader.num_samples, shares, labels=labels, shuffle=not in_order, seed=seed)
+    chosen = dataset.split(reader.num_samples, shares, labels=labels, shuffle=not in_order, seed=seed)
     written = []
     for (path, _), samples in zip(named, chosen, strict=True):
         written.append(_copy(file, path, samples, classes, page_size, overwrite=overwrite))
@@ -105,12 +105,12 @@ def subset(
 
     Bytes are copied; nothing is encoded again.
     """
-    from gpubeton import copying
+    from gpubeton import dataset
 
     own = field_classes(field)
     reader = _open(file, own)
     labels = _labels(reader, label) if classes or per_class else None
-    chosen = copying.choose(
+    chosen = dataset.choose(
         reader.num_samples,
         indices=None if indices is None else sample_ids(indices, reader.num_samples),
         labels=labels,
@@ -160,7 +160,7 @@ def _copy(
     *,
     overwrite: bool,
 ) -> dict[str, Any]:
-    from gpubeton.copying import copy_samples
+    from gpubeton.dataset import copy_samples
     from gpubeton.format import read_header
 
     with progress(f"Writing {out.name}") as advance:

@@ -31,9 +31,9 @@ def fetch(
 
     Loaders with the same cache_dir then map the files. After an interruption of any kind, the same command continues.
     """
-    from gpubeton.files.cache_filler import CacheFiller
-    from gpubeton.files.node_cache import NodeCache, parse_size
-    from gpubeton.files.open_files import OpenSources, source_type
+    from gpubeton._bytes.cache_filler import CacheFiller
+    from gpubeton._bytes.node_cache import NodeCache, parse_size
+    from gpubeton._bytes.open_files import OpenSources, source_type
     from gpubeton.reader import Reader
 
     sources = [(file.path, file.identity) for file in Reader(url, field_classes(field)).index.files]

@@ -10,7 +10,7 @@ from gpubeton.cli.screen import counted, printable, progress, result_console, sh
 from gpubeton.cli.shared_options import FieldClasses, Json, Workers, field_classes
 
 if TYPE_CHECKING:
-    from gpubeton.indexing import Indexed
+    from gpubeton.dataset import Indexed
 
 
 def index(
@@ -36,8 +36,8 @@ def index(
 
     Of a folder: write one index of all its files, as index.json and index.bin, by which loaders open the folder.
     """
-    from gpubeton.files.open_files import is_folder
-    from gpubeton.indexing import index_images, index_shards
+    from gpubeton._bytes.open_files import is_folder
+    from gpubeton.dataset import index_images, index_shards
 
     classes = field_classes(field)
     found: list[dict[str, Any]] = []

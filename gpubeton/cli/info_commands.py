@@ -15,7 +15,7 @@ from gpubeton.cli.shared_options import FINDINGS, FieldClasses, File, Json, Work
 from gpubeton.format.layout import MCUS_PER_ENTRY
 
 if TYPE_CHECKING:
-    from gpubeton.inspection import FieldSummary, ImageSummary, Spread, Summary, Verification
+    from gpubeton.dataset import FieldSummary, ImageSummary, Spread, Summary, Verification
 
 _MAX_CLASSES = 20
 _MAX_FINDINGS = 100
@@ -32,7 +32,7 @@ def info(
 
     Reads only the index and the headers of the JPEG files; decodes nothing.
     """
-    from gpubeton.inspection import summarize
+    from gpubeton.dataset import summarize
 
     summary = summarize(file, field_classes(field), look_at=None if every else 20_000)
     if json:
@@ -50,10 +50,10 @@ def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: 
     Decodes every JPEG and PNG file. Lists each bad sample; the exit code is 1 if there are any. Files made by `gpubeton
     convert`, or by a DatasetWriter with notes, have checksums; without them, changed raw pixels cannot be detected.
     """
-    from gpubeton import inspection
+    from gpubeton import dataset
 
     with progress("Verifying") as advance:
-        found = inspection.verify(file, field_classes(field), num_workers=workers, on_progress=advance)
+        found = dataset.verify(file, field_classes(field), num_workers=workers, on_progress=advance)
     if json:
         show_json(found.to_dict())
     else:

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gpubeton._machine import count_cores
 from gpubeton.cli.screen import printable, progress, result_console, show_json, size_text
 from gpubeton.cli.shared_options import FINDINGS, File, Json, Workers
-from gpubeton.machine import count_cores
 
 if TYPE_CHECKING:
-    from gpubeton.diagnosis import LoopFinding, Measurements
-    from gpubeton.diagnosis.bench import Rate
+    from gpubeton.cli.advice import LoopFinding, Measurements
+    from gpubeton.cli.bench import Rate
 
 Size = Annotated[int, typer.Option(min=1, help="Side of the crops.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples per batch.")]
@@ -57,7 +57,7 @@ def bench(
     Measures the disk, decoding, augmenting, and the whole loader on the CPU and on a GPU. The rate of a part is the one
     it could reach if the other parts took no time. The first run compiles before it measures.
     """
-    from gpubeton.diagnosis.bench import BenchOptions, limit_text, measure_rates
+    from gpubeton.cli.bench import BenchOptions, limit_text, measure_rates
 
     options = BenchOptions(size, batch_size, workers, seconds, field, gpu)
     rates = []
@@ -106,8 +106,8 @@ def doctor(
     FILE with steps of --step-ms, over the loader of --loader, or in a command. Ctrl-C ends a command and shows the
     results so far. The exit code is 1 if the loop waits for data and a change would help.
     """
-    from gpubeton.diagnosis import advise
-    from gpubeton.diagnosis.doctor import (
+    from gpubeton.cli.advice import advise
+    from gpubeton.cli.doctor import (
         LoopOptions,
         examine_command,
         examine_file,
@@ -148,7 +148,7 @@ def warm_up(json: Json = False) -> None:
     It takes up to half a minute. Run it when you set up a machine or a container image. Each type of CPU needs its own
     machine code.
     """
-    from gpubeton.cpu.precompile import precompile as compile_all
+    from gpubeton._cpu.precompile import precompile as compile_all
 
     with progress("Compiling") as advance:
         folder = compile_all(advance)
@@ -160,7 +160,7 @@ def warm_up(json: Json = False) -> None:
 
 
 def _rate_table(file: str, rates: list[Rate]) -> Table:
-    from gpubeton.diagnosis.bench import RATE_HEADINGS
+    from gpubeton.cli.bench import RATE_HEADINGS
 
     table = Table(title=f"{file}; {count_cores()} cores", title_justify="left")
     table.add_column("", no_wrap=True)

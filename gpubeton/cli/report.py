@@ -10,19 +10,19 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import gpubeton
+from gpubeton.cli.advice import stage_limits
+from gpubeton.cli.machine_facts import machine_facts
 from gpubeton.cli.screen import printable, size_text
-from gpubeton.diagnosis.advice import stage_limits
-from gpubeton.diagnosis.machine_facts import machine_facts
-from gpubeton.diagnosis.timeline import ACTIVITIES
+from gpubeton.cli.timeline import ACTIVITIES
 from gpubeton.loader.stats import time_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gpubeton.diagnosis import LoopFinding, Measurements
-    from gpubeton.diagnosis.bench import Rate
-    from gpubeton.diagnosis.timeline import Span, Timeline
+    from gpubeton.cli.advice import LoopFinding, Measurements
+    from gpubeton.cli.bench import Rate
+    from gpubeton.cli.timeline import Span, Timeline
     from gpubeton.loader import LoaderStats
 
 # Arguments of macros of report.html: the rectangles of a figure, and a row of them.
@@ -53,7 +53,7 @@ def write_doctor_report(path: Path, results: Sequence[tuple[Measurements, tuple[
 
 def write_bench_report(path: Path, file: str, rates: Sequence[Rate]) -> None:
     """Write what ``gpubeton bench`` shows, with figures."""
-    from gpubeton.diagnosis.bench import RATE_HEADINGS, limit_text, slowest_part
+    from gpubeton.cli.bench import RATE_HEADINGS, limit_text, slowest_part
 
     parts = [(rate.name, rate.images_per_second or rate.images_per_cpu_second or 0.0) for rate in rates]
     limit = {"text": limit_text(rates), "gain": "", "stats": None, **_paces(parts, slowest_part(rates))}

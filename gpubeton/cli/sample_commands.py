@@ -23,7 +23,7 @@ from gpubeton.cli.shared_options import (
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
-    from gpubeton.inspection import Contents
+    from gpubeton.dataset import Contents
 
 _MAX_ELEMENTS = 1000
 _MAX_FINDINGS = 50
@@ -48,8 +48,8 @@ def cat(
     json: Json = False,
 ) -> None:
     """Print the values of a sample, or write one of them as a file."""
-    from gpubeton.inspection import Contents
-    from gpubeton.writing.atomic_file import check_target
+    from gpubeton._writing.atomic_file import check_target
+    from gpubeton.dataset import Contents
 
     if only is not None and json:
         raise OptionError("--only writes a file and --json describes all values; choose one")
@@ -91,12 +91,12 @@ def extract(
     pixels as PNG, arrays as .npy. `gpubeton convert FOLDER/samples.csv` makes the same samples again. Values of damaged
     samples that cannot be written are listed, and the exit code is 1.
     """
-    from gpubeton import inspection
+    from gpubeton import dataset
     from gpubeton.format import read_header
 
     chosen = None if indices is None else sample_ids(indices, read_header(file).num_samples)
     with progress("Extracting") as advance:
-        done = inspection.extract(
+        done = dataset.extract(
             file, folder, chosen, field_classes(field), label=label, num_workers=workers, on_progress=advance
         )
     bad = [vars(each) for each in done.bad]
@@ -134,8 +134,8 @@ def _write(content: bytes, output: Path | None) -> None:
 
 def _described(value: Any) -> Any:
     """Describe a value for JSON; the elements of large arrays are left out."""
+    from gpubeton.dataset import StoredImage
     from gpubeton.format.file_notes import MOST_LEVELS, nesting
-    from gpubeton.inspection import StoredImage
 
     if isinstance(value, StoredImage):
         return {"kind": value.kind, "height": value.height, "width": value.width, "bytes": len(value.content)}
@@ -150,7 +150,7 @@ def _described(value: Any) -> Any:
 
 def _text(contents: Contents, name: str, value: Any) -> str:
     """Describe a value for people."""
-    from gpubeton.inspection import StoredImage
+    from gpubeton.dataset import StoredImage
 
     shown = _described(value)
     if isinstance(value, StoredImage):

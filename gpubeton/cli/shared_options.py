@@ -16,7 +16,7 @@ FINDINGS = 1  # exit code: bad data was found, or a file could not be read or wr
 USAGE = 2  # exit code: wrong arguments, a missing file and a folder in place of a file included
 INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
 
-# No Path, which would make one slash of two in `scheme://...`, the names of `gpubeton.files.open_files`.
+# No Path, which would make one slash of two in `scheme://...`, the names of `gpubeton._bytes.open_files`.
 File = Annotated[str, typer.Argument(help="A .beton file.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 Workers = Annotated[int, typer.Option(min=-1, help="Parallel workers; default: one per core.", show_default=False)]

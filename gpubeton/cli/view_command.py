@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gpubeton.inspection import Contents
+    from gpubeton.dataset import Contents
 
 _CAPTION_LETTERS = 24
 _CAPTION_HEIGHT = 16
@@ -65,9 +65,8 @@ def view(
     Each has its number and class as a caption. Gray images with small values, such as masks and depth maps, are shown
     brighter: the maximum of each is white.
     """
-    from gpubeton.copying import choose
-    from gpubeton.inspection import Contents
-    from gpubeton.writing.atomic_file import check_target
+    from gpubeton._writing.atomic_file import check_target
+    from gpubeton.dataset import Contents, choose
 
     if train_size is not None and pipeline is not None:
         raise OptionError("--train-size and --pipeline both define the augmentation; choose one")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._bytes.descriptors import open_regular
 from gpubeton.fields.area_average import area_average
 from gpubeton.fields.png import PngError, decode_png, read_png_header, unfilter
-from gpubeton.files.descriptors import open_regular
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.compiler import Compiler
 
@@ -130,7 +130,7 @@ def reduced(pixels: NDArray[Any], height: int, width: int, kind: ImageKind, inte
         return np.ascontiguousarray(pixels[rows][:, columns])
     if not kind.has_alpha:
         return area_average(pixels, height, width)
-    # As loaders resize them, see `gpubeton.cpu.plain`.
+    # As loaders resize them, see `gpubeton._cpu.plain`.
     alpha = pixels[..., 3:].astype(np.float32)
     means = area_average(np.concatenate([pixels[..., :3] * alpha, alpha], axis=2), height, width)
     opaque = means[..., 3:].copy()

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton import fields as all_fields
+from gpubeton._bytes.open_files import is_folder, list_shards, open_bytes
 from gpubeton.errors import FieldArgumentsError, FormatError, OptionError, RemoteDeniedError
 from gpubeton.fields.base import Field
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.ndarray import RaggedField
-from gpubeton.files.open_files import is_folder, list_shards, open_bytes
 from gpubeton.format.data_files import Paths, check_number, listed_paths
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, read_fields
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
-    from gpubeton.files.remote_options import RemoteOptions
+    from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton.format.manifest import StoredIndex
 
 CustomFields = Mapping[str, type[Field] | Field]

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._machine import count_cores
 from gpubeton.errors import FormatError
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.layout import IMAGE_DTYPE, PLAIN_TYPES, FieldType, ImageMode, round_up
 from gpubeton.format.regions import FieldRows, pointers_in
-from gpubeton.machine import count_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from gpubeton._bytes.open_files import open_bytes
 from gpubeton.errors import OptionError
-from gpubeton.files.open_files import open_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.files.byte_source import ByteSource, SourceIdentity
+    from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
 
 # A global offset is the number of the file in the upper bits and the offset from the start of that file in the lower
 # ones. In a dataset of one file, whose number is 0, it is the offset. Sorting global offsets sorts by file, then by

@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from gpubeton._bytes.open_files import open_bytes
+from gpubeton._bytes.store_client import shown
 from gpubeton.errors import FormatError, NotesError, RemoteDeniedError
-from gpubeton.files.open_files import open_bytes
-from gpubeton.files.store_client import shown
 from gpubeton.format.file_notes import notes_before, notes_of, notes_size
 from gpubeton.format.layout import ENTRY_DTYPE, round_up
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.files.byte_source import ByteSource
+    from gpubeton._bytes.byte_source import ByteSource
 
 MAGIC = b"gpubeton-entries"
 WITHIN, BESIDE, AFTER_CHECKSUMS = 1, 2, 3

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from gpubeton._bytes.open_files import open_bytes, source_type
+from gpubeton._bytes.store_client import shown
 from gpubeton.errors import EntryPointsError, FormatError, RemoteDeniedError
-from gpubeton.files.open_files import open_bytes, source_type
-from gpubeton.files.store_client import shown
 from gpubeton.format.data_files import EntryPlace, first_offset
 from gpubeton.format.entry_layout import (
     AFTER_CHECKSUMS,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
-    from gpubeton.files.byte_source import ByteSource, SourceIdentity
+    from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
     from gpubeton.format.header import Descriptor
     from gpubeton.format.index import Index
 
@@ -57,7 +57,7 @@ class EntryPoints:
         self,
         addresses: NDArray[np.uint64],  # (N,) of the first entry of each image; 0 if it has none
         counts: NDArray[np.int32],  # (N,) number of its entries
-        seals: NDArray[np.uint32],  # (N,) see `gpubeton.cpu.jpeg.intervals.seal_of`
+        seals: NDArray[np.uint32],  # (N,) see `gpubeton._cpu.jpeg.intervals.seal_of`
         keep: object,  # owns the memory
     ) -> None:
         self.addresses, self.counts, self.seals, self.keep = addresses, counts, seals, keep

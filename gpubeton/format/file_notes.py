@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._bytes.open_files import open_bytes
+from gpubeton._bytes.store_client import shown
 from gpubeton.errors import NotesError
-from gpubeton.files.open_files import open_bytes
-from gpubeton.files.store_client import shown
 from gpubeton.format.header import header_of
 from gpubeton.format.layout import ALLOCATION_DTYPE
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.files.byte_source import ByteSource, SourceIdentity
+    from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
     from gpubeton.format.header import Header
 
 MOST_LEVELS = 100
@@ -128,7 +128,7 @@ def read_notes(path: str | os.PathLike[str], identity: SourceIdentity | None = N
 
     Examples
     --------
-    >>> from gpubeton.conversion import convert, open_source
+    >>> from gpubeton.dataset import convert, open_source
     >>> _ = convert(open_source("train"), "noted.beton", num_workers=1)
     >>> read_notes("noted.beton").class_names
     ('class_0', 'class_1', 'class_2')

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpubeton._bytes.open_files import open_bytes
 from gpubeton.errors import FieldNameError, HeaderError, NoSamplesError, TruncatedError, VersionError
-from gpubeton.files.open_files import open_bytes
 from gpubeton.format.layout import ARGUMENTS_SIZE, DESCRIPTOR_DTYPE, HEADER_DTYPE, NAME_SIZE, VERSION
 
 if TYPE_CHECKING:
     import os
 
-    from gpubeton.files.byte_source import ByteSource
+    from gpubeton._bytes.byte_source import ByteSource
 
 
 @dataclass(frozen=True)

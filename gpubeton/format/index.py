@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._bytes.open_files import open_bytes
+from gpubeton._bytes.store_client import shown
 from gpubeton.errors import (
     AllocationError,
     FieldTypeError,
@@ -18,8 +20,6 @@ from gpubeton.errors import (
     NoSuchFieldError,
     TruncatedError,
 )
-from gpubeton.files.open_files import open_bytes
-from gpubeton.files.store_client import shown
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset
 from gpubeton.format.entry_layout import read_checksums_beside, read_noted_checksums
 from gpubeton.format.field_arguments import ImageKind
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.files.byte_source import ByteSource
-    from gpubeton.files.remote_options import RemoteOptions
+    from gpubeton._bytes.byte_source import ByteSource
+    from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton.format.regions import Regions
 
 # Samples that are gone through at once, so that their intermediate arrays fit into the processor's cache.

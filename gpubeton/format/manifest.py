@@ -31,10 +31,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpubeton._bytes.local_file import temporary_folder
+from gpubeton._bytes.object_store import ObjectFile, list_objects, put_object
+from gpubeton._bytes.open_files import find_identity, list_shards, open_bytes, source_type
 from gpubeton.errors import FormatError, NotesError, OptionError, RemoteChangedError, RemoteDeniedError, StorageError
-from gpubeton.files.local_file import temporary_folder
-from gpubeton.files.object_store import ObjectFile, list_objects, put_object
-from gpubeton.files.open_files import find_identity, list_shards, open_bytes, source_type
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, checksums_of, form_of, read_rows
 from gpubeton.format.data_files import MAX_FILES, DataFile, EntryPlace
 from gpubeton.format.entry_layout import index_path
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Buffer
 
-    from gpubeton.files.byte_source import ByteSource, SourceIdentity
-    from gpubeton.files.remote_options import RemoteOptions
+    from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
+    from gpubeton._bytes.remote_options import RemoteOptions
 
 DESCRIPTION, COLUMNS = "index.json", "index.bin"
 """Names of the two files."""

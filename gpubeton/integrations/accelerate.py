@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
+from gpubeton._machine import install
 from gpubeton.errors import OptionError
-from gpubeton.installation import install
 from gpubeton.integrations.data_loader import LOADER_NAMES, DataLoaderAdapter
 from gpubeton.pipeline.validation import check_whole
 

@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from gpubeton._machine import install
 from gpubeton.errors import DeviceError, OptionError
-from gpubeton.installation import install
 from gpubeton.integrations.data_loader import DataLoaderAdapter
 from gpubeton.loader import Loader, LoaderStats
 

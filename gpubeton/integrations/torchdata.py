@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.installation import install
+from gpubeton._machine import install
 from gpubeton.integrations.data_loader import AdapterIterator, DataLoaderAdapter
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpubeton.files.remote_options import RemoteOptions
-from gpubeton.gpu.gpu_options import GpuOptions
+from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._gpu.gpu_options import GpuOptions
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.loader import Loader
 from gpubeton.loader.schedule import OrderOption

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from gpubeton._plan.order import Rank
 from gpubeton.errors import StateError
 from gpubeton.loader.schedule import old_range_fingerprint, range_fingerprint
-from gpubeton.plan.order import Rank
 
 if TYPE_CHECKING:
     from gpubeton.loader.config import LoaderConfig

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Prot
 
 import numpy as np
 
-from gpubeton.engine.bad_images import OnError
+from gpubeton._bytes.open_files import CACHE_VARIABLE
+from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._engine.bad_images import OnError
+from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._machine import count_cores
+from gpubeton._plan.order import EpochBatches, IdRange, LazyIds
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.files.open_files import CACHE_VARIABLE
-from gpubeton.files.remote_options import RemoteOptions
 from gpubeton.format.data_files import listed_paths
-from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.machine import count_cores
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.pipeline.validation import check_choice, check_whole
-from gpubeton.plan.order import EpochBatches, IdRange, LazyIds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,7 +206,7 @@ def _check_cache_dir(value: Any) -> str | None:
 def _check_cache_limit(value: Any) -> int | None:
     if value is None:
         return None
-    from gpubeton.files.node_cache import parse_size  # few loaders need it
+    from gpubeton._bytes.node_cache import parse_size  # few loaders need it
 
     return parse_size("cache_limit", value)
 

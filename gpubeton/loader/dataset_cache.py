@@ -7,13 +7,13 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gpubeton._bytes.open_files import OpenSources, source_type
 from gpubeton.errors import StorageError
-from gpubeton.files.open_files import OpenSources, source_type
 
 if TYPE_CHECKING:
-    from gpubeton.files.cache_filler import CacheFiller
-    from gpubeton.files.node_cache import NodeCache
-    from gpubeton.files.transfer import Transfer
+    from gpubeton._bytes.cache_filler import CacheFiller
+    from gpubeton._bytes.node_cache import NodeCache
+    from gpubeton._bytes.transfer import Transfer
     from gpubeton.format.index import Index
     from gpubeton.loader.config import LoaderConfig
 
@@ -32,7 +32,7 @@ class DatasetCache:
         self._few_bytes = sum(2 * file.page_size for file in remote)
         self.node: NodeCache | None = None
         if remote and config.cache_dir is not None:
-            from gpubeton.files.node_cache import open_cache  # the import takes time
+            from gpubeton._bytes.node_cache import open_cache  # the import takes time
 
             self.node = open_cache(config.cache_dir, config.cache_limit)
         # They stay open: all epochs read the files that were checked, also when these are renamed or deleted.
@@ -99,7 +99,7 @@ class DatasetCache:
         self.files.close()
 
     def _make_filler(self, *, waits: bool) -> CacheFiller:
-        from gpubeton.files.cache_filler import CacheFiller
+        from gpubeton._bytes.cache_filler import CacheFiller
 
         return CacheFiller([partial(self.files.open, number) for number in range(len(self.files))], waits=waits)
 

@@ -8,26 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.engine import BATCHES_WITHOUT_ENTRIES, READS_AHEAD, Plan
-from gpubeton.engine.outputs import ImageOutput
+from gpubeton._bytes.staging import STEP
+from gpubeton._bytes.store_client import shown
+from gpubeton._engine.load_threads import FIRST_REQUESTS
+from gpubeton._engine.mapped_storage import MAX_GAP
+from gpubeton._engine.outputs import ImageOutput
+from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD
+from gpubeton._plan.lanes import Lane, raw_lane
+from gpubeton._plan.order import IdRange, rows_of
+from gpubeton._plan.page_plan import MAX_PART
+from gpubeton._plan.pixel_places import ALIGNMENT, lay_out_images, round_up, taps_nbytes
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
-from gpubeton.files.staging import STEP
-from gpubeton.files.store_client import shown
 from gpubeton.format import ImageMode
 from gpubeton.format.data_files import listed_paths
 from gpubeton.loader.resources import NO_ENTRY_POINTS
-from gpubeton.plan.lanes import Lane, raw_lane
-from gpubeton.plan.order import IdRange, rows_of
-from gpubeton.plan.page_plan import MAX_PART
-from gpubeton.plan.pixel_places import ALIGNMENT, lay_out_images, round_up, taps_nbytes
-from gpubeton.storage import MAX_GAP
-from gpubeton.storage.load_threads import FIRST_REQUESTS
 
 if TYPE_CHECKING:
+    from gpubeton._engine.batch_plan import Plan
+    from gpubeton._plan.page_plan import PagePlan
     from gpubeton.loader.config import LoaderConfig
     from gpubeton.loader.resources import Resources
-    from gpubeton.plan.page_plan import PagePlan
 
 _MIB = 1 << 20
 

@@ -17,17 +17,17 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from gpubeton.cpu.fallback import decode_rgb
+from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
+from gpubeton._bytes.descriptors import open_regular, read_into
+from gpubeton._cpu.fallback import decode_rgb
+from gpubeton._machine import count_cores
+from gpubeton._writing.file_builder import FileBuilder, RegionSizes, make_descriptors
+from gpubeton._writing.image_folder import ImageFolder
 from gpubeton.errors import SampleError, StorageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.image_codec import file_content
 from gpubeton.fields.jpeg_markers import read_frame
-from gpubeton.files.byte_source import ByteSource, SourceIdentity
-from gpubeton.files.descriptors import open_regular, read_into
 from gpubeton.format.layout import IMAGE_DTYPE, PAGE_SIZE_DEFAULT, ImageMode, metadata_dtype
-from gpubeton.machine import count_cores
-from gpubeton.writing.file_builder import FileBuilder, RegionSizes, make_descriptors
-from gpubeton.writing.image_folder import ImageFolder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
-    from gpubeton.files.remote_options import RemoteOptions
+    from gpubeton._bytes.remote_options import RemoteOptions
 
 SCHEME = "folder"
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.engine import Batch
+    from gpubeton._engine.engine import Batch
+    from gpubeton._engine.prefetch import Prefetcher
     from gpubeton.loader.schedule import EpochCursor
     from gpubeton.loader.stats import EpochStats
-    from gpubeton.prefetch import Prefetcher
 
 
 class LoaderIterator:

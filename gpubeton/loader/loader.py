@@ -12,9 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpubeton.engine import Plan, compile_outputs, likely_mistakes
+from gpubeton._bytes.open_files import SOURCES
+from gpubeton._engine.batch_plan import Plan
+from gpubeton._engine.output_graph import compile_outputs, likely_mistakes
+from gpubeton._engine.prefetch import Prefetcher
 from gpubeton.errors import LoaderClosedError, OptionError, StorageError
-from gpubeton.files.open_files import SOURCES
 from gpubeton.loader.checkpoint import Checkpoint
 from gpubeton.loader.config import (
     ARGUMENTS,
@@ -46,7 +48,6 @@ from gpubeton.loader.schedule import (
 )
 from gpubeton.loader.stats import EpochStats, LoaderStats, StatsHistory
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.prefetch import Prefetcher
 from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
 from gpubeton.traversal_order.base import check_seed_of_ranks
@@ -60,17 +61,17 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
 
-    from gpubeton.engine.bad_images import OnError
-    from gpubeton.engine.output_graph import Pipeline
+    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._engine.bad_images import OnError
+    from gpubeton._engine.output_graph import Pipeline
+    from gpubeton._gpu.gpu_executor import Gpu
+    from gpubeton._gpu.gpu_options import GpuOptions
+    from gpubeton._plan.order import IdRange
     from gpubeton.fields.registry import CustomFields
-    from gpubeton.files.remote_options import RemoteOptions
     from gpubeton.format.data_files import Paths
-    from gpubeton.gpu.gpu_executor import Gpu
-    from gpubeton.gpu.gpu_options import GpuOptions
     from gpubeton.loader.config import Decoder
     from gpubeton.loader.resources import GpuChoice
     from gpubeton.loader.schedule import OrderName
-    from gpubeton.plan.order import IdRange
 
 SOURCES[SCHEME] = FolderFile
 

@@ -11,28 +11,28 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from gpubeton.cpu.checksum import find_damage
-from gpubeton.cpu.jpeg.part_reader import JpegReader
-from gpubeton.cpu.pack import pack_regions
+from gpubeton._cpu.checksum import find_damage
+from gpubeton._cpu.jpeg.part_reader import JpegReader
+from gpubeton._cpu.pack import pack_regions
+from gpubeton._gpu.entry_decoder import JpegHeaders, ResidentJpegs, send_piece
+from gpubeton._plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
+from gpubeton._plan.jpeg_parts import EVERY, JpegParts, split_bands
+from gpubeton._plan.lanes import Lane
 from gpubeton.errors import DeviceError
 from gpubeton.format import ImageMode
 from gpubeton.format.layout import ENTRY_DTYPE
-from gpubeton.gpu.entry_decoder import JpegHeaders, ResidentJpegs, send_piece
-from gpubeton.plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
-from gpubeton.plan.jpeg_parts import EVERY, JpegParts, split_bands
-from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from gpubeton.engine.sources import Source
+    from gpubeton._engine.mapped_storage import MappedStorage
+    from gpubeton._engine.sources import Source
+    from gpubeton._gpu.cuda import Device, PinnedMemory, Stream
+    from gpubeton._gpu.gpu_executor import Gpu
+    from gpubeton._plan.order import IdRange
     from gpubeton.format.index import Index
-    from gpubeton.gpu.cuda import Device, PinnedMemory, Stream
-    from gpubeton.gpu.gpu_executor import Gpu
-    from gpubeton.plan.order import IdRange
-    from gpubeton.storage import MappedStorage
 
 _MIB = 1 << 20
 

@@ -11,21 +11,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.worker_pool import WorkerPool
-from gpubeton.engine import READS_AHEAD, ArrayPool, Engine, EngineOptions, Output, Plan
-from gpubeton.engine.output_graph import GpuTarget, Pipeline
-from gpubeton.engine.outputs import ImageOutput
+from gpubeton._bytes.open_files import source_type
+from gpubeton._bytes.staging import Staging
+from gpubeton._cpu.worker_pool import WorkerPool
+from gpubeton._engine.buffers import ArrayPool
+from gpubeton._engine.engine import Engine, EngineOptions
+from gpubeton._engine.load_threads import FIRST_REQUESTS
+from gpubeton._engine.mapped_storage import MappedStorage
+from gpubeton._engine.output_graph import GpuTarget, Output, Pipeline
+from gpubeton._engine.outputs import ImageOutput
+from gpubeton._engine.page_storage import PageStorage
+from gpubeton._engine.read_storage import ReadStorage
+from gpubeton._engine.sources import READS_AHEAD
+from gpubeton._machine import read_machine
+from gpubeton._plan.page_plan import MAX_PART, PagePlan
 from gpubeton.errors import DeviceError, LoaderClosedError, OptionError
-from gpubeton.files.open_files import source_type
-from gpubeton.files.staging import Staging
 from gpubeton.format import ImageMode
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.loader.dataset_cache import DatasetCache
-from gpubeton.machine import read_machine
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
-from gpubeton.plan.page_plan import MAX_PART, PagePlan
-from gpubeton.storage import MappedStorage, PageStorage, ReadStorage, Storage
-from gpubeton.storage.load_threads import FIRST_REQUESTS
 from gpubeton.transforms.ops import ToDevice
 
 if TYPE_CHECKING:
@@ -33,15 +37,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.engine.timing import StageTimers
+    from gpubeton._engine.batch_plan import Plan
+    from gpubeton._engine.protocols import Storage
+    from gpubeton._engine.timing import StageTimers
+    from gpubeton._gpu.cuda import Device
+    from gpubeton._gpu.gpu_executor import Gpu
+    from gpubeton._gpu.nvjpeg_backends import DecodeBackends
+    from gpubeton._plan.order import EpochBatches
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
-    from gpubeton.gpu.cuda import Device
-    from gpubeton.gpu.gpu_executor import Gpu
-    from gpubeton.gpu.nvjpeg_backends import DecodeBackends
     from gpubeton.loader.config import Decoder, LoaderConfig
     from gpubeton.loader.resident_images import ResidentImages
-    from gpubeton.plan.order import EpochBatches
 
 
 NO_ENTRY_POINTS = "the file has no entry points: `gpubeton index FILE` lets the GPU decode its JPEGs"
@@ -99,7 +105,7 @@ class Resources:
         self.cache = DatasetCache(index, config)
         self.entry_points: Mapping[str, EntryPoints]
         if any(file.entry_place is not None or not source_type(file.path).is_local for file in index.files):
-            from gpubeton.storage.remote_entry_points import load_when_needed
+            from gpubeton._engine.remote_entry_points import load_when_needed
 
             self.entry_points = load_when_needed(index, self.cache.node, config.remote.requests)
         else:
@@ -332,11 +338,11 @@ def memory_for_pages() -> int | None:
 
 
 def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfig) -> Gpu:
-    from gpubeton.gpu.cuda import open_device
-    from gpubeton.gpu.gpu_executor import Gpu
-    from gpubeton.gpu.nvjpeg_backends import DecodeBackends, open_nvjpeg_backends, with_entries
-    from gpubeton.gpu.self_test import with_self_test
-    from gpubeton.plan.lanes import Lane
+    from gpubeton._gpu.cuda import open_device
+    from gpubeton._gpu.gpu_executor import Gpu
+    from gpubeton._gpu.nvjpeg_backends import DecodeBackends, open_nvjpeg_backends, with_entries
+    from gpubeton._gpu.self_test import with_self_test
+    from gpubeton._plan.lanes import Lane
 
     device, options = open_device(target.device), config.gpu_options
     takes_entries = config.decoder in ("auto", "own") and Lane.OWN in options.allowed

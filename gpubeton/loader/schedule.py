@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from gpubeton._plan.order import EpochBatches, IdRange, LazyIds, id_dtype, share
 from gpubeton.errors import OptionError
 from gpubeton.loader.config import check_indices, check_indices_or_all
-from gpubeton.plan.order import EpochBatches, IdRange, LazyIds, id_dtype, share
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
 from gpubeton.traversal_order.base import GlobalOrder
 

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.engine.timing import MAX_RECORDED, ProfilerLabel, StageTimers
-from gpubeton.files.store_client import REPEATS
+from gpubeton._bytes.store_client import REPEATS
+from gpubeton._engine.timing import MAX_RECORDED, ProfilerLabel, StageTimers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from gpubeton.machine import count_cores
+from gpubeton._machine import count_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -185,7 +185,7 @@ class Compiler:
         if found is not None:
             return cls._remember(key, found)
         if is_ours:
-            from gpubeton.machine_code.compile import keep
+            from gpubeton._compile.compile import keep
 
             found = make(code)
             keep(found)

@@ -8,7 +8,7 @@ Interpolation = Literal["area", "bilinear", "antialias", "bicubic", "nearest"]
 """Their names, for type checkers."""
 
 INTERPOLATIONS: dict[Interpolation, int] = {"bilinear": 0, "area": 1, "antialias": 2, "nearest": 4, "bicubic": 5}
-"""Name of each interpolation, and its number in compiled code; `gpubeton.cpu.taps` and ``kernels/taps.cuh`` compute it.
+"""Name of each interpolation, and its number in compiled code; `_cpu.taps` and ``kernels/taps.cuh`` compute it.
 
 ``area`` is OpenCV's INTER_AREA, which FFCV uses: the mean over each output pixel's footprint when shrinking along both
 axes, else its own two-tap rule. ``bilinear`` is torch's ``interpolate(align_corners=False)``. ``antialias`` is

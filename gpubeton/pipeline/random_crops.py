@@ -48,7 +48,7 @@ def _choose(
     ratio: Limits,
     boxes: NDArray[np.int32],  # (N, 4), written
 ) -> None:
-    from gpubeton.machine_code.draws import choose_crops  # Numba is imported when the first loader draws
+    from gpubeton._compile.draws import choose_crops  # Numba is imported when the first loader draws
 
     columns = np.ascontiguousarray(numbers.T)
     low, high = math.log(ratio[0]), math.log(ratio[1])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from gpubeton.batch.warp import IDENTITY, warp
+from gpubeton._batch.warp import IDENTITY, warp
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_fill, check_pair, check_probability, check_range, check_spread
 from gpubeton.transforms.checks import (
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.image_batch import Fill, ImageChange
+    from gpubeton._batch.image_batch import Fill, ImageChange
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 

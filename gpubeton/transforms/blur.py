@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.color_formulas import ONE
-from gpubeton.batch.filters import change_blur, change_sharpness
+from gpubeton._batch.color_formulas import ONE
+from gpubeton._batch.filters import change_blur, change_sharpness
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.validation import check_number, check_probability, check_range
 from gpubeton.transforms.checks import checked_whole, image_size
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.image_batch import ImageChange
+    from gpubeton._batch.image_batch import ImageChange
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 

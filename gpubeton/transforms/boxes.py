@@ -17,7 +17,7 @@ from gpubeton.transforms.checks import given_draw
 from gpubeton.transforms.transform import BatchKey, Transform
 
 if TYPE_CHECKING:
-    from gpubeton.batch.image_batch import Fill
+    from gpubeton._batch.image_batch import Fill
     from gpubeton.pipeline.operation import Memory, Uniform
     from gpubeton.pipeline.state import State
 

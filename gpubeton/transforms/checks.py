@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.batch.image_batch import CHANNELS, OTHER_CHANNELS, fill_of
+from gpubeton._batch.image_batch import CHANNELS, OTHER_CHANNELS, fill_of
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.pipeline.validation import check_choice, check_whole
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.image_batch import Fill
+    from gpubeton._batch.image_batch import Fill
     from gpubeton.pipeline.state import State
 
 

@@ -1,4 +1,4 @@
-"""Color operations: brightness, contrast, saturation, hue and grayscale; see `gpubeton.batch.color_formulas`."""
+"""Color operations: brightness, contrast, saturation, hue and grayscale; see `gpubeton._batch.color_formulas`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION, apply_steps
-from gpubeton.missing_names import MissingNames
+from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION, apply_steps
+from gpubeton._missing_names import MissingNames
 from gpubeton.pipeline.validation import check_number, check_probability, check_spread
 from gpubeton.transforms.checks import checked_type, given_draw, image_size
 from gpubeton.transforms.transform import ImagePass, Moves, Transform, between

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.image_batch import as_nhwc, cut_windows
+from gpubeton._batch.image_batch import as_nhwc, cut_windows
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.validation import check_fill, check_size
 from gpubeton.transforms.checks import (
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.image_batch import Fill
+    from gpubeton._batch.image_batch import Fill
     from gpubeton.pipeline.operation import Memory, Uniform
     from gpubeton.pipeline.state import State
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.mix import BOTTOM, LEFT, PARTNER, RIGHT, TOP, WEIGHT
+from gpubeton._batch.mix import BOTTOM, LEFT, PARTNER, RIGHT, TOP, WEIGHT
 from gpubeton.pipeline.validation import check_size
 from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.mixup import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.image_batch import paint_rectangles
+from gpubeton._batch.image_batch import paint_rectangles
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.validation import check_fill
 from gpubeton.transforms.checks import checked_levels, checked_whole, given_draw, image_size
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.image_batch import Fill
+    from gpubeton._batch.image_batch import Fill
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 

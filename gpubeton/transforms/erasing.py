@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from gpubeton.batch.image_batch import paint_noise, paint_rectangles
+from gpubeton._batch.image_batch import paint_noise, paint_rectangles
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.pipeline.validation import check_fill, check_probability, check_range
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.image_batch import Fill
+    from gpubeton._batch.image_batch import Fill
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.image_batch import flip_images
+from gpubeton._batch.image_batch import flip_images
 from gpubeton.pipeline.validation import check_probability
 from gpubeton.transforms.checks import given_draw, image_size
 from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform

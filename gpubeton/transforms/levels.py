@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.image_batch import CHANNELS, ImageChange, as_nhwc, change_as_rgb
-from gpubeton.batch.level_tables import AUTOCONTRAST, EQUALIZE, INVERT, KEEP, POSTERIZE, SOLARIZE, change_levels
+from gpubeton._batch.image_batch import CHANNELS, ImageChange, as_nhwc, change_as_rgb
+from gpubeton._batch.level_tables import AUTOCONTRAST, EQUALIZE, INVERT, KEEP, POSTERIZE, SOLARIZE, change_levels
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_number, check_probability
 from gpubeton.transforms.checks import checked_type, checked_whole, given_draw, image_size

@@ -1,7 +1,7 @@
 """Mixing: mixup, and the parts that it shares with cutmix.
 
 The partner of a sample is the one before it in the batch; the first sample's is the last. Operations of one kind share
-their random numbers, so that the pipelines of images and labels draw the same. See `gpubeton.batch.mix`.
+their random numbers, so that the pipelines of images and labels draw the same. See `gpubeton._batch.mix`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.color_formulas import ONE
-from gpubeton.batch.image_batch import as_tensor
-from gpubeton.batch.mix import BOTTOM, MIX_COLUMNS, PARTNER, RIGHT, WEIGHT, mix_images, mix_labels
+from gpubeton._batch.color_formulas import ONE
+from gpubeton._batch.image_batch import as_tensor
+from gpubeton._batch.mix import BOTTOM, MIX_COLUMNS, PARTNER, RIGHT, WEIGHT, mix_images, mix_labels
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import is_torch_dtype, torch_dtype
 from gpubeton.pipeline.validation import check_number

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.image_batch import as_nchw
+from gpubeton._batch.image_batch import as_nchw
 from gpubeton.errors import DeviceError, PipelineError
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.pixel_type import is_torch_dtype, torch_dtype

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from gpubeton._machine import count_cores
 from gpubeton.errors import OperationError, OptionError, PipelineError
-from gpubeton.machine import count_cores
 from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.transforms.transform import Moves, Transform
 

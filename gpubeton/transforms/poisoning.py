@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.image_batch import blend_mask
+from gpubeton._batch.image_batch import blend_mask
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.pixel_type import dtype_name

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION, change_colors
-from gpubeton.batch.filters import change_sharpness
-from gpubeton.batch.image_batch import ImageChange
-from gpubeton.batch.level_tables import AUTOCONTRAST, EQUALIZE, KEEP, POSTERIZE, SOLARIZE, change_levels
-from gpubeton.batch.warp import IDENTITY, warp
+from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION, change_colors
+from gpubeton._batch.filters import change_sharpness
+from gpubeton._batch.image_batch import ImageChange
+from gpubeton._batch.level_tables import AUTOCONTRAST, EQUALIZE, KEEP, POSTERIZE, SOLARIZE, change_levels
+from gpubeton._batch.warp import IDENTITY, warp
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_fill
 from gpubeton.transforms.affine import affine_rows
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.image_batch import Fill
+    from gpubeton._batch.image_batch import Fill
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.resize import LEVELS, crop_and_resize
+from gpubeton._batch.resize import LEVELS, crop_and_resize
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.pixel_type import PIXEL_TYPES, dtype_name
 from gpubeton.pipeline.random_crops import USUAL_NUMBERS, draw_crops
@@ -19,7 +19,7 @@ from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.batch.image_batch import Fill
+    from gpubeton._batch.image_batch import Fill
     from gpubeton.pipeline.operation import Memory, Uniform
     from gpubeton.pipeline.state import State
 

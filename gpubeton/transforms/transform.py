@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.image_batch import Fill
+    from gpubeton._batch.image_batch import Fill
     from gpubeton.pipeline.operation import Memory, Uniform
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.image_batch import shift_images
+from gpubeton._batch.image_batch import shift_images
 from gpubeton.pipeline.validation import check_fill
 from gpubeton.transforms.checks import checked_levels, checked_whole, given_draw, image_size
 from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.image_batch import Fill
+    from gpubeton._batch.image_batch import Fill
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 

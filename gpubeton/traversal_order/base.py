@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from gpubeton._plan.order import IdRange, LazyIds, Rank, share
 from gpubeton.errors import OptionError
-from gpubeton.plan.order import IdRange, LazyIds, Rank, share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubeton.plan.order import ids_and_runs, quasi_random
+from gpubeton._plan.order import ids_and_runs, quasi_random
 from gpubeton.traversal_order.base import OrderedLoader, TraversalOrder
 
 if TYPE_CHECKING:

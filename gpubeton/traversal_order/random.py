@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.plan.order import random
+from gpubeton._plan.order import random
 from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader
 
 if TYPE_CHECKING:

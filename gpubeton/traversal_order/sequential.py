@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.plan.order import IdRange
+from gpubeton._plan.order import IdRange
 from gpubeton.traversal_order.base import GlobalOrder
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpubeton._plan.order import draw_weighted
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_whole
-from gpubeton.plan.order import draw_weighted
 from gpubeton.traversal_order.base import GlobalOrder
 
 if TYPE_CHECKING:

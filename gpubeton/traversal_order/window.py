@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._plan.order import LazyIds, ids_and_runs
+from gpubeton._plan.window_order import StreamPlaces, WindowIds, WindowOrder
 from gpubeton.pipeline.validation import check_whole
-from gpubeton.plan.order import LazyIds, ids_and_runs
-from gpubeton.plan.window_order import StreamPlaces, WindowIds, WindowOrder
 from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from PIL import Image
 from benchmarks.gpu import host_cost, photos
 from benchmarks.gpu.simulation import simulated_gpu
 from benchmarks.harness.photos import list_photos
+from gpubeton._gpu import cuda
 from gpubeton.format.index import Index
-from gpubeton.gpu import cuda
 from gpubeton.transforms import ToDevice
 
 

@@ -17,7 +17,7 @@ from gpubeton import __version__
 from gpubeton.cli import main
 from gpubeton.cli.app import app
 from gpubeton.cli.shared_options import sample_ids
-from gpubeton.conversion import SOURCE_KINDS
+from gpubeton.dataset import SOURCE_KINDS
 from gpubeton.errors import OptionError
 from gpubeton.format.field_arguments import IMAGE_KINDS
 from tests.small_files import write_photos
@@ -69,7 +69,7 @@ def test_an_unexpected_error_is_one_paragraph_too(monkeypatch, tmp_path):
     def fail(*arguments, **options):
         raise KeyError("odd")
 
-    monkeypatch.setattr("gpubeton.inspection.summarize", fail)
+    monkeypatch.setattr("gpubeton.dataset.summarize", fail)
     done = CliRunner().invoke(app, ["info", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (1, "gpubeton: KeyError: 'odd'. --debug shows the traceback.\n")
     assert isinstance(CliRunner().invoke(app, ["--debug", "info", str(tmp_path)]).exception, KeyError)
@@ -185,7 +185,7 @@ def test_an_interrupt_promises_only_what_convert_keeps(monkeypatch, tmp_path):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gpubeton.inspection.verify", interrupt)
+    monkeypatch.setattr("gpubeton.dataset.verify", interrupt)
     done = CliRunner().invoke(app, ["verify", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (130, "gpubeton: interrupted.\n")
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpubeton.cli.app import app
-from gpubeton.conversion import Settings, convert, open_source
+from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.fields import BytesField
 from gpubeton.reader import Reader
 from tests.picture_folders import write_folder

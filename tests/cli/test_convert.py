@@ -151,7 +151,7 @@ def test_an_interrupt_ends_with_130_and_says_that_nothing_is_lost(tmp_path, monk
         raise KeyboardInterrupt
 
     write_folder(tmp_path / "photos")
-    monkeypatch.setattr("gpubeton.conversion.convert", interrupt)
+    monkeypatch.setattr("gpubeton.dataset.convert", interrupt)
     done = run(tmp_path / "photos", tmp_path / "a.beton")
     assert done.exit_code == 130
     assert "same command again" in done.stderr
@@ -256,7 +256,7 @@ def test_a_share_of_the_shards_that_is_none_is_an_error(wrong, tmp_path):
 def test_a_task_of_a_finished_dataset_does_not_finish_it_again(tmp_path, monkeypatch):
     arguments = (write_folder(tmp_path / "photos"), tmp_path / "out", "--shards", "2", "--json")
     assert run(*arguments).exit_code == 0
-    monkeypatch.setattr("gpubeton.conversion.shards.finish", None)
+    monkeypatch.setattr("gpubeton.dataset.shards.finish", None)
     state = json.loads(run(*arguments, "--shard", "1").stdout)
     assert (state["shards"], state["made"], state["missing"]) == ([1], False, [])
     monkeypatch.undo()

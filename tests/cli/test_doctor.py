@@ -9,10 +9,9 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from gpubeton import diagnosis
+from gpubeton.cli import advice, doctor
 from gpubeton.cli.app import app
-from gpubeton.diagnosis import doctor
-from tests.diagnosis.test_advice import MEASURED, changed
+from tests.cli.test_advice import MEASURED, changed
 from tests.small_files import write_photos
 
 HOSTILE = "[/x]:smile:\x1b[31m"
@@ -95,15 +94,11 @@ def test_doctor_of_a_program_says_how_to_watch_it():
     assert "gpubeton doctor -- python train.py" in " ".join(done.output.replace("│", " ").split())
 
 
-def test_the_room_exports_what_the_command_uses():
-    assert set(diagnosis.__all__) >= {"advise", "LoopFinding", "Measurements"}
-
-
 def test_names_and_advice_are_shown_as_they_are(photos, monkeypatch):
     reading = changed(facts={"files": [HOSTILE]})
-    findings = (diagnosis.LoopFinding("workers", "advice", HOSTILE, HOSTILE, 2.0),)
+    findings = (advice.LoopFinding("workers", "advice", HOSTILE, HOSTILE, 2.0),)
     monkeypatch.setattr(doctor, "examine_file", lambda *_: reading)
-    monkeypatch.setattr(diagnosis, "advise", lambda _: findings)
+    monkeypatch.setattr(advice, "advise", lambda _: findings)
     done = run("doctor", photos)
     assert (done.exit_code, "\x1b" in done.stdout) == (1, False)
     assert done.stdout.count("[/x]:smile:\\x1b[31m") == 3

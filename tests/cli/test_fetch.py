@@ -9,12 +9,12 @@ import zlib
 import pytest
 from typer.testing import CliRunner
 
+from gpubeton._bytes import node_cache
 from gpubeton.cli.app import app
-from gpubeton.files import node_cache
-from gpubeton.indexing import index_shards
+from gpubeton.dataset import index_shards
+from tests.bytes.fault_server import Fault
+from tests.bytes.versioned_source import forget_requests, path_of, put, requests_of
 from tests.cli.test_json import documented
-from tests.files.fault_server import Fault
-from tests.files.versioned_source import forget_requests, path_of, put, requests_of
 from tests.small_files import write_photos
 
 PAGE = 1 << 14

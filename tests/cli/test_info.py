@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpubeton.cli.app import app
-from gpubeton.conversion import Settings, convert, open_source
+from gpubeton.dataset import Settings, convert, open_source
 from tests.golden_files import save
 from tests.picture_folders import write_folder
 from tests.small_files import write_photos

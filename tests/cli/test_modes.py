@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from gpubeton._writing.atomic_file import write_at
 from gpubeton.cli.app import app
+from gpubeton.dataset import Contents
 from gpubeton.fields.png import encode_png
-from gpubeton.inspection import Contents
-from gpubeton.writing.atomic_file import write_at
 
 COUNT = 6
 SHAPES = {"gray": (20, 30, 1), "rgba": (20, 30, 4), "gray16": (20, 30, 1), "rgb16": (20, 30, 3)}

@@ -9,14 +9,14 @@ from html.parser import HTMLParser
 
 import pytest
 
+from gpubeton.cli.advice import advise
+from gpubeton.cli.bench import Rate, limit_text
 from gpubeton.cli.report import write_bench_report, write_doctor_report
-from gpubeton.diagnosis import advise
-from gpubeton.diagnosis.bench import Rate, limit_text
-from gpubeton.diagnosis.runs import LoaderRun
-from gpubeton.diagnosis.timeline import Timeline
+from gpubeton.cli.runs import LoaderRun
+from gpubeton.cli.timeline import Timeline
+from tests.cli.test_advice import STATS, changed
 from tests.cli.test_doctor import QUICK, run
-from tests.diagnosis.test_advice import STATS, changed
-from tests.diagnosis.test_timeline import stages
+from tests.cli.test_timeline import stages
 from tests.small_files import write_photos
 
 HOSTILE = "<img src=x onerror=alert(1)>&amp;\"'\x1b\u202e.beton"

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
+from gpubeton.cli.advice import advise
 from gpubeton.cli.report import write_bench_report, write_doctor_report
-from gpubeton.diagnosis import advise
 from tests.cli.test_report import HOSTILE, MEASURED, RATES
 
 pytestmark = pytest.mark.campaign

@@ -8,7 +8,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from gpubeton.cli.app import app
-from gpubeton.conversion import Settings, convert, open_source
+from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.fields import ImageField, IntField
 from tests.picture_folders import write_folder
 from tests.small_files import damage, picture, write, write_photos

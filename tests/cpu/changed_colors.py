@@ -7,10 +7,10 @@ import sys
 import numba
 import numpy as np
 
-from gpubeton.batch.color_formulas import HUE, ONE
-from gpubeton.cpu.color_simd import GROUP, HAS_TABLES, STEP_FIELDS, TABLE_SIZE, ColorScratch, change_colors
-from gpubeton.cpu.epilogue import ITEM_SIZE, METHOD, OUT_FIELDS, Epilogue
-from gpubeton.plan.program import MAX_COLOR_STEPS
+from gpubeton._batch.color_formulas import HUE, ONE
+from gpubeton._cpu.color_simd import GROUP, HAS_TABLES, STEP_FIELDS, TABLE_SIZE, ColorScratch, change_colors
+from gpubeton._cpu.epilogue import ITEM_SIZE, METHOD, OUT_FIELDS, Epilogue
+from gpubeton._plan.program import MAX_COLOR_STEPS
 
 # Less than a group, some groups and a rest, and more than is worked on at a time.
 SIZES = [(5, 7), (37, 50), (90, 110)]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gpubeton.cpu.simd import HAS_AVX2
-from gpubeton.machine_code.draws import choose_crops, fill_uniform
+from gpubeton._compile.draws import choose_crops, fill_uniform
+from gpubeton._cpu.simd import HAS_AVX2
 from gpubeton.transforms.normalize import NormalizeImage
 from tests.cpu.making import INTERPOLATIONS, draw_of, indexed, make_one, program_of, stored_jpeg, stored_raw
 from tests.cpu.pictures import SAMPLINGS, jpeg, photo

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import simplejpeg
 
-from gpubeton.cpu.epilogue import outputs_of
-from gpubeton.cpu.image_tasks import ENTRIES, JPEG, NEXT_VIEW, NUM_ENTRIES, RAW, SEAL
-from gpubeton.cpu.jpeg.entries import find_entries
-from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, allocate_ring, complete, publish, work
-from gpubeton.cpu.scratch import allocate
-from gpubeton.cpu.worker_pool import WorkerPool
+from gpubeton._cpu.epilogue import outputs_of
+from gpubeton._cpu.image_tasks import ENTRIES, JPEG, NEXT_VIEW, NUM_ENTRIES, RAW, SEAL
+from gpubeton._cpu.jpeg.entries import find_entries
+from gpubeton._cpu.ring import BATCH_DONE, IDLE, REFUSED, allocate_ring, complete, publish, work
+from gpubeton._cpu.scratch import allocate
+from gpubeton._cpu.worker_pool import WorkerPool
+from gpubeton._plan.draw_rows import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton._plan.fusion import compile_image_program
+from gpubeton._plan.image_executor import ImageJob
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
 from gpubeton.format.layout import ENTRY_DTYPE
-from gpubeton.plan.draw_rows import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
-from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.image_executor import ImageJob
 
 INTERPOLATIONS = ("area", "bilinear", "antialias", "nearest", "bicubic")
 

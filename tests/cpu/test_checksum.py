@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llvmlite import ir
 
-from gpubeton.cpu import checksum
-from gpubeton.cpu.checksum import crc_by_table, find_damage
-from gpubeton.cpu.simd import Vector, VectorBuilder
-from gpubeton.machine_code.compile import compiled
+from gpubeton._compile.compile import compiled
+from gpubeton._cpu import checksum
+from gpubeton._cpu.checksum import crc_by_table, find_damage
+from gpubeton._cpu.simd import Vector, VectorBuilder
 
 BYTES = np.random.default_rng(0).integers(0, 256, (1 << 22) + 64, dtype=np.uint8)
 

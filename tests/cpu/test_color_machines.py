@@ -10,8 +10,8 @@ import llvmlite.binding
 import numpy as np
 import pytest
 
-from gpubeton.batch import color_formulas
-from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION
+from gpubeton._batch import color_formulas
+from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from tests.cpu.changed_colors import changed, drawn
 
 pytestmark = pytest.mark.campaign

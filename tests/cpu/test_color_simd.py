@@ -1,4 +1,4 @@
-"""Steps in vectors: to the bit those of `gpubeton.batch.color_formulas`, for every level, color and factor."""
+"""Steps in vectors: to the bit those of `gpubeton._batch.color_formulas`, for every level, color and factor."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numba
 import numpy as np
 import pytest
 
-from gpubeton.batch import color_formulas
-from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
-from gpubeton.cpu.color_simd import (
+from gpubeton._batch import color_formulas
+from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
+from gpubeton._cpu.color_simd import (
     GROUP,
     HAS_TABLES,
     LARGEST_FACTOR,

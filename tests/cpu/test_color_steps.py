@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpubeton.cpu.worker_pool import WorkerPool
+from gpubeton._cpu.worker_pool import WorkerPool
+from gpubeton._plan.fusion import compile_image_program
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import (
     ColorJitter,
     Cutout,

@@ -14,8 +14,8 @@ from numba.core.codegen import CPUCodeLibrary
 from numba.core.errors import TypingError
 from numba.core.types.functions import BaseFunction
 
-from gpubeton.cpu import epilogue, pack, ring
-from gpubeton.machine_code.compile import compiled, stage
+from gpubeton._compile.compile import compiled, stage
+from gpubeton._cpu import epilogue, pack, ring
 from gpubeton.transforms import Cutout, NormalizeImage
 from tests.cpu.making import draw_of, make, program_of, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import jpeg, photo
@@ -43,7 +43,7 @@ for name, function in KEPT.items():
 
 def use_everything():
     """Make a batch of each kind and type, in threads and alone; gather a few bytes."""
-    from gpubeton.cpu.worker_pool import WorkerPool
+    from gpubeton._cpu.worker_pool import WorkerPool
     from tests.cpu.making import job_of
 
     normalize = NormalizeImage([120, 110, 100], [60, 50, 40], "float16")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.cpu.epilogue import AFFINE_HALF, BYTES, TABLE_8, TABLE_16, TABLE_32, Epilogue, store_rows
+from gpubeton._cpu.epilogue import AFFINE_HALF, BYTES, TABLE_8, TABLE_16, TABLE_32, Epilogue, store_rows
 from gpubeton.transforms import NormalizeImage
 from tests.cpu.making import draw_of, dtype_of, make_one, program_of, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import jpeg, noise, photo

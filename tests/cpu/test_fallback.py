@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gpubeton.cpu.fallback import UndecodableError, decode_gray, decode_rgb, jpeg_size
-from gpubeton.cpu.jpeg.codes import MANY_INTERVALS
+from gpubeton._cpu.fallback import UndecodableError, decode_gray, decode_rgb, jpeg_size
+from gpubeton._cpu.jpeg.codes import MANY_INTERVALS
 from tests.cpu.damage import flip_bits, leave_out
 from tests.cpu.making import (
     draw_of,
@@ -285,7 +285,7 @@ def test_an_unforeseen_error_spoils_its_own_image_alone(name, monkeypatch):
     def fail(data):
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(f"gpubeton.cpu.refused_images.{name}", fail)
+    monkeypatch.setattr(f"gpubeton._cpu.refused_images.{name}", fail)
     images = [stored_jpeg(SIMPLEJPEGS["progressive"]), stored_jpeg(jpeg(photo(HEIGHT, WIDTH)))]
     _, [bad] = make(PROGRAM, images, [draw_of(PROGRAM, whole(image)) for image in images])
     assert bad.row == 0

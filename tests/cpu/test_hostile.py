@@ -10,7 +10,7 @@ import os
 import numpy as np
 import pytest
 
-from gpubeton.cpu.jpeg.codes import DAMAGED_SCAN, OK, WRONG_SIZE
+from gpubeton._cpu.jpeg.codes import DAMAGED_SCAN, OK, WRONG_SIZE
 from tests.cpu import damage
 from tests.cpu.guarded import Slots, guarded, guarded_scratch
 from tests.cpu.making import (

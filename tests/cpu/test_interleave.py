@@ -6,8 +6,8 @@ import numba
 import numpy as np
 import pytest
 
-from gpubeton.cpu.interleave import best_span, deinterleave, interleave, load_planes, store_planes
-from gpubeton.cpu.simd import I8, Vector, VectorBuilder, vector_kernel
+from gpubeton._cpu.interleave import best_span, deinterleave, interleave, load_planes, store_planes
+from gpubeton._cpu.simd import I8, Vector, VectorBuilder, vector_kernel
 from tests.cpu.guarded import guarded
 
 SPANS = [(16, 16), (32, 16), (32, 32), (64, 16), (64, 64)]

@@ -13,9 +13,9 @@ import numba
 import numpy as np
 import pytest
 
-from gpubeton.machine_code import kept
-from gpubeton.machine_code.compile import keep
-from gpubeton.machine_code.kept import SOURCES, KeptCode, folders
+from gpubeton._compile import kept
+from gpubeton._compile.compile import keep
+from gpubeton._compile.kept import SOURCES, KeptCode, folders
 
 pytestmark = pytest.mark.campaign
 
@@ -24,7 +24,7 @@ PACKAGE = Path(kept.__file__).resolve().parent.parent
 #: Copies the second pixel of an image of two, see `pack_crops`.
 SECOND_PIXEL = """
 import numpy as np
-from gpubeton.cpu.pack import pack_crops
+from gpubeton._cpu.pack import pack_crops
 image, out = np.array([1, 2, 3, 4, 5, 6], np.uint8), np.zeros(3, np.uint8)
 places = [np.array([array.ctypes.data], np.uint64) for array in (image, out)]
 numbers = [np.array([each], np.int32) for each in (2, [0, 1, 1, 1, 0, 0, 0, 0], 3)]
@@ -37,7 +37,7 @@ print(out.tolist(), sum(pack_crops.stats.cache_misses.values()))
 MIXED = """
 import sys
 import numpy as np
-from gpubeton.batch.mix import _compiled
+from gpubeton._batch.mix import _compiled
 mixes, code = np.array([[1, 1 << 14, 0, 0, 1, 1], [1, 1 << 15, 0, 0, 0, 0]], np.int64), {}
 for channels in map(int, sys.argv[1:]):
     code[channels] = _compiled(channels)
@@ -89,8 +89,8 @@ def misses(dispatcher):
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("cpu/intrinsics.py", "emit.pointer(source, I8), size.value, 1)", "emit.pointer(target, I8), size.value, 1)"),
-        ("plan/draw_rows.py", "TOP, LEFT, HEIGHT, WIDTH,", "LEFT, TOP, HEIGHT, WIDTH,"),
+        ("_cpu/intrinsics.py", "emit.pointer(source, I8), size.value, 1)", "emit.pointer(target, I8), size.value, 1)"),
+        ("_plan/draw_rows.py", "TOP, LEFT, HEIGHT, WIDTH,", "LEFT, TOP, HEIGHT, WIDTH,"),
     ],
     ids=["function", "constant"],
 )
@@ -122,7 +122,7 @@ def test_every_source_file_is_part_of_the_folders_name(copy):
 def test_machine_code_is_made_of_sources_alone():
     """What a file with compiled functions imports from the package is hashed with it."""
     elsewhere = set()
-    for path in [path for room in ("cpu", "machine_code") for path in (PACKAGE / room).rglob("*.py")]:
+    for path in [path for room in ("_cpu", "_compile") for path in (PACKAGE / room).rglob("*.py")]:
         tree = ast.parse(path.read_text())
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         if names & {"compiled", "compiled_with_notice", "inlined", "merged", "stage", "vector_kernel"}:
@@ -248,7 +248,7 @@ def test_functions_that_capture_what_another_process_cannot_know_are_not_kept():
 
     dispatchers = [numba.njit(each) for each in (with_values, with_number, with_number)]
     for each in dispatchers[:2]:
-        each.py_func.__module__ = "gpubeton.batch.mix"
+        each.py_func.__module__ = "gpubeton._batch.mix"
         keep(each)
     with_number.__module__ = "__main__"  # of a user
     keep(dispatchers[2])

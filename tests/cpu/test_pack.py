@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton.cpu.pack import gather_rows, pack_crops, pack_regions
-from gpubeton.plan.draw_rows import DRAW_COLUMNS, HEIGHT, LEFT, TOP, WIDTH
+from gpubeton._cpu.pack import gather_rows, pack_crops, pack_regions
+from gpubeton._plan.draw_rows import DRAW_COLUMNS, HEIGHT, LEFT, TOP, WIDTH
 from tests.cpu.guarded import Slots
 from tests.cpu.pictures import noise
 

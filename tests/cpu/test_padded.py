@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from gpubeton._plan.fusion import compile_image_program
+from gpubeton._plan.philox import BatchNumbers
+from gpubeton._plan.program import GeometrySource
 from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import FollowImage, PadImageDecoder, PadRGBImageDecoder
 from gpubeton.fields.image_field import ImageField
-from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.philox import BatchNumbers
-from gpubeton.plan.program import GeometrySource
 from gpubeton.transforms import Cutout, NormalizeImage, RandomBrightness, RandomHorizontalFlip, RandomTranslate
 from tests.cpu.making import INTERPOLATIONS, draw_of, make_one, program_of, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import noise, photo

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from gpubeton.cpu.image_tasks import RAW
+from gpubeton._cpu.image_tasks import RAW
 from gpubeton.format.field_arguments import IMAGE_KINDS
 from gpubeton.transforms import Cutout, NormalizeImage, RandomErasing
 from tests.cpu.guarded import guarded

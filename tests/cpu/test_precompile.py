@@ -14,11 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from gpubeton import DatasetWriter
+from gpubeton._compile.kept import KeptCode, folders
+from gpubeton._cpu import precompile
 from gpubeton.cli.app import app
-from gpubeton.cpu import precompile
 from gpubeton.errors import StorageError
 from gpubeton.fields import BytesField, ImageField, IntField, RGBImageField
-from gpubeton.machine_code.kept import KeptCode, folders
 
 pytestmark = pytest.mark.campaign
 
@@ -28,12 +28,12 @@ LOADERS = """
 import sys
 import numpy as np
 from gpubeton import Loader
-from gpubeton.cpu import epilogue, pack, precompile, ring
-from gpubeton.cpu.jpeg import probe
+from gpubeton._cpu import epilogue, pack, precompile, ring
+from gpubeton._cpu.jpeg import probe
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
-from gpubeton.inspection.summary import summarize
-from gpubeton.machine_code import draws
+from gpubeton.dataset.summary import summarize
+from gpubeton._compile import draws
 from gpubeton.transforms import ImageMixup, NormalizeImage, ToTensor
 
 precompile.precompile()
@@ -58,7 +58,7 @@ print(len(kept), before == [len(function.signatures) for function in kept])
 CHANGES = """
 import sys
 from gpubeton import Loader
-from gpubeton.cpu.precompile import precompile
+from gpubeton._cpu.precompile import precompile
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.transforms import (

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpubeton.cpu.epilogue import outputs_of
-from gpubeton.cpu.image_tasks import TARGET
-from gpubeton.cpu.jpeg.codes import OK, WRONG_SIZE
-from gpubeton.cpu.ring import (
+from gpubeton._cpu.epilogue import outputs_of
+from gpubeton._cpu.image_tasks import TARGET
+from gpubeton._cpu.jpeg.codes import OK, WRONG_SIZE
+from gpubeton._cpu.ring import (
     BATCH_DONE,
     IDLE,
     NEXT,
@@ -18,7 +18,7 @@ from gpubeton.cpu.ring import (
     wake,
     work,
 )
-from gpubeton.cpu.worker_pool import WorkerPool
+from gpubeton._cpu.worker_pool import WorkerPool
 from tests.cpu.making import draw_of, job_of, make_one, program_of, ring_of, scratch_for, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import jpeg, noise, pillow_jpeg
 

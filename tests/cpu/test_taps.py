@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpubeton.cpu import taps
-from gpubeton.cpu.taps import effective, fill_axis, fill_axis_pair, most_taps
+from gpubeton._cpu import taps
+from gpubeton._cpu.taps import effective, fill_axis, fill_axis_pair, most_taps
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 from tests.reference.weights import resize_weights
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.cpu import refused_images, worker_pool
-from gpubeton.cpu.image_tasks import (
+from gpubeton._cpu import refused_images, worker_pool
+from gpubeton._cpu.image_tasks import (
     ADDRESS,
     FIRST_COLUMN,
     FIRST_ROW,
@@ -19,8 +19,8 @@ from gpubeton.cpu.image_tasks import (
     VIEW_FIELDS,
     next_stretch,
 )
-from gpubeton.cpu.ring import publish
-from gpubeton.cpu.worker_pool import WorkerPool
+from gpubeton._cpu.ring import publish
+from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton.transforms import Cutout, NormalizeImage, RandomBrightness, RandomTranslate
 from tests.cpu.making import draw_of, job_of, make, program_of, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg

@@ -4,8 +4,8 @@ import time
 
 import numpy as np
 
-from gpubeton.cpu.ring import BUSY, CPU
-from gpubeton.cpu.worker_pool import WorkerPool, usage_of
+from gpubeton._cpu.ring import BUSY, CPU
+from gpubeton._cpu.worker_pool import WorkerPool, usage_of
 from tests.cpu.making import draw_of, job_of, program_of, stored_raw, whole
 from tests.cpu.pictures import noise
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.cpu.epilogue import (
+from gpubeton._cpu.epilogue import (
     FIRST_FILL,
     INTERPOLATION,
     ITEM_SIZE,
@@ -13,9 +13,9 @@ from gpubeton.cpu.epilogue import (
     draw_columns,
     outputs_of,
 )
-from gpubeton.cpu.worker_pool import Worker
+from gpubeton._cpu.worker_pool import Worker
+from gpubeton._plan.draw_rows import DRAW_COLUMNS, PAINT_COLUMNS
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
-from gpubeton.plan.draw_rows import DRAW_COLUMNS, PAINT_COLUMNS
 from gpubeton.transforms import Cutout, NormalizeImage, RandomTranslate
 from tests.cpu.making import program_of
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpubeton.cpu import worker_pool
-from gpubeton.cpu.worker_pool import Worker, WorkerPool
+from gpubeton._cpu import worker_pool
+from gpubeton._cpu.worker_pool import Worker, WorkerPool
 from gpubeton.errors import LoaderClosedError
 from gpubeton.transforms import Cutout, NormalizeImage
 from tests.cpu.making import draw_of, job_of, make, make_one, program_of, stored_jpeg, stored_raw, whole
@@ -378,7 +378,7 @@ class TestFailure:
             raise ZeroDivisionError("planted")
 
         with pool_of() as pool:
-            monkeypatch.setattr("gpubeton.cpu.worker_pool.views_of", fail)
+            monkeypatch.setattr("gpubeton._cpu.worker_pool.views_of", fail)
             pool.submit([jobs_of([0, 6, 1])])
             with pytest.raises(ZeroDivisionError, match="planted"):
                 pool.collect()
@@ -394,7 +394,7 @@ class TestFailure:
             def fail(ring, ticket):
                 raise ZeroDivisionError("planted")
 
-            monkeypatch.setattr("gpubeton.cpu.worker_pool.views_of", fail)
+            monkeypatch.setattr("gpubeton._cpu.worker_pool.views_of", fail)
             pool.submit([jobs_of([6])])
             while workers() - before:  # until it has failed
                 time.sleep(0.001)

@@ -74,7 +74,7 @@ def test_few_blocks_of_python_do_not_run():
         "it needs a GPU",
         "it needs albumentations and torchvision",
         "it needs an account",
-        "it needs a cluster; tests/conversion/test_engines.py runs the same",
+        "it needs a cluster; tests/dataset/test_engines.py runs the same",
         "it needs a model",
         "it needs an object store",
         "it needs nvidia-dali",

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.engine.bad_images import MAX_TRIES, BadSample, Successors, bad_image_error, bad_rows, listed
-from gpubeton.plan.image_executor import BadImage
+from gpubeton._engine.bad_images import MAX_TRIES, BadSample, Successors, bad_image_error, bad_rows, listed
+from gpubeton._plan.image_executor import BadImage
 
 
 def u8(*numbers):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpubeton._plan.image_executor import ImageJob
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, OrderOption
-from gpubeton.plan.image_executor import ImageJob
 from gpubeton.transforms import ColorJitter, Cutout, RandomHorizontalFlip
 from tests.small_files import write_photos
 

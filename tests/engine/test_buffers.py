@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.engine import ArrayPool
+from gpubeton._engine.buffers import ArrayPool
 from tests.blocks import Blocks
 
 SHAPE, DTYPE = (64, 1024), np.dtype("float32")

@@ -6,15 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.engine import ArrayPool, Engine, EngineOptions, Plan, compile_outputs
+from gpubeton._bytes.open_files import OpenSources
+from gpubeton._engine.batch_plan import Plan
+from gpubeton._engine.buffers import ArrayPool
+from gpubeton._engine.engine import Engine, EngineOptions
+from gpubeton._engine.mapped_storage import MappedStorage
+from gpubeton._engine.output_graph import compile_outputs
+from gpubeton._engine.prefetch import Prefetcher
+from gpubeton._engine.read_storage import ReadStorage
+from gpubeton._plan.order import EpochBatches
 from gpubeton.errors import BadImageError, NoSuchFieldError, PipelineError, StorageError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.fields.registry import open_index
-from gpubeton.files.open_files import OpenSources
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
-from gpubeton.plan.order import EpochBatches
-from gpubeton.prefetch import Prefetcher
-from gpubeton.storage import MappedStorage, ReadStorage
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 from tests.standin_crew import StandinCrew, level
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.cpu.jpeg.probe import probe_jpegs
-from gpubeton.engine import ArrayPool
-from gpubeton.engine.executors import ImageExecutors
-from gpubeton.engine.outputs import ImageOutput
+from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._engine.buffers import ArrayPool
+from gpubeton._engine.executors import ImageExecutors
+from gpubeton._engine.outputs import ImageOutput
+from gpubeton._plan.fusion import compile_image_program
+from gpubeton._plan.image_executor import BadImage, Usage
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
-from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.image_executor import BadImage, Usage
 from gpubeton.transforms import NormalizeImage, ToTensor
 
 SIZES = np.array([9]), np.array([9])

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.engine.run_batch_ops import Shared, run_batch_ops
-from gpubeton.engine.user_code import ONE_PARALLEL_REGION
+from gpubeton._engine.run_batch_ops import Shared, run_batch_ops
+from gpubeton._engine.user_code import ONE_PARALLEL_REGION
+from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, State
-from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, Squeeze, ToTensor
 
 LABEL = State(True, torch.device("cpu"), (1,), np.dtype("int64"))

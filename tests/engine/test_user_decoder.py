@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.engine import ArrayPool, Engine, EngineOptions, Plan, compile_outputs
+from gpubeton._bytes.open_files import OpenSources
+from gpubeton._engine.batch_plan import Plan
+from gpubeton._engine.buffers import ArrayPool
+from gpubeton._engine.engine import Engine, EngineOptions
+from gpubeton._engine.mapped_storage import MappedStorage
+from gpubeton._engine.output_graph import compile_outputs
+from gpubeton._engine.prefetch import Prefetcher
+from gpubeton._engine.read_storage import ReadStorage
+from gpubeton._plan.order import EpochBatches
 from gpubeton.errors import PipelineError
 from gpubeton.fields import BytesField, Field, IntField, NDArrayField
 from gpubeton.fields.base import ARG_TYPE
@@ -19,11 +27,7 @@ from gpubeton.fields.decoders import (
     SimpleRGBImageDecoder,
 )
 from gpubeton.fields.registry import open_index
-from gpubeton.files.open_files import OpenSources
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, PipelineSpec, State
-from gpubeton.plan.order import EpochBatches
-from gpubeton.prefetch import Prefetcher
-from gpubeton.storage import MappedStorage, ReadStorage
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 from tests.small_files import picture, write, write_photos
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gpubeton.dataset import Contents
 from gpubeton.errors import SampleError
-from gpubeton.inspection import Contents
 from gpubeton.reader import Reader
 from tests.examples.example import run
 from tests.small_files import picture

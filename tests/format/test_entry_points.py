@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.cpu.jpeg.entries import find_entries
+from gpubeton._bytes import local_file
+from gpubeton._cpu.jpeg.entries import find_entries
+from gpubeton.dataset import index_images
 from gpubeton.errors import EntryPointsError
 from gpubeton.fields import ImageField, IntField, RGBImageField
-from gpubeton.files import local_file
 from gpubeton.format import Index, read_notes
 from gpubeton.format.entry_layout import index_path
 from gpubeton.format.entry_points import EntryBlock, image_fields, open_entry_points, read_index, read_stored
 from gpubeton.format.layout import ENTRY_DTYPE
-from gpubeton.indexing import index_images
 from gpubeton.writer import DatasetWriter
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.golden_files import save

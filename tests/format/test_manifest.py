@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpubeton._bytes.open_files import list_shards
 from gpubeton.errors import FormatError, OptionError
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.registry import open_index
-from gpubeton.files.open_files import list_shards
 from gpubeton.format import Index
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, form_of, read_rows
 from gpubeton.format.join import join

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from gpubeton.dataset import Contents, summarize, verify
 from gpubeton.errors import GpubetonError
 from gpubeton.fields import BytesField, IntField, JSONField, NDArrayField, RGBImageField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.fields.registry import open_index
 from gpubeton.format import FieldType, Index, read_notes
 from gpubeton.format.layout import ALLOCATION_DTYPE, DESCRIPTOR_DTYPE, HEADER_DTYPE
-from gpubeton.inspection import Contents, summarize, verify
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
 from gpubeton.writer import DatasetWriter

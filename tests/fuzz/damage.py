@@ -8,16 +8,16 @@ import warnings
 import numpy as np
 import torch
 
+from gpubeton.dataset import index_images
 from gpubeton.errors import GpubetonError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.format import Index
-from gpubeton.indexing import index_images
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
 from gpubeton.writer import DatasetWriter
+from tests.bytes.versioned_source import put
 from tests.cpu.pictures import jpeg, photo
-from tests.files.versioned_source import put
 from tests.fuzz.campaign import Outcome, rng_of
 
 _COUNT = 12

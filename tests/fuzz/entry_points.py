@@ -12,13 +12,13 @@ import zlib
 import numba
 import numpy as np
 
-from gpubeton.cpu.jpeg.intervals import seal_of
+from gpubeton._cpu.jpeg.intervals import seal_of
+from gpubeton.dataset import index_images
 from gpubeton.errors import BadImageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.format import Index
 from gpubeton.format.layout import ENTRY_DTYPE
-from gpubeton.indexing import index_images
 from gpubeton.loader import Loader
 from gpubeton.writer import DatasetWriter
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg

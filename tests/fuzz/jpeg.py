@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpubeton.cpu.jpeg.codes import WRONG_CROP
+from gpubeton._cpu.jpeg.codes import WRONG_CROP
 from tests.cpu.making import INTERPOLATIONS
 from tests.cpu.plain_jpeg import DamagedError, read
 from tests.fuzz.campaign import Outcome, rng_of

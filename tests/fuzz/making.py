@@ -9,15 +9,15 @@ from unittest import mock
 import numpy as np
 import simplejpeg
 
-from gpubeton.cpu import refused_images
-from gpubeton.cpu.epilogue import INTERPOLATION, OUT_HEIGHT, OUT_WIDTH, outputs_of
-from gpubeton.cpu.fallback import decode_rgb
-from gpubeton.cpu.jpeg.codes import OK, REASONS
-from gpubeton.cpu.ring import REFUSED, allocate_ring, publish
-from gpubeton.cpu.scratch import allocate
-from gpubeton.cpu.worker_pool import Worker
+from gpubeton._cpu import refused_images
+from gpubeton._cpu.epilogue import INTERPOLATION, OUT_HEIGHT, OUT_WIDTH, outputs_of
+from gpubeton._cpu.fallback import decode_rgb
+from gpubeton._cpu.jpeg.codes import OK, REASONS
+from gpubeton._cpu.ring import REFUSED, allocate_ring, publish
+from gpubeton._cpu.scratch import allocate
+from gpubeton._cpu.worker_pool import Worker
+from gpubeton._plan.draw_rows import DRAW_COLUMNS
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
-from gpubeton.plan.draw_rows import DRAW_COLUMNS
 from gpubeton.transforms import NormalizeImage
 from tests.cpu.making import draw_of, program_of
 from tests.fuzz.arena import Arena

@@ -15,10 +15,10 @@ import zlib
 
 import numpy as np
 
-from gpubeton.files import cached_file
-from gpubeton.files.node_cache import NodeCache
-from gpubeton.files.open_files import open_bytes
-from tests.files.versioned_source import forget_requests, put
+from gpubeton._bytes import cached_file
+from gpubeton._bytes.node_cache import NodeCache
+from gpubeton._bytes.open_files import open_bytes
+from tests.bytes.versioned_source import forget_requests, put
 from tests.fuzz.campaign import Outcome, rng_of
 
 _PAGE = 1 << 14

@@ -18,7 +18,7 @@ from multiprocessing import resource_tracker
 import numpy as np
 import tqdm
 
-from gpubeton.conversion import convert, open_source
+from gpubeton.dataset import convert, open_source
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.writer import DatasetWriter
 from tests.fuzz.campaign import Outcome, rng_of

@@ -10,12 +10,12 @@ import numpy as np
 import simplejpeg
 import torch
 
+from gpubeton._gpu import entry_decoder, self_test
+from gpubeton._gpu.gpu_executor import GpuExecutor
+from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.format import ImageMode
 from gpubeton.format.index import Index
-from gpubeton.gpu import entry_decoder, self_test
-from gpubeton.gpu.gpu_executor import GpuExecutor
-from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.loader import Loader
 from tests.gpu_path.zoo import StoredField, raw
 

@@ -66,7 +66,7 @@ class Gpu(NamedTuple):
 @pytest.fixture
 def gpu():
     """cuda:0, current in the test's thread."""
-    from gpubeton.gpu import cuda
+    from gpubeton._gpu import cuda
 
     with ExitStack() as stack:
         faults = None
@@ -87,7 +87,7 @@ def gpu():
 @pytest.fixture
 def nvjpeg(gpu):
     """nvJPEG."""
-    from gpubeton.gpu.nvjpeg import load
+    from gpubeton._gpu.nvjpeg import load
 
     try:
         return load()

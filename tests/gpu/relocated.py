@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from gpubeton._gpu.device_structs import GATHER, JPEG, PICTURE
+from gpubeton._gpu.gpu_kernels import function_of
 from gpubeton.format.layout import ENTRY_DTYPE
-from gpubeton.gpu.device_structs import GATHER, JPEG, PICTURE
-from gpubeton.gpu.gpu_kernels import function_of
 
 _ALIGNMENT = 256
 _BLOCK = 32 << 20

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._gpu.cuda import open_device
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.cuda import open_device
 
 
 class Busy:

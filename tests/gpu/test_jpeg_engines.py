@@ -15,11 +15,11 @@ from PIL import Image
 
 from benchmarks.gpu.pipelines import usual_pipeline
 from benchmarks.harness.photos import list_photos
-from gpubeton.gpu.batch_state import DecodeRequest
-from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
-from gpubeton.plan.lanes import Lane
-from gpubeton.plan.pixel_places import lay_out_images
+from gpubeton._gpu.batch_state import DecodeRequest
+from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
+from gpubeton._plan.lanes import Lane
+from gpubeton._plan.pixel_places import lay_out_images
 from tests.gpu.comparing import images_loader
 
 

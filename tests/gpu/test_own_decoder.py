@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from benchmarks.gpu.pipelines import image_pipelines
-from gpubeton.cpu.jpeg.part_reader import JpegReader
+from gpubeton._cpu.jpeg.part_reader import JpegReader
+from gpubeton._gpu import self_test
+from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
+from gpubeton._plan.lanes import Lane
+from gpubeton.dataset import index_images
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.format.index import Index
-from gpubeton.gpu import self_test
-from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
-from gpubeton.indexing import index_images
-from gpubeton.plan.lanes import Lane
 from gpubeton.transforms import ToTensor
 from tests.gpu.comparing import assert_equal_to_the_bit, counted, epoch, images_loader
 from tests.small_files import write_photos

@@ -19,7 +19,7 @@ def gpus(faults, monkeypatch):
         number = int(str(name).partition(":")[2] or 0)
         return opened.setdefault(number, SimulatedDevice(number))
 
-    monkeypatch.setattr("gpubeton.gpu.cuda.open_device", open_device)
+    monkeypatch.setattr("gpubeton._gpu.cuda.open_device", open_device)
     monkeypatch.setattr(ToDevice, "apply", _copied)
     return opened
 

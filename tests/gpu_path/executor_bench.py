@@ -6,19 +6,19 @@ from functools import partial
 
 import numpy as np
 
-from gpubeton.cpu.checksum import find_damage
-from gpubeton.cpu.jpeg.part_reader import JpegReader
-from gpubeton.cpu.jpeg.probe import probe_jpegs
-from gpubeton.cpu.pack import pack_crops, pack_regions
-from gpubeton.cpu.worker_pool import WorkerPool
+from gpubeton._cpu.checksum import find_damage
+from gpubeton._cpu.jpeg.part_reader import JpegReader
+from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._cpu.pack import pack_crops, pack_regions
+from gpubeton._cpu.worker_pool import WorkerPool
+from gpubeton._gpu.gpu_executor import Gpu
+from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.nvjpeg import load
+from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
+from gpubeton._plan.cpu_services import CpuServices
+from gpubeton._plan.fusion import compile_image_program
+from gpubeton._plan.image_executor import ImageJob
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.gpu_executor import Gpu
-from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.nvjpeg import load
-from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
-from gpubeton.plan.cpu_services import CpuServices
-from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.image_executor import ImageJob
 
 SLOTS = 3
 BATCH = 8

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubeton.gpu.libraries import find
+from gpubeton._gpu.libraries import find
 
 
 def installed_nvjpeg() -> Path:

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from gpubeton.gpu.nvjpeg import IMAGE
+from gpubeton._gpu.nvjpeg import IMAGE
 
 
 class RecordingLibrary:

@@ -8,13 +8,13 @@ from zlib import crc32
 
 import numpy as np
 
-from gpubeton.cpu.jpeg.entries import find_entries
-from gpubeton.cpu.jpeg.part_reader import JpegReader
-from gpubeton.cpu.jpeg.probe import probe_jpegs
-from gpubeton.cpu.worker_pool import WorkerPool
-from gpubeton.gpu import self_test
-from gpubeton.plan.draw_rows import identity_draws
-from gpubeton.plan.lanes import HEIGHT, SURVEY_COLUMNS, WIDTH
+from gpubeton._cpu.jpeg.entries import find_entries
+from gpubeton._cpu.jpeg.part_reader import JpegReader
+from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._cpu.worker_pool import WorkerPool
+from gpubeton._gpu import self_test
+from gpubeton._plan.draw_rows import identity_draws
+from gpubeton._plan.lanes import HEIGHT, SURVEY_COLUMNS, WIDTH
 from tests.cpu.pictures import jpeg, pillow_jpeg
 from tests.cpu.plain_jpeg import ZIGZAG, Component, write
 

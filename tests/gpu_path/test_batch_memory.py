@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton.gpu.batch_memory import Constants, GrowableBuffer, Table
-from gpubeton.gpu.batch_state import Slot
-from gpubeton.plan.pixel_places import ALIGNMENT
+from gpubeton._gpu.batch_memory import Constants, GrowableBuffer, Table
+from gpubeton._gpu.batch_state import Slot
+from gpubeton._plan.pixel_places import ALIGNMENT
 from tests.simulator.active_device import device
 from tests.simulator.device import DEVICE, PINNED
 

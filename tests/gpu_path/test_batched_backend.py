@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.nvjpeg_parts import Backend
+from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.nvjpeg import Handle, State, load
+from gpubeton._gpu.nvjpeg_backends import BatchedBackend, open_nvjpeg_backends
+from gpubeton._plan.lanes import Lane
 from gpubeton.errors import DeviceError, NvjpegError
-from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.nvjpeg import Handle, State, load
-from gpubeton.gpu.nvjpeg_backends import BatchedBackend, open_nvjpeg_backends
-from gpubeton.plan.lanes import Lane
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.pieces import Pieces
 from tests.simulator.active_device import device

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gpubeton._gpu.nvjpeg import HARDWARE, INTERPOLATED, Handle, Library, State, Status
 from gpubeton.errors import NvjpegError
-from gpubeton.gpu.nvjpeg import HARDWARE, INTERPOLATED, Handle, Library, State, Status
 from tests.gpu_path.recording_library import RecordingLibrary
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -58,7 +58,7 @@ def test_hardware_that_cannot_be_reached_is_told_from_hardware_that_is_not_there
         if not is_there:
             raise OSError(f"{name}: cannot open shared object file")
 
-    monkeypatch.setattr("gpubeton.gpu.nvjpeg.ctypes.CDLL", open_library)
+    monkeypatch.setattr("gpubeton._gpu.nvjpeg.ctypes.CDLL", open_library)
     library.statuses["nvjpegCreateEx"] = 7
     with pytest.raises(NvjpegError, match=advice) as caught:
         Handle(Library(library, "libnvjpeg.so", (13, 0, 1)))
@@ -67,7 +67,7 @@ def test_hardware_that_cannot_be_reached_is_told_from_hardware_that_is_not_there
 
 @pytest.mark.parametrize(("driver", "advice"), [(None, "no driver answers"), ((12, 4), "is for CUDA 12.4")])
 def test_a_missing_driver_is_told_from_an_old_one(library, monkeypatch, driver, advice):
-    monkeypatch.setattr("gpubeton.gpu.libraries.driver_version", lambda: driver)
+    monkeypatch.setattr("gpubeton._gpu.libraries.driver_version", lambda: driver)
     library.statuses["nvjpegCreateEx"] = 6
     with pytest.raises(NvjpegError, match=advice):
         Handle(Library(library, "libnvjpeg.so", (13, 0, 1)))
@@ -128,7 +128,7 @@ def test_a_forked_child_destroys_nothing(library, handle):
 def test_what_lives_when_the_interpreter_ends_is_left_alone():
     script = """
         import sys
-        from gpubeton.gpu.nvjpeg import Handle, Library, State
+        from gpubeton._gpu.nvjpeg import Handle, Library, State
         from tests.gpu_path.recording_library import RecordingLibrary
 
         class Shouting(RecordingLibrary):

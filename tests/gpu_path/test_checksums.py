@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton.dataset import index_images, index_shards
 from gpubeton.errors import BadImageError
 from gpubeton.fields import BytesField, IntField, JSONField, NDArrayField, RGBImageField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.format import Index
-from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.indexing import index_images, index_shards
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
 from gpubeton.writer import DatasetWriter

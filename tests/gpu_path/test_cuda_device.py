@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._gpu import libraries
+from gpubeton._gpu.cuda import Device, Event, Memory, PinnedMemory, Stream, open_device
 from gpubeton.errors import DeviceError
-from gpubeton.gpu import libraries
-from gpubeton.gpu.cuda import Device, Event, Memory, PinnedMemory, Stream, open_device
 from tests.simulator.device import SimulatedDevice, SimulatedEvent, SimulatedMemory, SimulatedStream
 from tests.simulator.recorded_cuda import CudaRuntimeError, DriverError, RecordedCuda, cuda_device, record
 
@@ -113,7 +113,7 @@ def test_a_cupy_that_the_driver_does_not_fit_is_an_error_of_the_device(record):
 
 
 def test_the_module_can_be_imported_without_cupy():
-    program = "import sys; sys.modules['cupy'] = None; import gpubeton.gpu.cuda"
+    program = "import sys; sys.modules['cupy'] = None; import gpubeton._gpu.cuda"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
@@ -370,7 +370,7 @@ def test_cupy_has_everything_that_is_used():
 
 @pytest.mark.parametrize("status", [3, 35, 100, 101, 802, 803, 804, 999])
 def test_cuda_that_does_not_start_is_not_blamed_on_earlier_work(record, monkeypatch, status):
-    monkeypatch.setattr("gpubeton.gpu.libraries.driver_version", lambda: (12, 4))
+    monkeypatch.setattr("gpubeton._gpu.libraries.driver_version", lambda: (12, 4))
     record.fail["getDeviceCount"] = [CudaRuntimeError(status)]
     with pytest.raises(DeviceError, match=r"counting the GPUs: status \d+\. CUDA cannot be used") as caught:
         open_device(0)

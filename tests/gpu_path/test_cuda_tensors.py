@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._gpu.cuda import open_device
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.cuda import open_device
 from tests.simulator.recorded_cuda import DriverError, cuda_device, record
 
 __all__ = ["cuda_device", "record"]
@@ -28,7 +28,7 @@ def cubins(monkeypatch):
         compiled.append((name, architecture))
         return name.encode()
 
-    monkeypatch.setattr("gpubeton.gpu.gpu_kernels.load_machine_code", load_machine_code)
+    monkeypatch.setattr("gpubeton._gpu.gpu_kernels.load_machine_code", load_machine_code)
     return compiled
 
 
@@ -56,7 +56,7 @@ def test_threads_that_need_a_kernel_at_once_load_it_once(cuda_device, record, mo
         together.wait()
         cuda_device.launch("resample", (1, 1, 1), (1, 1, 1), [], stream)
 
-    monkeypatch.setattr("gpubeton.gpu.gpu_kernels.load_machine_code", load_machine_code)
+    monkeypatch.setattr("gpubeton._gpu.gpu_kernels.load_machine_code", load_machine_code)
     threads = [threading.Thread(target=launch) for _ in range(8)]
     for thread in threads:
         thread.start()

@@ -9,17 +9,17 @@ from types import MethodType
 import numpy as np
 import pytest
 
-from gpubeton.cpu.jpeg.part_reader import JpegReader
-from gpubeton.engine import executors
+from gpubeton._cpu.jpeg.part_reader import JpegReader
+from gpubeton._engine import executors
+from gpubeton._gpu import entry_decoder, gpu_executor, gpu_resources
+from gpubeton._gpu.entry_decoder import EntryDecoder, JpegHeaders
+from gpubeton._plan.jpeg_parts import BEGIN, EVERY, NUM_ENTRIES, PART_COLUMNS, STOP, JpegParts
+from gpubeton.dataset import index_images
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.format import Index
 from gpubeton.format.entry_points import EntryPoints, read_index
-from gpubeton.gpu import entry_decoder, gpu_executor, gpu_resources
-from gpubeton.gpu.entry_decoder import EntryDecoder, JpegHeaders
-from gpubeton.indexing import index_images
 from gpubeton.pipeline import PipelineSpec
-from gpubeton.plan.jpeg_parts import BEGIN, EVERY, NUM_ENTRIES, PART_COLUMNS, STOP, JpegParts
 from gpubeton.transforms import ColorJitter, Cutout, RandomContrast, RandomHorizontalFlip
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.test_gpu_loader import GEOMETRY, PIPELINES, VIEWS, crop, normalize

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.engine.output_graph import GpuTarget
+from gpubeton._engine.output_graph import GpuTarget
 from gpubeton.errors import DeviceError, LibraryError, OptionError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import resources
@@ -156,7 +156,7 @@ def missing(monkeypatch):
     def load(path=None):
         raise LibraryError("nvJPEG was not found. the wheels of NVIDIA: none; /usr/local/cuda: no such file")
 
-    monkeypatch.setattr("gpubeton.gpu.nvjpeg_backends.load", load)
+    monkeypatch.setattr("gpubeton._gpu.nvjpeg_backends.load", load)
 
 
 def test_without_nvjpeg_our_own_decoder_goes_on_with_a_note_and_a_warning(gpus, path, monkeypatch, capsys, unwarned):
@@ -219,7 +219,7 @@ def test_a_gpu_that_cannot_be_opened_is_an_error_or_a_warning(path, monkeypatch)
     def open_device(device):
         raise DeviceError(f"{device}: no driver")
 
-    monkeypatch.setattr("gpubeton.gpu.cuda.open_device", open_device)
+    monkeypatch.setattr("gpubeton._gpu.cuda.open_device", open_device)
     with pytest.raises(DeviceError, match="cuda:0: no driver"):
         gpu_loader(path, THERE)
     with pytest.warns(UserWarning, match="images are decoded on the CPU. cuda:0 cannot decode: cuda:0: no driver"):

@@ -30,7 +30,7 @@ def test_a_gpu_that_lacks_something_is_left_alone_and_it_is_said_what(monkeypatc
         raise DeviceError(f"{name}: CuPy is missing")
 
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr("gpubeton.gpu.cuda.open_device", refuse)
+    monkeypatch.setattr("gpubeton._gpu.cuda.open_device", refuse)
     device, remark = demo.choose_device()
     assert device == "cpu"
     assert remark.endswith("cuda:0: CuPy is missing")

@@ -8,12 +8,12 @@ import traceback
 import numpy as np
 import pytest
 
-from gpubeton.engine import executors
+from gpubeton._engine import executors
+from gpubeton._gpu.gpu_executor import GpuExecutor
+from gpubeton._gpu.gpu_resources import GpuResources
+from gpubeton._gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.gpu_executor import GpuExecutor
-from gpubeton.gpu.gpu_resources import GpuResources
-from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, stored, twin, write_images

@@ -90,7 +90,7 @@ def test_after_an_epoch_its_threads_are_gone_and_the_equipment_stays(make, fault
 
 @pytest.mark.parametrize("received", [0, 1, 5, 12])
 def test_leaving_the_loop_early_ends_its_threads_at_once(make, received, own_threads, monkeypatch):
-    monkeypatch.setattr("gpubeton.prefetch._PATIENCE_SECONDS", 600)
+    monkeypatch.setattr("gpubeton._engine.prefetch._PATIENCE_SECONDS", 600)
     loader = make()
     for _ in range(2):
         batches = iter(loader)

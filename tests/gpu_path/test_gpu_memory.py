@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from gpubeton.engine import executors
+from gpubeton._engine import executors
+from gpubeton._gpu.nvjpeg import State
+from gpubeton._plan.pixel_places import ALIGNMENT
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.nvjpeg import State
 from gpubeton.pipeline import PipelineSpec
-from gpubeton.plan.pixel_places import ALIGNMENT
 from gpubeton.transforms import ColorJitter, NormalizeImage, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.zoo import ZOO, gpu_loader, raw, stored, write_images

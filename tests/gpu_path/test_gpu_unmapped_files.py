@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpubeton._engine.page_storage import PageStorage
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.storage import PageStorage
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage
-from tests.files.unmapped_source import counted, traffic  # noqa: F401  a fixture
+from tests.bytes.unmapped_source import counted, traffic  # noqa: F401  a fixture
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, write_images
 
 PIPELINE = [RandomResizedCropRGBImageDecoder((20, 24)), RandomHorizontalFlip(), ToTensor(), ToTorchImage()]

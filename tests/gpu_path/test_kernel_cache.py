@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gpubeton._gpu import gpu_kernels, nvrtc
+from gpubeton._gpu.gpu_kernels import cache_folder, load_machine_code
 from gpubeton.errors import KernelError
-from gpubeton.gpu import gpu_kernels, nvrtc
-from gpubeton.gpu.gpu_kernels import cache_folder, load_machine_code
 
 
 class Compiler:

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from gpubeton._gpu.gpu_kernels import PLACES, folder, kernel_names, source_of
 from gpubeton.errors import KernelError
-from gpubeton.gpu.gpu_kernels import PLACES, folder, kernel_names, source_of
 
 
 def test_every_kernel_of_the_checkout_has_one_text_without_includes():

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu import nvjpeg_parts
+from gpubeton._gpu import libraries, nvjpeg
+from gpubeton._gpu.libraries import driver_version, install_cuda, load
 from gpubeton.errors import DeviceError, LibraryError
-from gpubeton.gpu import libraries, nvjpeg
-from gpubeton.gpu.libraries import driver_version, install_cuda, load
 from tests.gpu_path.nvjpeg_wheel import installed_nvjpeg
 from tests.gpu_path.recording_library import RecordingLibrary
 
@@ -282,7 +282,7 @@ def test_another_library_is_not_taken_for_nvjpeg(tmp_path):
 
 def test_an_nvjpeg_that_is_too_new_for_the_driver_is_passed_over_unless_it_was_named(monkeypatch):
     wheel = installed_nvjpeg()
-    monkeypatch.setattr("gpubeton.gpu.libraries.driver_version", lambda: (11, 8))
+    monkeypatch.setattr("gpubeton._gpu.libraries.driver_version", lambda: (11, 8))
     with pytest.raises(LibraryError, match=r"CUDA 1\d.*CUDA 11\.8") as caught:
         nvjpeg.load()
     assert "torchvision's copy" in str(caught.value)

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
-from gpubeton.format import ImageMode
-from gpubeton.gpu.memory_layout import lay_out_batch
-from gpubeton.plan.draw_rows import (
+from gpubeton._gpu.memory_layout import lay_out_batch
+from gpubeton._plan.draw_rows import (
     DRAW_COLUMNS,
     FLIP,
     HEIGHT,
@@ -23,10 +21,12 @@ from gpubeton.plan.draw_rows import (
     WIDTH,
     identity_draws,
 )
-from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.image_executor import ImageJob
-from gpubeton.plan.lanes import Lane
-from gpubeton.plan.pixel_places import ALIGNMENT
+from gpubeton._plan.fusion import compile_image_program
+from gpubeton._plan.image_executor import ImageJob
+from gpubeton._plan.lanes import Lane
+from gpubeton._plan.pixel_places import ALIGNMENT
+from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.format import ImageMode
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, RandomTranslate
 from tests.cpu.pictures import noise
 from tests.reference.image import reference_image

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from gpubeton._gpu import libraries, nvrtc
+from gpubeton._gpu.nvrtc import Nvrtc
 from gpubeton.errors import KernelError, LibraryError
-from gpubeton.gpu import libraries, nvrtc
-from gpubeton.gpu.nvrtc import Nvrtc
 from tests.kernels.compilers import compilers
 
 SIMPLE = '#line 1 "kernels/simple.cu"\nextern "C" __global__ void simple(int* out) { *out = blockIdx.x; }\n'
@@ -122,7 +122,7 @@ def test_what_nvrtc_looks_for_by_name_is_loaded_from_beside_it(compiler, monkeyp
 
 def test_a_fresh_process_can_compile(compiler):
     program = (
-        "from gpubeton.gpu import nvrtc; import sys;"
+        "from gpubeton._gpu import nvrtc; import sys;"
         "print(len(nvrtc.load(sys.argv[1]).compile(sys.argv[2], 'simple', 'sm_90').code) > 0)"
     )
     done = subprocess.run(

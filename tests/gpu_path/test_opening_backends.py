@@ -4,11 +4,11 @@ import gc
 
 import pytest
 
-from gpubeton.gpu import nvjpeg_backends
-from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.nvjpeg import INTERPOLATED, Handle, load
-from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
-from gpubeton.plan.lanes import Lane
+from gpubeton._gpu import nvjpeg_backends
+from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.nvjpeg import INTERPOLATED, Handle, load
+from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
+from gpubeton._plan.lanes import Lane
 from tests.simulator.active_device import device
 
 __all__ = ["device"]

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._plan.lanes import Lane
 from gpubeton.errors import OptionError
-from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.plan.lanes import Lane
 
 
 def test_the_engines_and_our_decoder_are_allowed_by_default():

@@ -9,9 +9,9 @@ from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_void_p
 import pytest
 
 from benchmarks.gpu import nvjpeg_parts
+from gpubeton._gpu import nvjpeg
+from gpubeton._gpu.nvjpeg import PROTOTYPES, bind
 from gpubeton.errors import NvjpegError
-from gpubeton.gpu import nvjpeg
-from gpubeton.gpu.nvjpeg import PROTOTYPES, bind
 from tests.gpu_path.nvjpeg_wheel import header, installed_nvjpeg
 
 ENUMERATIONS = {

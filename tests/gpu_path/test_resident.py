@@ -9,16 +9,16 @@ from io import StringIO
 import numpy as np
 import pytest
 
-from gpubeton.cpu.jpeg.part_reader import JpegReader
-from gpubeton.cpu.jpeg.probe import probe_jpegs
-from gpubeton.engine import executors
+from gpubeton._cpu.jpeg.part_reader import JpegReader
+from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._engine import executors
+from gpubeton._engine.mapped_storage import MappedStorage
+from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton.dataset import index_images
 from gpubeton.errors import BadImageError, DeviceError, OptionError, StorageError
 from gpubeton.format.layout import ENTRY_DTYPE
-from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.indexing import index_images
 from gpubeton.loader import Loader
 from gpubeton.loader.resident_images import load_resident
-from gpubeton.storage import MappedStorage
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.test_entry_decoder import indexed
 from tests.gpu_path.test_gpu_loader import GEOMETRY, VIEWS, crop, normalize

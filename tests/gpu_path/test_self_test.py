@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.diagnosis.environment import read_gpu
+from gpubeton._gpu import self_test
+from gpubeton._gpu.gpu_kernels import source_of
+from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.nvjpeg import load
+from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
+from gpubeton._plan.jpeg_parts import GROUP
+from gpubeton._plan.lanes import Lane
+from gpubeton.cli.environment import read_gpu
 from gpubeton.errors import DeviceError
-from gpubeton.gpu import self_test
-from gpubeton.gpu.gpu_kernels import source_of
-from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.nvjpeg import load
-from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
 from gpubeton.loader import resources
-from gpubeton.plan.jpeg_parts import GROUP
-from gpubeton.plan.lanes import Lane
 from tests.cpu import plain_jpeg
 from tests.cpu.pictures import decoded
 from tests.gpu_path.self_test_batch import COPIES, make

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.nvjpeg_parts import Backend
+from gpubeton._gpu.nvjpeg import Handle, State, load
 from gpubeton.errors import NvjpegError
-from gpubeton.gpu.nvjpeg import Handle, State, load
 from tests.cpu.pictures import decoded, jpeg, noise
 from tests.simulator.active_device import device, faults, simulated_device
 from tests.simulator.faults import hash_of

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.nvjpeg_parts import Backend
+from gpubeton._gpu.nvjpeg import PROTOTYPES, Handle, load
 from gpubeton.errors import NvjpegError
-from gpubeton.gpu.nvjpeg import PROTOTYPES, Handle, load
 from tests.cpu.pictures import decoded
 from tests.simulator.active_device import GARBAGE, device, faults, simulated_device
 from tests.simulator.build import build

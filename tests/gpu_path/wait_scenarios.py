@@ -8,13 +8,13 @@ import threading
 import numpy as np
 
 from benchmarks.gpu.nvjpeg_parts import Backend
-from gpubeton.cpu.worker_pool import Worker
+from gpubeton._cpu.worker_pool import Worker
+from gpubeton._gpu.batch_memory import GrowableBuffer, Table
+from gpubeton._gpu.entry_decoder import EntryDecoder, send_piece
+from gpubeton._gpu.nvjpeg import Handle, load
+from gpubeton._gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.batch_memory import GrowableBuffer, Table
-from gpubeton.gpu.entry_decoder import EntryDecoder, send_piece
-from gpubeton.gpu.nvjpeg import Handle, load
-from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.transforms import ImageMixup, NormalizeImage, RandomHorizontalFlip, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.executor_bench import cpu_services, job_of, made_by_the_cpu, open_gpu, program_of

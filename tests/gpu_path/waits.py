@@ -12,12 +12,12 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import NamedTuple
 
-import gpubeton.gpu
+import gpubeton._gpu
+from gpubeton._gpu.batch_state import BatchState
+from gpubeton._gpu.gpu_executor import GpuExecutor
+from gpubeton._gpu.gpu_resources import GpuResources
+from gpubeton._gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.errors import LoaderClosedError
-from gpubeton.gpu.batch_state import BatchState
-from gpubeton.gpu.gpu_executor import GpuExecutor
-from gpubeton.gpu.gpu_resources import GpuResources
-from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from tests.simulator.device import SimulatedDevice, SimulatedEvent, SimulatedStream
 
 #: The simulated device is in its place.
@@ -47,7 +47,7 @@ class WaitPoint(NamedTuple):
 def wait_points():
     """Every call that waits, by its name; one without a name has its place as its name."""
     found = {}
-    for path in sorted(Path(gpubeton.gpu.__file__).parent.glob("*.py")):
+    for path in sorted(Path(gpubeton._gpu.__file__).parent.glob("*.py")):
         if path.name in LEFT_OUT:
             continue
         source = path.read_text()

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from gpubeton.cpu.fallback import decode_rgb
+from gpubeton._cpu.fallback import decode_rgb
+from gpubeton._gpu.gpu_options import GpuOptions
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.format import ImageMode
-from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 from tests.small_files import write

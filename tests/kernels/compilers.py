@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from gpubeton._gpu import libraries, nvrtc
 from gpubeton.errors import KernelError, LibraryError
-from gpubeton.gpu import libraries, nvrtc
 
 
 @cache

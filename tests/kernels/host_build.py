@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton.gpu.gpu_kernels import KernelVariant, function_of, source_of
+from gpubeton._gpu.gpu_kernels import KernelVariant, function_of, source_of
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "kernels"
@@ -119,7 +119,7 @@ class HostKernels:
         return [_TYPES[letter] for letter in letters().decode()]
 
     def launch(self, name, grid, block, arguments, order=FORWARD, seed=0):
-        """Run a kernel to its end; `arguments` as for `gpubeton.gpu.cuda.Device.launch`."""
+        """Run a kernel to its end; `arguments` as for `gpubeton._gpu.cuda.Device.launch`."""
         name = function_of(name)
         given, wanted = [type(argument) for argument in arguments], self.parameters(name)
         if given != wanted:
@@ -136,7 +136,7 @@ class HostKernels:
 
 @cache
 def kernels_of(name):
-    """A library with one kernel: one of `kernels/`, or a `gpubeton.gpu.gpu_kernels.KernelVariant`."""
+    """A library with one kernel: one of `kernels/`, or a `gpubeton._gpu.gpu_kernels.KernelVariant`."""
     if not isinstance(name, KernelVariant):
         return HostKernels(build([name]))
     source = CACHE / "own" / str(name) / f"{function_of(name)}.cu"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpubeton.gpu.gpu_kernels import KernelVariant
+from gpubeton._gpu.gpu_kernels import KernelVariant
 from tests.cpu.guarded import guarded
 from tests.kernels.host_build import FORWARD, host_kernels, kernels_of
 
 
 class HostDevice:
-    """Stands in for `gpubeton.gpu.cuda.Device` where only kernels are launched.
+    """Stands in for `gpubeton._gpu.cuda.Device` where only kernels are launched.
 
     Parameters
     ----------

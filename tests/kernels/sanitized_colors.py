@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpubeton.gpu.launch import mix_images
+from gpubeton._gpu.launch import mix_images
 from tests.kernels.host_build import ORDERS, HostKernels
 from tests.kernels.launching import change_colors
 

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, ONE, SATURATION
-from gpubeton.plan.draw_rows import DRAW_COLUMNS, PAINT_COLUMNS
-from gpubeton.plan.program import MAX_COLOR_STEPS
+from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, ONE, SATURATION
+from gpubeton._plan.draw_rows import DRAW_COLUMNS, PAINT_COLUMNS
+from gpubeton._plan.program import MAX_COLOR_STEPS
 from gpubeton.transforms import RandomBrightness
 from tests.kernels.host_build import FORWARD, KERNELS, ORDERS, RANDOM, needs_compiler
 from tests.kernels.host_device import looked_up, table_of_bits

@@ -14,8 +14,8 @@ from benchmarks.gpu.machine_code import (
     operations_of,
     read_blocks,
 )
-from gpubeton.gpu import nvrtc
-from gpubeton.gpu.gpu_kernels import source_of
+from gpubeton._gpu import nvrtc
+from gpubeton._gpu.gpu_kernels import source_of
 from tests.kernels.compilers import compilers
 from tools.kernel_resources import ARCHITECTURES
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.batch.color_formulas import ONE
-from gpubeton.batch.mix import BOTTOM, PARTNER, RIGHT, TOP, WEIGHT
-from gpubeton.gpu.launch import mix_images
+from gpubeton._batch.color_formulas import ONE
+from gpubeton._batch.mix import BOTTOM, PARTNER, RIGHT, TOP, WEIGHT
+from gpubeton._gpu.launch import mix_images
 from gpubeton.transforms import ImageMixup
 from tests.kernels.host_build import ORDERS, needs_compiler
 from tests.kernels.host_device import HostDevice, address, looked_up, placed, table_of_bits

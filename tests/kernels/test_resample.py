@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.plan.draw_rows import TOP, WIDTH
+from gpubeton._plan.draw_rows import TOP, WIDTH
 from gpubeton.transforms import Cutout, NormalizeImage
 from tests.cpu.making import INTERPOLATIONS, UNTOUCHED, draw_of, make, program_of, stored_raw
 from tests.cpu.pictures import noise, photo

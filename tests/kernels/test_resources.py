@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpubeton.gpu.gpu_kernels import function_of
-from gpubeton.gpu.launch import KernelImages, ProgramConstants, gather, launch_jpegs, mix_images, write_canaries
+from gpubeton._gpu.gpu_kernels import function_of
+from gpubeton._gpu.launch import KernelImages, ProgramConstants, gather, launch_jpegs, mix_images, write_canaries
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from tests.kernels.compilers import compilers
 from tools.kernel_resources import ARCHITECTURES, RESOURCES, all_kernels, measured, resources_of, text_of

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.cpu.taps import effective, fill_axis, most_taps
+from gpubeton._cpu.taps import effective, fill_axis, most_taps
+from gpubeton._plan.draw_rows import DRAW_COLUMNS, FLIP, HEIGHT, RESIZED_HEIGHT, RESIZED_WIDTH, SHIFT_X, SHIFT_Y, WIDTH
 from gpubeton.pipeline.interpolation import filter_radius
-from gpubeton.plan.draw_rows import DRAW_COLUMNS, FLIP, HEIGHT, RESIZED_HEIGHT, RESIZED_WIDTH, SHIFT_X, SHIFT_Y, WIDTH
 from tests.kernels.host_build import ORDERS, needs_compiler
 from tests.kernels.launching import AREA_ENLARGING, RULES, make_taps
 from tests.reference.weights import resize_weights

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._machine import count_cores
 from gpubeton.errors import DeviceError, NoSuchFieldError, OptionError, PipelineError
 from gpubeton.fields.decoders import (
     CenterCropRGBImageDecoder,
     IntDecoder,
 )
 from gpubeton.loader import Loader, config
-from gpubeton.machine import count_cores
 from gpubeton.reader import Reader
 from gpubeton.transforms import ToDevice, ToTensor
 from gpubeton.traversal_order import TraversalOrder

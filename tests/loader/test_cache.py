@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._bytes import node_cache
 from gpubeton.errors import OptionError, StorageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
-from gpubeton.files import node_cache
 from gpubeton.loader import Loader, dataset_cache, resources
 from gpubeton.transforms import ToTensor
-from tests.files.s3_server import Bucket, running_s3
-from tests.files.versioned_source import VersionedSource, forget_requests, put, requests_of
+from tests.bytes.s3_server import Bucket, running_s3
+from tests.bytes.versioned_source import VersionedSource, forget_requests, put, requests_of
 from tests.small_files import picture, write
 from tests.waiting import wait_until
 
@@ -262,7 +262,7 @@ def test_a_loader_of_a_local_file_imports_neither_the_cache_nor_indices_of_folde
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "gpubeton.loader.dataset_cache" in loaded
-    assert not {"gpubeton.files.node_cache", "gpubeton.format.manifest"} & set(loaded)
+    assert not {"gpubeton._bytes.node_cache", "gpubeton.format.manifest"} & set(loaded)
 
 
 def test_arguments_that_cannot_be_are_named(names, tmp_path):

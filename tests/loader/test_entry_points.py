@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton import Loader
-from gpubeton.copying import copy_samples
+from gpubeton.dataset import copy_samples, index_images
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.format.layout import ENTRY_DTYPE
-from gpubeton.indexing import index_images
 from gpubeton.writer import DatasetWriter
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 

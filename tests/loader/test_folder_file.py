@@ -14,12 +14,12 @@ import torch
 from PIL import Image
 
 from gpubeton import Loader
-from gpubeton.conversion import Settings, convert, open_source
+from gpubeton._writing.image_folder import ImageFolder
+from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.errors import OptionError, SampleError, StorageError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import folder_file
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
-from gpubeton.writing.image_folder import ImageFolder
 from tests.picture_folders import write_folder
 from tests.small_files import picture
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpubeton.dataset import index_images
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.format.index import Index
-from gpubeton.indexing import index_images
 from gpubeton.loader import Loader
 from gpubeton.writer import DatasetWriter
 from tests.small_files import picture

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from gpubeton._engine.prefetch import Prefetcher
 from gpubeton.errors import LoaderClosedError, StorageError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.loader import Loader
-from gpubeton.prefetch import Prefetcher
 from gpubeton.transforms import ToTensor
 from tests.standin_crew import StandinCrew
 from tests.waiting import wait_until

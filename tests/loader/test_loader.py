@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.engine import ArrayPool
+from gpubeton._engine.buffers import ArrayPool
 from gpubeton.fields.decoders import (
     IntDecoder,
     RandomResizedCropRGBImageDecoder,

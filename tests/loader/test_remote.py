@@ -14,9 +14,12 @@ import pytest
 
 from benchmarks.sparse_file import write_sparse_beton
 from gpubeton import Loader
-from gpubeton.conversion import convert, open_source
-from gpubeton.engine import BATCHES_WITHOUT_ENTRIES, compile_outputs
-from gpubeton.engine.output_graph import GpuTarget
+from gpubeton._bytes import object_store, open_files
+from gpubeton._engine import remote_entry_points
+from gpubeton._engine.output_graph import GpuTarget, compile_outputs
+from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES
+from gpubeton.dataset import convert, index_shards, open_source
+from gpubeton.dataset import verify as verify_file
 from gpubeton.errors import (
     BadImageError,
     LoaderClosedError,
@@ -27,17 +30,13 @@ from gpubeton.errors import (
     StorageError,
 )
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
-from gpubeton.files import object_store, open_files
 from gpubeton.format.entry_points import find_stored
 from gpubeton.format.file_notes import Notes
 from gpubeton.format.layout import ALLOCATION_DTYPE
-from gpubeton.indexing import index_shards
-from gpubeton.inspection import verify as verify_file
 from gpubeton.loader import RemoteOptions
 from gpubeton.reader import Reader
-from gpubeton.storage import remote_entry_points
 from gpubeton.transforms import ToTensor
-from tests.files.fault_server import Fault
+from tests.bytes.fault_server import Fault
 from tests.picture_folders import write_folder
 
 

@@ -9,12 +9,12 @@ import weakref
 import numpy as np
 import pytest
 
+from gpubeton._bytes import object_store
+from gpubeton._engine import remote_entry_points
+from gpubeton.dataset import index_images
 from gpubeton.errors import RemoteChangedError
-from gpubeton.files import object_store
 from gpubeton.format.entry_points import find_stored
 from gpubeton.format.index import Index
-from gpubeton.indexing import index_images
-from gpubeton.storage import remote_entry_points
 from tests.loader.test_remote import batches, made, opened, photos
 
 __all__ = ["photos"]

@@ -12,12 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton.conversion import convert, open_source
-from gpubeton.copying import copy_samples
+from gpubeton._bytes import object_store
+from gpubeton.dataset import convert, copy_samples, index_images, index_shards, open_source
 from gpubeton.errors import LoaderClosedError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.files import object_store
-from gpubeton.indexing import index_images, index_shards
 from gpubeton.loader import Loader
 from gpubeton.reader import Reader
 from gpubeton.transforms import ToTensor

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._plan.order import IdRange
 from gpubeton.errors import StateError
 from gpubeton.fields import FloatField, IntField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.loader.schedule import Sampling
-from gpubeton.plan.order import IdRange
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
 from gpubeton.traversal_order import TraversalOrder
 from tests.small_files import write, write_photos

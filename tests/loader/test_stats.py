@@ -11,8 +11,8 @@ from dataclasses import fields
 import pytest
 import torch
 
-from gpubeton.engine import timing
-from gpubeton.engine.timing import ProfilerLabel
+from gpubeton._engine import timing
+from gpubeton._engine.timing import ProfilerLabel
 from gpubeton.loader import Loader, LoaderStats
 from gpubeton.loader import stats as loader_stats
 from gpubeton.loader.describe import LoaderSummary

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton.engine import Plan
+from gpubeton._engine import load_threads
+from gpubeton._engine.batch_plan import Plan
+from gpubeton._engine.page_storage import NextEpoch, PageStorage
 from gpubeton.errors import BadImageError, LoaderClosedError, StorageError
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, resources
-from gpubeton.storage import PageStorage, load_threads
-from gpubeton.storage.page_storage import NextEpoch
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
 from gpubeton.traversal_order import TraversalOrder
 from gpubeton.writer import DatasetWriter
-from tests.files.unmapped_source import UnmappedSource, counted, traffic  # noqa: F401  a fixture
+from tests.bytes.unmapped_source import UnmappedSource, counted, traffic  # noqa: F401  a fixture
 from tests.loader.test_elastic import rank_of
 from tests.small_files import picture
 
@@ -70,7 +70,7 @@ def paths(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr("gpubeton.plan.page_plan.MAX_PART", PART)
+    monkeypatch.setattr("gpubeton._plan.page_plan.MAX_PART", PART)
 
 
 def loader_of(path, **arguments):
@@ -200,7 +200,7 @@ def test_batches_before_one_that_cannot_be_planned_all_arrive(paths, monkeypatch
     with loader_of(paths[0]) as loader, loader_of(paths[0]) as expected:
         with monkeypatch.context() as patched:
             patched.setattr(Plan, "ahead", ahead)
-            patched.setattr("gpubeton.engine.batch_plan.SAMPLES_AHEAD", 3 * BATCH)
+            patched.setattr("gpubeton._engine.batch_plan.SAMPLES_AHEAD", 3 * BATCH)
             with pytest.raises(MemoryError, match="planted"):
                 found.extend(each(loader))
         assert found == received(expected, firsts[0])
@@ -323,8 +323,8 @@ def test_a_forked_process_loads_what_the_parent_has_asked_for(paths, traffic, ga
 
 def test_an_order_that_makes_many_requests_warns_once_with_their_number(paths, traffic, monkeypatch):  # noqa: F811
     monkeypatch.setattr(resources, "memory_for_pages", lambda: 1 << 20)
-    monkeypatch.setattr("gpubeton.plan.page_plan.MAX_GAP", 0)
-    monkeypatch.setattr("gpubeton.plan.page_plan._SAMPLES_AHEAD", BATCH)
+    monkeypatch.setattr("gpubeton._plan.page_plan.MAX_GAP", 0)
+    monkeypatch.setattr("gpubeton._plan.page_plan._SAMPLES_AHEAD", BATCH)
     with loader_of(counted(paths[0]), order="random") as loader:
         with pytest.warns(UserWarning, match=r"requests for each 1000 images.*order=\"window\".*cache_dir") as caught:
             received(loader)

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from gpubeton.engine.buffers import ArrayPool
+from gpubeton._engine.buffers import ArrayPool
 from gpubeton.fields.decoders import IntDecoder
 from gpubeton.fields.rgb_image import ResizedCropRGBImageDecoder
 from gpubeton.loader import Loader

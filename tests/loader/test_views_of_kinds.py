@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.cpu import refused_images
+from gpubeton._cpu import refused_images
 from gpubeton.errors import BadImageError
 from gpubeton.fields import ImageField, RGBImageField
 from gpubeton.fields.decoders import (

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._plan.order import Rank, draw_weighted
 from gpubeton.errors import NoSuchFieldError, OptionError, StateError
 from gpubeton.loader import Loader
-from gpubeton.plan.order import Rank, draw_weighted
 from gpubeton.traversal_order import Balanced, Weighted
 from tests.loader.pipelines import ONLY_LABEL, labels
 from tests.small_files import write

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpubeton.machine_code.draws import choose_crops
+from gpubeton._compile.draws import choose_crops
 from gpubeton.pipeline.random_crops import USUAL_NUMBERS, draw_crops
 from tests.reference.random_crops import crop
 

@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.engine.run_batch_ops import run_batch_ops
-from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
-from gpubeton.pipeline import State
-from gpubeton.plan.batch_ops import compile_batch_ops
-from gpubeton.plan.draw_rows import (
+from gpubeton._engine.run_batch_ops import run_batch_ops
+from gpubeton._plan.batch_ops import compile_batch_ops
+from gpubeton._plan.draw_rows import (
     DRAW_COLUMNS,
     FLIP,
     HEIGHT,
@@ -21,7 +19,9 @@ from gpubeton.plan.draw_rows import (
     WIDTH,
     compose,
 )
-from gpubeton.plan.fusion import compile_image_program
+from gpubeton._plan.fusion import compile_image_program
+from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
+from gpubeton.pipeline import State
 from gpubeton.transforms import Cutout, NormalizeImage, RandomErasing, RandomHorizontalFlip, RandomTranslate
 from tests.reference.image import reference_image
 

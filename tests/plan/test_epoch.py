@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpubeton._plan.order import EpochBatches
 from gpubeton.errors import OptionError
-from gpubeton.plan.order import EpochBatches
 
 TEN = np.arange(10, 20, dtype=np.uint64)
 

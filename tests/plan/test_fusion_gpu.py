@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._plan.fusion import compile_image_program
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
 from gpubeton.pipeline import Operation
-from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import (
     Convert,
     Cutout,

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton.format import ImageMode
-from gpubeton.plan.lanes import (
+from gpubeton._plan.lanes import (
     HEIGHT,
     KIND,
     MANY_CORES,
@@ -20,6 +19,7 @@ from gpubeton.plan.lanes import (
     lanes_by_kind,
     raw_lane,
 )
+from gpubeton.format import ImageMode
 
 JPEG_LANES = (Lane.HARDWARE, Lane.OWN)
 AVAILABLE = st.sets(st.sampled_from(JPEG_LANES))

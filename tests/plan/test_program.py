@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.engine.run_batch_ops import finish_images
+from gpubeton._engine.run_batch_ops import finish_images
+from gpubeton._plan.fusion import compile_image_program
 from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.pipeline import Operation
-from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import (
     Convert,
     Cutout,

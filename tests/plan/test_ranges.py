@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpubeton._plan.ranges import plan_ranges
 from gpubeton.errors import OptionError
-from gpubeton.plan.ranges import plan_ranges
 
 
 def spans(offset, size, **limits):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._plan.snapshot import snapshot
 from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, SimpleRGBImageDecoder
-from gpubeton.plan.snapshot import snapshot
 from gpubeton.transforms import Cutout, ModuleWrapper, ToTensor
 
 

@@ -7,8 +7,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from gpubeton._plan.order import choose, draw_weighted, minus_log
 from gpubeton.errors import OptionError
-from gpubeton.plan.order import choose, draw_weighted, minus_log
 
 WEIGHTS = np.array([1.0, 0.0, 2.0, 5.0])
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpubeton._plan import window_order
+from gpubeton._plan.order import IdRange, Rank, share
+from gpubeton._plan.window_order import StreamPlaces, WindowIds, WindowOrder
 from gpubeton.format.page_runs import PageRuns
-from gpubeton.plan import window_order
-from gpubeton.plan.order import IdRange, Rank, share
-from gpubeton.plan.window_order import StreamPlaces, WindowIds, WindowOrder
 from tests.plan.test_order import files, open_pages
 from tests.reference.window_order import window as reference
 

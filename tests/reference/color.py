@@ -10,7 +10,7 @@ import colorsys
 
 import numpy as np
 
-from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
+from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
 
 #: float64 cannot hold 0.2989, 0.587 and 0.114; their sums over levels, multiples of 0.0001, come out this close.
 NEARLY = 1e-9

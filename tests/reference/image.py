@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpubeton.plan.draw_rows import (
+from gpubeton._plan.draw_rows import (
     DRAW_COLUMNS,
     FLIP,
     HEIGHT,
@@ -20,7 +20,7 @@ from gpubeton.plan.draw_rows import (
     TOP,
     WIDTH,
 )
-from gpubeton.plan.program import ImageProgram
+from gpubeton._plan.program import ImageProgram
 from tests.reference.weights import resize
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpubeton.batch.level_tables import AUTOCONTRAST, EQUALIZE, INVERT, KEEP, POSTERIZE, SOLARIZE
+from gpubeton._batch.level_tables import AUTOCONTRAST, EQUALIZE, INVERT, KEEP, POSTERIZE, SOLARIZE
 
 
 def changed(image: np.ndarray, kind: int, parameter: int) -> np.ndarray:

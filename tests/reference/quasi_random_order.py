@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.plan.order import Rank
-from gpubeton.plan.philox import sort_keys
+from gpubeton._plan.order import Rank
+from gpubeton._plan.philox import sort_keys
 
 
 def quasi_random(

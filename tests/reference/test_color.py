@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, SATURATION
+from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, SATURATION
 from gpubeton.transforms import RandomBrightness
 from tests.reference.color import steps
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpubeton._plan.fusion import compile_image_program
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, SimpleRGBImageDecoder
-from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import Cutout, NormalizeImage
 from tests.reference.image import reference_image
 

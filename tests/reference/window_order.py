@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpubeton.plan.order import WINDOW_STREAM
-from gpubeton.plan.philox import sort_keys
+from gpubeton._plan.order import WINDOW_STREAM
+from gpubeton._plan.philox import sort_keys
 from tests.reference.quasi_random_order import page_turns
 
 

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import torch
 
-from gpubeton.gpu.cuda import Device, Event, Stream
+from gpubeton._gpu.cuda import Device, Event, Stream
 
 
 def _nothing(*_):

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gpubeton.gpu import gpu_kernels
+from gpubeton._gpu import gpu_kernels
 from tests.kernels.host_build import kernels_of
 from tests.rehearsal.mutations import MUTATIONS
 from tests.simulator.library import library

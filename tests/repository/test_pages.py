@@ -9,7 +9,7 @@ from benchmarks.results import latest
 from docs import conf
 from docs.reference import public_names, write_reference
 from gpubeton import errors
-from gpubeton.missing_names import REPLACEMENTS
+from gpubeton._missing_names import REPLACEMENTS
 from tests.docs.pages import PAGES, ROOT
 from tests.public_names import FFCV, PUBLIC
 

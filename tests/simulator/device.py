@@ -1,4 +1,4 @@
-"""A GPU made of threads and host memory: what `gpubeton.gpu.cuda.Device` is on real hardware.
+"""A GPU made of threads and host memory: what `gpubeton._gpu.cuda.Device` is on real hardware.
 
 Streams run beside the calling thread, with delays that `tests.simulator.faults` sets, so that a wait that is missing
 shows. Memory is garbage when new, lies between unreadable pages, and can never be touched again once it is freed: the
@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gpubeton._gpu.gpu_kernels import function_of
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.gpu_kernels import function_of
 from tests.kernels.host_build import kernels_of
 from tests.simulator.library import library
 
@@ -37,7 +37,7 @@ _STATUSES = {
 
 
 class SimulatedEvent:
-    """`gpubeton.gpu.cuda.Event`."""
+    """`gpubeton._gpu.cuda.Event`."""
 
     def __init__(self, device):
         self.device = device
@@ -59,7 +59,7 @@ class SimulatedEvent:
 
 
 class SimulatedStream:
-    """`gpubeton.gpu.cuda.Stream`."""
+    """`gpubeton._gpu.cuda.Stream`."""
 
     def __init__(self, device, name):
         self.device = device
@@ -83,7 +83,7 @@ class SimulatedStream:
 
 
 class SimulatedMemory:
-    """`gpubeton.gpu.cuda.Memory` and `PinnedMemory`."""
+    """`gpubeton._gpu.cuda.Memory` and `PinnedMemory`."""
 
     def __init__(self, device, nbytes, kind):
         self.nbytes = nbytes
@@ -109,7 +109,7 @@ class SimulatedMemory:
 
 
 class SimulatedDevice:
-    """`gpubeton.gpu.cuda.Device`."""
+    """`gpubeton._gpu.cuda.Device`."""
 
     name = "Simulated GPU"
     architecture = "sm_90"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.nvjpeg_parts import Backend, decode_one
-from gpubeton.gpu.nvjpeg import IMAGE, RGBI, Handle, State, load
+from gpubeton._gpu.nvjpeg import IMAGE, RGBI, Handle, State, load
 from tests.cpu.pictures import jpeg, noise, pillow_jpeg, planes
 from tests.cpu.plain_jpeg import components_of, write
 from tests.simulator.active_device import GARBAGE

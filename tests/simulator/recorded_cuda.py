@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.gpu import cuda
+from gpubeton._gpu import cuda
 
 
 class CudaRuntimeError(RuntimeError):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch.color_formulas import ONE
-from gpubeton.engine.run_batch_ops import run_batch_ops
+from gpubeton._batch.color_formulas import ONE
+from gpubeton._engine.run_batch_ops import run_batch_ops
+from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
-from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import RandomAdjustSharpness, RandomGaussianBlur
 from gpubeton.transforms.blur import bell_weights
 from tests.reference.augment import GOLDEN, IMAGE

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch import color_formulas
-from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION
-from gpubeton.engine.run_batch_ops import run_batch_ops
+from gpubeton._batch import color_formulas
+from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION
+from gpubeton._engine.run_batch_ops import run_batch_ops
+from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
-from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import ColorJitter, RandomBrightness, RandomContrast, RandomGrayscale, RandomSaturation
 from tests.reference.color import NEARLY, gray, step
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION
-from gpubeton.engine.run_batch_ops import run_batch_ops
+from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION
+from gpubeton._engine.run_batch_ops import run_batch_ops
+from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import State
-from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import ColorJitter, NormalizeImage, RandomBrightness, RandomContrast, RandomSaturation
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION
+from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from gpubeton.pipeline.state import State
 from gpubeton.transforms import (
     ColorJitter,

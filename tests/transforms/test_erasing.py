@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch.image_batch import normal_noise
-from gpubeton.engine.run_batch_ops import run_batch_ops
+from gpubeton._batch.image_batch import normal_noise
+from gpubeton._engine.run_batch_ops import run_batch_ops
+from gpubeton._plan.batch_ops import compile_batch_ops
+from gpubeton._plan.fusion import compile_image_program
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import State
-from gpubeton.plan.batch_ops import compile_batch_ops
-from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import NormalizeImage, RandomErasing, RandomGrayscale, ToTensor, ToTorchImage
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 

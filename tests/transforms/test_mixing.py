@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch.color_formulas import ONE
-from gpubeton.batch.mix import BOTTOM, LEFT, PARTNER, RIGHT, TOP, WEIGHT
-from gpubeton.engine.run_batch_ops import run_batch_ops
+from gpubeton._batch.color_formulas import ONE
+from gpubeton._batch.mix import BOTTOM, LEFT, PARTNER, RIGHT, TOP, WEIGHT
+from gpubeton._engine.run_batch_ops import run_batch_ops
+from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
-from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import ImageCutMix, ImageMixup, LabelCutMix, LabelMixup, MixupToOneHot, ToTensor
 from gpubeton.transforms.mixup import symmetric_beta
 from tests.reference.mixing import cutmix, cutmix_box, mixup, one_hot

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.engine.run_batch_ops import run_batch_ops
+from gpubeton._engine.run_batch_ops import run_batch_ops
+from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
-from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import RandAugment, TrivialAugmentWide
 from gpubeton.transforms.rand_augment import POLICY_COLUMNS, RAND_AUGMENT, TRIVIAL_AUGMENT_WIDE, magnitudes, policy_rows
 from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch.resize import resize_crops, resize_tensors
-from gpubeton.engine.run_batch_ops import run_batch_ops
+from gpubeton._batch.resize import resize_crops, resize_tensors
+from gpubeton._engine.run_batch_ops import run_batch_ops
+from gpubeton._plan.batch_ops import compile_batch_ops
+from gpubeton._plan.fusion import compile_image_program
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.pipeline import Compiler, Operation, State
-from gpubeton.plan.batch_ops import compile_batch_ops
-from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import (
     NormalizeImage,
     RandomHorizontalFlip,

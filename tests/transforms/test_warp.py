@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch.warp import IDENTITY, warp
-from gpubeton.engine.run_batch_ops import run_batch_ops
+from gpubeton._batch.warp import IDENTITY, warp
+from gpubeton._engine.run_batch_ops import run_batch_ops
+from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
-from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import RandomAffine, RandomRotation
 from gpubeton.transforms.affine import affine_rows
 from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.engine.run_batch_ops import run_batch_ops
+from gpubeton._engine.run_batch_ops import run_batch_ops
+from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import State
-from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import CornerCrop, Pad, RandomCrop, RandomTranslate
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 from tests.transforms.random_numbers import numbers

@@ -7,9 +7,9 @@ import pytest
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
+from gpubeton._plan.order import Rank, quasi_random, random, share
 from gpubeton.errors import OptionError
 from gpubeton.format.page_runs import PageRuns
-from gpubeton.plan.order import Rank, quasi_random, random, share
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
 from tests.reference.window_order import window
 

@@ -8,8 +8,8 @@ import stat
 
 import pytest
 
+from gpubeton._writing.atomic_file import AtomicFile
 from gpubeton.errors import StorageError
-from gpubeton.writing.atomic_file import AtomicFile
 
 
 def names(folder):

@@ -5,10 +5,10 @@ import zlib
 import numpy as np
 import pytest
 
+from gpubeton._writing.encoder import encode_chunk
 from gpubeton.errors import RegionTooLargeError, SampleError
 from gpubeton.fields import BytesField, IntField
 from gpubeton.fields.base import ARG_TYPE, Field
-from gpubeton.writing.encoder import encode_chunk
 
 FIELDS = {"blob": BytesField(), "label": IntField()}
 PAGE = 1 << 21

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
-from gpubeton.conversion import Settings, convert, open_source
+from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.format import read_notes

@@ -10,14 +10,14 @@ import time
 import numpy as np
 import pytest
 
+from gpubeton._writing import encoder as encoder_module
+from gpubeton._writing import encoder_pool
+from gpubeton._writing.encoder import Job
+from gpubeton._writing.encoder_pool import EncoderPool
+from gpubeton._writing.file_builder import ChunkPlace
+from gpubeton._writing.task_queue import TaskQueue
 from gpubeton.errors import GpubetonError, OptionError, SampleError, StorageError, WorkerDiedError
 from gpubeton.fields import BytesField, IntField
-from gpubeton.writing import encoder as encoder_module
-from gpubeton.writing import encoder_pool
-from gpubeton.writing.encoder import Job
-from gpubeton.writing.encoder_pool import EncoderPool
-from gpubeton.writing.file_builder import ChunkPlace
-from gpubeton.writing.task_queue import TaskQueue
 
 FIELDS = {"blob": BytesField(), "label": IntField()}
 

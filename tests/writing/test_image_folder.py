@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from gpubeton._writing.image_folder import ImageFolder
 from gpubeton.errors import OptionError
-from gpubeton.writing.image_folder import ImageFolder
 from tests.picture_folders import write_folder, write_picture
 
 

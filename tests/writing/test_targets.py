@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from gpubeton._writing.resumable_file import ResumableFile
 from gpubeton.cli.app import app
-from gpubeton.conversion import Settings, convert, open_source
-from gpubeton.copying import copy_samples
+from gpubeton.dataset import Settings, convert, copy_samples, open_source
 from gpubeton.errors import OptionError, StorageError
 from gpubeton.fields import IntField
 from gpubeton.reader import Reader
 from gpubeton.writer import DatasetWriter
-from gpubeton.writing.resumable_file import ResumableFile
 from tests.picture_folders import write_folder, write_tars
 from tests.small_files import write_photos
 

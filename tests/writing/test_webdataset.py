@@ -10,14 +10,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gpubeton.cpu.fallback import decode_rgb
+from gpubeton._cpu.fallback import decode_rgb
+from gpubeton._writing.tar_shards import Shards
+from gpubeton._writing.task_queue import TaskQueue
 from gpubeton.errors import NoSamplesError, OptionError, SampleError, WorkerDiedError, WriteError
 from gpubeton.fields import BytesField, IntField, JSONField, RGBImageField
 from gpubeton.fields.registry import open_index
 from gpubeton.loader import Loader
 from gpubeton.writer import DatasetWriter
-from gpubeton.writing.tar_shards import Shards
-from gpubeton.writing.task_queue import TaskQueue
 from tests.cpu.pictures import jpeg, photo
 
 webdataset = pytest.importorskip("webdataset", reason="pip install 'gpubeton[webdataset]'")

@@ -14,7 +14,7 @@ from benchmarks.gpu.contenders.work import GpuWork
 from benchmarks.gpu.encoded import load_encoded
 from benchmarks.gpu.nvjpeg_parts import Backend
 from benchmarks.gpu.target import Target, open_target
-from gpubeton.gpu.nvjpeg import Handle
+from gpubeton._gpu.nvjpeg import Handle
 
 _SM_PER_CALL = 128
 

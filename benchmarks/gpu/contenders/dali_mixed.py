@@ -13,7 +13,7 @@ from benchmarks.contenders.work import MEAN, STD
 from benchmarks.gpu.contenders.service import Ready, serve
 from benchmarks.gpu.contenders.work import GpuWork
 from benchmarks.gpu.simulation import is_simulated
-from gpubeton.machine import count_cores
+from gpubeton._machine import count_cores
 
 _IN_FLIGHT = 2
 

@@ -15,9 +15,9 @@ from benchmarks.gpu.contenders.service import Ready, serve, wait_for_current_str
 from benchmarks.gpu.contenders.work import GpuWork
 from benchmarks.gpu.photos import indexed_name
 from benchmarks.gpu.simulation import is_simulated, simulated_gpu
+from gpubeton._gpu.gpu_options import GpuOptions
 from gpubeton.fields.decoders import IntDecoder
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToDevice, ToTensor, ToTorchImage
 

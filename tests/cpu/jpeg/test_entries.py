@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.cpu.jpeg.entries import find_entries
-from gpubeton.cpu.jpeg.intervals import seal_of
+from gpubeton._cpu.jpeg.entries import find_entries
+from gpubeton._cpu.jpeg.intervals import seal_of
 from gpubeton.format.layout import MCUS_PER_ENTRY
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 from tests.reference.jpeg_positions import mcu_positions

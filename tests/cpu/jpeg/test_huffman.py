@@ -5,8 +5,8 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpubeton.cpu.jpeg.entropy import one_symbol
-from gpubeton.cpu.jpeg.huffman import (
+from gpubeton._cpu.jpeg.entropy import one_symbol
+from gpubeton._cpu.jpeg.huffman import (
     END_OF_BLOCK,
     ENDED,
     LOOKUPS,

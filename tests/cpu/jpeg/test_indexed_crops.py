@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.cpu.epilogue import outputs_of
-from gpubeton.cpu.image_tasks import NUM_ENTRIES
-from gpubeton.cpu.jpeg.codes import OK
-from gpubeton.cpu.jpeg.intervals import seal_of
-from gpubeton.cpu.ring import work
+from gpubeton._cpu.epilogue import outputs_of
+from gpubeton._cpu.image_tasks import NUM_ENTRIES
+from gpubeton._cpu.jpeg.codes import OK
+from gpubeton._cpu.jpeg.intervals import seal_of
+from gpubeton._cpu.ring import work
 from gpubeton.format.layout import ENTRY_DTYPE, MCUS_PER_ENTRY
 from tests.cpu.guarded import Slots, guarded_scratch
 from tests.cpu.making import (

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.cpu.jpeg.codes import (
+from gpubeton._cpu.jpeg.codes import (
     CUT_SHORT,
     DAMAGED_HEADER,
     DAMAGED_SCAN,

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton.cpu.jpeg.entries import find_entries
-from gpubeton.cpu.jpeg.part_reader import JpegReader
+from gpubeton._cpu.jpeg.entries import find_entries
+from gpubeton._cpu.jpeg.part_reader import JpegReader
+from gpubeton._plan import jpeg_parts
+from gpubeton._plan.draw_rows import DRAW_COLUMNS, TOP, WIDTH
+from gpubeton._plan.jpeg_parts import BEGIN, EVERY, GROUP, NUM_ENTRIES, NUM_INTERVALS, STOP
 from gpubeton.format.layout import ENTRY_DTYPE
-from gpubeton.plan import jpeg_parts
-from gpubeton.plan.draw_rows import DRAW_COLUMNS, TOP, WIDTH
-from gpubeton.plan.jpeg_parts import BEGIN, EVERY, GROUP, NUM_ENTRIES, NUM_INTERVALS, STOP
 from tests.cpu.making import joined, segments
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 

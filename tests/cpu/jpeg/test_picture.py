@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from gpubeton.cpu.jpeg.codes import OK
+from gpubeton._cpu.jpeg.codes import OK
 from tests.cpu.making import INTERPOLATIONS, draw_of, make, make_alone, make_one, program_of, stored_jpeg, whole
 from tests.cpu.pictures import SAMPLINGS, decoded, jpeg, noise, photo, pillow_jpeg, planar_reference, planes
 from tests.cpu.plain_jpeg import components_of, write

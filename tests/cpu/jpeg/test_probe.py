@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.cpu.jpeg.probe import probe_jpegs
-from gpubeton.plan.lanes import HEIGHT, KIND, SAMPLING, SURVEY_COLUMNS, TABLES, WIDTH, JpegKind, Sampling
+from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._plan.lanes import HEIGHT, KIND, SAMPLING, SURVEY_COLUMNS, TABLES, WIDTH, JpegKind, Sampling
 from tests.cpu import damage
 from tests.cpu.guarded import Slots
 from tests.cpu.making import joined, segments

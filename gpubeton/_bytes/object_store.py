@@ -1,0 +1,398 @@
+"""ObjectFile: a file in an object store or on a web server, read by ranges of one version of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from operator import itemgetter
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
+from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._bytes.store_client import (
+    SIGNATURE,
+    ask,
+    exists_error,
+    find_endpoint,
+    is_signed,
+    refuse_after_fork,
+    shown,
+    split_url,
+)
+from gpubeton.errors import OptionError, RemoteChangedError, RemoteMissingError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FIRST_READ = 256 << 10
+"""Bytes of the first request for a file: they hold the header and the fields, and its answer the size and version."""
+
+PART = 8 << 20
+"""Longer ranges are read in parts of this size, side by side."""
+
+#: Bytes of announced ranges that are requested before they are read.
+_MOST_AHEAD = 16 * PART
+#: Parameters of a URL that change with its signature; elsewhere, these names may mean anything.
+_WITH_SIGNATURE = re.compile(
+    "x-(amz|goog)-.*|expires|policy|awsaccesskeyid|googleaccessid|se|si|sip|sp|spr|sr|srt|ss|st|sv|sk(e|oid|s|t|tid|v)",
+    re.IGNORECASE,
+)
+#: Bytes of opened files that are kept for those who open them again, as the readers of notes do.
+_KEPT_BYTES = 32 << 20
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class ObjectIdentity(SourceIdentity):
+    """One version of an object."""
+
+    url: str
+    etag: str | None  # the store's name of this version
+    modified: float | None = None  # seconds since 1970, from a server that gives no ETag
+    remote: RemoteOptions = field(default=RemoteOptions(), compare=False)
+
+    @property
+    def cache_key(self) -> str | None:
+        # A second change within one second leaves the time alike, and any change may leave a weak ETag alike.
+        if not self.etag or self.etag.startswith("W/"):
+            return None
+        scheme, query = self.url.partition("://")[0], _query_without_signature(self.url)
+        endpoint = find_endpoint(scheme, self.remote)
+        if scheme == "az":  # containers of other accounts may have the same names
+            endpoint += f" {self.remote.account or os.environ.get('AZURE_STORAGE_ACCOUNT_NAME', '')}"
+        return f"{endpoint} {shown(self.url)}{query and f'?{query}'} {self.etag} {self.size}"
+
+    def is_same_source(self, other: SourceIdentity) -> bool:
+        return isinstance(other, ObjectIdentity) and self.url == other.url
+
+    def check(self, name: str, found: SourceIdentity) -> None:
+        if found != self:
+            now = found.version if isinstance(found, ObjectIdentity) else "another kind of file"
+            raise RemoteChangedError(
+                f"{shown(name)}: the store has {now} now; when it was opened it was {self.version}. The object was "
+                "replaced while it was being read: open it again, in training with a new Loader. To replace a file "
+                "that is in use, write it under another name."
+            )
+
+    @property
+    def version(self) -> str:
+        """Describe the version."""
+        return f"{self.size} bytes, " + (f"ETag {self.etag}" if self.etag else f"modified at {self.modified}")
+
+
+def _query_without_signature(url: str) -> str:
+    """Give the parameters of a URL, sorted by name, without those of its signature: a new one is for the same file."""
+    parameters = [(text.partition("=")[0], text) for text in urlsplit(url).query.split("&")]
+    if is_signed(url):
+        others = (SIGNATURE, _WITH_SIGNATURE)
+        parameters = [(name, text) for name, text in parameters if not any(other.fullmatch(name) for other in others)]
+    return "&".join(text for _, text in sorted(parameters, key=itemgetter(0)))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A range of an object that was requested."""
+
+    start: int
+    stop: int
+    content: Future[memoryview]
+
+    @classmethod
+    def there(cls, start: int, content: memoryview | bytes) -> _Part:
+        """Make a part of bytes that are there."""
+        done: Future[memoryview] = Future()
+        done.set_result(memoryview(content))
+        return cls(start, start + len(content), done)
+
+
+def _has_failed(part: _Part) -> bool:
+    """Whether a part has to be requested again."""
+    return part.content.done() and (part.content.cancelled() or part.content.exception() is not None)
+
+
+class _KeptParts:
+    """First bytes of the objects opened last, and parts that were requested but not used. Safe to use from threads."""
+
+    def __init__(self) -> None:
+        self._parts: OrderedDict[ObjectIdentity, list[_Part]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, identity: ObjectIdentity) -> list[_Part]:
+        """Give the parts of an object."""
+        with self._lock:
+            return list(self._parts.get(identity, ()))
+
+    def keep(self, identity: ObjectIdentity, parts: list[_Part]) -> None:
+        """Keep parts of an object, and let go those of the objects opened first."""
+        with self._lock:
+            self._parts[identity] = parts
+            self._parts.move_to_end(identity)
+            while sum(part.stop - part.start for kept in self._parts.values() for part in kept) > _KEPT_BYTES:
+                self._parts.popitem(last=False)
+
+
+_KEPT = _KeptParts()
+
+
+class ObjectFile(ByteSource):
+    """An object. Every request is for the version that was opened, and raises `RemoteChangedError` if it is gone."""
+
+    is_versioned = True
+
+    def __init__(self, identity: ObjectIdentity) -> None:
+        super().__init__(identity.url, identity.size)
+        self.num_readers = identity.remote.requests
+        self._identity = identity
+        self._parts = _KEPT.find(identity)
+        self._announced: list[range] = []
+        self._lock = threading.Lock()
+        self._is_closed = threading.Event()
+
+    @classmethod
+    def open(cls, name: str, size: int, *, is_random: bool) -> ObjectFile:  # noqa: ARG003  the answer has the size
+        return cls.open_checked(name, None, is_random=is_random)
+
+    @classmethod
+    def open_checked(
+        cls,
+        name: str,
+        identity: SourceIdentity | None,
+        *,
+        is_random: bool,  # noqa: ARG003  every order costs the same
+        remote: RemoteOptions | None = None,
+    ) -> ObjectFile:
+        if isinstance(identity, ObjectIdentity):
+            return cls(identity)  # each request for bytes is for this version
+        found, first = _get(name, remote or RemoteOptions(), 0, FIRST_READ)
+        _KEPT.keep(found, [_Part.there(0, first)])
+        return cls(found)
+
+    @classmethod
+    def find_identity(cls, name: str) -> ObjectIdentity:
+        return head_object(name)
+
+    @classmethod
+    def known_identity(cls, name: str, size: int, etag: str, remote: RemoteOptions | None) -> ObjectIdentity:
+        return ObjectIdentity(size, name, etag, remote=remote or RemoteOptions())
+
+    def identity(self) -> ObjectIdentity:
+        return self._identity
+
+    def load(self, start: int, size: int) -> memoryview:
+        if start + size > self.size:
+            raise StorageError(
+                f"{shown(self.name)}: {size} bytes from {start} on, but the object ends after {self.size}. "
+                "The file is damaged; compare it with the original."
+            )
+        if 0 < size <= PART and not any(part.start < start + size and start < part.stop for part in self._parts):
+            return self._get(start, start + size)  # the store's own buffer, not copied
+        content = bytearray(size)
+        self.read_into(start, memoryview(content))
+        return memoryview(content)
+
+    def read_into(self, start: int, target: memoryview) -> int:
+        stop = max(start, min(start + len(target), self.size))
+        for announced in self._announced:
+            if start in announced:  # in whole parts, counted from its start
+                parts = -(-(start - announced.start) // PART) + _MOST_AHEAD // PART
+                self._request(start, min(announced.stop, announced.start + parts * PART))
+        for part in self._request(start, stop):
+            low, high = max(start, part.start), min(stop, part.stop)
+            target[low - start : high - start] = part.content.result()[low - part.start : high - part.start]
+            if start <= part.start and part.stop <= stop:
+                self._forget(part)
+        return stop - start
+
+    def reload(self, start: int, size: int) -> bool:
+        return True  # each request brings new bytes
+
+    def announce(self, start: int, size: int) -> None:
+        announced = range(start, min(start + size, self.size))
+        self._announced.append(announced)
+        self._request(start, min(announced.stop, start + _MOST_AHEAD))
+
+    def interrupt(self) -> None:
+        self._is_closed.set()
+        for part in self._parts:
+            part.content.cancel()
+
+    def close(self) -> None:
+        self.interrupt()
+        if done := [part for part in self._parts if part.content.done() and not _has_failed(part)]:
+            # Copied: the blocks of pages keep all memory for pages.
+            self._parts = [_Part.there(part.start, bytes(part.content.result())) for part in done]
+            _KEPT.keep(self._identity, self._parts)
+
+    def __del__(self) -> None:
+        # Without `close`: objects are deleted at any time, also while this thread has the lock of `_KEPT`.
+        self._is_closed.set()
+
+    def _request(self, start: int, stop: int) -> list[_Part]:
+        """Give the parts that a range consists of; those that nobody has requested are requested now."""
+        refuse_after_fork()  # the threads of the pool, and who has the lock, may be in the other process
+        found = []
+        with self._lock:
+            self._parts = [part for part in self._parts if not _has_failed(part)]
+            while start < stop:
+                part = next((part for part in self._parts if part.start <= start < part.stop), None)
+                if part is None:
+                    end = min((part.start for part in self._parts if part.start > start), default=stop)
+                    end = min(end, stop, start + PART)
+                    load = partial(self._get, start, end)
+                    part = _Part(start, end, _waiters(self._identity.remote).submit(load))
+                    self._parts.append(part)
+                found.append(part)
+                start = part.stop
+        return found
+
+    def _forget(self, part: _Part) -> None:
+        with self._lock:
+            if part in self._parts:
+                self._parts.remove(part)
+
+    def _get(self, start: int, stop: int) -> memoryview:
+        remote, identity = self._identity.remote, self._identity
+        return _get(self.name, remote, start, stop, identity, self._is_closed)[1]
+
+
+def head_object(url: str, remote: RemoteOptions | None = None) -> ObjectIdentity:
+    """Find the size and version of an object."""
+    remote = remote or RemoteOptions()
+    found = ask(url, remote, "its size", lambda obstore, store, key: obstore.head(store, key))
+    return _identity(url, remote, found)
+
+
+def list_objects(prefix: str, remote: RemoteOptions | None = None) -> list[tuple[str, int, str | None]]:
+    """List the objects of a folder, `prefix`, which ends in "/": URL, size and ETag."""
+    remote = remote or RemoteOptions()
+    scheme, place, key = split_url(prefix)
+    if scheme in ("http", "https"):
+        raise OptionError(
+            f"{shown(prefix)}: web servers have no standard way to list files. Give the URL of each file, a Loader a "
+            "list of them; it opens a folder without a list if index.json is there (`gpubeton index FOLDER`)."
+        )
+
+    def find(obstore: Any, store: Any, _: str) -> list[Any]:
+        return list(obstore.list_with_delimiter(store, key.rstrip("/"))["objects"])
+
+    found = ask(prefix, remote, "a list of objects", find)
+    start = f"{scheme}://{place}/"
+    return sorted((start + each["path"], int(each["size"]), each["e_tag"]) for each in found)
+
+
+def put_object(
+    url: str, content: Path | bytes, remote: RemoteOptions | None = None, *, overwrite: bool = False
+) -> ObjectIdentity:
+    """Write a file or bytes as one object, which appears when it is complete; `RemoteExistsError` if there is one."""
+    remote = remote or RemoteOptions()
+    size = len(content) if isinstance(content, bytes) else content.stat().st_size
+    # Stores refuse to overwrite only what comes in one request.
+    mode = "overwrite" if overwrite or size > PART else "create"
+    if mode == "overwrite" and not overwrite:
+        try:
+            found = head_object(url, remote)
+        except RemoteMissingError:
+            pass
+        else:
+            raise exists_error(url, found.version)
+
+    def put(obstore: Any, store: Any, key: str) -> Any:
+        return obstore.put(store, key, content, mode=mode, chunk_size=PART, max_concurrency=min(12, remote.requests))
+
+    found = ask(url, remote, "to be written", put)
+    return ObjectIdentity(size, url, found["e_tag"], remote=remote)
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def _get(
+    url: str,
+    remote: RemoteOptions,
+    start: int,
+    stop: int,
+    identity: ObjectIdentity | None = None,
+    is_closed: threading.Event | None = None,
+) -> tuple[ObjectIdentity, memoryview]:
+    """Get a range of one version of an object; without an identity, the part of it that exists, of any version."""
+    wanted: dict[str, Any] = {"range": (start, stop)}
+    # A weak ETag matches nothing; the answer is compared below.
+    if identity is not None and identity.etag and not identity.etag.startswith("W/"):
+        wanted["if_match"] = identity.etag
+
+    def get(obstore: Any, store: Any, key: str) -> tuple[Any, memoryview]:
+        answer = obstore.get(store, key, options=wanted)
+        return _identity(url, remote, answer.meta), memoryview(answer.bytes())
+
+    what, opened = f"bytes {start} to {stop}", identity.version if identity else None
+    request = partial(ask, url, remote, what, get, opened, is_closed)
+    if threading.current_thread() is threading.main_thread():  # in the library, Ctrl-C would wait for the answer
+        found, content = _waiters(remote).submit(request).result()
+    else:
+        found, content = request()
+    if identity is not None:
+        identity.check(url, found)
+    expected = min(stop, found.size) - start
+    if len(content) != expected:
+        raise StorageError(
+            f"{shown(url)}: the server gave {len(content)} bytes for bytes {start} to {stop}, expected {expected}. "
+            "It, or a proxy before it, does not do what HTTP asks of requests for ranges: use another."
+        )
+    return found, content
+
+
+def _identity(url: str, remote: RemoteOptions, meta: Any) -> ObjectIdentity:
+    modified = None if meta["e_tag"] else meta["last_modified"].timestamp()
+    if modified == 0:
+        raise StorageError(
+            f"{shown(url)}: the server gives neither an ETag nor Last-Modified, so that it would not be noticed if the "
+            "file were replaced while it is read. Use a server that gives one of them, or download the file."
+        )
+    return ObjectIdentity(int(meta["size"]), url, meta["e_tag"], modified, remote)
+
+
+class _Waiters:
+    """Threads that wait for answers; unlike for those of an executor, the end of a program does not wait for them."""
+
+    def __init__(self, most: int) -> None:
+        self._left, self._lock = most, threading.Lock()
+        self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+
+    def submit(self, load: Callable[[], _T]) -> Future[_T]:
+        """Have something loaded."""
+        refuse_after_fork()  # the threads are in the other process
+        coming: Future[_T] = Future()
+        self._asked.put((coming, load))
+        with self._lock:  # files share the threads
+            begins = self._left > 0
+            self._left -= begins
+        if begins:
+            threading.Thread(target=self._work, name="gpubeton-remote", daemon=True).start()
+        return coming
+
+    def _work(self) -> None:
+        """Body of a thread."""
+        while True:
+            coming, load = self._asked.get()
+            if coming.set_running_or_notify_cancel():
+                try:
+                    coming.set_result(load())
+                except BaseException as error:  # noqa: BLE001  it is raised where the part is waited for
+                    coming.set_exception(error)
+            # They hold memory, and a file.
+            del coming, load
+
+
+@lru_cache(maxsize=8)
+def _waiters(remote: RemoteOptions) -> _Waiters:
+    """Start as many threads as may wait at once."""
+    return _Waiters(remote.requests)

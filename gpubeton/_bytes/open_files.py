@@ -1,0 +1,185 @@
+"""Open files by their names: `open_bytes` one, `OpenSources` those of a dataset.
+
+A kind of source that is not a path of this machine has an entry in `SOURCES`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpubeton._bytes.local_file import LocalFile
+from gpubeton._bytes.object_store import ObjectFile, head_object, list_objects
+from gpubeton._bytes.store_client import SCHEMES
+from gpubeton.errors import FormatError, RemoteMissingError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
+    from gpubeton._bytes.node_cache import NodeCache
+    from gpubeton._bytes.remote_options import RemoteOptions
+
+CACHE_VARIABLE = "GPUBETON_CACHE_DIR"
+"""Environment variable with the default directory of caches."""
+
+SOURCES: dict[str, type[ByteSource]] = dict.fromkeys(SCHEMES, ObjectFile)
+"""Kinds of source by the scheme of a name, ``scheme://...``. A name without a scheme of these is a path."""
+
+
+def source_type(path: str | os.PathLike[str]) -> type[ByteSource]:
+    """Choose the kind of source by the name of a file."""
+    scheme, separator, _ = os.fspath(path).partition("://")
+    return SOURCES.get(scheme, LocalFile) if separator else LocalFile
+
+
+def open_bytes(
+    path: str | os.PathLike[str],
+    identity: SourceIdentity | None = None,
+    *,
+    is_random: bool = False,
+    remote: RemoteOptions | None = None,
+) -> ByteSource:
+    """Open a file, `StorageError` if it has another identity; with `is_random` the system does not read ahead."""
+    return source_type(path).open_checked(os.fspath(path), identity, is_random=is_random, remote=remote)
+
+
+def find_identity(path: str | os.PathLike[str], remote: RemoteOptions | None = None) -> SourceIdentity:
+    """Find the identity of a file without opening it."""
+    kind, name = source_type(path), os.fspath(path)
+    return head_object(name, remote) if issubclass(kind, ObjectFile) else kind.find_identity(name)
+
+
+def is_folder(path: str) -> bool:
+    """Whether a name means all ``.beton`` files of a folder: that of a folder, or a URL that ends in a slash."""
+    return path.endswith("/") if "://" in path else os.path.isdir(path)  # noqa: PTH112  each opening asks, twice
+
+
+def list_shards(folder: str, remote: RemoteOptions | None = None) -> list[str]:
+    """List the ``.beton`` files of a folder, sorted by name."""
+    if "://" not in folder:
+        return sorted(str(path) for path in Path(folder).iterdir() if path.name.endswith(".beton"))
+    if not issubclass(source_type(folder), ObjectFile):
+        return [folder]
+    listed = [url for url, _, _ in list_objects(folder, remote)]
+    shards = [url for url in listed if url.endswith(".beton")]
+    if not shards:
+        there = f"{len(listed)} other objects, {listed[0]} first" if listed else "no objects"
+        raise RemoteMissingError(
+            f"{folder}: {there}; expected files whose names end in .beton. Check the bucket and the folder."
+        )
+    return shards
+
+
+class OpenSources:
+    """The files of a dataset, opened when they are needed; those needed last stay open. Safe to use from threads."""
+
+    def __init__(
+        self,
+        files: Iterable[tuple[str | os.PathLike[str], SourceIdentity]],
+        *,
+        max_open: int = 64,  # a process may have 1024 descriptors as a rule, and others need some too
+        is_random: bool = False,
+        cache: NodeCache | None = None,  # for those that are not on this machine
+    ) -> None:
+        found = [(os.fspath(path), identity) for path, identity in files]
+        self.paths = tuple(path for path, _ in found)
+        self.identities = tuple(identity for _, identity in found)
+        self.sizes = tuple(identity.size for identity in self.identities)
+        self._max_open = max_open
+        self._is_random = is_random
+        self._cache = cache
+        self._open: OrderedDict[int, ByteSource] = OrderedDict()
+        self._opening: list[ByteSource] = []  # by other threads just now
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def is_mappable(self) -> bool:
+        """Whether all files can be mapped into memory: they are on this machine, or completely in the cache."""
+        return all(source_type(path).is_mappable or self._is_cached(number) for number, path in enumerate(self.paths))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether regions are read from this machine, one by one."""
+        return self.is_mappable or all(source_type(path).is_local for path in self.paths)
+
+    def _is_cached(self, number: int) -> bool:
+        """Whether a file is completely in the cache, and can be opened there."""
+        if self._cache is None or not self._cache.is_complete(self.identities[number]):
+            return False
+        from gpubeton._bytes.cached_file import CachedFile  # not for local files: it takes time
+
+        return isinstance(self.open(number), CachedFile)
+
+    def open(self, number: int) -> ByteSource:
+        """Give a file, open as long as the caller holds it; `StorageError` if it has changed."""
+        with self._lock:
+            source = self._open.get(number)
+            if source is not None:
+                self._open.move_to_end(number)
+                return source
+        # Without the lock: on a network this takes time. Two threads may open the same file; one of them stays.
+        # One that stays open goes on being read when another file takes over its name.
+        source = open_bytes(self.paths[number], self.identities[number], is_random=self._is_random)
+        with self._lock:
+            self._opening.append(source)
+            if self._is_closed:
+                source.interrupt()
+        opened = source
+        try:
+            if self._cache is not None:
+                opened = self._cache.open(opened, self.identities[number])
+        finally:
+            with self._lock:
+                self._opening.remove(source)
+        with self._lock:
+            source = self._open.setdefault(number, opened)
+            if len(self._open) > self._max_open:
+                self._open.popitem(last=False)
+        return source
+
+    def hold(self) -> None:
+        """Open as many files as stay open, the first ones, and keep the pages of all in the cache."""
+        if self._cache is not None:
+            self._cache.hold(self.identities)
+        for number in range(min(len(self), self._max_open)):
+            self.open(number)
+
+    def check(self, *, is_mapped: bool = False) -> None:
+        """Compare all files with what they were; a mapped file may have lost its name meanwhile."""
+        for number, (path, identity) in enumerate(zip(self.paths, self.identities, strict=True)):
+            if source_type(path).is_versioned:
+                continue
+            with self._lock:
+                source = self._open.get(number)
+            try:
+                found = source_type(path).find_identity(path) if source is None else source.identity()
+            except (FileNotFoundError, IsADirectoryError, FormatError) as error:
+                if is_mapped:
+                    continue
+                if isinstance(error, FileNotFoundError):
+                    raise
+                raise StorageError(
+                    f"{path}: no file has this name now ({error}), but one had when it was opened. The file was "
+                    "replaced: open it again, in training with a new Loader."
+                ) from error
+            # The inode of a mapped file is in use, so that no other file can have its number.
+            if not is_mapped or identity.is_same_source(found):
+                identity.check(path, found)
+
+    def close(self) -> None:
+        """Close all files that nothing else holds; the others are closed when they are let go. May be called twice."""
+        with self._lock:
+            self._is_closed = True
+            sources = list(self._open.values())
+            self._open.clear()
+            sources += self._opening
+        for source in sources:
+            source.interrupt()

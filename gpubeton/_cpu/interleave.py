@@ -1,0 +1,126 @@
+"""Deinterleave RGB pixels into channels and interleave them back, in SIMD registers.
+
+A byte shuffle within 16 bytes costs one instruction on any machine. A shuffle over two whole vectors is one instruction
+on some machines and a dozen on others. The *span* is how far a byte may move; it does not change the result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpubeton._batch import color_formulas
+from gpubeton._compile.compile import stage
+from gpubeton._cpu.simd import I8, I32, Vector, VectorBuilder, has_feature, vector_kernel
+
+if TYPE_CHECKING:
+    from gpubeton._cpu.intrinsics import Array
+
+_NARROW = 16
+
+# Pixels per step of `load_planes` and `store_planes`: three vectors of 16 bytes.
+_GROUP = 16
+
+
+def has_byte_permute() -> bool:
+    """Return True if Numba compiles for a CPU with AVX-512 VBMI (`vpermi2b`): Ice Lake, Zen 4 and later."""
+    return has_feature("avx512vbmi")
+
+
+def best_span(count: int) -> int:
+    """Return the cheapest span on this CPU for vectors of `count` (16, 32 or 64) bytes: 16 or `count`."""
+    return count if has_byte_permute() else _NARROW
+
+
+def deinterleave(
+    emit: VectorBuilder,
+    pixels: Vector,  # address of (count, 3) uint8
+    count: int,  # a multiple of `span`
+    span: int,
+) -> list[Vector]:
+    """Load RGB pixels; return red, green and blue, `count` bytes each."""
+    parts = [
+        Vector.joined([emit.load(pixels + start, I8, span) for start in range(span * third, 3 * count, 3 * span)])
+        for third in range(3)
+    ]
+    channels = []
+    for channel in range(3):
+        early, late = [], []
+        for pixel in range(count):
+            third, place = divmod(3 * (pixel % span) + channel, span)
+            place += pixel - pixel % span
+            # The first shuffle takes what the first two parts have, and leaves the other lanes to the third part.
+            early.append(place + count * (third == 1))
+            late.append(place + count if third == 2 else pixel)
+        channels.append(parts[0].shuffle(parts[1], early).shuffle(parts[2], late))
+    return channels
+
+
+def interleave(
+    emit: VectorBuilder,
+    channels: list[Vector],  # red, green and blue: `count` bytes each
+    pixels: Vector,  # address of (count, 3) uint8, written
+    span: int,
+) -> None:
+    """Store channels as RGB pixels."""
+    red, green, blue = channels
+    count = red.count
+    for third in range(3):
+        two, three = [], []
+        for lane in range(count):
+            pixel, channel = divmod(span * third + lane % span, 3)
+            pixel += lane - lane % span
+            # Red and green first, each at its final place; then blue between them.
+            two.append(pixel + count * (channel == 1))
+            three.append(pixel + count if channel == 2 else lane)
+        part = red.shuffle(green, two).shuffle(blue, three)
+        for first in range(0, count, span):
+            emit.store(part.part(first, first + span), pixels + (3 * first + span * third))
+
+
+# --- whole rows as planes of 32-bit values ----------------------------------------------------------------------------
+# LLVM does not vectorize the plain loops over pixels: it moves single bytes, which takes longer than most color steps.
+
+_load_few = stage(color_formulas.load_line)
+_store_few = stage(color_formulas.store_line)
+
+
+@vector_kernel
+def _load(emit: VectorBuilder, row: Vector, planes: Vector, width: Vector, groups: Vector) -> None:
+    with emit.loop(groups) as group:
+        first = (group * _GROUP).smaller(width - _GROUP)  # the last group overlaps the one before it
+        for number, channel in enumerate(deinterleave(emit, row + first * 3, _GROUP, _GROUP)):
+            emit.store(channel.zero_extend(I32), planes + (width * number + first) * 4, align=4)
+
+
+@vector_kernel
+def _store(emit: VectorBuilder, planes: Vector, row: Vector, width: Vector, groups: Vector) -> None:
+    with emit.loop(groups) as group:
+        first = (group * _GROUP).smaller(width - _GROUP)  # the last group overlaps the one before it
+        channels = [emit.load(planes + (width * c + first) * 4, I32, _GROUP, align=4).narrow(I8) for c in range(3)]
+        interleave(emit, channels, row + first * 3, _GROUP)
+
+
+@stage
+def load_planes(
+    row: Array,  # (W, 3) uint8, C-contiguous
+    planes: Array,  # (3, W) int32, C-contiguous, written
+) -> None:
+    """Copy a row of pixels into one plane per channel."""
+    width = row.shape[0]
+    if width < _GROUP:
+        _load_few(row, planes)
+    else:
+        _load(row.ctypes.data, planes.ctypes.data, width, -(-width // _GROUP))
+
+
+@stage
+def store_planes(
+    planes: Array,  # (3, W) int32, C-contiguous: values from 0 to 255
+    row: Array,  # (W, 3) uint8, C-contiguous, written
+) -> None:
+    """Copy the planes of three channels back into a row of pixels."""
+    width = row.shape[0]
+    if width < _GROUP:
+        _store_few(planes, row)
+    else:
+        _store(planes.ctypes.data, row.ctypes.data, width, -(-width // _GROUP))

@@ -1,0 +1,283 @@
+"""Read a JPEG's headers into numbers that the next stages can trust (T.81 Annex B)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpubeton._compile.compile import stage
+from gpubeton._cpu.intrinsics import load_u8
+from gpubeton._cpu.jpeg.codes import (
+    DAMAGED_HEADER,
+    DAMAGED_TABLE,
+    NOT_BASELINE,
+    NOT_YCBCR,
+    ODD_PRECISION,
+    ODD_SAMPLING,
+    OK,
+    SEPARATE_SCANS,
+)
+from gpubeton._cpu.jpeg.huffman import LARGEST_CATEGORY, Tables, build_tables, is_prefix_code
+from gpubeton._cpu.jpeg.idct import PLACES
+
+if TYPE_CHECKING:
+    from gpubeton._cpu.intrinsics import Array
+
+# `frame`, the result of `read_headers`: int64.
+WIDTH = 0
+HEIGHT = 1
+COMPONENTS = 2  # 1 or 3
+LUMA_ACROSS = 3  # luma blocks of an MCU, side by side: 1 or 2
+LUMA_DOWN = 4  # and one above the other: 1 or 2
+QUANTIZATION = 5  # 5, 6, 7: table of each component
+DC_TABLE = 8  # 8, 9, 10
+AC_TABLE = 11  # 11, 12, 13: table number; its slot is 4 higher
+RESTART_INTERVAL = 14  # in MCUs; 0: none
+SCAN = 15  # offset of the compressed data
+MCUS_ACROSS = 16
+MCUS_DOWN = 17
+IS_JFIF = 18  # 1 if there is a JFIF segment
+ADOBE = 19  # Adobe's color transform plus 1; 0 without such a segment
+SAMPLING = 20  # 20, 21, 22: 16 x horizontal + vertical sampling factor of each component
+IS_ODD = 23  # 1 if the crop decoder does not know this sampling
+FRAME_SIZE = 24
+
+# The place of the scan's k-th coefficient in a row-major block (T.81 figure A.6).
+# fmt: off
+ZIGZAG = np.array([
+    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5,
+    12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
+    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
+    58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+], np.uint8)
+# fmt: on
+# And in a block as `inverse_dct` reads it. 64, after the block, takes values past its end.
+SCAN_PLACES = np.full(256, 64, np.uint8)
+SCAN_PLACES[:64] = PLACES[ZIGZAG]
+
+_SOF0 = 0xC0
+_SOF1 = 0xC1
+_DHT = 0xC4
+_RST0 = 0xD0
+_EOI = 0xD9
+_SOS = 0xDA
+_DQT = 0xDB
+_DRI = 0xDD
+_APP0 = 0xE0
+_APP14 = 0xEE
+
+
+@stage
+def word_at(address: int) -> int:
+    """Load 16 bits, high byte first."""
+    return (load_u8(address) << 8) | load_u8(address + 1)
+
+
+@stage
+def _read_quantization(address: int, stop: int, multipliers: Array, known: Array) -> int:
+    while address < stop:
+        precision = load_u8(address) >> 4
+        slot = load_u8(address) & 15
+        if precision != 0:
+            return ODD_PRECISION
+        if slot > 3 or address + 65 > stop:
+            return DAMAGED_TABLE
+        for k in range(64):
+            multipliers[slot, SCAN_PLACES[k]] = load_u8(address + 1 + k)
+        known[8 + slot] = 1
+        address += 65
+    return OK
+
+
+@stage
+def _read_huffman(address: int, stop: int, tables: Tables) -> int:
+    while address < stop:
+        is_ac = load_u8(address) >> 4
+        number = load_u8(address) & 15
+        if is_ac > 1 or number > 3 or address + 17 > stop:
+            return DAMAGED_TABLE
+        slot = 4 * is_ac + number
+        count = 0
+        for i in range(16):
+            count += load_u8(address + 1 + i)
+        if count > 256 or address + 17 + count > stop:
+            return DAMAGED_TABLE
+        # Most files of a data set have the same tables: build them only if they differ from the last ones.
+        same = tables.built[slot] == 1
+        for i in range(16 + count):
+            value = load_u8(address + 1 + i)
+            if tables.source[slot, i] != value:
+                same = False
+                tables.source[slot, i] = value
+        if not same:
+            tables.built[slot] = 0
+            lengths = tables.source[slot, :16]
+            symbols = tables.source[slot, 16:272]
+            if not is_prefix_code(lengths, count):
+                return DAMAGED_TABLE
+            for i in range(count):
+                size = symbols[i] & 15 if is_ac == 1 else symbols[i]
+                if size > LARGEST_CATEGORY:
+                    return DAMAGED_TABLE
+            build_tables(
+                lengths,
+                symbols,
+                is_ac == 1,
+                tables.single[slot],
+                tables.pair[number],
+                tables.skip[number],
+                tables.limits[slot],
+                tables.offsets[slot],
+            )
+            tables.built[slot] = 1
+        tables.known[slot] = 1
+        address += 17 + count
+    return OK
+
+
+@stage
+def _read_frame(address: int, length: int, frame: Array, identifiers: Array) -> int:
+    if length < 8 or frame[COMPONENTS] != 0:
+        return DAMAGED_HEADER
+    if load_u8(address) != 8:
+        return ODD_PRECISION
+    frame[HEIGHT] = word_at(address + 1)
+    frame[WIDTH] = word_at(address + 3)
+    components = load_u8(address + 5)
+    frame[COMPONENTS] = components
+    if frame[WIDTH] == 0 or frame[HEIGHT] == 0 or length != 8 + 3 * components:
+        return DAMAGED_HEADER
+    if components != 1 and components != 3:
+        return NOT_YCBCR
+    for i in range(components):
+        identifiers[i] = load_u8(address + 6 + 3 * i)
+        across = load_u8(address + 7 + 3 * i) >> 4
+        down = load_u8(address + 7 + 3 * i) & 15
+        frame[QUANTIZATION + i] = load_u8(address + 8 + 3 * i)
+        if frame[QUANTIZATION + i] > 3:
+            return DAMAGED_TABLE
+        frame[SAMPLING + i] = 16 * across + down
+        if i == 0:
+            # A scan of one component has one block per MCU, for any sampling (T.81 A.2.2).
+            frame[LUMA_ACROSS] = across if components == 3 else 1
+            frame[LUMA_DOWN] = down if components == 3 else 1
+        elif across != 1 or down != 1:
+            frame[IS_ODD] = 1
+    if not (1 <= frame[LUMA_ACROSS] <= 2 and 1 <= frame[LUMA_DOWN] <= 2):
+        frame[IS_ODD] = 1
+    if frame[IS_ODD] == 1:
+        return OK
+    frame[MCUS_ACROSS] = (frame[WIDTH] + 8 * frame[LUMA_ACROSS] - 1) // (8 * frame[LUMA_ACROSS])
+    frame[MCUS_DOWN] = (frame[HEIGHT] + 8 * frame[LUMA_DOWN] - 1) // (8 * frame[LUMA_DOWN])
+    return OK
+
+
+@stage
+def _is_ycbcr(frame: Array, identifiers: Array) -> bool:
+    """Apply libjpeg's rule for three components: a JFIF segment, else Adobe's marker, else not the names R, G, B."""
+    if frame[COMPONENTS] == 1 or frame[IS_JFIF] == 1:
+        return True
+    if frame[ADOBE] != 0:
+        return bool(frame[ADOBE] == 2)
+    return not (identifiers[0] == 82 and identifiers[1] == 71 and identifiers[2] == 66)
+
+
+@stage
+def _read_scan(address: int, length: int, frame: Array, tables: Tables) -> int:
+    components, identifiers, known = frame[COMPONENTS], tables.identifiers, tables.known
+    if components == 0:
+        return DAMAGED_HEADER
+    if not _is_ycbcr(frame, identifiers):
+        return NOT_YCBCR
+    if length < 6 or length != 6 + 2 * load_u8(address):
+        return DAMAGED_HEADER
+    if load_u8(address) != components:
+        return SEPARATE_SCANS
+    for i in range(components):
+        # Components come in the frame's order (T.81 B.2.3).
+        if load_u8(address + 1 + 2 * i) != identifiers[i]:
+            return DAMAGED_HEADER
+        selectors = load_u8(address + 2 + 2 * i)
+        frame[DC_TABLE + i] = selectors >> 4
+        frame[AC_TABLE + i] = selectors & 15
+        if frame[DC_TABLE + i] > 3 or frame[AC_TABLE + i] > 3:
+            return DAMAGED_TABLE
+        if known[frame[DC_TABLE + i]] == 0 or known[4 + frame[AC_TABLE + i]] == 0:
+            return DAMAGED_TABLE
+        if known[8 + frame[QUANTIZATION + i]] == 0:
+            return DAMAGED_TABLE
+    return OK
+
+
+@stage
+def _is_text(address: int, stop: int, first: int, second: int, third: int, fourth: int, fifth: int) -> bool:
+    return (
+        address + 5 <= stop
+        and load_u8(address) == first
+        and load_u8(address + 1) == second
+        and load_u8(address + 2) == third
+        and load_u8(address + 3) == fourth
+        and load_u8(address + 4) == fifth
+    )
+
+
+@stage
+def _read_segment(marker: int, body: int, end: int, frame: Array, tables: Tables) -> int:
+    """Read any segment except the one that starts the scan."""
+    if marker < _SOF0 or _RST0 <= marker <= _EOI:
+        return DAMAGED_HEADER
+    if marker == _DQT:
+        return _read_quantization(body, end, tables.multipliers, tables.known)
+    if marker == _DHT:
+        return _read_huffman(body, end, tables)
+    if marker in (_SOF0, _SOF1):
+        return _read_frame(body, end - body + 2, frame, tables.identifiers)
+    if marker < _RST0:
+        return NOT_BASELINE
+    if marker == _DRI:
+        if end - body != 2:
+            return DAMAGED_HEADER
+        frame[RESTART_INTERVAL] = word_at(body)
+    elif marker == _APP0 and _is_text(body, end, 74, 70, 73, 70, 0) and body + 14 <= end:  # "JFIF\0"
+        frame[IS_JFIF] = 1
+    elif marker == _APP14 and _is_text(body, end, 65, 100, 111, 98, 101) and body + 12 <= end:  # "Adobe"
+        frame[ADOBE] = 1 + load_u8(body + 11)
+    return OK
+
+
+@stage
+def read_headers(
+    address: int,  # of the JPEG
+    size: int,
+    frame: Array,  # (FRAME_SIZE,) int64, written; with ODD_SAMPLING all but the luma blocks and the number of MCUs
+    tables: Tables,  # written
+) -> int:
+    """Read everything up to the compressed data; return a code of `codes`."""
+    stop = address + size
+    if size < 4 or load_u8(address) != 0xFF or load_u8(address + 1) != 0xD8:
+        return DAMAGED_HEADER
+    frame[:] = 0
+    tables.known[:] = 0
+    position = address + 2
+    while position + 4 <= stop:
+        if load_u8(position) != 0xFF:
+            return DAMAGED_HEADER
+        marker = load_u8(position + 1)
+        if marker == 0xFF:
+            position += 1
+            continue
+        length = word_at(position + 2)
+        body = position + 4
+        end = position + 2 + length
+        if length < 2 or end > stop:
+            return DAMAGED_HEADER
+        if marker == _SOS:
+            frame[SCAN] = end - address
+            code = _read_scan(body, length, frame, tables)
+            return ODD_SAMPLING if code == OK and frame[IS_ODD] == 1 else code
+        code = _read_segment(marker, body, end, frame, tables)
+        if code != OK:
+            return code
+        position = end
+    return DAMAGED_HEADER

@@ -1,0 +1,138 @@
+"""Compile all machine code that loaders need, ahead of the first loader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpubeton._compile.draws import choose_crops, fill_uniform
+from gpubeton._cpu.checksum import find_damage
+from gpubeton._cpu.epilogue import draw_columns, outputs_of, store_rows
+from gpubeton._cpu.jpeg.entries import write_entries
+from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._cpu.pack import gather_rows, pack_crops, pack_regions
+from gpubeton._cpu.ring import (
+    allocate_ring,
+    await_batch,
+    await_tickets,
+    complete,
+    give_up,
+    publish,
+    wake,
+    work,
+    work_plain,
+    write_tasks,
+)
+from gpubeton._cpu.worker_pool import Worker
+from gpubeton._plan.draw_rows import most_taps
+from gpubeton._plan.fusion import compile_image_program
+from gpubeton._plan.lanes import assign_lanes
+from gpubeton._plan.pixel_places import place_pixels
+from gpubeton.errors import StorageError
+from gpubeton.fields.image_decoders import CenterCropImageDecoder
+from gpubeton.fields.image_field import ImageField
+from gpubeton.pipeline.state import State
+from gpubeton.transforms.affine import RandomRotation
+from gpubeton.transforms.blur import RandomGaussianBlur
+from gpubeton.transforms.rand_augment import RAND_AUGMENT, RandAugment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from gpubeton._compile.kept import KeptCode
+    from gpubeton._plan.program import ImageProgram
+    from gpubeton.transforms.transform import Transform
+
+
+_CHANGES = (
+    RandAugment(),
+    RandAugment(interpolation="bilinear"),
+    RandomRotation(9),
+    RandomRotation(9, interpolation="bilinear"),
+    RandomGaussianBlur(3),
+)
+"""Transforms that use all changes of RGB images, uint8, that are not part of the fused pass."""
+
+
+def precompile(on_progress: Callable[[int, int], object] | None = None) -> Path:
+    """Compile all functions that loaders need on this CPU, and keep their machine code; return its folder."""
+    # Calls ``on_progress(done, all)`` before each function. Raises StorageError if the code cannot be kept.
+    calls = _calls()
+    folder = Path()
+    for done, (function, arguments) in enumerate(calls):
+        if on_progress is not None:
+            on_progress(done, len(calls))
+        kept: KeptCode | None = getattr(function, "_cache", None)  # see `compile.compiled`
+        if kept is None:
+            function(*arguments)
+            continue
+        kept.has_notice = False  # it recommends this very command
+        function(*arguments)
+        if kept.folder is None:
+            raise StorageError(
+                f"{kept.cache_path}: machine code of {function.__name__} could not be written to this or any other "
+                f"folder. Set NUMBA_CACHE_DIR to a writable folder with room for some megabytes"
+            )
+        folder = kept.folder
+    return folder
+
+
+def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
+    """List all functions that Python calls, with arguments of a loader's types and no work in them."""
+    programs = [_program("rgb"), _program("rgba")]
+    ring = allocate_ring(1, 1, draw_columns(programs), workers=1)
+    outputs = outputs_of(programs)
+    worker = Worker(programs, outputs)
+    none, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int32)
+    pixels, rows, columns = np.zeros((0, 3), np.uint8), np.zeros((0, 1), np.uint8), np.zeros((0, 8), np.int32)
+    factors, tables, lanes = outputs.factors[0], outputs.tables[0], np.zeros(0, np.int8)
+    stored = none, none, numbers, numbers, np.zeros(0, np.uint8), np.zeros(256, np.int64)
+    return [
+        (wake, (ring, True)),  # `work` returns at once then
+        (await_tickets, (ring, 0)),
+        (work, (ring, outputs, worker.scratch(1, 1, 0), 0)),
+        (work_plain, (ring, outputs, worker.plain_scratch(1, 1), 0)),
+        (fill_uniform, (0, 0, 0, none, np.zeros((0, 2), np.uint32), np.zeros((0, 0)))),
+        (
+            choose_crops,
+            (np.zeros((2, 0)), np.zeros((4, 0)), np.zeros((1, 0)), np.ones(4), True, np.zeros((0, 4), np.int32)),
+        ),
+        (gather_rows, (none, none, rows)),
+        (probe_jpegs, (none, none, columns)),
+        (write_entries, (none, none, np.zeros(1, np.uint64), np.zeros(0, np.uint32), rows, worker.scratch(1, 1, 0))),
+        (find_damage, (none, none, none, np.zeros(0, np.bool_))),
+        (pack_regions, (none, none, none)),
+        (pack_crops, (none, numbers, columns, none, numbers)),
+        (assign_lanes, (stored[4], none, numbers, numbers, columns, lanes, 0, lanes)),
+        (place_pixels, (lanes, 1, 1, columns, numbers, none, numbers)),
+        (most_taps, (columns, 1, 1, 1)),
+        (write_tasks, (ring, 0, 0, 0, 0, stored, columns, 0, 0)),
+        (publish, (ring, 0)),
+        (complete, (ring, 0, 0)),
+        (give_up, (ring, 0)),
+        (await_batch, (ring, 0, False)),
+        (store_rows, (pixels, np.zeros(0, np.uint8), 0, factors, tables)),
+        *((_change, (transform,)) for transform in _CHANGES),
+    ]
+
+
+def _change(transform: Transform) -> None:
+    """Run a transform on small images, one for each operation of `RandAugment`."""
+    operations = np.arange(len(RAND_AUGMENT))[:, None] / len(RAND_AUGMENT)
+    images = np.zeros((len(operations), 4, 4, 3), np.uint8)
+    state = State(jit_mode=True, device="cpu", shape=images.shape[1:], dtype=images.dtype)
+
+    def uniform(count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        return operations.repeat(count, 1)
+
+    transform.apply(images, transform.draw(uniform, len(images), state))
+
+
+def _program(kind: str) -> ImageProgram:
+    decoder = CenterCropImageDecoder((1, 1), 1)
+    decoder.accept_field(ImageField(kind))
+    return compile_image_program("image", 0, [decoder], np.ones(1, np.int64), np.ones(1, np.int64))

@@ -1,0 +1,125 @@
+"""The verdict on images that the crop decoder refuses: a library decodes them, or they are bad.
+
+PNG files come here too. Sizes and crops that do not fit are final; `jpeg.codes` has all reasons.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpubeton._compile.compile import compiled
+from gpubeton._cpu.fallback import UndecodableError, bytes_at, decode_gray, decode_rgb, describe_damage, jpeg_size
+from gpubeton._cpu.image_tasks import (
+    ADDRESS,
+    CHECKSUM,
+    IMAGE_HEIGHT,
+    IMAGE_WIDTH,
+    JPEG,
+    MODE,
+    NEXT_VIEW,
+    PACKED,
+    PROGRAM,
+    SIZE,
+)
+from gpubeton._cpu.jpeg.codes import NO_MEMORY, OK, REASONS, WRONG_CHECKSUM, WRONG_CROP, WRONG_SIZE
+from gpubeton._plan.image_executor import BadImage
+from gpubeton.fields.jpeg_markers import JPEG_START
+from gpubeton.fields.png import PngError, decode_png, unfilter
+from gpubeton.format.field_arguments import RGB, ImageKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._cpu.ring import Ring
+    from gpubeton._plan.program import ImageProgram
+
+# The code of an image that no library decodes, in addition to those of `jpeg.codes`.
+UNDECODABLE = 100
+
+_unfilter = compiled(unfilter)
+
+
+def views_of(ring: Ring, ticket: int) -> tuple[int, list[int]]:
+    """Return the slot of a batch, and its images that are made together, from the ticket of the first."""
+    batches, images = ring.codes.shape
+    slot, views = (ticket // images) % batches, [ticket % images]
+    while ring.tasks[slot, views[-1], NEXT_VIEW]:
+        views.append(int(ring.tasks[slot, views[-1], NEXT_VIEW]))
+    return slot, views
+
+
+def decode_refused(
+    task: Array,  # (TASK_FIELDS,) int64
+    codes: Array,  # (V,) of all views of the image
+    kind: ImageKind,
+) -> tuple[int, str, Array | None]:
+    """Decode a whole image by a library; return OK and its pixels, or the code and the reason why it is bad."""
+    refused = next(code for code in codes.tolist() if code not in (OK, WRONG_CROP))
+    if refused == WRONG_CHECKSUM:
+        return refused, "", None
+    refusal = REASONS[refused]
+    size = int(task[IMAGE_HEIGHT]), int(task[IMAGE_WIDTH])
+    try:
+        data = bytes_at(int(task[ADDRESS]), int(task[SIZE]))
+        if task[MODE] == PACKED or kind != RGB:
+            return OK, "", _decode_file(data, kind, size)
+        # Before anything of that size is allocated.
+        return (OK, "", decode_rgb(data)) if jpeg_size(data) == size else (WRONG_SIZE, "", None)
+    except UndecodableError as error:
+        return UNDECODABLE, f"{refusal}; {error}", None
+    except Exception as error:  # noqa: BLE001 - no error of a library over one image may end the loop
+        return UNDECODABLE, f"{refusal}; {type(error).__name__}: {error}", None
+
+
+def bad_images(
+    ring: Ring, slot: int, reasons: dict[int, str], programs: Sequence[ImageProgram], batch_size: int
+) -> list[BadImage]:
+    """List the bad images of a finished batch; `reasons` has those of UNDECODABLE ones by their places."""
+    codes, tasks = ring.codes[slot].tolist(), ring.tasks[slot]
+    return [
+        BadImage(
+            *divmod(image, batch_size),
+            reasons.get(image) or _reason(tasks[image], codes[image], programs),
+            codes[image] == WRONG_CHECKSUM,
+        )
+        for image in np.flatnonzero(ring.codes[slot]).tolist()
+    ]
+
+
+def _reason(task: Array, code: int, programs: Sequence[ImageProgram]) -> str:
+    """Return the reason for a code."""
+    if code == WRONG_CHECKSUM:
+        return describe_damage(int(task[ADDRESS]), int(task[SIZE]), int(task[CHECKSUM]))
+    if code == NO_MEMORY:
+        return f"{REASONS[code]}: the file's metadata have {task[IMAGE_HEIGHT]} x {task[IMAGE_WIDTH]} pixels"
+    if code != WRONG_SIZE:
+        return REASONS[code]
+    expected = f"the file's metadata have {task[IMAGE_HEIGHT]} x {task[IMAGE_WIDTH]} pixels"
+    if task[MODE] != JPEG:
+        pixel_size = programs[task[PROGRAM]].kind.pixel_size
+        return f"it has {task[SIZE]} bytes, but {expected}, {pixel_size * task[IMAGE_HEIGHT] * task[IMAGE_WIDTH]} bytes"
+    try:
+        height, width = jpeg_size(bytes_at(int(task[ADDRESS]), int(task[SIZE])))
+    except UndecodableError as error:
+        return f"{REASONS[WRONG_SIZE]}; {error}"
+    return f"it is {height} x {width} pixels, but {expected}"
+
+
+def _decode_file(data: bytes, kind: ImageKind, size: tuple[int, int]) -> Array:  # (H, W, C) of the kind's dtype
+    """Decode a PNG or JPEG file that should hold `size` (height, width) pixels of a kind, or raise UndecodableError."""
+    if not data.startswith(JPEG_START):
+        try:
+            return decode_png(data, kind, size, _unfilter)
+        except PngError as error:
+            raise UndecodableError(str(error)) from error
+    if not kind.has_jpeg:
+        raise UndecodableError(f"it is a JPEG file, which cannot hold images of kind {kind.name}")
+    found = jpeg_size(data)
+    if found != size:
+        raise UndecodableError(
+            f"it is {found[0]} x {found[1]} pixels, but the file's metadata have {size[0]} x {size[1]} pixels"
+        )
+    return decode_rgb(data) if kind == RGB else decode_gray(data)

@@ -1,0 +1,335 @@
+"""Engine: carries planned batches through storage, image executors and the operations on whole batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gpubeton._engine.bad_images import MAX_TRIES, BadSample, OnError, Successors, bad_image_error, bad_rows, listed
+from gpubeton._engine.executors import ImageExecutors
+from gpubeton._engine.outputs import ImageOutput, Inputs, RowOutput
+from gpubeton._engine.run_batch_ops import Shared
+from gpubeton._engine.sources import READS_AHEAD, FetchedRegions
+from gpubeton._engine.timing import StageTimers
+from gpubeton._plan.image_executor import BadImage
+from gpubeton.pipeline.error_notes import add_error_note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton._engine.batch_plan import BatchPlan, Plan
+    from gpubeton._engine.buffers import ArrayPool
+    from gpubeton._engine.executors import StartGpuExecutor
+    from gpubeton._engine.protocols import Storage
+    from gpubeton._plan.image_executor import ImageJob, StartExecutor
+    from gpubeton._plan.order import IdRange
+
+
+_OF_DAMAGE = (
+    "The file is damaged: compare it with the original (gpubeton verify FILE). Or FILE.index has the checksums of an "
+    "earlier version of the file: gpubeton index FILE --overwrite."
+)
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How an engine works."""
+
+    path: str  # the file or files, for error messages
+    num_workers: int
+    num_in_flight: int  # batches that the executors have at once
+    on_error: OnError
+    origin: Callable[[int], str] = lambda _: ""  # the file of a sample id, if there are several files
+
+
+class Batch(NamedTuple):
+    """A finished batch."""
+
+    number: int  # in the epoch, from 0
+    samples: NDArray[np.uint64]  # (N,) sample ids of its rows
+    outputs: tuple[Any, ...] | None  # owned by the receiver; None if no sample is left
+    bad: tuple[BadSample, ...]  # the samples that were left out or replaced
+    # Called by the thread that receives the batch: makes torch's stream there wait for the GPU. None without a GPU.
+    arrival: Callable[[], None] | None = None
+
+
+@dataclass(eq=False)
+class _InFlight:
+    """A batch of the engine that is not complete: its bytes, and one job for each output with images."""
+
+    plan: BatchPlan
+    regions: FetchedRegions
+    samples: NDArray[np.uint64]  # (N,) changes when bad samples are skipped or replaced
+    jobs: list[ImageJob]  # in the order of the outputs
+    bad: Sequence[BadImage] = ()
+
+    def keep_rows(self, rows: NDArray[np.intp]) -> None:
+        """Drop all samples but these rows."""
+        self.samples = self.samples[rows]
+        self.jobs = [job.rows(rows, job.out[rows]) for job in self.jobs]
+        self.regions.keep_rows(rows)
+
+
+class Engine:
+    """Makes the batches of one epoch; driven by a `gpubeton._engine.prefetch.Prefetcher`."""
+
+    # Used by one thread.
+
+    def __init__(
+        self,
+        plan: Plan,
+        storage: Storage,  # closed by the engine
+        start_executor: StartExecutor,  # not called if no output has images for the CPU
+        pool: ArrayPool,
+        *,
+        indices: NDArray[np.uint64] | IdRange,  # (N,) the samples that may replace bad ones
+        options: EngineOptions,
+        first_batch: int = 0,
+        start_gpu_executor: StartGpuExecutor | None = None,
+        resident: Mapping[str, Callable[[NDArray[Any]], NDArray[np.bool_]]] | None = None,  # see `FetchedRegions`
+        # by field: (samples of the files,) whether each was compared with its checksums; others are never compared
+        verified: Mapping[str, NDArray[np.bool_]] | None = None,
+        timers: StageTimers | None = None,
+    ) -> None:
+        self._plan = plan
+        self._timers = timers or StageTimers()
+        self._storage = storage
+        self._resident = resident or {}
+        self._options = options
+        self._successors = Successors(indices)
+        self._region_rows = plan.region_rows
+        self._making_order = plan.making_order
+        self._num_batches = len(plan)
+        self._images = [output for output in plan.outputs if isinstance(output, ImageOutput)]
+        # Of the fields that no executor reads.
+        self._rows = [output for output in plan.outputs if isinstance(output, RowOutput)]
+        self._read: list[ImageOutput | RowOutput] = [*self._images, *self._rows]
+        read = {output.source.name: output.source for output in self._read}
+        self._unverified = [
+            (source, verified[name])
+            for name, source in read.items()
+            if verified and source.has_checksums and not verified[name].all()
+        ]
+        self._pool = pool
+        self._executors = ImageExecutors(
+            self._images,
+            start_executor,
+            start_gpu_executor,
+            pool,
+            batch_size=plan.batches.batch_size,
+            num_workers=options.num_workers,
+            num_in_flight=options.num_in_flight,
+        )
+        self._next_to_read = first_batch
+        self._planned: deque[BatchPlan] = deque()
+        self._reading: deque[_InFlight] = deque()
+        self._in_flight: deque[_InFlight] = deque()
+        self._errors: list[BaseException] = []  # of the batch that is to be read next; raised after those before it
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are batches that were not started."""
+        return bool(self._reading) or self._next_to_read < self._num_batches
+
+    def start(self, *, may_wait: bool) -> bool:
+        """Start the next batch if the executors have room and its bytes are there; return whether it was started."""
+        if len(self._in_flight) >= self._options.num_in_flight:
+            return False
+        if not self._reading:
+            self._read_ahead()
+        if not self._reading:
+            raise self._errors.pop()  # the engine is in its traceback
+        batch = self._reading[0]
+        if not may_wait and not batch.regions.is_ready:
+            return False
+        try:
+            with self._timers.read:
+                batch.regions.wait()
+            with self._timers.submit:
+                arrays = [self._executors.take(number, len(batch.samples)) for number in range(len(self._images))]
+                batch.jobs = self._jobs(batch.plan, batch.regions, arrays)
+                self._executors.submit(batch.jobs)
+        except Exception as error:
+            self._note(error, batch.plan)
+            raise
+        self._in_flight.append(self._reading.popleft())
+        self._read_ahead()
+        return True
+
+    def collect(self) -> _InFlight:
+        """Wait until the executors have made the oldest batch."""
+        batch = self._in_flight[0]
+        try:
+            with self._timers.decode:
+                batch.bad = self._executors.collect()
+        except Exception as error:
+            self._note(error, batch.plan)
+            raise
+        for output, job in zip(self._images, batch.jobs, strict=True):
+            points = output.source.entry_points
+            if points is not None and job.num_entries is not None and job.num_entries.min(initial=0) < 0:
+                points.leave_out(batch.samples[job.num_entries < 0])
+        self._timers.set_usage(self._executors.usage)
+        return self._in_flight.popleft()
+
+    def complete(self, collected: _InFlight) -> Batch:
+        """Handle bad images (raises BadImageError if they are to be raised) and make the outputs."""
+        try:
+            self._timers.stored_bytes += collected.regions.nbytes
+            self._timers.verified_bytes += collected.regions.verified_nbytes if self._unverified else 0
+            with self._timers.tail, self._executors.torch_context():
+                bad = self._handle_bad_images(collected)
+                if not self._storage.is_remote:  # bytes that come again may be others
+                    for _, verified in self._unverified:
+                        verified[collected.samples] = True
+                outputs = self._make_outputs(collected) if len(collected.samples) else None
+                arrival = None if outputs is None else self._executors.arrival(outputs)
+        except Exception as error:
+            self._note(error, collected.plan)
+            raise
+        finally:
+            collected.regions.release()
+        return Batch(collected.plan.number, collected.samples, outputs, bad, arrival)
+
+    def interrupt(self) -> None:
+        """End the waiting for bytes, with an error; called from any thread."""
+        self._storage.interrupt()
+        for output in self._images:
+            if output.source.entry_points is not None:
+                output.source.entry_points.interrupt()
+
+    def close(self) -> None:
+        """Close the executors, then the storage; may be called twice."""
+        try:
+            self._executors.close()
+            self._timers.set_usage(self._executors.usage)
+        finally:
+            for batch in (*self._reading, *self._in_flight):
+                batch.regions.release()
+            self._errors.clear()
+            self._storage.close()
+
+    def _read_ahead(self) -> None:
+        try:
+            while len(self._reading) < READS_AHEAD and self._next_to_read < self._num_batches and not self._errors:
+                with self._timers.plan:
+                    self._read_next()
+        except BaseException as error:  # noqa: BLE001  `start` raises it
+            self._errors.append(error)
+
+    def _read_next(self) -> None:
+        if not self._planned:
+            try:
+                self._planned.extend(self._plan.ahead(self._next_to_read))
+            except Exception as error:
+                add_error_note(error, self._where(self._next_to_read))
+                raise
+        plan = self._planned.popleft()
+        try:
+            regions = FetchedRegions(
+                self._storage,
+                plan.samples,
+                plan.places,
+                self._region_rows,
+                self._resident,
+                plan.number,
+                self._unverified,
+            )
+        except Exception as error:
+            self._note(error, plan)
+            raise
+        self._reading.append(_InFlight(plan, regions, plan.samples, []))
+        self._next_to_read += 1
+
+    def _jobs(self, plan: BatchPlan, regions: FetchedRegions, arrays: Sequence[Any]) -> list[ImageJob]:
+        """Complete the planned images of each output: where they are read, and where they are written."""
+        jobs = [plan.images[output.name] for output in self._images]
+        for output, job, array in zip(self._images, jobs, arrays, strict=True):
+            job.address, job.size = regions.address(output.source)[0], regions.size(output.source)[0]
+            job.checksums = regions.checksums(output.source)[0] if self._unverified else None
+            job.out, job.keep, job.is_pinned = array, (regions, job.keep), self._storage.is_pinned
+        return jobs
+
+    def _make_outputs(self, batch: _InFlight) -> tuple[Any, ...]:
+        def images(output: ImageOutput, mixes: NDArray[np.int32] | None) -> Any:
+            number = self._images.index(output)
+            return self._executors.finished(number, batch.jobs[number].out, mixes)
+
+        shared = Shared(self._pool.take)
+        inputs = Inputs(self._plan.seed, self._plan.epoch, batch.samples, batch.regions, images, self._pool, shared)
+        outputs: dict[str, Any] = {}
+        for output in self._making_order:
+            name = output.name
+            try:
+                outputs[name] = output.make(inputs)
+            except Exception as error:
+                add_error_note(error, f"in the pipeline of {name!r}")
+                raise
+        return tuple([outputs[output.name] for output in self._plan.outputs])
+
+    def _handle_bad_images(self, batch: _InFlight) -> tuple[BadSample, ...]:
+        """Raise, skip or replace bad samples; return those that are no longer in the batch."""
+        found = [*batch.bad, *self._damaged_values(batch.regions)]
+        if not found:
+            return ()
+        names = [(output.name, output.source.name) for output in self._read]
+        rows = bad_rows(found, names, batch.samples, self._options.origin)
+        batch.samples = batch.samples.copy()
+        for row in {image.row for image in found if image.is_damaged}:
+            # Damaged on its way, as a rule, if it comes from another machine.
+            if self._storage.reload(*batch.regions.places(row)) and self._remake(batch, row, rows[row].sample):
+                del rows[row]
+        bad = tuple(rows.values())
+        match self._options.on_error:
+            case "raise" if bad:
+                advice = 'Pass on_error="skip" or "replace" to go on without such samples.'
+                if any(image.is_damaged for image in found):
+                    advice = f"{_OF_DAMAGE} {advice}"
+                raise bad_image_error(self._where(batch.plan.number), bad, advice)
+            case "skip":
+                batch.keep_rows(np.setdiff1d(np.arange(len(batch.samples)), list(rows)))
+            case "replace":
+                for row, sample in rows.items():
+                    self._replace(batch, row, sample)
+        return bad
+
+    def _damaged_values(self, regions: FetchedRegions) -> list[BadImage]:
+        """List the values that differ from their checksums, of fields that no executor reads."""
+        return [
+            BadImage(number, row, reason, is_damaged=True)
+            for number, output in enumerate(self._rows if self._unverified else (), len(self._images))
+            for row, reason in regions.find_damage(output.source)
+        ]
+
+    def _replace(self, batch: _InFlight, row: int, bad: BadSample) -> None:
+        """Put the next sample with good images into a row."""
+        if not any(self._remake(batch, row, candidate) for candidate in self._successors.of(bad.sample)):
+            advice = f"Nor could up to {MAX_TRIES} samples after it be decoded. Is the file damaged?"
+            raise bad_image_error(self._where(batch.plan.number), [bad], advice)
+
+    def _remake(self, batch: _InFlight, row: int, sample: int) -> bool:
+        """Put a sample that is loaded by itself into a row; return False if it is bad."""
+        plan = self._plan.of(np.array([sample], np.uint64), batch.plan.number)
+        regions = FetchedRegions(
+            self._storage, plan.samples, plan.places, self._region_rows, unverified=self._unverified
+        )
+        regions.wait()
+        # The executor writes into the row of the batch.
+        jobs = self._jobs(plan, regions, [job.out[row : row + 1] for job in batch.jobs])
+        if any(self._executors.decode(number, job) for number, job in enumerate(jobs)) or self._damaged_values(regions):
+            regions.release()
+            return False
+        batch.samples[row] = sample
+        batch.regions.replace_row(row, regions)
+        return True
+
+    def _where(self, batch: int) -> str:
+        return f"{self._options.path}: batch {batch} of epoch {self._plan.epoch}"
+
+    def _note(self, error: Exception, plan: BatchPlan) -> None:
+        add_error_note(error, f"{self._where(plan.number)}, samples {listed(plan.samples)}")

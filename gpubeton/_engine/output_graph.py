@@ -1,0 +1,469 @@
+"""Compile the users' pipelines into outputs: which exist, which of them depend on each other, and what each does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from gpubeton._engine.drawn_output import DrawnOutput, choices_of_pass, choices_of_tail
+from gpubeton._engine.outputs import BranchOutput, ImageOutput, PipelineOutput, RowOutput
+from gpubeton._engine.sources import Source
+from gpubeton._engine.user_code import UserDecoder, brings_own_code, read_region
+from gpubeton._plan.batch_ops import compile_batch_ops, declare
+from gpubeton._plan.draw_rows import filling_crops
+from gpubeton._plan.fusion import compile_image_program
+from gpubeton._plan.linked_outputs import geometry_source_of, moves_of, placements_by
+from gpubeton._plan.order import rows_of
+from gpubeton._plan.snapshot import BranchPoint, snapshot
+from gpubeton.errors import NoSuchFieldError, PipelineError
+from gpubeton.fields.base import RowDecoder
+from gpubeton.fields.image_decoders import FollowImage, SimpleRGBImageDecoder
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.operation import Operation, operation_name
+from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
+from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype
+from gpubeton.pipeline.state import State
+from gpubeton.transforms.boxes import TransformBoxes
+from gpubeton.transforms.module import ModuleWrapper
+from gpubeton.transforms.normalize import NormalizeImage
+from gpubeton.transforms.ops import Convert, ToDevice, ToTorchImage, View
+from gpubeton.transforms.per_sample import PerSample
+from gpubeton.transforms.transform import Moves
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton._engine.outputs import Decodes
+    from gpubeton._plan.batch_ops import BatchOp, BatchOps
+    from gpubeton._plan.order import IdRange
+    from gpubeton._plan.program import GeometrySource
+    from gpubeton.fields.base import Field
+    from gpubeton.format.entry_points import EntryPoints
+    from gpubeton.format.index import Index
+
+Pipeline = Sequence[Any] | PipelineSpec | DrawnParameters | None
+
+Output = PipelineOutput | DrawnOutput
+
+
+class GpuTarget(NamedTuple):
+    """The GPU that makes a loader's images."""
+
+    device: str  # e.g. "cuda:0"
+    takes_everything: bool  # every tensor is left there; otherwise those of pipelines with its ``ToDevice``
+    decodes: bool = True  # False if images are only moved there
+
+    def takes(self, operations: Sequence[Operation]) -> bool:
+        """Tell whether the images of a pipeline are made there."""
+        import torch
+
+        if not self.decodes:
+            return False
+        device = torch.device(self.device)
+        moves = [operation for operation in operations if isinstance(operation, ToDevice)]
+        return self.takes_everything or any(move.moves_to(device) for move in moves)
+
+
+def compile_outputs(
+    index: Index,
+    fields: Mapping[str, Field],  # in the order of the file
+    pipelines: Mapping[str, Pipeline],
+    indices: NDArray[np.uint64] | IdRange,  # (N,) the samples that may be requested
+    gpu: GpuTarget | None = None,
+    entry_points: Mapping[str, EntryPoints] | None = None,  # of fields of images
+) -> tuple[Output, ...]:
+    """Compile every output of a batch: fields in the order of the file, then the other names of `pipelines`."""
+    # A field without a pipeline gets its decoder and ToTensor; None leaves it out.
+    _check_names(index, pipelines)
+    names = [name for name in dict.fromkeys([*fields, *pipelines]) if pipelines.get(name, ()) is not None]
+    drawn = {name: spec for name in names if isinstance(spec := pipelines.get(name), DrawnParameters)}
+    # Random parameters are read and change nothing: the other outputs are compiled as if these were not there.
+    specs = {name: _spec(name, pipelines.get(name, ())) for name in names if name not in drawn}
+    numbers = [name for name in dict.fromkeys([*fields, *pipelines]) if name not in drawn]
+    compiler = _Compiler(index, fields, specs, numbers, indices, gpu, entry_points or {})
+    outputs, left_on = compiler.compile(), compiler.left_on
+    _connect_boxes(outputs)
+    made = {**outputs, **{name: _drawn_output(name, spec, outputs, left_on) for name, spec in drawn.items()}}
+    return tuple(made[name] for name in names)
+
+
+def _check_names(index: Index, pipelines: Mapping[str, Any]) -> None:
+    fields = ", ".join(map(repr, index.names))
+    for name, pipeline in pipelines.items():
+        if isinstance(pipeline, DrawnParameters):
+            if name in index.names:
+                raise PipelineError(
+                    f"{name!r} is a field; DrawnParameters needs another name, e.g. {name + '_drawn'!r}"
+                )
+        elif isinstance(pipeline, PipelineSpec):
+            if isinstance(pipeline.source, str) and pipeline.source not in index.names:
+                raise NoSuchFieldError(
+                    f"{index.title}: the pipeline {name!r} reads {pipeline.source!r}, but the file has {fields}"
+                )
+        elif name not in index.names:
+            raise NoSuchFieldError(
+                f"{index.title}: a pipeline for {name!r}, but the file has the fields {fields}. "
+                "For another output of one of them, use PipelineSpec(field, transforms=[...])."
+            )
+        elif pipeline is not None and (isinstance(pipeline, str) or not isinstance(pipeline, Sequence)):
+            raise PipelineError(
+                f"the pipeline of {name!r} is {pipeline!r}; expected a list of operations, a PipelineSpec or None"
+            )
+
+
+def _spec(name: str, pipeline: Any) -> PipelineSpec:
+    return pipeline if isinstance(pipeline, PipelineSpec) else PipelineSpec(name, transforms=pipeline)
+
+
+def find_parents(specs: Mapping[str, PipelineSpec]) -> dict[str, str]:
+    """Find, for each output whose source is an operation, the output whose pipeline contains that operation."""
+    parents = {}
+    for name, spec in specs.items():
+        if isinstance(spec.source, str):
+            continue
+        operation = operation_name(spec.source)
+        if spec.decoder is not None:
+            raise PipelineError(
+                f"output {name!r} continues from {operation}, where images are decoded already, but has a decoder, too"
+            )
+        found = [
+            other
+            for other, pipeline in specs.items()
+            for one in (pipeline.decoder, *(pipeline.transforms or ()))
+            if one is spec.source
+        ]
+        if len(found) != 1:
+            where = f"is in {', '.join(map(repr, found))}" if found else "is in no pipeline"
+            raise PipelineError(
+                f"output {name!r} continues from {operation}, which {where}; expected the very object that is once "
+                f"in the pipeline of another output"
+            )
+        parents[name] = found[0]
+    return parents
+
+
+def find_geometry_sources(specs: Mapping[str, PipelineSpec]) -> dict[str, str]:
+    """Find, for each output with a `FollowImage`, the output that it follows."""
+    sources = {}
+    for name, spec in specs.items():
+        operations = [*([] if spec.decoder is None else [spec.decoder]), *(spec.transforms or ())]
+        for position, operation in enumerate(operations):
+            if not isinstance(operation, FollowImage):
+                continue
+            if position > 0 or not isinstance(spec.source, str):
+                raise PipelineError(f"output {name!r}: {operation!r} is a decoder, and has to come first")
+            if operation.image not in specs or operation.image == name:
+                others = ", ".join(repr(other) for other in specs if other != name)
+                raise PipelineError(
+                    f"output {name!r}: {operation!r} follows another output of the batch; there are {others or 'none'}"
+                )
+            sources[name] = operation.image
+    return sources
+
+
+def dependencies_first(names: Sequence[str], needed: Mapping[str, str]) -> list[str]:
+    """Sort outputs so that each comes after the one that it needs."""
+    in_order: list[str] = []
+    for name in names:
+        chain = [name]
+        while chain[-1] in needed:
+            chain.append(needed[chain[-1]])
+            if chain[-1] in chain[:-1]:
+                raise PipelineError(
+                    f"outputs continue from each other, or follow each other, in a circle: "
+                    f"{', '.join(map(repr, chain))}"
+                )
+        in_order.extend(one for one in reversed(chain) if one not in in_order)
+    return in_order
+
+
+class _Compiler:
+    """Compiles the outputs that have a pipeline, dependencies first."""
+
+    def __init__(
+        self,
+        index: Index,
+        fields: Mapping[str, Field],
+        specs: Mapping[str, PipelineSpec],
+        numbers: Sequence[str],
+        indices: NDArray[np.uint64] | IdRange,
+        gpu: GpuTarget | None,
+        entry_points: Mapping[str, EntryPoints],
+    ) -> None:
+        self.index, self.fields, self.specs, self.indices, self.gpu = index, fields, specs, indices, gpu
+        self.entry_points = entry_points
+        self.left_on = gpu.device if gpu is not None and gpu.takes_everything else None
+        # The number keeps random numbers apart: two outputs of one field, as in contrastive learning, differ.
+        self.numbers = {name: number for number, name in enumerate(numbers)}
+        self.sources: dict[str, Source] = {}
+        self.outputs: dict[str, PipelineOutput] = {}
+        self.parents = find_parents(specs)
+        self.geometry_sources = find_geometry_sources(specs)
+        self.branching = [spec.source for spec in specs.values() if not isinstance(spec.source, str)]
+
+    def compile(self) -> dict[str, PipelineOutput]:
+        """Compile all outputs."""
+        # Not the order of making them: a mask draws for itself, but must know its image's program.
+        for name in dependencies_first(
+            dependencies_first(list(self.specs), self.parents), {**self.parents, **self.geometry_sources}
+        ):
+            source = self.specs[name].source
+            self.outputs[name] = self._field_output(name, source) if isinstance(source, str) else self._branch(name)
+        return self.outputs
+
+    def _field_output(self, name: str, field: str) -> PipelineOutput:
+        if field not in self.sources:
+            self.sources[field] = Source.of(self.index, field, self.fields[field], self.entry_points.get(field))
+        source = self.sources[field]
+        operations = self._with_branch_points(_field_operations(name, self.specs[name], source))
+        if isinstance(operations[0], SimpleRGBImageDecoder) and not brings_own_code(operations[0]):
+            return self._image_output(name, source, operations)
+        return self._row_output(name, source, operations)
+
+    def _image_output(self, name: str, source: Source, operations: list[Operation]) -> ImageOutput:
+        if source.column.dtype.names is None or not {"mode", "width", "height"} <= set(source.column.dtype.names):
+            raise PipelineError(f"field {name!r}: {operations[0]!r} decodes images, but {source.name!r} has none")
+        if len(source.regions) != 1:
+            raise PipelineError(
+                f"field {name!r}: {operations[0]!r} decodes the image in a sample's region, but each has "
+                f"{len(source.regions)} regions"
+            )
+        # Side by side: numpy copies whole rows of such a struct ten times as slowly.
+        chosen = rows_of(self.indices) if len(self.indices) else slice(None)
+        heights, widths = source.column["height"][chosen], source.column["width"][chosen]
+        # A GPU decodes images of FFCV's fields only: those of fields with kinds are made on the CPU, and moved.
+        is_for_gpus = getattr(source.field, "kind", None) is None
+        device = self.gpu.device if self.gpu is not None and is_for_gpus and self.gpu.takes(operations) else "cpu"
+        followed = self._geometry_source(self.geometry_sources[name]) if name in self.geometry_sources else None
+        number = self.numbers[name]
+        program = compile_image_program(name, number, operations, heights, widths, device, followed, self.left_on)
+        return ImageOutput(name, source, program)
+
+    def _geometry_source(self, name: str) -> GeometrySource:
+        """Collect what moves the pixels of an output that another one follows."""
+        root, steps = history_of(self.outputs[name], self.outputs)
+        if not isinstance(root, ImageOutput):
+            raise _no_images(f"FollowImage({name!r})", name, self.outputs)
+        column = root.source.column
+        return geometry_source_of(name, root.program, steps, column["height"], column["width"])
+
+    def _row_output(self, name: str, source: Source, operations: list[Operation]) -> RowOutput:
+        import torch
+
+        operation, *rest = operations
+        if hasattr(operation, "accept_extent"):
+            operation.accept_extent(source.max_size)
+        state = State(jit_mode=True, device=torch.device("cpu"), shape=(), dtype=np.dtype("u1"))
+        decoder: Decodes | UserDecoder
+        try:
+            if brings_own_code(operation):
+                decoder = UserDecoder(operation, state)
+                state = decoder.state
+            else:
+                state, _ = declare(operation, state)
+                decoder = cast("Decodes", operation)
+            ordinal = 1 if getattr(operation, "is_random", False) else 0
+            number = self.numbers[name]
+            ops = compile_batch_ops(rest, state, field_number=number, ordinal=ordinal, left_on=self.left_on)
+        except PipelineError as error:
+            raise PipelineError(f"field {name!r}: {error}") from error
+        return RowOutput(name, source, operation, decoder, ops)
+
+    def _branch(self, name: str) -> BranchOutput:
+        spec, parent = self.specs[name], self.outputs[self.parents[name]]
+        (state,) = (step.before for step in _ops_of(parent).steps if _is_branch_point(step, spec.source))
+        try:
+            operations = _introduce(snapshot(spec.transforms or ()), parent.source)
+            ops = compile_batch_ops(
+                self._with_branch_points(operations), state, field_number=self.numbers[name], left_on=self.left_on
+            )
+        except PipelineError as error:
+            raise PipelineError(f"output {name!r}: {error}") from error
+        making_order = dependencies_first(list(self.specs), self.parents)
+        later = making_order[making_order.index(name) + 1 :]
+        is_last = all(self.specs[other].source is not spec.source for other in later)
+        return BranchOutput(name, parent.source, parent.name, spec.source, is_last, ops)
+
+    def _with_branch_points(self, operations: Sequence[Operation]) -> list[Operation]:
+        """Insert a `BranchPoint` after each operation from which another output continues."""
+        marked = []
+        for operation in operations:
+            marked.append(operation)
+            if any(operation.copy_of is source for source in self.branching):
+                marked.append(BranchPoint(operation.copy_of))
+        return marked
+
+
+def _field_operations(name: str, spec: PipelineSpec, source: Source) -> list[Operation]:
+    """Copy the operations of a pipeline, decoder first, and introduce them to their field."""
+    try:
+        if spec.decoder is None:
+            operations = snapshot(spec.transforms or (), source.field.get_decoder_class())
+        else:
+            # An explicit decoder may be any decoder, not only one of the field's own kind.
+            operations = snapshot([spec.decoder, *(spec.transforms or ())])
+        if spec.decoder is None and len(operations) > 1:
+            _refuse_other_decoder(operations, source)
+    except TypeError as error:  # a PipelineError, or from a decoder that needs arguments
+        raise PipelineError(f"field {name!r}: {error}") from error
+    return _introduce(operations, source)
+
+
+def _refuse_other_decoder(operations: Sequence[Operation], source: Source) -> None:
+    """Refuse a decoder of fields of another kind, before which the field's own was inserted."""
+    own, first = operations[:2]
+    if isinstance(first, (RowDecoder, SimpleRGBImageDecoder)) and own.copy_of is None:
+        raise PipelineError(
+            f"{first!r} does not decode values of {type(source.field).__name__}; expected "
+            f"{type(own).__name__} or another decoder of such fields, or none, which means {type(own).__name__}"
+        )
+
+
+def _introduce(operations: list[Operation], source: Source) -> list[Operation]:
+    for operation in operations:
+        operation.accept_field(source.field)
+        operation.accept_globals(source.column, Compiler.compile(read_region))
+    return operations
+
+
+def _ops_of(output: PipelineOutput) -> BatchOps:
+    return output.program.ops if isinstance(output, ImageOutput) else output.ops
+
+
+def _is_branch_point(step: BatchOp, operation: Any) -> bool:
+    return isinstance(step.operation, BranchPoint) and step.operation.copy_of is operation
+
+
+def history_of(
+    output: PipelineOutput, outputs: Mapping[str, PipelineOutput]
+) -> tuple[ImageOutput | RowOutput, list[BatchOp]]:
+    """Find the output with the decoder that an output begins with, and all operations on whole batches since then."""
+    if not isinstance(output, BranchOutput):
+        return output, list(_ops_of(output).steps)
+    root, steps = history_of(outputs[output.parent], outputs)
+    shared = takewhile(lambda step: not _is_branch_point(step, output.operation), steps)
+    return root, [*shared, *output.ops.steps]
+
+
+def _no_images(what: str, name: str, outputs: Mapping[str, PipelineOutput]) -> PipelineError:
+    images = [repr(other) for other, one in outputs.items() if isinstance(history_of(one, outputs)[0], ImageOutput)]
+    return PipelineError(
+        f"{what}, but {name!r} is no output with decoded images; there are {', '.join(images) or 'none'}."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ImagePlacements:
+    """Gives the positions of an output's images to the boxes that follow it."""
+
+    output: ImageOutput  # the output, or the one that it continues from
+    moves: tuple[BatchOp, ...] = ()  # operations after the pass that move its pixels
+
+    def __call__(
+        self, seed: int, epoch: int, samples: NDArray[np.uint64]
+    ) -> NDArray[np.float64]:  # (N, (1 + moves) * PLACEMENT_COLUMNS), see `gpubeton.transforms.boxes`
+        """Return crop, flip, shift and sizes of each image: first of the pass, then of each move."""
+        program = self.output.program
+        heights, widths = self.output.source.image_sizes(samples)
+        draws = program.draw(seed, epoch, samples, heights, widths)
+        size = program.height, program.width
+        sizes = np.stack([heights, widths, *np.broadcast_to(np.array(size)[:, None], (2, len(samples)))], axis=1)
+        later = [placements_by(step, seed, epoch, samples) for step in self.moves]
+        return np.concatenate([filling_crops(draws, size), sizes, *later], axis=1).astype(np.float64)
+
+
+def _connect_boxes(outputs: Mapping[str, PipelineOutput]) -> None:
+    """Give each `TransformBoxes` the positions of the images that it follows."""
+    for name, output in outputs.items():
+        for step in () if isinstance(output, ImageOutput) else output.ops.steps:
+            if isinstance(step.operation, TransformBoxes):
+                try:
+                    placements = _followed(step.operation.image, outputs)
+                except PipelineError as error:
+                    raise PipelineError(f"field {name!r}: {error}") from error
+                step.operation.accept_placements(placements)
+
+
+def _followed(name: str, outputs: Mapping[str, PipelineOutput]) -> ImagePlacements:
+    root, steps = history_of(outputs[name], outputs) if name in outputs else (None, [])
+    if not isinstance(root, ImageOutput):
+        raise _no_images(f"TransformBoxes(image={name!r})", name, outputs)
+    return ImagePlacements(root, moves_of(name, steps))
+
+
+def _drawn_output(
+    name: str, spec: DrawnParameters, outputs: Mapping[str, PipelineOutput], left_on: str | None
+) -> DrawnOutput:
+    if spec.output not in outputs:
+        raise PipelineError(
+            f"output {name!r}: DrawnParameters({spec.output!r}), but there is no output {spec.output!r}; there are "
+            f"{', '.join(map(repr, outputs)) or 'none'}"
+        )
+    root, steps = history_of(outputs[spec.output], outputs)
+    program = root.program if isinstance(root, ImageOutput) else None
+    fused = [] if program is None else choices_of_pass(program)
+    return DrawnOutput(name, root.source, spec.output, program, (*fused, *choices_of_tail(steps)), left_on)
+
+
+def likely_mistakes(outputs: Sequence[Output]) -> list[str]:
+    """Describe what is probably not meant in the pipelines: a model would learn from wrong data, without an error."""
+    with_pipelines = {output.name: output for output in outputs if not isinstance(output, DrawnOutput)}
+    histories = {name: history_of(output, with_pipelines) for name, output in with_pipelines.items()}
+    halves = [_misread_halves(name, *histories[name], _ops_of(output).state) for name, output in with_pipelines.items()]
+    return [mistake for mistake in (_unfollowed_moves(histories), *halves) if mistake is not None]
+
+
+def _unfollowed_moves(histories: Mapping[str, tuple[ImageOutput | RowOutput, list[BatchOp]]]) -> str | None:
+    """Describe masks that do not follow the random crops and flips of their image, if there are any."""
+    images = {name: (root, steps) for name, (root, steps) in histories.items() if isinstance(root, ImageOutput)}
+    links = [(name, root.program.followed.name) for name, (root, _) in images.items() if root.program.followed]
+    linked = {images[name][0].source.name for link in links for name in link}  # fields: their outputs are views
+    gray = {root.source.name for root, _ in images.values() if root.program.kind.channels == 1}
+    moving: dict[str, str] = {}  # an output that follows none, by its field
+    still: dict[str, str] = {}  # the same, of gray images that do not move
+    for name, (root, steps) in images.items():
+        program, choices = root.program, (*choices_of_pass(root.program), *choices_of_tail(steps))
+        moves = [operation.moves in (Moves.ALONG_AXES, Moves.FREELY) for operation, _, _ in choices]
+        if program.followed is None and (program.stream is not None or any(moves)):
+            moving.setdefault(root.source.name, name)
+        elif program.followed is None and root.source.name in gray:
+            still.setdefault(root.source.name, name)
+    field = min(moving, key=lambda field: (field not in linked, field in gray), default="")
+    masks = [name for other, name in {**still, **moving}.items() if other != field and other not in linked]
+    if not moving or not masks:
+        return None
+    return (
+        f"the images of {moving[field]!r} are cropped, flipped or moved at random, but those of "
+        f"{', '.join(map(repr, masks))} do not follow them. A mask, or whatever has to fit pixel by pixel, needs "
+        f"FollowImage({moving[field]!r}) as its decoder. If they are independent images: "
+        "warnings.filterwarnings('ignore', '.* do not follow them')"
+    )
+
+
+def _misread_halves(name: str, root: ImageOutput | RowOutput, steps: Sequence[BatchOp], last: State) -> str | None:
+    """Describe who takes int16 that hold the bits of halves for numbers, if anybody does."""
+    are_bits, reader = isinstance(root, ImageOutput) and root.program.halves_as_int16, "the loop"
+    for step, after in zip(steps, [*(step.before for step in steps[1:]), last], strict=False):
+        operation = step.operation
+        if isinstance(operation, NormalizeImage):
+            are_bits = operation.type == "float16" and not is_torch_dtype(step.before.dtype)
+        elif isinstance(operation, View) or (isinstance(operation, ToTorchImage) and operation.convert_back_int16):
+            are_bits = False
+        elif are_bits and (
+            isinstance(operation, (PerSample, ModuleWrapper, Convert))
+            or not type(operation).__module__.startswith("gpubeton.")
+        ):
+            # A user's operation that declares halves has converted the bits.
+            reader, are_bits = operation_name(operation), dtype_name(after.dtype) != "float16"
+            break
+    if not are_bits:
+        return None
+    return (
+        f"{reader} gets int16 numbers from the pipeline of {name!r}, which are the bits of float16 numbers: as in "
+        "FFCV, NormalizeImage(..., np.float16) gives these before ToTensor(), and a later ToTorchImage() turns them "
+        "back. Let ToTensor() and ToTorchImage() come first, or normalize to np.float32"
+    )

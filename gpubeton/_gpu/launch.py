@@ -1,0 +1,283 @@
+"""Launches of the kernels, with the addresses that they need of a program and of a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gpubeton._gpu.gpu_kernels import SIGNED_KERNELS
+from gpubeton._plan.draw_rows import most_taps
+from gpubeton._plan.jpeg_parts import GROUP
+from gpubeton._plan.pixel_places import JPEG_AXES, taps_nbytes
+from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from numpy.typing import NDArray
+
+    from gpubeton._gpu.batch_memory import Constants
+    from gpubeton._gpu.cuda import Device, Stream
+    from gpubeton._plan.image_executor import ImageJob
+    from gpubeton._plan.program import ImageProgram
+
+_Launch = tuple[str, tuple[int, int, int], tuple[int, int, int], list[Any]]  # kernel, grid, block, arguments
+
+_THREADS = 128
+# The part of an image for one block: bytes that gather.cu copies, output bytes that mix.cu writes, output rows that
+# resample.cu and jpeg_down.cu write, pixels that color_sum.cu and color.cu read, blocks of 8 x 8 of jpeg_idct.cu.
+_GATHERED_BYTES = 16384
+_MIXED_BYTES = 8192
+_ROWS = 8
+_SUMMED_PIXELS = 16384
+_COLORED_PIXELS = 8192
+_TRANSFORMED = 64
+# Of canary.cu: threads for each image.
+_PLACES = 3
+
+
+def _pointers(*addresses: int) -> list[np.uint64]:
+    return list(map(np.uint64, addresses))
+
+
+def _ints(*numbers: int) -> list[np.int32]:
+    return list(map(np.int32, numbers))
+
+
+def _prepare(kernel: str, count: int, work: int, work_of_a_block: int, arguments: list[Any]) -> list[_Launch]:
+    """Prepare a launch with the same number of blocks for each image: along x, because y has room for 65535 only."""
+    blocks = max(1, -(-work // work_of_a_block))
+    return [(kernel, (blocks * count, 1, 1), (_THREADS, 1, 1), arguments)] if count else []
+
+
+def _launch(
+    device: Device, kernel: str, count: int, work: int, work_of_a_block: int, arguments: list[Any], stream: Stream
+) -> None:
+    for launch in _prepare(kernel, count, work, work_of_a_block, arguments):
+        device.launch(*launch, stream)
+
+
+def gather(device: Device, gathers: int, count: int, largest: int, stream: Stream) -> None:
+    """Copy rows of bytes, for `count` images of at most `largest` bytes, from pinned memory to the arena."""
+    _launch(device, "gather", count, largest, _GATHERED_BYTES, [*_pointers(gathers), *_ints(count)], stream)
+
+
+def write_canaries(device: Device, pictures: int, count: int, nonce: int, stream: Stream) -> None:
+    """Write canaries into the guarded images, in the stream's order."""
+    arguments = [*_pointers(pictures), *_ints(count), np.uint32(nonce)]
+    _launch(device, "canary", min(count, 1), count * _PLACES, _THREADS, arguments, stream)
+
+
+def mix_images(
+    device: Device,
+    size: tuple[int, int, int],  # images, height, width
+    levels: int,  # address of uint8 (count, height, width, 3)
+    rows: int,  # address of int32 (count, MIX_COLUMNS), from `ImageProgram.draw_mixes`
+    table: int,  # address of uint32 (256, 3), see `ImageProgram.output_bits`
+    item_size: int,
+    out: int,  # address of (count, height, width, 3); other memory than the levels
+    stream: Stream,
+) -> None:
+    """Mix the images of a batch of levels, and write output values of 1, 2 or 4 bytes."""
+    count, height, width = size
+    finish = [*_pointers(table), *_ints(item_size), *_pointers(out)]
+    arguments = [*_pointers(levels, rows), *_ints(height, width, count), *finish]
+    _launch(device, "mix", count, 3 * height * width * item_size, _MIXED_BYTES, arguments, stream)
+
+
+class ProgramConstants(NamedTuple):
+    """What the kernels need of one program; addresses are of the device."""
+
+    rule: int  # `Rule` of kernels/taps.cuh
+    height: int
+    width: int
+    fills: int  # uint8 (F, 3)
+    table: int  # uint32 (256, 3), or 0: the output is levels
+    item_size: int
+    num_sums: int | None  # contrasts that an image may have; None without changes of color
+    early_paints: int
+    max_paints: int
+    mixed: tuple[int, int] = (0, 1)  # table and item size of mixing, before which the output is levels
+
+    @property
+    def side(self) -> int:
+        """The longer side of an image."""
+        return max(self.height, self.width)
+
+    def most_taps(self, draws: NDArray[np.int32]) -> int:
+        """Return an even upper bound of the taps of an output pixel along an axis."""
+        return most_taps(draws, self.height, self.width, filter_radius(self.rule))
+
+    def kernel(self, name: str) -> str:
+        """Return a kernel that resamples, for the sign of the weights."""
+        return SIGNED_KERNELS[name] if self.rule == INTERPOLATIONS["bicubic"] else name
+
+    @property
+    def levels_nbytes(self) -> int:
+        """Bytes of an image before its colors are changed; 0 if they are not."""
+        return 0 if self.num_sums is None else self.height * self.width * 3
+
+    @property
+    def before_colors(self) -> ProgramConstants:
+        """The same, for the kernels that come before changes of color, and then write levels."""
+        return self if self.num_sums is None else self._replace(table=0, item_size=1)
+
+
+class KernelImages:
+    """The images of one output on the device, and the launches of the kernels that make them."""
+
+    # Batch after batch has the same, in the same memory: only `begin` changes anything.
+
+    def __init__(
+        self,
+        own: ProgramConstants,
+        count: int,  # images, N
+        *,
+        pictures: int,  # PICTURE (N,)
+        draws: int,  # int32 (N, columns)
+        columns: int,
+        status: int,  # int32 (N,), zeros
+        most: int,  # int32 (N, 2), zeros
+        most_taps: int,  # upper bound of the taps of an output pixel along an axis
+        taps: int,  # the memory of `taps_nbytes`
+        levels: int,  # uint8 (N, height, width, 3), unused without changes of color
+        colors: int,  # int32 (N, 2 * num_steps)
+        num_steps: int,  # color steps of each image
+        sums: int,  # uint64 (N, num_sums), zeros
+    ) -> None:
+        self.own, self.count, self.pictures, self._levels, self._coloring = own, count, pictures, levels, []
+        first, pixels = own.before_colors, own.height * own.width
+        drawn, size = [*_pointers(draws), *_ints(columns)], _ints(own.height, own.width, count, most_taps)
+        first_nbytes, weights_nbytes, _ = taps_nbytes(count, own.side, most_taps)
+        made = _pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most)
+        store = [*_ints(first.item_size), np.uint32(0), *_pointers(levels, status)]
+        resample = [*_pointers(pictures), *drawn, *size, *made, *_pointers(own.fills, first.table), *store]
+        self._resampling = [
+            *_prepare(own.kernel("taps"), count, 2 * own.side, _THREADS, [*drawn, *_ints(own.rule), *size, *made]),
+            *_prepare(own.kernel("resample"), count, own.height, _ROWS, resample),
+        ]
+        self._nonce, self._out = (resample, -3), (resample, -2)  # lists of arguments, and places there
+        if own.num_sums is not None:
+            read = [*_pointers(levels, colors), *_ints(num_steps), *_pointers(sums), *_ints(own.num_sums)]
+            for contrast in range(own.num_sums):
+                arguments = [*read, *_ints(contrast, pixels, count)]
+                self._coloring += _prepare("color_sum", count, pixels, _SUMMED_PIXELS, arguments)
+            numbers = _ints(own.early_paints, own.max_paints, own.height, own.width, count)
+            store = [*numbers, *_pointers(own.table), *_ints(own.item_size), *_pointers(0)]
+            color = [*read, *drawn, *_pointers(own.fills), *store]
+            self._coloring += _prepare("color", count, pixels, _COLORED_PIXELS, color)
+            self._out = color, -1
+
+    def begin(self, out: int, nonce: int) -> KernelImages:
+        """Take the next batch: the address of its output, and the seed of its canaries."""
+        (written, place), (checked, seed) = self._out, self._nonce
+        written[place], checked[seed] = np.uint64(out), np.uint32(nonce)
+        self.resampled = out if self.own.num_sums is None else self._levels  # images before changes of color
+        return self
+
+    def resample(self, device: Device, stream: Stream) -> None:
+        """Make levels from decoded pixels, or output values if colors stay."""
+        for launch in self._resampling:
+            device.launch(*launch, stream)
+
+    def change_colors(self, device: Device, stream: Stream) -> None:
+        """Change the colors of levels, look up and store them, if the program changes colors."""
+        for launch in self._coloring:
+            device.launch(*launch, stream)
+
+
+def image_arrays(
+    number: int,
+    own: ProgramConstants,
+    pictures: NDArray[np.void],  # PICTURE (N,)
+    draws: NDArray[np.int32],  # (N, columns)
+    colors: NDArray[np.int32] | None,  # (N, 2 * K)
+) -> dict[Hashable, NDArray[Any]]:
+    """Return the arrays that the kernels of one output need on the device."""
+    count = len(pictures)
+    return {
+        (number, "pictures"): pictures.view(np.int32),  # which numpy copies much faster
+        (number, "draws"): draws,
+        (number, "status"): np.zeros(count, np.int32),
+        (number, "zeros"): np.zeros(count * (1 + (own.num_sums or 0)), np.uint64),
+        **({} if colors is None else {(number, "colors"): colors}),
+    }
+
+
+def describe_images(
+    number: int,
+    own: ProgramConstants,
+    job: ImageJob,
+    places: Mapping[Hashable, int],  # of `image_arrays`
+    **memory: int,  # most_taps, taps and levels
+) -> KernelImages:
+    """Collect what the kernels of one output need."""
+    count, zeros = len(job.address), places[number, "zeros"]
+    return KernelImages(
+        own,
+        count,
+        **{name: places[number, name] for name in ("pictures", "draws", "status")},
+        columns=job.draws.shape[1],
+        colors=places.get((number, "colors"), 0),
+        num_steps=0 if job.colors is None else job.colors.shape[1] // 2,
+        sums=zeros,
+        most=zeros + 8 * count * (own.num_sums or 0),
+        **memory,
+    )
+
+
+def launch_jpegs(
+    device: Device,
+    own: ProgramConstants,
+    stream: Stream,
+    *,
+    count: int,  # images
+    jpegs: int,  # JPEG (count,)
+    tables: int,  # uint8 (T, 4, 272)
+    groups: int,  # int32 (num_groups, 3)
+    num_groups: int,
+    intervals: int,  # int32 (M, 2)
+    draws: int,  # int32 (count, columns)
+    columns: int,
+    most: int,  # int32 (count, 4), zeros
+    most_taps: int,
+    status: int,  # int32 (count,), zeros
+    most_blocks: int,  # blocks of 8 x 8 of the largest window
+    taps: int,  # address of the memory of `taps_nbytes`, for JPEG_AXES
+    out: int,  # (rows, height, width, 3): levels, if colors are changed later
+) -> None:
+    """Decode the windows of JPEGs, resample, paint and store them; addresses are of the device."""
+    images, first = _pointers(jpegs), own.before_colors
+    drawn, size = [*_pointers(draws), *_ints(columns)], _ints(own.height, own.width)
+    first_nbytes, weights_nbytes, _ = taps_nbytes(count, own.side, most_taps, JPEG_AXES)
+    made = [*_ints(count, most_taps), *_pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most)]
+    arguments: list[Any] = [*images, *drawn, *_ints(own.rule), *size, *made]
+    _launch(device, own.kernel("jpeg_taps"), count, 2 * own.side, _THREADS, arguments, stream)
+    if num_groups:
+        arguments = _pointers(jpegs, tables, groups, intervals, status)
+        device.launch("jpeg_huffman", (num_groups, 1, 1), (GROUP, 1, 1), arguments, stream)
+    arguments = [*images, *_ints(count), *_pointers(status)]
+    _launch(device, "jpeg_idct", count, most_blocks, _TRANSFORMED, arguments, stream)
+    # Eights of rows are fewer than blocks.
+    eights = min(most_blocks, 64) * -(-own.width // _THREADS)
+    _launch(device, own.kernel("jpeg_across"), count, eights, 1, [*images, *drawn, *size, *made], stream)
+    finish = [*_pointers(own.fills, first.table), *_ints(first.item_size), *_pointers(out, status)]
+    _launch(device, own.kernel("jpeg_down"), count, own.height, _ROWS, [*images, *drawn, *size, *made, *finish], stream)
+
+
+def program_constants(program: ImageProgram, constants: Constants, stream: Stream) -> ProgramConstants:
+    """Send what the kernels need of one program to the device, in the stream's order."""
+    finish = constants.address_of(program.output_bits, stream), program.item_size
+    return ProgramConstants(
+        INTERPOLATIONS[program.interpolation],
+        program.height,
+        program.width,
+        constants.address_of(program.fills, stream),
+        # Mixing needs the complete batch: until then the output is levels.
+        *((0, 1) if program.mixing else finish),
+        program.num_contrasts if program.colors else None,
+        program.early_paints,
+        program.max_paints,
+        finish,
+    )

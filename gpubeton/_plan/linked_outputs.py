@@ -1,0 +1,82 @@
+"""Linked outputs: outputs whose pixels or boxes move like the images of another output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpubeton._plan.philox import BatchNumbers
+from gpubeton._plan.program import GeometrySource
+from gpubeton.errors import PipelineError
+from gpubeton.transforms.boxes import PlacementRows
+from gpubeton.transforms.checks import image_size
+from gpubeton.transforms.transform import BatchKey, Moves, Transform
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpubeton._plan.batch_ops import BatchOp
+    from gpubeton._plan.program import ImageProgram
+
+
+def geometry_source_of(
+    name: str,
+    program: ImageProgram,
+    tail: Sequence[BatchOp],
+    heights: NDArray[Any],  # (N,) sizes of the stored images of all samples, in pixels
+    widths: NDArray[Any],
+) -> GeometrySource:
+    """Collect the operations of an output that masks have to follow."""
+    steps = _moving(f"FollowImage({name!r})", tail)
+    moves = tuple((step.operation, step.stream) for step in steps)
+    decoder, stream = program.decoder, program.stream
+    if program.followed is not None:
+        # A mask of a mask takes its boxes from the first image, so that they are not rounded twice.
+        first = program.followed
+        decoder, stream, heights, widths = first.decoder, first.stream, first.heights, first.widths
+    size = program.height, program.width
+    moved = tuple(pair for pair in program.steps if pair[0].moves is not Moves.NOTHING)
+    return GeometrySource(name, decoder, stream, heights, widths, size, moved, moves)
+
+
+def moves_of(name: str, steps: Iterable[BatchOp]) -> tuple[BatchOp, ...]:
+    """Find the operations after the fused pass of an output that boxes have to follow."""
+    follower = f"TransformBoxes(image={name!r})"
+    moves = _moving(follower, steps)
+    for step in moves:
+        if step.operation.moves is not Moves.ALONG_AXES:
+            raise PipelineError(
+                f"{follower} cannot follow {step.operation!r}: what it moves stays in no box with "
+                f"sides along the image's. Flips, translates, crops and paddings can be followed. Take it out of the "
+                f"pipeline of {name!r}, or store masks instead of boxes: FollowImage follows rotations, too."
+            )
+    return tuple(moves)
+
+
+def placements_by(
+    step: BatchOp, seed: int, epoch: int, samples: NDArray[np.uint64]
+) -> NDArray[np.float64]:  # (N, PLACEMENT_COLUMNS)
+    """Return the placements of one operation that `moves_of` found; the source is the image before it."""
+    operation: Any = step.operation
+    placed = PlacementRows(len(samples), image_size(operation, step.before, any_channels=True))
+    numbers = None if step.stream is None else BatchNumbers(seed, epoch, samples, step.stream)
+    operation.fold(placed, operation.draw_batch(BatchKey(seed, epoch, samples), numbers, step.before))
+    return placed.rows
+
+
+def _moving(follower: str, steps: Iterable[BatchOp]) -> list[Any]:
+    """Select the steps that move pixels, all in a known way. FFCV's operations of users and torch modules must not."""
+    moving: list[Any] = []
+    for step in steps:
+        moves = step.operation.moves if isinstance(step.operation, Transform) else Moves.NOTHING
+        if moves is Moves.UNKNOWN:
+            raise PipelineError(
+                f"{follower} cannot follow {step.operation!r}, because it may move pixels in any way. If it moves "
+                f"none, declare that: PerSample(..., moves_pixels=False), or moves = Moves.NOTHING in your subclass of "
+                f"Transform (from gpubeton.transforms.transform import Moves)."
+            )
+        if moves is not Moves.NOTHING:
+            moving.append(step)
+    return moving

@@ -1,0 +1,281 @@
+"""Orders of the samples of an epoch, and their batches.
+
+Each of several ranks gets an equal share; samples are repeated where they cannot be shared evenly, as torch's
+``DistributedSampler`` does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from gpubeton._plan.philox import sort_keys
+from gpubeton.errors import OptionError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from gpubeton.format.page_runs import PageRuns
+
+Ids: TypeAlias = "NDArray[np.uint64]"
+
+_PAGE_STREAM, _SAMPLE_STREAM, _WEIGHTED_STREAM, WINDOW_STREAM = 1, 2, 3, 4
+_LOG_2 = 0.6931471805599453
+_NUM_TERMS = 12  # of the logarithm's series: the next one is below 2**-64 of the first
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One of several processes that share an epoch."""
+
+    number: int  # from 0
+    world: int  # number of ranks
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number < self.world:
+            raise OptionError(f"rank {self.number} of {self.world}; expected a rank from 0 to {self.world - 1}")
+
+    def share(self, count: int) -> int:
+        """Samples of each rank, repeated ones included."""
+        return -(-count // self.world)
+
+
+class LazyIds(ABC):
+    """Ids in an order that has no array of them all; numpy makes one where it needs it."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, places: slice) -> NDArray[Any]:
+        """Give the ids at some places that follow each other, (N,)."""
+
+    @abstractmethod
+    def share(self, first: int, step: int, count: int) -> LazyIds:
+        """Give every step-th id, `count` of them, from place `first` on; the first id follows the last."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self[:].astype(np.uint64 if dtype is None else dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class IdRange(LazyIds):
+    """All ids from 0 on, or every `step`-th of them."""
+
+    total: int  # ids there are; the first follows the last
+    first: int = 0
+    step: int = 1
+    count: int = -1  # of this range; all, if it is negative
+
+    def __len__(self) -> int:
+        return self.total if self.count < 0 else self.count
+
+    def __getitem__(self, places: slice | NDArray[Any]) -> Ids:
+        """Give the ids at some places, (N,)."""
+        if isinstance(places, slice):
+            places = np.arange(*places.indices(len(self)))
+        ids: Ids = (self.first + self.step * places).astype(np.uint64) % np.uint64(max(self.total, 1))
+        return ids
+
+    def share(self, first: int, step: int, count: int) -> IdRange:
+        """Give a range of all ids from place `first` on."""
+        return IdRange(self.total, first, step, count)
+
+    @cached_property
+    def array(self) -> Ids:
+        """The ids, (N,); it stays in memory, and cannot be changed."""
+        ids = self[:]
+        ids.setflags(write=False)
+        return ids
+
+
+def rows_of(ids: Ids | IdRange) -> slice | NDArray[np.int64]:
+    """Give what selects the rows of ids from an array that has a row for each: all without a copy."""
+    return slice(0, ids.total) if isinstance(ids, IdRange) and ids == IdRange(ids.total) else np.asarray(ids, np.int64)
+
+
+def share(ids: NDArray[Any] | LazyIds, rank: Rank | None, first: int = 0) -> NDArray[Any] | LazyIds:
+    """Give a rank its part of the ids of all ranks, (N,): every world-th from place `first` on."""
+    # The ids are repeated from the start until all ranks have the same number. Without ranks: all from `first` on.
+    if rank is None:
+        rank = Rank(0, 1)
+    rest = rank.share(max(len(ids) - first, 0))
+    if isinstance(ids, LazyIds):
+        return ids.share(first + rank.number, rank.world, rest)
+    if rank.world == 1:
+        return ids[first:]
+    return ids[(first + rank.number + rank.world * np.arange(rest)) % max(len(ids), 1)]
+
+
+def random(indices: ArrayLike | IdRange, seed: int, epoch: int, *, for_ranks: bool = False) -> NDArray[Any]:
+    """Shuffle the ids, (N,), by `seed` + `epoch`: with numpy, or with torch for ranks. The same as FFCV's order."""
+    # FFCV fixes the numbers, so that the whole order has to be made: of all ids in place, in `id_dtype`.
+    ids = indices if isinstance(indices, IdRange) else np.asarray(indices, np.uint64)
+    if for_ranks:
+        import torch
+
+        generator = torch.Generator()
+        generator.manual_seed(seed + epoch)
+        # Torch draws the same numbers for any dtype.
+        dtype = torch.int32 if len(ids) <= 1 << 31 else torch.int64
+        places = torch.randperm(len(ids), generator=generator, dtype=dtype).numpy()
+        shuffled: NDArray[Any] = places.view(f"u{places.itemsize}") if isinstance(ids, IdRange) else ids[places]
+        return shuffled
+    if isinstance(ids, IdRange):
+        shuffled = np.arange(len(ids), dtype=id_dtype(len(ids)))
+        np.random.default_rng(seed + epoch).shuffle(shuffled)  # as its `permutation` does with a copy
+        return shuffled
+    return np.random.default_rng(seed + epoch).permutation(ids)
+
+
+def id_dtype(total: int) -> np.dtype[Any]:
+    """Give the smallest dtype that orders of so many ids are kept in."""
+    return np.dtype(np.uint32 if total <= 1 << 32 else np.uint64)
+
+
+def ids_and_runs(ids: ArrayLike | IdRange, runs: PageRuns) -> tuple[Ids | IdRange, PageRuns]:
+    """Give ids, (N,), with the runs of their pages among those of all samples."""
+    if isinstance(ids, IdRange):
+        return ids, runs
+    ids = np.asarray(ids, np.uint64)
+    return ids, runs.of(ids)
+
+
+class ShuffledPages:
+    """Samples by the turns of their pages, which are shuffled; in the memory of a number for each run of samples."""
+
+    def __init__(self, ids: Ids | IdRange, runs: PageRuns, seed: int, epoch: int) -> None:
+        # `runs`: of the pages of the ids, one after the other
+        pages, page = np.unique(runs.page, return_inverse=True)
+        shuffled = np.argsort(sort_keys(seed, epoch, _PAGE_STREAM, len(pages)), kind="stable")
+        turn = np.empty(len(pages), np.intp)
+        turn[shuffled] = np.arange(len(pages))
+        by_turn = np.argsort(turn[page], kind="stable")
+        self.num_pages = len(pages)
+        # Of each run, in the order of the turns, (R,):
+        self.turn = turn[page][by_turn]
+        self.begin = np.append(0, np.cumsum(np.diff(runs.start)[by_turn]))  # (R + 1,) samples before it
+        self._first = runs.start[by_turn]
+        self._ids = ids
+
+    def runs_at(self, place: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Find the run of each place among the samples by turn, (N,)."""
+        return np.searchsorted(self.begin, place, side="right") - 1
+
+    def ids_at(self, place: NDArray[np.int64], run: NDArray[np.intp]) -> Ids:
+        """Give the ids at some places among the samples by turn, (N,), of which the runs are known, (N,)."""
+        return self._ids[self._first[run] + place - self.begin[run]]
+
+
+def quasi_random(
+    ids: Ids | IdRange, runs: PageRuns, batch_size: int, seed: int, epoch: int, rank: Rank | None = None
+) -> Ids:
+    """Shuffle the ids, (N,), so that few of their pages, `runs`, are needed at a time."""
+    # The pages are shuffled and split into groups of at most ``2 * batch_size``; the shuffled samples of a group come
+    # before those of the next. So at most ``2 * batch_size`` pages are open while a batch is made: a page is open from
+    # the batch with the first of its samples to the batch with the last.
+    #
+    # Each rank gets a consecutive part of the shuffled pages. A page at the border of two parts is shared.
+    if batch_size < 1:
+        raise OptionError(f"batch_size is {batch_size}; expected at least 1")
+    if runs.start[-1] != len(ids):
+        raise OptionError(f"{runs.start[-1]} pages for {len(ids)} samples; expected the page of each sample")
+    share = len(ids) if rank is None else rank.share(len(ids))
+    first = 0 if rank is None else rank.number * share
+    shuffled, place = ShuffledPages(ids, runs, seed, epoch), np.arange(first, first + share) % max(len(ids), 1)
+    run = shuffled.runs_at(place)
+    is_read = np.zeros(len(shuffled.turn), np.bool_)
+    is_read[run] = True
+    group = np.zeros(len(is_read), np.uint64)
+    group[is_read] = _groups(shuffled.turn[is_read], 2 * batch_size)
+    # Groups in the upper bits, chance in the lower: one sort does both.
+    keys = sort_keys(seed, epoch, _SAMPLE_STREAM, share, first)
+    keys >>= np.uint64(24)
+    keys |= (group << np.uint64(40))[run]
+    chosen = np.argsort(keys, kind="stable")
+    del keys  # three arrays are as large
+    return shuffled.ids_at(place[chosen], run[chosen])
+
+
+def _groups(turn: NDArray[np.intp], max_pages: int) -> NDArray[np.intp]:
+    """Split the pages into groups of nearly equal size, in shuffled order; return the group of each."""
+    distinct, ordinal = np.unique(turn, return_inverse=True)
+    num_groups = -(-len(distinct) // max_pages)
+    dealt: NDArray[np.intp] = ordinal * num_groups // max(len(distinct), 1)
+    return dealt
+
+
+def draw_weighted(
+    weights: NDArray[np.float64], num_samples: int, seed: int, epoch: int, *, replacement: bool
+) -> NDArray[np.intp]:
+    """Draw positions 0 to N - 1 with chances in proportion to their weights; a weight of 0 is never drawn."""
+    # Only exactly rounded operations are used, so that every machine, and so every rank, draws the same.
+    positive = np.flatnonzero(weights)
+    needed = min(num_samples, 1) if replacement else num_samples
+    if len(positive) < needed:
+        raise OptionError(
+            f"{num_samples} samples are to be drawn with{'' if replacement else 'out'} replacement, but of "
+            f"{len(weights)} only {len(positive)} have a weight above 0; expected at least {needed}. "
+            + ("Give some of them a weight." if replacement else "Draw fewer, or with replacement=True.")
+        )
+    if replacement:
+        scaled = weights[positive] / weights.max(initial=1e-300)  # no sum of large weights overflows
+        return positive[choose(scaled, _uniform(seed, epoch, num_samples))]
+    # Efraimidis and Spirakis, "Weighted random sampling with a reservoir" (2006): the times of the first events
+    # with these rates, in order.
+    with np.errstate(over="ignore"):  # the smallest weights' times are infinite: these come last
+        times = minus_log(_uniform(seed, epoch, len(weights))[positive]) / weights[positive]
+    return positive[np.argsort(times, kind="stable")[:num_samples]]
+
+
+def choose(weights: NDArray[np.float64], numbers: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Choose a position for each number from 0 to 1; each position has a share of them as large as its weight."""
+    sums = np.cumsum(weights)
+    places: NDArray[np.intp] = np.searchsorted(sums, numbers * sums[-1:].sum(), side="right")
+    return np.minimum(places, len(sums) - 1)  # rounding may take the largest numbers to the sum itself
+
+
+def _uniform(seed: int, epoch: int, count: int) -> NDArray[np.float64]:
+    """Draw numbers above 0 and below 1: odd multiples of 2**-53."""
+    return ((sort_keys(seed, epoch, _WEIGHTED_STREAM, count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def minus_log(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute minus the logarithm of positive numbers; ``np.log`` differs between machines in its last bit."""
+    mantissa, exponent = np.frexp(numbers)
+    is_small = mantissa < 0.5**0.5
+    mantissa = np.where(is_small, 2 * mantissa, mantissa)
+    ratio = (mantissa - 1) / (mantissa + 1)
+    square, series = ratio * ratio, np.zeros_like(ratio)
+    for term in reversed(range(_NUM_TERMS)):
+        series = series * square + 1 / (2 * term + 1)
+    logarithm: NDArray[np.float64] = 2 * ratio * series + (exponent - is_small) * _LOG_2
+    return -logarithm
+
+
+@dataclass(frozen=True, eq=False)
+class EpochBatches:
+    """The samples of an epoch, split into batches."""
+
+    order: NDArray[np.uint64] | NDArray[np.uint32] | LazyIds  # (N,) sample ids in the order of the epoch
+    batch_size: int  # samples
+    drop_last: bool  # whether a last batch of fewer samples is left out
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise OptionError(f"batch_size is {self.batch_size}; expected at least 1")
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.order), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def samples(self, batch: int, count: int = 1) -> NDArray[np.uint64]:
+        """Give the sample ids of one batch, or of up to `count` together; the last one may be smaller."""
+        if not 0 <= batch < len(self):
+            raise IndexError(f"batch {batch} of an epoch of {len(self)} batches; expected 0 to {len(self) - 1}")
+        ids = self.order[batch * self.batch_size : min(batch + count, len(self)) * self.batch_size]
+        return ids.astype(np.uint64, copy=False)

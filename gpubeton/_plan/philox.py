@@ -1,0 +1,116 @@
+"""Philox 4x32-10: counter-based random numbers, which depend on seed, epoch, sample and operation only.
+
+After Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3" (SC'11).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpubeton._compile.draws import fill_uniform
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Operation
+
+_WORD = 0xFFFFFFFF
+_NUMBERS_PER_BLOCK = 4
+_NO_FIELD = 0xFFFF
+"""Field number of random numbers that operations of several fields share."""
+
+
+def uniform(seed: int, epoch: int, samples: NDArray[np.uint64], operation: int, count: int) -> NDArray[np.float64]:
+    """Draw random numbers, (N, count), at least 0 and less than 1: multiples of 2**-32."""
+    # The key is the seed, low word first; the counter of a block of four numbers is (epoch, sample, operation, block),
+    # and `operation` is the stream number of `StreamNumbers`. More numbers do not change the first ones.
+    return uniforms(seed, epoch, samples, [(operation, count)])[0]
+
+
+def uniforms(
+    seed: int, epoch: int, samples: NDArray[np.uint64], wanted: Sequence[tuple[int, int]]
+) -> list[NDArray[np.float64]]:
+    """Call `uniform` for several pairs of operation and count, at little more than the cost of one."""
+    columns = _numbers(seed, epoch, np.array(samples, np.uint64), _counters(tuple(wanted))).T
+    found, start = [], 0
+    for _, count in wanted:
+        found.append(columns[:, start : start + count])
+        start += _blocks(count) * _NUMBERS_PER_BLOCK
+    return found
+
+
+def sort_keys(seed: int, epoch: int, stream: int, count: int, first: int = 0) -> NDArray[np.uint64]:
+    """Draw random numbers, (count,), to sort by: the same on every machine and with every version of numpy."""
+    # They are those from number `first` on of an endless list.
+    pairs = np.arange(first // 2, -(-(first + count) // 2), dtype=np.uint64)
+    # A block that no sample's numbers reach.
+    numbers = _numbers(seed, epoch, pairs, np.array([[stream, _WORD]], np.uint32))
+    words = np.ascontiguousarray((numbers * 2.0**32).astype(np.uint32).T)
+    return words.view(np.uint64).reshape(-1)[first % 2 :][:count]
+
+
+class BatchNumbers:
+    """The random numbers of one operation for the samples of a batch; a `Uniform`."""
+
+    def __init__(
+        self,
+        seed: int,
+        epoch: int,
+        samples: NDArray[np.uint64],  # (N,) sample ids
+        stream: int,
+        first: NDArray[np.float64] | None = None,  # (N, count) those that `uniforms` has drawn
+    ) -> None:
+        self._seed, self._epoch, self._samples, self._stream, self._first = seed, epoch, samples, stream, first
+
+    def __call__(self, count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        first = self._first
+        if first is not None and count <= first.shape[1]:
+            return first[:, :count] if rows is None else first[rows, :count]
+        samples = self._samples if rows is None else self._samples[rows]
+        return uniform(self._seed, self._epoch, samples, self._stream, count)
+
+
+class StreamNumbers:
+    """Numbers the random operations of one pipeline, so that each has a stream of random numbers."""
+
+    def __init__(self, field_number: int, ordinal: int = 0) -> None:
+        self._field_number = field_number
+        self._ordinal = ordinal  # random operations before the next one; the decoder counts
+
+    def next(self, operation: Operation) -> int | None:
+        """Give the stream number of the next operation of the pipeline; None if it draws nothing."""
+        if not getattr(operation, "is_random", False):
+            return None
+        shared: int | None = getattr(operation, "shared_numbers", None)
+        if shared is not None:  # e.g. mixup draws the same for images and labels
+            return _NO_FIELD << 16 | shared
+        self._ordinal += 1
+        return self._field_number << 16 | (self._ordinal - 1)
+
+
+def _blocks(count: int) -> int:
+    return -(-count // _NUMBERS_PER_BLOCK)
+
+
+@lru_cache(maxsize=64)
+def _counters(wanted: tuple[tuple[int, int], ...]) -> NDArray[np.uint32]:
+    """List operation and block of every block of four numbers of one sample, (B, 2)."""
+    pairs = [(operation, block) for operation, count in wanted for block in range(_blocks(count))]
+    return np.array(pairs, np.uint32).reshape(len(pairs), 2)
+
+
+def _numbers(
+    seed: int,
+    epoch: int,
+    samples: NDArray[np.uint64],  # (N,)
+    counters: NDArray[np.uint32],  # (B, 2)
+) -> NDArray[np.float64]:  # (4 * B, N)
+    numbers = np.empty((len(counters) * _NUMBERS_PER_BLOCK, len(samples)))
+    key = int(seed)
+    fill_uniform(key & _WORD, (key >> 32) & _WORD, int(epoch) & _WORD, samples, counters, numbers)
+    return numbers

@@ -1,0 +1,236 @@
+"""ImageProgram: an image pipeline after fusion, as an executor runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpubeton._plan.draw_rows import compose
+from gpubeton._plan.philox import BatchNumbers, uniforms
+from gpubeton.fields.image_decoders import PadRGBImageDecoder
+from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
+from gpubeton.pipeline.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton._batch.image_batch import Fill
+    from gpubeton._plan.batch_ops import BatchOps
+    from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
+    from gpubeton.pipeline.interpolation import Interpolation
+    from gpubeton.pipeline.operation import Operation, Uniform
+    from gpubeton.transforms.color_jitter import ColorTransform
+    from gpubeton.transforms.mixup import ImageMixing
+    from gpubeton.transforms.transform import Transform
+
+
+@dataclass(frozen=True, eq=False)
+class GeometrySource:
+    """How an output crops and moves its images."""
+
+    name: str  # of the output
+    decoder: SimpleRGBImageDecoder  # chooses its crop boxes
+    stream: int | None  # stream number of the decoder's random numbers, if it draws any
+    heights: NDArray[Any]  # (N,) sizes of its stored images, of all samples of the file, in pixels
+    widths: NDArray[Any]  # (N,)
+    size: tuple[int, int]  # height and width after the pass, in pixels
+    steps: tuple[tuple[Transform, int], ...] = ()  # operations of the pass that move pixels, with stream numbers
+    ops: tuple[tuple[Transform, int | None], ...] = ()  # operations after the pass that move pixels
+
+    def boxes(
+        self, samples: NDArray[np.uint64], heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None
+    ) -> NDArray[np.int32]:
+        """Choose the crop boxes, (N, 4) top, left, height and width, of images of the given sizes that follow these."""
+        own = np.stack([self.heights[samples], self.widths[samples]], axis=1).astype(np.int32)
+        boxes = self.decoder.boxes(own[:, 0], own[:, 1], uniform)
+        return scaled_boxes(boxes, own, np.stack([heights, widths], axis=1))
+
+
+def scaled_boxes(boxes: NDArray[Any], source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.int32]:
+    """Scale boxes, (N, 4) top, left, height and width, from images of `source` sizes, (N, 2), to those of `target`."""
+    # Borders are rounded to the nearest pixel (halves up); an empty box becomes the pixel around its center.
+    first = np.asarray(boxes[:, :2], np.int64)
+    last = first + boxes[:, 2:]
+    whole, other = source.astype(np.int64), target.astype(np.int64)
+    middle = (first + last) * other // (2 * whole)
+    first, last = ((2 * edge * other + whole) // (2 * whole) for edge in (first, last))
+    first = np.where(last > first, first, middle)
+    return np.concatenate([first, np.maximum(last - first, 1)], axis=1).astype(np.int32)
+
+
+MAX_COLOR_STEPS = 24
+"""Most steps on the colors of an image that are fused."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageProgram:
+    """The operations on the images of one field: one pass over the pixels, then operations on the whole batch."""
+
+    field: str  # name
+    field_number: int  # keeps its random numbers apart from those of other fields
+    decoder: SimpleRGBImageDecoder  # chooses the crop boxes, unless `followed` is set
+    height: int  # of the output in pixels
+    width: int
+    interpolation: Interpolation  # how crops are resized
+    steps: tuple[tuple[Transform, int], ...]  # of the pass, with stream numbers; those of `followed` come first
+    max_paints: int  # rectangles in a row of draws
+    fills: NDArray[np.uint8]  # (F, C) their colors, of the kind's type; at least one
+    # (256, 3) for RGB images of 8 bits: output for each value and channel (of bfloat16 the bits, as uint16). None if
+    # the values themselves are the output.
+    table: NDArray[Any] | None
+    dtype: str  # element type that the pass writes: "uint8", "uint16", "float16", "bfloat16" or "float32"
+    ops: BatchOps  # operations on the whole batch after the pass
+    stream: int | None = None  # stream number of the random crop boxes; None if nothing is random about them
+    halves_as_int16: bool = False  # whether `ops` get float16 as int16, as FFCV has it before ``ToTensor``
+    notes: tuple[tuple[str, str], ...] = ()  # each operation of the pipeline and where it runs
+    # `table` as mean and standard deviation: (value - mean) / std may replace it if the bits are the same.
+    mean_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    device: str = "cpu"  # where the pass runs: "cpu", or a GPU such as "cuda:0"
+    returns_to_cpu: bool = False  # whether the GPU's images are copied to the CPU before `ops`
+    colors: tuple[tuple[ColorTransform, int], ...] = ()  # operations on colors, with stream numbers
+    early_paints: int = 0  # rectangles that are painted before them
+    mixing: tuple[ImageMixing, int] | None = None  # of the batch before the table, with its stream number
+    followed: GeometrySource | None = None  # the output that these images follow
+    padding: Fill | None = None  # color around images that are not resized to the whole output
+    kind: ImageKind = RGB
+
+    @property
+    def drawing(self) -> tuple[Operation, ...]:
+        """The operations whose draws are planned: the decoder, or that of `followed`; steps; colors."""
+        decoder = self.decoder if self.followed is None else self.followed.decoder
+        return decoder, *(operation for operation, _ in (*self.steps, *self.colors))
+
+    def largest_scale(self, height: int, width: int) -> float:
+        """Return the most source pixels for an output pixel, times the filter's radius, of images up to a size."""
+        radius = filter_radius(INTERPOLATIONS[self.interpolation])
+        if self.padding is None:
+            return max(height / self.height, width / self.width) * radius
+        # The size of a padded image is rounded: down by a third at most. A follower may have other proportions.
+        shortest = max(1, 2 * min(self.height, self.width) // 3) if self.followed is None else 1
+        return max(height, width) / shortest * radius
+
+    @property
+    def num_color_steps(self) -> int:
+        """Number of steps on the colors of each image."""
+        return sum(color.num_steps for color, _ in self.colors)
+
+    @property
+    def num_contrasts(self) -> int:
+        """Number of contrasts that an image may have, each of which needs a sum of gray values."""
+        return sum(color.num_contrasts for color, _ in self.colors)
+
+    @property
+    def item_size(self) -> int:
+        """Bytes of an output value."""
+        return 1 if self.table is None else int(self.table.itemsize)
+
+    @property
+    def output_bits(self) -> NDArray[np.uint32]:  # (256, 3)
+        """The bits of the output value of each level and channel."""
+        if self.table is None:
+            return np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
+        return np.ascontiguousarray(self.table).view(f"u{self.item_size}").astype(np.uint32)
+
+    @property
+    def pass_dtype(self) -> str:
+        """Element type that the pass over single images writes: uint8 if they are mixed afterwards."""
+        return "uint8" if self.mixing else self.dtype
+
+    @property
+    def state(self) -> State:
+        """State after the pipeline: shape of a sample, element type, device."""
+        return self.ops.state
+
+    def draw(
+        self,
+        seed: int,
+        epoch: int,
+        samples: NDArray[np.uint64],
+        heights: NDArray[Any],
+        widths: NDArray[Any],
+    ) -> NDArray[np.int32]:
+        """Draw a row for each image, see `gpubeton._plan.draw_rows`; it does not depend on the batch of the sample."""
+        first = uniforms(seed, epoch, samples, self._wanted)
+        numbers = [
+            BatchNumbers(seed, epoch, samples, stream, own)
+            for (stream, _), own in zip(self._wanted, first, strict=True)
+        ]
+        own_numbers = None if self.stream is None else numbers.pop(0)
+        if self.followed is None:
+            boxes = self.decoder.boxes(heights, widths, own_numbers)
+        else:
+            boxes = self.followed.boxes(samples, heights, widths, own_numbers)
+            heights, widths = self.followed.heights[samples], self.followed.widths[samples]
+        chooser, padding = self.drawing[0], None
+        if isinstance(chooser, PadRGBImageDecoder) and self.padding is not None:
+            padding = chooser.places(heights, widths), self.padding
+        steps, size = [step for step, _ in self.steps], (self.height, self.width)
+        draws = [step.draw(own, len(samples), self._image) for step, own in zip(steps, numbers, strict=True)]
+        return compose(steps, draws, boxes, size=size, fills=self._fills, padding=padding)
+
+    @cached_property
+    def _wanted(self) -> tuple[tuple[int, int], ...]:
+        """Stream and count of the random numbers that are drawn in advance."""
+        decoder = self.decoder if self.followed is None else self.followed.decoder
+        of_boxes = () if self.stream is None else ((self.stream, decoder.usual_numbers),)
+        return *of_boxes, *((stream, step.usual_numbers) for step, stream in self.steps)
+
+    @cached_property
+    def _fills(self) -> dict[Fill, int]:
+        return numbered_fills(self.steps, self.padding)
+
+    @cached_property
+    def _image(self) -> State:
+        return image_state(self.height, self.width, "cpu", self.kind)
+
+    def draw_colors(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """Draw kind and factor of each step on the colors, (N, 2 * K): see `gpubeton._batch.color_formulas`."""
+        if not self.colors:
+            return np.zeros((len(samples), 0), np.int32)
+        rows = [
+            color.draw(BatchNumbers(seed, epoch, samples, stream), len(samples), self._image)
+            for color, stream in self.colors
+        ]
+        return np.concatenate(rows, axis=1)
+
+    def draw_mixes(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.int32] | None:
+        """Draw how the images of a finished batch are mixed, (N, MIX_COLUMNS): see `gpubeton._batch.mix`."""
+        if self.mixing is None:
+            return None
+        mixing, stream = self.mixing
+        return mixing.draw(BatchNumbers(seed, epoch, samples, stream), len(samples), self._image)
+
+    def explain(self) -> str:
+        """Describe each operation and where it runs."""
+        where = "" if self.device == "cpu" else f" on {self.device}"
+        kind = "" if self.kind == RGB else f"{self.kind.name}, "
+        size = f"{self.height} x {self.width}"
+        head = f"{self.field}: {kind}{size}, {self.interpolation}, written as {self.dtype}{where}"
+        return "\n".join([head, *note_lines(self.notes)])
+
+
+def note_lines(notes: Sequence[tuple[str, str]]) -> list[str]:
+    """Write each operation, cut at 60 characters, and where it runs, in two columns."""
+    names = [name if len(name) <= 60 else f"{name[:57]}..." for name, _ in notes]
+    width = max(map(len, names), default=0)
+    return [f"  {name:<{width}}  {note}" for name, (_, note) in zip(names, notes, strict=True)]
+
+
+def numbered_fills(steps: Sequence[tuple[Transform, int]], padding: Fill | None) -> dict[Fill, int]:
+    """Number the colors of the rectangles: their rows in the table of fills."""
+    numbers: dict[Fill, int] = {} if padding is None else {padding: 0}
+    for step, _ in steps:
+        for fill in step.fills():
+            numbers.setdefault(fill, len(numbers))
+    return numbers
+
+
+def image_state(height: int, width: int, device: Any, kind: ImageKind = RGB) -> State:
+    """Describe a batch of images after decoding."""
+    return State(jit_mode=True, device=device, shape=(height, width, kind.channels), dtype=kind.dtype)

@@ -1,0 +1,280 @@
+"""Encoder: encode the samples of a chunk, and write them when their place is known."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpubeton._bytes.descriptors import open_descriptor
+from gpubeton._writing.atomic_file import write_at
+from gpubeton._writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
+from gpubeton._writing.moved_regions import pointer_columns
+from gpubeton._writing.sample_names import file_of
+from gpubeton.errors import OptionError, RegionTooLargeError, SampleError, WriteError
+from gpubeton.fields.basics import FloatField, IntField
+from gpubeton.format.layout import PAGE_SIZE_MAX, metadata_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+    from gpubeton._writing.task_queue import Task, TaskQueue
+    from gpubeton.fields.base import Field
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that encoders need to know of a file."""
+
+    dataset: Any  # gives a sample for an index
+    indices: Sequence[Any]  # the samples, in the order of the file's rows
+    fields: Mapping[str, Field]
+    page_size: int  # bytes
+    metadata_offset: int  # first byte of the metadata
+    file: str  # path of an existing file
+    skip: bool = False  # leave out samples that cannot be read or encoded
+    checksums: bool = False  # compute the checksum of each region
+    list_changes: bool = False  # ask the dataset what its images have lost, by its method `take_changes`
+
+
+def check_on_error(on_error: str) -> bool:
+    """Whether bad samples are left out."""
+    if on_error not in ("raise", "skip"):
+        raise OptionError(f"on_error is {on_error!r}, expected 'raise' or 'skip'")
+    return on_error == "skip"
+
+
+Place = Callable[[int, RegionSizes], ChunkPlace]
+"""Finds the place of a chunk; called with its first row, in the order of the rows."""
+
+#: First of the pointers that fields get before samples are placed: far from every offset in a file, and also small
+#: enough for a signed column.
+_FIRST_POINTER = 0x7BE7 << 48
+
+#: Characters of the reason for leaving a sample out, which goes through a pipe.
+_LONGEST_REASON = 1000
+
+
+class Encoder:
+    """Encodes chunks and keeps them until their place is known; a ``with`` block holds the file open."""
+
+    def __init__(self, job: Job, on_sample: Callable[[int], None] | None = None) -> None:
+        self._job = job
+        self._fields = tuple(job.fields.values())
+        self._row_size = metadata_dtype([field.metadata_type for field in self._fields]).itemsize
+        self._on_sample = on_sample
+        self._chunks: dict[int, Chunk] = {}
+        self._descriptor = open_descriptor(job.file, os.O_WRONLY)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self._descriptor)
+
+    def count(self, shards: int) -> list[int]:
+        """Count the samples of each shard of the dataset."""
+        return [self._job.dataset.count(shard) for shard in range(shards)]
+
+    def run(self, queue: TaskQueue, place: Place, on_written: Callable[[Task], object]) -> None:
+        """Carry out all tasks in this process."""
+        while (task := queue.take(0)) is not None:
+            self.write(task, place(task.start, self.encode(task)))
+            on_written(task)
+
+    def encode(self, task: Task) -> RegionSizes:
+        """Encode a chunk and keep it; return the sizes of its regions."""
+        job = self._job
+        indices = job.indices[task.start : task.stop]
+        chunk = encode_chunk(
+            job.dataset, job.fields, indices, task.start, job.page_size, self._on_sample, skip=job.skip
+        )
+        self._chunks[task.start] = chunk
+        regions = chunk.regions
+        if job.checksums:
+            regions = replace(regions, checksums=chunk.checksums())
+        if job.list_changes:
+            skipped = {sample.row for sample in regions.skipped}
+            changes = job.dataset.take_changes({index: row for row, index in enumerate(indices, task.start)}, skipped)
+            regions = replace(regions, changes=changes)
+        return regions
+
+    def write(self, task: Task, place: ChunkPlace) -> None:
+        """Write an encoded chunk at its place and forget it."""
+        chunk = self._chunks.pop(task.start)
+        for offset, region in chunk.settle(place.offset, self._fields):
+            write_at(self._descriptor, offset, region.data, self._job.file)
+        rows = self._job.metadata_offset + place.first_row * self._row_size
+        write_at(self._descriptor, rows, chunk.metadata.tobytes(), self._job.file)
+
+
+class Chunk:
+    """Some encoded samples, whose place in the file is not known yet."""
+
+    def __init__(
+        self,
+        metadata: NDArray[np.void],  # (N,) rows with provisional pointers
+        contents: list[NDArray[np.uint8]],  # of each region
+        regions: RegionSizes,
+        pointers: NDArray[np.uint64],  # (R,) provisional pointer of each region
+    ) -> None:
+        self.metadata = metadata
+        self.regions = regions
+        self._contents = contents
+        self._pointers = pointers
+
+    def settle(self, offset: NDArray[np.uint64], fields: Sequence[Field]) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        """Put the final pointers into the metadata; give the offset and the bytes of each region."""
+        # `offset`, shape (N,), is the place of each sample in the file.
+        final = self.regions.pointers(offset)
+        last = np.cumsum(self.regions.counts)
+        for number, field in enumerate(fields):
+            # Numbers of 64 bits may by chance look like a pointer.
+            if type(field) not in (IntField, FloatField):
+                for words in pointer_columns(self.metadata[f"f{number}"]):
+                    self._translate(words, final, last - self.regions.counts, last)
+        return zip(final.tolist(), self._contents, strict=True)
+
+    def checksums(self) -> NDArray[np.uint32]:
+        """Compute the CRC-32 of each region: shape (R,)."""
+        return np.array([zlib.crc32(content.data) for content in self._contents], np.uint32)
+
+    def _translate(
+        self,
+        words: NDArray[Any],
+        final: NDArray[np.uint64],
+        first: NDArray[np.int64],
+        last: NDArray[np.int64],
+    ) -> None:
+        """Replace the provisional pointers in a column, also those into the middle of a region."""
+        if len(self._pointers) == 0:
+            return
+        word = words.astype(np.uint64)
+        region = np.searchsorted(self._pointers, word, side="right") - 1
+        # Only the sample's own regions, and nothing after the end of the last one.
+        per_row = (-1,) + (1,) * (words.ndim - 1)
+        is_pointer = (region >= first.reshape(per_row)) & (region < last.reshape(per_row))
+        distance = word - self._pointers[region]
+        is_pointer &= distance <= self.regions.sizes[region].astype(np.uint64)
+        words[is_pointer] = (final[region] + distance)[is_pointer]
+
+
+class _Allocator:
+    """The `Malloc` that fields get: keeps the regions in memory."""
+
+    def __init__(self) -> None:
+        self.sample = 0  # row of the file that is encoded now
+        self.contents: list[NDArray[np.uint8]] = []
+        self.pointers: list[int] = []
+        self._next = _FIRST_POINTER
+
+    def __call__(self, size: int) -> tuple[int, NDArray[np.uint8]]:
+        content = np.zeros(int(size), np.uint8)
+        pointer = self._next
+        self.contents.append(content)
+        self.pointers.append(pointer)
+        # One more than the size: the end of a region is not the start of the next.
+        self._next += content.size + 1
+        return pointer, content
+
+
+def encode_chunk(
+    dataset: Any,
+    fields: Mapping[str, Field],
+    indices: Sequence[Any],
+    first_row: int,
+    page_size: int,
+    on_sample: Callable[[int], None] | None = None,
+    *,
+    skip: bool = False,
+) -> Chunk:
+    """Take samples from a dataset and encode them; `skip` leaves out those that cannot be read or encoded."""
+    # A sample that is larger than a page always raises an error, because another page size would hold it.
+    metadata = np.zeros(len(indices), metadata_dtype([field.metadata_type for field in fields.values()]))
+    allocator = _Allocator()
+    counts: list[int] = []
+    skipped: list[SkippedSample] = []
+    for number, index in enumerate(indices):
+        allocator.sample = first_row + number
+        if on_sample is not None:
+            on_sample(allocator.sample)
+        place = f"sample {index} (row {allocator.sample} of the file)"
+        begun, row = len(allocator.contents), len(counts)
+        try:
+            _encode(dataset, index, fields, metadata[row : row + 1], allocator, place)
+        except SampleError as error:
+            if not skip or type(error.__cause__) is WriteError:  # the dataset cannot go on after this sample
+                file = file_of(dataset, index)
+                if file is None or file in str(error):
+                    raise
+                raise type(error)(f"{file}: {error}", error.sample) from error
+            skipped.append(SkippedSample(allocator.sample, str(error)[:_LONGEST_REASON]))
+            metadata[row] = np.zeros((), metadata.dtype)
+            del allocator.contents[begun:], allocator.pointers[begun:]
+            continue
+        own = allocator.contents[begun:]
+        counts.append(len(own))
+        _check_size(sum(max(1, content.size) for content in own), page_size, place, index)
+    sizes = np.fromiter((content.size for content in allocator.contents), np.int64, len(allocator.contents))
+    regions = RegionSizes(np.array(counts, np.int64), sizes, skipped=tuple(skipped))
+    pointers = np.array(allocator.pointers, np.uint64)
+    return Chunk(metadata[: len(counts)], allocator.contents, regions, pointers)
+
+
+def _encode(
+    dataset: Any, index: Any, fields: Mapping[str, Field], row: NDArray[np.void], allocator: _Allocator, place: str
+) -> None:
+    with _naming(f"{place}: the dataset raised", index):
+        sample = dataset[index]
+    for column, (name, value) in enumerate(_values(sample, fields, place, index)):
+        file = f", {value}" if isinstance(value, os.PathLike) else ""
+        with _naming(f"{place}, field {name!r}{file}", index):
+            fields[name].encode(row[f"f{column}"], value, allocator)
+
+
+@contextmanager
+def _naming(place: str, index: Any) -> Iterator[None]:
+    """Name the sample in an exception."""
+    try:
+        yield
+    except Exception as error:
+        raise SampleError(f"{place}: {type(error).__name__}: {error}", index) from error
+
+
+def _values(sample: Any, fields: Mapping[str, Field], place: str, index: Any) -> list[tuple[str, Any]]:
+    """Pair the values of a sample with the names of the fields."""
+    if isinstance(sample, Mapping):
+        missing = [name for name in fields if name not in sample]
+        if missing:
+            raise SampleError(f"{place}: a mapping without {', '.join(map(repr, missing))}", index)
+        return [(name, sample[name]) for name in fields]
+    names = ", ".join(map(repr, fields))
+    # FFCV ignores values beyond the fields, but reads an array or a string as if it were a tuple.
+    if not isinstance(sample, tuple | list) and (not hasattr(sample, "__len__") or len(sample) != len(fields)):
+        raise SampleError(
+            f"{place}: a {type(sample).__name__}, expected a tuple of {len(fields)} values for {names}, or a mapping",
+            index,
+        )
+    if len(sample) < len(fields):
+        raise SampleError(
+            f"{place}: {len(sample)} values for {len(fields)} fields; expected one each for {names}", index
+        )
+    return list(zip(fields, sample, strict=False))
+
+
+def _check_size(size: int, page_size: int, place: str, index: Any) -> None:
+    if size <= page_size:
+        return
+    needed = 1 << (size - 1).bit_length()
+    advice = (
+        f"Use page_size={needed}."
+        if needed < PAGE_SIZE_MAX
+        else f"No page can be as large as {PAGE_SIZE_MAX}: split the sample, or store it smaller."
+    )
+    raise RegionTooLargeError(f"{place}: {size} bytes, but a page has {page_size}. {advice}", index)

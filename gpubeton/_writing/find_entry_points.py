@@ -1,0 +1,118 @@
+"""Find the entry points of the JPEGs in ``.beton`` files, and checksums of all values, with several threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpubeton._bytes.open_files import open_bytes
+from gpubeton._machine import count_cores
+from gpubeton.errors import StorageError
+from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, write_entry_points
+from gpubeton.format.index import Index
+from gpubeton.format.layout import ImageMode
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+    from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
+
+#: Images that a thread takes at a time.
+IMAGES_AT_ONCE = 64
+#: Regions that a thread takes at a time.
+_REGIONS_AT_ONCE = 4096
+#: Bytes between images that are read with them: a request to a store takes as long as many bytes.
+_MAX_GAP = 256 << 10
+
+
+def index_file(
+    path: str | os.PathLike[str],
+    custom_types: Mapping[str, np.dtype[np.generic]],
+    write: Callable[[int, Buffer], object],
+    start: int,
+    blocks_of: Callable[[Index, str], Iterable[EntryBlock]],
+) -> int:
+    """Write the entry points of each field of a complete file from `start` on; return where they end."""
+    # `custom_types` is the metadata of custom fields; `blocks_of` gives the entry points of a field.
+    index = Index.open(path, custom_types)
+    for name in image_fields(index):
+        start = write_entry_points(write, start, name, identity_of(index, name), blocks_of(index, name))
+    return start
+
+
+def find_blocks(
+    index: Index,
+    name: str,
+    num_workers: int = -1,
+    first: int = 0,  # sample
+    identity: SourceIdentity | None = None,  # None: the file may be unfinished, and its writer at work on its end
+) -> Iterator[EntryBlock]:
+    """Find the entry points of the images of a field in one file, from a sample on; give those of `IMAGES_AT_ONCE`."""
+    regions, is_jpeg = index.regions(name), index.column(name)["mode"] == ImageMode.JPG
+    size = np.where(is_jpeg, regions.size, np.uint64(0))
+    num_workers = num_workers if num_workers >= 1 else count_cores()
+    with open_bytes(index.files[0].path, identity) as source, ThreadPoolExecutor(num_workers) as pool:
+        end = int((regions.offset + regions.size).max(initial=0))
+        if end > source.size:
+            raise StorageError(
+                f"{source.name}: {source.size} bytes, but its samples ended at {end} when it was opened. The file was "
+                "replaced or cut short: open it again."
+            )
+        content = source.map() if source.is_mappable else None
+
+        def find(start: int) -> EntryBlock:
+            rows = slice(start, start + IMAGES_AT_ONCE)
+            if content is not None:
+                return _find(regions.offset[rows] + np.uint64(content.ctypes.data), size[rows])
+            address, loaded = _load(source, regions.offset[rows], size[rows])
+            found = _find(address, size[rows])
+            del loaded  # it was in use until here
+            return found
+
+        yield from pool.map(find, range(first, index.num_samples, IMAGES_AT_ONCE))
+
+
+def find_checksums(rows: NDArray[np.void], path: str, num_workers: int, identity: SourceIdentity) -> NDArray[np.uint32]:
+    """Compute the CRC-32 of each region of a file of this machine, (R,), in the order of its allocation table."""
+    from gpubeton._cpu.checksum import compute_checksums  # see `_find`
+
+    found = np.zeros(len(rows), np.uint64)
+    with (
+        open_bytes(path, identity) as source,
+        ThreadPoolExecutor(num_workers if num_workers >= 1 else count_cores()) as pool,
+    ):
+        content = source.map()
+        address, size = rows["ptr"] + np.uint64(content.ctypes.data), np.ascontiguousarray(rows["size"])
+        parts = [slice(start, start + _REGIONS_AT_ONCE) for start in range(0, len(rows), _REGIONS_AT_ONCE)]
+        for _ in pool.map(lambda part: compute_checksums(address[part], size[part], found[part]), parts):
+            pass
+    return found.astype(np.uint32)
+
+
+def _load(
+    source: ByteSource, offset: NDArray[np.uint64], size: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint64], list[memoryview]]:
+    """Load regions, those near each other at once; give their addresses, (N,), and the memory that they are in."""
+    address, loaded = np.zeros(len(offset), np.uint64), []
+    solid = np.flatnonzero(size)
+    solid = solid[np.argsort(offset[solid])]
+    ends = (offset + size)[solid]
+    for near in np.split(solid, np.flatnonzero(offset[solid][1:] > ends[:-1] + np.uint64(_MAX_GAP)) + 1):
+        if len(near):
+            start = int(offset[near[0]])
+            loaded.append(source.load(start, int((offset + size)[near].max()) - start))
+            address[near] = offset[near] - np.uint64(start) + np.uint64(np.frombuffer(loaded[-1], np.uint8).ctypes.data)
+    return address, loaded
+
+
+def _find(address: NDArray[np.uint64], size: NDArray[np.uint64]) -> EntryBlock:
+    # The import compiles, or loads machine code: writing without JPEGs does without.
+    from gpubeton._cpu.jpeg.entries import find_entries
+
+    return find_entries(address, size)

@@ -1,0 +1,308 @@
+"""The environment of a loader: the disks of its files, their speed, and the GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpubeton._bytes.local_file import LocalFile
+from gpubeton._bytes.open_files import open_bytes, source_type
+from gpubeton.errors import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_ROOT = Path("/")
+_NETWORKS = frozenset(
+    {
+        *("9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "orangefs", "panfs"),
+        *("pvfs2", "smb3", "smbfs", "virtiofs", "wekafs"),
+        *("fuse.blobfuse", "fuse.blobfuse2", "fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs", "fuse.goofys"),
+        *("fuse.juicefs", "fuse.mount-s3", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
+    }
+)
+# Of a large file, this many spans of this many bytes are looked at.
+_NUM_SPANS = 64
+_SPAN = 4 << 20
+# How the speed of a disk is measured.
+_BLOCK = 1 << 20
+_THREADS = 4
+_WARM_BLOCKS = 256
+
+
+@dataclass(frozen=True)
+class FilePlace:
+    """Where a file is stored."""
+
+    path: str
+    size: int  # bytes, without the holes of a sparse file
+    file_system: str = ""  # the kernel's name; empty: unknown
+    device: str = ""
+    is_network: bool = False
+    is_rotational: bool | None = None  # None: unknown
+    resident_share: float | None = None  # of these bytes, in the page cache, 0 to 1; None: unknown
+
+
+def read_file_place(path: str | os.PathLike[str], root: Path = _ROOT) -> FilePlace:
+    """Find out where a file is stored, without reading it; `root` contains ``proc`` and ``sys``."""
+    if not source_type(path).is_mappable:
+        with open_bytes(path) as source:
+            return FilePlace(path=source.name, size=source.size, is_network=True)
+    real = Path(path).resolve(strict=True)
+    device, file_system = _mount_of(real, root)
+    status, written = real.stat(), written_ranges(real)
+    return FilePlace(
+        path=os.fspath(path),
+        size=sum(stop - start for start, stop in written),
+        file_system=file_system,
+        device=device,
+        is_network=file_system in _NETWORKS,
+        is_rotational=_is_rotational(os.major(status.st_dev), os.minor(status.st_dev), root),
+        resident_share=resident_share(real, written),
+    )
+
+
+def written_ranges(path: str | os.PathLike[str]) -> list[tuple[int, int]]:
+    """Return start and stop of the ranges of a file that are no holes: a hole is never read from the disk."""
+    with open(path, "rb") as file:
+        size, found, stop = os.fstat(file.fileno()).st_size, [], 0
+        while stop < size:
+            try:
+                start = os.lseek(file.fileno(), stop, os.SEEK_DATA)
+                stop = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            except AttributeError:  # the operating system cannot answer
+                return [(0, size)]
+            except OSError:  # only a hole follows
+                break
+            found.append((start, stop))
+    return found
+
+
+def resident_share(path: str | os.PathLike[str], written: Sequence[tuple[int, int]]) -> float | None:
+    """Return which share of these ranges is in the page cache, without reading; None if the system cannot answer."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not written:
+        return 1.0
+    with open_bytes(path) as source:
+        content = source.map()
+    resident = looked_at = 0
+    for start, stop in sampled_spans(written):
+        count = -(-(stop - start) // mmap.PAGESIZE)
+        pages = np.zeros(count, np.uint8)
+        address = ctypes.c_void_p(content.ctypes.data + start)
+        if libc.mincore(address, ctypes.c_size_t(count * mmap.PAGESIZE), ctypes.c_void_p(pages.ctypes.data)) != 0:
+            return None
+        resident += int((pages & 1).sum())
+        looked_at += count
+    return resident / looked_at
+
+
+def sampled_spans(written: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Cut ranges into spans, each from the start of a page; of many, take some from the first to the last."""
+    pages = [(start // mmap.PAGESIZE * mmap.PAGESIZE, stop) for start, stop in written]
+    starts = np.concatenate([np.arange(start, stop, _SPAN) for start, stop in pages])
+    stops = np.concatenate([np.minimum(np.arange(start, stop, _SPAN) + _SPAN, stop) for start, stop in pages])
+    chosen = np.linspace(0, len(starts) - 1, min(len(starts), _NUM_SPANS)).astype(np.int64)
+    return list(zip(starts[chosen].tolist(), stops[chosen].tolist(), strict=True))
+
+
+def _mount_of(path: Path, root: Path) -> tuple[str, str]:
+    """Return device and file system of the mount that contains a path."""
+    best, found = "", ("", "")
+    try:
+        mounts = (root / "proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return found
+    for line in mounts:
+        device, point, kind, *_ = line.split()
+        folder = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), point)  # the kernel writes a space as \040
+        # Of several mounts on one folder, the last one is visible.
+        if len(folder) >= len(best) and (path == Path(folder) or Path(folder) in path.parents):
+            best, found = folder, (device, kind)
+    return found
+
+
+def _is_rotational(major: int, minor: int, root: Path) -> bool | None:
+    """Ask the block device, or the disk that contains this partition."""
+    device = root / f"sys/dev/block/{major}:{minor}"
+    for folder in (device, device.resolve().parent):
+        with suppress(OSError):
+            return (folder / "queue/rotational").read_text().strip() == "1"
+    return None
+
+
+class OtherPrograms:
+    """Measures how many of the cores that this process may use are taken by other programs, from now on."""
+
+    def __init__(self, root: Path = _ROOT) -> None:
+        self._root = root
+        self._begun, self._own, self._busy = time.perf_counter(), time.process_time(), _busy_seconds(root)
+
+    def cores(self) -> float | None:
+        """Return the cores that they took on average since the beginning; None: unknown."""
+        busy, seconds = _busy_seconds(self._root), time.perf_counter() - self._begun
+        if busy is None or self._busy is None or seconds <= 0:
+            return None
+        return max(0.0, busy - self._busy - (time.process_time() - self._own)) / seconds
+
+
+def _busy_seconds(root: Path) -> float | None:
+    """Return the processor time that the cores of this process spent on any program, or on other virtual machines."""
+    try:
+        lines = (root / "proc/stat").read_text().splitlines()
+        own = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        times = [list(map(int, line.split()[1:9])) for line in lines if line.split()[:1] and line.split()[0] in own]
+        # user, nice, system, idle, waiting for a disk, interrupts, soft interrupts, other virtual machines
+        return sum(sum(each) - sum(each[3:5]) for each in times) / os.sysconf("SC_CLK_TCK") if times else None
+    except (OSError, ValueError, AttributeError):  # another operating system
+        return None
+
+
+@dataclass(frozen=True)
+class DiskSpeed:
+    """How fast a file was read, in random blocks and several threads."""
+
+    cold_bytes_per_second: float | None  # without the page cache; None: too small, or the file system cannot do that
+    warm_bytes_per_second: float  # from the page cache
+
+
+def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> DiskSpeed:
+    """Read a file for some seconds without the page cache, and from it; the cache keeps its contents."""
+    cold = None
+    blocks = block_starts(path)
+    if blocks and source_type(path) is LocalFile:
+        with suppress(OSError, AttributeError):  # the file system or the operating system has no O_DIRECT
+            direct = LocalFile(os.fspath(path), 0, os.open(path, os.O_RDONLY | os.O_DIRECT))
+            # Not `read_into`: after a short read it would read at an unaligned offset.
+            cold = _speed(lambda start, block: os.preadv(direct.descriptor, [block], start), seconds, blocks)
+    # Read some blocks once to bring them into the cache, then measure the same blocks.
+    blocks = blocks[:_WARM_BLOCKS] or [0]
+    with open_bytes(path) as source:
+        _speed(source.read_into, 60.0, blocks, only_once=True)
+        return DiskSpeed(cold, _speed(source.read_into, seconds, blocks))
+
+
+def block_starts(path: str | os.PathLike[str]) -> list[int]:
+    """Return the starts of blocks of 1 MiB in a fixed random order; holes, which are not on the disk, are left out."""
+    with open_bytes(path) as source:
+        count = max(1, source.size // _BLOCK)
+        chosen = np.random.default_rng(0).permutation(min(count, 1 << 16))
+        starts = [int(number) * (count // len(chosen)) * _BLOCK for number in chosen]
+        if not isinstance(source, LocalFile):
+            return starts
+        return [start for start in starts if _is_on_disk(source.descriptor, start)]
+
+
+def _is_on_disk(descriptor: int, start: int) -> bool:
+    try:
+        if os.lseek(descriptor, start, os.SEEK_DATA) != start:
+            return False
+        return os.lseek(descriptor, start, os.SEEK_HOLE) >= start + _BLOCK
+    except AttributeError:  # the operating system cannot answer
+        return True
+    except OSError:  # only a hole follows
+        return False
+
+
+def _speed(
+    read_into: Callable[[int, memoryview], int], seconds: float, blocks: list[int], *, only_once: bool = False
+) -> float:
+    """Return bytes per second of several threads that read the blocks repeatedly."""
+    begun = time.perf_counter()
+
+    def read(own: list[int]) -> int:
+        total = 0
+        # Anonymous memory starts at a page, as O_DIRECT requires.
+        with mmap.mmap(-1, _BLOCK) as block, memoryview(block) as view:
+            while True:
+                for start in own:
+                    total += read_into(start, view)
+                    if time.perf_counter() - begun > seconds:
+                        return total
+                if only_once or not own:
+                    return total
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        total = sum(pool.map(read, [blocks[first::_THREADS] for first in range(_THREADS)]))
+    return total / (time.perf_counter() - begun)
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """Whether the GPU of this process can decode, and if not, why."""
+
+    name: str = ""  # empty: no GPU that can decode
+    reason: str = ""  # why it cannot decode
+    is_present: bool = False  # whether the driver or torch sees a GPU
+    driver: str = ""  # version; empty: unknown
+    nvjpeg: str = ""  # version; empty: cannot be loaded
+    lanes: dict[str, str] = field(default_factory=dict)  # a note for each way to decode
+    capabilities: str | None = None  # NVIDIA_DRIVER_CAPABILITIES of the container
+    # a fault that the self-test found with each way to decode, and with the kernels after the CPU; empty: none
+    self_test: dict[str, str] = field(default_factory=dict)
+
+    def missing(self, lane: str) -> bool:
+        """Whether a way to decode ("hardware") could not be opened."""
+        return self.lanes.get(lane, "").startswith("missing: ")
+
+
+def read_gpu() -> GpuState:
+    """Try the GPU, its driver, nvJPEG and its ways to decode."""
+    import torch
+
+    driver, capabilities = _driver(), os.environ.get("NVIDIA_DRIVER_CAPABILITIES")
+    try:
+        torch.cuda.current_device()
+    except (RuntimeError, AssertionError) as error:  # the latter: built without CUDA
+        reason = f"torch sees no GPU: {error}"
+        return GpuState(reason=reason, is_present=bool(driver), driver=driver, capabilities=capabilities)
+    from gpubeton._gpu.cuda import open_device
+    from gpubeton._gpu.gpu_options import GpuOptions
+    from gpubeton._gpu.nvjpeg import load
+    from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
+    from gpubeton._gpu.self_test import read_faults, with_self_test
+    from gpubeton._plan.lanes import Lane
+
+    nvjpeg = ""
+    try:
+        device = open_device("cuda:0")
+        library = load()
+        nvjpeg = ".".join(map(str, library.version))
+        with device.active():
+            opener = partial(open_nvjpeg_backends, library=library, options=GpuOptions(), largest=(1024, 1024))
+            found = with_self_test(partial(with_entries, opener), device)
+            usable = {*found.backends, *([Lane.OWN] if found.takes_entries else [])}
+            lanes = {
+                lane.name.lower(): note if lane in usable else f"missing: {note}" for lane, note in found.notes.items()
+            }
+            for lane in found.backends.values():
+                lane.close()
+    except DeviceError as error:
+        return GpuState(reason=str(error), is_present=True, driver=driver, nvjpeg=nvjpeg, capabilities=capabilities)
+    return GpuState(device.name, "", True, driver, nvjpeg, lanes, capabilities, read_faults(device))
+
+
+def _driver(
+    path: Path = Path("/proc/driver/nvidia/version"),
+    wsl: tuple[Path, ...] = (Path("/dev/dxg"), Path("/usr/lib/wsl/lib/libcuda.so.1")),
+) -> str:
+    """Return the version of NVIDIA's kernel module: the first word of its line that looks like a version."""
+    try:
+        words = path.read_text().split()
+    except OSError:
+        return "that of Windows (WSL2)" if all(place.exists() for place in wsl) else ""
+    return next((word for word in words if word[0].isdigit() and "." in word), "")

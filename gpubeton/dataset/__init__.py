@@ -1,0 +1,50 @@
+"""Datasets as files: make ``.beton`` files of other datasets, copy, index, inspect and verify them.
+
+The ``gpubeton`` command calls these functions; so can your program.
+"""
+
+from __future__ import annotations
+
+from gpubeton.dataset.contents import Contents, StoredImage
+from gpubeton.dataset.conversion import BadSource, Conversion, convert
+from gpubeton.dataset.copying import choose, copy_samples, split
+from gpubeton.dataset.extraction import Extraction, extract
+from gpubeton.dataset.file_settings import Settings
+from gpubeton.dataset.indexing import Indexed, IndexedShards, index_images, index_shards
+from gpubeton.dataset.shards import ShardedConversion, convert_shards
+from gpubeton.dataset.source import Source
+from gpubeton.dataset.source_kinds import SOURCE_KINDS, open_source, recognise
+from gpubeton.dataset.summary import FieldSummary, ImageSummary, Spread, Summary, summarize
+from gpubeton.dataset.verification import Finding, Verification, verify
+
+__all__ = [
+    "SOURCE_KINDS",
+    "BadSource",
+    "Contents",
+    "Conversion",
+    "Extraction",
+    "FieldSummary",
+    "Finding",
+    "ImageSummary",
+    "Indexed",
+    "IndexedShards",
+    "Settings",
+    "ShardedConversion",
+    "Source",
+    "Spread",
+    "StoredImage",
+    "Summary",
+    "Verification",
+    "choose",
+    "convert",
+    "convert_shards",
+    "copy_samples",
+    "extract",
+    "index_images",
+    "index_shards",
+    "open_source",
+    "recognise",
+    "split",
+    "summarize",
+    "verify",
+]

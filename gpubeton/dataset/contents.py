@@ -1,0 +1,290 @@
+"""Contents: the samples of a file, as the values that were written."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpubeton._cpu.fallback import UndecodableError, decode_rgb
+from gpubeton.errors import BadImageError, FormatError, NotesError, OptionError
+from gpubeton.fields.image_codec import pixels_of_kind
+from gpubeton.fields.png import encode_png, read_png_header
+from gpubeton.fields.registry import CustomFields, open_single
+from gpubeton.format import ImageMode, read_notes
+from gpubeton.format.field_arguments import RGB
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from gpubeton.fields.base import ImageColumn
+
+#: Elements of a raw pixel, and the type of each, by the pixel's bytes.
+_PIXELS = {1: (1, "<u1"), 2: (1, "<u2"), 3: (3, "<u1"), 4: (4, "<u1"), 6: (3, "<u2"), 8: (4, "<u2")}
+
+_FILES = {int(ImageMode.JPG): "jpg", int(ImageMode.PNG): "png"}
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """An image as it is stored.
+
+    Made by `Contents.value`.
+
+    Attributes
+    ----------
+    kind : {"jpg", "png", "raw"}
+        The kind of the content: a JPEG or PNG file, or pixels.
+    height, width : int
+        Its size in pixels, by the file's metadata.
+    content : bytes
+        The file, or the pixels, row by row.
+    """
+
+    kind: str
+    height: int
+    width: int
+    content: bytes
+
+    def pixels(self) -> NDArray[Any]:
+        """Decode the image.
+
+        Returns
+        -------
+        ndarray of uint8 or uint16, shape (height, width, C)
+            Its pixels: a JPEG file's as RGB, raw ones as they are.
+
+        Raises
+        ------
+        BadImageError
+            If it cannot be decoded.
+        """
+        if self.kind == "raw":
+            size = len(self.content) // (self.height * self.width)
+            if size not in _PIXELS or len(self.content) != size * self.height * self.width:
+                raise BadImageError(f"{len(self.content)} bytes are no {self.height} x {self.width} pixels")
+            channels, element = _PIXELS[size]
+            return np.frombuffer(self.content, element).reshape(self.height, self.width, channels)
+        try:
+            return decode_rgb(self.content) if self.kind == "jpg" else decode_png_file(self.content)
+        except (UndecodableError, OSError, ValueError) as error:
+            raise BadImageError(f"a {self.kind} file that cannot be decoded: {error}") from error
+
+    def to_file(self) -> tuple[str, bytes]:
+        """Give the image as a file: a JPEG or PNG file as it is, pixels as PNG, without any loss.
+
+        Returns
+        -------
+        tuple of str and bytes
+            The ending of its name, and its content.
+        """
+        if self.kind != "raw":
+            return f".{self.kind}", self.content
+        return ".png", encode_png(self.pixels())
+
+
+class Contents:
+    """The samples of a file, as the values that were written.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    custom_fields : mapping of str to Field class, optional
+        The class of each custom field.
+
+    Attributes
+    ----------
+    index : Index
+        Header and metadata of the file.
+    class_names : tuple of str or None
+        Names of the classes.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged.
+    OSError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> contents = Contents("train.beton")
+    >>> contents.value(299, "label"), contents.to_file(299, "image")[0]
+    (2, '.jpg')
+    """
+
+    def __init__(self, path: str | os.PathLike[str], custom_fields: CustomFields | None = None) -> None:
+        self.index, self._fields = open_single(path, custom_fields)
+        try:
+            notes = read_notes(self.index.files[0].path, self.index.files[0].identity)
+        except NotesError:  # the samples may be sound
+            notes = None
+        self.class_names = None if notes is None else notes.class_names
+
+    @property
+    def image_fields(self) -> list[str]:
+        """Names of the fields of images."""
+        return [name for name in self.index.names if self._images(name) is not None]
+
+    def is_rgb(self, name: str) -> bool:
+        """Whether a field holds images of FFCV's own kind: three colors of 8 bits.
+
+        Parameters
+        ----------
+        name : str
+            The field.
+
+        Returns
+        -------
+        bool
+            False for images of other kinds.
+        """
+        images = self._images(name)
+        return images is not None and images.kind is RGB and images.gpu_decodes
+
+    def labels(self, name: str = "label") -> NDArray[np.int64] | None:
+        """Give the label of each sample.
+
+        Parameters
+        ----------
+        name : str
+            The field.
+
+        Returns
+        -------
+        ndarray of int64, shape (N,), or None
+            None if the field does not exist, or does not hold whole numbers.
+        """
+        if name not in self.index.names:
+            return None
+        numbers = self._fields[name].numbers(self.index.column(name))
+        return None if numbers is None or numbers.dtype.kind != "i" else numbers.astype(np.int64, copy=False)
+
+    def class_name(self, label: int) -> str:
+        """Name the class of a label.
+
+        Parameters
+        ----------
+        label : int
+            The label.
+
+        Returns
+        -------
+        str
+            Its name, or the number.
+        """
+        names = self.class_names or ()
+        return names[label] if 0 <= label < len(names) else str(label)
+
+    def stored(self, sample: int, name: str) -> bytes:
+        """Read the bytes of a value: its region, or its metadata if it has none.
+
+        Parameters
+        ----------
+        sample, name
+            The sample and the field.
+
+        Returns
+        -------
+        bytes
+            As they are in the file.
+
+        Raises
+        ------
+        OptionError, NoSuchFieldError
+            If there is no such sample or field.
+        StorageError
+            If the bytes cannot be read.
+        """
+        if not 0 <= sample < self.index.num_samples:
+            raise OptionError(
+                f"{self.index.path}: no sample {sample}; there are {self.index.num_samples}: "
+                f"0 to {self.index.num_samples - 1}"
+            )
+        if not self.index.has_regions(name):
+            return bytes(self.index.column(name)[sample].tobytes())
+        regions = self.index.regions(name)
+        offset, size = int(regions.offset[sample]), int(regions.size[sample])
+        with self.index.files[0].open() as source:
+            return source.read_exactly(offset, size) if size else b""
+
+    def value(self, sample: int, name: str) -> Any:
+        """Read a value; errors as for `stored`.
+
+        Parameters
+        ----------
+        sample, name
+            The sample and the field.
+
+        Returns
+        -------
+        int, float, bytes, StoredImage, ndarray or object
+            The value, see `Field.read_value`. JSON gives Python objects.
+
+        Raises
+        ------
+        FormatError
+            If the value is damaged, such as JSON that cannot be parsed.
+        """
+        content = self.stored(sample, name)
+        images = self._images(name, sample)
+        if images is not None:
+            kind = _FILES.get(int(images.mode[0]), "raw")
+            return StoredImage(kind, int(images.height[0]), int(images.width[0]), content)
+        with self._reading(sample, name, content):
+            return self._fields[name].read_value(self.index.column(name)[sample], content)
+
+    def to_file(self, sample: int, name: str) -> tuple[str, bytes]:
+        """Convert a value to a file; errors as for `value`.
+
+        Parameters
+        ----------
+        sample, name
+            The sample and the field.
+
+        Returns
+        -------
+        tuple of str and bytes
+            The ending of its name, and its content: JPEG files as they are, pixels as PNG, arrays as ``.npy``, numbers
+            as text, JSON and bytes as they are, also damaged JSON.
+        """
+        if self._images(name) is not None:
+            image: StoredImage = self.value(sample, name)
+            return image.to_file()
+        content = self.stored(sample, name)
+        with self._reading(sample, name, content):
+            return self._fields[name].to_file(self.index.column(name)[sample], content)
+
+    def _images(self, name: str, sample: int = 0) -> ImageColumn | None:
+        column = self.index.column(name)[sample : sample + 1]  # raises `NoSuchFieldError`
+        return self._fields[name].images(column)
+
+    @contextmanager
+    def _reading(self, sample: int, name: str, content: bytes) -> Iterator[None]:
+        """Name the sample and the field in an error of the field."""
+        try:
+            yield
+        except ValueError as error:
+            raise FormatError(
+                f"{place_of(self, sample, name)}: {len(content)} bytes that cannot be read: {error}. "
+                f"`gpubeton cat FILE {sample} --only FIELD` writes the bytes as they are"
+            ) from error
+
+
+def place_of(contents: Contents, sample: int, name: str) -> str:
+    """Name the place of a value in a message."""
+    return f"{contents.index.path}: sample {sample}, field {name!r}"
+
+
+def decode_png_file(content: bytes) -> NDArray[Any]:
+    """Decode a PNG file as image fields store it, (H, W, C) uint8 or uint16; also check its checksums."""
+    header = read_png_header(content)
+    if header is None or header.kind is None:
+        raise ValueError("no PNG file of a kind that is stored: gray, RGB or RGBA, of 8 or 16 bits, not interlaced")
+    return pixels_of_kind(content, header.kind)

@@ -1,0 +1,344 @@
+"""Conversion: make a ``.beton`` file from a source, and continue after an interruption."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpubeton import __version__
+from gpubeton._machine import count_cores
+from gpubeton._writing.atomic_file import check_target
+from gpubeton._writing.encoder import Encoder, Job, check_on_error
+from gpubeton._writing.encoder_pool import EncoderPool, default_start_method
+from gpubeton._writing.file_builder import ChunkPlace, FileBuilder, RegionSizes, make_descriptors
+from gpubeton._writing.find_entry_points import find_blocks, index_file
+from gpubeton._writing.resumable_file import FinishedChunk, ResumableFile
+from gpubeton._writing.sample_names import without_place
+from gpubeton._writing.task_queue import MAX_CHUNKSIZE, Task, TaskQueue, split_rows
+from gpubeton.dataset.file_settings import Settings, choose_samples
+from gpubeton.dataset.source import Source
+from gpubeton.dataset.validated_source import ValidatedSource
+from gpubeton.errors import NoSamplesError, OptionError, SampleError
+from gpubeton.format.layout import metadata_dtype, round_up
+
+if TYPE_CHECKING:
+    from gpubeton._writing.file_builder import SkippedSample
+
+
+Progress = Callable[[int, int], object]
+"""Called with the samples that are done, and with all of them."""
+
+
+@dataclass(frozen=True)
+class BadSource:
+    """A sample of a source that could not be read or encoded.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the source.
+    reason : str
+        The error.
+
+    Examples
+    --------
+    >>> BadSource("train/cat/7.jpg", "no image").name
+    'train/cat/7.jpg'
+    """
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The result of a conversion.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    samples : int
+        Samples in it.
+    resumed : int
+        Samples of the source that an interrupted conversion had finished before.
+    bytes : int
+        Size of the file.
+    class_names : tuple of str or None
+        Names of the classes, whose position is the label.
+    skipped : list of BadSource
+        Samples that were left out.
+    passed_over : dict of str to int
+        How many files of the source are not images by their names, or in no class, by their ending.
+    began_anew : bool
+        Whether an interrupted conversion was discarded: its settings were others, or its source has changed since.
+    changed : dict of str to int
+        How many images have lost something: "alpha" (transparency left out), "bits" (16 of a color cut to 8),
+        "colours" (made gray), "jpeg" (encoded as baseline JPEG: other formats, and progressive or CMYK JPEG files),
+        "levels" (numbers of 1, 2 or 4 bits, or of PGM files, scaled to 255 or 65535), "palette" (its numbers kept, not
+        its colors). And how many have an EXIF "orientation" that was ignored, were "turned" by it, or kept a GPS
+        "position" in their metadata.
+    unused : tuple of str
+        Columns, or endings of files in tar files, that were not stored.
+    has_labels : bool
+        Whether samples have labels, or other fields beside the image.
+
+    Examples
+    --------
+    >>> from gpubeton.dataset import convert, open_source
+    >>> made = convert(open_source("train"), "made.beton", num_workers=1)
+    >>> made.samples, made.skipped
+    (300, [])
+    """
+
+    path: Path
+    samples: int
+    resumed: int
+    bytes: int
+    class_names: tuple[str, ...] | None
+    skipped: list[BadSource] = field(default_factory=list)
+    passed_over: dict[str, int] = field(default_factory=dict)
+    began_anew: bool = False
+    changed: dict[str, int] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+    has_labels: bool = True
+
+
+def convert(
+    source: Source,
+    path: str | os.PathLike[str],
+    settings: Settings | None = None,
+    *,
+    on_error: str = "raise",
+    num_workers: int = -1,
+    fresh: bool = False,
+    overwrite: bool = False,
+    start_method: str | None = None,
+    on_progress: Progress | None = None,
+    chunksize: int = 64,
+) -> Conversion:
+    """Make a ``.beton`` file from a source.
+
+    After an interruption of any kind, the same call continues, also with another `on_error`: finished samples are
+    compared with their checksums and kept. With other settings, or if samples of the source were added, removed,
+    changed or have another order, it starts anew. The file is the same, byte for byte, with any number of interruptions
+    and processes. Its notes, see ``Reader.notes``, hold the names of the classes, the settings, and a checksum of each
+    region.
+
+    Parameters
+    ----------
+    source : Source
+        The samples, from `open_source`.
+    path : str or path
+        The file.
+    settings : Settings, optional
+        How they are stored.
+    on_error : {"raise", "skip"}
+        Whether a sample that cannot be read or encoded raises an error or is left out.
+    num_workers : int
+        Number of processes; less than 1 means one for each core.
+    fresh : bool
+        Whether to discard the result of an interrupted conversion.
+    overwrite : bool
+        Whether to replace a file that exists. A file that the source reads is never replaced.
+    start_method : {"fork", "forkserver", "spawn"}, optional
+        How processes are started.
+    on_progress : callable, optional
+        Called with the number of finished samples and of all samples, from time to time.
+    chunksize : int
+        Samples that a process encodes at a time, at most 256. An interruption loses up to two chunks of each process.
+
+    Returns
+    -------
+    Conversion
+        The result.
+
+    Raises
+    ------
+    OptionError
+        If the file exists, and `overwrite` is False, or the source reads it.
+    SampleError
+        If a sample cannot be read or encoded, and `on_error` is "raise".
+    NoSamplesError
+        If there are no samples, or all are left out.
+    WriteError
+        If the file cannot be written, or a process dies.
+
+    Examples
+    --------
+    >>> from gpubeton.dataset import open_source
+    >>> done = convert(open_source("photos"), "photos.beton", Settings(max_resolution=512))      # doctest: +SKIP
+    """
+    settings = settings or Settings()
+    skip = check_on_error(on_error)
+    if not 1 <= chunksize <= MAX_CHUNKSIZE:
+        raise OptionError(f"chunksize is {chunksize}, expected 1 to {MAX_CHUNKSIZE}")
+    check_target(path, source.input_files(), overwrite=overwrite)
+    chosen = choose_samples(len(source), settings).tolist()
+    if not chosen:
+        raise NoSamplesError(f"{os.fspath(path)}: the source has 0 samples, at least 1 is needed")
+    num_workers = num_workers if num_workers >= 1 else count_cores()
+    run = _Run(source, Path(path), settings, chosen, num_workers, start_method, chunksize, skip=skip)
+    with ResumableFile(path, run.key, fresh=fresh, overwrite=overwrite) as file:
+        return run.write(file, on_progress or (lambda *_: None))
+
+
+class _Run:
+    """One conversion."""
+
+    def __init__(
+        self, source: Source, path: Path, settings: Settings, chosen: Sequence[int],
+        num_workers: int, start_method: str | None, chunksize: int, *, skip: bool,
+    ) -> None:  # fmt: skip
+        self.source, self.path, self.settings, self.chosen, self.skip = source, path, settings, chosen, skip
+        self.num_workers, self.chunksize = num_workers, chunksize
+        self.start_method = start_method or default_start_method()
+        self.fields = settings.fields(dict(source.fields))
+        self.row_type = metadata_dtype([each.metadata_type for each in self.fields.values()])
+        self.row_size = self.row_type.itemsize
+        self.descriptors = make_descriptors(self.fields)
+        # Entry points are found when all samples are there.
+        stored = sorted((name, value) for name, value in settings.to_dict().items() if name != "index")
+        parts = (
+            __version__,
+            source.kind,
+            str(len(chosen)),
+            repr(stored),
+            # Of samples that are known by their names only, labels would change unnoticed.
+            repr(source.class_names if getattr(type(source), "identity", None) is Source.identity else None),
+            repr([(each.name, each.type_id) for each in self.descriptors]),
+        )
+        text = "".join(f"{part}\0" for part in parts)
+        self.key = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+        self.began_anew = False
+
+    def write(self, file: ResumableFile, on_progress: Progress) -> Conversion:
+        done, builder = self._resume(file, on_progress)
+        on_progress(done, len(self.chosen))
+        job = Job(
+            ValidatedSource(self.source, self.settings),
+            self.chosen,
+            self.fields,
+            self.settings.page_size,
+            builder.metadata_offset,
+            os.fspath(file.temporary),
+            skip=self.skip,
+            checksums=True,
+            list_changes=True,
+        )
+        self._encode(job, file, builder, done, on_progress)
+        skipped = self._name(builder.skipped)
+        if builder.rows == 0:
+            raise NoSamplesError(
+                f"{self.path}: of {len(self.chosen)} samples of the source none could be read. The first is "
+                f"{skipped[0].name}: {skipped[0].reason}"
+            )
+        find = partial(find_blocks, num_workers=self.num_workers)
+        index = partial(index_file, file.temporary, {}, file.write, blocks_of=find)
+        changed = dict(sorted(builder.changes.items()))
+        builder.finish(self._notes(skipped, changed), index if self.settings.index else None)
+        file.commit()
+        size = self.path.stat().st_size
+        return Conversion(
+            self.path, builder.rows, done, size, self.source.class_names, skipped, dict(self.source.passed_over),
+            self.began_anew, changed, tuple(self.source.unused), bool(self.source.fields),
+        )  # fmt: skip
+
+    def _encode(self, job: Job, file: ResumableFile, builder: FileBuilder, done: int, on_progress: Progress) -> None:
+        """Encode and write the samples from `done` on."""
+        total = len(self.chosen)
+        unwritten: dict[int, tuple[RegionSizes, ChunkPlace]] = {}
+        identities: dict[int, tuple[bytes, ...]] = {}
+
+        def tasks() -> Iterator[list[Task]]:
+            for task in split_rows(done, total, self.chunksize):
+                # Before they are read: a file that changes meanwhile is noticed after an interruption.
+                identities[task.start] = self._identities(task)
+                yield [task]
+
+        def place(first: int, regions: RegionSizes) -> ChunkPlace:
+            unwritten[first] = regions, builder.place(first, regions)
+            return unwritten[first][1]
+
+        def record(task: Task) -> None:
+            nonlocal done
+            regions, found = unwritten.pop(task.start)
+            rows = self._rows(builder, found, regions)
+            file.record(FinishedChunk(task, regions, file.checksum(*rows), identities.pop(task.start)))
+            done += task.stop - task.start
+            on_progress(done, total)
+
+        workers = min(self.num_workers, -(-(total - done) // self.chunksize))
+        try:
+            with Encoder(job) if workers <= 1 else EncoderPool(job, workers, self.start_method) as encoders:
+                encoders.run(TaskQueue(tasks()), place, record)
+        except SampleError as error:
+            raise type(error)(
+                f"{self.source.name(error.sample)}: {error}. Finished samples are kept: mend this one, or leave "
+                "such samples out (on_error='skip'; --on-error skip of the command), and start again",
+                error.sample,
+            ) from error
+
+    def _resume(self, file: ResumableFile, on_progress: Progress) -> tuple[int, FileBuilder]:
+        """Keep the first finished chunks, as far as the file holds them; return the number of their samples."""
+        total = len(self.chosen)
+        chunks = self._usable(file)
+        builder, count = self._new_builder(file), 0
+        for chunk in chunks:
+            place = builder.place(chunk.task.start, chunk.regions)
+            if not file.holds(chunk, place, self._rows(builder, place, chunk.regions)):
+                # It has a place already: begin again with the chunks before it.
+                builder = self._new_builder(file)
+                for before in chunks[:count]:
+                    builder.place(before.task.start, before.regions)
+                break
+            count += 1
+            on_progress(chunk.task.stop, total)
+        used = builder.metadata_offset + builder.rows * self.row_size
+        pages_start = round_up(builder.metadata_offset + total * self.row_size, self.settings.page_size)
+        file.begin(chunks[:count], builder.end if count else 0, (used, pages_start - used))
+        return chunks[count - 1].task.stop if count else 0, builder
+
+    def _usable(self, file: ResumableFile) -> list[FinishedChunk]:
+        """List the first finished chunks of the same samples; none if one of them has changed."""
+        chunks = file.finished
+        is_same = all(chunk.identities == self._identities(chunk.task) for chunk in chunks)
+        self.began_anew = file.has_other_key or not is_same
+        # Without `skip`, a bad sample raises its error again.
+        return [] if self.began_anew else list(takewhile(lambda chunk: self.skip or not chunk.regions.skipped, chunks))
+
+    def _new_builder(self, file: ResumableFile) -> FileBuilder:
+        return FileBuilder(file, self.descriptors, self.row_size, self.settings.page_size, len(self.chosen))
+
+    def _rows(self, builder: FileBuilder, place: ChunkPlace, regions: RegionSizes) -> tuple[int, int]:
+        """Find the offset and the size of the metadata of a chunk."""
+        return builder.metadata_offset + place.first_row * self.row_size, len(regions.counts) * self.row_size
+
+    def _identities(self, task: Task) -> tuple[bytes, ...]:
+        """Compute 16 bytes for each sample that change with it, and with all else that its encoded bytes depend on."""
+        samples = self.chosen[task.start : task.stop]
+        texts = (self.source.identity(sample).encode("utf-8", "surrogateescape") for sample in samples)
+        return tuple(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
+
+    def _name(self, skipped: Iterable[SkippedSample]) -> list[BadSource]:
+        return [BadSource(self.source.name(self.chosen[each.row]), without_place(each.reason)) for each in skipped]
+
+    def _notes(self, skipped: Sequence[BadSource], changed: Mapping[str, int]) -> dict[str, Any]:
+        notes: dict[str, Any] = {
+            "made_by": f"gpubeton {__version__}",
+            "source": self.source.kind,
+            "settings": self.settings.to_dict(),
+            "skipped": [{"name": each.name, "reason": each.reason} for each in skipped],
+            **self.source.notes,
+        }
+        if self.source.class_names is not None:
+            notes["class_names"] = list(self.source.class_names)
+        if changed:
+            notes["changed"] = changed
+        return notes

@@ -1,0 +1,412 @@
+"""Sources that are files: images in folders, images that a table lists, and tar files of webdataset."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import re
+import tarfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from glob import glob
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from gpubeton._machine import install
+from gpubeton._writing.image_folder import IMAGE_SUFFIXES, ImageFolder
+from gpubeton.dataset.source import LABEL, LabelledSource, Labels, stat_identity
+from gpubeton.errors import OptionError
+from gpubeton.fields.json import parse_json
+
+
+class FolderSource(LabelledSource):
+    """Images in a folder."""
+
+    # Folders in it are classes, as in torchvision's ImageFolder. Without any, images directly in it have no labels.
+
+    kind = "folder"
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = Path(root).absolute()
+        self._images = ImageFolder(self._root, flat=True)
+        self.passed_over = self._images.passed_over
+        if self._images.labels is not None:
+            self._labels, self.fields, self.class_names = self._images.labels, {LABEL: "int"}, self._images.classes
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        return self._images[index]
+
+    def name(self, index: int) -> str:
+        return self._images.files[index]
+
+    def identity(self, index: int) -> str:
+        path = self._images.files[index]
+        return f"{os.path.relpath(path, self._root)} {self._label_text(index)} {stat_identity(path)}"
+
+    def input_files(self) -> Sequence[str]:
+        return self._images.files
+
+    def image_files(self) -> Sequence[str]:
+        return self._images.files
+
+
+_IMAGE_COLUMNS = ("image", "path", "image_path", "img_path", "img", "file", "filepath", "file_name", "filename")
+_LABEL_COLUMNS = ("label", "target", "class_id", "class", "category", "y")
+_CLASS_COLUMNS = ("class_name", "class")
+
+
+class TableSource(LabelledSource):
+    """Images and labels that a CSV, TSV or Parquet file lists."""
+
+    # A column gives each image's path, relative to the table's folder or to `root`, or absolute; in Parquet it may hold
+    # the image files themselves. Another column gives its label: whole numbers, numbers, or names of classes. If labels
+    # are whole numbers, a column ``class_name`` (or ``class``) names the classes. Without arguments, columns are found
+    # by their usual names.
+
+    kind = "table"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        image: str | None = None,
+        label: str | None = None,
+        root: str | os.PathLike[str] | None = None,
+        class_names: Sequence[str] | None = None,
+        are_names: bool | None = None,
+        rows: Sequence[int] | None = None,  # of Parquet: no others are read; the classes are known
+    ) -> None:
+        self._path, self._rows = Path(path), rows
+        self._root = self._path.parent if root is None else Path(root)
+        is_parquet = self._path.suffix.lower() == ".parquet"
+        columns: Mapping[str, Sequence[Any]] = _read_parquet(self._path, rows) if is_parquet else _read_csv(self._path)
+        image = self._find(columns, image, _IMAGE_COLUMNS, "images", "--image")
+        if image is None:
+            raise OptionError(
+                f"{path}: no column of images; the columns are {', '.join(map(repr, columns))}. Name it: --image COLUMN"
+            )
+        self._images = columns[image]
+        others = {key: columns[key] for key in columns if key != image}
+        label = self._find(others, label, _LABEL_COLUMNS, "labels", "--label")
+        self.unused = [name for name in others if name != label and (label is None or name not in _CLASS_COLUMNS)]
+        if label is not None:
+            names = class_names or (_class_names(columns, label) if rows is None else None)
+            if names and not class_names:  # the column of the names was found by its numbers
+                are_names = False
+            self._set_labels(Labels(columns[label], names, where=os.fspath(path), are_names=are_names))
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        value = self._images[index]
+        content = value.get("bytes") if isinstance(value, Mapping) else value
+        if not isinstance(content, bytes):
+            content = self._file(value)
+        return self._with_label(content, index)
+
+    def name(self, index: int) -> str:
+        value = self._images[index]
+        row = f"row {self._row(index)} of {self._path}"
+        return f"{self._file(value)} ({row})" if isinstance(value, str) else row
+
+    def identity(self, index: int) -> str:
+        value, label = self._images[index], self._label_text(index)
+        if isinstance(value, str):
+            return f"{value} {label} {stat_identity(self._file(value))}"
+        return f"{self._row(index)} {label} {stat_identity(self._path)}"
+
+    def input_files(self) -> Iterator[Path]:
+        yield self._path
+        for value in self.image_files() or ():
+            yield self._file(value)
+
+    def image_files(self) -> Sequence[str] | None:
+        return self._images if all(isinstance(value, str) for value in self._images) else None
+
+    def _file(self, value: Any) -> Path:
+        path = value.get("path") if isinstance(value, Mapping) else value
+        if not isinstance(path, str) or not path:
+            raise ValueError(f"{value!r} is neither a path nor the content of a file")
+        return self._root / path
+
+    def _find(
+        self, columns: Mapping[str, Any], wanted: str | None, usual: Sequence[str], what: str, option: str
+    ) -> str | None:
+        if wanted is not None:
+            if wanted not in columns:
+                raise OptionError(
+                    f"{self._path}: no column {wanted!r} for the {what}; there are {', '.join(map(repr, columns))}. "
+                    f"Choose one of them: {option} COLUMN"
+                )
+            return wanted
+        by_name = {name.lower(): name for name in columns}
+        return next((by_name[name] for name in usual if name in by_name), None)
+
+
+def _class_names(columns: Mapping[str, Sequence[Any]], label: str) -> tuple[str, ...] | None:
+    """Read the names of classes from another column than their numbers, if each number has one name."""
+    names = next((columns[name] for name in _CLASS_COLUMNS if name in columns and name != label), None)
+    if names is None:
+        return None
+    try:
+        by_number = {int(number): str(name) for number, name in zip(columns[label], names, strict=True)}
+    except (TypeError, ValueError):
+        return None
+    if min(by_number) < 0 or len(set(zip(map(int, columns[label]), names, strict=True))) != len(by_number):
+        return None
+    # A number that no sample has is a class without a name.
+    return tuple(by_number.get(number, str(number)) for number in range(max(by_number) + 1))
+
+
+def _read_csv(path: Path) -> dict[str, list[Any]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file, delimiter="\t" if path.suffix.lower() in (".tsv", ".tab") else ",")
+        header = next(reader, None)
+        rows = [row for row in reader if row]
+    if header is None or not rows:
+        raise OptionError(f"{path}: no rows in it, expected a line with the columns' names, then one for each sample")
+    odd = next((number for number, row in enumerate(rows) if len(row) != len(header)), None)
+    if odd is not None:
+        raise OptionError(f"{path}: row {odd} has {len(rows[odd])} values, expected {len(header)}: {', '.join(header)}")
+    return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def _read_parquet(path: Path, rows: Sequence[int] | None) -> Mapping[str, Sequence[Any]]:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise OptionError(
+            f"{path}: Parquet needs {error.name}, which is not installed. Try: {install('parquet')}"
+        ) from error
+    try:
+        table, places = _read_rows(path, rows) if rows is not None else (parquet.read_table(path), None)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk, and not of the content
+            raise
+        raise OptionError(f"{path}: no Parquet file that can be read ({error})") from error
+    columns = {name: table.column(name) for name in table.column_names}
+    # Files of images stay in Arrow's memory: as objects of Python there would be all of them twice.
+    return {
+        name: ArrowColumn(column, places) if _holds_files(column.type) else _placed(column.to_pylist(), places)
+        for name, column in columns.items()
+    }
+
+
+def _read_rows(path: Path, rows: Sequence[int]) -> tuple[Any, list[int]]:
+    """Read some rows, one row group after the other; give a table of them, and the place of each row in it."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        ends, wanted = np.cumsum(counts), np.asarray(rows)
+        groups, tables = np.searchsorted(ends, wanted, "right"), []
+        for number in np.unique(groups).tolist():
+            own = wanted[groups == number] - (ends[number] - counts[number])
+            tables.append(file.read_row_group(number).take(own))
+    # Not in the order of the rows: columns of more than 2 GiB cannot be put into another.
+    places = np.empty(len(wanted), np.int64)
+    places[np.argsort(groups, kind="stable")] = np.arange(len(wanted))
+    return pa.concat_tables(tables), places.tolist()
+
+
+def _placed(values: list[Any], places: list[int] | None) -> list[Any]:
+    return values if places is None else [values[place] for place in places]
+
+
+def _holds_files(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_nested(kind))
+
+
+class ArrowColumn(Sequence[Any]):
+    """A column of a table of Arrow, of which each value is converted when it is used."""
+
+    def __init__(self, column: Any, places: list[int] | None = None) -> None:
+        self._column, self._places = column, places
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._column[index if self._places is None else self._places[index]].as_py()
+
+
+_LABEL_MEMBERS = ("cls", "label", "target", "cls.txt", "label.txt")
+_IMAGE_MEMBERS = tuple(suffix.removeprefix(".") for suffix in IMAGE_SUFFIXES)
+
+
+@dataclass(frozen=True)
+class _TarSample:
+    """Files of a tar file with one name before the first dot."""
+
+    key: str
+    members: dict[str, tuple[int, int]] = field(default_factory=dict)  # offset and size of each, by its ending
+
+
+class TarSource(LabelledSource):
+    """Images and labels in uncompressed tar files of webdataset: ``KEY.jpg``, ``KEY.cls``."""
+
+    # Only the headers in the tar files are read beforehand. Each sample is then read from its place, so that all
+    # processes can read one tar file, and webdataset need not be installed. `image` and `label` are the endings of the
+    # files, or ``json:KEY`` for a value of a JSON file; by default any image, and ``cls``.
+
+    kind = "webdataset"
+
+    def __init__(
+        self,
+        shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        image: str | None = None,
+        label: str | None = None,
+        class_names: Sequence[str] | None = None,
+        are_names: bool | None = None,
+    ) -> None:
+        given = [shards] if isinstance(shards, str | os.PathLike) else shards
+        self._shards = [path for shard in given for path in find_tar_files(os.fspath(shard))]
+        self._image_names = (image,) if image is not None else _IMAGE_MEMBERS
+        self._label_member = label
+        # A few numbers for each sample, not its members: there may be millions.
+        self._names: list[str] = []
+        places: list[tuple[int, int, int]] = []
+        values: list[Any] = []
+        endings: dict[str, None] = {}  # an ordered set
+        hidden: Counter[str] = Counter()
+        for number, path in enumerate(self._shards):
+            with path.open("rb") as file:
+                for sample in _read_samples(path, hidden):
+                    endings.update(dict.fromkeys(sample.members))
+                    found = next((name for name in self._image_names if name in sample.members), None)
+                    if found is not None:
+                        places.append((number, *sample.members[found]))
+                        self._names.append(f"{sample.key}.{found}")
+                        values += self._read_label(sample, file, path, is_first=len(places) == 1)
+        if not places:
+            raise OptionError(
+                f"{', '.join(map(str, given))}: no samples with an image, expected files such as 000001.jpg and "
+                f"000001.cls ({', '.join(self._image_names)}). Name the ending of images: --image ENDING"
+            )
+        used = (*self._image_names, (self._label_member or "").partition(":")[0])
+        self.unused, self.passed_over = [name for name in endings if name not in used], hidden
+        self._places = np.array(places, np.int64)  # (N, 3): number of the tar file, offset, size
+        if self._label_member is not None:
+            self._set_labels(Labels(values, class_names, where=os.fspath(self._shards[0]), are_names=are_names))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        shard, offset, size = self._places[index].tolist()
+        with self._shards[shard].open("rb") as file:
+            content = _read_part(file, (offset, size), self.name(index))
+        return self._with_label(content, index)
+
+    def name(self, index: int) -> str:
+        return f"{self._shards[self._places[index, 0]]}: {self._names[index]}"
+
+    def identity(self, index: int) -> str:
+        return f"{self.name(index)} {self._label_text(index)} {stat_identity(self._shards[self._places[index, 0]])}"
+
+    def input_files(self) -> Sequence[Path]:
+        return self._shards
+
+    def _read_label(self, sample: _TarSample, file: BinaryIO, path: Path, *, is_first: bool) -> list[Any]:
+        """Read the label of a sample; the first sample decides whether there are any."""
+        if is_first and self._label_member is None:
+            self._label_member = next((name for name in _LABEL_MEMBERS if name in sample.members), None)
+        if self._label_member is None:
+            return []
+        member, _, key = self._label_member.partition(":")
+        if member not in sample.members:
+            raise OptionError(
+                f"{path}: {sample.key} has no {member!r} for its label, it has "
+                f"{', '.join(map(repr, sample.members))}. Name the ending of labels: --label ENDING, or json:KEY"
+            )
+        content = _read_part(file, sample.members[member], f"{path}: {sample.key}.{member}")
+        if member != "json" and not key:
+            return [content.decode("utf-8", "replace").strip()]
+        values: Any = None
+        try:
+            values = parse_json(content)
+            return [values[key or LABEL]]
+        except (KeyError, TypeError, ValueError) as error:
+            known = f"it has {', '.join(map(repr, values))}" if isinstance(error, KeyError) else "it has no keys"
+            raise OptionError(
+                f"{path}: {sample.key}.{member} has no {key or LABEL!r}, {known}. Choose one: --label json:KEY"
+            ) from error
+
+
+def _read_samples(path: Path, hidden: Counter[str]) -> Iterator[_TarSample]:
+    """List the samples of a tar file: consecutive files with one name before the first dot; count hidden files."""
+    try:
+        with tarfile.open(path, "r:") as tar:
+            sample = _TarSample("")
+            for member in tar:
+                # Otherwise it remembers all of them.
+                tar.members = []  # type: ignore[attr-defined]  # the stubs leave it out
+                # webdataset's rule: the key reaches to the first dot of the file's name without its folder.
+                folder, _, own = member.name.rpartition("/")
+                stem, dot, ending = own.partition(".")
+                # macOS puts `._0001.jpg` between `0001.jpg` and `0001.cls`.
+                if any(part.startswith(".") and part not in (".", "..") for part in member.name.split("/")):
+                    hidden["hidden"] += member.isfile()
+                    continue
+                if not member.isfile() or not dot:
+                    continue
+                key = f"{folder}/{stem}" if folder else stem
+                if key != sample.key:
+                    if sample.members:
+                        yield sample
+                    sample = _TarSample(key)
+                sample.members[ending.lower()] = (member.offset_data, member.size)
+            if sample.members:
+                yield sample
+    except tarfile.ReadError as error:
+        raise OptionError(
+            f"{path}: not a tar file that can be read at any place ({error}). Decompress .tar.gz and the like "
+            "before, or use DatasetWriter.from_webdataset."
+        ) from error
+
+
+def _read_part(file: BinaryIO, place: tuple[int, int], name: str) -> bytes:
+    offset, size = place
+    file.seek(offset)
+    content = file.read(size)
+    if len(content) < size:
+        raise EOFError(f"{name}: {len(content)} bytes, expected {size}")
+    return content
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Expand braces as shells and webdataset do: ``{a,b}`` are alternatives, ``{000..146}`` numbers of 3 digits."""
+    parts = re.split(r"\{([^{}]*)\}", pattern)
+    choices = [_alternatives(part) if number % 2 else [part] for number, part in enumerate(parts)]
+    return ["".join(chosen) for chosen in itertools.product(*choices)]
+
+
+def _alternatives(text: str) -> list[str]:
+    numbers = re.fullmatch(r"(\d+)\.\.(\d+)", text)
+    if numbers is None:
+        return text.split(",")
+    first, last = numbers.groups()
+    return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+
+
+def find_tar_files(pattern: str) -> list[Path]:
+    """Find the tar files that a pattern with braces, ``*`` or ``?`` names, or that lie in a folder."""
+    found = [Path(each) for name in expand_braces(pattern) for each in sorted(glob(name)) or [name]]  # noqa: PTH207  absolute ones, too
+    found = [path for each in found for path in (sorted(each.glob("*.tar")) if each.is_dir() else [each])]
+    missing = [path for path in found if not path.is_file()]
+    if missing or not found:
+        which = missing[0] if missing else pattern
+        raise OptionError(f"{which}: no such tar file ({len(missing)} of {len(found)} are missing)")
+    return found

@@ -1,0 +1,349 @@
+"""Store beside ``.beton`` files what loaders use: the entry points of JPEG files, and one index of many files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpubeton._bytes.descriptors import open_descriptor, read_at
+from gpubeton._bytes.open_files import list_shards, source_type
+from gpubeton._writing.atomic_file import (
+    AtomicFile,
+    is_locked,
+    remove_if_abandoned,
+    resolve_target,
+    short_name,
+    write_at,
+)
+from gpubeton._writing.find_entry_points import find_blocks, find_checksums
+from gpubeton.errors import NotesError, OptionError, StorageError
+from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.format.entry_layout import AFTER_CHECKSUMS, BESIDE, digest_of, index_path, is_index
+from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, open_blocks, write_entry_points
+from gpubeton.format.file_notes import Notes, notes_of
+from gpubeton.format.layout import ENTRY_DTYPE, ImageMode
+from gpubeton.format.manifest import write_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from typing_extensions import Self
+
+    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton.format import Index
+
+__all__ = ["Indexed", "IndexedShards", "index_images", "index_shards"]
+
+_RECORD_DTYPE = np.dtype(
+    [("field", "<u4"), ("images", "<u4"), ("entries", "<u8"), ("checksum", "<u4"), ("zeros", "<u4")]
+)
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """The entry points of a file.
+
+    Made by `index_images`.
+
+    Attributes
+    ----------
+    path : Path or None
+        The file with the entry points; None if the `.beton` file has none beside it.
+    images : int
+        JPEG files of the fields that loaders decode in parts.
+    indexed : int
+        Those of them with entry points. Progressive and damaged files, for example, have none.
+    bytes : int
+        Size of the entry points.
+    found : int
+        Images whose entry points were found by this call; others were there before.
+    checksums : int
+        Checksums in the file beside it.
+    """
+
+    path: Path | None
+    images: int
+    indexed: int
+    bytes: int
+    found: int
+    checksums: int = 0
+
+
+def index_images(
+    path: str | os.PathLike[str],
+    custom_fields: CustomFields | None = None,
+    *,
+    overwrite: bool = False,
+    num_workers: int = -1,
+    on_progress: Callable[[int, int], object] | None = None,
+) -> Indexed:
+    """Find the entry points of the JPEG files in a ``.beton`` file and store them beside it, as ``FILE.index``.
+
+    A loader of the file then decodes only the part of each JPEG that a crop needs; its images are the same. For a file
+    without checksums, as FFCV's, a CRC-32 of each value is stored there, too: loaders compare the values with it. The
+    file itself is not changed. After an interruption of any kind, the same call continues.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    custom_fields : mapping of str to Field class, optional
+        The class of each custom field.
+    overwrite : bool
+        Whether to make entry points and checksums for a file that has valid ones, in itself or beside it, and to
+        replace a file of another kind. Damaged ones and those of another file are always replaced.
+    num_workers : int
+        Number of threads; less than 1 means one for each core.
+    on_progress : callable, optional
+        Called with the number of finished images and of all images.
+
+    Returns
+    -------
+    Indexed
+        What the file has now.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged.
+    OptionError
+        If ``FILE.index`` is another kind of file or cut short, and `overwrite` is not set.
+    StorageError
+        If the entry points cannot be written, or the file is changed or replaced while it is read.
+    OSError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> from gpubeton.fields import IntField, RGBImageField
+    >>> from gpubeton.writer import DatasetWriter
+    >>> writer = DatasetWriter("plain.beton", {"image": RGBImageField("jpg"), "label": IntField()}, index=False)
+    >>> classes = writer.from_image_folder("train")
+    >>> index_images("plain.beton").path.name
+    'plain.beton.index'
+    >>> index_images("plain.beton").found
+    0
+    """
+    index, _ = open_index(path, custom_fields)
+    names = image_fields(index)
+    blocks, faults = open_blocks(index)
+    found, lacks = 0, _lacks_checksums(index)
+    beside = Path(index_path(os.fspath(path)))
+    is_complete = set(blocks) == set(names) and (not lacks or index.checksums.any())
+    if (names or lacks) and (overwrite or faults or not is_complete):
+        target = resolve_target(beside)
+        if not overwrite and target.exists() and target.stat().st_size and not is_index(os.fspath(target)):
+            raise OptionError(
+                f"{beside}: exists, and does not end as entry points do: it is cut short, or another kind of file. "
+                "Move it away, or replace it: --overwrite (overwrite=True)"
+            )
+        with _Unfinished(target, index, names, has_checksums=lacks) as file:
+            found = file.find(num_workers, on_progress or (lambda *_: None))
+            file.finish(num_workers)
+        blocks, _ = open_blocks(index)
+    elif beside.exists():
+        remove_if_abandoned(_unfinished_path(resolve_target(beside)))  # of a process killed after it gave the name
+    return Indexed(
+        beside if (blocks or lacks) and beside.exists() else None,
+        sum(int((index.column(name)["mode"] == ImageMode.JPG).sum()) for name in names),
+        sum(int((block.counts > 0).sum()) for block in blocks.values()),
+        sum(block.nbytes for block in blocks.values()),
+        found,
+        len(index.allocations) if lacks else 0,
+    )
+
+
+def _lacks_checksums(index: Index) -> bool:
+    """Whether a file has regions, and no checksums of them in itself."""
+    with index.files[0].open() as source, suppress(NotesError):
+        notes = notes_of(source)
+        return len(index.allocations) > 0 and (notes is None or notes.checksums is None)
+    return False  # `gpubeton verify` names the fault
+
+
+@dataclass(frozen=True)
+class IndexedShards:
+    """The index of a folder of ``.beton`` files.
+
+    Made by `index_shards`.
+
+    Attributes
+    ----------
+    folder : str
+        The folder.
+    shards : int
+        Files in it.
+    samples : int
+        Their samples.
+    bytes : int
+        Size of the index.
+    """
+
+    folder: str
+    shards: int
+    samples: int
+    bytes: int
+
+
+def index_shards(
+    folder: str | os.PathLike[str],
+    custom_fields: CustomFields | None = None,
+    *,
+    remote: RemoteOptions | None = None,
+) -> IndexedShards:
+    """Write one index of all ``.beton`` files of a folder, as ``index.json`` and ``index.bin`` beside them.
+
+    A loader of the folder then opens these two instead of each file, and all processes of a machine share the memory of
+    the index. The files are checked as whenever they are opened, and not changed. Call it again when files are added or
+    replaced: until then, loaders warn and open each file.
+
+    Parameters
+    ----------
+    folder : str or path
+        The folder; also a URL that ends in "/".
+    custom_fields : mapping of str to Field class, optional
+        The class of each custom field.
+    remote : RemoteOptions, optional
+        How the store of a URL is reached.
+
+    Returns
+    -------
+    IndexedShards
+        The written files.
+
+    Raises
+    ------
+    FormatError
+        If a file is damaged, or several have different fields.
+    StorageError
+        If the index cannot be written.
+    OSError
+        If the folder has no such files.
+
+    Examples
+    --------
+    >>> import os, shutil
+    >>> os.makedirs("folder", exist_ok=True)
+    >>> for number in range(3):
+    ...     _ = shutil.copy("train.beton", f"folder/{number}.beton")
+    >>> index_shards("folder").samples
+    900
+    >>> from gpubeton import Loader
+    >>> Loader("folder", 100).reader.num_samples
+    900
+    """
+    name = os.fspath(folder)
+    paths = list_shards(name, remote)
+    if not paths:
+        raise FileNotFoundError(errno.ENOENT, "no files whose names end in .beton", name)
+    index, _ = open_index(paths, custom_fields, remote)
+    written = write_manifest(name, index, remote)
+    return IndexedShards(name, len(index.files), index.num_samples, written.num_bytes)
+
+
+def _unfinished_path(target: Path) -> Path:
+    # Not .unfinished: a long name is cut, so that a conversion's unfinished file would have the same one.
+    return target.with_name(f".{short_name(target)}.entries")
+
+
+class _Unfinished:
+    """The entry points that were found so far, in ``.NAME.entries``; they survive any interruption."""
+
+    # After the identity of the images, it has a record for some images at a time: a header, the number of entries and
+    # the seal of each image, and the entries.
+
+    def __init__(self, target: Path, index: Index, names: list[str], *, has_checksums: bool) -> None:
+        self._has_checksums, self._version = has_checksums, AFTER_CHECKSUMS if has_checksums else BESIDE
+        self._target, self._path = target, _unfinished_path(target)
+        self._index, self._names = index, names
+        # With the time of the last change: checksums are those of the bytes at the end.
+        state = blake2b(repr(index.files[0].identity).encode(), digest_size=16).digest()
+        self._key = state + b"".join(name.encode().ljust(16, b"\0") + self._identity_of(name) for name in names)
+        try:
+            self._descriptor = open_descriptor(self._path, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise StorageError(error.errno, f"{self._target}: no file can be written here: {error.strerror}") from error
+
+    def _identity_of(self, name: str) -> bytes:
+        return identity_of(self._index, name, version=self._version)
+
+    def __enter__(self) -> Self:
+        if is_locked(self._descriptor):
+            os.close(self._descriptor)
+            raise StorageError(f"{self._target}: another process is writing this file. Wait for it.")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self._descriptor)
+
+    def find(self, num_workers: int, on_progress: Callable[[int, int], object]) -> int:
+        """Find the missing entry points; return the number of images of this call."""
+        if read_at(self._descriptor, len(self._key), 0) != self._key:
+            os.ftruncate(self._descriptor, 0)
+            write_at(self._descriptor, 0, self._key, self._path)
+        done, end = [0] * len(self._names), len(self._key)
+        for field, block, stop in self._records():
+            done[field] += len(block.counts)
+            end = stop
+        os.ftruncate(self._descriptor, end)
+        resumed, total = sum(done), len(self._names) * self._index.num_samples
+        on_progress(resumed, total)
+        finished, source = resumed, self._index.files[0]
+        for field, name in enumerate(self._names):
+            for block in find_blocks(self._index, name, num_workers, done[field], source.identity):
+                record = _record(field, block)
+                write_at(self._descriptor, end, record, self._path)
+                end += len(record)
+                finished += len(block.counts)
+                on_progress(finished, total)
+        return finished - resumed
+
+    def finish(self, num_workers: int) -> None:
+        """Write the file under its name, with checksums if there are none, and remove this one."""
+        source, rows = self._index.files[0], self._index.allocations
+        notes = b""
+        if self._has_checksums:
+            checksums = find_checksums(rows, source.path, num_workers, source.identity)
+            notes = Notes({"regions": digest_of(rows)}, checksums).to_bytes()
+        source.identity.check(source.path, source_type(source.path).find_identity(source.path))
+        with AtomicFile(self._target) as file:
+            file.write(0, notes)
+            end = len(notes)
+            for field, name in enumerate(self._names):
+                blocks = (block for number, block, _ in self._records() if number == field)
+                end = write_entry_points(file.write, end, name, self._identity_of(name), blocks, self._version)
+            file.commit()
+        self._path.unlink(missing_ok=True)
+
+    def _records(self) -> Iterator[tuple[int, EntryBlock, int]]:
+        """Read field, entry points and end of each record, up to the first that is not complete."""
+        position, done = len(self._key), [0] * len(self._names)
+        while len(header := read_at(self._descriptor, _RECORD_DTYPE.itemsize, position)) == _RECORD_DTYPE.itemsize:
+            row = np.frombuffer(header, _RECORD_DTYPE)[0]
+            field, images, entries = int(row["field"]), int(row["images"]), int(row["entries"])
+            size = 8 * images + ENTRY_DTYPE.itemsize * entries
+            if field >= len(done) or size > os.fstat(self._descriptor).st_size:
+                return
+            content = read_at(self._descriptor, size, position + len(header))
+            counts = np.frombuffer(content[: 4 * images], "<u4")
+            if len(content) < size or zlib.crc32(content, zlib.crc32(header[:16])) != row["checksum"]:
+                return
+            first = np.concatenate([np.zeros(1, np.uint64), np.cumsum(counts, dtype=np.uint64)])
+            seals = np.frombuffer(content[4 * images : 8 * images], "<u4")
+            position += len(header) + size
+            yield field, EntryBlock(first, seals, np.frombuffer(content[8 * images :], ENTRY_DTYPE)), position
+
+
+def _record(field: int, block: EntryBlock) -> bytes:
+    content = block.counts.astype("<u4").tobytes() + block.seals.tobytes() + block.entries.tobytes()
+    header = np.array([(field, len(block.counts), len(block.entries), 0, 0)], _RECORD_DTYPE)
+    header["checksum"] = zlib.crc32(content, zlib.crc32(header.tobytes()[:16]))
+    return header.tobytes() + content

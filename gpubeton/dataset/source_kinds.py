@@ -1,0 +1,132 @@
+"""Kinds of sources: recognize and open them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpubeton.dataset.file_sources import FolderSource, TableSource, TarSource
+from gpubeton.dataset.library_sources import HuggingFaceSource, TorchvisionSource
+from gpubeton.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gpubeton.dataset.source import Source
+
+_TORCHVISION = "torchvision:"
+
+_CLASSES: Mapping[str, Callable[..., Source]] = {
+    "folder": FolderSource,
+    "webdataset": TarSource,
+    "huggingface": HuggingFaceSource,
+    "torchvision": TorchvisionSource,
+    "table": TableSource,
+}
+_OPTIONS = {
+    "folder": (),
+    "webdataset": ("image", "label", "class_names"),
+    "huggingface": ("image", "label", "class_names", "split"),
+    "torchvision": ("class_names", "split", "root", "download"),
+    "table": ("image", "label", "class_names", "root"),
+}
+
+SOURCE_KINDS = tuple(_CLASSES)
+"""Kinds of sources that `open_source` knows."""
+
+
+def recognise(source: str | os.PathLike[str]) -> str:
+    """Recognize the kind of a source, by its name and by the files there.
+
+    Parameters
+    ----------
+    source : str or path
+        A folder, a table, tar files, a dataset of Hugging Face on disk, or ``torchvision:NAME``.
+
+    Returns
+    -------
+    str
+        One of `SOURCE_KINDS`.
+
+    Raises
+    ------
+    OptionError
+        If it is none of them.
+
+    Examples
+    --------
+    >>> recognise("torchvision:CIFAR10"), recognise("train-{000..146}.tar")
+    ('torchvision', 'webdataset')
+    """
+    name = os.fspath(source)
+    if name.startswith(_TORCHVISION):
+        return "torchvision"
+    path = Path(name)
+    suffix = path.suffix.lower()
+    if suffix in (".csv", ".tsv", ".tab", ".parquet"):
+        return "table"
+    if suffix == ".tar" or name.lower().endswith((".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")):
+        return "webdataset"
+    if not path.is_dir():
+        found = "no such file or directory" if not path.exists() else "no known kind of source"
+        raise OptionError(
+            f"{name}: {found}; expected a folder of images, a .csv or .parquet table, .tar files, a folder that "
+            "Hugging Face's save_to_disk has written, or torchvision:NAME. Name the kind: --from KIND"
+        )
+    if (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file():
+        return "huggingface"
+    if any(path.glob("*.tar")) and not any(entry.is_dir() for entry in path.iterdir()):
+        return "webdataset"
+    return "folder"
+
+
+def open_source(source: str | os.PathLike[str], kind: str | None = None, **options: Any) -> Source:
+    """Open the source of a new file.
+
+    Parameters
+    ----------
+    source : str or path
+        A folder, a table, tar files, a dataset of Hugging Face on disk, or ``torchvision:NAME``.
+    kind : str, optional
+        One of `SOURCE_KINDS`; by default, the one that `recognise` finds.
+    **options
+        ``image``, ``label``, ``class_names``, ``split``, ``root``, ``download``, if the kind has them. None is the
+        same as leaving one out.
+
+    Returns
+    -------
+    Source
+        Its samples.
+
+    Raises
+    ------
+    OptionError
+        If its kind is unknown, or does not have an option.
+    OSError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> source = open_source("train")
+    >>> source.kind, len(source), source.class_names
+    ('folder', 300, ('class_0', 'class_1', 'class_2'))
+    """
+    kind = kind or recognise(source)
+    if kind not in _CLASSES:
+        raise OptionError(f"kind is {kind!r}, expected one of {', '.join(SOURCE_KINDS)}")
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    _check(kind, given)
+    return open_kind(os.fspath(source), kind, given)
+
+
+def open_kind(name: str, kind: str, options: Mapping[str, Any]) -> Source:
+    """Open a source whose kind and options have been checked."""
+    return _CLASSES[kind](name.removeprefix(_TORCHVISION) if kind == "torchvision" else name, **options)
+
+
+def _check(kind: str, given: Mapping[str, Any]) -> None:
+    wrong = [name for name in given if name not in _OPTIONS[kind]]
+    if wrong:
+        known = ", ".join(_OPTIONS[kind]) or "none"
+        raise OptionError(f"{', '.join(wrong)}: not for a source of the kind {kind}, which takes {known}")

@@ -1,0 +1,382 @@
+"""Summary: fields, sizes and statistics of a ``.beton`` file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, assign_lanes, lanes_by_kind
+from gpubeton.errors import NotesError, OptionError
+from gpubeton.fields.registry import CustomFields, open_single
+from gpubeton.format import ImageMode, Index, Notes, read_notes
+from gpubeton.format.entry_points import open_blocks
+from gpubeton.format.layout import round_up
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from gpubeton._bytes.byte_source import ByteSource
+    from gpubeton.fields.base import Field, ImageColumn
+    from gpubeton.format.entry_points import EntryBlock
+
+_BINS = 12
+_MOST_VALUES = 10_000
+"""Different whole numbers that are counted separately."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Statistics of numbers.
+
+    Made by `summarize`.
+
+    Attributes
+    ----------
+    minimum, median, mean, maximum : float
+        Statistics of all numbers.
+    edges : list of float
+        Beginnings of the bins of the histogram, and the end of the last one.
+    counts : list of int
+        Numbers in each bin.
+    """
+
+    minimum: float
+    median: float
+    mean: float
+    maximum: float
+    edges: list[float]
+    counts: list[int]
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> Spread:
+        """Compute the statistics.
+
+        Parameters
+        ----------
+        values : ndarray of numbers, shape (N,)
+            Finite, at least one.
+
+        Returns
+        -------
+        Spread
+            Their statistics.
+        """
+        exact = values.astype(np.float64)
+        # A quarter of it, so that neither the span nor the sum of two overflows.
+        counts, edges = np.histogram(exact / 4, bins=_bins(values, exact) / 4)
+        low, high = float(exact.min()), float(exact.max())
+        mean = 8 * float((exact / 8 / len(exact)).sum())
+        return cls(
+            low,
+            4 * float(np.median(exact / 4)),
+            min(max(mean, low), high),
+            high,
+            (4 * edges).tolist(),
+            counts.tolist(),
+        )
+
+
+def _bins(values: NDArray[Any], exact: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Choose the bins of a histogram: one for each whole number, where there are few."""
+    low, high = exact.min(), exact.max()
+    if values.dtype.kind in "iu" and high / 4 - low / 4 < _BINS / 4:
+        return np.arange(low, high + 2)
+    if low == high:
+        return np.array([low, high])
+    shares = np.linspace(0, 1, _BINS + 1)
+    return np.maximum.accumulate(low * (1 - shares) + high * shares)
+
+
+@dataclass(frozen=True)
+class ImageSummary:
+    """Statistics of a field of images.
+
+    Made by `summarize`.
+
+    Attributes
+    ----------
+    jpg, png, raw : int
+        Images stored as JPEG files, as PNG files, and as raw pixels.
+    height, width : Spread
+        Their sizes in pixels.
+    most_common : list of (int, int, int)
+        The commonest sizes: height, width, and number of images.
+    looked_at : int
+        JPEG files whose markers were read, for `kinds`, `samplings` and `lanes`.
+    kinds, samplings, lanes : dict of str to int
+        How many of these files are of each kind ("baseline", "damaged", ...), have each chroma sampling, and are
+        decoded by each part of a machine whose GPU has JPEG engines: "hardware" or "cpu". The CPU decodes all
+        images of `ImageField`.
+    mode : str
+        The kind of image, such as "rgb" or "gray16"; empty if only the field's class knows it.
+    indexed, entry_points, entry_bytes : int
+        JPEG files with entry points, the number of these, and the bytes that all of them take.
+    """
+
+    jpg: int
+    png: int
+    raw: int
+    height: Spread
+    width: Spread
+    most_common: list[tuple[int, int, int]]
+    looked_at: int
+    kinds: dict[str, int]
+    samplings: dict[str, int]
+    lanes: dict[str, int]
+    mode: str = ""
+    indexed: int = 0
+    entry_points: int = 0
+    entry_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class FieldSummary:
+    """Statistics of a field.
+
+    Made by `summarize`.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    type : str
+        Its class.
+    bytes : Spread or None
+        Sizes of its regions; None for a field whose values are in the metadata.
+    values : Spread or None
+        Statistics of the finite numbers.
+    not_finite : int
+        Count of numbers that are infinite or NaN.
+    counts : dict of int to int
+        Count of each whole number; empty if there are too many different ones.
+    image : ImageSummary or None
+        Statistics of images.
+    """
+
+    name: str
+    type: str
+    bytes: Spread | None = None
+    values: Spread | None = None
+    not_finite: int = 0
+    counts: Mapping[int, int] | None = None
+    image: ImageSummary | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Statistics of a file.
+
+    Made by `summarize`.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    bytes : int
+        Its size.
+    samples : int
+        Samples in it.
+    page_size, pages : int
+        Bytes of a page, and how many there are.
+    page_use : float
+        Share of the pages' bytes that regions use.
+    metadata_bytes : int
+        Bytes of the metadata.
+    fields : list of FieldSummary
+        Its fields.
+    has_checksums : bool
+        Whether there is a checksum of each region.
+    class_names : list of str or None
+        Names of the classes.
+    notes : dict
+        The notes of the file.
+    index_faults : list of str
+        Why entry points in the file or beside it cannot be used.
+    """
+
+    path: str
+    bytes: int
+    samples: int
+    page_size: int
+    pages: int
+    page_use: float
+    metadata_bytes: int
+    fields: list[FieldSummary]
+    has_checksums: bool
+    class_names: list[str] | None
+    notes: dict[str, Any]
+    index_faults: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert the summary to values that JSON can hold.
+
+        Returns
+        -------
+        dict
+            The attributes, also those of the fields.
+        """
+        return asdict(self)
+
+
+def summarize(
+    path: str | os.PathLike[str], custom_fields: CustomFields | None = None, *, look_at: int | None = 20_000
+) -> Summary:
+    """Summarize a file.
+
+    Reads its index, and the beginning and end of JPEG files; decodes nothing.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    custom_fields : mapping of str to Field class, optional
+        The class of each custom field.
+    look_at : int, optional
+        Maximum number of JPEG files of each field whose markers are read, evenly spread over the file; None for all.
+
+    Returns
+    -------
+    Summary
+        Its statistics.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged.
+    OSError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> summarize("train.beton").samples
+    300
+    """
+    if look_at is not None and look_at < 1:
+        raise OptionError(f"look_at is {look_at}, expected at least 1")
+    index, fields = open_single(path, custom_fields)
+    notes = _notes_of(index)
+    blocks, faults = open_blocks(index)
+    header = index.header
+    metadata_bytes = index.num_samples * index.metadata_type.itemsize
+    metadata_end = header.metadata_offset + metadata_bytes
+    used = index.allocations["size"].sum(dtype=np.uint64)
+    ends = index.allocations["ptr"] + index.allocations["size"]
+    last = round_up(int(ends.max()), header.page_size) if len(ends) and used else 0
+    pages = max(0, (last - round_up(metadata_end, header.page_size)) // header.page_size)
+    return Summary(
+        path=os.fspath(path),
+        bytes=index.file_size,
+        samples=index.num_samples,
+        page_size=header.page_size,
+        pages=pages,
+        page_use=float(used) / (pages * header.page_size) if pages else 0.0,
+        metadata_bytes=metadata_bytes,
+        fields=[_summarize_field(index, name, field, look_at, blocks.get(name)) for name, field in fields.items()],
+        has_checksums=notes.checksums is not None,
+        class_names=None if notes.class_names is None else list(notes.class_names),
+        notes=dict(notes.content),
+        index_faults=faults,
+    )
+
+
+def _notes_of(index: Index) -> Notes:
+    try:
+        return read_notes(index.files[0].path, index.files[0].identity) or Notes({})
+    except NotesError as error:
+        return Notes({"damaged": str(error)})
+
+
+def _summarize_field(
+    index: Index, name: str, field: Field, look_at: int | None, block: EntryBlock | None
+) -> FieldSummary:
+    column, kind = index.column(name), type(field).__name__
+    stored = Spread.of(index.regions(name).size) if index.has_regions(name) else None
+    images = field.images(column)
+    if images is not None:
+        return FieldSummary(name, kind, stored, image=_summarize_images(index, name, images, look_at, block))
+    numbers = field.numbers(column)
+    if numbers is None:
+        return FieldSummary(name, kind, stored)
+    if numbers.dtype.kind == "f":
+        finite = numbers[np.isfinite(numbers)]
+        values = Spread.of(finite) if len(finite) else None
+        return FieldSummary(name, kind, values=values, not_finite=len(numbers) - len(finite))
+    found, counts = np.unique(numbers, return_counts=True)
+    few = len(found) <= _MOST_VALUES
+    counted = dict(zip(found.tolist(), counts.tolist(), strict=True)) if few else {}
+    return FieldSummary(name, kind, values=Spread.of(numbers), counts=counted)
+
+
+def _summarize_images(
+    index: Index, name: str, images: ImageColumn, look_at: int | None, block: EntryBlock | None
+) -> ImageSummary:
+    regions = index.regions(name)
+    height, width, mode = images.height, images.width, images.mode
+    compressed = np.flatnonzero(mode == ImageMode.JPG)
+    if look_at is not None and len(compressed) > look_at:
+        compressed = compressed[np.linspace(0, len(compressed) - 1, look_at).astype(np.intp)]
+    survey = np.zeros((len(compressed), SURVEY_COLUMNS), np.int32)
+    size = regions.size[compressed].astype(np.uint64)
+    if len(compressed):
+        with index.files[0].open() as source:
+            _survey(source, regions.offset[compressed], size, survey)
+    lanes = np.empty(len(compressed), np.int8)
+    rows, columns = (side[compressed].astype(np.int32) for side in (height, width))
+    by_kind = lanes_by_kind((Lane.HARDWARE,) if images.gpu_decodes else ())
+    assign_lanes(mode[compressed].astype(np.uint8), size, rows, columns, survey, by_kind, int(Lane.BYTES), lanes)
+    sizes, counts = np.unique(np.stack([height, width], axis=1), axis=0, return_counts=True)
+    jpg, png = int((mode == ImageMode.JPG).sum()), int((mode == ImageMode.PNG).sum())
+    commonest = np.argsort(-counts, kind="stable")[:5]
+    return ImageSummary(
+        jpg=jpg,
+        png=png,
+        raw=len(mode) - jpg - png,
+        height=Spread.of(height),
+        width=Spread.of(width),
+        most_common=[(*map(int, sizes[each]), int(counts[each])) for each in commonest],  # type: ignore[misc]  # two
+        looked_at=len(compressed),
+        kinds={kind.name.lower(): int((survey[:, KIND] == kind).sum()) for kind in JpegKind},
+        samplings=_samplings(survey),
+        lanes={lane.name.lower(): int((lanes == lane).sum()) for lane in (Lane.HARDWARE, Lane.CPU)},
+        mode="" if images.kind is None else images.kind.name,
+        indexed=0 if block is None else int((block.counts > 0).sum()),
+        entry_points=0 if block is None else len(block.entries),
+        entry_bytes=0 if block is None else block.nbytes,
+    )
+
+
+def _survey(
+    source: ByteSource, offset: NDArray[np.uint64], size: NDArray[np.uint64], survey: NDArray[np.int32]
+) -> None:
+    """Read the markers of JPEG files; in memory, or one after the other where the source cannot be mapped."""
+    if source.is_mappable:
+        content = source.map()
+        probe_jpegs(np.uint64(content.ctypes.data) + offset, size, survey)
+        return
+    for row in range(len(survey)):
+        content = np.frombuffer(source.read_exactly(int(offset[row]), int(size[row])), np.uint8)
+        probe_jpegs(np.array([content.ctypes.data], np.uint64), size[row : row + 1], survey[row : row + 1])
+
+
+_RATIOS = {
+    Sampling.FULL: "4:4:4",
+    Sampling.HALF_ACROSS: "4:2:2",
+    Sampling.HALF_BOTH: "4:2:0",
+    Sampling.HALF_DOWN: "4:4:0",
+    Sampling.QUARTER_ACROSS: "4:1:1",
+    Sampling.EIGHTH: "4:1:0",
+    Sampling.GRAY: "gray",
+}
+
+
+def _samplings(survey: NDArray[np.int32]) -> dict[str, int]:
+    sound = survey[survey[:, KIND] != JpegKind.DAMAGED, SAMPLING]
+    found = {ratio: int((sound == number).sum()) for number, ratio in _RATIOS.items()}
+    found["other"] = len(sound) - sum(found.values())
+    return {ratio: count for ratio, count in found.items() if count}

@@ -1,0 +1,256 @@
+"""Advice from made-up measurements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpubeton._machine import Machine
+from gpubeton.cli.advice import Measurements, advise, stage_limits
+from gpubeton.cli.environment import FilePlace, GpuState
+from gpubeton.loader import LoaderStats
+from gpubeton.loader.describe import ImageSummary, LoaderSummary
+
+GIB = 1 << 30
+IMAGE = ImageSummary("image", 400, 500, 50_000, 1.0, 224, 224)
+FACTS = LoaderSummary(files=("a.beton",), samples=100_000, batch_size=100, num_workers=4, images=(IMAGE,))
+# 1000 images in 10 s, of which the loop waits for 6: the workers are busy all the time.
+STATS = LoaderStats(
+    epoch=0,
+    batches=10,
+    images=1000,
+    seconds=10.0,
+    waiting_seconds=6.0,
+    first_wait_seconds=0.5,
+    plan_seconds=0.1,
+    submit_seconds=0.1,
+    decode_seconds=8.0,
+    tail_seconds=0.5,
+    num_workers=4,
+    worker_seconds=38.0,
+    worker_cpu_seconds=37.0,
+    stored_bytes=50_000_000,
+)
+MEASURED = Measurements(STATS, FACTS, Machine(cores=4, memory_bytes=8 * GIB), (FilePlace("a.beton", 5 * GIB, "ext4"),))
+
+
+def changed(stats=None, facts=None, machine=None, place=None, **others):
+    return replace(
+        MEASURED,
+        stats=replace(STATS, **stats or {}),
+        facts=replace(FACTS, **facts or {}),
+        machine=replace(MEASURED.machine, **machine or {}),
+        places=(replace(MEASURED.places[0], **place or {}),),
+        **others,
+    )
+
+
+def named(measured):
+    return {finding.name: finding for finding in advise(measured)}
+
+
+def test_a_loop_that_does_not_wait_is_told_so():
+    first, *rest = advise(changed({"waiting_seconds": 0.2}))
+    assert (first.name, first.weight, first.gain) == ("step", "bottleneck", 1.0)
+    assert not [finding for finding in rest if finding.weight == "advice"]
+
+
+def test_a_loop_without_a_batch_is_told_nothing():
+    assert [finding.name for finding in advise(changed({"batches": 0}))] == ["nothing"]
+
+
+def test_busy_workers_are_the_bottleneck_and_more_of_them_the_advice():
+    found = named(changed(machine={"cores": 8}))
+    assert found["workers"].weight == "bottleneck"
+    assert found["workers"].gain == 2.5  # 10 s, of which 4 s are the step
+    assert found["more_workers"].change == "num_workers=8."
+    # Twice the workers do 2 x 1000 images in 9.5 s.
+    assert found["more_workers"].gain == pytest.approx(2 * 1000 / 9.5 / 100)
+
+
+def test_no_more_workers_are_advised_than_the_container_may_use():
+    found = named(changed(machine={"cores": 64, "core_limit": 4.0}))
+    assert "more_workers" not in found
+    assert found["core_limit"].change == ""
+    assert "workers" not in found["core_limit"].text
+    found = named(changed(machine={"cores": 64, "core_limit": 2.5}, facts={"num_workers": 64}))
+    assert found["core_limit"].change == "num_workers=2."
+    assert "64 workers" in found["core_limit"].text
+
+
+def test_a_gpu_that_is_not_used_is_named():
+    assert named(changed(gpu=GpuState("H100", is_present=True)))["gpu_lane"].gain == 2.5
+    assert "gpu_lane" not in named(MEASURED)
+
+
+def test_entry_points_that_let_a_gpu_decode_are_named():
+    found = named(changed(facts={"device": "T4 (cuda:0)", "lacks_entries": True}))["no_entry_points"]
+    assert "T4 (cuda:0)" in found.text
+    assert "gpubeton index FILE" in found.change
+    assert "no_entry_points" not in named(changed(facts={"device": "T4 (cuda:0)"}))
+
+
+def test_images_much_larger_than_the_crops_are_named_with_what_would_be_enough():
+    large = replace(IMAGE, stored_height=1344.0, stored_width=1800.0)
+    found = named(changed(facts={"images": (large,)}))
+    assert "max_resolution=448" in found["smaller_images"].change
+    assert found["smaller_images"].gain == 2.5  # nine times as fast to decode, but then the step is the limit
+    assert "smaller_images" not in named(MEASURED)
+
+
+def test_raw_pixels_are_advised_where_they_fit_into_memory():
+    assert "raw" not in named(MEASURED)  # 100,000 images: 50 GiB
+    found = named(changed(facts={"samples": 5_000}))
+    assert found["raw"].gain == 2.5
+    assert "raw" not in named(changed(facts={"samples": 5_000, "images": (replace(IMAGE, jpeg_share=0.0),)}))
+
+
+def test_a_file_that_comes_too_slowly_is_told_apart_from_slow_decoding():
+    slow = {"read_seconds": 8.0, "decode_seconds": 0.5, "worker_seconds": 5.0, "worker_cpu_seconds": 5.0}
+    found = named(changed(slow, {"os_cache": False}, place={"is_network": True, "file_system": "nfs4"}))
+    assert found["reading"].weight == "bottleneck"
+    assert "os_cache=True" in found["memory"].change
+    assert "/dev/shm" in found["local"].change
+    found = named(changed(slow, {"os_cache": False}, {"memory_bytes": GIB}))
+    assert "memory" not in found
+
+
+def test_workers_that_stand_still_wait_for_pages_or_for_cores():
+    stalled = {"worker_cpu_seconds": 10.0}
+    pages = named(changed(stalled, place={"resident_share": 0.2}, machine={"memory_bytes": GIB}))
+    assert pages["pages"].weight == "bottleneck"
+    assert "os_cache=False" in pages["read_ahead"].change
+    again = {**stalled, "stored_bytes": 100 * GIB}  # twenty times over the file, which fits into memory
+    assert "cores" in named(changed(again, place={"resident_share": 0.2}))
+    assert "pages" in named(changed(again, place={"resident_share": 0.2}, machine={"memory_bytes": GIB}))
+    cores = named(changed(stalled, {"num_workers": 16}, place={"resident_share": 1.0}))
+    assert cores["cores"].weight == "bottleneck"
+    assert cores["fewer_workers"].change == "num_workers=4."
+
+
+def test_a_busy_machine_is_blamed_and_not_the_disk():
+    # The file was cold when it began, and the disk could have read all of it in 0.1 s.
+    place = {"size": 100_000_000, "resident_share": 0.0}
+    stalled = {"worker_cpu_seconds": 10.0, "stored_bytes": 300_000_000}
+    found = named(changed(stalled, place=place, disk_bytes_per_second=1e9, other_cores=2.0))
+    assert found["cores"].weight == "bottleneck"
+    assert found["other_programs"].weight == "advice"
+    assert "2.0 of 4 cores" in found["other_programs"].text
+    # With all cores twice 1000 images in 9.5 s; the loop does at most 2.5 times as many as now.
+    assert found["other_programs"].gain == pytest.approx(2 * 1000 / 9.5 / 100)
+    all_cores = changed(stalled, place=place, disk_bytes_per_second=1e9, other_cores=4.0)
+    assert named(all_cores)["other_programs"].gain == 2.5
+    assert advise(all_cores)[1].name == "other_programs"
+    assert "memory" not in found
+    slow = named(changed(stalled, place=place, disk_bytes_per_second=2e7, other_cores=2.0))
+    assert slow["pages"].weight == "bottleneck"
+    assert (slow["other_programs"].weight, slow["other_programs"].gain) == ("notice", None)
+    assert "pages" in named(changed(stalled, place={**place, "is_network": True}, disk_bytes_per_second=1e9))
+
+
+def test_a_thread_that_gets_no_core_is_not_helped_by_more_batches_ahead():
+    idle = {"worker_seconds": 12.0, "worker_cpu_seconds": 12.0}
+    assert named(changed(idle, other_cores=0.1))["starved"].weight == "bottleneck"
+    found = named(changed(idle, other_cores=3.0))
+    assert found["cores"].weight == "bottleneck"
+    assert not found.keys() & {"ahead", "starved"}
+
+
+def test_what_is_done_already_is_not_advised():
+    cold = {"worker_cpu_seconds": 10.0}
+    change = named(changed(cold, place={"resident_share": 0.2}))["memory"].change
+    assert "os_cache" not in change
+    assert "Read it once" in change
+
+
+def test_no_gain_is_promised_where_a_loop_has_no_step():
+    never = {"waiting_seconds": 9.9, "worker_cpu_seconds": 10.0}
+    found = named(changed(never, place={"resident_share": 0.2}))
+    assert (found["pages"].gain, found["memory"].gain) == (None, None)
+
+
+def test_operations_that_are_not_fused_are_named_if_they_are_the_limit():
+    slow = {"tail_seconds": 8.5, "decode_seconds": 0.2, "worker_seconds": 10.0, "worker_cpu_seconds": 10.0}
+    found = named(changed(slow, {"unfused": ("image: RandAugment()",)}))
+    assert found["thread"].weight == "bottleneck"
+    assert "RandAugment" in found["fuse"].text
+    assert found["fuse"].gain == 2.5
+    busy = named(changed(slow, {"unfused": ("image: RandAugment()",)}, other_cores=3.0))
+    assert (busy["cores"].weight, busy["other_programs"].weight) == ("bottleneck", "advice")
+    assert busy["fuse"].gain == 2.5
+
+
+def test_workers_that_are_not_busy_need_more_batches_ahead():
+    found = named(changed({"worker_seconds": 12.0, "worker_cpu_seconds": 12.0}))
+    assert found["starved"].weight == "bottleneck"
+    assert found["ahead"].change == "batches_ahead=6."
+
+
+def test_short_epochs_wait_for_their_first_batch():
+    found = named(changed({"waiting_seconds": 2.0, "first_wait_seconds": 1.9}))
+    assert found["first_batch"].weight == "bottleneck"
+    assert "longer epochs" in found["start"].change
+    trial = named(changed({"waiting_seconds": 2.0, "first_wait_seconds": 1.9}, {"samples": 19 * FACTS.batch_size}))
+    assert ("19 batches" in trial["first_batch"].text, "start" in trial) == (True, False)
+
+
+def test_what_surrounds_the_loop_is_worth_knowing():
+    gpu = GpuState("T4", lanes={"hardware": "missing: no engines", "sm": "ready"}, capabilities="compute,utility")
+    found = named(
+        changed(
+            {"waiting_seconds": 0.0},
+            machine={"memory_bytes": GIB, "locked_limit_bytes": 65536},
+            place={"is_rotational": True, "resident_share": 0.1},
+            facts={"device": "T4 (cuda:0)"},
+            gpu=gpu,
+            disk_bytes_per_second=1e8,
+        )
+    )
+    assert {"larger_than_memory", "cold", "slow_disk", "locked", "no_video", "disk"} <= set(found)
+    assert found["no_video"].change == "Start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video."
+    assert "2,000 images/s" in found["disk"].text
+    assert "self_test" not in found
+    assert "slow_disk" not in named(changed(place={"is_rotational": True, "resident_share": 1.0}))
+    assert "slow_disk" in named(changed(place={"is_network": True, "resident_share": 1.0}))
+    tested = GpuState("H100", lanes={"hardware": "missing: closed"}, self_test={"cpu": "", "hardware": "7 differ"})
+    assert named(changed(gpu=tested))["self_test"].text == "H100 fails the self-test: hardware: 7 differ."
+    assert "lane" not in named(changed(gpu=tested))
+    passed = GpuState("H100", self_test={"cpu": "", "own": ""})
+    assert named(changed(gpu=passed))["self_test"].text == "H100 passes the self-test (cpu, own)."
+    unusable = GpuState(reason="no CuPy", is_present=True)
+    assert "no CuPy" in named(changed(gpu=unusable))["gpu_unusable"].text
+
+
+seconds = st.floats(0, 10)
+
+
+@given(seconds, seconds, seconds, seconds, seconds, st.floats(0, 40), st.integers(1, 64), st.booleans())
+def test_whatever_was_read_there_is_one_bottleneck_and_no_gain_beyond_never_waiting(
+    waiting, read, decode, tail, first, worker, cores, os_cache
+):
+    stats = {
+        "waiting_seconds": waiting,
+        "read_seconds": read,
+        "decode_seconds": decode,
+        "tail_seconds": tail,
+        "first_wait_seconds": min(first, waiting),
+        "worker_seconds": worker,
+        "worker_cpu_seconds": worker / 2,
+    }
+    measured = changed(stats, {"os_cache": os_cache}, {"cores": cores}, {"resident_share": 0.5})
+    found = advise(measured)
+    assert [finding.weight for finding in found].count("bottleneck") == 1
+    assert found[0].weight == "bottleneck"
+    most = 10 / max(10 - waiting, 0.1)
+    assert all(1 <= finding.gain <= most * (1 + 1e-9) for finding in found if finding.gain is not None)
+
+
+def test_limits_are_what_each_could_do_alone():
+    limits = stage_limits(STATS)
+    assert limits.step == pytest.approx(250)
+    assert limits.workers == pytest.approx(1000 / 9.5)
+    assert limits.thread == pytest.approx(1000 / 0.7)
+    assert limits.images_per_second == limits.workers

@@ -1,0 +1,162 @@
+"""Storage of several files: places instead of offsets, few descriptors, mappings that need none."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpubeton._bytes.local_file import LocalFile
+from gpubeton._bytes.open_files import OpenSources, open_bytes
+from gpubeton._engine.mapped_storage import MappedStorage
+from gpubeton._engine.read_storage import ReadStorage
+from gpubeton.errors import StorageError
+from gpubeton.format.data_files import first_offset
+
+CONTENTS = [np.random.default_rng(number).bytes(20_000 + number) for number in range(5)]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    for number, content in enumerate(CONTENTS):
+        (folder / str(number)).write_bytes(content)
+    return [(folder / str(number), LocalFile.find_identity(folder / str(number))) for number in range(len(CONTENTS))]
+
+
+def is_open(descriptor):
+    return Path(f"/proc/self/fd/{descriptor}").exists()
+
+
+REGIONS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 19_999), st.integers(0, 5000)), max_size=15)
+
+
+@given(regions=REGIONS, max_open=st.integers(1, 5))
+def test_whatever_is_asked_for_of_whichever_file_is_what_arrives(files, regions, max_open):
+    expected = [CONTENTS[file][offset : offset + size] for file, offset, size in regions]
+    places = np.array([int(first_offset(file)) + offset for file, offset, _ in regions], np.uint64)
+    sizes = [len(content) for content in expected]
+    for storage_class in (MappedStorage, ReadStorage):
+        storage = storage_class(OpenSources(files, max_open=max_open))
+        fetch = storage.fetch(places, np.array(sizes, np.uint64))
+        found = fetch.addresses().tolist()
+        assert [ctypes.string_at(address, size) for address, size in zip(found, sizes, strict=True)] == expected
+        fetch.release()
+        storage.close()
+
+
+def test_the_files_that_were_needed_last_stay_open_and_others_as_long_as_somebody_holds_them(files):
+    opened = OpenSources(files, max_open=2)
+    first = opened.open(0)
+    second = opened.open(1).descriptor
+    assert opened.open(0) is first
+    opened.open(2)
+    assert (is_open(first.descriptor), is_open(second)) == (True, False)
+    opened.open(3)
+    opened.open(4)
+    number = first.descriptor
+    assert first.read(5, 3) == CONTENTS[0][5:8]
+    del first
+    assert not is_open(number)
+
+
+def test_closing_closes_what_nobody_holds(files):
+    opened = OpenSources(files)
+    numbers = [opened.open(number).descriptor for number in range(3)]
+    opened.close()
+    opened.close()
+    assert not any(map(is_open, numbers))
+
+
+def test_a_file_is_compared_with_what_it_was_when_it_is_opened_and_when_asked(files, tmp_path):
+    grown = tmp_path / "grown"
+    grown.write_bytes(b"abc")
+    opened = OpenSources([*files, (grown, LocalFile.find_identity(grown))])
+    opened.check()
+    grown.write_bytes(b"abcd")
+    for check in (opened.check, lambda: opened.open(5)):
+        with pytest.raises(StorageError, match=r"grown: 4 bytes, .*3 "):
+            check()
+    grown.unlink()
+    with pytest.raises(FileNotFoundError):
+        opened.check()
+
+
+def test_a_file_that_stays_open_is_read_though_another_has_its_name_and_one_that_was_closed_is_refused(tmp_path):
+    paths = [tmp_path / name for name in ("kept", "closed")]
+    for path in paths:
+        path.write_bytes(b"old")
+    opened = OpenSources([(path, LocalFile.find_identity(path)) for path in paths], max_open=1)
+    opened.open(1)
+    opened.hold()
+    for path in paths:
+        new = path.with_suffix(".new")
+        new.write_bytes(b"new")
+        os.utime(new, ns=(1, path.stat().st_mtime_ns))  # nothing but the inode tells them apart
+        new.rename(path)
+    assert opened.open(0).read(0, 3) == b"old"
+    with pytest.raises(StorageError, match=r"closed: another .*inode"):
+        opened.check()
+    opened.check(is_mapped=True)
+    with pytest.raises(StorageError, match=r"closed: another .*inode"):
+        opened.open(1)
+
+
+@pytest.mark.parametrize("is_random", [True, False])
+def test_the_system_is_told_whether_files_are_read_in_random_order(files, monkeypatch, is_random):
+    advised = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, start, count, advice: advised.append((start, count, advice)))
+    OpenSources(files[:2], is_random=is_random).hold()
+    assert advised == [(0, 0, os.POSIX_FADV_RANDOM)] * 2 * is_random
+
+
+def test_several_threads_may_open_files_at_once(files):
+    opened, wrong = OpenSources(files, max_open=2), []
+
+    def use(start):
+        for step in range(300):
+            number = (start + step) % 5
+            descriptor = opened.open(number)
+            if descriptor.read(100, 4) != CONTENTS[number][100:104]:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=use, args=(start,)) for start in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def mappings_of(path):
+    return sum(str(path) in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_a_mapping_lives_as_long_as_any_view_of_it_and_no_longer(files):
+    path = files[1][0]
+    with open_bytes(path) as source:
+        content = source.map()
+    part = content[10:20]
+    del content
+    gc.collect()
+    assert mappings_of(path) == 1
+    assert part.tobytes() == CONTENTS[1][10:20]
+    with pytest.raises(ValueError, match="read-only"):
+        part[0] = 1
+    del part
+    gc.collect()
+    assert mappings_of(path) == 0
+
+
+def test_what_cannot_be_mapped_is_told_with_its_size(tmp_path):
+    empty = tmp_path / "empty"
+    empty.touch()
+    with open_bytes(empty) as source, pytest.raises(OSError, match=r"0 bytes .*mapped"):
+        source.map()
