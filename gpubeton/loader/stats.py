@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from gpubeton.loader.describe import LoaderSummary
+    from gpubeton.loader.describe import LoaderInfo
 
 DOCTOR_VARIABLE = "_GPUBETON_DOCTOR"
 """Environment variable with the folder for the statistics of all loaders of ``gpubeton doctor -- COMMAND``."""
@@ -225,7 +225,7 @@ def time_rows(stats: LoaderStats) -> list[tuple[str, str, float, int]]:
     """List what each party did: its name, the activity, seconds, and how many threads share these seconds."""
     rows = [
         ("your loop", "waited for batches", stats.waiting_seconds, 1),
-        ("your loop", "was given batches", stats.handover_seconds, 1),
+        ("your loop", "handover", stats.handover_seconds, 1),
         ("your loop", "its own step", stats.step_seconds, 1),
         ("loader", "planned", stats.plan_seconds, 1),
         ("loader", "waited for the file", stats.read_seconds, 1),
@@ -237,7 +237,7 @@ def time_rows(stats: LoaderStats) -> list[tuple[str, str, float, int]]:
     if stats.num_workers:
         rows += [
             ("workers", f"were busy ({stats.num_workers} threads)", stats.worker_seconds, stats.num_workers),
-            ("workers", "were busy, but had no core or page", stats.stalled_seconds, stats.num_workers),
+            ("workers", "stalled (no core, or page fault)", stats.stalled_seconds, stats.num_workers),
         ]
     return rows
 
@@ -356,14 +356,14 @@ class StatsHistory:
         self._ended = LoaderStats()
         self._epochs: list[EpochStats] = []
         self._number = next(_loader_numbers)
-        self._summary: LoaderSummary | None = None  # of a loader that `gpubeton doctor` watches
+        self._info: LoaderInfo | None = None  # of a loader that `gpubeton doctor` watches
         self._seconds_between_writes = seconds_between_writes
         self._written = 0.0
 
-    def add(self, epoch: EpochStats, summarize: Callable[[], LoaderSummary]) -> None:
-        """Add an epoch that begins; `summarize` describes the loader if `gpubeton doctor` watches it."""
-        if self._summary is None and DOCTOR_VARIABLE in os.environ:
-            self._summary = summarize()
+    def add(self, epoch: EpochStats, describe: Callable[[], LoaderInfo]) -> None:
+        """Add an epoch that begins; `describe` is called if `gpubeton doctor` watches the loader."""
+        if self._info is None and DOCTOR_VARIABLE in os.environ:
+            self._info = describe()
         else:
             self.write()
         with self._lock:
@@ -372,7 +372,7 @@ class StatsHistory:
                 self._ended += old.stats()
                 self._epochs.remove(old)
             self._epochs.append(epoch)
-        if self._summary is not None:
+        if self._info is not None:
             epoch.on_batch = self._write_if_due
 
     def stats(self, *, total: bool) -> LoaderStats:
@@ -385,11 +385,11 @@ class StatsHistory:
     def write(self) -> None:
         """Write the sums of all epochs for `gpubeton doctor`, if it watches this loader."""
         folder = os.environ.get(DOCTOR_VARIABLE)
-        if self._summary is None or folder is None:
+        if self._info is None or folder is None:
             return
         with self._lock, suppress(OSError):  # training is worth more than its statistics
             self._written = time.monotonic()
-            numbers = {"facts": self._summary.to_dict(), "total": self.stats(total=True).to_dict()}
+            numbers = {"info": self._info.to_dict(), "total": self.stats(total=True).to_dict()}
             path = Path(folder) / f"{os.getpid()}-{self._number}.json"
             new = path.with_suffix(".new")
             new.write_text(json.dumps(numbers), encoding="utf-8")
