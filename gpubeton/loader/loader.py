@@ -251,9 +251,10 @@ class Loader(FfcvSurface):
     (30, 200, ('train.beton', 299))
     """
 
-    _is_made = False  # until the end of __init__: a derived class may assign to any name before
+    _is_ready = False  # until the end of __init__: a derived class may assign to any name before
 
-    # Arguments that never change. Derived classes may have attributes of these names: the loader reads its `_config`.
+    # Arguments that never change. FFCV's loader has no attributes of these names, so that a class derived from it may
+    # have its own: the loader itself reads `_config`.
     os_cache: bool
     custom_fields: dict[str, Any]
     device: str
@@ -314,7 +315,7 @@ class Loader(FfcvSurface):
             cache_limit=check_cache_limit(cache_limit),
             checksums=bool(checksums),
         )
-        vars(self).update(vars(self._config))  # no assignments, as these would call a derived class's properties
+        vars(self).update({**vars(self._config), **vars(self)})  # a derived class's properties and values stay
         self.reader = Reader(self.fname, self._config.custom_fields, remote=self._config.remote)
         self._ids = check_indices_or_all("indices", indices, self.reader.num_samples)
         self._seed_is_given = seed is not None
@@ -337,7 +338,7 @@ class Loader(FfcvSurface):
         self._resources.open_gpu(self._epoch_config, outputs)
         for mistake in likely_mistakes(outputs):
             warnings.warn(f"{self.reader.index.title}: {mistake}", stacklevel=3)
-        self._is_made = True
+        self._is_ready = True
 
     @classmethod
     def from_image_folder(cls, path: str | os.PathLike[str], batch_size: int, **arguments: Any) -> Self:
@@ -551,26 +552,6 @@ class Loader(FfcvSurface):
                 samples.extend(sample for sample, value in rows if condition(value))
         return self._with(indices=np.array(samples, np.uint64))
 
-    def sample_pages(self) -> NDArray[np.int64]:
-        """Find the page of each sample, for orders. Page numbers of several files follow each other.
-
-        Returns
-        -------
-        ndarray of int64, shape (samples of the file,)
-            Page number, -1 for a sample without any bytes.
-
-        Raises
-        ------
-        AllocationError
-            If no field of the file has regions.
-
-        Examples
-        --------
-        >>> set(Loader("train.beton", 50).sample_pages().tolist())
-        {1}
-        """
-        return self.reader.index.sample_pages()
-
     # --- descriptions
 
     @property
@@ -619,9 +600,8 @@ class Loader(FfcvSurface):
     # --- arguments that may be assigned, and count from the next epoch on
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Other names are free: scripts and libraries keep values on a loader, and derived classes under any name that
-        # FFCV's loader has no attribute for.
-        if self._is_made:
+        # Names that are not like an argument's are free: scripts and libraries keep values on a loader.
+        if self._is_ready:
             is_derived = type(self) is not Loader
             is_fixed = name in _FIXED or (not is_derived and name in vars(self._config))
             if is_fixed and value is not getattr(self, name):
@@ -638,7 +618,7 @@ class Loader(FfcvSurface):
     @batch_size.setter
     def batch_size(self, batch_size: int) -> None:
         batch_size = check_whole("batch_size", batch_size, 1)
-        if self._is_made:
+        if self._is_ready:
             self._schedule.set_batching(Batching(batch_size, self.drop_last))
         self._batch_size = batch_size
 
@@ -648,7 +628,7 @@ class Loader(FfcvSurface):
 
     @drop_last.setter
     def drop_last(self, drop_last: bool) -> None:
-        if self._is_made:
+        if self._is_ready:
             self._schedule.set_batching(Batching(self.batch_size, bool(drop_last)))
         self._drop_last = bool(drop_last)
 
@@ -666,7 +646,7 @@ class Loader(FfcvSurface):
 
     @batches_ahead.setter
     def batches_ahead(self, batches_ahead: int) -> None:
-        if self._is_made and self.gpu is not None:
+        if self._is_ready and self.gpu is not None:
             raise OptionError(
                 f"{self.reader.index.title}: batches_ahead cannot be changed: the GPU has its memory for as many "
                 "batches as the loader was made with. Make a new one: Loader(..., batches_ahead=...)."
@@ -687,7 +667,7 @@ class Loader(FfcvSurface):
 
     @indices.setter
     def indices(self, indices: Any) -> None:
-        if not self._is_made:
+        if not self._is_ready:  # a derived class's value, which __init__ replaces
             self._ids = np.asarray(indices)
             return
         ids_before, self._ids = self._ids, check_indices_or_all("indices", indices, self.reader.num_samples)
@@ -703,8 +683,8 @@ class Loader(FfcvSurface):
 
     @order.setter
     def order(self, order: Any) -> None:
-        if self._is_made:
-            self.traversal_order = order
+        if self._is_ready:
+            self.traversal_order = order  # checks it
         else:
             self._order = order
 
