@@ -21,12 +21,13 @@ from gpubeton._plan.pixel_places import ALIGNMENT, lay_out_images, round_up, tap
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format import ImageMode
+from gpubeton.format.data_files import listed_paths
 from gpubeton.loader.resources import NO_ENTRY_POINTS
 
 if TYPE_CHECKING:
     from gpubeton._engine.batch_plan import Plan
     from gpubeton._plan.page_plan import PagePlan
-    from gpubeton.format.index import Index
+    from gpubeton.format.data_files import Paths
     from gpubeton.loader.config import EpochConfig
     from gpubeton.loader.resources import Resources
 
@@ -77,7 +78,7 @@ class LoaderInfo:
         return cls(**values)
 
 
-def describe(index: Index, epoch: EpochConfig, plan: Plan, resources: Resources) -> LoaderInfo:
+def describe(fname: Paths, title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -> LoaderInfo:
     """Describe what a loader is going to do."""
     images, unfused, rows = [], [], rows_of(epoch.indices)
     for output in plan.outputs:
@@ -98,7 +99,7 @@ def describe(index: Index, epoch: EpochConfig, plan: Plan, resources: Resources)
         unfused += [f"{output.name}: {name}" for name, note in output.program.notes if note.startswith("after")]
     gpu = resources.gpu
     return LoaderInfo(
-        files=tuple(shown(file.path) for file in index.files),
+        files=tuple(map(shown, listed_paths(fname))),
         samples=len(epoch.indices if isinstance(epoch.indices, IdRange) else np.unique(epoch.indices)),
         batch_size=plan.batches.batch_size,
         num_workers=epoch.num_workers,
@@ -110,7 +111,7 @@ def describe(index: Index, epoch: EpochConfig, plan: Plan, resources: Resources)
         lacks_entries=resources.lacks_entries,
         images=tuple(images),
         unfused=tuple(unfused),
-        explanation=tuple(_explain(index.title, epoch, plan, resources)),
+        explanation=tuple(_explain(title, epoch, plan, resources)),
     )
 
 
@@ -220,7 +221,7 @@ def max_gpu_bytes(plan: Plan, in_flight: int) -> int:
         decoded = lay_out_images(*map(np.atleast_1d, sides)).nbytes
         has_raw = bool((source.column["mode"] != ImageMode.JPG).any())
         for program in (output.program for output in on_gpu if output.source.name == source.name):
-            # Outputs share what is decoded. Each has its crops, what the CPU makes, and what our decoder takes.
+            # Outputs share decoded images. Each has its own crops, images that the CPU made, and bytes for the decoder.
             output_nbytes = 3 * program.height * program.width
             sent += round_up(max(output_nbytes, source.max_size, has_raw * decoded))
             most_taps = 2 * math.ceil(program.largest_scale(*sides)) + 2

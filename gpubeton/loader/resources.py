@@ -223,7 +223,7 @@ class Resources:
         if pages is None:
             return ReadStorage(self.files, self._staging)
         if _is_costly(pages):
-            # Not for a small part of the samples: most of what would be fetched would be in vain.
+            # Not for a small part of the samples: most of the fetched bytes would not be used.
             if 2 * len(epoch.indices) >= self._index.num_samples:
                 self.cache.begin_filling()
             if not self.cache.holds_dataset:
@@ -254,7 +254,7 @@ class Resources:
             self._drop_pages()
 
     def _drop_pages(self) -> None:
-        """Let go parts loaded for the next epoch; a loop over the last one may go on."""
+        """Drop parts loaded for the next epoch; a loop over the last one may continue."""
         if self._pages is not None:
             self._pages.take_begun()
             self._pages = None
@@ -327,7 +327,7 @@ def _is_costly(pages: PagePlan) -> bool:
 
 
 def memory_for_pages() -> int | None:
-    """Bytes that pages of files may take in this process; None if the system does not tell."""
+    """Bytes that pages of files may take in this process; None if the system does not report it."""
     # The ranks of a node share its memory; torchrun and most others that start them set this variable.
     free, ranks = read_machine().usable_memory_bytes, os.environ.get("LOCAL_WORLD_SIZE", "1")
     if not ranks.strip().isdecimal():
@@ -386,7 +386,7 @@ def _largest(outputs: list[ImageOutput]) -> tuple[int, int]:
     for column in (output.source.column for output in outputs):
         height, width = column["height"].astype(np.int64), column["width"].astype(np.int64)
         pixels = height * width * (column["mode"] == ImageMode.JPG)
-        place = int(pixels.argmax())
-        if pixels[place] > largest[0] * largest[1]:
-            largest = int(height[place]), int(width[place])
+        row = int(pixels.argmax())
+        if pixels[row] > largest[0] * largest[1]:
+            largest = int(height[row]), int(width[row])
     return largest
