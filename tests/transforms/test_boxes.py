@@ -122,7 +122,7 @@ def test_a_box_counts_from_the_share_on_that_is_wished(min_visible, count):
     assert len(moved([[5, 10, 15, 15]], min_visible=min_visible)) == count
 
 
-def test_a_box_that_is_inside_as_a_whole_counts_whatever_rounding_does():
+def test_a_box_that_is_inside_as_a_whole_counts_in_spite_of_rounding():
     corner = np.random.default_rng(1).uniform(0.1, 0.4, (200, 2))
     boxes = np.concatenate([corner, corner + 0.3], axis=1)
     rolled = (0, 0, 37, 53, 1, 0, 1, 37, 53, 41, 29)

@@ -81,7 +81,7 @@ def test_by_itself_an_operation_asks_for_the_sample_ids_as_ffcvs_does():
     assert code(np.ones(5), None, SAMPLES).tolist() == [1, 1, 0, 1, 1]
 
 
-def test_without_the_sample_ids_an_operation_says_what_is_missing():
+def test_apply_without_sample_ids_names_the_missing_argument():
     with pytest.raises(TypeError, match=r"Poison.apply .* ids"):
         Poison(MASK, ALPHA, [1]).apply(IMAGES.copy())
 
@@ -109,7 +109,7 @@ def test_whole_floats_are_sample_ids_as_in_ffcv():
     assert np.array_equal(found, Poison(MASK, ALPHA, [9, 1]).apply(IMAGES.copy(), SAMPLES))
 
 
-def test_images_of_16_bits_are_sent_behind_normalize_image():
+def test_the_error_for_16_bit_images_recommends_normalize_image_first():
     with pytest.raises(PipelineError, match=r"uint16\. .*NormalizeImage\(0, 257"):
         Poison(MASK, ALPHA, [1]).declare_state_and_memory(State(True, "cpu", (6, 8, 3), np.dtype("uint16")))
 

@@ -151,7 +151,7 @@ def test_a_batch_is_changed_in_place(operation, layout):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_draw_holds_as_many_steps_as_the_operation_says(operation):
+def test_a_draw_has_num_steps_columns_and_num_contrasts(operation):
     steps = operation.draw(numbers, 20_000, NHWC)
     assert (steps.shape, steps.dtype) == ((20_000, 2 * operation.num_steps), np.int32)
     assert (steps[:, ::2] == CONTRAST).sum(axis=1).max() == operation.num_contrasts
@@ -246,13 +246,13 @@ def test_only_images_of_levels_are_taken(operation):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_without_its_draw_an_operation_says_what_is_missing(operation):
+def test_apply_without_a_draw_names_the_missing_argument(operation):
     with pytest.raises(TypeError, match=r"draw\(\)"):
         operation.apply(IMAGES.copy())
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_by_itself_an_operation_draws_what_it_needs(operation):
+def test_generated_code_draws_for_itself(operation):
     assert operation.generate_code()(IMAGES.copy(), None).shape == IMAGES.shape
 
 
@@ -298,7 +298,7 @@ def test_gray_values_of_all_pixels_are_exact_quotients_rounded_down():
         assert np.array_equal(line, [exact] * 3)
 
 
-def test_gray_values_are_exact_whatever_pixels_they_are_of():
+def test_gray_values_are_exact_for_all_pixels():
     # Every sum that weights can make: what float32 does to it, in the order in which it is done.
     weighed = np.arange(255 * 9_999 + 1)
     gray = ((weighed.astype(np.float32) + np.float32(0.5)) * np.float32(1 / 10_000)).astype(np.int32)

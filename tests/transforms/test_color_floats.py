@@ -70,7 +70,7 @@ def test_a_gray_image_is_its_own_gray_value_and_a_fourth_channel_stays(kind):
 
 
 @pytest.mark.parametrize("operation", [RandomBrightness(0.5), RandomContrast(0.5), RandomSaturation(0.5)])
-def test_an_image_has_the_factor_that_it_has_as_levels_whatever_batch_it_is_in(operation):
+def test_the_factor_of_an_image_depends_on_neither_its_dtype_nor_its_batch(operation):
     state = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("float32"))
     tail = compile_batch_ops([operation], state, field_number=2)
     samples, order = np.array([9, 4, 7, 1, 0], np.uint64), [3, 0, 2]
@@ -83,12 +83,12 @@ def test_an_image_has_the_factor_that_it_has_as_levels_whatever_batch_it_is_in(o
         [operation], State(True, torch.device("cpu"), (20, 30, 3), levels.dtype), field_number=2
     )
     floats = run_batch_ops(tail, levels.astype(np.float32), 5, 1, samples)
-    # A gray value that is rounded down is up to a level less, and so is what is rounded down in the end.
+    # Gray values are rounded down, by up to one level, and so are the results.
     assert np.abs(run_batch_ops(rounded, levels.copy(), 5, 1, samples) - floats).max() < 1.51
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values())
-def test_it_runs_behind_normalize_image_and_not_on_bits_of_halves(operation):
+def test_it_runs_after_normalize_image_but_not_on_the_bits_of_halves(operation):
     levels = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint8"))
     tail = compile_batch_ops([NormalizeImage(0, 1, np.float32), operation], levels, field_number=0)
     assert tail.state.dtype == np.float32
@@ -96,7 +96,7 @@ def test_it_runs_behind_normalize_image_and_not_on_bits_of_halves(operation):
         compile_batch_ops([NormalizeImage(0, 1, np.float16), operation], levels, field_number=0)
 
 
-def test_images_of_16_bits_are_sent_behind_normalize_image_where_that_helps():
+def test_the_error_for_16_bit_images_recommends_normalize_image_where_it_helps():
     sixteen = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint16"))
     for operation in OPERATIONS.values():
         with pytest.raises(PipelineError, match=r"uint16\. .*NormalizeImage\(0, 257, np"):

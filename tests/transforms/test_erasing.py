@@ -72,7 +72,7 @@ def test_a_rectangle_that_does_not_fit_is_drawn_again_and_at_last_given_up():
     assert not RandomErasing(1, (1, 1), (0.75, 0.75)).draw(numbers, 20_000, NHWC).any()
 
 
-def test_it_is_fused_into_the_one_pass_and_runs_afterwards_behind_normalization():
+def test_it_is_fused_into_the_one_pass_and_runs_later_after_normalization():
     size = np.array([60, 60])
     program = compile_image_program("image", 0, [RandomErasing(value=(9.8, 8.5, 7)), RandomErasing()], size, size)
     assert (len(program.steps), len(program.ops.steps), program.max_paints) == (2, 0, 2)
@@ -123,7 +123,7 @@ def test_noise_is_painted_on_the_rectangle_and_nothing_else(dtype, layout):
     assert np.array_equal(found, erasing.apply(images, boxes))  # as on arrays
     for image, (top, left, bottom, right) in zip(found, boxes[:, :4], strict=True):
         noise = image[top:bottom, left:right].copy()
-        assert len(np.unique(noise)) > noise.size / 4  # of its own for each pixel and channel; halves are few
+        assert len(np.unique(noise)) > noise.size / 4  # drawn for each pixel and channel; there are few halves
         image[top:bottom, left:right] = 9
         assert (image == 9).all()
 
@@ -152,9 +152,9 @@ def test_noise_is_normally_distributed_and_uncorrelated():
 def test_noise_is_for_floating_point_images():
     noise = RandomErasing(1, value="random")
     size = np.array([60, 60])
-    for behind in ([ToTensor()], []):
+    for before in ([ToTensor()], []):
         with pytest.raises(PipelineError, match=r"'random'.*uint8.*NormalizeImage"):
-            compile_image_program("image", 0, [*behind, noise], size, size)
+            compile_image_program("image", 0, [*before, noise], size, size)
     halves = NormalizeImage(0, 1, np.float16)
     with pytest.raises(PipelineError, match=r"'random'.*int16.*ToTorchImage"):
         compile_image_program("image", 0, [halves, noise], size, size)

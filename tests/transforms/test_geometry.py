@@ -84,7 +84,7 @@ def test_a_batch_is_changed_in_place():
         assert operation.apply(batch, operation.draw(many(4), 4, NHWC)) is batch
 
 
-def test_draws_do_not_depend_on_where_the_channels_stand():
+def test_draws_do_not_depend_on_the_memory_layout_of_channels():
     for operation in OPERATIONS:
         drawn = [operation.draw(many(4), 4, state) for state in (NHWC, NCHW)]
         assert np.array_equal(*drawn)
@@ -182,11 +182,11 @@ def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_by_itself_an_operation_draws_what_it_needs(operation):
+def test_generated_code_draws_for_itself(operation):
     assert operation.generate_code()(IMAGES.copy(), None).shape == IMAGES.shape
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_without_its_draw_an_operation_says_what_is_missing(operation):
+def test_apply_without_a_draw_names_the_missing_argument(operation):
     with pytest.raises(TypeError, match=r"draw\(\)"):
         operation.apply(IMAGES.copy())

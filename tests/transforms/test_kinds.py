@@ -40,7 +40,7 @@ def draw_of(operation, channels, count=5):
 
 
 def applied(operation, images, draw):
-    """What it makes of an array; of tensors it has to make the same."""
+    """Apply it to an array; check that tensors give the same."""
     found = operation.apply(images.copy(), draw)
     for tensor in (torch.from_numpy(images.copy()), torch.from_numpy(images.copy()).permute(0, 3, 1, 2)):
         made = operation.apply(tensor, draw)
@@ -73,7 +73,7 @@ def test_brightness_and_contrast_of_gray_images_are_the_float64_reference_rounde
     mean = images.mean(axis=(1, 2, 3), keepdims=True) if isinstance(operation, RandomContrast) else 0
     exact = np.clip(factor * images + (1 - factor) * mean, 0, 255)
     found = applied(operation, images, draw).astype(int)
-    # What is added is rounded down first, by less than 2**-15.
+    # The added term is rounded down first, by less than 2**-15.
     assert ((found <= exact + 1e-9) & (found > exact - 1 - 2**-14)).all()
 
 

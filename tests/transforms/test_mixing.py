@@ -171,7 +171,7 @@ def test_shares_are_beta_distributed(alpha):
     assert ours[0] >= 0
     assert ours[-1] <= 1
     # Kolmogorov and Smirnov: two samples of one distribution are further apart once in a thousand times. Shares of a
-    # small alpha lie at the ends closer than float64 tells apart from 1, so that there numpy's are counted alike.
+    # small alpha lie so near to 0 or 1 that float64 rounds them to it; NumPy's shares are counted in the same way.
     places = np.linspace(0.001, 0.999, 999)
     apart = np.abs(np.searchsorted(ours, places) - np.searchsorted(theirs, places)).max() / 20_000
     assert apart < 1.95 * np.sqrt(2 / 20_000)
@@ -242,7 +242,7 @@ def test_the_states_of_ffcvs_chain_of_label_operations():
     assert compile_batch_ops([LabelMixup(0.5, True)], LABEL, field_number=1).state.dtype == np.dtype("float32")
 
 
-def test_labels_without_an_axis_of_their_own_are_taken():
+def test_labels_with_one_dimension_are_accepted():
     state = State(True, CPU, (), np.dtype("int64"))
     assert np.array_equal(run(PAIRS[0][1], LABELS[:, 0], state), run(PAIRS[0][1], LABELS, LABEL))
 
@@ -273,13 +273,13 @@ def test_labels_of_several_numbers_are_refused(operation):
 
 
 @pytest.mark.parametrize("operation", [*IMAGE_OPERATIONS, *LABEL_OPERATIONS])
-def test_without_its_draw_an_operation_says_what_is_missing(operation):
+def test_apply_without_a_draw_names_the_missing_argument(operation):
     with pytest.raises(TypeError, match=r"draw\(\)"):
         operation.apply(IMAGES.copy())
 
 
 @pytest.mark.parametrize("operation", [*IMAGE_OPERATIONS, *LABEL_OPERATIONS])
-def test_by_itself_an_operation_draws_what_it_needs(operation):
+def test_generated_code_draws_for_itself(operation):
     batch = IMAGES if operation in IMAGE_OPERATIONS else LABELS
     assert len(operation.generate_code()(batch.copy(), None)) == COUNT
 

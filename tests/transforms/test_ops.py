@@ -63,12 +63,12 @@ def test_totorchimage_turns_the_bits_of_halves_back(convert_back, wanted):
 
 
 @pytest.mark.parametrize("operation", [ToTorchImage(), ToDevice("cpu"), ModuleWrapper(torch.nn.ReLU())])
-def test_what_needs_a_tensor_says_so(operation):
+def test_an_operation_on_tensors_refuses_an_array_and_recommends_to_tensor(operation):
     with pytest.raises(PipelineError, match=r"numpy .*ToTensor"):
         declared(operation, ARRAY)
 
 
-def test_channels_that_stand_first_are_not_moved_again():
+def test_to_torch_image_refuses_images_whose_channels_are_first():
     with pytest.raises(PipelineError, match=r"ToTorchImage.*\(3, 20, 30\)"):
         declared(ToTorchImage(), State(False, CPU, (3, 20, 30), torch.uint8))
     assert declared(ToTorchImage(), State(False, CPU, (3, 30, 3), torch.uint8)).shape == (3, 3, 30)

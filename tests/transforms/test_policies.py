@@ -147,7 +147,7 @@ def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_planning_adds_nothing_to_what_is_printed(operation):
+def test_planning_does_not_change_the_repr(operation):
     before = repr(operation)
     operation.declare_state_and_memory(NHWC)
     assert repr(operation) == before

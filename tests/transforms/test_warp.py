@@ -104,7 +104,7 @@ def test_warps_are_torchvisions(name):
     if interpolation == "nearest":
         assert not apart[~nearly_a_tie(rows[0], IMAGE.shape[:2])].any()
     else:
-        # Values are as far apart as places, half of 2**-11 on each of two axes: rounding seldom tells them apart.
+        # Values are as far apart as positions, half of 2**-11 on each of two axes: rounding rarely makes them differ.
         assert apart.max() <= 1
         assert np.count_nonzero(apart) <= 2 * 2 * 255 * 2**-12 * apart.size
 

@@ -29,7 +29,7 @@ def padded(images, left, top, right, bottom, fill):
 @pytest.mark.parametrize(
     ("padding", "sides"), [(2, (2, 2, 2, 2)), ((3, 1), (3, 1, 3, 1)), ((1, 2, 0, 3), (1, 2, 0, 3)), (0, (0, 0, 0, 0))]
 )
-def test_padding_stands_on_the_sides_that_torchvision_puts_it_on(padding, sides, layout):
+def test_padding_is_added_on_the_sides_of_torchvision(padding, sides, layout):
     found = Pad(padding, (7, 8, 9)).apply(in_layout(IMAGES, layout))
     assert np.array_equal(as_nhwc_array(found, layout), padded(IMAGES, *sides, (7, 8, 9)))
 
@@ -56,8 +56,8 @@ def test_contiguous_images_with_channels_first_stay_contiguous(operation, channe
     assert torch.equal(found, last)
 
 
-def test_windows_as_wide_as_there_are_channels_are_read_rightly_by_what_follows():
-    # Of shape (N, 3, H, 3), only the memory tells where channels are.
+def test_windows_as_wide_as_there_are_channels_keep_their_memory_layout():
+    # In shape (N, 3, H, 3), only the strides show which axis holds the channels.
     corners, first = np.zeros((4, 2), int), torch.from_numpy(IMAGES).permute(0, 3, 1, 2)
     for batch in (first, first.contiguous()):
         twice = Pad((1, 0)).apply(RandomCrop(3).apply(batch, corners))
@@ -98,7 +98,7 @@ def test_the_five_places_of_a_corner_crop_are_torchvisions_and_equally_likely():
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("layout", ["numpy", "nchw"])
-def test_the_state_tells_the_new_size(operation, layout):
+def test_the_state_has_the_new_size(operation, layout):
     state = NHWC if layout == "numpy" else NCHW
     after, _ = operation.declare_state_and_memory(state)
     tail = compile_batch_ops([operation], state, field_number=2)
