@@ -28,7 +28,7 @@ UNTOUCHED = 0xA5
 
 @dataclass(frozen=True)
 class Stored:
-    """An image as a file stores it; `height` and `width` are what the file's metadata say."""
+    """An image as a file stores it; `height` and `width` are those of the metadata."""
 
     data: np.ndarray
     height: int
@@ -44,7 +44,7 @@ def stored_raw(rgb):
 
 
 def stored_jpeg(data, height=None, width=None):
-    """An image stored as JPEG; the metadata say what its own header says, or what they are told."""
+    """An image stored as JPEG; the metadata have the size of its header, unless another is passed."""
     if height is None:
         height, width = simplejpeg.decode_jpeg_header(bytes(data))[:2]
     return Stored(np.frombuffer(bytes(data), np.uint8), height, width, JPEG)
@@ -66,7 +66,7 @@ def program_of(height, width, interpolation="area", *steps, kind="rgb"):
 
 
 def draw_of(program, box, *, flip=0, shift=(0, 0), paints=()):
-    """A row of draws: a crop box (top, left, height, width) and what is done to it."""
+    """A row of draws: a crop box (top, left, height, width) and its other parameters."""
     row = np.zeros(DRAW_COLUMNS + PAINT_COLUMNS * program.max_paints, np.int32)
     row[TOP : WIDTH + 1] = box
     row[FLIP], row[SHIFT_Y], row[SHIFT_X], row[NUM_PAINTS] = flip, *shift, len(paints)
@@ -112,7 +112,7 @@ def make(program, images, draws):
 
 
 def make_one(program, image, draw=None):
-    """Make one image, which must be possible: the whole of it, or what the draw says."""
+    """Make one image: all of it, or the crop of `draw`. It must succeed."""
     out, bad = make(program, [image], [draw_of(program, whole(image)) if draw is None else draw])
     assert bad == []
     return out[0]

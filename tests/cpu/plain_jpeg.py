@@ -14,7 +14,7 @@ _ORDER = sorted(range(64), key=lambda k: (k // 8 + k % 8, k // 8 if (k // 8 + k 
 #: Row-major place of the k-th coefficient of a scan (figure A.6).
 ZIGZAG = np.array(_ORDER)
 
-#: Segments that say what the colors are.
+#: Segments that fix the colors.
 JFIF = (0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
 
 
@@ -97,7 +97,7 @@ def component_of(plane, identifier, across, down, most, quantization):
 
 
 def components_of(planes, sampling, quantization=None, identifiers=(1, 2, 3, 4)):
-    """Components of planes (h, w, C), with (across, down) for each; flat quantization by 4 if nothing else is said."""
+    """Components of planes (h, w, C), with (across, down) for each; by default, flat quantization by 4."""
     table = np.full(64, 4) if quantization is None else quantization
     most = max(across for across, _ in sampling), max(down for _, down in sampling)
     return [

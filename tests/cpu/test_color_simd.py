@@ -117,7 +117,7 @@ def test_colors_turn(factor):
     assert np.array_equal(changed(grays_and_others, step)[0], expected(grays_and_others, step))
 
 
-def test_colors_turn_by_whatever_is_drawn():
+def test_hue_rotates_by_all_drawn_angles():
     for factor in np.random.default_rng(2).integers(-ONE // 2, ONE // 2, 40):
         step = HUE, int(factor), 0
         assert np.array_equal(changed(COLORS, step)[0], expected(COLORS, step)), factor

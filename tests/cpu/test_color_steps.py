@@ -78,7 +78,7 @@ def step_by_step(operations, images):
     ids=str,
 )
 @pytest.mark.parametrize("dtype", [None, np.float16, np.float32, "bfloat16"])
-def test_what_is_fused_is_what_the_operations_do_one_by_one(colors, dtype):
+def test_fused_color_steps_equal_the_operations_one_by_one(colors, dtype):
     import torch
 
     operations = [RandomResizedCropRGBImageDecoder(SIZE), *colors]
@@ -92,7 +92,7 @@ def test_what_is_fused_is_what_the_operations_do_one_by_one(colors, dtype):
     assert (found != made(compiled([*operations[:1], *operations[1 + len(colors) :]]), stored())).any()
 
 
-def test_what_is_painted_before_changes_with_the_colors_and_what_is_painted_after_does_not():
+def test_color_steps_change_rectangles_painted_before_them_and_none_painted_after():
     fills = (200, 100, 50), (9, 8, 7)
     early, late = Cutout(20, fills[0]), Cutout(6, fills[1])
     darken = ColorJitter(brightness=(0.5, 0.5))

@@ -22,7 +22,7 @@ from tests.cpu.pictures import jpeg, photo
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-#: What Python calls, and so what is kept on disk.
+#: The functions that Python calls: their machine code is kept on disk.
 KEPT = {
     name: getattr(module, name)
     for module, names in (
@@ -98,7 +98,7 @@ def test_a_stage_is_compiled_once_for_constants_and_variables():
     assert len(increased.signatures) == len(increased_twice.signatures) == 1
 
 
-def test_what_is_called_is_optimized_with_its_caller_alone(monkeypatch):
+def test_a_called_function_is_optimized_only_with_its_caller(monkeypatch):
     """Numba's own way optimizes everything again at each level of calls."""
     optimized, optimize = [], CPUCodeLibrary._optimize_final_module
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Files that the crop decoder refuses: what the libraries make of them, and what is damage."""
+"""Files that the crop decoder refuses: how the libraries decode them, and when they are damaged."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_nobody_decodes_is_named_with_both_reasons(name):
+def test_a_file_that_no_decoder_accepts_is_reported_with_both_reasons(name):
     data, reason = BAD[name]
     try:
         size = jpeg_size(data)
@@ -294,7 +294,7 @@ def test_an_unforeseen_error_spoils_its_own_image_alone(name, monkeypatch):
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}])
 def test_no_plain_area_has_more_pixels_a_byte_than_are_allowed(options):
-    """The smallest files that Huffman coding allows, of one color, with tables of their own."""
+    """The smallest files that Huffman coding allows, of one color, with their tables."""
     data = pillow_jpeg(np.full((5000, 5000, 3), 255, np.uint8), "L", quality=1, optimize=True, **options)
     assert jpeg_size(data) == (5000, 5000)
     assert 5000 * 5000 > 1 << 24

@@ -77,7 +77,7 @@ def is_comparable(data):
 
 
 class Trial:
-    """A batch of damaged files, each right before or right behind an unreadable page, and sound ones among them."""
+    """A batch of damaged files, each right before or right after an unreadable page, and sound ones among them."""
 
     def __init__(self):
         self.slots = Slots(BATCH, 1 << 16)
@@ -112,7 +112,7 @@ class Trial:
             assert reason
             assert code != OK
             untouched = (made == 0xA5).all(axis=(1, 2))
-            # Rows are written from the top while the scan is sound; whatever else stands there is the caller's.
+            # Rows are written from the top while the scan is sound; the rest of the buffer is the caller's.
             assert untouched.all() or code == DAMAGED_SCAN
             assert not np.any(np.diff(untouched.astype(int)) < 0)
         elif code == OK:
@@ -176,7 +176,7 @@ def test_no_sound_image_makes_the_kernels_leave_their_memory(stored):
 
 
 def test_raw_images_whose_size_lies_are_named_and_not_read():
-    """The bytes that there are end at an unreadable page; the metadata say that there are more."""
+    """The existing bytes end at an unreadable page; the metadata claim more."""
     slots = Slots(4, 1 << 12)
     sizes = [(9, 9), (65535, 65535), (1, 65535), (21846, 65535)]
     images = [Stored(slots.ending(i, b"\x11" * 241), *size, 1) for i, size in enumerate(sizes)]

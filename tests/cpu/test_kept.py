@@ -211,7 +211,7 @@ def test_of_older_sources_those_used_last_stay(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"1", "3", "4", "5"}
 
 
-def test_one_of_several_processes_says_that_it_compiles_and_names_the_folder(tmp_path, caplog):
+def test_one_of_several_processes_logs_that_it_compiles_and_names_the_folder(tmp_path, caplog):
     for _ in range(2):
         function = compiled(tmp_path, has_notice=True)
         function(1)  # compiles, then loads

@@ -169,7 +169,7 @@ def test_the_memory_for_taps_suffices_for_any_size(height, width, output_height,
     assert largest <= max(program.largest_scale(height, width), 1)
 
 
-def test_a_mask_of_other_proportions_follows_with_a_color_of_its_own():
+def test_a_mask_of_other_proportions_follows_with_its_fill_color():
     image = programs((32, 32), (1000, 46))
     source = GeometrySource("image", image.decoder, None, np.array([1000]), np.array([46]), (32, 32))
     follower = FollowImage("image", fill=255)

@@ -68,7 +68,7 @@ def test_a_plain_color_stays_as_it_is_however_it_is_resampled(interpolation, lev
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-def test_an_image_of_its_own_size_stays_as_it_is(interpolation):
+def test_an_image_at_its_stored_size_does_not_change(interpolation):
     for size in ((1, 1), (3, 10), (7, 11), (16, 16), (33, 65)):
         rgb = noise(*size)
         assert np.array_equal(make_one(program_of(*size, interpolation), stored_raw(rgb)), rgb)

@@ -101,7 +101,7 @@ def test_small_crops_at_the_corners_leave_a_gap_between_them():
 
 
 def test_only_the_first_view_looks_at_the_stored_image(monkeypatch):
-    """The others are made even if nobody knows where it is."""
+    """The others are made even if the address is no longer known."""
     images, programs = [IMAGES["4:2:0"], IMAGES["raw"]], [PROGRAMS[0], PROGRAMS[3]]
 
     def publish_without_later_addresses(ring, number):

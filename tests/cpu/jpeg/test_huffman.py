@@ -142,7 +142,7 @@ def check_pair(entry, plain, bits):
 
 @given(codes(is_ac=True), st.lists(st.integers(0, (1 << 20) - 1), min_size=7, max_size=7))
 @settings(max_examples=12)
-def test_pairs_and_skips_say_what_reading_symbol_by_symbol_says(code, later):
+def test_pairs_and_skips_equal_decoding_symbol_by_symbol(code, later):
     (tables, _), plain = built(*code, is_ac=True), Plain(*code)
     for number in range(1 << PAIR_BITS):
         bits = bits_of(number, PAIR_BITS) + bits_of(later[number % len(later)], 20)
@@ -152,7 +152,7 @@ def test_pairs_and_skips_say_what_reading_symbol_by_symbol_says(code, later):
 
 
 def check_skip(entry, steps):
-    """An entry of `skip` may stop early, but whatever it passes over must be what there is."""
+    """An entry of `skip` may stop early, but all that it skips must be in the bits."""
     if entry == 0:
         # Longer codes are left to the search.
         assert not steps or steps[0][0] > PAIR_BITS or steps[0][1] + 1 > 63

@@ -29,7 +29,7 @@ class Files:
         self.entries, self.num_entries, self.seals, _ = self.found.of(np.arange(len(files)))
 
     def read(self, box):
-        """The parts that a crop needs of all images, or each of its own."""
+        """Read the crop windows of one box for all images, or of one box for each."""
         draws = np.zeros((len(self.data), DRAW_COLUMNS), np.int32)
         draws[:, TOP : WIDTH + 1] = box
         known = self.entries, self.num_entries, self.seals

@@ -48,7 +48,7 @@ def decode_alone(program, data, draw=None):
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("picture", [photo, noise])
 def test_a_crop_is_within_a_level_of_its_resampled_planes(sampling, interpolation, picture):
-    """And not more: libjpeg rounds what it upsamples, half a level of Cb is 0.9 of B, and 0.5 is the last rounding.
+    """And not more: libjpeg rounds upsampled values, half a level of Cb is 0.9 of B, and 0.5 is the last rounding.
 
     The absolute weights of bicubic sum to 1.25 in each direction: half a level of Cb becomes up to 1.4 of B.
     """
@@ -94,7 +94,7 @@ def test_chroma_of_very_narrow_images_is_repeated_as_libjpeg_does(width, samplin
 
 
 @pytest.mark.parametrize("quality", [1, 5, 20, 50, 75, 90, 100])
-def test_a_gray_image_of_its_own_size_is_libjpegs_to_the_bit(quality):
+def test_a_gray_image_at_its_stored_size_equals_libjpegs(quality):
     """One is stored as 65535/65536: a sample loses 2/256 of a level on its way, and rounding brings it back."""
     for picture in (photo, noise):
         data = jpeg(picture(45, 67), quality, "gray")
@@ -113,7 +113,7 @@ def test_colors_of_any_quality_at_their_own_size_are_within_a_level(quality, sam
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_crop_is_cut_from_the_whole_to_the_bit(sampling):
-    """Only the crop's MCUs are decoded; nothing of what is left out may be missed."""
+    """Only the crop's MCUs are decoded; the others must not be needed."""
     data = jpeg(noise(35, 52), 80, sampling)
     image, full = stored_jpeg(data), decode_alone(program_of(35, 52), data)
     for height, width in ((1, 1), (8, 16), (9, 3), (17, 33)):
@@ -221,7 +221,7 @@ def left_over(data, interval, count=40):
 
 
 def test_damage_counts_as_far_as_the_crops_of_a_sample_reach():
-    """The rule: what was read is checked, from the restart marker before the crop to its last row; no more is read."""
+    """The rule: check all that is read, from the restart marker before the crop to its last row; read no more."""
     data = pillow_jpeg(photo(64, 48), quality=85, restart_marker_rows=1)
     program = program_of(8, 8)
     for damaged_row in range(4):
