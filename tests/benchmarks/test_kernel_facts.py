@@ -6,7 +6,7 @@ import pytest
 from benchmarks.gpu.machine_code import figures, find_loops, read_blocks
 from benchmarks.kernel_facts import lanes_at_work, occupancy, symbols_of_blocks
 
-#: A loop of five instructions, two of which are left out on one way; then code that comes back from behind the end.
+#: A loop of five instructions, two of which are left out on one way; then code after the end that jumps back.
 TEXT = """
         /*0000*/                   S2R R0, SR_TID.X ;
 .L_x_2:

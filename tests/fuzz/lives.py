@@ -1,4 +1,4 @@
-"""The life of a loader in random steps: what it gives is what a fresh loader gives for that epoch.
+"""The life of a loader in random steps: its batches equal those of a fresh loader in the same epoch.
 
 After each life there are as many threads and open files as before, and at the end of all no more memory.
 """
@@ -24,7 +24,7 @@ from tests.small_files import damage, picture, write
 
 _SAMPLES = 40
 _STEPS = 12
-#: Lives after which memory has what it needs, and bytes that it may grow by from there on.
+#: Lives after which memory has reached its size, and bytes that it may grow by from there on.
 _SETTLED, _GROWTH = 100, 64 << 20
 
 
@@ -56,7 +56,7 @@ class Campaign:
         if self.lives == _SETTLED:
             self.settled = _memory()
         left = _left(before)
-        return [Outcome("left behind", left)] if left else [Outcome("as a fresh loader")]
+        return [Outcome("not released", left)] if left else [Outcome("as a fresh loader")]
 
     def close(self):
         if self.lives < 3 * _SETTLED:
@@ -86,7 +86,7 @@ def _held():
 
 
 def _left(before):
-    """What is there that was not; threads may take a moment to end."""
+    """Describe threads and files that are new and stay; threads may take a moment to end."""
     for _ in range(100):
         gc.collect()
         now = _held()
@@ -190,7 +190,7 @@ def resume(life, rng):
 
 
 def go_back(life, rng):
-    """The loader goes on with a state of its own."""
+    """Load an earlier state of the same loader."""
     epoch, batches = life.loader.next_epoch, iter(life.loader)
     count = len(list(itertools.islice(batches, 1)))
     state = life.loader.state_dict()

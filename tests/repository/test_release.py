@@ -47,7 +47,7 @@ def built(tmp_path_factory):
     return wheel, sdist
 
 
-def test_package_indexes_accept_what_is_built(built):
+def test_package_indexes_accept_the_built_files(built):
     run(sys.executable, "-m", "twine", "check", "--strict", *built)
     run(sys.executable, "-m", "check_wheel_contents", built[0])
 
