@@ -60,7 +60,7 @@ def test_the_package_itself_exports_loader_and_writer() -> None:
         _ = gpubeton.Lader
 
 
-def test_importing_a_name_of_ffcvs_forks_is_an_error_that_says_what_to_write() -> None:
+def test_importing_a_name_of_ffcvs_forks_is_an_error_with_its_replacement() -> None:
     for name, advice in REPLACEMENTS.items():
         module, _, last = f"gpubeton.{name}".rpartition(".")
         imports = f"from {module} import {last}", f"import {module}.{last}.deeper", f"from {module}.{last} import X"

@@ -31,7 +31,7 @@ def write_labelled(path, names, labels, write_mode="raw"):
 
 
 @pytest.mark.parametrize("write_mode", ["jpg", "raw"])
-def test_converting_what_was_extracted_gives_the_same_samples(write_mode, tmp_path):
+def test_converting_extracted_files_gives_the_same_samples(write_mode, tmp_path):
     source = open_source(write_folder(tmp_path / "photos", 12))
     settings = Settings(write_mode, page_size=1 << 21, shuffle=True)
     first = convert(source, tmp_path / "a.beton", settings, num_workers=1).path

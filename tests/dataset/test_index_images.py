@@ -219,7 +219,7 @@ def test_a_file_with_checksums_and_without_jpegs_gets_no_index(tmp_path):
     assert names(tmp_path) == ["a.beton"]
 
 
-def test_a_file_of_another_kind_is_replaced_only_if_told(file):
+def test_a_file_of_another_kind_is_replaced_only_with_overwrite(file):
     beside = file.parent / "a.beton.index"
     beside.write_text("notes")
     with pytest.raises(OptionError, match=r"a\.beton\.index.*--overwrite"):

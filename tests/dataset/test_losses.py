@@ -77,8 +77,8 @@ def test_images_are_turned_by_their_orientation(mode, photos, tmp_path):
 
 def test_the_command_reports_each_kind_once_with_the_option_that_helps(photos, tmp_path):
     done = run(photos, tmp_path / "a.beton")
-    told = {word: done.stdout.count(word) for word in ("--write-mode raw", "--apply-orientation", "--strip-metadata")}
-    assert told == dict.fromkeys(told, 1)
+    counts = {word: done.stdout.count(word) for word in ("--write-mode raw", "--apply-orientation", "--strip-metadata")}
+    assert counts == dict.fromkeys(counts, 1)
     done = run(photos, tmp_path / "b.beton", "--strip-metadata", "--apply-orientation", "--write-mode", "raw")
     assert (done.exit_code, "--strip" in done.stdout) == (0, False)
 

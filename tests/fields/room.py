@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Room:
-    """Gives room behind 1000, as a page of a file would."""
+    """Allocates at address 1000, as a page of a file would."""
 
     def __init__(self, sample=0):
         self.sample = sample

@@ -57,7 +57,7 @@ def test_the_function_gets_the_size_of_each_image_and_the_decoders_ranges():
     assert boxes.dtype == np.int32
 
 
-def test_what_it_draws_follows_from_the_images_random_numbers():
+def test_its_draws_depend_only_on_the_images_random_numbers():
     decoder = Generated(anywhere)
     assert decoder.is_random
     first = decoder.boxes(HEIGHTS, WIDTHS, uniform)

@@ -38,7 +38,7 @@ def test_headers_and_descriptors_of_ffcv_are_read(name, tmp_path):
         assert descriptor.arguments.rstrip(b"\0").hex() == expected["arguments_hex"]
 
 
-def test_a_name_of_16_characters_needs_no_zero_behind_it(tmp_path):
+def test_a_name_of_16_characters_needs_no_zero_after_it(tmp_path):
     assert [field.name for field in read_descriptors(save("names", tmp_path))] == ["x" * 16, "a_name_of_17_cha", "y"]
 
 
@@ -57,14 +57,14 @@ def test_a_file_that_ends_in_its_descriptors_is_truncated(tmp_path):
         read_descriptors(path)
 
 
-def test_another_kind_of_file_is_told_by_its_version(tmp_path):
+def test_another_kind_of_file_is_recognized_by_its_version(tmp_path):
     path = tmp_path / "photo.beton"
     path.write_bytes(b"\xff\xd8\xff\xe0" + bytes(100))
     with pytest.raises(VersionError, match=r"ff d8 ff e0.* 55551.* 2"):
         read_header(path)
 
 
-def test_an_unfinished_conversion_of_ffcv_is_told_by_its_missing_table(tmp_path):
+def test_an_unfinished_conversion_of_ffcv_is_recognized_by_its_missing_table(tmp_path):
     path = patched(tmp_path, "all_fields", (16, bytes(8)))
     with pytest.raises(TruncatedError, match="interrupted"):
         read_header(path)

@@ -35,7 +35,7 @@ def test_prepare_takes_the_loader_as_it_is(numbers, accelerator):
     assert accelerator.prepare(Loader(numbers, 4, pipelines=LABELS)).batch_size == 4
 
 
-def test_what_is_assigned_to_it_is_the_loaders(numbers, accelerator):
+def test_assigned_attributes_are_set_on_the_loader(numbers, accelerator):
     loader = accelerator.prepare(make(numbers))
     loader.order, loader.indices = "sequential", [5, 2, 8, 1]
     assert ids(loader) == [[5, 2, 8, 1]]

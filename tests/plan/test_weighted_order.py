@@ -27,7 +27,7 @@ def test_with_replacement_each_comes_in_proportion_to_its_weight():
     assert np.all(np.abs(shares - chances) <= 5 * np.sqrt(chances * (1 - chances) / count))
 
 
-def test_without_replacement_what_is_left_is_drawn_in_proportion_to_its_weights():
+def test_without_replacement_the_remaining_samples_are_drawn_in_proportion_to_their_weights():
     count = 6000
     found = Counter(tuple(draw_weighted(WEIGHTS, 3, seed, 0, replacement=False).tolist()) for seed in range(count))
     assert sum(found.values()) == count
@@ -38,7 +38,7 @@ def test_without_replacement_what_is_left_is_drawn_in_proportion_to_its_weights(
 
 
 @pytest.mark.parametrize("replacement", [True, False])
-def test_seed_and_epoch_decide_what_is_drawn(replacement):
+def test_seed_and_epoch_decide_the_draws(replacement):
     weights = np.arange(1.0, 101)
 
     def draw(seed, epoch):
