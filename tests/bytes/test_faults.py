@@ -1,4 +1,4 @@
-"""Faults of servers and networks: bytes are right, or an error says what happened. Never other bytes, never a hang."""
+"""Faults of servers and networks: bytes are right, or an error names the fault. Never other bytes, never a hang."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ def test_https_to_a_server_without_tls_is_an_error_at_once(fault_server, is_endp
     assert REPEATS.count == before
 
 
-def test_a_machine_without_credentials_is_told_at_once(fault_server, monkeypatch):
+def test_without_credentials_the_error_comes_at_once(fault_server, monkeypatch):
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")

@@ -136,7 +136,7 @@ def test_bench_shows_its_rates_and_the_slowest_part(tmp_path):
     assert "1,000 µs per image" in text
 
 
-def test_the_commands_write_reports_beside_what_they_print(tmp_path):
+def test_the_commands_write_reports_besides_their_output(tmp_path):
     photos = str(write_photos(tmp_path / "photos.beton", 8))
     before = (tmp_path / "photos.beton").read_bytes()
     for refused in (photos, str(tmp_path / "none" / "report.html")):

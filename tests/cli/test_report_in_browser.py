@@ -16,7 +16,7 @@ pytestmark = pytest.mark.campaign
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 WIDTHS = {"desktop": 1100, "phone": 360}
-# For each element with text of its own: its contrast, by WCAG 2, with the background that it is on.
+# For each element with text: its contrast, by WCAG 2, with its background.
 CONTRASTS = """() => {
   const numbers = color => color.match(/[\\d.]+/g).map(Number);
   const light = color => {

@@ -38,7 +38,7 @@ def test_sizes_have_units_of_1024():
     ]  # fmt: skip
 
 
-def test_no_bar_is_drawn_where_nobody_looks(capsys):
+def test_no_bar_is_drawn_without_a_terminal(capsys):
     with progress("Doing") as advance:
         advance(1, 2)
         advance(2, 2)

@@ -21,7 +21,7 @@ from tests.ctrl_c import ctrl_c
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
 from tests.loader.test_leaving import (
     Pause,
-    test_an_error_in_the_loop_body_leaves_nothing_behind,
+    test_an_error_in_the_loop_body_releases_everything,
     test_an_iterator_outlives_its_loader,
 )
 from tests.quick_garbage import quick_garbage
@@ -31,7 +31,7 @@ from tests.waiting import wait_until
 __all__ = [
     "ctrl_c",
     "quick_garbage",
-    "test_an_error_in_the_loop_body_leaves_nothing_behind",
+    "test_an_error_in_the_loop_body_releases_everything",
     "test_an_iterator_outlives_its_loader",
 ]
 
