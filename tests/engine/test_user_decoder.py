@@ -33,7 +33,7 @@ from tests.small_files import picture, write, write_photos
 
 
 class Lengths(Operation):
-    """How many bytes each value has, and their sum, told by reading them as FFCV's decoders do."""
+    """The length of each value, and their sum, found by reading them as FFCV's decoders do."""
 
     jit_mode = True
     is_parallel = False
@@ -250,7 +250,7 @@ def test_the_librarys_decoders_ask_for_ffcvs_memory_on_behalf_of_those_derived_f
     assert decoder.declare_state_and_memory(State(True, "cpu", (), np.dtype("u1")))[1] == query
 
 
-def test_a_decoder_that_asks_for_the_region_of_a_number_is_told_what_is_wrong(file):
+def test_a_decoder_that_reads_the_region_of_a_number_gets_an_error_with_the_cause(file):
     class Wrong(Operation):
         def declare_state_and_memory(self, previous_state):
             return replace(previous_state, shape=(8,)), None

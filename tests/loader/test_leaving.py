@@ -19,7 +19,7 @@ from gpubeton.errors import LoaderClosedError, StorageError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
-from tests.standin_crew import StandinCrew
+from tests.fake_worker_pool import FakeWorkerPool
 from tests.waiting import wait_until
 
 CROP = [CenterCropRGBImageDecoder((32, 32), 1), ToTensor()]
@@ -125,11 +125,11 @@ def test_an_error_of_an_operation_reaches_the_loop_as_it_is(make):
 
 
 def test_an_error_of_a_worker_reaches_the_loop_as_it_is(make, monkeypatch):
-    class DyingCrew(StandinCrew):
+    class DyingPool(FakeWorkerPool):
         def collect(self):
             raise MemoryError("planted")
 
-    monkeypatch.setattr("gpubeton.loader.resources.WorkerPool", DyingCrew)
+    monkeypatch.setattr("gpubeton.loader.resources.WorkerPool", DyingPool)
     with pytest.raises(MemoryError, match="planted"):
         list(make())
 
