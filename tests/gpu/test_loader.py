@@ -119,14 +119,14 @@ def test_every_lane_is_as_near_the_cpu_as_its_own_two_ways_of_chroma_are_to_each
     apart = means_apart(found, wanted)
     assert (apart <= allowed).all(), {int(i): (apart[i], allowed[i]) for i in np.flatnonzero(apart > allowed)}
     raws = [number for number, image in enumerate(ZOO) if image not in BASELINE]
-    assert apart[raws].max() == 0, "what is stored raw, or decoded by the CPU, is the CPU's to the bit"
+    assert apart[raws].max() == 0, "images stored raw or decoded by the CPU equal the CPU's"
 
 
 def test_explain_names_the_gpu_and_its_lanes(gpu, photos, capsys):
     loader = images_loader(photos.beton, usual_pipeline(SIDE))
     loader.explain()
     loader.close()
-    said = capsys.readouterr().out
-    assert gpu.device.name in said
-    assert "JPEG engines" in said
-    assert "fused" in said
+    text = capsys.readouterr().out
+    assert gpu.device.name in text
+    assert "JPEG engines" in text
+    assert "fused" in text

@@ -1,7 +1,7 @@
 """Runs the kernels that make images, compiled with sanitizers, over arrays with poisoned memory around them.
 
-A program of its own: the address sanitizer has to be loaded before Python. `test_sanitized_images.py` starts it. What
-comes out is held to the CPU elsewhere; here only that it is the same in whichever order threads run.
+A separate program: the address sanitizer has to be loaded before Python. `test_sanitized_images.py` starts it.
+Other tests compare the results with the CPU; here they only have to be the same in every order of threads.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def test_three_places_are_planted_and_nothing_beside_them(order):
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("size", SIZES)
-def test_an_image_that_nobody_wrote_is_missing(size, order):
+def test_an_image_that_was_not_written_is_missing(size, order):
     images = [noise(*size)] * 3
     pictures = Pictures(images, is_guarded=1)
     write_canaries(pictures, 41, order)

@@ -52,7 +52,7 @@ def assert_as_on_the_cpu(taps, draws, rule, size, most):
             numbers = taps.numbers[where][:output]
             used = np.arange(most) < np.maximum(numbers, min(4, most))[:, None]
             assert np.array_equal(taps.weights[where][:output][used], (words & 0xFFFF)[used])
-            # Behind them the CPU has nothing either.
+            # The CPU has no more taps either.
             assert not words[~used].any()
             assert taps.most[where] == numbers.max() == largest
 
