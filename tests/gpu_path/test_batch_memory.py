@@ -72,7 +72,7 @@ def test_what_kernels_have_written_is_brought_back(table, device, stream):
     assert (found.tolist(), found.dtype) == ([5, 6, 7, 8], np.int32)
 
 
-def test_a_table_is_filled_anew_and_grows(table, device, stream):
+def test_a_table_is_filled_again_and_grows(table, device, stream):
     for count in (10, 5, 1_000_000, 3):
         array = np.arange(count)
         places = table.fill({count: array})
@@ -151,7 +151,7 @@ def test_a_block_allocates_nothing_before_it_is_asked(block):
 
 
 @given(wishes=st.lists(st.integers(0, 1 << 28), min_size=1, max_size=30))
-def test_a_block_has_what_was_asked_for_and_keeps_it_while_that_is_enough(wishes):
+def test_a_block_has_the_requested_size_and_stays_while_that_is_enough(wishes):
     Piece.live = 0
     made = []
     block = GrowableBuffer(lambda nbytes: made.append(Piece(nbytes)) or made[-1])
@@ -162,7 +162,7 @@ def test_a_block_has_what_was_asked_for_and_keeps_it_while_that_is_enough(wishes
         assert not memory.is_freed
         if 0 < wish <= before or (wish == 0 and before):
             assert len(made) == allocations
-        assert Piece.live == block.nbytes, "what it grew out of is freed"
+        assert Piece.live == block.nbytes, "the smaller memory is freed"
     largest = max(wishes)
     assert block.nbytes <= largest + largest // 8 + (1 << 20)
     block.free()
@@ -177,12 +177,12 @@ def test_wishes_that_vary_by_a_tenth_need_one_allocation(block):
     assert len(block.made) == 1
 
 
-def test_exactly_what_it_has_is_enough(block):
+def test_memory_of_exactly_the_requested_size_is_enough(block):
     memory = block.reserve(5)
     assert block.reserve(memory.nbytes) is memory
 
 
-def test_what_it_grew_out_of_is_freed_before_more_is_asked_for(block):
+def test_the_smaller_memory_is_freed_before_a_larger_one_is_requested(block):
     """Old and new together might not fit."""
     most = 0
 

@@ -97,7 +97,7 @@ def test_states_are_initialized_once_while_the_number_of_images_stays(make, piec
     assert not [call for call in faults.notes("call", INITIALIZE) if call.was_busy]
 
 
-def test_a_state_is_initialized_anew_for_another_number_and_never_while_it_works(make, pieces, faults):
+def test_a_state_is_initialized_again_for_another_number_and_never_while_it_works(make, pieces, faults):
     faults.slow_down(2000)
     lane = make(num_states=2)
     for number in range(10):
@@ -201,7 +201,7 @@ def test_a_state_for_which_memory_was_missing_is_tried_once_more(make, pieces, f
 def test_an_error_of_the_gpu_is_no_refusal(make, pieces, faults, device):
     """It is not the images' fault, and would come again with each of them."""
     lane = make(num_states=1)
-    faults.fail_call("nvjpegDecodeBatched", 6)  # what nvJPEG says of an error that somebody else has made
+    faults.fail_call("nvjpegDecodeBatched", 6)  # nvJPEG's status for an earlier error of other code
     faults.fail_device()
     with pytest.raises(DeviceError) as caught:
         lane.begin(pieces.make(SMALL))
@@ -291,7 +291,7 @@ def test_a_header_that_nvjpeg_cannot_read_is_not_taken(make, pieces, faults):
 
 
 def test_threads_may_use_a_lane_together(make, pieces, faults, device):
-    """The feeder, and whoever repairs images of the batch before."""
+    """The feeder, and the thread that repairs images of the batch before."""
     faults.slow_down(500)
     lane = make(num_states=2)
     own = [pieces.make(SMALL[: 1 + number % 3]) for number in range(24)]

@@ -1,4 +1,4 @@
-"""The binding with a library behind it that has nvJPEG's binary interface and decodes: the simulator's."""
+"""The binding over a library that has nvJPEG's binary interface and decodes: the simulator's."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def test_headers_are_not_kept_if_bytes_may_be_others_each_time(gpus, mixed, made
     assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 2))
 
 
-def test_headers_are_forgotten_if_too_many_have_tables_of_their_own(gpus, mixed, made, parsed, monkeypatch):
+def test_headers_are_forgotten_if_too_many_have_different_tables(gpus, mixed, made, parsed, monkeypatch):
     monkeypatch.setattr(entry_decoder, "_MOST_TABLES", 1)
     batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="own"), 3)
     assert sum(made) == sum(parsed) == 3 * len(MIXED)
@@ -269,7 +269,7 @@ def test_images_are_not_looked_up_while_none_was_refused(gpus, mixed, made, monk
     assert sum(made) == len(MIXED)
 
 
-def test_two_outputs_of_one_field_have_crops_of_their_own(gpus, mixed, made):
+def test_two_outputs_of_one_field_have_different_crops(gpus, mixed, made):
     image = [crop((20, 24)), ColorJitter(0.2), Cutout(3), *VIEWS]
     second = [ColorJitter(0.4), RandomHorizontalFlip(), *VIEWS]
     more = {"other": PipelineSpec("image", crop((31, 9)), second)}
@@ -300,7 +300,7 @@ def test_with_engines_only_images_without_entry_points_go_there(gpus, mixed, mad
 
 
 def test_damaged_data_go_to_the_cpu_which_has_the_verdict(gpus, made, tmp_path):
-    """Whatever the CPU makes of them, with the same policy for bad images."""
+    """The CPU's pixels or its error, with the same policy for bad images."""
     path = indexed(tmp_path / "damaged.beton", MIXED)
     content = bytearray(path.read_bytes())
     for number in (2, 7, 16, 19):

@@ -36,14 +36,14 @@ def expected(tmp_path_factory):
     return epochs(gpu_loader(path, PIPELINE, device="cpu"), 2)
 
 
-def told(caught):
+def formatted(caught):
     return "".join(traceback.format_exception(caught.value))
 
 
 # --- memory
 
 
-def test_too_little_memory_is_an_error_that_says_so_and_passes(gpus, faults, path, expected, own_threads):
+def test_too_little_memory_raises_an_error_that_names_it_and_passes(gpus, faults, path, expected, own_threads):
     loader = gpu_loader(path, PIPELINE)
     faults.leave_memory(100_000)
     with pytest.raises(DeviceError, match=r"\d{5,6}"):
@@ -67,7 +67,7 @@ def test_memory_that_lasts_for_small_images_alone_fails_with_the_batch_named(
     faults.leave_memory(14 << 20)
     with pytest.raises(DeviceError, match="bytes were asked for") as caught:
         received.extend(loader)
-    assert "batch 4 of epoch 0" in told(caught)
+    assert "batch 4 of epoch 0" in formatted(caught)
     assert own_threads() == []
     faults.leave_memory(1 << 30)
     loader.set_epoch(0)
@@ -112,7 +112,7 @@ def test_the_error_of_the_loop_names_its_batch(gpus, faults, path):
     loader = gpu_loader(path, PIPELINE, batches_ahead=1)
     with pytest.raises(DeviceError) as caught:
         use(loader, faults, gpus, "augment")
-    assert "of epoch 0, samples" in told(caught)
+    assert "of epoch 0, samples" in formatted(caught)
     loader.close()
     faults.fail_device(status=0)
 
@@ -169,7 +169,7 @@ def test_an_error_of_a_launch_reaches_the_loop_and_the_next_epoch_is_whole(
     received = []
     with pytest.raises(PlantedError, match="planted in launch") as caught:
         received.extend(loader)
-    assert "of epoch 0, samples" in told(caught)
+    assert "of epoch 0, samples" in formatted(caught)
     assert own_threads() == []
     assert_same(received, expected[: len(received)])
     assert len(received) < number

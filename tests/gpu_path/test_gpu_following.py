@@ -52,7 +52,7 @@ def batches(path, device, image, mask, **more):
     return found
 
 
-@pytest.mark.parametrize("tail", [[], [RandomRotation(40)]], ids=["one pass", "turned behind it"])
+@pytest.mark.parametrize("tail", [[], [RandomRotation(40)]], ids=["one pass", "rotated after it"])
 def test_masks_are_those_of_the_cpu_to_the_bit_and_show_what_the_image_shows(gpus, noise, tail):
     views = [ToTensor(), ToTorchImage()]
     there = batches(noise, "cuda:0", [*IMAGE, *tail, *views], MASK)

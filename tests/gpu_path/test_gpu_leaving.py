@@ -1,4 +1,4 @@
-"""Every way out of the loop on a GPU: no thread, no memory and nothing of nvJPEG is left behind."""
+"""Every way out of the loop on a GPU: all threads, memory and objects of nvJPEG are released."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_closing_with_several_iterators_under_way_ends_them_all(make, own_thread
     assert own_threads() == []
 
 
-def test_an_error_of_an_operation_leaves_nothing_behind(make, own_threads):
+def test_an_error_of_an_operation_releases_everything(make, own_threads):
     class Failing(torch.nn.Module):
         def forward(self, batch):
             raise ArithmeticError("planted")
@@ -183,7 +183,7 @@ def test_batches_outlive_everything(make, tmp_path):
     assert_same(batches, epochs(gpu_loader(decoded, PIPELINE, device="cpu", batch_size=4)))
 
 
-def test_a_loader_that_nobody_closes_gives_all_back_when_it_is_garbage(gpus, faults, path):
+def test_a_loader_that_is_never_closed_releases_everything_when_it_is_garbage(gpus, faults, path):
     gc.collect()
     before = left(faults)
     loader = gpu_loader(path, PIPELINE)

@@ -1,4 +1,4 @@
-"""What a loader on a GPU gives: the CPU's pixels, whatever way they came."""
+"""The batches of a loader on a GPU: the CPU's pixels, by every decode route."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_whole_images_of_one_size_need_no_decoder_in_the_pipeline(gpus, tmp_path
         assert torch.cat([batch for batch, _ in batches])[:, 0, 0, 0].tolist() == list(range(6))
 
 
-def test_every_epoch_draws_anew_and_the_same_again_when_it_is_asked_for(gpus, zoo):
+def test_every_epoch_has_other_draws_which_can_be_repeated(gpus, zoo):
     loader = gpu_loader(zoo, PIPELINES["half"], order="random")
     first, second = list(loader), list(loader)
     assert not torch.equal(first[0][0], second[0][0])

@@ -1,4 +1,4 @@
-"""The steady state: what is made once is used again, and nothing is allocated while batches follow each other."""
+"""The steady state: objects are reused, and nothing is allocated while batches follow each other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def zoo(tmp_path_factory):
 
 @pytest.fixture
 def made(monkeypatch):
-    """What was made: names, and bytes of memory."""
+    """The created objects: names, and bytes of memory."""
     calls = []
     for name in ("allocate", "allocate_pinned", "make_stream"):
         original = getattr(SimulatedDevice, name)

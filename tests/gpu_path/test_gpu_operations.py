@@ -1,4 +1,4 @@
-"""What operations give behind a GPU that they give on the CPU as well: in the one pass, or after it."""
+"""Operations give the same on a GPU as on the CPU: in the one pass, or after it."""
 
 from __future__ import annotations
 

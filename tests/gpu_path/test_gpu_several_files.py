@@ -1,4 +1,4 @@
-"""Several files on a GPU, and what is said of its draws."""
+"""Several files on a GPU, and the drawn parameters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_several_files_give_what_one_gives_with_all_their_images(gpus, zoo, tmp_
     assert_same([tuple(found)], [tuple(expected)])
 
 
-def test_what_is_drawn_is_the_same_as_on_the_cpu(gpus, zoo):
+def test_drawn_parameters_are_the_same_as_on_the_cpu(gpus, zoo):
     more = {"drawn": DrawnParameters("image")}
     found, expected = (epochs(gpu_loader(zoo, PIPELINE, device=device, more=more)) for device in ("cuda:0", "cpu"))
     for (_, _, ours), (_, _, theirs) in zip(found, expected, strict=True):

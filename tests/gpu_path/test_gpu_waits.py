@@ -45,7 +45,7 @@ pytestmark = pytest.mark.campaign
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Files of JPEGs, raw images and those of the CPU, and what is in them."""
+    """Files of JPEGs, raw images and those of the CPU, and their images."""
     folder = tmp_path_factory.mktemp("files")
     images = {"jpegs": JPEGS, "raws": RAWS, "foreign": FOREIGN}
     return {name: (write_images(folder / f"{name}.beton", own), own) for name, own in images.items()}

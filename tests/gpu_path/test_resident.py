@@ -40,7 +40,7 @@ def path(tmp_path_factory):
 
 
 def loader_of(path, resident=True, *, device="cuda:0", on_progress=None, **arguments):
-    """A loader whose images are resident, unless it says otherwise."""
+    """A loader whose images are resident by default."""
     options = GpuOptions(resident=resident, on_progress=on_progress)
     usual = {"num_workers": 1, "drop_last": False, "seed": 3, "decoder": "own" if device != "cpu" else "auto"}
     arguments = {**usual, "order": "random", "gpu_options": options, **arguments}
@@ -159,7 +159,7 @@ def test_many_pieces(gpus, path, faults, piece):
     assert_same(epochs(loader), expected(path))
 
 
-def test_what_is_kept_of_headers_is_what_they_contain(gpus, path):
+def test_resident_header_data_equal_the_headers(gpus, path):
     loader = loader_of(path)
     iter(loader).close()
     resident, files, reader = loader.gpu.resident["image"], loader._resources._mapped, JpegReader()

@@ -211,7 +211,7 @@ def test_kernels_that_fail_are_not_used(simulated_device, broken, kernel, instea
     assert "fails the self-test of the decoder in CUDA" in found.warning
 
 
-# Faults of the kernel: what is in its source, and what a compiler or a GPU could make of it.
+# Faults of the kernel: mistakes in its source, and those of a compiler or a GPU.
 HUFFMAN = {
     "the second warp": ("thread >= group.count", "thread >= min(group.count, 32)"),
     "later blocks": ("const Group group =", "if (blockIdx.x > 3) return; const Group group ="),
@@ -279,8 +279,8 @@ def test_loaders_warn_once_and_have_the_cpus_batches(gpus, faults, path, broken,
         for _ in range(2):
             loader = loader_of(path, PIPELINES["half"], lanes=("hardware", "own"))
             loader.explain()
-            told = capsys.readouterr().out
-            assert told.count("closed, as it fails the self-test") == 2
+            text = capsys.readouterr().out
+            assert text.count("closed, as it fails the self-test") == 2
             assert_same(epochs(loader, 1), expected)
     assert len(caught) == 1
     assert "its JPEG engines" in str(caught[0].message)
@@ -305,7 +305,7 @@ def test_doctor_gives_torchs_reason_where_it_has_no_gpu(monkeypatch):
     assert read_gpu().reason == "torch sees no GPU: Error 802: system not yet initialized"
 
 
-def test_doctor_reads_what_it_found(gpus, faults, monkeypatch):
+def test_doctor_reads_the_result_of_the_self_test(gpus, faults, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     write_other_colors(faults)
     state = read_gpu()

@@ -43,7 +43,7 @@ ENGINES = ("engines 0", "engines 1")
 
 
 class Bench:
-    """What scenarios need; `symptoms` is what they find."""
+    """The tools of scenarios; `symptoms` is the set of their findings."""
 
     def __init__(self, gpus, faults, files, expected, monkeypatch):
         self.gpus, self.faults, self.files, self.expected, self.monkeypatch = gpus, faults, files, expected, monkeypatch
@@ -198,7 +198,7 @@ def a_piece_fails(bench, device):
     pieces_of_a_lane(bench, lane, Pieces(device), [good, [*good, good[0], bad], good, good[:2]])
 
 
-# --- scenarios: a crew
+# --- scenarios: an executor
 
 
 def workers_are_slow(bench, device):
@@ -211,16 +211,16 @@ def workers_are_slow(bench, device):
 
     bench.changes.setattr(Worker, "run", late)
     gpu, program = open_gpu(device), program_of()
-    crew = gpu.crew([program], cpu_services())
-    outs = [crew.take(0, 4) for _ in range(3)]
+    executor = gpu.crew([program], cpu_services())
+    outs = [executor.take(0, 4) for _ in range(3)]
     for number, out in enumerate(outs):
-        crew.submit([job_of(program, FOREIGN[4 * number :][:4], out)])
+        executor.submit([job_of(program, FOREIGN[4 * number :][:4], out)])
     for number, out in enumerate(outs):
-        crew.collect()
+        executor.collect()
         wanted, _ = made_by_the_cpu(program_of(device="cpu"), twin(FOREIGN[4 * number :][:4]))
         if not np.array_equal(out.numpy(), wanted):
             bench.symptoms.add("wrong pixels")
-    crew.close()
+    executor.close()
     gpu.close()
 
 
@@ -234,9 +234,9 @@ def check_idle(bench, device):
 
 
 def leaving(bench, device, *, slow, fails=False):
-    """The crew is closed while batches are under way; or after an error, when decoding has begun."""
+    """The executor is closed while batches are in flight; or after an error, when decoding has begun."""
     gpu = open_gpu(device)
-    crew = gpu.crew([program_of()], cpu_services())
+    executor = gpu.crew([program_of()], cpu_services())
     if fails:
         begin = BatchedBackend.begin
 
@@ -246,15 +246,15 @@ def leaving(bench, device, *, slow, fails=False):
 
         bench.changes.setattr(BatchedBackend, "begin", failing)
     bench.slow(*slow)
-    crew._give_back = lambda _resources: check_idle(bench, device)
+    executor._give_back = lambda _resources: check_idle(bench, device)
     outs = []
     for first in (0, 4, 8):
-        outs.append(crew.take(0, 4))
+        outs.append(executor.take(0, 4))
         images = [*JPEGS[first : first + 3], stored(pillow_jpeg(photo(20, 20), progressive=True))]
-        crew.submit([job_of(program_of(), images, outs[-1])])
-    crew._batches[-1].wait()
-    crew.close()
-    resources = crew._resources
+        executor.submit([job_of(program_of(), images, outs[-1])])
+    executor._batches[-1].wait()
+    executor.close()
+    resources = executor._resources
     for stream in device.streams:
         stream.synchronize()
     resources.close()
@@ -298,9 +298,9 @@ def one_of_the_epochs_streams(bench, device, name):
 def the_feeder_ends(bench, device):
     """It may be in the middle of a batch."""
     gpu = open_gpu(device)
-    crew = gpu.crew([program_of()], cpu_services())
+    executor = gpu.crew([program_of()], cpu_services())
     bench.slow_stream(device.stream(SEND))
-    resources, thread = crew._resources, crew._feeder._thread
+    resources, thread = executor._resources, executor._feeder._thread
     settle = resources.settle
 
     def checked():
@@ -311,9 +311,9 @@ def the_feeder_ends(bench, device):
         settle()
 
     resources.settle = checked
-    out = crew.take(0, 4)
-    crew.submit([job_of(program_of(), JPEGS[:4], out)])
-    crew.close()
+    out = executor.take(0, 4)
+    executor.submit([job_of(program_of(), JPEGS[:4], out)])
+    executor.close()
     gpu.close()
 
 

@@ -17,7 +17,7 @@ from tests.small_files import write
 
 
 class Stored(NamedTuple):
-    """An image as it lies in the file; `height` and `width` are what the file's metadata say."""
+    """An image as stored in the file; `height` and `width` are those of the metadata."""
 
     data: bytes
     height: int
@@ -37,7 +37,7 @@ def raw(rgb):
 
 
 def stored(data, size=None):
-    """A JPEG; the metadata say what they are told, or the truth."""
+    """A JPEG; the metadata have `size`, or the true size."""
     return Stored(data, *(size or decode_rgb(data).shape[:2]), ImageMode.JPG)
 
 
