@@ -7,7 +7,7 @@ from gpubeton.fields import FloatField, IntField
 from gpubeton.fields.decoders import FloatDecoder, IntDecoder
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.state import State
-from tests.fields.room import encode
+from tests.fields.memory import encode
 
 NOTHING = State(jit_mode=True, device="cpu", shape=(), dtype=None)
 

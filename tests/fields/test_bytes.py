@@ -7,7 +7,7 @@ from gpubeton.errors import PipelineError
 from gpubeton.fields import BytesField
 from gpubeton.fields.decoders import BytesDecoder
 from gpubeton.pipeline.state import State
-from tests.fields.room import encode, gather_from
+from tests.fields.memory import encode, gather_from
 
 NOTHING = State(jit_mode=True, device="cpu", shape=(), dtype=None)
 

@@ -13,7 +13,7 @@ from gpubeton.fields.image_codec import encode_jpeg
 from gpubeton.fields.png import decode_png, encode_png, unfilter
 from gpubeton.format.field_arguments import IMAGE_KINDS
 from gpubeton.format.layout import ImageMode
-from tests.fields.room import encode
+from tests.fields.memory import encode
 
 KINDS = list(IMAGE_KINDS.values())
 COLORS = np.random.default_rng(0).integers(0, 256, (30, 20, 3), np.uint8)

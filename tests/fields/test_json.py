@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpubeton.fields import JSONField
 from gpubeton.fields.decoders import JSONDecoder
 from gpubeton.loader import Loader
-from tests.fields.room import encode, gather_from
+from tests.fields.memory import encode, gather_from
 from tests.small_files import damage, write
 
 VALUES = st.recursive(

@@ -15,7 +15,7 @@ from gpubeton.fields.rgb_image import (
     RandomResizedCropRGBImageDecoder,
     SimpleRGBImageDecoder,
 )
-from tests.fields.room import encode
+from tests.fields.memory import encode
 from tests.golden.make_opencv_writer import picture
 
 PIXELS = picture(60, 90)

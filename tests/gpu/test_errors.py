@@ -13,7 +13,7 @@ from gpubeton.errors import BadImageError
 from gpubeton.fields.registry import open_index
 from tests.cpu.pictures import jpeg, photo
 from tests.gpu.comparing import images_loader
-from tests.gpu_path.zoo import stored, write_images
+from tests.gpu_path.image_samples import stored, write_images
 from tests.small_files import damage, write_photos
 
 SAMPLES = 40

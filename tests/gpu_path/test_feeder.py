@@ -8,7 +8,7 @@ import pytest
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.transforms import ToTensor
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
-from tests.gpu_path.zoo import assert_same, epochs, gpu_loader, raw, stored, twin, write_images
+from tests.gpu_path.image_samples import assert_same, epochs, gpu_loader, raw, stored, twin, write_images
 from tests.simulator.faults import hash_of
 
 PIPELINE = [CenterCropRGBImageDecoder((6, 7), 1, "bilinear"), ToTensor()]

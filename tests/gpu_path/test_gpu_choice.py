@@ -14,13 +14,13 @@ from gpubeton.loader.config import ARGUMENTS
 from gpubeton.loader.resources import choose_gpu
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, twin, write_images
 from tests.gpu_path.test_entry_decoder import indexed, loader_of
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
 from tests.simulator.device import SimulatedDevice
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 THERE = [CROP, ToTensor(), ToDevice("cuda:0"), NormalizeImage((120, 110, 100), (60, 50, 40), np.float16)]
-IMAGES = ZOO[:16]
+IMAGES = IMAGE_SAMPLES[:16]
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,13 @@ from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, stored, twin, write_images
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, stored, twin, write_images
 from tests.simulator.device import TENSOR, SimulatedDevice
 from tests.waiting import wait_until
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 PIPELINE = [CROP, NormalizeImage((120, 110, 100), (60, 50, 40), np.float16), ToTensor()]
-IMAGES = [*ZOO[:24], *ZOO[:24]]
+IMAGES = [*IMAGE_SAMPLES[:24], *IMAGE_SAMPLES[:24]]
 
 
 @pytest.fixture(scope="module")

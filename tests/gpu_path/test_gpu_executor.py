@@ -20,7 +20,7 @@ from tests.gpu_path.executor_bench import (
     open_gpu,
     program_of,
 )
-from tests.gpu_path.zoo import raw, stored, twin
+from tests.gpu_path.image_samples import raw, stored, twin
 from tests.simulator.active_device import device
 from tests.simulator.device import DEVICE, PINNED
 

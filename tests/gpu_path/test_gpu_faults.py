@@ -17,7 +17,7 @@ from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 from tests.cpu.making import joined, segments
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, raw, stored, twin, write_images
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, raw, stored, twin, write_images
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 PIPELINE = [CROP, RandomHorizontalFlip(), Cutout(2), NormalizeImage((120, 110, 100), (60, 50, 40), np.float16)]
@@ -126,9 +126,9 @@ def test_both_outputs_of_an_image_that_was_left_out_are_repaired(gpus, faults, p
 
 
 def test_images_of_the_cpu_and_raw_ones_in_a_batch_with_missing_ones_are_untouched(gpus, faults, tmp_path):
-    path = write_images(tmp_path / "zoo.beton", ZOO[:16])
-    decoded = write_images(tmp_path / "decoded.beton", twin(ZOO[:16]))
-    for one in ZOO[:16]:
+    path = write_images(tmp_path / "samples.beton", IMAGE_SAMPLES[:16])
+    decoded = write_images(tmp_path / "decoded.beton", twin(IMAGE_SAMPLES[:16]))
+    for one in IMAGE_SAMPLES[:16]:
         faults.skip_image(one.data, times=1)
     assert_same(epochs(gpu_loader(path, PIPELINE)), on_cpu(decoded))
 

@@ -18,7 +18,7 @@ from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import NormalizeImage, ToTensor
 from tests.ctrl_c import ctrl_c
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, twin, write_images
 from tests.loader.test_leaving import (
     Pause,
     test_an_error_in_the_loop_body_releases_everything,
@@ -44,7 +44,7 @@ PIPELINE = [
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    return write_images(tmp_path_factory.mktemp("images") / "images.beton", ZOO)
+    return write_images(tmp_path_factory.mktemp("images") / "images.beton", IMAGE_SAMPLES)
 
 
 def left(faults):
@@ -179,7 +179,7 @@ def test_batches_outlive_everything(make, tmp_path):
     del loader
     gc.collect()
     assert_same(batches, copies)
-    decoded = write_images(tmp_path / "decoded.beton", twin(ZOO))
+    decoded = write_images(tmp_path / "decoded.beton", twin(IMAGE_SAMPLES))
     assert_same(batches, epochs(gpu_loader(decoded, PIPELINE, device="cpu", batch_size=4)))
 
 

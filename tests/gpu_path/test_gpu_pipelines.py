@@ -22,14 +22,14 @@ from gpubeton.transforms import (
     ToTensor,
     ToTorchImage,
 )
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, twin, write_images
 from tests.loader.pipelines import augmented, by_sample, equal
 from tests.simulator.device import SimulatedDevice
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 HALVES = NormalizeImage((120, 110, 100), (60, 50, 40), np.float16)
 THERE = ToDevice("cuda:0")
-IMAGES = ZOO[:24]
+IMAGES = IMAGE_SAMPLES[:24]
 
 
 @pytest.fixture(scope="module")

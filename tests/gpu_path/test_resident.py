@@ -20,9 +20,9 @@ from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.loader import Loader
 from gpubeton.loader.resident_images import load_resident
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
+from tests.gpu_path.image_samples import ELABORATE, RAW, assert_same, epochs, stored
 from tests.gpu_path.test_entry_decoder import indexed
 from tests.gpu_path.test_gpu_loader import GEOMETRY, VIEWS, crop, normalize
-from tests.gpu_path.zoo import ELABORATE, RAW, assert_same, epochs, stored
 from tests.simulator.device import DEVICE, SimulatedDevice
 
 # Large enough that a piece of a scan is found again, if it is copied.

@@ -25,9 +25,9 @@ from gpubeton.errors import DeviceError
 from gpubeton.loader import resources
 from tests.cpu import plain_jpeg
 from tests.cpu.pictures import decoded
+from tests.gpu_path.image_samples import assert_same, epochs
 from tests.gpu_path.self_test_batch import COPIES, make
 from tests.gpu_path.test_entry_decoder import MIXED, PIPELINES, indexed, loader_of
-from tests.gpu_path.zoo import assert_same, epochs
 from tests.kernels.host_build import HostKernels, build
 from tests.simulator.device import DEVICE, PINNED, TENSOR, SimulatedDevice
 

@@ -57,7 +57,7 @@ class Batch:
     item_size : int
         Bytes of one.
     nonce : int
-        Of the sentinels.
+        Of the canaries.
     rows : int or None
         Rows of the output; N by default.
     shift : int
@@ -203,7 +203,7 @@ class Pictures:
     pitch : int
         What the distance of rows is a multiple of.
     is_guarded : int
-        Whether they have a sentinel.
+        Whether they have a canary.
     place : callable
         Puts arrays into memory.
     """

@@ -68,7 +68,7 @@ def make_images(kernels, order, shape, rule, item_size):
     batch = Batch(pictures, draws, size, rule, most, fills, table=table, item_size=item_size, nonce=9)
     made = launch_batch(batch, device=SanitizedDevice(kernels, order), place=unguarded)
     assert made.status == [0, 1, 0, 1]
-    # The others begin with sentinels, which are made of addresses.
+    # The others begin with canaries, which are made of addresses.
     return [made.first, made.weights, made.numbers, made.most, made.out[::2]]
 
 

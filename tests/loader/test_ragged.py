@@ -228,7 +228,7 @@ def test_a_shape_that_varies_elsewhere_is_refused(kind, shape):
     ],
 )
 def test_an_array_of_another_kind_is_not_stored(value, message):
-    from tests.fields.room import encode
+    from tests.fields.memory import encode
 
     with pytest.raises(ValueError, match=message):
         encode(RaggedField("<f4", (-1,) if value.ndim == 0 else (-1, 4)), value)
@@ -236,14 +236,14 @@ def test_an_array_of_another_kind_is_not_stored(value, message):
 
 @pytest.mark.parametrize("value", [[], np.zeros(0), np.zeros((0, 4), "f4"), torch.zeros(0, 4)])
 def test_nothing_may_have_any_shape_and_type(value):
-    from tests.fields.room import encode
+    from tests.fields.memory import encode
 
     row, region = encode(RaggedField("<f4", (-1, 4)), value)
     assert (row["size"], region) == (0, b"")
 
 
 def test_arrays_are_stored_in_c_order_also_from_other_orders():
-    from tests.fields.room import encode
+    from tests.fields.memory import encode
 
     value = np.arange(12, dtype="<f4").reshape(4, 3).T
     for given in (value, value.astype(">f4"), torch.from_numpy(value)):
