@@ -86,7 +86,7 @@ def test_nvjpeg_and_gpubeton_race_on_the_simulated_gpu(work, tmp_path):
         assert contender["versions"]["python"] == sys.version.split()[0]
 
 
-def test_who_is_not_installed_or_fails_is_left_out_and_the_others_race(work):
+def test_a_contender_that_is_missing_or_fails_is_left_out_and_the_others_race(work):
     missing = Entry("Missing", "bare_nvjpeg", "a_missing_package", "GPUBETON_MISSING_PYTHON", variant="engines")
     wrong = Entry("Wrong", "bare_nvjpeg", variant="a variant that does not exist")
     good = Entry("Good", "bare_nvjpeg", variant="engines")

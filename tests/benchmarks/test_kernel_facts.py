@@ -43,7 +43,7 @@ def test_a_loop_has_all_its_instructions_and_a_shortest_way_around():
         ("sm_90", 64, 32, 0, 64),
     ],
 )
-def test_occupancy_is_what_registers_and_shared_memory_leave(architecture, threads, registers, shared, warps):
+def test_occupancy_is_limited_by_registers_and_shared_memory(architecture, threads, registers, shared, warps):
     assert occupancy(architecture, threads, registers, shared)[0] == warps
 
 

@@ -127,7 +127,7 @@ def test_a_filler_fetches_missing_pages_and_stops_when_the_cache_is_full(name, f
     assert small.count_pages(open_bytes(name).identity()) == (2, 6)
 
 
-def test_a_filler_leaves_pages_that_others_fetch_to_them_and_gives_errors_to_who_waits(name, folder, tmp_path):
+def test_a_filler_skips_pages_that_others_fetch_and_raises_errors_in_join(name, folder, tmp_path):
     cache = make_cache(folder)
     file = open_in(cache, name)
     with node_cache.locked_byte(object_of(folder) / "pages", 2):
@@ -139,7 +139,7 @@ def test_a_filler_leaves_pages_that_others_fetch_to_them_and_gives_errors_to_who
         filler.join()
 
 
-def test_a_filler_that_is_waited_for_ends_with_who_waits(name, folder, monkeypatch):
+def test_an_interrupted_join_stops_the_filler(name, folder, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -223,7 +223,7 @@ def test_threads_of_a_process_fetch_each_page_once(name, folder):
     assert len(requests_of(name)) == 6
 
 
-def test_a_page_that_another_has_claimed_is_left_to_it_by_who_does_not_wait(name, folder):
+def test_a_page_claimed_by_another_is_skipped_without_waiting(name, folder):
     file = open_in(make_cache(folder), name)
     with node_cache.locked_byte(object_of(folder) / "pages", 2):
         assert not file.ensure(2, waits=False)

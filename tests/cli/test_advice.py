@@ -93,7 +93,7 @@ def test_entry_points_that_let_a_gpu_decode_are_named():
     assert "no_entry_points" not in named(changed(facts={"device": "T4 (cuda:0)"}))
 
 
-def test_images_much_larger_than_the_crops_are_named_with_what_would_be_enough():
+def test_images_much_larger_than_the_crops_are_named_with_a_sufficient_size():
     large = replace(IMAGE, stored_height=1344.0, stored_width=1800.0)
     found = named(changed(facts={"images": (large,)}))
     assert "max_resolution=448" in found["smaller_images"].change
@@ -197,7 +197,7 @@ def test_short_epochs_wait_for_their_first_batch():
     assert ("19 batches" in trial["first_batch"].text, "start" in trial) == (True, False)
 
 
-def test_what_surrounds_the_loop_is_worth_knowing():
+def test_findings_outside_the_loop_are_notes():
     gpu = GpuState("T4", lanes={"hardware": "missing: no engines", "sm": "ready"}, capabilities="compute,utility")
     found = named(
         changed(
@@ -248,7 +248,7 @@ def test_all_readings_have_one_bottleneck_and_no_gain_beyond_never_waiting(
     assert all(1 <= finding.gain <= most * (1 + 1e-9) for finding in found if finding.gain is not None)
 
 
-def test_limits_are_what_each_could_do_alone():
+def test_limits_are_the_rates_of_each_stage_alone():
     limits = stage_limits(STATS)
     assert limits.step == pytest.approx(250)
     assert limits.workers == pytest.approx(1000 / 9.5)

@@ -266,7 +266,7 @@ def test_a_task_of_a_finished_dataset_does_not_finish_it_again(tmp_path, monkeyp
     assert json.loads(run(*arguments, "--shard", "1").stdout)["samples"] == 9
 
 
-def test_what_images_lose_is_printed_for_shards_as_for_one_file(tmp_path):
+def test_losses_of_images_are_printed_for_shards_as_for_one_file(tmp_path):
     folder = write_folder(tmp_path / "photos")
     for name in ("cat/one.png", "eel/two.png"):
         Image.new("RGBA", (8, 8)).save(folder / name)
@@ -278,7 +278,7 @@ def test_what_images_lose_is_printed_for_shards_as_for_one_file(tmp_path):
 
 
 @pytest.mark.parametrize("side", [3, 830])
-def test_shards_that_are_nearly_empty_are_named_with_what_to_change(side, tmp_path):
+def test_nearly_empty_shards_are_named_with_advice(side, tmp_path):
     (tmp_path / "photos" / "cat").mkdir(parents=True)
     for number in range(12):
         pixels = np.random.default_rng(number).integers(0, 256, (side, side, 3), np.uint8)

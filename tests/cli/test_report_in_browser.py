@@ -112,7 +112,7 @@ def test_a_phone_shows_the_rates_with_how_they_were_measured_and_needs_no_scroll
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_what_matters_is_visible_without_scripts(opened, width):
+def test_the_main_parts_are_visible_without_scripts(opened, width):
     page = opened(width, java_script_enabled=False)
     for name in page.locator("h1, h2, .verdict, .pace, .row .plot, table caption >> visible=true").all():
         assert name.is_visible()

@@ -12,7 +12,7 @@ from rich.table import Table
 from gpubeton.cli.screen import Screen, histogram, printable, progress, show_json, size_text
 
 
-def test_what_json_does_not_know_becomes_null_and_numpys_numbers_are_numbers(capsys):
+def test_values_unknown_to_json_become_null_and_numpys_numbers_are_numbers(capsys):
     show_json(
         {"a": [float("nan"), float("inf"), 0.5], "b": np.int64(7), "c": np.arange(2), "d": Path("x"), "e": "NaN é"}
     )

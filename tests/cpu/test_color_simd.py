@@ -140,7 +140,7 @@ def test_steps_follow_each_other_in_their_order(seed):
 
 @pytest.mark.skipif(not HAS_TABLES, reason="this machine looks nothing up in vectors")
 @pytest.mark.parametrize("seed", range(10))
-def test_tables_do_what_their_steps_do_one_after_another(seed):
+def test_tables_equal_their_steps_one_after_another(seed):
     random = np.random.default_rng(seed)
     steps = [(BRIGHTNESS, int(random.integers(0, 2 * ONE)), 0) for _ in range(3)]
     steps.insert(1, (CONTRAST, int(random.integers(0, 2 * ONE)), int(random.integers(-99 * ONE, 99 * ONE))))

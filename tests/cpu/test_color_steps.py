@@ -118,6 +118,6 @@ def test_color_steps_change_rectangles_painted_before_them_and_none_painted_afte
     ],
     ids=str,
 )
-def test_only_what_gives_the_same_is_fused(operations, fused):
+def test_only_operations_with_the_same_result_are_fused(operations, fused):
     program = compiled([RandomResizedCropRGBImageDecoder(SIZE), *operations])
     assert [note for _, note in program.notes].count("fused") == 1 + fused

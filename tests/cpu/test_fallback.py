@@ -89,14 +89,14 @@ def expected(pixels):
 
 
 @pytest.mark.parametrize("name", SIMPLEJPEGS)
-def test_what_libjpeg_turbo_decodes_becomes_what_its_pixels_stored_raw_become(name):
+def test_images_decoded_by_libjpeg_turbo_equal_their_pixels_stored_raw(name):
     data = SIMPLEJPEGS[name]
     assert np.array_equal(decode_rgb(data), decoded(data))
     assert np.array_equal(made(data), expected(decoded(data)))
 
 
 @pytest.mark.parametrize("name", PILLOWS)
-def test_what_only_pillow_decodes_becomes_what_its_pixels_stored_raw_become(name):
+def test_images_decoded_by_pillow_equal_their_pixels_stored_raw(name):
     data = PILLOWS[name]
     assert np.array_equal(decode_rgb(data), pillows(data))
     assert np.array_equal(made(data), expected(pillows(data)))

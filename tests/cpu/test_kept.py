@@ -237,7 +237,7 @@ def test_functions_that_differ_in_a_captured_number_are_kept_apart(tmp_path):
     ]
 
 
-def test_functions_that_capture_what_another_process_cannot_know_are_not_kept():
+def test_functions_that_capture_values_of_this_process_are_not_kept():
     values, number = np.arange(3), 7
 
     def with_values(x):

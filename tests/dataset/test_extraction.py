@@ -91,7 +91,7 @@ def test_names_of_fields_lead_nowhere_else(tmp_path):
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["_.._up", "_samples.csv", "samples.csv"]
 
 
-def test_what_cannot_be_extracted_is_named(tmp_path):
+def test_a_value_that_cannot_be_extracted_is_named(tmp_path):
     path = write_photos(tmp_path / "a.beton", 4)
     damage(path, 2, field="info", content=b"[")
     done = extract(path, tmp_path / "out", num_workers=1)

@@ -41,7 +41,7 @@ def made(photos, tmp_path, **settings):
     return done.changed, [contents.value(number, "image") for number in range(done.samples)]
 
 
-def test_what_photos_carry_is_kept_and_counted(photos, tmp_path):
+def test_metadata_of_photos_are_kept_and_counted(photos, tmp_path):
     changed, images = made(photos, tmp_path)
     assert changed == {"jpeg": 1, "orientation": 2, "position": 1}
     assert images[0].content == (photos / "0.jpg").read_bytes()

@@ -83,7 +83,7 @@ def test_few_blocks_of_python_do_not_run():
     assert len(left_out) <= 9
 
 
-def test_what_a_command_prints_is_compared(tmp_path, monkeypatch):
+def test_the_output_of_a_command_is_compared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(Block("page", 1, "console", "$ echo one two\none ...\n$ echo three \\\n  four\nthree   four\n", None), {})
     with pytest.raises(AssertionError, match="expected"):

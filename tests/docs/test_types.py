@@ -101,6 +101,6 @@ def test_a_word_that_is_no_choice_is_an_error_that_names_the_choices(messages, l
     assert WRONG[line] in message
 
 
-def test_a_loop_may_declare_what_a_batch_holds(messages):
+def test_a_loop_may_declare_the_types_of_a_batch(messages):
     revealed = [message.partition("Revealed type is ")[2].strip('"') for message in messages["right.py"]]
     assert revealed == ["torch._tensor.Tensor", "tuple[Any, ...]"]

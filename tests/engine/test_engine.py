@@ -250,7 +250,7 @@ def test_a_bad_sample_is_replaced_by_the_next_good_one_in_all_outputs(file, stor
     assert bench.indices.tolist() == samples  # the plan stays as it was
 
 
-def test_what_replaces_a_sample_does_not_depend_on_the_batch(file):
+def test_the_replacement_of_a_sample_does_not_depend_on_the_batch(file):
     bad = bad_samples(file, 19, 20)
 
     def replaced(batch_size):

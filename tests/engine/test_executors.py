@@ -171,7 +171,7 @@ def test_batch_operations_run_in_the_gpus_torch_context(mixed):
         ([NormalizeImage((1, 2, 3), (4, 5, 6), np.float32)], np.float32),
     ],
 )
-def test_what_returns_to_the_cpu_is_fetched_as_an_array(operations, dtype):
+def test_an_output_that_returns_to_the_cpu_is_fetched_as_an_array(operations, dtype):
     bench = Bench(output("a", "cuda:0", *operations))
     found = bench.executors.finished(0, bench.executors.take(0, 2), None)
     assert (type(found), found.dtype, found.shape) == (np.ndarray, dtype, (2, 4, 5, 3))
@@ -185,7 +185,7 @@ def test_bfloat16_is_fetched_as_its_bits():
     assert (found.dtype, found[0, 0, 0, 0]) == (np.uint16, 0x3F80)
 
 
-def test_what_stays_on_the_gpu_is_not_fetched(mixed):
+def test_an_output_that_stays_on_the_gpu_is_not_fetched(mixed):
     bench = Bench(output("a", "cuda:0", ToTensor()), output("b", "cpu"))
     tensor, array = torch.zeros(2), np.zeros(2)
     assert bench.executors.finished(0, tensor, None) is tensor

@@ -118,7 +118,7 @@ def test_each_page_is_asked_for_once_in_the_order_of_need(files, traffic):  # no
 
 @pytest.mark.parametrize("requests", [1, 4, 16])
 @pytest.mark.parametrize("in_work", [0, 3])
-def test_the_memory_is_what_the_plan_promises(files, traffic, requests, in_work):  # noqa: F811
+def test_the_memory_is_that_of_the_plan(files, traffic, requests, in_work):  # noqa: F811
     order = window_order(streams=4, width=5)
     plan = plan_of(order, in_work)
     storage = PageStorage(files, plan, most_requests=requests)

@@ -333,7 +333,7 @@ def test_a_closed_iterator_raises_and_may_be_closed_again():
             next(iterator)
 
 
-def test_closing_interrupts_what_the_thread_waits_for():
+def test_closing_interrupts_a_waiting_thread():
     class Pipeline(CountingPipeline):
         def start(self, *, may_wait):
             self.was_interrupted.wait()

@@ -189,7 +189,7 @@ def test_a_field_of_the_users_own_may_store_several_regions(file, storage):
         assert pairs[:, 1].tolist() == [[sample + 0.5] * 3 for sample in batch.samples.tolist()]
 
 
-def test_code_in_a_class_derived_from_the_librarys_decoder_is_what_runs(file):
+def test_code_in_a_class_derived_from_the_librarys_decoder_runs(file):
     class Backwards(BytesDecoder):
         def generate_code(self):
             read = self.memory_read

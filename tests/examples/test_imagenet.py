@@ -67,7 +67,7 @@ def test_images_have_the_side_and_steps_the_rate_of_their_moment(toy, tmp_path, 
     assert steps == [((8, 3, side, side), (8,), rate) for side, rate in zip((32, 32, 64, 64), rates, strict=True)]
 
 
-def test_two_processes_find_what_one_finds_of_the_same_weights(toy, tmp_path):
+def test_two_processes_evaluate_the_same_weights_like_one(toy, tmp_path):
     options = ["--config", str(toy), "--folder", str(tmp_path), "--epochs", "1", "--batch-size", "4"]
     printed = json_lines(run_in_two_processes("imagenet", *options))
     assert printed[0]["world"] == 2

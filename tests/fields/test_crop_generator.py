@@ -119,7 +119,7 @@ def test_while_compilation_is_off_the_programs_own_generators_are_left_alone(mon
     assert following == (np.random.random(), random.random())
 
 
-def test_a_loader_decodes_what_the_function_chooses(tmp_path):
+def test_a_loader_decodes_the_crop_that_the_function_chooses(tmp_path):
     path = write_photos(tmp_path / "raw.beton", 12, write_mode="raw", size=(48, 64))
 
     def batches(decoder, epochs=1):

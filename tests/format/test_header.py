@@ -101,7 +101,7 @@ def test_an_empty_name_is_a_name(tmp_path):
     assert read_descriptors(patched(tmp_path, "one_int", (25, bytes(16))))[0].name == ""
 
 
-def test_a_missing_file_and_a_folder_raise_what_open_raises(tmp_path):
+def test_a_missing_file_and_a_folder_raise_the_errors_of_open(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_header(tmp_path / "nothing.beton")
     with pytest.raises(IsADirectoryError, match=r"from_image_folder.*gpubeton convert") as caught:

@@ -46,7 +46,7 @@ def test_a_file_joined_with_itself_has_each_region_twice_once_in_either_file(nam
 
 
 @pytest.mark.parametrize("name", ["all_fields", "custom", "img_jpg_fixed", "ndarrays"])
-def test_what_the_metadata_call_a_pointer_is_where_the_region_is(name, tmp_path):
+def test_pointers_in_the_metadata_are_those_of_the_regions(name, tmp_path):
     part = Index.open(save(name, tmp_path), CUSTOM_TYPES)
     whole = join([part, part, part], 3)
     for field in part.names:

@@ -121,7 +121,7 @@ def test_each_thread_may_use_the_device(gpu):
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "float16", "bfloat16", "float32", "int64"])
-def test_tensors_show_what_the_device_holds(gpu, dtype):
+def test_tensors_show_the_memory_of_the_device(gpu, dtype):
     device, stream = gpu.device, gpu.device.make_stream()
     kind = getattr(torch, dtype)
     values = torch.arange(24).to(kind)

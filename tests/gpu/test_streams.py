@@ -184,7 +184,7 @@ def test_leaving_in_the_middle_of_an_epoch_does_not_damage_later_batches(gpu, ph
         assert sums(loader, 2) == expected
 
 
-def test_a_network_trains_with_what_arrives(gpu, photos):
+def test_a_network_trains_with_the_batches(gpu, photos):
     """Gradients are finite: what arrives are pixels, normalized, in a layout that convolutions take."""
     if is_rehearsed():
         pytest.skip("torch's convolutions and their gradients run on a GPU only")

@@ -61,7 +61,7 @@ def test_arrays_are_taken_over_when_they_are_given(table, device, stream):
     assert read(device, stream, places["a"], array).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_what_kernels_have_written_is_brought_back(table, device, stream):
+def test_memory_written_by_kernels_is_copied_back(table, device, stream):
     places = table.fill({"a": np.zeros(4, np.int32), "b": np.zeros(4, np.int32)})
     table.send(stream)
     written = device.allocate_pinned(16)

@@ -59,7 +59,7 @@ def test_a_request_is_decoded_when_its_event_is_done(make, requests, faults, is_
         assert requests.state_of(request) == ["decoded"] * len(request.size)
 
 
-def test_what_a_loader_leaves_is_destroyed_on_its_own_gpu(faults):
+def test_objects_of_a_loader_are_destroyed_on_its_gpu(faults):
     """The last reference may go in a thread where another one is current."""
     second = SimulatedDevice(1)
     with second.active():

@@ -32,7 +32,7 @@ def handle(library):
 # --- errors
 
 
-def test_a_status_becomes_an_error_that_names_the_call_and_what_to_try(library, handle):
+def test_a_status_becomes_an_error_with_the_call_and_advice(library, handle):
     library.statuses["nvjpegDecodeBatchedPreAllocate"] = 5
     with pytest.raises(NvjpegError) as caught:
         State(handle).preallocate(56, 4000, 3000)
@@ -123,7 +123,7 @@ def test_a_forked_child_destroys_nothing(library, handle):
     assert state.pointer
 
 
-def test_what_lives_when_the_interpreter_ends_is_left_alone():
+def test_objects_alive_at_the_end_of_the_interpreter_are_not_destroyed():
     script = """
         import sys
         from gpubeton._gpu.nvjpeg import Handle, Library, State

@@ -39,7 +39,7 @@ def members(kind):
         (PinnedMemory, SimulatedMemory),
     ],
 )
-def test_the_simulated_device_has_what_the_real_one_has(real, simulated):
+def test_the_simulated_device_has_the_methods_of_the_real_one(real, simulated):
     for name in members(real):
         own, other = getattr(real, name), getattr(simulated, name)
         if callable(own):

@@ -199,7 +199,7 @@ def test_engines_alone_without_nvjpeg_are_replaced_by_the_cpu_with_a_warning(gpu
         {"decoder": "nvjpeg", "lanes": ("hardware", "own")},
     ],
 )
-def test_without_nvjpeg_who_asks_for_it_gets_an_error_with_every_place(gpus, path, monkeypatch, choice):
+def test_a_request_for_a_missing_nvjpeg_raises_an_error_with_every_place(gpus, path, monkeypatch, choice):
     missing(monkeypatch)
     with pytest.raises(DeviceError, match="the wheels of NVIDIA: none; /usr/local/cuda: no such file"):
         gpu_loader(path, THERE, **choice)

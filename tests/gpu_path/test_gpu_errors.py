@@ -241,7 +241,7 @@ def test_memory_is_free_as_soon_as_the_error_is_handled(gpus, faults, path, monk
 
 
 @pytest.mark.parametrize("name", ["probe_jpegs", "pack_regions", "pack_crops"])
-def test_an_error_of_what_the_cpu_does_reaches_the_loop(gpus, path, expected, monkeypatch, name, own_threads):
+def test_an_error_of_the_cpus_part_reaches_the_loop(gpus, path, expected, monkeypatch, name, own_threads):
     failing_at(monkeypatch, executors, name, 3)
     loader = gpu_loader(path, PIPELINE)
     with pytest.raises(PlantedError, match=f"planted in {name}"):

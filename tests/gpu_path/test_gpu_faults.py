@@ -152,7 +152,7 @@ def scribbling(monkeypatch, name, victim):
     monkeypatch.setattr(State, name, decode)
 
 
-def test_what_a_failed_call_has_written_is_no_image(gpus, path, decoded, monkeypatch):
+def test_pixels_written_by_a_failed_call_are_no_image(gpus, path, decoded, monkeypatch):
     """No canary is left then: the refused image has to be remembered by its row."""
     scribbling(monkeypatch, "decode_batched", PHOTOS[BAD].data)
     found = epochs(gpu_loader(path, PIPELINE, images_per_call=3))
@@ -175,7 +175,7 @@ def failed_calls(faults):
 
 
 @pytest.mark.parametrize("is_skipped", [True, False])
-def test_what_only_the_cpu_can_decode_is_not_tried_again(gpus, faults, path, is_skipped):
+def test_an_image_that_only_the_cpu_decodes_is_not_tried_again(gpus, faults, path, is_skipped):
     inject = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(3, *data, **which))
     inject(PHOTOS[BAD].data)
     loader = gpu_loader(path, PIPELINE, order="random")

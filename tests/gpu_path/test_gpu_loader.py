@@ -78,7 +78,7 @@ def decoded(tmp_path_factory):
 
 @pytest.mark.parametrize("raw", ["cpu", "bytes"])
 @pytest.mark.parametrize("name", PIPELINES)
-def test_a_gpu_makes_of_every_kind_of_image_what_the_cpu_makes_of_its_pixels(gpus, sample_file, decoded, name, raw):
+def test_a_gpu_gives_the_cpus_result_for_the_pixels_of_every_kind_of_image(gpus, sample_file, decoded, name, raw):
     """To the bit: kernels resample RGB as the CPU does, and images that no lane takes come from there anyway."""
     found = epochs(gpu_loader(sample_file, PIPELINES[name], raw=raw), 2)
     assert_same(found, epochs(gpu_loader(decoded, PIPELINES[name], device="cpu"), 2))

@@ -80,7 +80,7 @@ def decoded(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_a_gpu_draws_and_does_what_the_cpu_does(gpus, sample_file, decoded, name):
+def test_operations_draw_and_give_the_same_on_a_gpu_and_on_the_cpu(gpus, sample_file, decoded, name):
     found = epochs(gpu_loader(sample_file, PIPELINES[name]), 2)
     assert_same(found, epochs(gpu_loader(decoded, PIPELINES[name], device="cpu"), 2))
 

@@ -19,7 +19,7 @@ def sample_file(tmp_path_factory):
 
 
 @pytest.mark.parametrize("os_cache", [True, False])
-def test_several_files_give_what_one_gives_with_all_their_images(gpus, sample_file, tmp_path, os_cache):
+def test_several_files_give_the_batches_of_one_with_all_their_images(gpus, sample_file, tmp_path, os_cache):
     parts = IMAGE_SAMPLES[:11], IMAGE_SAMPLES[11:20], IMAGE_SAMPLES[20:]
     files = [write_images(tmp_path / f"{number}.beton", part) for number, part in enumerate(parts)]
     several, one = (gpu_loader(path, PIPELINE, order="random", os_cache=os_cache) for path in (files, sample_file))

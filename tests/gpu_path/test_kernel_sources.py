@@ -31,7 +31,7 @@ def test_every_line_has_its_file_and_number():
         assert f"{kernel}.cu" in lines
 
 
-def test_a_header_comes_once_and_before_what_includes_it(tmp_path):
+def test_a_header_comes_once_and_before_the_files_that_include_it(tmp_path):
     (tmp_path / "one.cuh").write_text('#pragma once\n#include "two.cuh"\nint one;\n')
     (tmp_path / "two.cuh").write_text("#pragma once\nint two;\n")
     (tmp_path / "main.cu").write_text('#include "one.cuh"\n#include "two.cuh"\nint main;\n')

@@ -254,7 +254,7 @@ def test_sizes_of_many_large_crops_do_not_overflow():
     assert one.nbytes >= 20 * 3 * side**2
 
 
-def test_what_the_cpu_has_made_is_copied_as_it_is():
+def test_images_made_by_the_cpu_are_copied_unchanged():
     rgb, program = noise(8, 9), PROGRAMS[0]
     draws = identity_draws(8, 9, DRAW_COLUMNS + 5)
     assert draws.shape == (1, DRAW_COLUMNS + 5)

@@ -123,7 +123,7 @@ def test_a_call_without_anything_is_refused_by_the_library(name):
 
 
 @pytest.mark.parametrize("backend", nvjpeg_parts.Backend)
-def test_without_a_gpu_a_handle_is_refused_with_what_to_try(backend):
+def test_without_a_gpu_a_handle_is_refused_with_advice(backend):
     library = nvjpeg.load(str(installed_nvjpeg()))
     skip_where_there_is_a_gpu()
     with pytest.raises(NvjpegError, match="nvidia-smi shows a GPU") as caught:

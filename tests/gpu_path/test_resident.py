@@ -274,7 +274,7 @@ def test_without_entry_points_nothing_is_kept(gpus, tmp_path):
         loader_of(plain)
 
 
-def test_what_resident_images_need(gpus, path):
+def test_resident_images_without_their_requirements_are_refused(gpus, path):
     with pytest.raises(OptionError, match="resident is 'yes'"):
         GpuOptions(resident="yes")
     for arguments in ({"os_cache": False}, {"decoder": "nvjpeg"}):

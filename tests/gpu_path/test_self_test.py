@@ -81,7 +81,7 @@ def usable(found):
 
 
 @pytest.mark.parametrize(("name", "copies"), [("small", 1), ("full", COPIES)])
-def test_the_stored_batches_are_what_the_cpu_makes_of_their_jpegs(name, copies):
+def test_the_stored_batches_are_the_cpus_for_their_jpegs(name, copies):
     stored = self_test.stored_batch(name)
     made = make(name, jpegs_of(name), copies)
     assert made.keys() == stored.keys()

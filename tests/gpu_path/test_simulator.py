@@ -148,7 +148,7 @@ def test_a_wait_is_for_the_mark_of_then(device, faults):
         second.synchronize()
 
 
-def test_who_waits_lets_other_threads_run(device, faults):
+def test_waiting_lets_other_threads_run(device, faults):
     stream = device.make_stream()
     with faults.held(stream):
         device.make_event().record(stream)

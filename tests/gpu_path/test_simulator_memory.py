@@ -126,7 +126,7 @@ CRASHES = {
         ("the host reads after memory", "the host touches byte 5120 of 5120 bytes of device memory"),
     ],
 )
-def test_who_uses_memory_that_is_not_there_ends_the_process(device, crash, message):
+def test_use_of_invalid_memory_ends_the_process(device, crash, message):
     lines = ["import numpy as np", "from tests.simulator.device import SimulatedDevice", "device = SimulatedDevice()"]
     lines += ["with device.active():", *(line[4:] for line in CRASHES[crash].splitlines())]
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)

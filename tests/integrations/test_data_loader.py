@@ -24,7 +24,7 @@ def ids(batches):
     return [batch.tolist() for (batch,) in batches]
 
 
-def test_what_code_around_dataloaders_looks_at_is_there(numbers):
+def test_attributes_that_code_around_dataloaders_reads_exist(numbers):
     ours = make(numbers, num_workers=1)
     dataset = torch.utils.data.TensorDataset(torch.arange(22))
     theirs = torch.utils.data.DataLoader(dataset, batch_size=4, shuffle=True, drop_last=True)

@@ -106,7 +106,7 @@ def test_threads_run_in_the_order_that_was_asked_for(kernels):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_what_one_step_wrote_all_read_in_the_next(kernels, order):
+def test_all_threads_read_the_writes_of_the_step_before(kernels, order):
     out = np.zeros(190, np.int32)
     kernels.launch("steps", (3, 1, 1), (64, 1, 1), [address(out), *ints(190)], order)
     place = np.arange(192)

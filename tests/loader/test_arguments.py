@@ -42,7 +42,7 @@ from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels
         ({"distributed": True}, "init_process_group"),
     ],
 )
-def test_an_argument_out_of_its_range_is_refused_with_what_to_try(photos, arguments, message):
+def test_an_argument_out_of_its_range_is_refused_with_advice(photos, arguments, message):
     with pytest.raises(OptionError, match=message):
         Loader(photos, **{"batch_size": 4, "pipelines": ONLY_LABEL, "seed": 0, **arguments})
 
@@ -60,7 +60,7 @@ def test_an_argument_out_of_its_range_is_refused_with_what_to_try(photos, argume
         ("generator", "seed="),
     ],
 )
-def test_an_argument_of_a_dataloader_is_refused_with_what_does_the_same(photos, name, advice):
+def test_an_argument_of_a_dataloader_is_refused_with_its_equivalent(photos, name, advice):
     with pytest.raises(TypeError, match=f"{name}: .*{advice}"):
         Loader(photos, 4, **{name: True})
 

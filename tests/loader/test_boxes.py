@@ -298,6 +298,6 @@ def test_later_operations_that_move_no_pixel_may_be_in_the_images_pipeline(raw):
         ),
     ],
 )
-def test_what_cannot_be_followed_is_refused_when_the_loader_is_made(raw, image, boxes, message):
+def test_operations_that_boxes_cannot_follow_are_refused_by_the_constructor(raw, image, boxes, message):
     with pytest.raises(PipelineError, match=message):
         make(raw, image, boxes)

@@ -181,7 +181,7 @@ def test_of_labels_there_are_partner_and_share(raw_photos):
         assert torch.equal(labels[:, 2], drawn["LabelMixup.share"].float())
 
 
-def test_what_nothing_is_drawn_for_gives_an_empty_dict(raw_photos):
+def test_an_output_without_draws_gives_an_empty_dict(raw_photos):
     assert next(iter(make(raw_photos, None, drawn=("weight",), pipelines={"weight": ()})))[1] == {}
 
 

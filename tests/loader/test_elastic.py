@@ -138,7 +138,7 @@ def test_ranks_go_on_with_an_epoch_of_a_loader_without_ranks(photos, order):
     assert samples_of(run(photos, 2, 4, {**state, **NEXT}, order=order)[0]) == following
 
 
-def test_what_cannot_be_shared_evenly_is_filled_up_with_few_samples(photos):
+def test_samples_that_cannot_be_shared_evenly_are_filled_up_with_few(photos):
     begun, state = run(photos, 8, 2, None, 3)
     rest, _ = run(photos, 5, 4, state)
     seen = samples_of(begun) + samples_of(rest)

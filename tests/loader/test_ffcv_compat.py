@@ -263,7 +263,7 @@ class ScaledFromAfar(Scaled):
         return scaled
 
 
-def test_recompile_sees_also_what_lies_deeper(photos):
+def test_recompile_sees_changes_in_nested_objects_too(photos):
     pipelines = {**ONLY_LABEL, "label": [IntDecoder(), ScaledFromAfar(), ToTensor()]}
     SETTINGS.inner.scale = 1
     loader = make(photos, pipelines=pipelines, recompile=True)

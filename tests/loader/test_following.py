@@ -207,7 +207,7 @@ def test_colors_and_paints_of_the_image_do_not_reach_the_mask(pairs):
     ],
     ids=lambda changes: type(changes[0]).__name__,
 )
-def test_what_moves_no_pixel_after_the_pass_does_not_reach_the_mask(pairs, changes):
+def test_later_operations_that_move_no_pixel_do_not_change_the_mask(pairs, changes):
     plain = loader(pairs, [crop(), FLIP])
     changed = loader(pairs, [crop(), FLIP, *changes])
     for (images, masks, _), (others, same, _) in zip(plain, changed, strict=True):
@@ -252,7 +252,7 @@ def test_a_follower_may_be_followed_and_adds_its_operations(pairs):
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_what_goes_on_from_an_image_can_be_followed_and_a_mask_can_have_branches(pairs, is_first):
+def test_branches_of_an_image_can_be_followed_and_a_mask_can_have_branches(pairs, is_first):
     turn, follow = RandomRotation(40), FollowImage("branch")
     image = PipelineSpec("image", transforms=[crop(), turn, RandomRotation(170), ToTensor()])
     more = {
@@ -332,7 +332,7 @@ def test_masks_stay_with_their_images_when_others_are_bad(tmp_path, on_error):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_followed_is_named(pairs, image, mask, more, message):
+def test_an_operation_that_cannot_be_followed_is_named(pairs, image, mask, more, message):
     with pytest.raises(PipelineError, match=message):
         list(loader(pairs, image, mask, more))
 

@@ -39,7 +39,7 @@ def results():
 
 @pytest.mark.parametrize("os_cache", [True, False], ids=["mapped", "read"])
 @pytest.mark.parametrize(("name", "fields", "expected"), results())
-def test_default_pipelines_give_what_ffcv_gives(name, fields, expected, os_cache, tmp_path):
+def test_default_pipelines_give_the_arrays_of_ffcv(name, fields, expected, os_cache, tmp_path):
     every = [field["name"] for field in sidecar(name)["fields"]]
 
     def make_loader():

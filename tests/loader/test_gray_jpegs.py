@@ -90,7 +90,7 @@ def test_the_brightness_of_a_color_jpeg_is_taken(tmp_path):
     assert np.abs(gray[0, ..., 0] - weighed).max() <= 0.51
 
 
-def test_two_views_of_a_gray_jpeg_are_what_each_is_alone(tmp_path):
+def test_two_views_of_a_gray_jpeg_equal_each_alone(tmp_path):
     class Gray:
         def __len__(self):
             return 6

@@ -185,7 +185,7 @@ def test_of_a_crop_after_the_decoder_only_the_crop_is_decoded(images, capsys):
 
 @pytest.mark.parametrize("operation", [ColorJitter(hue=0.1), RandomGrayscale(1)])
 @pytest.mark.parametrize("name", ["gray", "rgba", "gray16", "rgb16"])
-def test_what_needs_rgb_levels_is_refused_for_others(images, operation, name):
+def test_operations_on_rgb_levels_are_refused_for_other_kinds(images, operation, name):
     with pytest.raises(PipelineError, match=rf"field '{name}': .*(RGB images|works on levels, uint8)"):
         make(images, {name: [ImageDecoder(), operation]})
 
@@ -291,7 +291,7 @@ def test_filter_and_a_state_work_as_with_rgb_images(images):
         assert torch.equal(one, other)
 
 
-def test_to_device_moves_what_the_cpu_made(images):
+def test_to_device_moves_images_made_by_the_cpu(images):
     pipeline = [ImageDecoder(), NormalizeImage(0, 1), ToTensor(), ToDevice("cpu"), ToTorchImage()]
     (found,) = all_of(make(images, {"gray": pipeline}))
     assert found.shape == (10, 1, *SIZE)

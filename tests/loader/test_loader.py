@@ -166,7 +166,7 @@ def test_a_plain_module_in_a_pipeline_is_applied(photos):
     assert label[:, 0].tolist() == [0, 20, 40, 60]
 
 
-def test_explain_prints_what_runs_where(photos, capsys):
+def test_explain_prints_the_device_of_each_operation(photos, capsys):
     Loader(
         photos,
         8,

@@ -153,7 +153,7 @@ def test_the_first_batch_takes_one_round_trip_after_those_that_open_the_file(fau
         iterator.close()
 
 
-def test_what_a_converter_knows_comes_with_the_requests_that_open_a_file(photos, fault_server):
+def test_reading_the_notes_of_a_converter_needs_no_further_request(photos, fault_server):
     fault_server.objects["photos.beton"] = photos.read_bytes()
     reader, local = Reader(fault_server.url("photos.beton")), Reader(photos)
     opening = len(fault_server.requests)

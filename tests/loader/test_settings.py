@@ -78,7 +78,7 @@ def test_a_loaded_state_fixes_the_batch_size_until_its_epoch_ends(photos):
     assert len(resumed) == 10
 
 
-def test_what_may_be_set_is_checked_as_an_argument_is(photos):
+def test_an_assigned_value_is_checked_like_an_argument(photos):
     loader = make(photos)
     for name, value in (("batch_size", 0), ("num_workers", 1.5), ("batches_ahead", "3"), ("on_error", "ignore")):
         before = getattr(loader, name)
@@ -97,7 +97,7 @@ FIXED = (
 
 
 @pytest.mark.parametrize("name", FIXED.split())
-def test_what_would_change_nothing_is_refused_and_the_way_out_named(photos, name):
+def test_an_assignment_without_effect_is_refused_with_the_alternative(photos, name):
     loader = make(photos)
     before = getattr(loader, name)
     with pytest.raises(OptionError, match=rf"{name} .*Loader\(.*{name}="):

@@ -166,7 +166,7 @@ def test_a_loader_without_a_seed_takes_over_that_of_the_state(photos):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_the_state_of_another_loader_is_refused_with_what_differs(photos, changes, message):
+def test_the_state_of_another_loader_is_refused_with_the_differences(photos, changes, message):
     state = make(photos).state_dict()
     with pytest.raises(StateError, match=message):
         make(photos, **changes).load_state_dict(state)

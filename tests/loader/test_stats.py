@@ -46,7 +46,7 @@ def wait(record, clock, seconds):
     record.end_wait(marked)
 
 
-def test_what_the_loop_itself_does_is_neither_waiting_nor_handing_over(photos, clock):
+def test_time_in_the_loop_body_is_neither_waiting_nor_handover(photos, clock):
     loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=1)
     for _ in loader:
         clock.now += 2

@@ -298,7 +298,7 @@ def test_closing_does_not_wait_for_the_parts_of_a_loop_before(paths, traffic, ga
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_loads_what_the_parent_has_asked_for(paths, traffic, gate):  # noqa: F811
+def test_a_forked_process_loads_regions_that_the_parent_has_requested(paths, traffic, gate):  # noqa: F811
     def compare():
         gate.set()
         results.put(received(loader) == expected)

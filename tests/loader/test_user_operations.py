@@ -182,7 +182,7 @@ def seen(path, recompile):
     return epochs
 
 
-def test_with_recompile_each_epoch_has_what_its_code_reads_as_it_is_then(photos):
+def test_with_recompile_the_code_of_each_epoch_reads_current_values(photos):
     assert seen(photos, recompile=True) == [(1, 10, 1), (2, 11, 2)]
     assert seen(photos, recompile=False) == [(1, 10, 1), (1, 10, 1)]
 

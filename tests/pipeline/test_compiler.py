@@ -117,7 +117,7 @@ def weighted(x):
 
 
 @pytest.mark.parametrize("compile_", [Compiler.compile, Compiler.compile_exact])
-def test_what_changed_in_place_is_seen_once_compiled_functions_are_forgotten(compile_):
+def test_a_change_in_place_is_seen_once_compiled_functions_are_forgotten(compile_):
     WEIGHTS[0] = 2
     kept = compile_(weighted)
     assert kept(1) == 2
@@ -129,7 +129,7 @@ def test_what_changed_in_place_is_seen_once_compiled_functions_are_forgotten(com
 
 
 @pytest.mark.parametrize("compile_", [Compiler.compile, Compiler.compile_exact])
-def test_what_changed_in_place_is_seen_from_the_next_beginning_on(compile_):
+def test_a_change_in_place_is_seen_from_the_next_beginning_on(compile_):
     WEIGHTS[0] = 2
     first, kept = Compiler.begin(), compile_(weighted)
     assert kept(1) == 2

@@ -64,7 +64,7 @@ def of_torchvision(name):
         (np.flip, r"PerSample\(function\)"),
     ],
 )
-def test_an_operation_of_another_library_is_refused_with_what_to_write_instead(operation, message):
+def test_an_operation_of_another_library_is_refused_with_its_replacement(operation, message):
     with pytest.raises(PipelineError, match=f"(?s)operation 0 .*{message}"):
         snapshot([operation], SimpleRGBImageDecoder)
 

@@ -67,7 +67,7 @@ def test_a_chance_on_a_border_is_the_next_ones_and_the_largest_never_leads_past_
         (np.zeros(2), 1, True, "1 samples .* with replacement, but of 2 only 0 have a weight above 0"),
     ],
 )
-def test_too_few_weights_are_refused_with_what_to_try(weights, count, replacement, message):
+def test_too_few_weights_are_refused_with_advice(weights, count, replacement, message):
     with pytest.raises(OptionError, match=message):
         draw_weighted(weights, count, 0, 0, replacement=replacement)
 

@@ -21,7 +21,7 @@ def test_troubleshooting_has_an_entry_for_each_error_class_with_something_to_do(
     assert [name for name, entry in entries.items() if "**Do:**" not in entry and name != "GpubetonError"] == []
 
 
-def test_the_table_of_import_paths_names_what_can_be_imported():
+def test_the_paths_in_the_table_of_imports_can_be_imported():
     text = (ROOT / "docs/guides/from_ffcv.md").read_text()
     (table,) = re.findall(r"<!-- table: import paths.*?-->\n(.*?)<!-- end of table -->", text, re.DOTALL)
     rows = [[re.findall(r"`([^`]+)`", cell) for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]

@@ -86,12 +86,12 @@ def test_placements_follow_one_another():
     assert moved([[2, 0, 25, 15]], MIRRORED + then, min_visible=10 / 23 * 10 / 15 + 1e-6) == []
 
 
-def test_what_one_placement_cuts_off_does_not_come_back_with_the_next():
+def test_a_part_cut_off_by_one_placement_does_not_come_back_with_the_next():
     padded = (-10, -10, 60, 100, 0, 0, 0, 40, 80, 60, 100)
     assert moved([[0, 0, 15, 10]], AS_IT_IS + padded) == [[10, 10, 20, 20]]
 
 
-def test_what_a_shift_takes_out_of_the_image_does_not_come_back():
+def test_a_part_shifted_out_of_the_image_does_not_come_back():
     # Right of the crop, and 4 pixels to the right again: the shift to the left shows nothing of it.
     outside = (5, 10, 20, 40, 0, 0, 4, 40, 60, 40, 80)
     assert moved([[49, 10, 52, 15]], outside) == [[74, 10, 76, 20]]

@@ -199,7 +199,7 @@ def test_factors_of_a_jitter_are_torchvisions():
         assert np.histogram(factors, bins=4)[0].min() > 0.23 * 20_000
 
 
-def test_a_factor_of_a_jitter_does_not_depend_on_what_else_it_does():
+def test_a_factor_of_a_jitter_does_not_depend_on_its_other_steps():
     def factors(jitter):
         steps = jitter.draw(numbers, 20_000, NHWC).reshape(20_000, -1, 2)
         return steps[steps[..., 0] == SATURATION][:, 1]

@@ -86,7 +86,7 @@ def test_it_is_fused_into_the_one_pass_and_runs_later_after_normalization():
     assert (len(late.steps), len(late.ops.steps)) == (0, 1)
 
 
-def test_what_does_not_fit_is_refused():
+def test_values_that_do_not_fit_the_images_are_refused():
     for value in (-0.5, 256.0):
         with pytest.raises(PipelineError, match="levels from 0 to 255"):
             RandomErasing(value=value).declare_state_and_memory(NHWC)

@@ -31,7 +31,7 @@ def test_the_result_is_the_exact_one_rounded_once(layout, dtype):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_bfloat16_is_what_torch_rounds_to(layout):
+def test_bfloat16_is_rounded_as_in_torch(layout):
     result = NormalizeImage(MEAN, STD, torch.bfloat16).apply(in_layout(LEVELS, layout))
     assert result.dtype is torch.bfloat16
     if layout in {"channels_last", "nchw"}:

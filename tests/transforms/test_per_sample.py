@@ -168,7 +168,7 @@ def test_after_an_error_nothing_goes_on_for_the_batch():
     assert len(finished) == count
 
 
-def test_what_cannot_work_is_refused():
+def test_functions_and_devices_that_cannot_work_are_refused():
     for function in (len, partial(drawn, 0), os.getcwd):
         with pytest.raises(OptionError, match=r"function\(sample, generator\)"):
             PerSample(function)

@@ -44,7 +44,7 @@ def test_operations_and_their_magnitudes_are_torchvisions(policy):
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_what_an_operation_makes_of_an_image_is_torchvisions(name):
+def test_an_operation_gives_the_image_of_torchvision(name):
     policy, place, operation, sign = name.split()
     which = [one for one, *_ in SPACES[policy]].index(operation)
     row = policy_rows(SPACES[policy], 31, SIZE)[which, int(place), int(sign == "-")]

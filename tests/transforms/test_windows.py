@@ -125,7 +125,7 @@ def test_normalized_images_are_padded_in_their_units():
         (Pad(1, (256, 0, 0)), "levels from 0 to 255"),
     ],
 )
-def test_what_does_not_fit_is_refused(operation, message):
+def test_windows_that_do_not_fit_are_refused(operation, message):
     with pytest.raises(PipelineError, match=message):
         operation.declare_state_and_memory(NHWC)
 

@@ -91,7 +91,7 @@ def kill_while_it_writes(path):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_the_next_writer_to_a_folder_removes_what_killed_writers_of_any_name_left(tmp_path):
+def test_the_next_writer_to_a_folder_removes_leftovers_of_killed_writers_of_any_name(tmp_path):
     for name in ("train.beton", "with.dots.and spaces"):
         assert kill_while_it_writes(tmp_path / name).exists()
     with AtomicFile(tmp_path / "other.beton") as file:
@@ -126,7 +126,7 @@ def test_a_file_being_written_under_another_name_is_not_removed(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_what_another_computer_may_still_write_under_another_name_is_left_alone(tmp_path):
+def test_a_file_that_another_computer_may_still_write_is_not_removed(tmp_path):
     # Its locks need not be seen here.
     leftover = kill_while_it_writes(tmp_path / "train.beton")
     digits = leftover.name.split(".")[-2]
