@@ -53,8 +53,8 @@ def stored_jpeg(data, height=None, width=None):
 def indexed(image):
     """The same image with its entry points."""
     address, size = (np.array([each], np.uint64) for each in (image.data.ctypes.data, image.data.size))
-    found = find_entries(address, size)
-    return replace(image, entries=found.entries, seal=int(found.seals[0]))
+    result = find_entries(address, size)
+    return replace(image, entries=result.entries, seal=int(result.seals[0]))
 
 
 def program_of(height, width, interpolation="area", *steps, kind="rgb"):
@@ -155,7 +155,7 @@ def make_alone(program, images, draws, scratch=None, out=None):
 
 def segments(data):
     """Split a JPEG into (marker, content) pairs, the content of a scan with its entropy-coded data."""
-    found, position = [(0xD8, b"")], 2
+    results, position = [(0xD8, b"")], 2
     while data[position + 1] != 0xD9:
         marker = data[position + 1]
         stop = position + 2 + int.from_bytes(data[position + 2 : position + 4], "big")
@@ -163,9 +163,9 @@ def segments(data):
             stop = data.index(b"\xff", stop)
             while data[stop + 1] == 0 or 0xD0 <= data[stop + 1] <= 0xD7:
                 stop = data.index(b"\xff", stop + 2)
-        found.append((marker, bytes(data[position + 4 : stop])))
+        results.append((marker, bytes(data[position + 4 : stop])))
         position = stop
-    return [*found, (0xD9, b"")]
+    return [*results, (0xD9, b"")]
 
 
 def joined(parts):

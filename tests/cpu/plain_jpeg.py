@@ -304,9 +304,9 @@ def read(data):
 
 def _intervals(content):
     """Split entropy-coded data at restart markers."""
-    found, start = [], 0
+    results, start = [], 0
     for i in range(len(content) - 1):
         if content[i] == 0xFF and 0xD0 <= content[i + 1] <= 0xD7:
-            found.append(content[start:i])
+            results.append(content[start:i])
             start = i + 2
-    return [*found, content[start:]]
+    return [*results, content[start:]]

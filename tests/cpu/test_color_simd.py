@@ -74,8 +74,8 @@ def all_gray_levels():
 
 def test_every_color_has_its_gray_value():
     pixels, gray = all_gray_levels()
-    found, _ = changed(pixels, (SATURATION, 0, 0))
-    assert np.array_equal(found, np.repeat(gray[:, None], 3, axis=1))
+    result, _ = changed(pixels, (SATURATION, 0, 0))
+    assert np.array_equal(result, np.repeat(gray[:, None], 3, axis=1))
 
 
 def test_gray_values_are_summed():
@@ -133,9 +133,9 @@ def test_steps_follow_each_other_in_their_order(seed):
         (kind, factor, int(random.integers(-ONE, ONE)) * 99 if kind == CONTRAST else 0) for kind, factor, _ in steps
     ]
     pixels = COLORS[: GROUP * 40]
-    found, total = changed(pixels, *steps, with_sum=True)
-    assert np.array_equal(found, expected(pixels, *steps))
-    assert total == (found @ np.array([2989, 5870, 1140]) // 10000).sum()
+    result, total = changed(pixels, *steps, with_sum=True)
+    assert np.array_equal(result, expected(pixels, *steps))
+    assert total == (result @ np.array([2989, 5870, 1140]) // 10000).sum()
 
 
 @pytest.mark.skipif(not HAS_TABLES, reason="this machine looks nothing up in vectors")

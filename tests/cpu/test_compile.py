@@ -49,7 +49,7 @@ def use_everything():
     normalize = NormalizeImage([120, 110, 100], [60, 50, 40], "float16")
     programs = [program_of(8, 9), program_of(5, 16, "antialias", Cutout(3), Cutout(2, (1, 2, 3)), normalize)]
     images = [stored_jpeg(jpeg(photo(20, 30))), stored_raw(photo(9, 9)), stored_jpeg(jpeg(photo(9, 9))[:-9], 9, 9)]
-    jobs = [job_of(each, images, [draw_of(each, whole(image)) for image in images]) for each in programs]
+    jobs = [job_of(program, images, [draw_of(program, whole(image)) for image in images]) for program in programs]
     for job in jobs:
         job.address.setflags(write=False)
         job.draws = job.draws.repeat(2, axis=0)[::2]

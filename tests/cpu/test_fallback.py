@@ -115,8 +115,8 @@ def test_more_restart_intervals_than_are_kept_track_of_are_decoded_too():
     data = write(components_of(gray, ((1, 1),), np.full(64, 99)), 520, 1024, restart_interval=1)
     image, draw = stored_jpeg(data), draw_of(PROGRAM, (300, 700, 100, 200))
     assert make_alone(PROGRAM, [image], [draw])[1].tolist() == [MANY_INTERVALS]
-    wanted = make_one(PROGRAM, stored_raw(decoded(data)), draw)
-    assert np.array_equal(make_one(PROGRAM, image, draw), wanted)
+    expected = make_one(PROGRAM, stored_raw(decoded(data)), draw)
+    assert np.array_equal(make_one(PROGRAM, image, draw), expected)
 
 
 def cut(data):

@@ -247,12 +247,12 @@ def test_functions_that_capture_values_of_this_process_are_not_kept():
         return x + number
 
     dispatchers = [numba.njit(each) for each in (with_values, with_number, with_number)]
-    for each in dispatchers[:2]:
-        each.py_func.__module__ = "gpubeton._batch.mix"
-        keep(each)
+    for dispatcher in dispatchers[:2]:
+        dispatcher.py_func.__module__ = "gpubeton._batch.mix"
+        keep(dispatcher)
     with_number.__module__ = "__main__"  # of a user
     keep(dispatchers[2])
-    assert [isinstance(each._cache, KeptCode) for each in dispatchers] == [False, True, False]
+    assert [isinstance(dispatcher._cache, KeptCode) for dispatcher in dispatchers] == [False, True, False]
 
 
 def test_functions_of_a_function_are_not_kept(tmp_path):

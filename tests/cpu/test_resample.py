@@ -90,8 +90,8 @@ def test_a_shift_reads_further_on_and_repeats_the_edge(shift):
     rows, columns = np.clip(np.arange(20) + shift[0], 0, 19), np.clip(np.arange(24) + shift[1], 0, 23)
     assert np.array_equal(moved, unmoved[np.ix_(rows, columns)])
     inside = ~np.isnan(place(rgb, draw_of(program, (1, 2, 30, 40), flip=1, shift=shift), (20, 24), "area"))
-    wanted = np.rint(place(rgb, plain, (20, 24), "area"))[np.ix_(rows, columns)]
-    assert np.abs(moved.astype(int) - wanted)[inside].max(initial=0) <= 1
+    expected = np.rint(place(rgb, plain, (20, 24), "area"))[np.ix_(rows, columns)]
+    assert np.abs(moved.astype(int) - expected)[inside].max(initial=0) <= 1
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 3 * 5 * 7 - 1, 3 * 5 * 7 + 1, 3 * 6 * 7])
@@ -153,8 +153,8 @@ def test_bicubic_is_pillows(stored, source, size):
         if stored != "raw":
             image = stored_jpeg(jpeg(rgb // 2 + 64 if is_mild else rgb, 90, stored))
         pixels = image.data.reshape(*source, 3) if stored == "raw" else decoded(bytes(image.data))
-        wanted = np.asarray(Image.fromarray(pixels).resize(size[::-1], Image.Resampling.BICUBIC)).astype(int)
-        off = np.abs(make_one(program, image) - wanted)
+        expected = np.asarray(Image.fromarray(pixels).resize(size[::-1], Image.Resampling.BICUBIC)).astype(int)
+        off = np.abs(make_one(program, image) - expected)
         if is_mild:
             assert off.max() <= (2 if stored in ("raw", "gray") else 3)
         assert (off > 2).mean() < 0.01

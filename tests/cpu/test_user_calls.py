@@ -79,8 +79,8 @@ def batches(path, decoder, num_workers=1):
 @pytest.mark.parametrize(("decoder", "num_workers"), [(Whole, 1), (WholeInParallel, 2)])
 def test_a_decoder_written_for_ffcv_gives_the_pixels_of_the_librarys(tmp_path, write_mode, decoder, num_workers):
     path = write_photos(tmp_path / "photos.beton", 20, write_mode=write_mode)
-    found, expected = batches(path, decoder(), num_workers), batches(path, Corner((12, 10)))
-    assert np.abs(found.astype(int) - expected).max() <= 1
+    result, expected = batches(path, decoder(), num_workers), batches(path, Corner((12, 10)))
+    assert np.abs(result.astype(int) - expected).max() <= 1
 
 
 @pytest.mark.parametrize(("decoder", "num_workers"), [(Whole, 1), (WholeInParallel, 2)])

@@ -201,7 +201,7 @@ def test_colors_of_paints_are_those_of_the_own_program():
     programs = [program_of(4, 4, "area", Cutout(4, color)) for color in ((1, 2, 3), (4, 5, 6))]
     paint = [(0, 0, 4, 4, 0)]
     with pool_of(*programs, batch_size=1) as pool:
-        jobs = [job_of(each, [STOCK[5]], [draw_of(each, (0, 0, 9, 9), paints=paint)]) for each in programs]
+        jobs = [job_of(program, [STOCK[5]], [draw_of(program, (0, 0, 9, 9), paints=paint)]) for program in programs]
         pool.submit(jobs)
         assert pool.collect() == []
     assert [job.out[0, 2, 2].tolist() for job in jobs] == [[1, 2, 3], [4, 5, 6]]

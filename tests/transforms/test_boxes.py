@@ -51,10 +51,10 @@ def test_boxes_go_where_a_plain_computation_puts_them(min_visible):
         )
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ragged = Ragged(np.concatenate(boxes).astype(np.float32), offsets)
-    found = TransformBoxes(min_visible=min_visible).apply(ragged, np.array(placements))
+    result = TransformBoxes(min_visible=min_visible).apply(ragged, np.array(placements))
     everything = TransformBoxes(min_visible=min_visible, keep="all").apply(ragged, np.array(placements))
     num_hidden = 0
-    for placement, own, kept, every in zip(placements, ragged, found, everything, strict=True):
+    for placement, own, kept, every in zip(placements, ragged, result, everything, strict=True):
         expected = [(*reference(row[:4].tolist(), placement, min_visible), row[4]) for row in own]
         visible = [[*box, label] for box, counts, label in expected if counts]
         num_hidden += len(expected) - len(visible)
@@ -63,7 +63,7 @@ def test_boxes_go_where_a_plain_computation_puts_them(min_visible):
         rows = [[*box, label, counts] for box, counts, label in expected]
         np.testing.assert_allclose(every, np.reshape(rows, (-1, 6)), rtol=0, atol=2.0**-20)
     assert num_hidden > 10
-    assert found.dtype == everything.dtype == np.float32
+    assert result.dtype == everything.dtype == np.float32
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ def every_color():
 @pytest.mark.parametrize("factor", [0, 1, 9_999, ONE // 2, ONE - 1, ONE + 1, 50_000, 3 * ONE, 200 * ONE + 7])
 @pytest.mark.parametrize("kind", BLENDS)
 def test_a_blend_is_the_exact_one_rounded_down(kind, factor, layout):
-    found = applied(IMAGES, kind, factor, layout=layout)
-    for image, own in zip(IMAGES, found, strict=True):
+    result = applied(IMAGES, kind, factor, layout=layout)
+    for image, own in zip(IMAGES, result, strict=True):
         exact = step(image, kind, factor / ONE)
         # With a mean in float64 a sum that is a whole number may come out a little less than it.
         assert (own <= exact + NEARLY).all()
@@ -63,9 +63,9 @@ def test_a_turn_of_the_hue_is_torchvisions(turn):
     exact = step(images[0], HUE, turn / ONE)
     # 0.999 / 255 is known to 2e-5 of itself, and 7 of 15 bits below a level are dropped first: see `_rounded`.
     tolerance = 255 * 0.004 * 2e-5 + 2**-15 + 2**-8 * 0.004
-    for found in (applied(images, HUE, turn)[0], applied(images, HUE, turn, layout="nchw")[0]):
-        assert (found <= exact + tolerance).all()
-        assert (found > exact - 1 - tolerance).all()
+    for result in (applied(images, HUE, turn)[0], applied(images, HUE, turn, layout="nchw")[0]):
+        assert (result <= exact + tolerance).all()
+        assert (result > exact - 1 - tolerance).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,8 +94,8 @@ def test_gray_is_rounded_down_from_the_exact_decimal_sum():
 
 
 def test_contrast_zero_is_the_mean_of_the_gray_values_rounded_down():
-    found = applied(IMAGES[:4], CONTRAST, 0)
-    for image, own in zip(IMAGES[:4], found, strict=True):
+    result = applied(IMAGES[:4], CONTRAST, 0)
+    for image, own in zip(IMAGES[:4], result, strict=True):
         assert (own == int(gray(image).mean())).all()
 
 
@@ -119,11 +119,11 @@ def test_the_largest_factor_does_not_overflow(kind):
 
 def test_steps_are_carried_out_one_after_another():
     row = (CONTRAST, 40_000, HUE, 5_000, BRIGHTNESS, 30_000, CONTRAST, 20_000, SATURATION, 50_000)
-    wanted = IMAGES
+    expected = IMAGES
     for place in range(0, len(row), 2):
-        wanted = applied(wanted, *row[place : place + 2])
-    assert np.array_equal(applied(IMAGES, *row), wanted)
-    assert not np.array_equal(applied(IMAGES, *row[2:], *row[:2]), wanted)
+        expected = applied(expected, *row[place : place + 2])
+    assert np.array_equal(applied(IMAGES, *row), expected)
+    assert not np.array_equal(applied(IMAGES, *row[2:], *row[:2]), expected)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -44,29 +44,29 @@ def steps_of(kind):
 def test_a_blend_is_cut_off_and_not_rounded_to_levels(kind, dtype, layout):
     images = IMAGES.astype(dtype)
     batch = in_layout(images, layout)
-    found = OPERATIONS[kind].apply(batch, steps_of(kind))
-    assert found is batch
-    found = as_nhwc_array(found, layout)
-    assert found.dtype == dtype
-    assert np.abs(found - blend(kind, images.astype(np.float64), FACTORS)).max() <= tolerance(dtype)
+    result = OPERATIONS[kind].apply(batch, steps_of(kind))
+    assert result is batch
+    result = as_nhwc_array(result, layout)
+    assert result.dtype == dtype
+    assert np.abs(result - blend(kind, images.astype(np.float64), FACTORS)).max() <= tolerance(dtype)
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
 def test_bfloat16_is_taken_too(kind):
     images = torch.from_numpy(IMAGES).bfloat16()
-    found = OPERATIONS[kind].apply(images.clone(), steps_of(kind))
-    wanted = blend(kind, images.double().numpy(), FACTORS)
-    assert np.abs(found.double().numpy() - wanted).max() <= 256 * torch.finfo(torch.bfloat16).eps
+    result = OPERATIONS[kind].apply(images.clone(), steps_of(kind))
+    expected = blend(kind, images.double().numpy(), FACTORS)
+    assert np.abs(result.double().numpy() - expected).max() <= 256 * torch.finfo(torch.bfloat16).eps
 
 
 @pytest.mark.parametrize("kind", [BRIGHTNESS, CONTRAST])
 def test_a_gray_image_is_its_own_gray_value_and_a_fourth_channel_stays(kind):
     gray, rgba = IMAGES[..., :1].copy(), np.concatenate([IMAGES, IMAGES[..., :1]], axis=3)
-    found = OPERATIONS[kind].apply(gray.copy(), steps_of(kind))
-    assert np.abs(found - blend(kind, gray, FACTORS)).max() <= tolerance("float64")
-    found = OPERATIONS[kind].apply(rgba.copy(), steps_of(kind))
-    assert np.abs(found[..., :3] - blend(kind, IMAGES, FACTORS)).max() <= tolerance("float64")
-    assert np.array_equal(found[..., 3], IMAGES[..., 0])
+    result = OPERATIONS[kind].apply(gray.copy(), steps_of(kind))
+    assert np.abs(result - blend(kind, gray, FACTORS)).max() <= tolerance("float64")
+    result = OPERATIONS[kind].apply(rgba.copy(), steps_of(kind))
+    assert np.abs(result[..., :3] - blend(kind, IMAGES, FACTORS)).max() <= tolerance("float64")
+    assert np.array_equal(result[..., 3], IMAGES[..., 0])
 
 
 @pytest.mark.parametrize("operation", [RandomBrightness(0.5), RandomContrast(0.5), RandomSaturation(0.5)])

@@ -174,9 +174,9 @@ def test_drawn_parameters_suffice_to_repeat_an_operation(operation, redo):
     redo = redo_blur if operation is CASES_BLUR else redo
     expected = operation.apply(IMAGES.copy(), operation.draw(uniform, COUNT, NHWC))
     alone, named = drawn.pop("", None), drawn
-    found = redo(**named) if alone is None else redo(alone, **named)
-    assert found.shape == expected.shape
-    assert np.array_equal(found, expected)
+    result = redo(**named) if alone is None else redo(alone, **named)
+    assert result.shape == expected.shape
+    assert np.array_equal(result, expected)
     assert not np.array_equal(expected, IMAGES)
 
 

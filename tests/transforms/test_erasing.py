@@ -18,18 +18,18 @@ NHWC = State(True, "cpu", (60, 80, 3), np.dtype("uint8"))
 
 
 def numbers(count, rows=None):
-    made = np.random.default_rng(1).random((20_000, 32))[:, :count]
-    return made if rows is None else made[rows]
+    result = np.random.default_rng(1).random((20_000, 32))[:, :count]
+    return result if rows is None else result[rows]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_rectangle_is_painted_and_nothing_else(layout):
     boxes = np.array([[0, 0, 2, 3], [4, 6, 6, 8], [0, 0, 0, 0], [3, 0, 4, 8]])
-    wanted = IMAGES.copy()
-    for image, (top, left, bottom, right) in zip(wanted, boxes, strict=True):
+    expected = IMAGES.copy()
+    for image, (top, left, bottom, right) in zip(expected, boxes, strict=True):
         image[top:bottom, left:right] = [7, 8, 9]
     erased = RandomErasing(value=(7, 8, 9)).apply(in_layout(IMAGES, layout), boxes)
-    assert np.array_equal(as_nhwc_array(erased, layout), wanted)
+    assert np.array_equal(as_nhwc_array(erased, layout), expected)
 
 
 def test_rectangles_happen_as_often_and_are_as_large_as_asked():
@@ -119,9 +119,9 @@ def test_noise_is_painted_on_the_rectangle_and_nothing_else(dtype, layout):
     images = np.full((4, 60, 80, 3), 9, dtype)
     batch = in_layout(images, layout)
     assert erasing.apply(batch, boxes) is batch
-    found = as_nhwc_array(batch, layout)
-    assert np.array_equal(found, erasing.apply(images, boxes))  # as on arrays
-    for image, (top, left, bottom, right) in zip(found, boxes[:, :4], strict=True):
+    result = as_nhwc_array(batch, layout)
+    assert np.array_equal(result, erasing.apply(images, boxes))  # as on arrays
+    for image, (top, left, bottom, right) in zip(result, boxes[:, :4], strict=True):
         noise = image[top:bottom, left:right].copy()
         assert len(np.unique(noise)) > noise.size / 4  # drawn for each pixel and channel; there are few halves
         image[top:bottom, left:right] = 9

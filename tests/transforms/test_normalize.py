@@ -44,8 +44,8 @@ def test_the_bits_of_the_bfloat16_table_are_torchs_for_any_mean_and_std(seed):
     generator = np.random.default_rng(seed)
     normalize = NormalizeImage(generator.uniform(0, 255, 3), generator.uniform(1e-3, 300, 3), "bfloat16")
     exact = (np.arange(256.0)[:, None] - normalize.mean) / np.array(normalize.std)
-    wanted = torch.from_numpy(exact).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
-    assert np.array_equal(normalize.table(), wanted)
+    expected = torch.from_numpy(exact).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    assert np.array_equal(normalize.table(), expected)
 
 
 def test_bfloat16_ties_go_to_even():
@@ -118,9 +118,9 @@ def test_arrays_of_any_strides_are_normalized_into_the_memory_that_is_given(dtyp
         given.append(np.full(shape, 7, dtype))
         return given[-1]
 
-    found = normalize.apply(LEVELS[:, ::-2, ::3], take=take)
-    assert np.shares_memory(found, given[0])
-    assert np.array_equal(found.view(dtype), EXACT[:, ::-2, ::3].astype(dtype))
+    result = normalize.apply(LEVELS[:, ::-2, ::3], take=take)
+    assert np.shares_memory(result, given[0])
+    assert np.array_equal(result.view(dtype), EXACT[:, ::-2, ::3].astype(dtype))
 
 
 def test_statistics_of_images_from_0_to_1_are_noticed():

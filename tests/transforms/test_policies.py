@@ -48,8 +48,8 @@ def test_an_operation_gives_the_image_of_torchvision(name):
     policy, place, operation, sign = name.split()
     which = [one for one, *_ in SPACES[policy]].index(operation)
     row = policy_rows(SPACES[policy], 31, SIZE)[which, int(place), int(sign == "-")]
-    found = RandAugment(1, fill=(1, 2, 3)).apply(IMAGE[None].copy(), row[None])[0]
-    apart = np.abs(found.astype(int) - GOLDEN[name])
+    result = RandAugment(1, fill=(1, 2, 3)).apply(IMAGE[None].copy(), row[None])[0]
+    apart = np.abs(result.astype(int) - GOLDEN[name])
     if operation.startswith(("Shear", "Rotate")):
         assert not apart[~nearly_a_tie(row[5:], SIZE)].any()
     elif operation in {"Brightness", "Color", "Contrast", "Sharpness", "AutoContrast"}:
@@ -77,10 +77,10 @@ def test_compiled_code_and_tensors_agree_to_the_bit(operation, monkeypatch):
 def test_operations_are_carried_out_one_after_another():
     rows = RandAugment(3, 20).draw(numbers, 20_000, NHWC)[:12]
     single = RandAugment(1)
-    wanted = IMAGES.copy()
+    expected = IMAGES.copy()
     for row in np.split(rows, 3, axis=1):
-        single.apply(wanted, row)
-    assert np.array_equal(RandAugment(3).apply(IMAGES.copy(), rows), wanted)
+        single.apply(expected, row)
+    assert np.array_equal(RandAugment(3).apply(IMAGES.copy(), rows), expected)
     nothing = RandAugment(0)
     assert np.array_equal(nothing.apply(IMAGES.copy(), nothing.draw(numbers, 20_000, NHWC)[:12]), IMAGES)
 

@@ -164,8 +164,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_file_for_another_decoder_is_refused_with_the_right_reason(name):
-    wanted, data = REFUSED[name]
-    assert alone(data)[1] == wanted
+    expected, data = REFUSED[name]
+    assert alone(data)[1] == expected
 
 
 def test_a_segment_longer_than_the_file_is_not_followed():

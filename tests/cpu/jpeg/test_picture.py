@@ -57,8 +57,8 @@ def test_a_crop_is_within_a_level_of_its_resampled_planes(sampling, interpolatio
         data = jpeg(picture(*source, number), 92, sampling)
         program = program_of(*size, interpolation)
         out = decode_alone(program, data, draw_of(program, box, flip=number % 2))
-        wanted = expected_levels(data, box, size, interpolation, flip=number % 2)
-        assert np.abs(out - wanted).max() <= most, (source, box, size)
+        expected = expected_levels(data, box, size, interpolation, flip=number % 2)
+        assert np.abs(out - expected).max() <= most, (source, box, size)
 
 
 @pytest.mark.parametrize("sampling", ["4:2:0", "gray"])
@@ -216,7 +216,7 @@ def test_every_flipped_bit_that_libjpeg_turbo_notices_is_noticed(options):
 def left_over(data, interval, count=40):
     """The file with bytes that no MCU takes at the end of a restart interval; libjpeg-turbo overlooks a few."""
     scan = data.index(b"\xff\xda")
-    ends = [found.start() for found in re.finditer(rb"\xff[\xd0-\xd9]", data) if found.start() > scan]
+    ends = [match.start() for match in re.finditer(rb"\xff[\xd0-\xd9]", data) if match.start() > scan]
     return data[: ends[interval]] + b"\x55" * count + data[ends[interval] :]
 
 

@@ -24,9 +24,9 @@ def survey(*files):
     places = [slots.ending(i, data) for i, data in enumerate(files)]
     address = np.array([place.ctypes.data for place in places], np.uint64)
     size = np.array([len(data) for data in files], np.uint64)
-    found = np.full((len(files), SURVEY_COLUMNS), 77, np.int32)
-    probe_jpegs(address, size, found)
-    return found
+    result = np.full((len(files), SURVEY_COLUMNS), 77, np.int32)
+    probe_jpegs(address, size, result)
+    return result
 
 
 def kind(data):
@@ -211,8 +211,8 @@ def test_a_file_without_a_valid_header_is_damaged(data):
 
 def test_every_beginning_of_a_file_is_damaged_and_not_read_past():
     """NvJPEG refuses the whole batch for a file without its end, or decodes a part of it without an error."""
-    found = survey(*(FILE[:stop] for stop in range(len(FILE))))
-    assert (found[:, KIND] == JpegKind.DAMAGED).all()
+    rows = survey(*(FILE[:stop] for stop in range(len(FILE))))
+    assert (rows[:, KIND] == JpegKind.DAMAGED).all()
     scan = FILE.index(b"\xff\xda") + 14
     assert kind(FILE[:scan] + b"\xff\xd9") == JpegKind.BASELINE
     assert kind(FILE[:scan] + b"\xff") == JpegKind.DAMAGED
@@ -230,7 +230,7 @@ def test_the_end_of_a_thumbnail_is_not_the_files():
 def test_images_of_one_batch_do_not_touch_each_others_rows():
     files = [FILE, b"no", pillow_jpeg(PHOTO, "CMYK"), jpeg(photo(9, 8), sampling="gray"), FILE]
     together = survey(*files)
-    assert together.tolist() == [survey(one)[0].tolist() for one in files]
+    assert together.tolist() == [survey(file)[0].tolist() for file in files]
 
 
 def sizes_of_libjpeg(data):
@@ -249,15 +249,15 @@ def test_damaged_files_are_surveyed_without_reading_past_them_and_never_with_a_s
         pillow_jpeg(PHOTO, quality=60, restart_marker_blocks=1),
     ]
     files = [damage.WAYS[i % len(damage.WAYS)](sound[int(rng.integers(len(sound)))], rng) for i in range(1500)]
-    found = survey(*files)
+    rows = survey(*files)
     known = [JpegKind.BASELINE, JpegKind.ELABORATE]
     compared = 0
-    for data, row in zip(files, found, strict=True):
+    for data, row in zip(files, rows, strict=True):
         size = sizes_of_libjpeg(data)
         if row[KIND] in known and size is not None:
             compared += 1
             assert tuple(row[[HEIGHT, WIDTH]]) == size
     assert compared > 300
     # All files that decode without a warning are known, except for markers that only libjpeg forgives.
-    unknown = [data for data, row in zip(files, found, strict=True) if row[KIND] == 0 and sizes_of_libjpeg(data)]
+    unknown = [data for data, row in zip(files, rows, strict=True) if row[KIND] == 0 and sizes_of_libjpeg(data)]
     assert len(unknown) < 40
