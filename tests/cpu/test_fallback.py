@@ -149,7 +149,7 @@ def test_a_file_that_no_decoder_accepts_is_reported_with_both_reasons(name):
         size = 9, 9
     image = stored_jpeg(data, *size)
     out, bad = make(PROGRAM, [image], [draw_of(PROGRAM, whole(image))])
-    assert [one.row for one in bad] == [0]
+    assert [bad_image.row for bad_image in bad] == [0]
     assert reason in bad[0].reason
     assert (out == 0xA5).all(), "the caller's memory was written for an image that could not be made"
 
@@ -242,7 +242,7 @@ def test_every_sampling_of_luma_is_decoded_or_has_more_blocks_than_jpeg_allows(a
         assert bad == []
         assert np.array_equal(decode_rgb(data), pillows(data))
     else:
-        assert [one.row for one in bad] == [0]
+        assert [bad_image.row for bad_image in bad] == [0]
         assert verdict(data) == "refused"
 
 

@@ -54,8 +54,8 @@ def test_steps_in_any_order_equal_the_reference(operations, dtype, interpolation
         image = stored_raw(rgb)
     out, bad = make(program, [image] * 3, draws)
     assert bad == []
-    for made, draw in zip(out, draws, strict=True):
-        check(made, draw, rgb, program)
+    for pixels, draw in zip(out, draws, strict=True):
+        check(pixels, draw, rgb, program)
 
 
 def check(made, draw, rgb, program):

@@ -96,7 +96,7 @@ class Trial:
         self.out[...] = 0xA5
         alone, codes = make_alone(PROGRAM, images, draws, self.scratch, self.out[: len(images)])
         out, bad = make(PROGRAM, images, draws)
-        reasons = {one.row: one.reason for one in bad}
+        reasons = {bad_image.row: bad_image.reason for bad_image in bad}
         for i, ((way, data), code) in enumerate(zip(files, codes.tolist(), strict=True)):
             if i % 7 == 0:
                 assert np.array_equal(out[i], self.expected), "a sound neighbor was changed"
@@ -182,8 +182,8 @@ def test_raw_images_whose_size_lies_are_named_and_not_read():
     images = [Stored(slots.ending(i, b"\x11" * 241), *size, 1) for i, size in enumerate(sizes)]
     program = program_of(4, 4)
     _, bad = make(program, images, [draw_of(program, (0, 0, 1, 1))] * 4)
-    assert [one.row for one in bad] == [0, 1, 2, 3]
-    assert all("it has 241 bytes" in one.reason for one in bad)
+    assert [bad_image.row for bad_image in bad] == [0, 1, 2, 3]
+    assert all("it has 241 bytes" in bad_image.reason for bad_image in bad)
 
 
 def test_a_job_is_described_by_address_and_nothing_is_copied():

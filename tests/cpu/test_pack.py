@@ -77,9 +77,9 @@ def test_a_crop_is_copied_row_by_row_and_nothing_else_is_touched(side, pad):
     target = [getattr(targets, side)(i, bytes([7]) * count) for i, count in enumerate(nbytes)]
     width = np.array([image.shape[1] for image in images], np.int32)
     pack_crops(addresses(source), width, draws, addresses(target), pitch)
-    for image, (_, (top, left, height, wide)), made in zip(images, BOXES, target, strict=True):
+    for image, (_, (top, left, height, wide)), pixels in zip(images, BOXES, target, strict=True):
         crop = image[top : top + height, left : left + wide]
-        rows = made.reshape(height, -1)
+        rows = pixels.reshape(height, -1)
         assert np.array_equal(rows[:, : 3 * wide].reshape(crop.shape), crop)
         assert (rows[:, 3 * wide :] == 7).all()
 

@@ -99,7 +99,7 @@ def test_a_size_in_bytes_that_does_not_fit_the_metadata_is_named(wrong):
     good, program = stored_raw(noise(5, 7)), program_of(4, 4)
     image = type(good)(np.zeros(wrong, np.uint8), 5, 7, good.mode)
     out, bad = make(program, [good, image, good], [draw_of(program, whole(good))] * 3)
-    assert [(one.row, one.reason) for one in bad] == [
+    assert [(bad_image.row, bad_image.reason) for bad_image in bad] == [
         (1, f"it has {wrong} bytes, but the file's metadata have 5 x 7 pixels, 105 bytes")
     ]
     assert (out[1] == 0xA5).all()
@@ -110,7 +110,7 @@ def test_a_size_in_bytes_that_does_not_fit_the_metadata_is_named(wrong):
 def test_a_crop_box_that_is_no_part_of_the_image_is_named(box):
     image, program = stored_raw(noise(5, 7)), program_of(4, 4)
     out, bad = make(program, [image], [draw_of(program, box)])
-    assert [one.reason for one in bad] == ["its crop box is empty or passes its border"]
+    assert [bad_image.reason for bad_image in bad] == ["its crop box is empty or passes its border"]
     assert (out == 0xA5).all()
 
 

@@ -138,8 +138,8 @@ def test_a_bad_image_is_bad_in_all_views_for_the_same_reason_and_others_are_not(
     programs = [PROGRAMS[0], PROGRAMS[3]]
     draws = [[draw_of(program, whole(good))] * 3 for program in programs]
     result, bad = together(programs, [good, cut, good], draws)
-    assert sorted((one.program, one.row) for one in bad) == [(0, 1), (1, 1)]
-    assert len({one.reason for one in bad}) == 1
+    assert sorted((bad_image.program, bad_image.row) for bad_image in bad) == [(0, 1), (1, 1)]
+    assert len({bad_image.reason for bad_image in bad}) == 1
     for batch in result:
         assert np.array_equal(batch[0], batch[2])
 
@@ -157,7 +157,7 @@ def test_a_view_that_reaches_damage_makes_the_sample_bad_in_all_its_views(first)
     """One verdict for a sample, though the other view alone would not have met the damage."""
     draws = [[ABOVE], [BELOW]] if first else [[BELOW], [ABOVE]]
     _, bad = together([PROGRAMS[0]] * 2, [damaged_below()], draws)
-    assert sorted(one.program for one in bad) == [0, 1]
+    assert sorted(bad_image.program for bad_image in bad) == [0, 1]
 
 
 @pytest.mark.parametrize("kind", ["4:2:0", "raw", "progressive"])
@@ -169,7 +169,9 @@ def test_a_crop_box_that_is_no_part_of_the_image_spoils_its_own_view_alone(kind,
         for number, program in enumerate(programs)
     ]
     result, bad = together(programs, [IMAGES[kind]], draws)
-    assert [(one.program, one.reason) for one in bad] == [(wrong, "its crop box is empty or passes its border")]
+    assert [(bad_image.program, bad_image.reason) for bad_image in bad] == [
+        (wrong, "its crop box is empty or passes its border")
+    ]
     for number, program in enumerate(programs):
         if number != wrong:
             assert np.array_equal(result[number], make(program, [IMAGES[kind]], draws[number])[0])

@@ -44,9 +44,9 @@ def test_weights_are_a_bell_to_half_a_unit_and_sum_to_one(size, sigma):
 def test_a_blur_is_the_exact_one_rounded(size, layout):
     rows = bell_weights(np.array([0.4, 1.0, 2.5, 6.0, 1.5]), size)
     result = applied(BLUR, rows, layout)
-    for image, own, weights in zip(IMAGES, result, rows, strict=True):
+    for image, output, weights in zip(IMAGES, result, rows, strict=True):
         # Rows are rounded to half of 2**-7 first, and their mean is no further off.
-        assert np.abs(blurred(image, weights / ONE) - own).max() <= 0.5 + 2**-8
+        assert np.abs(blurred(image, weights / ONE) - output).max() <= 0.5 + 2**-8
 
 
 @pytest.mark.parametrize("name", [name for name in GOLDEN if name.startswith("blur")])

@@ -54,12 +54,12 @@ def test_boxes_go_where_a_plain_computation_puts_them(min_visible):
     result = TransformBoxes(min_visible=min_visible).apply(ragged, np.array(placements))
     everything = TransformBoxes(min_visible=min_visible, keep="all").apply(ragged, np.array(placements))
     num_hidden = 0
-    for placement, own, kept, every in zip(placements, ragged, result, everything, strict=True):
+    for placement, own, output, every in zip(placements, ragged, result, everything, strict=True):
         expected = [(*reference(row[:4].tolist(), placement, min_visible), row[4]) for row in own]
         visible = [[*box, label] for box, counts, label in expected if counts]
         num_hidden += len(expected) - len(visible)
         # Float64 all the way, rounded to float32 once: half a unit in the last place of numbers below 32.
-        np.testing.assert_allclose(kept, np.reshape(visible, (-1, 5)), rtol=0, atol=2.0**-20)
+        np.testing.assert_allclose(output, np.reshape(visible, (-1, 5)), rtol=0, atol=2.0**-20)
         rows = [[*box, label, counts] for box, counts, label in expected]
         np.testing.assert_allclose(every, np.reshape(rows, (-1, 6)), rtol=0, atol=2.0**-20)
     assert num_hidden > 10

@@ -50,11 +50,11 @@ def every_color():
 @pytest.mark.parametrize("kind", BLENDS)
 def test_a_blend_is_the_exact_one_rounded_down(kind, factor, layout):
     result = applied(IMAGES, kind, factor, layout=layout)
-    for image, own in zip(IMAGES, result, strict=True):
+    for image, output in zip(IMAGES, result, strict=True):
         exact = step(image, kind, factor / ONE)
         # With a mean in float64 a sum that is a whole number may come out a little less than it.
-        assert (own <= exact + NEARLY).all()
-        assert (own > exact - 1 - NEARLY).all()
+        assert (output <= exact + NEARLY).all()
+        assert (output > exact - 1 - NEARLY).all()
 
 
 @pytest.mark.parametrize("turn", [-ONE // 2, -9_999, -1, 1, 2_731, 5_461, 10_923, ONE // 2])
@@ -95,8 +95,8 @@ def test_gray_is_rounded_down_from_the_exact_decimal_sum():
 
 def test_contrast_zero_is_the_mean_of_the_gray_values_rounded_down():
     result = applied(IMAGES[:4], CONTRAST, 0)
-    for image, own in zip(IMAGES[:4], result, strict=True):
-        assert (own == int(gray(image).mean())).all()
+    for image, output in zip(IMAGES[:4], result, strict=True):
+        assert (output == int(gray(image).mean())).all()
 
 
 @pytest.mark.parametrize("layout", ["numpy", "nchw"])

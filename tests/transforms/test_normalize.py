@@ -65,7 +65,7 @@ def test_the_levels_stay_as_they_are():
 
 
 @pytest.mark.parametrize(
-    ("state", "dtype", "wanted"),
+    ("state", "dtype", "expected"),
     [
         (STATE, np.float16, np.dtype("int16")),
         (STATE, np.float32, np.dtype("float32")),
@@ -75,10 +75,10 @@ def test_the_levels_stay_as_they_are():
         (TENSOR, "bfloat16", torch.bfloat16),
     ],
 )
-def test_halves_are_carried_as_int16_only_before_totensor(state, dtype, wanted):
+def test_halves_are_carried_as_int16_only_before_totensor(state, dtype, expected):
     after, memory = NormalizeImage(MEAN, STD, dtype).declare_state_and_memory(state)
-    assert after.dtype == wanted
-    assert after.jit_mode == isinstance(wanted, np.dtype)
+    assert after.dtype == expected
+    assert after.jit_mode == isinstance(expected, np.dtype)
     assert memory is None
 
 

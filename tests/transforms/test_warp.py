@@ -49,18 +49,18 @@ def test_a_row_is_the_inverse_matrix_in_units_of_a_four_billionth(one):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_bilinear_warp_is_the_exact_one_rounded(layout):
     result = applied("bilinear", ROWS, layout)
-    for image, own, row in zip(IMAGES, result, ROWS, strict=True):
+    for image, output, row in zip(IMAGES, result, ROWS, strict=True):
         place = np.vstack([row.reshape(2, 3) / 2**32, [0, 0, 1]])
         # Places are rounded by half of 2**-11, along which a level changes by at most 255, on two axes.
-        assert np.abs(warped(image, place, "bilinear", FILL) - own).max() <= 0.5 + 2 * 255 * 2**-12
+        assert np.abs(warped(image, place, "bilinear", FILL) - output).max() <= 0.5 + 2 * 255 * 2**-12
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_nearest_warp_takes_the_pixel_there(layout):
     result = applied("nearest", ROWS, layout)
-    for image, own, row in zip(IMAGES, result, ROWS, strict=True):
+    for image, output, row in zip(IMAGES, result, ROWS, strict=True):
         place = np.vstack([row.reshape(2, 3) / 2**32, [0, 0, 1]])
-        assert np.array_equal(warped(image, place, "nearest", FILL), own)
+        assert np.array_equal(warped(image, place, "nearest", FILL), output)
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])

@@ -114,8 +114,8 @@ def test_several_views_have_the_same_bits_with_entry_points(data, sampling, coun
     result, bad = together(programs, [image], draws)
     plain, none = together(programs, [without(image)], draws)
     assert bad == none == []
-    for one, other in zip(result, plain, strict=True):
-        assert np.array_equal(one, other)
+    for output, other in zip(result, plain, strict=True):
+        assert np.array_equal(output, other)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)

@@ -80,8 +80,8 @@ def test_images_of_every_small_size_are_decoded(sampling):
     program = program_of(21, 19, "bilinear")
     out, codes = make_alone(program, images, [draw_of(program, whole(image)) for image in images])
     assert not codes.any()
-    for size, data, made in zip(sizes, files, out, strict=True):
-        assert np.abs(made - expected_levels(data, (0, 0, *size), (21, 19), "bilinear")).max() <= 1, size
+    for size, data, pixels in zip(sizes, files, out, strict=True):
+        assert np.abs(pixels - expected_levels(data, (0, 0, *size), (21, 19), "bilinear")).max() <= 1, size
 
 
 @pytest.mark.parametrize("width", range(1, 7))
@@ -122,8 +122,8 @@ def test_a_crop_is_cut_from_the_whole_to_the_bit(sampling):
         draws = [draw_of(program, (y, x, height, width)) for y, x in places]
         out, codes = make_alone(program, [image] * len(places), draws)
         assert not codes.any()
-        for (y, x), made in zip(places, out, strict=True):
-            assert np.array_equal(made, full[y : y + height, x : x + width]), (y, x, height, width)
+        for (y, x), pixels in zip(places, out, strict=True):
+            assert np.array_equal(pixels, full[y : y + height, x : x + width]), (y, x, height, width)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -180,15 +180,15 @@ def test_nothing_of_an_image_is_left_in_the_next(sampling):
     images = [stored_jpeg(data) for data in files]
     out, codes = make_alone(program, images, [draw_of(program, whole(image)) for image in images])
     assert not codes.any()
-    for image, made in zip(images, out, strict=True):
-        assert np.array_equal(made, make_one(program, image))
+    for image, pixels in zip(images, out, strict=True):
+        assert np.array_equal(pixels, make_one(program, image))
 
 
 def test_a_size_other_than_the_metadatas_is_named_and_nothing_is_decoded():
     image = stored_jpeg(jpeg(photo(20, 30)), 21, 30)
     program = program_of(8, 8)
     out, bad = make(program, [image], [draw_of(program, whole(image))])
-    assert [(one.row, one.reason) for one in bad] == [
+    assert [(bad_image.row, bad_image.reason) for bad_image in bad] == [
         (0, "it is 20 x 30 pixels, but the file's metadata have 21 x 30 pixels")
     ]
     assert (out == 0xA5).all()
@@ -209,7 +209,7 @@ def test_every_flipped_bit_that_libjpeg_turbo_notices_is_noticed(options):
         except ValueError:
             noticed.append(len(images) - 1)
     _, bad = make(program, images, [draw_of(program, whole(images[0]))] * 1000)
-    assert [one.row for one in bad] == noticed
+    assert [bad_image.row for bad_image in bad] == noticed
     assert len(noticed) > 50
 
 
