@@ -207,7 +207,7 @@ def test_a_state_of_version_1_loads_as_before(photos, world, order):
     assert set(samples_of(begun) + samples_of(rest)) == set(range(NUM_SAMPLES))
 
 
-def test_the_length_of_an_epoch_that_is_gone_on_with_does_not_change_what_is_left(photos):
+def test_the_length_of_a_continued_epoch_does_not_change_the_remaining_samples(photos):
     _, state = run(photos, 2, 4, None, 2)
     rest, _ = run(photos, 3, 4, state)
     with rank_of(0, 3):
