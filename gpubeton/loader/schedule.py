@@ -253,7 +253,7 @@ class EpochSchedule:
             if _is_library_order(self.order):  # they may have been assigned
                 check_indices_or_all("indices of the order", self.order.ids, self._num_samples)
             ids = self._samples(epoch, first)
-            if self._library_order is None:
+            if self._global_order is None:
                 ids = check_indices("the order", ids, self._num_samples)
             if isinstance(ids, np.ndarray):
                 ids = ids.astype(id_dtype(self._num_samples), copy=False)
@@ -261,8 +261,8 @@ class EpochSchedule:
         return self.next.batching.cut(cached.samples)
 
     def _samples(self, epoch: int, first: int) -> Any:
-        if self._library_order is not None:
-            return self._library_order.ids_of(epoch, first)
+        if self._global_order is not None:
+            return self._global_order.ids_of(epoch, first)
         if first:
             ids = self.order.global_order(epoch)
             assert ids is not None, "only a global order can go on at a sample"
@@ -271,7 +271,7 @@ class EpochSchedule:
 
     def plan_next_epoch(self, epoch: int) -> Callable[[], EpochBatches] | None:
         """Give a function that plans the epoch after `epoch`, in any thread; None if this would run a user's code."""
-        order, global_order, batching = self.order, self._library_order, self.next.batching
+        order, global_order, batching = self.order, self._global_order, self.next.batching
         if not self.has_begun or not _is_library_order(order) or order.sampler is not None:
             return None
         if global_order is not None:
@@ -280,13 +280,13 @@ class EpochSchedule:
 
     def num_samples_of(self, epoch: int) -> int:
         """Count the samples of an epoch, of all ranks; the order has to be global."""
-        if self._library_order is not None:
-            return self._library_order.num_ids()
+        if self._global_order is not None:
+            return self._global_order.num_ids()
         ids = self.order.global_order(epoch)
         return 0 if ids is None else len(ids)
 
     @property
-    def _library_order(self) -> GlobalOrder | None:
+    def _global_order(self) -> GlobalOrder | None:
         """The order, if it is a global one of this package; None if not."""
         return self.order if _is_library_order(self.order) and isinstance(self.order, GlobalOrder) else None
 
