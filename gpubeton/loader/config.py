@@ -81,7 +81,7 @@ def check_fname(fname: Any) -> str | tuple[str, ...]:
     return paths if len(paths) > 1 else paths[0]
 
 
-def check_workers(num_workers: Any) -> int:
+def check_workers(num_workers: Any, *, stacklevel: int) -> int:
     """Count decoding threads; less than 1 means one for each core that this process may use."""
     import numba
 
@@ -93,7 +93,7 @@ def check_workers(num_workers: Any) -> int:
         warnings.warn(
             f"num_workers is {num_workers}, but this process may use {limit} threads: it gets {limit}. num_workers=-1 "
             "takes one for each core; the environment variable NUMBA_NUM_THREADS allows for more.",
-            stacklevel=6,  # the line that makes the loader: its __init__ assigns to its property
+            stacklevel=stacklevel,
         )
     return min(count, limit)
 

@@ -638,7 +638,8 @@ class Loader(FfcvSurface):
 
     @num_workers.setter
     def num_workers(self, num_workers: int) -> None:
-        self._num_workers = check_workers(num_workers)
+        # A warning names the line that assigns, or the one that makes the loader.
+        self._num_workers = check_workers(num_workers, stacklevel=4 if self._is_ready else 6)
 
     @property
     def batches_ahead(self) -> int:

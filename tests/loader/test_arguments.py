@@ -87,6 +87,9 @@ def test_more_workers_than_threads_are_as_many_as_there_are(photos):
         loader = Loader(photos, 4, num_workers=10_000, pipelines=ONLY_LABEL)
     assert loader.num_workers == most
     assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="num_workers is 9999") as caught:
+        loader.num_workers = 9999
+    assert caught[0].filename == __file__
     assert len(list(loader)) == 12
 
 
