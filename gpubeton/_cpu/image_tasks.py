@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpubeton._compile.compile import stage
+from gpubeton._compile.compile import device_function
 from gpubeton._cpu.epilogue import IS_GRAY, NUM_STEPS, Outputs
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ VIEW_FIELDS = 21
 Box: TypeAlias = tuple[int, int, int, int, bool, int, int, int, int]
 
 
-@stage
+@device_function
 def box_of(view: Array) -> Box:
     """Return the crop and the placement of a view."""
     return (
@@ -79,13 +79,13 @@ def box_of(view: Array) -> Box:
     )
 
 
-@stage
+@device_function
 def needs_staging(settings: Array) -> bool:
     """Return True if a u8 image comes first: for color steps, and for gray, which is made of three channels."""
     return bool(settings[NUM_STEPS] > 0 or settings[IS_GRAY] != 0)
 
 
-@stage
+@device_function
 def epilogue_of(view: Array, outputs: Outputs) -> tuple[Array, Array, Array]:
     """Return how a view's resampled pixels are stored: settings, factors and table, see `epilogue.store_row`."""
     program = view[VIEW_PROGRAM]
@@ -93,7 +93,7 @@ def epilogue_of(view: Array, outputs: Outputs) -> tuple[Array, Array, Array]:
     return settings[program], outputs.factors[program], outputs.tables[program]
 
 
-@stage
+@device_function
 def next_stretch(
     views: Array,  # (V, VIEW_FIELDS) int64
     count: int,  # how many of them are in use

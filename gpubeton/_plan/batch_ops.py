@@ -46,10 +46,10 @@ class BatchOp:
     @cached_property
     def is_plain(self) -> bool:
         """Whether it is a transform that needs nothing but the batch."""
-        own = self.operation
-        if not isinstance(own, Transform) or isinstance(own, BranchPoint):
+        operation = self.operation
+        if not isinstance(operation, Transform) or isinstance(operation, BranchPoint):
             return False
-        return self.stream is None and not own.takes_memory and type(own).draw_batch is Transform.draw_batch
+        return self.stream is None and not operation.takes_memory and type(operation).draw_batch is Transform.draw_batch
 
     def place(self) -> str:
         """Name the operation and where its code is, for a note: an error in compiled code does not name it."""

@@ -124,15 +124,15 @@ class _Fusion:
         self.notes.append((f"boxes of {followed.decoder!r}", f"fused, {drawn}"))
         self.decoder_stream = followed.stream
         for operation, stream in followed.steps:
-            own = operation.follower(decoder.interpolation, decoder.fill)
-            compile_batch_op(own, self.state, stream)  # refuses a fill that does not fit
-            self.steps.append((own, stream))
-            self.notes.append((operation_name(own), f"fused, {drawn}"))
+            follower = operation.follower(decoder.interpolation, decoder.fill)
+            compile_batch_op(follower, self.state, stream)  # refuses a fill that does not fit
+            self.steps.append((follower, stream))
+            self.notes.append((operation_name(follower), f"fused, {drawn}"))
         for operation, stream_after in followed.ops:
-            own = operation.follower(decoder.interpolation, decoder.fill)
-            step, self.state = compile_batch_op(own, self.state, stream_after)
-            self._put_into_tail(own, step)
-            self.notes[-1] = (operation_name(own), f"{self.notes[-1][1]}, {drawn}")
+            follower = operation.follower(decoder.interpolation, decoder.fill)
+            step, self.state = compile_batch_op(follower, self.state, stream_after)
+            self._put_into_tail(follower, step)
+            self.notes[-1] = (operation_name(follower), f"{self.notes[-1][1]}, {drawn}")
 
     def program(self, field: str) -> ImageProgram:
         """Return the complete program."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._compile.draws import fill_uniform
+from gpubeton._compile.compile import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,10 +19,42 @@ if TYPE_CHECKING:
 
     from gpubeton.pipeline.operation import Operation
 
+_ROUNDS = 10
+_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_KEY_STEPS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+_LOW_WORD, _WORD_BITS = np.uint64(0xFFFFFFFF), np.uint64(32)
+_SCALE = 2.0**-32
+
 _WORD = 0xFFFFFFFF
 _NUMBERS_PER_BLOCK = 4
 _NO_FIELD = 0xFFFF
 """Field number of random numbers that operations of several fields share."""
+
+
+@compiled
+def fill_uniform(
+    low: int,  # word of the key
+    high: int,
+    epoch: int,
+    samples: NDArray[np.uint64],  # (N,) uint64
+    counters: NDArray[np.uint32],  # (B, 2) uint32: operation and block of each block of four numbers
+    numbers: NDArray[np.float64],  # (4 * B, N) float64, C-contiguous, written
+) -> None:
+    """Compute Philox 4x32-10 for each block and sample: multiples of 2**-32, at least 0 and less than 1."""
+    for block in range(len(counters)):
+        stream, number = np.uint64(counters[block, 0]), np.uint64(counters[block, 1])
+        rows = numbers[4 * block : 4 * block + 4]
+        # LLVM makes SIMD instructions of this loop: whole vectors of samples.
+        for n in range(len(samples)):
+            first, second, third, fourth = np.uint64(epoch), samples[n] & _LOW_WORD, stream, number
+            key, other_key = np.uint64(low), np.uint64(high)
+            for _ in range(_ROUNDS):
+                product, other = first * _MULTIPLIERS[0], third * _MULTIPLIERS[1]
+                first, second = (other >> _WORD_BITS) ^ second ^ key, other & _LOW_WORD
+                third, fourth = (product >> _WORD_BITS) ^ fourth ^ other_key, product & _LOW_WORD
+                key, other_key = (key + _KEY_STEPS[0]) & _LOW_WORD, (other_key + _KEY_STEPS[1]) & _LOW_WORD
+            rows[0, n], rows[1, n] = np.int64(first) * _SCALE, np.int64(second) * _SCALE
+            rows[2, n], rows[3, n] = np.int64(third) * _SCALE, np.int64(fourth) * _SCALE
 
 
 def uniform(seed: int, epoch: int, samples: NDArray[np.uint64], operation: int, count: int) -> NDArray[np.float64]:
@@ -33,15 +65,15 @@ def uniform(seed: int, epoch: int, samples: NDArray[np.uint64], operation: int, 
 
 
 def uniforms(
-    seed: int, epoch: int, samples: NDArray[np.uint64], wanted: Sequence[tuple[int, int]]
+    seed: int, epoch: int, samples: NDArray[np.uint64], requests: Sequence[tuple[int, int]]
 ) -> list[NDArray[np.float64]]:
     """Call `uniform` for several pairs of operation and count, at little more than the cost of one."""
-    columns = _numbers(seed, epoch, np.array(samples, np.uint64), _counters(tuple(wanted))).T
-    found, start = [], 0
-    for _, count in wanted:
-        found.append(columns[:, start : start + count])
+    columns = _numbers(seed, epoch, np.array(samples, np.uint64), _counters(tuple(requests))).T
+    numbers, start = [], 0
+    for _, count in requests:
+        numbers.append(columns[:, start : start + count])
         start += _blocks(count) * _NUMBERS_PER_BLOCK
-    return found
+    return numbers
 
 
 def sort_keys(seed: int, epoch: int, stream: int, count: int, first: int = 0) -> NDArray[np.uint64]:
@@ -98,9 +130,9 @@ def _blocks(count: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _counters(wanted: tuple[tuple[int, int], ...]) -> NDArray[np.uint32]:
+def _counters(requests: tuple[tuple[int, int], ...]) -> NDArray[np.uint32]:
     """List operation and block of every block of four numbers of one sample, (B, 2)."""
-    pairs = [(operation, block) for operation, count in wanted for block in range(_blocks(count))]
+    pairs = [(operation, block) for operation, count in requests for block in range(_blocks(count))]
     return np.array(pairs, np.uint32).reshape(len(pairs), 2)
 
 

@@ -47,9 +47,9 @@ class GeometrySource:
         self, samples: NDArray[np.uint64], heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None
     ) -> NDArray[np.int32]:
         """Choose the crop boxes, (N, 4) top, left, height and width, of images of the given sizes that follow these."""
-        own = np.stack([self.heights[samples], self.widths[samples]], axis=1).astype(np.int32)
-        boxes = self.decoder.boxes(own[:, 0], own[:, 1], uniform)
-        return scaled_boxes(boxes, own, np.stack([heights, widths], axis=1))
+        sizes = np.stack([self.heights[samples], self.widths[samples]], axis=1).astype(np.int32)
+        boxes = self.decoder.boxes(sizes[:, 0], sizes[:, 1], uniform)
+        return scaled_boxes(boxes, sizes, np.stack([heights, widths], axis=1))
 
 
 def scaled_boxes(boxes: NDArray[Any], source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.int32]:
@@ -156,26 +156,26 @@ class ImageProgram:
         widths: NDArray[Any],
     ) -> NDArray[np.int32]:
         """Draw a row for each image, see `gpubeton._plan.draw_rows`; it does not depend on the batch of the sample."""
-        first = uniforms(seed, epoch, samples, self._wanted)
+        columns = uniforms(seed, epoch, samples, self._usual_numbers)
         numbers = [
-            BatchNumbers(seed, epoch, samples, stream, own)
-            for (stream, _), own in zip(self._wanted, first, strict=True)
+            BatchNumbers(seed, epoch, samples, stream, first)
+            for (stream, _), first in zip(self._usual_numbers, columns, strict=True)
         ]
-        own_numbers = None if self.stream is None else numbers.pop(0)
+        decoder_numbers = None if self.stream is None else numbers.pop(0)
         if self.followed is None:
-            boxes = self.decoder.boxes(heights, widths, own_numbers)
+            boxes = self.decoder.boxes(heights, widths, decoder_numbers)
         else:
-            boxes = self.followed.boxes(samples, heights, widths, own_numbers)
+            boxes = self.followed.boxes(samples, heights, widths, decoder_numbers)
             heights, widths = self.followed.heights[samples], self.followed.widths[samples]
         chooser, padding = self.drawing[0], None
         if isinstance(chooser, PadRGBImageDecoder) and self.padding is not None:
             padding = chooser.places(heights, widths), self.padding
         steps, size = [step for step, _ in self.steps], (self.height, self.width)
-        draws = [step.draw(own, len(samples), self._image) for step, own in zip(steps, numbers, strict=True)]
+        draws = [step.draw(uniform, len(samples), self._image) for step, uniform in zip(steps, numbers, strict=True)]
         return compose(steps, draws, boxes, size=size, fills=self._fills, padding=padding)
 
     @cached_property
-    def _wanted(self) -> tuple[tuple[int, int], ...]:
+    def _usual_numbers(self) -> tuple[tuple[int, int], ...]:
         """Stream and count of the random numbers that are drawn in advance."""
         decoder = self.decoder if self.followed is None else self.followed.decoder
         of_boxes = () if self.stream is None else ((self.stream, decoder.usual_numbers),)

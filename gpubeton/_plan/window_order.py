@@ -50,11 +50,11 @@ class WindowOrder:
         """Give the ids at some places of the epoch, (N,), which rise in each stream."""
         stream, row = places % self.streams, places // self.streams
         by_stream = np.argsort(stream, kind="stable")
-        found = np.empty(len(places), self.dtype)
-        for own in np.split(by_stream, np.flatnonzero(np.diff(stream[by_stream])) + 1):
-            rows = row[own]
-            found[own] = self._rows(int(stream[own[0]]), int(rows[0]), int(rows[-1]) + 1)[rows - rows[0]]
-        return found
+        ids = np.empty(len(places), self.dtype)
+        for chosen in np.split(by_stream, np.flatnonzero(np.diff(stream[by_stream])) + 1):
+            rows = row[chosen]
+            ids[chosen] = self._rows(int(stream[chosen[0]]), int(rows[0]), int(rows[-1]) + 1)[rows - rows[0]]
+        return ids
 
     def _rows(self, stream: int, start: int, stop: int) -> Ids:
         """Give the ids in some rows of a stream."""
@@ -86,8 +86,8 @@ class Places:
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, own: slice) -> NDArray[np.int64]:
-        return self.first + self.step * np.arange(*own.indices(self.count))
+    def __getitem__(self, rows: slice) -> NDArray[np.int64]:
+        return self.first + self.step * np.arange(*rows.indices(self.count))
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class StreamPlaces:
     def __len__(self) -> int:
         return self.rank.share(max(self.total - self.first, 0))
 
-    def __getitem__(self, own: slice) -> NDArray[np.int64]:
-        start, stop, _ = own.indices(len(self))
+    def __getitem__(self, rows: slice) -> NDArray[np.int64]:
+        start, stop, _ = rows.indices(len(self))
         batch, world = self.batch_size, self.rank.world
         begin, end = start // batch * batch, min(-(-stop // batch) * batch, len(self))
         place = self.first + np.arange(begin * world, end * world)
@@ -130,7 +130,7 @@ class WindowIds(LazyIds):
 
     order: WindowOrder
     places: Places | StreamPlaces
-    _kept: dict[int, NDArray[Any]] = field(default_factory=dict, init=False)  # blocks by number, the newest last
+    _blocks: dict[int, NDArray[Any]] = field(default_factory=dict, init=False)  # blocks by number, the newest last
 
     @classmethod
     def all(cls, order: WindowOrder) -> WindowIds:
@@ -159,15 +159,15 @@ class WindowIds(LazyIds):
 
     def _block(self, number: int) -> NDArray[Any]:
         """Give the ids of one block, (N,)."""
-        found = self._kept.get(number)
-        if found is None:
+        ids = self._blocks.get(number)
+        if ids is None:
             start = number * self._block_size
             turn, place = np.divmod(self.places[start : start + self._block_size], self.order.total)
-            found = np.empty(len(place), self.order.dtype)
+            ids = np.empty(len(place), self.order.dtype)
             # Repeated samples are from the start of the epoch, a window for itself.
-            for each in np.unique(turn):
-                found[turn == each] = self.order.at(place[turn == each])
-            for old in list(self._kept)[:-1]:  # two stay: bytes are asked for ahead of the batches that are made
-                self._kept.pop(old, None)
-            self._kept[number] = found
-        return found
+            for number_of_turn in np.unique(turn):
+                ids[turn == number_of_turn] = self.order.at(place[turn == number_of_turn])
+            for old in list(self._blocks)[:-1]:  # two stay: bytes are asked for ahead of the batches that are made
+                self._blocks.pop(old, None)
+            self._blocks[number] = ids
+        return ids
