@@ -16,9 +16,8 @@ from gpubeton._cpu.simd import HALVES, I8, I16, I32, I64, Vector, VectorBuilder,
 from gpubeton._cpu.taps import BICUBIC, SIGNED_BITS, effective, fill_axis
 
 if TYPE_CHECKING:
-    from gpubeton._cpu.image_tasks import Box
+    from gpubeton._cpu.image_tasks import Box, Scratch
     from gpubeton._cpu.intrinsics import Array
-    from gpubeton._cpu.scratch import Scratch
 
 # Bytes per step of resampling down, and pixels per step of resampling across.
 _CHUNK = 32

@@ -68,9 +68,9 @@ from gpubeton._cpu.system_calls import CPU_CLOCK, WALL_CLOCK, begin_semaphore
 from gpubeton._plan.draw_rows import HEIGHT, LEFT, NUM_PAINTS, RESIZED_HEIGHT, RESIZED_WIDTH, TOP, WIDTH
 
 if TYPE_CHECKING:
+    from gpubeton._cpu.image_tasks import Scratch
     from gpubeton._cpu.intrinsics import Array
     from gpubeton._cpu.plain import PlainScratch
-    from gpubeton._cpu.scratch import Scratch
 
 # Words of `Ring.control`. Each that changes has its own cache line.
 NEXT = 0  # the next ticket

@@ -29,6 +29,8 @@ from gpubeton._cpu.image_tasks import (
     RAW,
     SEAL,
     SIZE,
+    Scratch,
+    allocate,
 )
 from gpubeton._cpu.plain import PlainScratch, allocate_plain
 from gpubeton._cpu.refused_images import UNDECODABLE, bad_images, decode_refused, views_of
@@ -51,7 +53,6 @@ from gpubeton._cpu.ring import (
     work_plain,
     write_tasks,
 )
-from gpubeton._cpu.scratch import Scratch, allocate
 from gpubeton._cpu.system_calls import raise_interrupt
 from gpubeton._plan.image_executor import ImageJob, Usage
 from gpubeton.errors import LoaderClosedError

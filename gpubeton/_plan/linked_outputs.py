@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 def geometry_source_of(
     name: str,
     program: ImageProgram,
-    tail: Sequence[BatchOp],
+    batch_ops: Sequence[BatchOp],
     heights: NDArray[Any],  # (N,) sizes of the stored images of all samples, in pixels
     widths: NDArray[Any],
 ) -> GeometrySource:
     """Collect the operations of an output that masks have to follow."""
-    steps = _moving(f"FollowImage({name!r})", tail)
-    moves = tuple((step.operation, step.stream) for step in steps)
-    decoder, stream = program.decoder, program.stream
+    steps = _moving(f"FollowImage({name!r})", batch_ops)
+    moves = tuple((step.operation, step.rng_stream) for step in steps)
+    decoder, rng_stream = program.decoder, program.rng_stream
     if program.followed is not None:
         # A mask of a mask takes its boxes from the first image, so that they are not rounded twice.
         first = program.followed
-        decoder, stream, heights, widths = first.decoder, first.stream, first.heights, first.widths
+        decoder, rng_stream, heights, widths = first.decoder, first.rng_stream, first.heights, first.widths
     size = program.height, program.width
     moved = tuple(pair for pair in program.steps if pair[0].moves is not Moves.NOTHING)
-    return GeometrySource(name, decoder, stream, heights, widths, size, moved, moves)
+    return GeometrySource(name, decoder, rng_stream, heights, widths, size, moved, moves)
 
 
 def moves_of(name: str, steps: Iterable[BatchOp]) -> tuple[BatchOp, ...]:
@@ -61,7 +61,7 @@ def placements_by(
     """Return the placements of one operation that `moves_of` found; the source is the image before it."""
     operation: Any = step.operation
     placed = PlacementRows(len(samples), image_size(operation, step.before, any_channels=True))
-    numbers = None if step.stream is None else BatchNumbers(seed, epoch, samples, step.stream)
+    numbers = None if step.rng_stream is None else BatchNumbers(seed, epoch, samples, step.rng_stream)
     operation.fold(placed, operation.draw_batch(BatchKey(seed, epoch, samples), numbers, step.before))
     return placed.rows
 

@@ -42,11 +42,11 @@ def fill_uniform(
 ) -> None:
     """Compute Philox 4x32-10 for each block and sample: multiples of 2**-32, at least 0 and less than 1."""
     for block in range(len(counters)):
-        stream, number = np.uint64(counters[block, 0]), np.uint64(counters[block, 1])
+        rng_stream, number = np.uint64(counters[block, 0]), np.uint64(counters[block, 1])
         rows = numbers[4 * block : 4 * block + 4]
         # LLVM makes SIMD instructions of this loop: whole vectors of samples.
         for n in range(len(samples)):
-            first, second, third, fourth = np.uint64(epoch), samples[n] & _LOW_WORD, stream, number
+            first, second, third, fourth = np.uint64(epoch), samples[n] & _LOW_WORD, rng_stream, number
             key, other_key = np.uint64(low), np.uint64(high)
             for _ in range(_ROUNDS):
                 product, other = first * _MULTIPLIERS[0], third * _MULTIPLIERS[1]
@@ -60,7 +60,7 @@ def fill_uniform(
 def uniform(seed: int, epoch: int, samples: NDArray[np.uint64], operation: int, count: int) -> NDArray[np.float64]:
     """Draw random numbers, (N, count), at least 0 and less than 1: multiples of 2**-32."""
     # The key is the seed, low word first; the counter of a block of four numbers is (epoch, sample, operation, block),
-    # and `operation` is the stream number of `StreamNumbers`. More numbers do not change the first ones.
+    # and `operation` is a number of `RngStreams`. More numbers do not change the first ones.
     return uniforms(seed, epoch, samples, [(operation, count)])[0]
 
 
@@ -76,12 +76,12 @@ def uniforms(
     return numbers
 
 
-def sort_keys(seed: int, epoch: int, stream: int, count: int, first: int = 0) -> NDArray[np.uint64]:
+def sort_keys(seed: int, epoch: int, rng_stream: int, count: int, first: int = 0) -> NDArray[np.uint64]:
     """Draw random numbers, (count,), to sort by: the same on every machine and with every version of numpy."""
     # They are those from number `first` on of an endless list.
     pairs = np.arange(first // 2, -(-(first + count) // 2), dtype=np.uint64)
     # A block that no sample's numbers reach.
-    numbers = _numbers(seed, epoch, pairs, np.array([[stream, _WORD]], np.uint32))
+    numbers = _numbers(seed, epoch, pairs, np.array([[rng_stream, _WORD]], np.uint32))
     words = np.ascontiguousarray((numbers * 2.0**32).astype(np.uint32).T)
     return words.view(np.uint64).reshape(-1)[first % 2 :][:count]
 
@@ -94,10 +94,10 @@ class BatchNumbers:
         seed: int,
         epoch: int,
         samples: NDArray[np.uint64],  # (N,) sample ids
-        stream: int,
+        rng_stream: int,
         first: NDArray[np.float64] | None = None,  # (N, count) those that `uniforms` has drawn
     ) -> None:
-        self._seed, self._epoch, self._samples, self._stream, self._first = seed, epoch, samples, stream, first
+        self._seed, self._epoch, self._samples, self._stream, self._first = seed, epoch, samples, rng_stream, first
 
     def __call__(self, count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         first = self._first
@@ -107,7 +107,7 @@ class BatchNumbers:
         return uniform(self._seed, self._epoch, samples, self._stream, count)
 
 
-class StreamNumbers:
+class RngStreams:
     """Numbers the random operations of one pipeline, so that each has a stream of random numbers."""
 
     def __init__(self, field_number: int, ordinal: int = 0) -> None:
@@ -115,7 +115,7 @@ class StreamNumbers:
         self._ordinal = ordinal  # random operations before the next one; the decoder counts
 
     def next(self, operation: Operation) -> int | None:
-        """Give the stream number of the next operation of the pipeline; None if it draws nothing."""
+        """Give the stream's number of the next operation of the pipeline; None if it draws nothing."""
         if not getattr(operation, "is_random", False):
             return None
         shared: int | None = getattr(operation, "shared_numbers", None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._compile.compile import compiled, device_function
+from gpubeton._cpu.image_tasks import Scratch, allocate
 from gpubeton._cpu.intrinsics import load_u8, signed, store_i16, store_i64
 from gpubeton._cpu.jpeg.codes import OK
 from gpubeton._cpu.jpeg.columns import ENTRY_BYTES, FILLED, POSITION
@@ -19,7 +20,6 @@ from gpubeton._cpu.jpeg.markers import (
     SCAN,
     read_headers,
 )
-from gpubeton._cpu.scratch import Scratch, allocate
 from gpubeton.format.entry_points import EntryBlock
 from gpubeton.format.layout import ENTRY_DTYPE, MCUS_PER_ENTRY
 

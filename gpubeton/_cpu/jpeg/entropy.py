@@ -51,8 +51,8 @@ from gpubeton._cpu.jpeg.markers import AC_TABLE, COMPONENTS, DC_TABLE, LUMA_ACRO
 from gpubeton._cpu.simd import I8, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
+    from gpubeton._cpu.image_tasks import Scratch
     from gpubeton._cpu.intrinsics import Array
-    from gpubeton._cpu.scratch import Scratch
 
 _BLOCK_BYTES = 8 * BLOCK_FIELDS
 

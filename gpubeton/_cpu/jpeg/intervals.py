@@ -52,8 +52,8 @@ from gpubeton._cpu.simd import I8, I32, I64, Vector, VectorBuilder, vector_kerne
 from gpubeton.format.layout import MCUS_PER_ENTRY
 
 if TYPE_CHECKING:
+    from gpubeton._cpu.image_tasks import Scratch
     from gpubeton._cpu.intrinsics import Array
-    from gpubeton._cpu.scratch import Scratch
 
 # Bits are counted in 32 bits.
 LARGEST_JPEG = (1 << 29) - 1

@@ -28,6 +28,8 @@ from gpubeton._cpu.image_tasks import (
     VIEW_TARGET,
     VIEW_TOP,
     VIEW_WIDTH,
+    Scratch,
+    allocate,
     box_of,
     epilogue_of,
     next_stretch,
@@ -49,7 +51,6 @@ from gpubeton._cpu.jpeg.markers import (
     read_headers,
 )
 from gpubeton._cpu.jpeg.ycbcr import COLUMNS, PIXELS, resample_pair, resample_single, rgb_row
-from gpubeton._cpu.scratch import Scratch, allocate
 from gpubeton._cpu.taps import BICUBIC, SIGNED_BITS, TapCounts, effective, fill_axis, fill_axis_pair
 
 if TYPE_CHECKING:
