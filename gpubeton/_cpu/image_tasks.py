@@ -160,11 +160,11 @@ class Scratch(NamedTuple):
     colors: ColorScratch
 
 
-def aligned(size: int, dtype: Any, alignment: int = 64) -> Array:
-    """Allocate an array whose address is a multiple of `alignment`."""
+def aligned(size: int, dtype: Any) -> Array:
+    """Allocate an array whose address is a multiple of 64."""
     item = np.dtype(dtype).itemsize
-    memory = np.zeros(size * item + alignment, np.uint8)
-    offset = -memory.ctypes.data % alignment
+    memory = np.zeros(size * item + 64, np.uint8)
+    offset = -memory.ctypes.data % 64
     return memory[offset : offset + size * item].view(dtype)
 
 

@@ -65,7 +65,7 @@ def check_range(
     raise _error(name, value, f"{single}two numbers{_limits(least, most, positive)}, the smaller first")
 
 
-def check_pair(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> tuple[float, float]:
+def check_pair(name: str, value: Any, least: float, most: float) -> tuple[float, float]:
     """Check two numbers in any order."""
     numbers = _numbers(value)
     if len(numbers) == 2 and _is_within(min(numbers), max(numbers), least, most):
