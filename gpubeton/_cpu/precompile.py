@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._batch.crops import compiled_rule
+from gpubeton._batch.random_crops import compiled_rule
 from gpubeton._compile import numba_hooks
 from gpubeton._compile.kept import KeptCode
 from gpubeton._cpu.checksum import find_damage

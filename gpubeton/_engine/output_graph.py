@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from gpubeton._engine.outputs import Decodes
     from gpubeton._plan.batch_ops import BatchOp, BatchOps
+    from gpubeton._plan.linked_outputs import GeometrySource
     from gpubeton._plan.order import IdRange
-    from gpubeton._plan.program import GeometrySource
     from gpubeton.fields.base import Field
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._batch.image_batch import Fill
-    from gpubeton._plan.program import GeometrySource
+    from gpubeton._plan.linked_outputs import GeometrySource
     from gpubeton.transforms.color_jitter import ColorTransform
     from gpubeton.transforms.mixup import ImageMixing
     from gpubeton.transforms.normalize import NormalizeImage

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from gpubeton._batch.crops import USUAL_NUMBERS, draw_crops
+from gpubeton._batch.random_crops import USUAL_NUMBERS, draw_crops
 from gpubeton.errors import PipelineError
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.allocation_query import AllocationQuery

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton._batch.crops import USUAL_NUMBERS, draw_crops
+from gpubeton._batch.random_crops import USUAL_NUMBERS, draw_crops
 from gpubeton._batch.resize import LEVELS, crop_and_resize
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.pixel_type import PIXEL_TYPES, dtype_name

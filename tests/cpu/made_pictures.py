@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpubeton._batch.crops import compiled_rule
+from gpubeton._batch.random_crops import compiled_rule
 from gpubeton._cpu.simd import HAS_AVX2
 from gpubeton._plan.philox import fill_uniform
 from gpubeton.transforms.normalize import NormalizeImage

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 IMAGES = """
 import hashlib
 import numpy as np
-from gpubeton._batch.crops import compiled_rule, draw_crops
+from gpubeton._batch.random_crops import compiled_rule, draw_crops
 from gpubeton._compile import numba_hooks
 from gpubeton._compile.kept import KeptCode
 from gpubeton._cpu.worker_pool import WorkerPool

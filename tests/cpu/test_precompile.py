@@ -33,7 +33,7 @@ from gpubeton._cpu.jpeg import probe
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.dataset.summary import summarize
-from gpubeton._batch.crops import compiled_rule
+from gpubeton._batch.random_crops import compiled_rule
 from gpubeton._plan import philox
 from gpubeton.transforms import ImageMixup, NormalizeImage, ToTensor
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpubeton._batch.crops import USUAL_NUMBERS, compiled_rule, draw_crops
+from gpubeton._batch.random_crops import USUAL_NUMBERS, compiled_rule, draw_crops
 from tests.reference.random_crops import crop
 
 SIDES = st.integers(1, 12) | st.integers(1, 65535)
