@@ -21,7 +21,7 @@ from gpubeton._plan.pixel_places import ALIGNMENT, lay_out_images, round_up, tap
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format import ImageMode
-from gpubeton.format.data_files import listed_paths
+from gpubeton.format.dataset import list_paths
 from gpubeton.loader.resources import NO_ENTRY_POINTS
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def summarize(config: LoaderConfig, plan: Plan, resources: Resources) -> LoaderS
         unfused += [f"{output.name}: {name}" for name, note in output.program.notes if note.startswith("after")]
     gpu = resources.gpu
     return LoaderSummary(
-        files=tuple(map(shown, listed_paths(config.fname))),
+        files=tuple(map(shown, list_paths(config.fname))),
         samples=len(config.indices if isinstance(config.indices, IdRange) else np.unique(config.indices)),
         batch_size=config.batch_size,
         num_workers=config.num_workers,

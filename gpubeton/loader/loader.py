@@ -17,6 +17,7 @@ from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.output_graph import compile_outputs, likely_mistakes
 from gpubeton._engine.prefetch import Prefetcher
 from gpubeton.errors import LoaderClosedError, OptionError, StorageError
+from gpubeton.format.page_runs import page_runs
 from gpubeton.loader.checkpoint import Checkpoint
 from gpubeton.loader.config import (
     ARGUMENTS,
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     from gpubeton._gpu.gpu_options import GpuOptions
     from gpubeton._plan.order import IdRange
     from gpubeton.fields.registry import CustomFields
-    from gpubeton.format.data_files import Paths
+    from gpubeton.format.dataset import Paths
     from gpubeton.loader.config import Decoder
     from gpubeton.loader.resources import GpuChoice
     from gpubeton.loader.schedule import OrderName
@@ -541,7 +542,7 @@ class Loader(FfcvSurface):
         >>> set(Loader("train.beton", 50).sample_pages().tolist())
         {1}
         """
-        return self.reader.index.sample_pages()
+        return page_runs(self.reader.index).to_array()
 
     # --- descriptions
 
