@@ -27,8 +27,8 @@ class Reader:
     Parameters
     ----------
     fname : str, path, or sequence of them
-        The file, or several with the same fields, whose samples follow each other; also a folder, a pattern or a URL, as
-        in `open_dataset`.
+        The file, or several with the same fields, whose samples follow each other; also a folder, a pattern or a URL,
+        as in `open_dataset`.
     custom_handlers : mapping of str to Field class, optional
         The class of each custom field, by its name.
     remote : RemoteOptions, optional

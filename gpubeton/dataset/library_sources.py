@@ -100,10 +100,10 @@ class HuggingFaceSource(LabelledSource):
             )
         return dataset[split]
 
-    def _column(self, dataset: Any, wanted: str | None, usual: Sequence[str]) -> str | None:
-        if wanted is not None and wanted not in dataset.features:
-            raise OptionError(f"{self._path}: no column {wanted!r}; there are {', '.join(map(repr, dataset.features))}")
-        return wanted or next(iter(usual), None)
+    def _column(self, dataset: Any, name: str | None, usual: Sequence[str]) -> str | None:
+        if name is not None and name not in dataset.features:
+            raise OptionError(f"{self._path}: no column {name!r}; there are {', '.join(map(repr, dataset.features))}")
+        return name or next(iter(usual), None)
 
 
 def _fingerprint(path: Path, split: str | None) -> str:
@@ -136,15 +136,13 @@ class TorchvisionSource(LabelledSource):
                 f"torchvision:{name} needs {error.name or 'torchvision'}, which is not installed or does not fit to "
                 f"this torch ({error}). Try: pip install torchvision"
             ) from error
-        found: Any = getattr(datasets, name, None)
-        if not inspect.isclass(found):
-            known = sorted(
-                each for each in getattr(datasets, "__all__", ()) if inspect.isclass(getattr(datasets, each))
-            )
-            raise OptionError(f"torchvision.datasets has no {name!r}; it has {', '.join(known)}")
+        make: Any = getattr(datasets, name, None)
+        if not inspect.isclass(make):
+            exported = getattr(datasets, "__all__", ())
+            names = sorted(key for key in exported if inspect.isclass(getattr(datasets, key)))
+            raise OptionError(f"torchvision.datasets has no {name!r}; it has {', '.join(names)}")
         self._name = name
         self._split, self._root = split or "train", Path(root)
-        make: Any = found
         try:
             self._dataset: Any = make(**_arguments(make, self._root, self._split, download))
         except TypeError as error:
@@ -179,22 +177,22 @@ class TorchvisionSource(LabelledSource):
 
     def _targets(self) -> list[Any]:
         for attribute in ("targets", "_labels", "labels"):
-            found = getattr(self._dataset, attribute, None)
-            if found is not None and len(found) == len(self._dataset):
-                return [each.item() if hasattr(each, "item") else each for each in found]
+            labels = getattr(self._dataset, attribute, None)
+            if labels is not None and len(labels) == len(self._dataset):
+                return [label.item() if hasattr(label, "item") else label for label in labels]
         return [self._dataset[index][1] for index in range(len(self._dataset))]
 
 
 def _arguments(make: Any, root: Path, split: str, download: bool) -> dict[str, Any]:
     """Pass the root, and the split by the argument that this dataset has for it."""
-    known = inspect.signature(make).parameters
-    arguments: dict[str, Any] = {"root": os.fspath(root)} if "root" in known else {}
-    if "train" in known:
+    parameters = inspect.signature(make).parameters
+    arguments: dict[str, Any] = {"root": os.fspath(root)} if "root" in parameters else {}
+    if "train" in parameters:
         if split not in ("train", "test", "val"):
             raise OptionError(f"torchvision:{make.__name__}: --split is {split!r}, expected train or test")
         arguments["train"] = split == "train"
-    elif "split" in known:
+    elif "split" in parameters:
         arguments["split"] = split
-    if "download" in known:
+    if "download" in parameters:
         arguments["download"] = download
     return arguments

@@ -132,9 +132,9 @@ class Labels:
         self.kind = "int"
         self.class_names = None if names is None else tuple(names)
         self.numbers: list[int] | list[float]
-        known = set(self.class_names or ())
-        if are_names is None and known:
-            are_names = all(isinstance(value, str) and value in known for value in values) or None
+        classes = set(self.class_names or ())
+        if are_names is None and classes:
+            are_names = all(isinstance(value, str) and value in classes for value in values) or None
         self.are_names = False
         if not are_names and all(_is_whole(value) for value in values):
             self.numbers = [int(value) for value in values]
@@ -192,10 +192,10 @@ class LabelledSource(Source):
 def stat_identity(path: str | os.PathLike[str]) -> str:
     """Give a text that changes when a file does: its size and the time of its last change."""
     try:
-        found = Path(path).stat()
+        state = Path(path).stat()
     except OSError:
         return "missing"
-    return f"{found.st_size} {found.st_mtime_ns}"
+    return f"{state.st_size} {state.st_mtime_ns}"
 
 
 def _is_whole(value: Any) -> bool:

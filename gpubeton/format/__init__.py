@@ -1,6 +1,7 @@
 """FFCV's file format, version 2. Needs numpy alone.
 
-`gpubeton.format.dataset.open_dataset` opens it, in whatever files it is."""
+`gpubeton.format.dataset.open_dataset` opens it, in whatever files it is.
+"""
 
 from __future__ import annotations
 

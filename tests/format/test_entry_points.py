@@ -17,7 +17,7 @@ from gpubeton.errors import EntryPointsError
 from gpubeton.fields import ImageField, IntField, RGBImageField
 from gpubeton.format import open_dataset, read_notes
 from gpubeton.format.entry_layout import index_path
-from gpubeton.format.entry_points import EntryBlock, image_fields, open_entry_points, read_index, read_stored
+from gpubeton.format.entry_points import EntryBlock, image_fields, open_entry_points, read_beside, read_within
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.writer import DatasetWriter
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
@@ -153,7 +153,7 @@ def test_those_beside_a_file_are_used_rather_than_those_in_it(files, tmp_path):
     path = shutil.copy(files / "inside.beton", tmp_path)
     index_images(path, overwrite=True)
     index = open_dataset(path)
-    assert list(read_stored(index)) == list(read_index(index)) == ["image", "again"]
+    assert list(read_within(index)) == list(read_beside(index)) == ["image", "again"]
     with open(index_path(path), "r+b") as file:
         file.truncate(100)
     found, _, faults = open_entry_points(index)
@@ -201,7 +201,7 @@ def sizes(content):
 
 def refused(index):
     with pytest.raises(EntryPointsError, match="gpubeton index --overwrite"):
-        read_index(index)
+        read_beside(index)
     found, _, faults = open_entry_points(index)
     assert found == {}
     assert len(faults) == 1
@@ -322,7 +322,7 @@ def test_a_copy_of_a_file_and_its_index_is_good(files, tmp_path):
         shutil.copy(files / name, tmp_path)
     (tmp_path / "beside.beton").rename(tmp_path / "moved.beton")
     (tmp_path / "beside.beton.index").rename(tmp_path / "moved.beton.index")
-    assert list(read_index(open_dataset(tmp_path / "moved.beton"))) == ["image", "again"]
+    assert list(read_beside(open_dataset(tmp_path / "moved.beton"))) == ["image", "again"]
 
 
 def test_a_folder_in_place_of_an_index_is_a_fault(tmp_path):
