@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from gpubeton._bytes.open_files import is_folder, list_shards, open_bytes
+from gpubeton._bytes.object_store import ObjectFile
+from gpubeton._bytes.open_files import is_folder, list_shards, open_bytes, source_type
 from gpubeton.errors import (
     FieldArgumentsError,
     FieldMismatchError,
@@ -133,8 +134,11 @@ def _alternatives(text: str) -> list[str]:
 
 
 def _expand(name: str) -> list[str]:
-    is_literal = "{" not in name or ("://" not in name and os.path.exists(name))  # noqa: PTH110  a text
-    return [name] if is_literal else expand_braces(name)
+    """Expand the braces of a path or of a URL of a store, unless there is a file of this name."""
+    is_pattern = "{" in name and (
+        issubclass(source_type(name), ObjectFile) or not ("://" in name or os.path.exists(name))  # noqa: PTH110  a text
+    )
+    return expand_braces(name) if is_pattern else [name]
 
 
 def _check_count(files: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -160,7 +164,7 @@ def _find_parts(name: str, remote: RemoteOptions | None) -> list[str | StoredInd
     if folder is None:
         return [name]
     try:
-        return [StoredIndex.of_folder(folder, remote)]
+        return [StoredIndex(folder, remote)]
     except (FileNotFoundError, RemoteDeniedError):
         if name.endswith(DESCRIPTION):
             raise

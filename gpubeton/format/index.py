@@ -21,7 +21,7 @@ from gpubeton.errors import (
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, title_of
 from gpubeton.format.entry_layout import read_checksums_beside, read_noted_checksums
 from gpubeton.format.field_arguments import ImageKind
-from gpubeton.format.header import Descriptor, Header, header_of, read_fields
+from gpubeton.format.header import Descriptor, Header, read_fields
 from gpubeton.format.layout import (
     ALLOCATION_DTYPE,
     IMAGE_DTYPE,
@@ -268,16 +268,22 @@ def read_table(index: Index, number: int) -> tuple[NDArray[np.void], NDArray[np.
     """Read the allocation table of one of the files, and the CRC-32 of its regions, (R,) each, for the dataset."""
     file = index.files[number]
     with file.open() as source:
-        header = header_of(source)
-        metadata_end = header.metadata_offset + header.num_samples * index.metadata_type.itemsize
-        _check_extents(file.path, file.size, header, metadata_end)
-        allocations, _ = _read_allocations(source, header, metadata_end)
+        header, end = find_metadata_end(source, index)
+        _check_extents(file.path, file.size, header, end)
+        allocations, _ = _read_allocations(source, header, end)
     rows, checksums = allocations.rows, allocations.row_checksums()
     if number:
         rows.setflags(write=True)
         rows["sample_id"] += np.uint64(file.first_sample)
         rows["ptr"] += first_offset(number)
     return rows, checksums
+
+
+def find_metadata_end(source: ByteSource, index: Index) -> tuple[Header, int]:
+    """Find where the metadata of one of the files ends, whose fields may have another order than those of the index."""
+    header, descriptors = read_fields(source)
+    row_type = metadata_dtype([index.column(descriptor.name).dtype for descriptor in descriptors])
+    return header, header.metadata_offset + header.num_samples * row_type.itemsize
 
 
 def metadata_type_of(path: str, descriptor: Descriptor, custom_types: CustomTypes) -> np.dtype[np.generic]:

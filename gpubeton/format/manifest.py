@@ -48,15 +48,14 @@ from gpubeton.format.entry_layout import index_path
 from gpubeton.format.entry_points import find_place
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.file_notes import notes_offset
-from gpubeton.format.header import Descriptor, Header, header_of, read_fields
-from gpubeton.format.index import Index, metadata_type_of
+from gpubeton.format.header import Descriptor, Header, header_of
+from gpubeton.format.index import Index, find_metadata_end, metadata_type_of
 from gpubeton.format.layout import (
     ARGUMENTS_SIZE,
     IMAGE_DTYPE,
     PLAIN_TYPES,
     FieldType,
     ImageMode,
-    metadata_dtype,
     round_up,
 )
 from gpubeton.format.regions import FieldRows, pointers_in
@@ -109,9 +108,7 @@ class Shard:
         modified, version = getattr(file.identity, "mtime_ns", None), getattr(file.identity, "etag", None)
         name = file.path.rpartition("/")[2]
         with file.open() as source:
-            header, descriptors = read_fields(source)  # in the order of this file
-            row_type = metadata_dtype([index.column(descriptor.name).dtype for descriptor in descriptors])
-            end = header.metadata_offset + header.num_samples * row_type.itemsize
+            _, end = find_metadata_end(source, index)
             digest = _hash_rows(source, end)
         entry_place = None
         with suppress(FormatError, OSError):  # their faults are described where they are opened
@@ -461,43 +458,35 @@ def _warn_of_copies(folder: str, count: int) -> None:
 
 
 class StoredIndex:
-    """A description and columns that were written before, of files as they are now."""
+    """The manifest of a folder whose files are as it describes them."""
 
-    def __init__(self, folder: str, remote: RemoteOptions | None) -> None:
+    # FileNotFoundError if the folder has none, FormatError if it is that of other files.
+
+    def __init__(self, folder: str, remote: RemoteOptions | None = None) -> None:
         with open_bytes(path_in(folder, DESCRIPTION), remote=remote) as source:
             if source.size > _LARGEST_DESCRIPTION:
                 raise FormatError(f"{source.name}: {source.size} bytes")
-            self._text = source.read_exactly(0, source.size)
-        self.manifest = Manifest.from_bytes(self._text)
-        self._columns = path_in(folder, COLUMNS)
-        self._remote = remote
-        self.folder = folder
-        self.files: Sequence[tuple[str, SourceIdentity]] = ()
-        self.entry_places: list[EntryPlace | None] = [None] * len(self.manifest.shards)
-
-    @classmethod
-    def of_folder(cls, folder: str, remote: RemoteOptions | None = None) -> StoredIndex:
-        """Open the manifest of a folder: FileNotFoundError if it has none, FormatError if it is that of other files."""
-        index = cls(folder, remote)
-        shards = index.manifest.shards
+            text = source.read_exactly(0, source.size)
+        self.folder, self._remote, self._columns = folder, remote, path_in(folder, COLUMNS)
+        self.manifest = Manifest.from_bytes(text)
+        shards = self.manifest.shards
         names = [shard.name for shard in shards]
         paths = [path_in(folder, name) for name in names]
         listed = _list_versions(folder, remote)
         if listed is not None and (odd := {name for name in listed if name.endswith(".beton")} ^ set(names)):
             raise FormatError(f"{min(odd)} is " + ("not there" if min(odd) in names else "a further shard"))
-        index.entry_places = [_usable_place(shard, path, listed) for shard, path in zip(shards, paths, strict=True)]
+        self._entry_places = [_usable_place(shard, path, listed) for shard, path in zip(shards, paths, strict=True)]
         versions = map((listed or {}).get, names)
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
             identities = list(threads.map(partial(Shard.find, remote=remote), shards, paths, versions))
-            index.files = list(zip(paths, identities, strict=True))
+            self.files = list(zip(paths, identities, strict=True))
             copies = [copy for copy in zip(shards, paths, identities, strict=True) if copy[0].is_copied(copy[2])]
             states = repr([identity.cache_key or identity for _, _, identity in copies])
-            key = blake2b(index._text + states.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+            key = blake2b(text + states.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
             if copies and key not in _CHECKED:
                 list(threads.map(Shard.check_copy, *zip(*copies, strict=True)))
                 _warn_of_copies(folder, len(copies))
             _CHECKED.add(key)
-        return index
 
     def open(self, custom_types: CustomTypes) -> Index:
         """Map or read the columns; FormatError if anything is wrong."""
@@ -512,7 +501,7 @@ class StoredIndex:
         starts = accumulate((shard.samples for shard in manifest.shards), initial=0)
         files = [
             DataFile(*file, shard.page_size, first, shard.samples, place)
-            for file, shard, first, place in zip(self.files, manifest.shards, starts, self.entry_places, strict=False)
+            for file, shard, first, place in zip(self.files, manifest.shards, starts, self._entry_places, strict=False)
         ]
         index = Index(
             tuple(files), manifest.header, manifest.descriptors, rows, manifest.fingerprint, manifest.class_names

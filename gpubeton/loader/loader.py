@@ -104,9 +104,10 @@ class Loader(FfcvSurface):
     ----------
     fname : str, path, or sequence of them
         The file; or several with the same fields, which are read like one file that holds the samples of the first,
-        then those of the second, and so on. A URL is a file in an object store or on a web server: ``s3://bucket/name``,
-        ``gs://``, ``az://container/name``, ``https://`` or ``http://``, and needs ``gpubeton[remote]``. A folder, or a
-        URL that ends in "/", is all ``*.beton`` in it, sorted by name; `gpubeton index` makes it quick to open.
+        then those of the second, and so on. A pattern such as ``"train-{000..146}.beton"`` names several. A URL is a
+        file in an object store or on a web server: ``s3://bucket/name``, ``gs://``, ``az://container/name``,
+        ``https://`` or ``http://``, and needs ``gpubeton[remote]``. A folder, or a URL that ends in "/", is all
+        ``*.beton`` in it, sorted by name; `gpubeton index` makes it quick to open.
     batch_size : int
         Samples in a batch.
     num_workers : int

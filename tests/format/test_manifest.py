@@ -341,7 +341,7 @@ def test_a_manifest_that_lies_is_refused(lie, tmp_path):
     folder = with_manifest(tmp_path / "shards", 2, 3)
     rewrite(tmp_path / "shards", lie)
     with pytest.raises(FormatError):
-        StoredIndex.of_folder(folder).open({})
+        StoredIndex(folder).open({})
     with pytest.warns(UserWarning, match="index.json"):
         assert_same(open_index(folder)[0], open_index(list_shards(folder))[0])
 
