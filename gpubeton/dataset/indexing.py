@@ -31,13 +31,13 @@ from gpubeton._writing.atomic_file import (
 from gpubeton._writing.find_entry_points import find_blocks, find_checksums
 from gpubeton.errors import NotesError, OptionError, StorageError
 from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.format.data_files import DESCRIPTION
 from gpubeton.format.entry_layout import AFTER_CHECKSUMS, BESIDE, digest_of, index_path, is_index
 from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, open_blocks, write_entry_points
 from gpubeton.format.file_notes import Notes, notes_of, read_notes
 from gpubeton.format.layout import ENTRY_DTYPE, ImageMode
 from gpubeton.format.manifest import (
     COLUMNS,
-    DESCRIPTION,
     Manifest,
     Shard,
     blocks_of,

@@ -29,6 +29,9 @@ MAX_FILE_SIZE = (1 << OFFSET_BITS) - (1 << 30)
 MAX_FILES = 1 << (63 - OFFSET_BITS)
 """Most files of a dataset: global offsets fit into signed 64-bit numbers too."""
 
+DESCRIPTION = "index.json"
+"""Name of the file that describes all files of a folder, see `gpubeton.format.manifest`."""
+
 
 def first_offset(file: int) -> np.uint64:
     """Give the global offset of the first byte of a file."""

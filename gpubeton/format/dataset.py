@@ -25,11 +25,10 @@ from gpubeton.errors import (
     OptionError,
     RemoteDeniedError,
 )
-from gpubeton.format.data_files import MAX_FILES, DataFile, first_offset
+from gpubeton.format.data_files import DESCRIPTION, MAX_FILES, DataFile, first_offset
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
 from gpubeton.format.index import Index, read_index
 from gpubeton.format.layout import FieldType
-from gpubeton.format.manifest import DESCRIPTION, StoredIndex
 from gpubeton.format.regions import FieldRows, pointers_in
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton.format.header import Descriptor
     from gpubeton.format.index import CustomTypes
+    from gpubeton.format.manifest import StoredIndex
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 """One file, or several that make one dataset, in this order."""
@@ -163,6 +163,8 @@ def _find_parts(name: str, remote: RemoteOptions | None) -> list[str | StoredInd
     folder = _folder_of(name)
     if folder is None:
         return [name]
+    from gpubeton.format.manifest import StoredIndex  # not for files: it takes time
+
     try:
         return [StoredIndex(folder, remote)]
     except (FileNotFoundError, RemoteDeniedError):

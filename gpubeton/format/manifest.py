@@ -43,7 +43,7 @@ from gpubeton._bytes.object_store import ObjectFile, list_objects
 from gpubeton._bytes.open_files import find_identity, list_shards, open_bytes, source_type
 from gpubeton._machine import count_cores
 from gpubeton.errors import FormatError, OptionError, RemoteChangedError, RemoteDeniedError
-from gpubeton.format.data_files import MAX_FILES, DataFile, EntryPlace, first_offset
+from gpubeton.format.data_files import DESCRIPTION, MAX_FILES, DataFile, EntryPlace, first_offset
 from gpubeton.format.entry_layout import index_path
 from gpubeton.format.entry_points import find_place
 from gpubeton.format.field_arguments import RGB, ImageKind
@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton.format.index import CustomTypes
 
-DESCRIPTION, COLUMNS = "index.json", "index.bin"
-"""Names of the two files."""
+COLUMNS = "index.bin"
+"""Name of the file beside `DESCRIPTION`."""
 
 BLOCK = 8 << 20
 """Bytes of the columns that have a checksum."""

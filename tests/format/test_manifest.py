@@ -18,11 +18,11 @@ from gpubeton.errors import FormatError, OptionError
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.registry import open_index
 from gpubeton.format import Index, open_dataset
+from gpubeton.format.data_files import DESCRIPTION
 from gpubeton.format.dataset import join
 from gpubeton.format.manifest import (
     BLOCK,
     COLUMNS,
-    DESCRIPTION,
     Manifest,
     StoredIndex,
     blocks_of,
