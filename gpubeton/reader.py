@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.fields.registry import CustomFields, open_index
-from gpubeton.format.data_files import file_of
+from gpubeton.format.data_files import find_file
 from gpubeton.format.file_notes import Notes, read_notes
 
 if TYPE_CHECKING:
@@ -152,5 +152,5 @@ class Reader:
         tuple of str and int
             The file, and the number of the sample in it, from 0. IndexError if there is no such sample.
         """
-        file = file_of(self.index.files, sample)
+        file = find_file(self.index.files, sample)
         return file.path, sample - file.first_sample

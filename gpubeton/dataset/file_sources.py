@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,7 +14,7 @@ import numpy as np
 from gpubeton._machine import install
 from gpubeton._writing.image_folder import IMAGE_SUFFIXES, ImageFolder
 from gpubeton._writing.tar_files import TarSample, find_tar_files, list_samples, read_range
-from gpubeton.dataset.source import LABEL, LabelledSource, Labels, stat_identity
+from gpubeton.dataset.source import LABEL, LabelledSource, Labels, choose_column, choose_image_column, stat_identity
 from gpubeton.errors import OptionError
 from gpubeton.fields.json import parse_json
 
@@ -83,14 +83,10 @@ class TableSource(LabelledSource):
         self._root = self._path.parent if root is None else Path(root)
         is_parquet = self._path.suffix.lower() == ".parquet"
         columns: Mapping[str, Sequence[Any]] = _read_parquet(self._path, rows) if is_parquet else _read_csv(self._path)
-        image = self._find(columns, image, _IMAGE_COLUMNS, "images", "--image")
-        if image is None:
-            raise OptionError(
-                f"{path}: no column of images; the columns are {', '.join(map(repr, columns))}. Name it: --image COLUMN"
-            )
+        image = choose_image_column(path, columns, image, _usual(columns, _IMAGE_COLUMNS))
         self._images = columns[image]
         others = {key: columns[key] for key in columns if key != image}
-        label = self._find(others, label, _LABEL_COLUMNS, "labels", "--label")
+        label = choose_column(path, others, label, _usual(others, _LABEL_COLUMNS), "--label")
         self.unused = [name for name in others if name != label and (label is None or name not in _CLASS_COLUMNS)]
         if label is not None:
             names = class_names or (_class_names(columns, label) if rows is None else None)
@@ -133,18 +129,11 @@ class TableSource(LabelledSource):
             raise ValueError(f"{value!r} is neither a path nor the content of a file")
         return self._root / path
 
-    def _find(
-        self, columns: Mapping[str, Any], name: str | None, usual: Sequence[str], what: str, option: str
-    ) -> str | None:
-        if name is not None:
-            if name not in columns:
-                raise OptionError(
-                    f"{self._path}: no column {name!r} for the {what}; there are {', '.join(map(repr, columns))}. "
-                    f"Choose one of them: {option} COLUMN"
-                )
-            return name
-        by_name = {column.lower(): column for column in columns}
-        return next((by_name[usual_name] for usual_name in usual if usual_name in by_name), None)
+
+def _usual(columns: Iterable[str], names: Sequence[str]) -> list[str]:
+    """List the columns of usual names, in upper or lower case."""
+    by_name = {column.lower(): column for column in columns}
+    return [by_name[name] for name in names if name in by_name]
 
 
 def _class_names(columns: Mapping[str, Sequence[Any]], label: str) -> tuple[str, ...] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubeton._machine import install
 from gpubeton._writing.sample_names import class_names_of
-from gpubeton.dataset.source import LabelledSource, Labels, stat_identity
+from gpubeton.dataset.source import LabelledSource, Labels, choose_column, choose_image_column, stat_identity
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -46,23 +46,12 @@ class HuggingFaceSource(LabelledSource):
                 f"Try: {install('huggingface')}"
             ) from error
         self._path, self._rows = Path(path), rows
-        is_file = self._path.suffix == ".arrow"  # one of the files that the dataset is made of
-        try:
-            dataset: Any = (datasets.Dataset.from_file if is_file else datasets.load_from_disk)(os.fspath(path))
-        except (OSError, ValueError) as error:
-            if not is_file or (isinstance(error, OSError) and error.errno is not None):  # of the disk
-                raise
-            raise OptionError(f"{path}: no .arrow file that can be read ({error})") from error
+        dataset: Any = datasets.load_from_disk(os.fspath(path))
         if isinstance(dataset, datasets.DatasetDict):
             dataset = self._split(dataset, split)
         images = [name for name, kind in dataset.features.items() if type(kind).__name__ == "Image"]
-        image = self._column(dataset, image, images)
-        if image is None:
-            raise OptionError(
-                f"{path}: no column of images; the columns are {', '.join(map(repr, dataset.features))}. "
-                "Name it: --image COLUMN"
-            )
-        label = self._column(dataset, label, [name for name in _LABEL_COLUMNS if name in dataset.features])
+        image = choose_image_column(path, dataset.features, image, images)
+        label = choose_column(path, dataset.features, label, _LABEL_COLUMNS, "--label")
         self._image = image
         self.unused = [name for name in dataset.features if name not in (image, label)]
         if rows is not None:
@@ -72,7 +61,7 @@ class HuggingFaceSource(LabelledSource):
         if label is not None:
             names = class_names or getattr(dataset.features[label], "names", None)
             self._set_labels(Labels(list(dataset[label]), names, where=os.fspath(path), are_names=are_names))
-        self._identity = stat_identity(self._path) if is_file else _fingerprint(self._path, split)
+        self._identity = _fingerprint(self._path, split)
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -88,7 +77,7 @@ class HuggingFaceSource(LabelledSource):
         return f"{self._row(index)} {self._label_text(index)} {self._identity}"
 
     def input_files(self) -> Iterable[Path]:
-        return self._path.rglob("*") if self._path.is_dir() else [self._path]
+        return self._path.rglob("*")
 
     def _split(self, dataset: Any, split: str | None) -> Any:
         if split is None and len(dataset) == 1:
@@ -99,11 +88,6 @@ class HuggingFaceSource(LabelledSource):
                 f"{'choose one' if split is None else f'there is no {split!r}'}: --split NAME"
             )
         return dataset[split]
-
-    def _column(self, dataset: Any, name: str | None, usual: Sequence[str]) -> str | None:
-        if name is not None and name not in dataset.features:
-            raise OptionError(f"{self._path}: no column {name!r}; there are {', '.join(map(repr, dataset.features))}")
-        return name or next(iter(usual), None)
 
 
 def _fingerprint(path: Path, split: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import MappingProxyType
@@ -10,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 LABEL = "label"
 
@@ -187,6 +187,31 @@ class LabelledSource(Source):
     def _label_text(self, index: int) -> str:
         """Give the label as a part of the sample's identity."""
         return str(self._labels[index]) if self._labels else ""
+
+
+def choose_column(
+    path: str | os.PathLike[str], columns: Collection[str], name: str | None, usual: Iterable[str], option: str
+) -> str | None:
+    """Choose the column of that name, by default the first of the usual ones; OptionError if it is not there."""
+    if name is not None and name not in columns:
+        raise OptionError(
+            f"{os.fspath(path)}: no column {name!r}; there are {', '.join(map(repr, columns))}. Choose one of them: "
+            f"{option} COLUMN"
+        )
+    return name or next((column for column in usual if column in columns), None)
+
+
+def choose_image_column(
+    path: str | os.PathLike[str], columns: Collection[str], name: str | None, usual: Iterable[str]
+) -> str:
+    """Choose the column of the images; OptionError if there is none."""
+    column = choose_column(path, columns, name, usual, "--image")
+    if column is None:
+        raise OptionError(
+            f"{os.fspath(path)}: no column of images; the columns are {', '.join(map(repr, columns))}. "
+            "Name it: --image COLUMN"
+        )
+    return column
 
 
 def stat_identity(path: str | os.PathLike[str]) -> str:

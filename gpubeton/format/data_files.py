@@ -92,7 +92,7 @@ def title_of(files: Sequence[DataFile]) -> str:
     return f"{shown(files[0].path)}{more}"
 
 
-def file_of(files: Sequence[DataFile], sample: int) -> DataFile:
+def find_file(files: Sequence[DataFile], sample: int) -> DataFile:
     """Find the file that holds a sample; IndexError if there is no such sample."""
     num_samples = files[-1].rows.stop
     if not 0 <= sample < num_samples:
@@ -104,5 +104,5 @@ def origin_of(files: Sequence[DataFile], sample: int) -> str:
     """Name the file of a sample, and its number there; nothing if there is only one file."""
     if len(files) == 1:
         return ""
-    file = file_of(files, sample)
+    file = find_file(files, sample)
     return f"sample {sample - file.first_sample} of {shown(file.path)}"

@@ -9,7 +9,7 @@ from gpubeton.dataset import index_shards
 from gpubeton.errors import FieldMismatchError, OptionError
 from gpubeton.fields import BytesField, IntField, NDArrayField
 from gpubeton.fields.registry import open_index
-from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, file_of, first_offset, origin_of, split_offsets
+from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, find_file, first_offset, origin_of, split_offsets
 from gpubeton.format.dataset import join, list_files, list_paths, open_dataset
 from gpubeton.format.header import read_header
 from gpubeton.format.page_runs import page_runs
@@ -73,14 +73,14 @@ def test_samples_are_found_in_their_files_and_pages_are_numbered_through(tmp_pat
     large = write(tmp_path / "large.beton", field, values, page_size=1 << 23)
     whole = open_index([small, large, small])[0]
     assert [file.first_sample for file in whole.files] == [0, 3, 7]
-    assert [file_of(whole.files, sample).path for sample in (0, 2, 3, 6, 7, 9)] == [str(small)] * 2 + [
+    assert [find_file(whole.files, sample).path for sample in (0, 2, 3, 6, 7, 9)] == [str(small)] * 2 + [
         str(large)
     ] * 2 + [str(small)] * 2
     assert origin_of(whole.files, 5) == f"sample 2 of {large}"
     assert origin_of(open_index(small)[0].files, 2) == ""
     for wrong in (-1, 10):
         with pytest.raises(IndexError, match="expected 0 to 9"):
-            file_of(whole.files, wrong)
+            find_file(whole.files, wrong)
     # The table of a small file begins in its fifth page, that of the large one in its third.
     assert page_runs(whole).to_array().tolist() == [1, 2, 3, 6, 6, 6, 6, 9, 10, 11]
     assert whole.title == f"{small} and 2 more"
