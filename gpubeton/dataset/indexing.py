@@ -18,7 +18,6 @@ import numpy as np
 
 from gpubeton._bytes.descriptors import open_descriptor, read_at
 from gpubeton._bytes.local_file import temporary_folder
-from gpubeton._bytes.object_store import put_object
 from gpubeton._bytes.open_files import list_shards, source_type
 from gpubeton._writing.atomic_file import (
     AtomicFile,
@@ -29,6 +28,7 @@ from gpubeton._writing.atomic_file import (
     write_at,
 )
 from gpubeton._writing.find_entry_points import find_blocks, find_checksums
+from gpubeton._writing.target_folder import TargetFolder
 from gpubeton.errors import NotesError, OptionError, StorageError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format.data_files import DESCRIPTION
@@ -290,7 +290,7 @@ def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = Non
         manifest = _write_pair(Path(work), index, shards, names)
         # The description last: until it is there, readers take the one before, and find the columns changed.
         for name in (COLUMNS, DESCRIPTION):
-            put_object(path_in(folder, name), Path(work) / name, remote, overwrite=True)
+            TargetFolder(folder, remote).upload(name, Path(work) / name, overwrite=True)
     return manifest
 
 
