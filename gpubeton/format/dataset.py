@@ -168,7 +168,7 @@ def _find_parts(name: str, remote: RemoteOptions | None) -> list[str | StoredInd
     try:
         return [StoredIndex(folder, remote)]
     except (FileNotFoundError, RemoteDeniedError):
-        if name.endswith(DESCRIPTION):
+        if folder != name:
             raise
         # A store that does not show its list refuses missing objects, too.
     except FormatError as error:
