@@ -34,7 +34,6 @@ from gpubeton.fields.image_codec import encode_jpeg
 from gpubeton.fields.registry import open_index
 from gpubeton.format import FieldType, open_dataset
 from gpubeton.format.field_arguments import ArrayArguments
-from gpubeton.format.page_runs import page_runs
 from gpubeton.writer import DatasetWriter
 from tests.fields.test_registry import CaptionField
 from tests.golden.make_opencv_writer import picture
@@ -132,7 +131,7 @@ def test_the_file_does_not_depend_on_the_number_of_processes_or_the_chunks(tmp_p
     index = open_dataset(tmp_path / "data.beton")
     assert regions(index, "blob") == [blob for blob, _, _ in dataset]
     assert set(index.column("image")["mode"].tolist()) == {0, 1}
-    assert len(page_runs(index).page) > 1
+    assert len(index.page_runs().page) > 1
 
 
 def test_empty_values_have_different_pointers(tmp_path):

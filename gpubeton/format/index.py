@@ -30,9 +30,12 @@ from gpubeton.format.layout import (
     FieldType,
     metadata_dtype,
 )
+from gpubeton.format.page_runs import PageRuns
 from gpubeton.format.regions import Allocations, FieldRows, locate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from gpubeton._bytes.byte_source import ByteSource
@@ -42,8 +45,10 @@ MetadataType: TypeAlias = "np.dtype[np.generic] | Callable[[str, Descriptor], np
 CustomTypes: TypeAlias = Mapping[str, MetadataType]
 """Metadata dtype of each custom field (type 255), by its name; or a function of the file and the descriptor."""
 
-# Rows that are hashed at once.
+# Samples that are gone through at once, so that their intermediate arrays fit into the processor's cache.
 _BLOCK = 1 << 16
+# Larger than any offset.
+_NOWHERE = np.uint64(2**64 - 1)
 # Bytes of metadata that are read at once.
 _MOST_READ = 64 << 20
 # Bytes before the table and its checksums that are read with them; most notes are shorter.
@@ -156,9 +161,23 @@ class Index:
 
     @cached_property
     def _table(self) -> tuple[NDArray[np.void], NDArray[np.uint32]]:
-        tables = [read_table(self, number) for number in range(len(self.files))]
+        tables = [self._read_table(number) for number in range(len(self.files))]
         rows, checksums = tables[0] if len(tables) == 1 else map(np.concatenate, zip(*tables, strict=True))
         rows.setflags(write=False)
+        return rows, checksums
+
+    def _read_table(self, number: int) -> tuple[NDArray[np.void], NDArray[np.uint32]]:
+        """Read the allocation table of one of the files, and the CRC-32 of its regions, (R,) each, for the dataset."""
+        file = self.files[number]
+        with file.open() as source:
+            header, end = find_metadata_end(source, self)
+            _check_extents(file.path, file.size, header, end)
+            allocations, _ = _read_allocations(source, header, end)
+        rows, checksums = allocations.rows, allocations.row_checksums()
+        if number:
+            rows.setflags(write=True)
+            rows["sample_id"] += np.uint64(file.first_sample)
+            rows["ptr"] += first_offset(number)
         return rows, checksums
 
     @property
@@ -229,6 +248,57 @@ class Index:
         self._number(name)
         return self._regions[name] is not None
 
+    def page_runs(self) -> PageRuns:
+        """Give the page of each sample's first region, counted through all files; -1 for a sample without regions.
+
+        Orders such as FFCV's quasi-random one keep few pages open by it. ``page_runs().to_array()`` has a number for
+        each sample.
+
+        Returns
+        -------
+        PageRuns
+            Where each run of samples in one page starts, and its page.
+
+        Raises
+        ------
+        AllocationError
+            If no file has a region at all.
+        """
+        runs = PageRuns.join(self._pages_by_block())
+        if runs.page.max(initial=-1) < 0:
+            raise AllocationError(
+                f"{self.title}: no field has data pages, which a quasi-random order is about. Use a random order."
+            )
+        return runs
+
+    def _pages_by_block(self) -> Iterator[NDArray[np.int64]]:
+        """Find the page of each sample, some samples after others; -1 for those without regions."""
+        first_page = 0
+        for number, file in enumerate(self.files):
+            for rows, samples, offset in self._first_regions(number):
+                pages = np.full(rows.stop - rows.start, -1, np.int64)
+                pages[samples - rows.start] = (offset // np.uint64(file.page_size)).astype(np.int64) + first_page
+                yield pages
+            first_page += file.num_pages
+
+    def _first_regions(self, number: int) -> Iterator[tuple[slice, NDArray[np.intp], NDArray[np.uint64]]]:
+        """Find which samples of a file have regions, and the offset in the file of the first of each, (N,)."""
+        # All samples of the file are looked at, a slice after the other.
+        file, fields = self.files[number], [regions for regions in self._regions.values() if regions is not None]
+        if len(fields) < sum(descriptor.type_id not in PLAIN_TYPES for descriptor in self.descriptors):
+            # Only the class of a custom field knows which of its numbers are pointers.
+            table, _ = self._read_table(number)
+            solid = table[table["size"] > 0][::-1]  # of several assignments to one sample the last one stays
+            yield file.rows, solid["sample_id"].astype(np.intp), solid["ptr"] - first_offset(number)
+            return
+        for start in range(file.rows.start, file.rows.stop, _BLOCK):
+            rows = slice(start, min(start + _BLOCK, file.rows.stop))
+            first = np.full(rows.stop - start, _NOWHERE)
+            for regions in fields:
+                np.minimum(first, regions.offset[rows], out=first, where=regions.size[rows] > 0)
+            filled = np.flatnonzero(first != _NOWHERE)
+            yield rows, filled + start, first[filled] - first_offset(number)
+
     def _number(self, name: str) -> int:
         if name not in self.names:
             raise NoSuchFieldError(f"{self.title}: no field {name!r}; the file has {', '.join(map(repr, self.names))}.")
@@ -262,21 +332,6 @@ def read_index(source: ByteSource, custom_types: CustomTypes) -> Index:
     ]
     file_itself = DataFile(name, identity, header.page_size, 0, header.num_samples, fault=fault)
     return Index((file_itself,), header, descriptors, tuple(rows))
-
-
-def read_table(index: Index, number: int) -> tuple[NDArray[np.void], NDArray[np.uint32]]:
-    """Read the allocation table of one of the files, and the CRC-32 of its regions, (R,) each, for the dataset."""
-    file = index.files[number]
-    with file.open() as source:
-        header, end = find_metadata_end(source, index)
-        _check_extents(file.path, file.size, header, end)
-        allocations, _ = _read_allocations(source, header, end)
-    rows, checksums = allocations.rows, allocations.row_checksums()
-    if number:
-        rows.setflags(write=True)
-        rows["sample_id"] += np.uint64(file.first_sample)
-        rows["ptr"] += first_offset(number)
-    return rows, checksums
 
 
 def find_metadata_end(source: ByteSource, index: Index) -> tuple[Header, int]:

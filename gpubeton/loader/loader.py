@@ -17,7 +17,6 @@ from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.output_graph import compile_outputs, likely_mistakes
 from gpubeton._engine.prefetch import Prefetcher
 from gpubeton.errors import LoaderClosedError, OptionError, StorageError
-from gpubeton.format.page_runs import page_runs
 from gpubeton.loader.checkpoint import Checkpoint
 from gpubeton.loader.config import (
     ARGUMENTS,
@@ -543,7 +542,7 @@ class Loader(FfcvSurface):
         >>> set(Loader("train.beton", 50).sample_pages().tolist())
         {1}
         """
-        return page_runs(self.reader.index).to_array()
+        return self.reader.index.page_runs().to_array()
 
     # --- descriptions
 

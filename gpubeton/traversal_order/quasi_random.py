@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpubeton._plan.order import ids_and_runs, quasi_random
-from gpubeton.format.page_runs import page_runs
 from gpubeton.traversal_order.base import OrderedLoader, TraversalOrder
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class QuasiRandom(TraversalOrder):
 
     def __init__(self, loader: OrderedLoader) -> None:
         super().__init__(loader)
-        self.runs = page_runs(loader.reader.index)
+        self.runs = loader.reader.index.page_runs()
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:
         ids, runs = ids_and_runs(self.ids, self.runs)

@@ -8,7 +8,6 @@ import numpy as np
 
 from gpubeton._plan.order import LazyIds, ids_and_runs
 from gpubeton._plan.window_order import StreamPlaces, WindowIds, WindowOrder
-from gpubeton.format.page_runs import page_runs
 from gpubeton.pipeline.validation import check_whole
 from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader
 
@@ -59,7 +58,7 @@ class Window(GlobalOrder):
 
     def __init__(self, loader: OrderedLoader, streams: int = 64, width: int = 16) -> None:
         super().__init__(loader)
-        self.runs = page_runs(loader.reader.index)
+        self.runs = loader.reader.index.page_runs()
         self.streams = check_whole("streams", streams, 1)
         self.width = check_whole("width", width, 1, 1 << 16)
 

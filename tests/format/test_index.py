@@ -22,7 +22,6 @@ from gpubeton.errors import (
 )
 from gpubeton.format import open_dataset
 from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
-from gpubeton.format.page_runs import page_runs
 from tests.golden_files import CUSTOM_TYPES, NAMES, content, save, sidecar
 
 
@@ -88,12 +87,12 @@ def test_a_sample_has_the_page_of_its_first_region(tmp_path):
     index = open_dataset(save("pages_two_workers", tmp_path))
     described = sidecar("pages_two_workers")
     expected = {row[0]: page for row, page in zip(described["alloc_table"], described["page_of_alloc"], strict=True)}
-    assert page_runs(index).to_array().tolist() == [expected[sample] for sample in range(index.num_samples)]
+    assert index.page_runs().to_array().tolist() == [expected[sample] for sample in range(index.num_samples)]
 
 
 def test_a_file_without_pages_has_no_pages_of_samples(tmp_path):
     with pytest.raises(AllocationError, match="random order"):
-        page_runs(open_dataset(save("scalars", tmp_path)))
+        open_dataset(save("scalars", tmp_path)).page_runs()
 
 
 def test_an_index_cannot_be_changed_by_accident(tmp_path):
@@ -306,7 +305,7 @@ def test_an_empty_value_with_the_pointer_of_the_next_one_hides_nothing(swapped, 
         patched.table[[2, 3]] = patched.table[[3, 2]]
     index = patched.open()
     assert index.regions("blob").size.tolist() == [2097152, 2097151, 0, 1, 2097152]
-    assert page_runs(index).to_array().tolist() == [1, 2, -1, 3, 4]
+    assert index.page_runs().to_array().tolist() == [1, 2, -1, 3, 4]
 
 
 def test_an_empty_value_before_all_others_may_point_to_the_start_of_the_file(tmp_path):

@@ -12,7 +12,6 @@ from gpubeton.fields.registry import open_index
 from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, find_file, first_offset, origin_of, split_offsets
 from gpubeton.format.dataset import join, list_files, list_paths, open_dataset
 from gpubeton.format.header import read_header
-from gpubeton.format.page_runs import page_runs
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
 from tests.small_files import write
 
@@ -82,7 +81,7 @@ def test_samples_are_found_in_their_files_and_pages_are_numbered_through(tmp_pat
         with pytest.raises(IndexError, match="expected 0 to 9"):
             find_file(whole.files, wrong)
     # The table of a small file begins in its fifth page, that of the large one in its third.
-    assert page_runs(whole).to_array().tolist() == [1, 2, 3, 6, 6, 6, 6, 9, 10, 11]
+    assert whole.page_runs().to_array().tolist() == [1, 2, 3, 6, 6, 6, 6, 9, 10, 11]
     assert whole.title == f"{small} and 2 more"
 
 

@@ -23,14 +23,8 @@ def loader(*, distributed=False):
         seed=3,
         distributed=distributed,
         batch_size=2,
-        reader=SimpleNamespace(index=None),
+        reader=SimpleNamespace(index=SimpleNamespace(page_runs=lambda: PageRuns.join([PAGES]))),
     )
-
-
-@pytest.fixture(autouse=True)
-def pages_of_the_file(monkeypatch):
-    for module in ("window", "quasi_random"):
-        monkeypatch.setattr(f"gpubeton.traversal_order.{module}.page_runs", lambda index: PageRuns.join([PAGES]))
 
 
 @pytest.fixture
