@@ -16,7 +16,7 @@ from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._machine import count_cores
 from gpubeton._plan.order import EpochBatches, IdRange, LazyIds
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.format.data_files import listed_paths
+from gpubeton.format.dataset import list_paths
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.pipeline.validation import check_whole
 
@@ -77,7 +77,7 @@ DEFAULT_PROCESS_CACHE = int(not DEFAULT_OS_CACHE)
 
 def check_fname(fname: Any) -> str | tuple[str, ...]:
     """List the files; a single one is a string."""
-    paths = listed_paths(fname)
+    paths = list_paths(fname)
     return paths if len(paths) > 1 else paths[0]
 
 

@@ -21,13 +21,13 @@ from gpubeton._plan.pixel_places import ALIGNMENT, lay_out_images, round_up, tap
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format import ImageMode
-from gpubeton.format.data_files import listed_paths
+from gpubeton.format.dataset import list_paths
 from gpubeton.loader.resources import NO_ENTRY_POINTS
 
 if TYPE_CHECKING:
     from gpubeton._engine.batch_plan import Plan
     from gpubeton._plan.page_plan import PagePlan
-    from gpubeton.format.data_files import Paths
+    from gpubeton.format.dataset import Paths
     from gpubeton.loader.config import EpochConfig
     from gpubeton.loader.resources import Resources
 
@@ -99,7 +99,7 @@ def describe(fname: Paths, title: str, epoch: EpochConfig, plan: Plan, resources
         unfused += [f"{output.name}: {name}" for name, note in output.program.notes if note.startswith("after")]
     gpu = resources.gpu
     return LoaderInfo(
-        files=tuple(map(shown, listed_paths(fname))),
+        files=tuple(map(shown, list_paths(fname))),
         samples=len(epoch.indices if isinstance(epoch.indices, IdRange) else np.unique(epoch.indices)),
         batch_size=plan.batches.batch_size,
         num_workers=epoch.num_workers,

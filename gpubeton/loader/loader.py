@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from gpubeton._engine.output_graph import Pipeline
     from gpubeton._gpu.gpu_executor import Gpu
     from gpubeton.fields.registry import CustomFields
-    from gpubeton.format.data_files import Paths
+    from gpubeton.format.dataset import Paths
     from gpubeton.loader.resources import GpuChoice
     from gpubeton.loader.schedule import OrderName
 
@@ -103,9 +103,10 @@ class Loader(FfcvSurface):
     ----------
     fname : str, path, or sequence of them
         The file; or several with the same fields, which are read like one file that holds the samples of the first,
-        then those of the second, and so on. A URL is a file in an object store or on a web server: ``s3://bucket/name``,
-        ``gs://``, ``az://container/name``, ``https://`` or ``http://``, and needs ``gpubeton[remote]``. A folder, or a
-        URL that ends in "/", is all ``*.beton`` in it, sorted by name; `gpubeton index` makes it quick to open.
+        then those of the second, and so on. A pattern such as ``"train-{000..146}.beton"`` names several. A URL is a
+        file in an object store or on a web server: ``s3://bucket/name``, ``gs://``, ``az://container/name``,
+        ``https://`` or ``http://``, and needs ``gpubeton[remote]``. A folder, or a URL that ends in "/", is all
+        ``*.beton`` in it, sorted by name; `gpubeton index` makes it quick to open.
     batch_size : int
         Samples in a batch.
     num_workers : int

@@ -27,6 +27,7 @@ from gpubeton._machine import read_machine
 from gpubeton._plan.page_plan import MAX_PART, PagePlan
 from gpubeton.errors import DeviceError, LoaderClosedError, OptionError
 from gpubeton.format import ImageMode
+from gpubeton.format.data_files import origin_of
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.loader.dataset_cache import DatasetCache
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
@@ -175,7 +176,7 @@ class Resources:
             num_workers=epoch.num_workers,
             num_in_flight=epoch.num_in_flight,
             on_error=epoch.on_error,
-            origin=self._index.origin,
+            origin=partial(origin_of, self._index.files),
         )
         storage = self._open_storage(epoch, plan, first_batch, stages, plan_next_epoch)
         if self.resident is not None:

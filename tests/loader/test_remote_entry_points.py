@@ -13,8 +13,8 @@ from gpubeton._bytes import object_store
 from gpubeton._engine import remote_entry_points
 from gpubeton.dataset import index_images
 from gpubeton.errors import RemoteChangedError
+from gpubeton.format.dataset import open_dataset
 from gpubeton.format.entry_points import find_stored
-from gpubeton.format.index import Index
 from tests.loader.test_remote import batches, made, opened, photos
 
 __all__ = ["photos"]
@@ -26,7 +26,7 @@ def indexed(request, photos, fault_server, tmp_path, monkeypatch):
     monkeypatch.setattr(remote_entry_points, "_PART_BYTES", 64)
     path, name = tmp_path / "photos.beton", "photos.beton"
     path.write_bytes(photos.read_bytes())
-    with Index.open(path).files[0].open() as source:
+    with open_dataset(path).files[0].open() as source:
         start = find_stored(source)[0]
     fault_server.objects[name] = path.read_bytes()
     if request.param == "beside":
