@@ -1,11 +1,13 @@
-"""CacheFiller: threads that fetch the missing pages of files into the node's cache, in the order of the files."""
+"""CacheFiller: fetches the missing pages of files into the node's cache, in the order of the files."""
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import wait as wait_for
 from typing import TYPE_CHECKING
 
 from gpubeton._bytes.cached_file import CachedFile
+from gpubeton._bytes.load_pool import LoadPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -32,19 +34,15 @@ class CacheFiller:
         self._lock = threading.Lock()
         self._is_ended = threading.Event()
         self._is_interrupted = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"gpubeton-fill-{number}", daemon=True)
-            for number in range(num_threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        pool = LoadPool("cache_dir", num_threads)
+        self._works = [pool.enqueue(self._work) for _ in range(num_threads)]
+        pool.finish(self._works)
 
     def join(self) -> None:
-        """Wait until the threads have ended or `interrupt` is called, or end them on Ctrl-C; raise the first error."""
+        """Wait until all threads have ended or `interrupt` is called, or end them on Ctrl-C; raise the first error."""
         try:
-            for thread in self._threads:
-                while thread.is_alive() and not self._is_interrupted:
-                    thread.join(0.1)
+            while not self._is_interrupted and wait_for(self._works, 0.1).not_done:
+                pass
         except BaseException:  # such as Ctrl-C
             self.close()
             raise
@@ -67,7 +65,7 @@ class CacheFiller:
                 yield from ((file, page) for page in range(file.num_pages))
 
     def _work(self) -> None:
-        """Body of a thread."""
+        """Fetch one page after the other; several threads do."""
         try:
             while not self._is_ended.is_set():
                 with self._lock:
@@ -77,7 +75,7 @@ class CacheFiller:
                 if file.ensure(page, waits=self._waits):
                     with self._lock:
                         self._on_page(file.page_bytes(page))
-                elif self._waits or file.room.is_full:
+                elif self._waits or file.budget.is_full:
                     self.close()
         except BaseException as error:  # noqa: BLE001  it would be lost in this thread
             self.error = self.error or error

@@ -1,4 +1,4 @@
-"""Requests to object stores and web servers: connections, credentials, repetition, and errors in the house's words.
+"""Requests to object stores and web servers: connections, credentials, retries, and errors.
 
 The only module that names obstore, the library that talks to the stores; it is imported at the first request.
 """
@@ -69,7 +69,7 @@ class Repeats:
 
 
 REPEATS = Repeats()
-"""Counts all requests that `ask` makes again."""
+"""Counts all requests that `request_with_retries` makes again."""
 
 
 class _Gate:
@@ -113,7 +113,7 @@ def _end_requests() -> None:
         gate.close(max(0.0, deadline - time.monotonic()))
 
 
-def ask(
+def request_with_retries(
     url: str,
     remote: RemoteOptions,
     what: str,
@@ -135,23 +135,23 @@ def ask(
             began = began or time.monotonic()
             _check_redirects(url, remote.silence_seconds)
             try:
-                made = make(_obstore(), store, key)
+                answer = make(_obstore(), store, key)
             except (_obstore().exceptions.BaseError, OSError, NotImplementedError) as error:  # missing, existing
                 waited = time.monotonic() - began
-                found = _translate(error, url, remote, what, opened, waited)
+                failure = _translate(error, url, remote, what, opened, waited)
                 patience = remote.retry_seconds
-                if server not in _ANSWERED and isinstance(found, RemoteTimeoutError):
+                if server not in _ANSWERED and isinstance(failure, RemoteTimeoutError):
                     patience = min(patience, _FIRST_PATIENCE)
-                if isinstance(found, RemoteDeniedError) and refused is None:
+                if isinstance(failure, RemoteDeniedError) and refused is None:
                     refused, store = store, _connect(url, remote, refused=store)
                     if server in _ANSWERED and scheme not in ("http", "https"):  # the credentials may have expired
                         continue
-                if not isinstance(found, RemoteSlowDownError | RemoteTimeoutError) or waited + pause > patience:
-                    raise found from _cause(url, error)
-                REPEATS.add(found)
+                if not isinstance(failure, RemoteSlowDownError | RemoteTimeoutError) or waited + pause > patience:
+                    raise failure from _cause(url, error)
+                REPEATS.add(failure)
             else:
                 _ANSWERED.add(server)
-                return made
+                return answer
         if is_closed is None:
             time.sleep(pause)
         elif is_closed.wait(pause):
@@ -166,7 +166,7 @@ def _closed_error(url: str, what: str) -> StorageError:
 def _translate(
     error: Exception, url: str, remote: RemoteOptions, what: str, opened: str | None, waited: float
 ) -> Exception:
-    """Describe an error of obstore's in the house's words."""
+    """Translate an error of obstore to one of gpubeton."""
     # obstore has classes for few cases; its text holds the status of the answer.
     url, reason = shown(url), _reason(error)
     if code := re.search("<Code>(.*?)</Code>", reason):  # of an answer in XML
@@ -231,7 +231,7 @@ def _translate(
 def _reason(error: Exception) -> str:
     """Give the text of an error of obstore's, without its details for debugging, pages of HTML and secrets."""
     text = re.split("\n\nDebug source|:? *<!doctype|:? *<html", str(error), maxsplit=1, flags=re.IGNORECASE)[0].strip()
-    return re.sub(r"https?://\S+", lambda found: shown(found[0]), text)
+    return re.sub(r"https?://\S+", lambda match: shown(match[0]), text)
 
 
 def _cause(url: str, error: Exception) -> Exception | None:
@@ -335,7 +335,7 @@ def split_url(url: str) -> tuple[str, str, str]:
     is_odd = any(part in ("", ".", "..") for part in key.removesuffix("/").split("/")) and key != ""
     if place[:1] in ("", "/") or scheme not in SCHEMES or is_odd or not slash:
         raise OptionError(
-            f"{shown(url)!r} is no address of a file; expected {', '.join(f'{each}://...' for each in SCHEMES)}, and "
+            f"{shown(url)!r} is no address of a file; expected {', '.join(f'{name}://...' for name in SCHEMES)}, and "
             "after it the bucket and the name, as in s3://bucket/train.beton, without //, /./ and /../ in it. "
             "That of a folder ends in a slash: s3://bucket/folder/."
         )
@@ -387,7 +387,7 @@ def _store(
             "timeout": timedelta(days=1),  # of a whole answer: on a slow link it takes long, but is not silent
             "pool_idle_timeout": timedelta(seconds=30),
         },
-        # A request is repeated by `_ask`, which can be interrupted; only the rest of an answer is asked for in here.
+        # `request_with_retries` repeats requests, and can be interrupted; in here only the rest of an answer comes again.
         "retry_config": {
             "max_retries": 2,
             "retry_timeout": min(seconds, timedelta(seconds=remote.retry_seconds)),
@@ -472,9 +472,9 @@ def refuse_after_fork() -> None:
         )
 
 
-def exists_error(url: str, found: str) -> RemoteExistsError:
+def exists_error(url: str, version: str) -> RemoteExistsError:
     """Describe an object that would be overwritten."""
     return RemoteExistsError(
-        f"{shown(url)}: the store has an object of this name already ({found}); expected none. Delete it, or "
+        f"{shown(url)}: the store has an object of this name already ({version}); expected none. Delete it, or "
         "overwrite it."
     )

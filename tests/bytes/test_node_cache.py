@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton._bytes import cached_file, node_cache
+from gpubeton._bytes import cache_filler, cached_file, node_cache
 from gpubeton._bytes.cache_filler import CacheFiller
 from gpubeton._bytes.cached_file import CachedFile, boot_tag
 from gpubeton._bytes.node_cache import NodeCache, parse_size
@@ -146,7 +146,7 @@ def test_a_filler_that_is_waited_for_ends_with_who_waits(name, folder, monkeypat
     file, goes_on = open_in(make_cache(folder), name), threading.Event()
     filler = CacheFiller([lambda: file], on_page=lambda _: goes_on.wait(), num_threads=1)
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "join", interrupt)
+        patch.setattr(cache_filler, "wait_for", interrupt)
         with pytest.raises(KeyboardInterrupt):
             filler.join()
     goes_on.set()
