@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from gpubeton._bytes.byte_locks import locked_byte
 from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
-from gpubeton._bytes.descriptors import open_descriptor, read_at, write_some
+from gpubeton._bytes.descriptors import locked_byte, open_descriptor, read_at, write_some
 from gpubeton._bytes.local_file import FileIdentity, LocalFile
 from gpubeton.errors import StorageError
 

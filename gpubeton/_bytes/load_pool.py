@@ -8,6 +8,7 @@ from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -18,6 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 _T = TypeVar("_T")
+
+
+@dataclass
+class Transfer:
+    """Counts what was loaded of files that are not on this machine."""
+
+    requests: int = 0
+    nbytes: int = 0  # that they brought
+    cached_nbytes: int = 0  # that were asked for and in the cache
+    is_all_cached: bool = False  # the files are mapped from the cache: nothing more is counted
+
+    def count(self, nbytes: int) -> None:
+        """Count a request."""
+        self.requests += 1
+        self.nbytes += nbytes
 
 
 class _Work(NamedTuple):

@@ -9,12 +9,12 @@ import re
 import struct
 import threading
 import warnings
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton._bytes.byte_locks import NO_LOCKS, lock_byte, locked_byte, unlock
 from gpubeton._bytes.cached_file import (
     CachedFile,
     allocate,
@@ -26,12 +26,12 @@ from gpubeton._bytes.cached_file import (
     make_object,
     read_entries,
 )
-from gpubeton._bytes.descriptors import open_descriptor, read_at, write_some
-from gpubeton._bytes.transfer import Transfer
+from gpubeton._bytes.descriptors import NO_LOCKS, lock_byte, locked_byte, open_descriptor, read_at, unlock, write_some
+from gpubeton._bytes.load_pool import LoadPool, Transfer
 from gpubeton.errors import OptionError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
 
@@ -310,3 +310,73 @@ def _page_size(folder: Path) -> int:
 def _place(key: str) -> int:
     """Choose the byte of an object in `uses`: 62 bits of its key."""
     return int(key[:16], 16) >> 2
+
+
+NUM_THREADS = 8
+"""Pages on their way at once: enough for most networks."""
+
+
+class CacheFiller:
+    """Fetches pages until all are there, the cache is full or a fetch fails."""
+
+    def __init__(
+        self,
+        files: Iterable[Callable[[], object]],
+        *,
+        waits: bool = False,  # for pages that others fetch; otherwise they are left to them
+        on_page: Callable[[int], object] = int,  # called with the bytes of each page that is there
+        num_threads: int = NUM_THREADS,
+    ) -> None:
+        # `files` open the files, each when it is its turn.
+        self.error: BaseException | None = None
+        self._waits, self._on_page = waits, on_page
+        self._pages = self._list_pages(files)
+        self._lock = threading.Lock()
+        self._is_ended = threading.Event()
+        self._is_interrupted = False
+        pool = LoadPool("cache_dir", num_threads)
+        self._works = [pool.enqueue(self._work) for _ in range(num_threads)]
+        pool.finish(self._works)
+
+    def join(self) -> None:
+        """Wait until all threads have ended or `interrupt` is called, or end them on Ctrl-C; raise the first error."""
+        try:
+            while not self._is_interrupted and wait_for(self._works, 0.1).not_done:
+                pass
+        except BaseException:  # such as Ctrl-C
+            self.close()
+            raise
+        if self.error is not None:
+            raise self.error
+
+    def interrupt(self) -> None:
+        """End the threads, and end `join` before; called from any thread."""
+        self._is_interrupted = True
+        self.close()
+
+    def close(self) -> None:
+        """End the threads once their pages are there; may be called twice, also from one of them."""
+        self._is_ended.set()
+
+    def _list_pages(self, files: Iterable[Callable[[], object]]) -> Iterator[tuple[CachedFile, int]]:
+        for open_file in files:
+            file = open_file()
+            if isinstance(file, CachedFile):
+                yield from ((file, page) for page in range(file.num_pages))
+
+    def _work(self) -> None:
+        """Fetch one page after the other; several threads do."""
+        try:
+            while not self._is_ended.is_set():
+                with self._lock:
+                    file, page = next(self._pages, (None, 0))
+                if file is None:
+                    return
+                if file.ensure(page, waits=self._waits):
+                    with self._lock:
+                        self._on_page(file.page_bytes(page))
+                elif self._waits or file.budget.is_full:
+                    self.close()
+        except BaseException as error:  # noqa: BLE001  it would be lost in this thread
+            self.error = self.error or error
+            self.close()

@@ -11,8 +11,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from gpubeton._bytes.load_pool import has_failed
-from gpubeton._bytes.transfer import Transfer
+from gpubeton._bytes.load_pool import Transfer, has_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

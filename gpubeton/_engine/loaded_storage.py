@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._bytes.load_pool import has_failed
-from gpubeton._bytes.staging import Staging
-from gpubeton._bytes.transfer import Transfer
+from gpubeton._bytes.load_pool import Transfer, has_failed
+from gpubeton._engine.buffers import Staging
 from gpubeton._engine.epoch_pages import EpochPages
 from gpubeton._engine.mapped_storage import MAX_GAP, reload_regions
 from gpubeton._engine.region_loader import FIRST_REQUESTS, RegionLoader
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._bytes.open_files import OpenSources
-    from gpubeton._bytes.staging import Buffer
+    from gpubeton._engine.buffers import Buffer
     from gpubeton._engine.epoch_pages import Prefetched
     from gpubeton._engine.protocols import Fetch
     from gpubeton._engine.region_loader import LoadedRange

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._bytes.staging import STEP
 from gpubeton._bytes.store_client import shown
+from gpubeton._engine.buffers import STEP
 from gpubeton._engine.mapped_storage import MAX_GAP
 from gpubeton._engine.outputs import ImageOutput
 from gpubeton._engine.region_loader import FIRST_REQUESTS

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpubeton._bytes.open_files import source_type
-from gpubeton._bytes.staging import Staging
 from gpubeton._cpu.worker_pool import WorkerPool
-from gpubeton._engine.buffers import ArrayPool
+from gpubeton._engine.buffers import ArrayPool, Staging
 from gpubeton._engine.engine import Engine, EngineOptions
 from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton._engine.mapped_storage import MappedStorage
@@ -229,7 +228,7 @@ class Resources:
 
         def plan_next() -> PagePlan:
             assert following is not None, "it is called only if there is one"
-            return self._plan_parts(config, replace(plan, batches=following(), epoch=plan.epoch + 1))
+            return self._plan_pages(config, replace(plan, batches=following(), epoch=plan.epoch + 1))
 
         before = self._pages
         self._pages = storage = LoadedStorage(
@@ -259,10 +258,10 @@ class Resources:
 
     def plan_pages(self, config: LoaderConfig, plan: Plan, first_batch: int = 0) -> PagePlan | None:
         """Decide which parts of the files an epoch loads; None if they are on this machine."""
-        return None if self.files.is_local else self._plan_parts(config, plan, first_batch)
+        return None if self.files.is_local else self._plan_pages(config, plan, first_batch)
 
-    def _plan_parts(self, config: LoaderConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
-        regions = [own for source in plan.sources for own in source.regions]
+    def _plan_pages(self, config: LoaderConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
+        regions = [regions for source in plan.sources for regions in source.regions]
         in_work, memory = READS_AHEAD + config.num_in_flight, memory_for_pages()
         return PagePlan(
             plan.batches, regions, self._index.files, first_batch=first_batch, in_work=in_work, most_bytes=memory

@@ -16,8 +16,7 @@ from functools import partial
 import pytest
 
 from gpubeton._bytes import object_store
-from gpubeton._bytes.cache_filler import CacheFiller
-from gpubeton._bytes.node_cache import NodeCache
+from gpubeton._bytes.node_cache import CacheFiller, NodeCache
 from gpubeton._bytes.object_store import PART, ObjectFile, head_object, list_objects
 from gpubeton._bytes.open_files import OpenSources, open_bytes
 from gpubeton._bytes.remote_options import RemoteOptions

@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton._bytes import cache_filler, cached_file, node_cache
-from gpubeton._bytes.cache_filler import CacheFiller
+from gpubeton._bytes import cached_file, node_cache
 from gpubeton._bytes.cached_file import CachedFile, boot_tag
-from gpubeton._bytes.node_cache import NodeCache, parse_size
+from gpubeton._bytes.node_cache import CacheFiller, NodeCache, parse_size
 from gpubeton._bytes.open_files import open_bytes
 from gpubeton.errors import OptionError, StorageError
 from tests.bytes.versioned_source import forget_requests, put, requests_of
@@ -146,7 +145,7 @@ def test_a_filler_that_is_waited_for_ends_with_who_waits(name, folder, monkeypat
     file, goes_on = open_in(make_cache(folder), name), threading.Event()
     filler = CacheFiller([lambda: file], on_page=lambda _: goes_on.wait(), num_threads=1)
     with monkeypatch.context() as patch:
-        patch.setattr(cache_filler, "wait_for", interrupt)
+        patch.setattr(node_cache, "wait_for", interrupt)
         with pytest.raises(KeyboardInterrupt):
             filler.join()
     goes_on.set()
@@ -431,7 +430,7 @@ def test_a_file_system_without_locks_of_bytes_is_an_error(folder, monkeypatch):
     def fail(*_, **__):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr("gpubeton._bytes.byte_locks.fcntl.fcntl", fail)
+    monkeypatch.setattr("gpubeton._bytes.descriptors.fcntl.fcntl", fail)
     with pytest.raises(StorageError, match="lock parts of files"):
         make_cache(folder)
 

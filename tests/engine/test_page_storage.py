@@ -13,8 +13,8 @@ import pytest
 
 from gpubeton._bytes import open_files
 from gpubeton._bytes.open_files import OpenSources
-from gpubeton._bytes.staging import Staging
 from gpubeton._bytes.store_client import REPEATS
+from gpubeton._engine.buffers import Staging
 from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton._plan.order import EpochBatches
 from gpubeton._plan.page_plan import PagePlan

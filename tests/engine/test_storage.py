@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gpubeton._bytes.local_file import LocalFile
 from gpubeton._bytes.open_files import OpenSources, open_bytes
-from gpubeton._bytes.staging import Staging
+from gpubeton._engine.buffers import Staging
 from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton._engine.mapped_storage import MappedStorage
 from gpubeton.errors import FormatError, LoaderClosedError, StorageError
