@@ -18,7 +18,7 @@ from gpubeton._bytes.cached_file import CachedFile, boot_tag
 from gpubeton._bytes.node_cache import CacheFiller, NodeCache, parse_size
 from gpubeton._bytes.open_files import open_bytes
 from gpubeton.errors import OptionError, StorageError
-from tests.bytes.versioned_source import forget_requests, put, requests_of
+from tests.bytes.versioned_source import VersionedSource, forget_requests, put, requests_of
 
 PAGE = 1 << 14
 LONG = PAGE // 8
@@ -220,6 +220,28 @@ def test_threads_of_a_process_fetch_each_page_once(name, folder):
         thread.join()
     assert sorted(found) == sorted([content_of(1)[page * PAGE : page * PAGE + LONG] for page in range(6)] * 8)
     assert len(requests_of(name)) == 6
+
+
+def test_a_page_on_its_way_to_a_full_cache_is_not_requested_again(name, folder, monkeypatch):
+    file, is_loading, may_arrive = open_in(make_cache(folder, limit=PAGE), name), threading.Event(), threading.Event()
+    load = VersionedSource.load
+
+    def late(self, start, size):
+        is_loading.set()
+        may_arrive.wait()
+        return load(self, start, size)
+
+    monkeypatch.setattr(VersionedSource, "load", late)
+    filling = threading.Thread(target=file.ensure, args=(3,))
+    filling.start()
+    is_loading.wait()
+    reading = threading.Thread(target=file.load, args=(2 * PAGE, 2 * PAGE))
+    reading.start()
+    reading.join(0.1)  # time to request page 3, too, if it were not waited for
+    may_arrive.set()
+    reading.join()
+    filling.join()
+    assert sorted(requests_of(name)) == [(2 * PAGE, PAGE), (3 * PAGE, PAGE)]
 
 
 def test_a_page_that_another_has_claimed_is_left_to_it_by_who_does_not_wait(name, folder):
