@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._bytes.staging import STEP
 from gpubeton._bytes.store_client import shown
-from gpubeton._engine.load_threads import FIRST_REQUESTS
+from gpubeton._engine.buffers import STEP
 from gpubeton._engine.mapped_storage import MAX_GAP
 from gpubeton._engine.outputs import ImageOutput
+from gpubeton._engine.region_loader import FIRST_REQUESTS
 from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD
 from gpubeton._plan.lanes import Lane, raw_lane
 from gpubeton._plan.order import IdRange, rows_of
-from gpubeton._plan.page_plan import MAX_PART
+from gpubeton._plan.page_plan import MAX_REQUEST
 from gpubeton._plan.pixel_places import ALIGNMENT, lay_out_images, round_up, taps_nbytes
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
@@ -149,7 +149,7 @@ def _explain_pages(pages: PagePlan, most_requests: int, largest_region: int) -> 
     """Describe what an epoch asks for, and the memory that it takes."""
     cost = pages.cost
     parts, nbytes = (sum(both) for both in zip(pages.in_use, pages.ranges_in_use, strict=True))
-    first, largest = min(FIRST_REQUESTS, most_requests), max(MAX_PART, MAX_PART // 2 + largest_region)
+    first, largest = min(FIRST_REQUESTS, most_requests), max(MAX_REQUEST, MAX_REQUEST // 2 + largest_region)
     ahead, most = (requests * largest / _MIB for requests in (first, most_requests))
     per_image = f"{cost.requests_per_1000:.1f} for each 1000 images; fetched / used {cost.fetched_per_used:.3f}"
     in_use = f"{nbytes / _MIB:.0f} MiB for at most {parts} in use"

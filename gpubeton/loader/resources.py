@@ -12,19 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpubeton._bytes.open_files import source_type
-from gpubeton._bytes.staging import Staging
 from gpubeton._cpu.worker_pool import WorkerPool
-from gpubeton._engine.buffers import ArrayPool
+from gpubeton._engine.buffers import ArrayPool, Staging
 from gpubeton._engine.engine import Engine, EngineOptions
-from gpubeton._engine.load_threads import FIRST_REQUESTS
+from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton._engine.mapped_storage import MappedStorage
 from gpubeton._engine.output_graph import GpuTarget, Output, Pipeline
 from gpubeton._engine.outputs import ImageOutput
-from gpubeton._engine.page_storage import PageStorage
-from gpubeton._engine.read_storage import ReadStorage
+from gpubeton._engine.region_loader import FIRST_REQUESTS
 from gpubeton._engine.sources import READS_AHEAD
 from gpubeton._machine import read_machine
-from gpubeton._plan.page_plan import MAX_PART, PagePlan
+from gpubeton._plan.page_plan import MAX_REQUEST, PagePlan
 from gpubeton.errors import DeviceError, LoaderClosedError, OptionError
 from gpubeton.format import ImageMode
 from gpubeton.format.data_files import origin_of
@@ -125,7 +123,7 @@ class Resources:
             self._verified = {name: find(files, name, index.num_samples) for name in index.names}
         self.files = self.cache.files
         self._mapped: MappedStorage | None = None
-        self._pages: PageStorage | None = None  # of the epoch that began last
+        self._pages: LoadedStorage | None = None  # of the epoch that began last
         self._map()
         self._staging = Staging()
         self._pool = ArrayPool()
@@ -222,7 +220,7 @@ class Resources:
             return self._mapped
         pages = self.plan_pages(epoch, plan, first_batch)
         if pages is None:
-            return ReadStorage(self.files, self._staging)
+            return LoadedStorage(self.files, staging=self._staging)
         if _is_costly(pages):
             # Not for a small part of the samples: most of the fetched bytes would not be used.
             if 2 * len(epoch.indices) >= self._index.num_samples:
@@ -232,16 +230,16 @@ class Resources:
 
         def plan_next() -> PagePlan:
             assert plan_next_epoch is not None, "it is called only if there is one"
-            return self._plan_parts(epoch, replace(plan, batches=plan_next_epoch(), epoch=plan.epoch + 1))
+            return self._plan_pages(epoch, replace(plan, batches=plan_next_epoch(), epoch=plan.epoch + 1))
 
         before = self._pages
-        self._pages = storage = PageStorage(
+        self._pages = storage = LoadedStorage(
             self.files,
             pages,
             self._staging if self._staging.is_pinned else None,
             first_requests=FIRST_REQUESTS if before is None else before.at_once,
             most_requests=self.config.remote.requests,
-            begun=None if before is None else before.take_begun(),
+            prefetched=None if before is None else before.take_prefetched(),
             plan_next=None if plan_next_epoch is None else plan_next,
         )
         if counted is None:
@@ -257,14 +255,14 @@ class Resources:
     def _drop_pages(self) -> None:
         """Drop parts loaded for the next epoch; a loop over the last one may continue."""
         if self._pages is not None:
-            self._pages.take_begun()
+            self._pages.take_prefetched()
             self._pages = None
 
     def plan_pages(self, epoch: EpochConfig, plan: Plan, first_batch: int = 0) -> PagePlan | None:
         """Decide which parts of the files an epoch loads; None if they are on this machine."""
-        return None if self.files.is_local else self._plan_parts(epoch, plan, first_batch)
+        return None if self.files.is_local else self._plan_pages(epoch, plan, first_batch)
 
-    def _plan_parts(self, epoch: EpochConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
+    def _plan_pages(self, epoch: EpochConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
         regions = [columns for source in plan.sources for columns in source.regions]
         in_work, memory = READS_AHEAD + epoch.num_in_flight, memory_for_pages()
         return PagePlan(
@@ -324,7 +322,7 @@ def _lacks_entries(output: ImageOutput) -> bool:
 
 def _is_costly(pages: PagePlan) -> bool:
     """Whether an epoch takes many more requests than its bytes would need."""
-    return pages.cost.requests > _LEAST_REQUESTS + _TOO_MANY * pages.cost.used_bytes // MAX_PART
+    return pages.cost.requests > _LEAST_REQUESTS + _TOO_MANY * pages.cost.used_bytes // MAX_REQUEST
 
 
 def memory_for_pages() -> int | None:

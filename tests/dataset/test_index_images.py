@@ -13,7 +13,7 @@ import zlib
 import pytest
 from typer.testing import CliRunner
 
-from gpubeton._bytes.byte_locks import lock_file
+from gpubeton._bytes.descriptors import lock_file
 from gpubeton._writing import find_entry_points
 from gpubeton._writing.resumable_file import ResumableFile
 from gpubeton.cli.app import app

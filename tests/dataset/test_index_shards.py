@@ -177,7 +177,7 @@ def copied(fault_server, folder):
     def requests():
         names = [request.path.rpartition("/")[2] for request in fault_server.requests]
         fault_server.forget()
-        object_store._KEPT._parts.clear()
+        object_store._CACHED._segments.clear()
         return names
 
     return fault_server.url("copied/"), requests
@@ -201,13 +201,13 @@ def test_copied_shards_of_a_web_server_are_compared_once_by_a_process(copied, fo
 @pytest.fixture
 def asked(monkeypatch):
     """The names of files in stores that are requested."""
-    names, ask = [], object_store.ask
+    names, ask = [], object_store.request_with_retries
 
     def counted(url, *arguments):
         names.append(url.rpartition("/")[2])
         return ask(url, *arguments)
 
-    monkeypatch.setattr(object_store, "ask", counted)
+    monkeypatch.setattr(object_store, "request_with_retries", counted)
     return names
 
 
@@ -219,7 +219,7 @@ def test_copied_shards_of_a_bucket_are_compared_once(bucket, folder, asked, tmp_
     with pytest.warns(UserWarning, match=f"3 of the shards.*gpubeton index {url}") as warned:
         open_index(url, remote=bucket.options)
     assert len(warned) == 1
-    object_store._KEPT._parts.clear()
+    object_store._CACHED._segments.clear()
     asked.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -247,7 +247,7 @@ def test_a_damaged_index_of_a_web_server_is_named(copied, fault_server):
 def test_a_list_of_folders_is_opened_by_their_indices(indexed, bucket, folder, asked):
     files = list_shards(folder)
     expected = open_index([*files, *files, files[1]])[0]
-    object_store._KEPT._parts.clear()
+    object_store._CACHED._segments.clear()
     asked.clear()
     found = open_index([indexed, folder, files[1]], remote=bucket.options)[0]
     assert found.fingerprint == expected.fingerprint

@@ -240,13 +240,13 @@ def test_no_batch_is_lost_where_the_store_fails_while_it_is_asked_for_entry_poin
 def test_a_loop_that_ends_early_does_not_wait_for_entry_points(photos, fault_server, monkeypatch):
     fault_server.objects["photos.beton"] = photos.read_bytes()
     expected, looking, is_needed = batches(photos), DelayedSearch(monkeypatch), threading.Event()
-    load = remote_entry_points._Parts.load
+    load = remote_entry_points._EntryLoader.load
 
     def noting(*arguments):
         is_needed.set()
         return load(*arguments)
 
-    monkeypatch.setattr(remote_entry_points._Parts, "load", noting)
+    monkeypatch.setattr(remote_entry_points._EntryLoader, "load", noting)
     with opened(fault_server.url("photos.beton"), batches_ahead=9) as loader:
         iterator = iter(loader)
         next(iterator)
