@@ -55,8 +55,10 @@ def write(path, fields, dataset, num_workers=1, page_size=PAGE, **arguments):
 
 def regions(index, name):
     file = index.path.read_bytes()
-    found = index.regions(name)
-    return [file[start : start + size] for start, size in zip(found.offset.tolist(), found.size.tolist(), strict=True)]
+    result = index.regions(name)
+    return [
+        file[start : start + size] for start, size in zip(result.offset.tolist(), result.size.tolist(), strict=True)
+    ]
 
 
 def field_and_values(index, descriptor):

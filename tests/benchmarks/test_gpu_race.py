@@ -77,10 +77,10 @@ def test_nvjpeg_and_gpubeton_race_on_the_simulated_gpu(work, tmp_path):
     entries = [entry for entry in ENTRIES if entry.name in names]
     record = Record(tmp_path / "race.json")
     Race(Console(quiet=True), "one core", work).run(entries, 2, record)
-    found = json.loads((tmp_path / "race.json").read_text())["one core"]
-    assert found["left_out"] == {}
-    assert list(found["contenders"]) == names
-    for contender in found["contenders"].values():
+    result = json.loads((tmp_path / "race.json").read_text())["one core"]
+    assert result["left_out"] == {}
+    assert list(result["contenders"]) == names
+    for contender in result["contenders"].values():
         assert len(contender["laps"]) == 2
         assert all(lap["images"] > 0 for lap in contender["laps"])
         assert contender["versions"]["python"] == sys.version.split()[0]

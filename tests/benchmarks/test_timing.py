@@ -25,7 +25,7 @@ def test_contenders_take_turns_and_each_begins_a_round_as_often():
     laps = race({name: contender(name) for name in "abc"}, 3, announced.append)
     assert "".join(ran) == "abcbcacab"
     assert announced == ran
-    assert {name: len(own) for name, own in laps.items()} == {"a": 3, "b": 3, "c": 3}
+    assert {name: len(lap) for name, lap in laps.items()} == {"a": 3, "b": 3, "c": 3}
 
 
 def test_a_lap_counts_the_images_that_came():

@@ -165,7 +165,7 @@ def test_a_folder_as_the_output_file_is_refused_before_the_work(tmp_path):
     out.mkdir()
     done = run(tmp_path / "photos", out)
     assert (done.exit_code, "is a folder; expected the name of a file" in " ".join(done.stderr.split())) == (2, True)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "photos"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "photos"]
 
 
 def test_a_changed_source_starts_from_the_beginning_and_one_line_reports_it(tmp_path):

@@ -36,11 +36,11 @@ def test_bench_gives_json_alone_or_a_table(photos):
 
 def test_doctor_gives_everything_as_json(photos):
     done = run("doctor", photos, *QUICK, "--step-ms", "5", "--json")
-    (found,) = json.loads(done.stdout)["loaders"]
-    assert set(found["findings"][0]) == {"name", "weight", "says", "change", "gain"}
-    assert found["findings"][0]["weight"] == "bottleneck"
-    assert found["stats"]["waiting_share"] <= 1
-    assert found["files"][0]["path"] == photos
+    (result,) = json.loads(done.stdout)["loaders"]
+    assert set(result["findings"][0]) == {"name", "weight", "says", "change", "gain"}
+    assert result["findings"][0]["weight"] == "bottleneck"
+    assert result["stats"]["waiting_share"] <= 1
+    assert result["files"][0]["path"] == photos
 
 
 @pytest.mark.parametrize(("reading", "code"), [(changed({"waiting_seconds": 0.0}), 0), (MEASURED, 0)])

@@ -45,9 +45,9 @@ def test_all_pages_come_once_and_the_keys_are_those_of_the_guide(url, tmp_path):
     (data,) = (tmp_path / "cache" / "objects").glob("*/data")
     assert data.read_bytes() == path_of(url).read_bytes()
     forget_requests(url)
-    found = json.loads(fetch(url, tmp_path / "cache", "--json"))
-    assert found == {"cache_dir": str(tmp_path / "cache"), "files": 1, "bytes": size}
-    assert documented()["fetch"] == (set(found), {})
+    result = json.loads(fetch(url, tmp_path / "cache", "--json"))
+    assert result == {"cache_dir": str(tmp_path / "cache"), "files": 1, "bytes": size}
+    assert documented()["fetch"] == (set(result), {})
     assert len(pages(url)) < size / PAGE / 2  # the header and the tables are read to open the file
 
 

@@ -74,7 +74,7 @@ def test_every_command_works_on_it(stored, tmp_path):
     assert run("split", path, f"{one}=0.5", f"{two}=rest").exit_code == 0
     assert run("merge", one, two, "-o", both).exit_code == 0
     np.testing.assert_array_equal(pixels(both), pixels(one) + pixels(two))
-    assert sorted(each.tobytes() for each in pixels(both)) == sorted(each.tobytes() for each in pixels(path))
+    assert sorted(pixel.tobytes() for pixel in pixels(both)) == sorted(pixel.tobytes() for pixel in pixels(path))
     assert run("subset", path, tmp_path / "few.beton", "--indices", "1,3").exit_code == 0
     np.testing.assert_array_equal(pixels(tmp_path / "few.beton"), [pixels(path)[1], pixels(path)[3]])
     for made in (both, tmp_path / "few.beton"):

@@ -128,9 +128,9 @@ def test_the_main_parts_are_visible_without_scripts(opened, width):
 def test_text_and_figures_have_contrast(opened, scheme):
     page = opened("desktop", scheme)
     page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-    found = page.evaluate(CONTRASTS)
-    assert len(found) > 50
-    assert [(text, round(contrast, 2)) for text, contrast in found if contrast < 4.5] == []
+    result = page.evaluate(CONTRASTS)
+    assert len(result) > 50
+    assert [(text, round(contrast, 2)) for text, contrast in result if contrast < 4.5] == []
 
 
 def test_light_and_dark_differ(opened):
@@ -143,7 +143,7 @@ def test_light_and_dark_differ(opened):
 
 def test_the_keyboard_reaches_everything_from_top_to_bottom(opened):
     page = opened("phone")
-    wanted = page.locator("a[href^='#'], [tabindex='0'] >> visible=true").count()
+    expected = page.locator("a[href^='#'], [tabindex='0'] >> visible=true").count()
     reached, tops = [], []
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -158,7 +158,7 @@ def test_the_keyboard_reaches_everything_from_top_to_bottom(opened):
         assert outline == "solid", name
     assert reached[0] == "A Skip to the findings"
     assert tops[1:] == sorted(tops[1:])
-    assert len(reached) >= wanted
+    assert len(reached) >= expected
     assert any(name.startswith("SUMMARY") for name in reached)
     page.locator("summary").focus()
     page.keyboard.press("Enter")

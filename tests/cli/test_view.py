@@ -28,8 +28,8 @@ def test_stored_images_are_drawn_with_number_and_class(tmp_path):
     source = open_source(write_folder(tmp_path / "photos"))
     file = convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1).path
     done = view(file, tmp_path / "a.png", "--indices", "3,0", "--side", 32, "--columns", 2, "--json")
-    found = json.loads(done.stdout)
-    assert found["captions"] == ["3 dog", "0 cat"]
+    result = json.loads(done.stdout)
+    assert result["captions"] == ["3 dog", "0 cat"]
     first, second = cells(tmp_path / "a.png", 2)
     # 24 x 32 and 25 x 32 pixels, in the middle of squares.
     assert np.abs(second[4:28] - picture(0, 24, 32)).mean() < 4

@@ -61,7 +61,7 @@ def test_files_of_all_fields_are_listed_in_the_table(tmp_path):
 def test_class_folders_sort_as_the_labels_also_where_their_names_do_not(tmp_path):
     path = write_labelled(tmp_path / "a.beton", ["owl", "cat", "a/../b", ".."], [3, 0, 1, 2, 0])
     done = extract(path, tmp_path / "out", num_workers=1)
-    assert sorted(each.name for each in done.images.iterdir()) == ["0_owl", "1_cat", "2_a_.._b", "3__.."]
+    assert sorted(path.name for path in done.images.iterdir()) == ["0_owl", "1_cat", "2_a_.._b", "3__.."]
     assert samples(convert(open_source(done.table), tmp_path / "b.beton", Settings("raw")).path) == samples(path)
 
 
@@ -87,8 +87,8 @@ def test_names_of_fields_lead_nowhere_else(tmp_path):
     writer = DatasetWriter(path, fields, 1 << 21, 1, progress=False)
     writer.from_indexed_dataset([(np.zeros(2, np.uint8), np.ones(2, np.uint8))])
     extract(path, tmp_path / "out", num_workers=1)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.beton", "out"]
-    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["_.._up", "_samples.csv", "samples.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.beton", "out"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["_.._up", "_samples.csv", "samples.csv"]
 
 
 def test_a_value_that_cannot_be_extracted_is_named(tmp_path):
@@ -125,10 +125,10 @@ def test_names_of_classes_lead_nowhere_else_and_each_class_has_its_folder(tmp_pa
     path = write_labelled(tmp_path / "a" / "a.beton", HOSTILE_CLASSES, labels)
     done = extract(path, tmp_path / "a" / "out", num_workers=1)
     assert done.bad == []
-    assert [each.name for each in tmp_path.iterdir()] == ["a"]
-    assert sorted(each.name for each in (tmp_path / "a").iterdir()) == ["a.beton", "out"]
-    assert sorted(each.name for each in done.folder.iterdir()) == ["classes.txt", "image", "samples.csv"]
-    assert [len(list(each.iterdir())) for each in done.images.iterdir()] == [1] * len(HOSTILE_CLASSES)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["a.beton", "out"]
+    assert sorted(path.name for path in done.folder.iterdir()) == ["classes.txt", "image", "samples.csv"]
+    assert [len(list(path.iterdir())) for path in done.images.iterdir()] == [1] * len(HOSTILE_CLASSES)
     again = convert(open_source(done.table), tmp_path / "b.beton", Settings("raw"), num_workers=1)
     assert samples(again.path) == samples(path)
 
@@ -152,5 +152,5 @@ def test_fields_whose_names_are_equal_once_cleaned_have_a_folder_each(names, tmp
     with done.table.open(newline="") as table:
         (row,) = csv.DictReader(table)
     assert [np.load(done.folder / row[name]).tolist() for name in names] == [[number] for number in range(len(names))]
-    folders = [each.name.casefold() for each in done.folder.iterdir()]
+    folders = [path.name.casefold() for path in done.folder.iterdir()]
     assert len(set(folders)) == len(names) + 1

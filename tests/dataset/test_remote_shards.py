@@ -19,8 +19,8 @@ SETTINGS = Settings(page_size=1 << 21, shuffle=True)
 def objects(bucket, prefix: str) -> dict[str, bytes]:
     """Read all objects of a prefix, by their names in it."""
     url = bucket.url(prefix)
-    found = [name for name, *_ in list_objects(url, bucket.options)]
-    return without_manifest({name.removeprefix(url): read_object(name, bucket.options) for name in found})
+    results = [name for name, *_ in list_objects(url, bucket.options)]
+    return without_manifest({name.removeprefix(url): read_object(name, bucket.options) for name in results})
 
 
 def files(folder: Path) -> dict[str, bytes]:

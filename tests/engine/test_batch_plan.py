@@ -43,7 +43,7 @@ def plan(tmp_path):
 def test_batches_planned_together_are_those_planned_one_by_one(plan, batch_size, first, count):
     plans = plan(batch_size)
     together = plans.ahead(first)
-    assert [one.number for one in together] == [*range(first, first + count)]
+    assert [plan.number for plan in together] == [*range(first, first + count)]
     for one in together:
         alone = plans[one.number]
         assert np.array_equal(one.samples, alone.samples)

@@ -69,8 +69,8 @@ def run(tmp_path):
 def processes(records):
     """The records of each process that has any, by the time of the first."""
     files = [path for path in records.glob("*.jsonl") if path.stat().st_size]
-    found = {int(path.stem): [json.loads(line) for line in path.read_text().splitlines()] for path in files}
-    return dict(sorted(found.items(), key=lambda each: each[1][0]["time"]))
+    results = {int(path.stem): [json.loads(line) for line in path.read_text().splitlines()] for path in files}
+    return dict(sorted(results.items(), key=lambda value: value[1][0]["time"]))
 
 
 def kill(agent):
@@ -90,8 +90,8 @@ def wait_for(records, world, batches):
     """Wait until a process of so many has received some batches."""
 
     def are_there():
-        found = list(processes(records).values())
-        return found and found[-1][0]["world"] == world and len(found[-1]) >= batches
+        results = list(processes(records).values())
+        return results and results[-1][0]["world"] == world and len(results[-1]) >= batches
 
     wait_until(are_there)
 

@@ -23,8 +23,8 @@ class Pod:
 
     def __init__(self, name, folder):
         documents = list(yaml.safe_load_all((EXAMPLES / "kubernetes" / name).read_text()))
-        (self.job,) = (each for each in documents if each["kind"] == "Job")
-        self.services = [each for each in documents if each["kind"] == "Service"]
+        (self.job,) = (document for document in documents if document["kind"] == "Job")
+        self.services = [document for document in documents if document["kind"] == "Service"]
         self.spec = self.job["spec"]["template"]["spec"]
         self.containers = [*self.spec.get("initContainers", []), *self.spec["containers"]]
         self.folder = folder
@@ -35,7 +35,7 @@ class Pod:
         """Run the command of a container with nothing but its environment; `replaced` is what a test has instead."""
         own = {variable["name"]: variable["value"] for variable in container["env"]}
         own |= {name: value for name, value in replaced if name in own}
-        words = [re.sub(r"\$\((\w+)\)", lambda found: own[found[1]], word) for word in self.command(container)]
+        words = [re.sub(r"\$\((\w+)\)", lambda value: own[value[1]], word) for word in self.command(container)]
         words = [self.placed(word, container, replaced) for word in words]
         environment = {name: self.placed(value, container, replaced) for name, value in own.items()}
         environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}

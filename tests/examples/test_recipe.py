@@ -140,9 +140,9 @@ def test_the_command_line_comes_before_the_file_and_the_file_before_the_defaults
     path = tmp_path / "some.yaml"
     path.write_text("lr: 3e-1\nepochs: 7\n")  # YAML 1.1 reads 3e-1 as text
     options = ["--config", str(path), "--epochs", "9", "--flip", "false", "--train", "1"]
-    found = recipe.settings_of(ImageNet, options)
-    assert (found.lr, found.epochs, found.flip, found.train) == (0.3, 9, False, "1")
-    assert found.momentum == 0.9
+    settings = recipe.settings_of(ImageNet, options)
+    assert (settings.lr, settings.epochs, settings.flip, settings.train) == (0.3, 9, False, "1")
+    assert settings.momentum == 0.9
 
 
 @pytest.mark.parametrize(

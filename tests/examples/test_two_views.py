@@ -82,8 +82,8 @@ def test_simclr_is_the_formula_of_its_paper(seed, count, temperature):
         cosines = views @ views[one] / np.linalg.norm(views, axis=1) / np.linalg.norm(views[one])
         terms = np.exp(cosines / temperature)
         total -= np.log(terms[(one + count) % (2 * count)] / (terms.sum() - terms[one]))
-    found = two_views.simclr(torch.tensor(ones), torch.tensor(others), temperature)
-    assert float(found) == pytest.approx(total / (2 * count), rel=1e-9, abs=1e-12)
+    result = two_views.simclr(torch.tensor(ones), torch.tensor(others), temperature)
+    assert float(result) == pytest.approx(total / (2 * count), rel=1e-9, abs=1e-12)
 
 
 @settings(max_examples=20)
@@ -95,5 +95,5 @@ def test_vicreg_is_the_formula_of_its_paper(seed, count, width):
         covariance = np.cov(views.T, ddof=1)
         expected += 25 / 2 * np.maximum(0, 1 - np.sqrt(np.diag(covariance) + 1e-4)).mean()
         expected += (covariance[~np.eye(width, dtype=bool)] ** 2).sum() / width
-    found = two_views.vicreg(torch.tensor(ones), torch.tensor(others))
-    assert float(found) == pytest.approx(expected, rel=1e-9)
+    result = two_views.vicreg(torch.tensor(ones), torch.tensor(others))
+    assert float(result) == pytest.approx(expected, rel=1e-9)

@@ -53,8 +53,8 @@ def test_random_parts_are_torchvisions_for_the_same_numbers(sizes, options, seed
     numbers = np.random.default_rng(seed).random((len(sizes), 40))
     heights, widths = np.array(sizes, np.uint16).T
     boxes = RandomResizedCropRGBImageDecoder((8, 8), scale, ratio).boxes(heights, widths, fixed(numbers))
-    wanted = [torchvision_box(h, w, scale, ratio, own) for (h, w), own in zip(sizes, numbers, strict=True)]
-    assert boxes.tolist() == wanted
+    expected = [torchvision_box(h, w, scale, ratio, number) for (h, w), number in zip(sizes, numbers, strict=True)]
+    assert boxes.tolist() == expected
     assert boxes.dtype == np.int32
 
 

@@ -73,8 +73,8 @@ def test_every_number_of_ffcv_is_read(name, tmp_path):
         elif descriptor.type_id == 1:
             assert index.column(field).tolist() == expected
         elif descriptor.type_id == 2:
-            found = index.column(field)[["mode", "width", "height"]].tolist()
-            assert found == [(value["mode_id"], value["width"], value["height"]) for value in expected]
+            result = index.column(field)[["mode", "width", "height"]].tolist()
+            assert result == [(value["mode_id"], value["width"], value["height"]) for value in expected]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -58,21 +58,21 @@ def opened_quietly(folder, **arguments):
         return open_index(folder, **arguments)[0]
 
 
-def assert_same(found, expected):
-    assert (found.names, found.num_samples, found.fingerprint) == (
+def assert_same(result, expected):
+    assert (result.names, result.num_samples, result.fingerprint) == (
         expected.names,
         expected.num_samples,
         expected.fingerprint,
     )
-    assert [(Path(file.path).name, file.rows) for file in found.files] == [
+    assert [(Path(file.path).name, file.rows) for file in result.files] == [
         (Path(file.path).name, file.rows) for file in expected.files
     ]
-    assert found.metadata.tobytes() == expected.metadata.tobytes()
+    assert result.metadata.tobytes() == expected.metadata.tobytes()
     for name in expected.names:
-        assert found.has_regions(name) == expected.has_regions(name)
+        assert result.has_regions(name) == expected.has_regions(name)
         if expected.has_regions(name):
-            assert found.regions(name).offset.tolist() == expected.regions(name).offset.tolist()
-            assert found.regions(name).size.tolist() == expected.regions(name).size.tolist()
+            assert result.regions(name).offset.tolist() == expected.regions(name).offset.tolist()
+            assert result.regions(name).size.tolist() == expected.regions(name).size.tolist()
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
@@ -83,10 +83,10 @@ def test_a_list_of_folders_is_one_dataset_of_their_files(is_damaged, tmp_path):
     if is_damaged:
         os.truncate(tmp_path / "first" / COLUMNS, 64)
         with pytest.warns(UserWarning, match="first: index.json does not describe"):
-            found = open_index([second, plain, first])[0]
+            result = open_index([second, plain, first])[0]
     else:
-        found = opened_quietly([second, plain, first])
-    assert_same(found, expected)
+        result = opened_quietly([second, plain, first])
+    assert_same(result, expected)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,11 +94,11 @@ def test_a_list_of_folders_is_one_dataset_of_their_files(is_damaged, tmp_path):
 def test_columns_are_read_as_they_were_written(name, copies, tmp_path):
     index = join([Index.open(save(name, tmp_path), CUSTOM_TYPES)] * copies, copies)
     content = np.frombuffer(b"".join(blocks_of(index)), np.uint8)
-    kinds, forms = [own.column.dtype for own in index.rows], [form_of(own) for own in index.rows]
+    kinds, forms = [row.column.dtype for row in index.rows], [form_of(row) for row in index.rows]
     rows = read_rows(content, index.descriptors, kinds, forms, index.num_samples)
-    found = Index(index.files, index.header, index.descriptors, rows)
-    check_index(found)
-    assert_same(found, index)
+    result = Index(index.files, index.header, index.descriptors, rows)
+    check_index(result)
+    assert_same(result, index)
     for wrong in (content[:-1], np.append(content, np.uint8(0))):
         with pytest.raises(FormatError, match=f"{len(wrong)} bytes"):
             read_rows(wrong, index.descriptors, kinds, forms, index.num_samples)
@@ -176,9 +176,9 @@ def test_shards_that_changed_are_opened_without_the_manifest_and_with_one_warnin
     folder = with_manifest(tmp_path / "shards", 5, 7)
     change(tmp_path / "shards")
     with pytest.warns(UserWarning, match=r"shards: index.json .* gpubeton index .*shards") as caught:
-        found = open_index(folder)[0]
+        result = open_index(folder)[0]
     assert len(caught) == 1
-    assert_same(found, open_index(list_shards(folder))[0])
+    assert_same(result, open_index(list_shards(folder))[0])
 
 
 @settings(max_examples=150)
@@ -345,8 +345,9 @@ def test_a_manifest_that_lies_is_refused(lie, tmp_path):
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
-        lambda own: (
-            st.lists(own) | st.dictionaries(st.sampled_from(["content", "format", "fields", "shards", "header"]), own)
+        lambda value: (
+            st.lists(value)
+            | st.dictionaries(st.sampled_from(["content", "format", "fields", "shards", "header"]), value)
         ),
     )
 )

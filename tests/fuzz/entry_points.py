@@ -67,10 +67,10 @@ class Campaign:
         seed = int(rng.integers(len(self.expected)))
         is_forged = way == self._forged
         try:
-            found, warned = self._images(seed)
+            result, warned = self._images(seed)
         except BadImageError:
             return [Outcome("forged: bad image") if is_forged else Outcome("bad", f"{way.__name__}: a bad image")]
-        if (found == self.expected[seed]).all():
+        if (result == self.expected[seed]).all():
             return [Outcome(f"{way.__name__[1:]}: {'refused' if warned else 'same pixels'}")]
         return [Outcome("forged: other pixels") if is_forged else Outcome("wrong", f"{way.__name__}: other pixels")]
 

@@ -66,8 +66,8 @@ class Campaign:
 
 def size_in_metadata(data, height, width, rng):
     """The size for the metadata: that of the sound image, or that of the damaged header."""
-    found = size_of(data) if rng.random() < 0.5 else None
-    return found if found and min(found) > 0 and max(found) <= MAX_SIDE else (height, width)
+    result = size_of(data) if rng.random() < 0.5 else None
+    return result if result and min(result) > 0 and max(result) <= MAX_SIDE else (height, width)
 
 
 def view_of(height, width, rng):

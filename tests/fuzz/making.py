@@ -55,7 +55,7 @@ class Bench(Worker):
 
     def __init__(self):
         steps = [(), *((NormalizeImage([MEAN] * 3, [STD] * 3, type_.type),) for type_ in FINISHES[1:])]
-        self._programs = [program_of(8, 8, "area", *one) for one in steps for _ in range(MAX_VIEWS)]
+        self._programs = [program_of(8, 8, "area", *step) for step in steps for _ in range(MAX_VIEWS)]
         super().__init__(self._programs, outputs_of(self._programs))
         self.settings = self._outputs.settings
         self._memory = Arena(40, 1 << 23)

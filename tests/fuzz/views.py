@@ -36,8 +36,8 @@ class Campaign:
             together.append([_copied(made) for made in self.bench.make(one, *size, views)])
         for view in views:
             self.bench.prepare([view], room, at_end=number % 2 == 0)
-            for (one, _), size, found in zip(images, sizes, apart, strict=True):
-                found.append(_copied(self.bench.make(one, *size, [view])[0]))
+            for (one, _), size, result in zip(images, sizes, apart, strict=True):
+                result.append(_copied(self.bench.make(one, *size, [view])[0]))
         facts = [f"{ways}, size {size}, {len(views)} views" for (_, ways), size in zip(images, sizes, strict=True)]
         tried = zip(together, apart, facts, images, strict=True)
         return [
@@ -50,16 +50,20 @@ def _copied(made):
 
 
 def _outcomes(together, apart, views, data, facts):
-    for i, (one, other) in enumerate(zip(together, apart, strict=True)):
-        if one.code and other.code:
+    for i, (shared, other) in enumerate(zip(together, apart, strict=True)):
+        if shared.code and other.code:
             yield Outcome("refused together and alone")
-        elif one.code:
+        elif shared.code:
             yield Outcome("refused together, made alone")
         elif other.code:
             yield Outcome("made together, refused alone", f"view {i}: {other.reason}; {facts}")
-        elif np.array_equal(one.pixels, other.pixels):
+        elif np.array_equal(shared.pixels, other.pixels):
             yield Outcome("made together and alone: equal")
-        elif one.is_fallback and not other.is_fallback and (_are_close(one, other, views[i]) or not is_ordinary(data)):
+        elif (
+            shared.is_fallback
+            and not other.is_fallback
+            and (_are_close(shared, other, views[i]) or not is_ordinary(data))
+        ):
             # Another view reaches what the crop decoder refuses and libjpeg-turbo does not, which rounds otherwise.
             yield Outcome("made together and alone: by two decoders")
         else:

@@ -40,8 +40,8 @@ def main(path, folder, num_batches):
     if skipped is None:
         accelerator.save_state(str(saved))
         (saved / "received.json").write_text(json.dumps([loader.total_batch_size, number]))
-    found = {"own": own, "gathered": gathered, "skipped": skipped}
-    (Path(folder) / f"{accelerator.num_processes}-{accelerator.process_index}.json").write_text(json.dumps(found))
+    results = {"own": own, "gathered": gathered, "skipped": skipped}
+    (Path(folder) / f"{accelerator.num_processes}-{accelerator.process_index}.json").write_text(json.dumps(results))
     torch.distributed.destroy_process_group()
 
 

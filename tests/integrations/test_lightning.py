@@ -110,8 +110,8 @@ def arguments_of(monkeypatch, arguments, world_size=1, device="cpu"):
 def test_several_ranks_share_the_samples_by_the_seed_of_seed_everything(monkeypatch):
     monkeypatch.setenv("PL_GLOBAL_SEED", "17")
     assert arguments_of(monkeypatch, {"fname": "a"}) == {"fname": "a", "drop_last": False}
-    found = arguments_of(monkeypatch, {"fname": "a"}, world_size=2)
-    assert found == {"fname": "a", "drop_last": False, "distributed": True, "seed": 17}
+    result = arguments_of(monkeypatch, {"fname": "a"}, world_size=2)
+    assert result == {"fname": "a", "drop_last": False, "distributed": True, "seed": 17}
     assert arguments_of(monkeypatch, {"fname": "a", "seed": 1}, world_size=2)["seed"] == 1
 
 

@@ -26,8 +26,8 @@ def main(path, folder):
     for (batch,) in prepared:
         own += batch.tolist()
         gathered += accelerator.gather_for_metrics(batch).tolist()
-    found = {"epochs": epochs, "own": own, "gathered": gathered, "world": prepared.total_batch_size}
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
+    results = {"epochs": epochs, "own": own, "gathered": gathered, "world": prepared.total_batch_size}
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(results))
     torch.distributed.destroy_process_group()
 
 

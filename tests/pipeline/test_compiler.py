@@ -176,11 +176,11 @@ def test_attributes_of_modules_in_modules_are_looked_at():
 
     SETTINGS.inner = ModuleType("inner")
     SETTINGS.inner.inner = SETTINGS  # as packages have it
-    found = []
+    results = []
     for SETTINGS.inner.scale in (3, 4):
         Compiler.begin()
-        found.append(Compiler.compile(scaled)(2))
-    assert found == [6, 8]
+        results.append(Compiler.compile(scaled)(2))
+    assert results == [6, 8]
 
 
 def test_several_signatures_may_be_given():

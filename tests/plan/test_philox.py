@@ -77,8 +77,8 @@ def test_fewer_numbers_are_the_first_of_more():
 
 
 def test_several_operations_at_once_are_each_by_itself():
-    wanted = [(3, 6), (4, 0), (70_000, 13), (5, 4)]
-    for numbers, (operation, count) in zip(uniforms(1, 2, SAMPLES, wanted), wanted, strict=True):
+    expected = [(3, 6), (4, 0), (70_000, 13), (5, 4)]
+    for numbers, (operation, count) in zip(uniforms(1, 2, SAMPLES, expected), expected, strict=True):
         assert np.array_equal(numbers, uniform(1, 2, SAMPLES, operation, count))
 
 

@@ -40,9 +40,9 @@ def main() -> int:
     status, tests = _run(["tests/gpu"], variables)
     mutations = []
     for name in _ask(_NAMES, variables):
-        _, found = _run(_WATCHING, {**variables, "GPUBETON_MUTATION": name})
-        mutations.append({"left out": name, "noticed by": found["failed"]})
-        print(f"rehearsal: {name}: {', '.join(found['failed']) or 'not noticed'}", flush=True)
+        _, result = _run(_WATCHING, {**variables, "GPUBETON_MUTATION": name})
+        mutations.append({"left out": name, "noticed by": result["failed"]})
+        print(f"rehearsal: {name}: {', '.join(result['failed']) or 'not noticed'}", flush=True)
     path = save(
         "rehearsal",
         {"versions": versions, "functions": functions(), "tests": tests, "mutations": mutations},

@@ -182,15 +182,15 @@ def _compile(*arguments):
 
 def _undefined(file):
     """The functions of CUDA's runtime that a file wants of others."""
-    wanted = subprocess.run(
+    expected = subprocess.run(
         ["nm", *_dynamic(file), "--undefined-only", file], capture_output=True, text=True, check=True
     )
-    return set(re.findall(r"\bU ((?:__)?cuda[A-Z]\w*)", wanted.stdout))
+    return set(re.findall(r"\bU ((?:__)?cuda[A-Z]\w*)", expected.stdout))
 
 
 def _defined(file):
-    found = subprocess.run(["nm", "--defined-only", file], capture_output=True, text=True, check=True)
-    return set(re.findall(r"\bT (\w+)", found.stdout))
+    result = subprocess.run(["nm", "--defined-only", file], capture_output=True, text=True, check=True)
+    return set(re.findall(r"\bT (\w+)", result.stdout))
 
 
 def _dynamic(file):

@@ -72,13 +72,13 @@ def _operation(name):
 
 
 def _return_from_the_host(operation, *arguments, **keywords):
-    device = next(one.device for one in tree_leaves(arguments) if isinstance(one, torch.Tensor) and one.is_cuda)
+    device = next(leaf.device for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor) and leaf.is_cuda)
     return operation(*tree_map(_fetched, arguments), **keywords).to(device)
 
 
 def _arange(*numbers, out):
-    made = torch.arange(*numbers, dtype=out.dtype)
-    return out.resize_(made.shape).copy_(made)
+    result = torch.arange(*numbers, dtype=out.dtype)
+    return out.resize_(result.shape).copy_(result)
 
 
 def _copy(own_copy, keys, target, source, non_blocking=False):

@@ -180,8 +180,8 @@ class SimulatedDevice:
 
     def stream(self, name):
         """The stream that was given this name."""
-        (found,) = (stream for stream in self.streams if stream.name == name)
-        return found
+        (result,) = (stream for stream in self.streams if stream.name == name)
+        return result
 
     def make_event(self):
         self._check_active()

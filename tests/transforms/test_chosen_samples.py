@@ -22,8 +22,8 @@ LABEL = State(True, torch.device("cpu"), (1,), np.dtype("int64"))
 
 def poisoned(images, clamp=(0, 255)):
     """FFCV's arithmetic: float32 in between."""
-    kept = (images * (1 - ALPHA[..., None])).astype(np.float32)
-    return np.clip((kept + MASK * ALPHA[..., None]).astype(np.float32), *clamp)
+    background = (images * (1 - ALPHA[..., None])).astype(np.float32)
+    return np.clip((background + MASK * ALPHA[..., None]).astype(np.float32), *clamp)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -60,7 +60,10 @@ def test_later_operations_take_the_result(file):
         ToTensor(),
     ]
     whole = [CenterCropRGBImageDecoder((8, 8), 1), ToTensor()]
-    pair = [Loader(file, 2, num_workers=1, pipelines={"image": each, "label": None}) for each in (pipeline, whole)]
+    pair = [
+        Loader(file, 2, num_workers=1, pipelines={"image": operations, "label": None})
+        for operations in (pipeline, whole)
+    ]
     for (images, *_), (plain, *_) in zip(*pair, strict=True):
         assert torch.equal(images, plain[:, ::2, ::2] / 2)
 

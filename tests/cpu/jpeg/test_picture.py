@@ -131,7 +131,9 @@ def test_a_crop_is_cut_from_the_whole_to_the_bit(sampling):
 def test_restart_markers_change_no_bit(sampling, interval):
     picture = planes(jpeg(photo(43, 58), 95, "4:4:4"))[..., : len(BLOCKS[sampling])]
     components = components_of(picture, BLOCKS[sampling])
-    plain, restarting = (write(components, 43, 58, restart_interval=each) for each in (0, interval))
+    plain, restarting = (
+        write(components, 43, 58, restart_interval=restart_interval) for restart_interval in (0, interval)
+    )
     assert b"\xff\xdd" in restarting
     assert b"\xff\xd0" in restarting
     assert np.array_equal(decoded(restarting), decoded(plain)), "the writer is wrong"
