@@ -99,7 +99,7 @@ def test_streams_run_beside_each_other_and_beside_torchs_default_stream(gpu, bus
 
 
 def test_each_thread_may_use_the_device(gpu):
-    device, found = gpu.device, []
+    device, results = gpu.device, []
 
     def copy(number):
         values = np.full(100_000, number, np.uint8)
@@ -110,14 +110,14 @@ def test_each_thread_may_use_the_device(gpu):
                 device.copy(there.address, sent.address, values.nbytes, stream)
                 device.copy(back.address, there.address, values.nbytes, stream)
             stream.synchronize()
-            found.append(np.array_equal(back.array, values))
+            results.append(np.array_equal(back.array, values))
 
     threads = [threading.Thread(target=copy, args=(number,)) for number in range(1, 5)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [True] * 4
+    assert results == [True] * 4
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "float16", "bfloat16", "float32", "int64"])

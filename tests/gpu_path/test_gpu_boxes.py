@@ -50,9 +50,9 @@ def test_boxes_follow_the_images_of_a_gpu_and_are_handed_over_with_them(gpus, tm
     def batches(device):
         pipelines = {"image": IMAGE, "boxes": BOXES}
         loader = Loader(path, 5, num_workers=1, seed=3, drop_last=False, pipelines=pipelines, device=device)
-        found = list(loader)
+        results = list(loader)
         loader.close()
-        return found
+        return results
 
     there, here = batches("cuda:0"), batches("cpu")
     assert sum(len(boxes.values) for _, boxes in there) > 6

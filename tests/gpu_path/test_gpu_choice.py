@@ -122,12 +122,12 @@ def test_without_engines_the_cpu_decodes_and_explain_gives_the_reason(
         text = capsys.readouterr().out
         assert "images are decoded by Simulated GPU" in text
         assert "hardware  nvjpegCreateEx: status 7 (ARCH_MISMATCH)" in text
-        found = epochs(loader)
-        assert_same(found, epochs(gpu_loader(path, [one for one in THERE if one is not THERE[2]], device="cpu")))
+        batches = epochs(loader)
+        assert_same(batches, epochs(gpu_loader(path, [one for one in THERE if one is not THERE[2]], device="cpu")))
     assert faults.notes("image") == []
     warned = [str(one.message) for one in recwarn]
     assert len(warned) == (architecture == "sm_90")
-    assert all(one.startswith("Simulated GPU (cuda:0) has JPEG engines that cannot be used") for one in warned)
+    assert all(message.startswith("Simulated GPU (cuda:0) has JPEG engines that cannot be used") for message in warned)
 
 
 @pytest.mark.parametrize(
@@ -239,6 +239,6 @@ def test_without_images_no_gpu_is_opened(gpus, path):
 def test_the_cpu_may_decode_for_a_gpu(gpus, faults, path):
     loader = gpu_loader(path, [CROP, ToTensor()], decoder="cpu")
     assert loader.gpu is None
-    found = epochs(loader)
-    assert_same(found, epochs(gpu_loader(path, [CROP, ToTensor()], device="cpu")))
+    batches = epochs(loader)
+    assert_same(batches, epochs(gpu_loader(path, [CROP, ToTensor()], device="cpu")))
     assert faults.notes("image") == []

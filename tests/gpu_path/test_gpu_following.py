@@ -47,9 +47,9 @@ def noise(tmp_path_factory):
 def batches(path, device, image, mask, **more):
     pipelines = {"image": image, "mask": mask, **more}
     loader = Loader(path, 5, num_workers=1, seed=3, drop_last=False, pipelines=pipelines, device=device)
-    found = [[own.cpu() for own in batch] for batch in loader]
+    results = [[own.cpu() for own in batch] for batch in loader]
     loader.close()
-    return found
+    return results
 
 
 @pytest.mark.parametrize("tail", [[], [RandomRotation(40)]], ids=["one pass", "rotated after it"])

@@ -51,9 +51,9 @@ def loader_of(path, pipelines, device, **arguments):
 
 def batches(*arguments, **options):
     loader = loader_of(*arguments, **options)
-    found = [batch for _ in range(2) for batch in loader]
+    results = [batch for _ in range(2) for batch in loader]
     loader.close()
-    return found
+    return results
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda:0"])
@@ -68,8 +68,8 @@ def test_masks_beside_images_of_a_gpu_equal_those_of_the_cpu(gpus, path, device,
         "photo": [CenterCropImageDecoder((9, 9), 1), *normalized],
     }
     on_cpu = {
-        name: [one for one in own if one is not THERE] if isinstance(own, list) else own
-        for name, own in pipelines.items()
+        name: [one for one in pipeline if one is not THERE] if isinstance(pipeline, list) else pipeline
+        for name, pipeline in pipelines.items()
     }
     there, here = batches(path, pipelines, device, os_cache=os_cache), batches(path, on_cpu, "cpu")
     assert len(gpus) == 1

@@ -110,7 +110,7 @@ def test_the_engines_memory_ahead_is_for_the_largest_jpeg(gpus, faults, tmp_path
     path = write_images(tmp_path / "sizes.beton", images)
     asked, preallocate = [], State.preallocate
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(State, "preallocate", lambda own, *size: (asked.append(size[1:]), preallocate(own, *size)))
+        patch.setattr(State, "preallocate", lambda value, *size: (asked.append(size[1:]), preallocate(value, *size)))
         list(loader := gpu_loader(path, PIPELINE))
     loader.close()
     assert asked == [(50, 30)] * 2

@@ -110,8 +110,8 @@ def test_all_threads_read_the_writes_of_the_step_before(kernels, order):
     out = np.zeros(190, np.int32)
     kernels.launch("steps", (3, 1, 1), (64, 1, 1), [address(out), *ints(190)], order)
     place = np.arange(192)
-    wanted = (place // 64 * 64 + 63 - place % 64) * 1000 + 32 * 33 // 2
-    assert np.array_equal(out, wanted[:190])
+    expected = (place // 64 * 64 + 63 - place % 64) * 1000 + 32 * 33 // 2
+    assert np.array_equal(out, expected[:190])
 
 
 def run_numbers(kernels, a, b, c):
@@ -141,8 +141,8 @@ def test_half_floats_are_rounded_as_numpy_does(kernels):
     values = floats()
     values = values[~np.isnan(values)]
     with np.errstate(over="ignore", under="ignore"):
-        wanted = values.astype(np.float16).view(np.uint16)
-    assert np.array_equal(run_numbers(kernels, values, 0, 0)[2][0], wanted)
+        expected = values.astype(np.float16).view(np.uint16)
+    assert np.array_equal(run_numbers(kernels, values, 0, 0)[2][0], expected)
     not_a_number = run_numbers(kernels, np.float32([np.nan, -np.nan]), 0, 0)[2]
     assert np.isnan(not_a_number[0].view(np.float16)).all()
 
@@ -152,14 +152,14 @@ def test_bfloat16_is_rounded_as_torch_does(kernels):
 
     values = floats()
     values = values[~np.isnan(values)]
-    wanted = torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
-    assert np.array_equal(run_numbers(kernels, values, 0, 0)[2][1], wanted)
+    expected = torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    assert np.array_equal(run_numbers(kernels, values, 0, 0)[2][1], expected)
 
 
 def test_half_floats_become_the_floats_that_they_are(kernels):
     wide = run_numbers(kernels, np.zeros(65536), 0, 0)[3]
-    wanted = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float32)
-    assert np.array_equal(wide, wanted, equal_nan=True)
+    expected = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float32)
+    assert np.array_equal(wide, expected, equal_nan=True)
 
 
 finite = st.floats(-(2.0**60), 2.0**60, width=32)
@@ -216,8 +216,8 @@ def test_bytes_are_permuted_and_shifted_as_in_cuda(kernels):
         for digit in range(4):
             chosen = int(selector[i]) >> 4 * digit & 15
             byte = both >> 8 * (chosen & 7) & 0xFF
-            wanted = byte if chosen < 8 else 0xFF * (byte >> 7)
-            assert int(permuted[i]) >> 8 * digit & 0xFF == wanted
+            expected = byte if chosen < 8 else 0xFF * (byte >> 7)
+            assert int(permuted[i]) >> 8 * digit & 0xFF == expected
 
 
 def test_arguments_of_another_type_or_number_are_refused(kernels):
@@ -237,8 +237,8 @@ def test_the_library_is_made_once_for_each_content(tmp_path):
     source = tmp_path / "one.cu"
     source.write_text('extern "C" __global__ void one(int* out) { *out = 1; }')
     first = build(folder=tmp_path)
-    made = first.stat().st_mtime_ns
+    result = first.stat().st_mtime_ns
     assert build(folder=tmp_path) == first
-    assert first.stat().st_mtime_ns == made
+    assert first.stat().st_mtime_ns == result
     source.write_text('extern "C" __global__ void one(int* out) { *out = 2; }')
     assert build(folder=tmp_path) != first

@@ -51,8 +51,8 @@ def test_the_kernel_writes_the_bits_of_the_cpu(size, item_size, order):
     generator = np.random.default_rng(item_size)
     images, mixes = generator.integers(0, 256, (13, *size, 3), np.uint8), random_mixes(generator, 13, size)
     table = table_of_bits(item_size)
-    found = run(images, mixes, table, item_size, HostDevice(order, seed=5))
-    assert np.array_equal(found, looked_up(on_cpu(images, mixes), table, item_size))
+    result = run(images, mixes, table, item_size, HostDevice(order, seed=5))
+    assert np.array_equal(result, looked_up(on_cpu(images, mixes), table, item_size))
 
 
 def test_mixup_is_the_exact_mean_rounded_down():
@@ -79,8 +79,8 @@ def test_memory_that_is_not_aligned_is_read_and_written(shift, out_shift, item_s
     generator = np.random.default_rng(2)
     images, mixes = generator.integers(0, 256, (4, 20, 32, 3), np.uint8), random_mixes(generator, 4, (20, 32))
     table = table_of_bits(item_size)
-    found = run(images, mixes, table, item_size, shift=shift, out_shift=out_shift)
-    assert np.array_equal(found, looked_up(on_cpu(images, mixes), table, item_size))
+    result = run(images, mixes, table, item_size, shift=shift, out_shift=out_shift)
+    assert np.array_equal(result, looked_up(on_cpu(images, mixes), table, item_size))
 
 
 @pytest.mark.parametrize("blocks", [3, 12, 120])

@@ -114,18 +114,18 @@ def test_weights_are_the_references_within_the_precision_of_16_bits(name, source
     most = most_taps(source / output * filter_radius(RULES[name]))
     taps = make_taps(draw(source, source)[None], RULES[name], (output, output), most)
     shrinks = source >= output if name == "area" else None
-    wanted = resize_weights(source, output, name, shrinks=shrinks)
-    made = np.zeros((output, source))
+    expected = resize_weights(source, output, name, shrinks=shrinks)
+    result = np.zeros((output, source))
     for i in range(output):
         number = taps.numbers[0, 0, i]
         weights = taps.weights[0, 0, i, :number]
-        made[i, taps.first[0, 0, i] + np.arange(number)] = weights.view(np.int16) if name == "bicubic" else weights
+        result[i, taps.first[0, 0, i] + np.arange(number)] = weights.view(np.int16) if name == "bicubic" else weights
     # OpenCV's area leaves slivers of a thousandth of a pixel out, which takes their share of a cell at most.
     one = ONES[name]
     sliver = 2e-3 * one * min(1.0, output / source) if name == "area" else 0
-    assert np.abs(made - wanted * one).max() <= 1 + most / 2 + sliver
+    assert np.abs(result - expected * one).max() <= 1 + most / 2 + sliver
     # One itself does not fit into 16 bits without sign.
-    assert ((made.sum(axis=1) == one) | (made.max(axis=1) == 0xFFFF)).all()
+    assert ((result.sum(axis=1) == one) | (result.max(axis=1) == 0xFFFF)).all()
 
 
 def test_area_takes_two_taps_as_soon_as_one_side_is_enlarged():

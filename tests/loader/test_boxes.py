@@ -123,12 +123,12 @@ def test_the_box_encloses_the_visible_part_of_the_object(raw, image):
                 assert is_visible
                 num_seen += 1
                 rows, columns = np.flatnonzero(seen.any(axis=1)), np.flatnonzero(seen.any(axis=0))
-                found = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+                results = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
                 # A border falls inside a pixel that is more or less than half white. A translate back over a border
                 # that was painted leaves up to its padding black.
                 # So does a window that reaches into the padding; and an image resized twice is blurred twice.
                 slack = 1 + (3 if len(image) > 3 else 0)
-                np.testing.assert_allclose(found, [left, top, right, bottom], rtol=0, atol=slack)
+                np.testing.assert_allclose(results, [left, top, right, bottom], rtol=0, atol=slack)
     assert num_seen > 40
     assert num_seen + num_gone == 72
 
@@ -216,10 +216,10 @@ def test_boxes_follow_an_output_that_goes_on_from_another_one(raw):
 
 
 def boxes_by_sample(loader):
-    batches, found = iter(loader), {}
+    batches, results = iter(loader), {}
     for batch in batches:
-        found.update(zip(batches.samples.tolist(), (box.tolist() for box in batch[1]), strict=True))
-    return found
+        results.update(zip(batches.samples.tolist(), (box.tolist() for box in batch[1]), strict=True))
+    return results
 
 
 def test_boxes_depend_on_the_sample_and_not_on_its_batch(raw):

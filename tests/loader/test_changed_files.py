@@ -33,11 +33,11 @@ def make(path, **arguments):
 
 def labels(batches):
     """Labels of all samples, each compared with the pixels."""
-    found = []
+    results = []
     for images, own in batches:
         assert images[:, 0, 0, 0].tolist() == own[:, 0].tolist()
-        found += own[:, 0].tolist()
-    return found
+        results += own[:, 0].tolist()
+    return results
 
 
 @pytest.fixture(params=[True, False], ids=["mapped", "read"])

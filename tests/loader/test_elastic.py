@@ -55,7 +55,7 @@ def run(path, world, batch_size, state=None, num_batches=None, **changes):
                 share.append((batches.samples.tolist(), outputs[0]))
             shares.append(share)
             states.append(loader.state_dict())
-    assert all(found == states[0] for found in states)
+    assert all(state == states[0] for state in states)
     return list(zip(*shares, strict=True)), states[0]
 
 
@@ -96,8 +96,8 @@ def test_the_global_batches_stay_the_same_to_the_bit_if_their_size_does(photos, 
     begun, state = run(photos, 8, 3, None, 2, order=order)
     for world, batch_size in ((4, 6), (3, 8), (2, 12), (1, 24)):
         rest, _ = run(photos, world, batch_size, state, order=order)
-        found = [*global_batches(begun), *global_batches(rest)]
-        for (samples, images), (expected, theirs) in zip(found, whole, strict=True):
+        results = [*global_batches(begun), *global_batches(rest)]
+        for (samples, images), (expected, theirs) in zip(results, whole, strict=True):
             assert world == 3 or samples == expected
             places = [samples.index(sample) for sample in expected]
             assert torch.equal(images[places], theirs)
@@ -227,8 +227,8 @@ def test_the_length_of_a_continued_epoch_does_not_change_the_remaining_samples(p
         assert len(iter(adapter)) == 7
         batches = iter(loader)
         assert len(batches) == 7
-        found = [batches.samples.tolist() for _ in batches]
-    assert found == [shares[0][0] for shares in rest]
+        results = [batches.samples.tolist() for _ in batches]
+    assert results == [shares[0][0] for shares in rest]
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ def images(path, pipelines=PIPELINES, **options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with Loader(path, 5, num_workers=2, seed=3, pipelines=pipelines, drop_last=False, **options) as loader:
-            made = np.concatenate([np.asarray(batch[0]) for batch in loader])
-    return made, [str(each.message) for each in caught]
+            result = np.concatenate([np.asarray(batch[0]) for batch in loader])
+    return result, [str(warning.message) for warning in caught]
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +103,8 @@ def test_an_index_that_cannot_be_used_is_a_warning_with_a_command(indexed, expec
     made, warned = images(indexed)
     np.testing.assert_array_equal(made, expected)
     assert len(warned) == 2  # of the entry points, and of the checksums
-    assert all(str(index_of(indexed)) in each for each in warned)
-    assert all(f"gpubeton index --overwrite {indexed}" in each for each in warned)
+    assert all(str(index_of(indexed)) in message for message in warned)
+    assert all(f"gpubeton index --overwrite {indexed}" in message for message in warned)
 
 
 def test_a_pipe_in_place_of_an_index_is_a_warning(indexed, expected):

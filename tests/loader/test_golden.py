@@ -90,8 +90,8 @@ def test_center_crops_are_ffcvs(name, tmp_path):
     expected = np.load(GOLDEN / f"{name}.npz")["center_crop"]
     others = {field["name"]: None for field in sidecar(name)["fields"]}
     loader = Loader(save(name, tmp_path), 7, num_workers=1, drop_last=False, pipelines={**others, "image": [decoder]})
-    found = np.concatenate([images for (images,) in loader])
-    difference = np.abs(found.astype(int) - expected)
+    result = np.concatenate([images for (images,) in loader])
+    difference = np.abs(result.astype(int) - expected)
     # FFCV's JPEG decoder is up to 17 levels off, 0.8 in the mean; ours is exact.
     most, mean = (17, 2.0) if "jpg" in name else (1, 0.2)
     assert difference.max() <= most

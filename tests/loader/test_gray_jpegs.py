@@ -33,14 +33,14 @@ def test_jpegs_come_as_pillow_decodes_them(tmp_path, name):
             return photo if name == "rgb" else photo[..., 0], number
 
     path = write(tmp_path / "jpg.beton", {"image": ImageField(name, "jpg"), "label": IntField()}, Gray())
-    (found,) = all_of(make(path, {"image": [ImageDecoder()]}))
+    (result,) = all_of(make(path, {"image": [ImageDecoder()]}))
     regions = open_index(path)[0].regions("image")
     content = path.read_bytes()
     for number in range(5):
         start = int(regions.offset[number])
         image = Image.open(io.BytesIO(content[start : start + int(regions.size[number])]))
         assert image.mode == ("L" if name == "gray" else "RGB")
-        assert np.abs(found[number].squeeze().astype(int) - np.asarray(image)).max() <= (1 if name == "gray" else 3)
+        assert np.abs(result[number].squeeze().astype(int) - np.asarray(image)).max() <= (1 if name == "gray" else 3)
 
 
 def test_gray_jpegs_are_cropped_as_in_an_rgb_field(tmp_path):

@@ -58,7 +58,7 @@ def test_entries_of_a_remote_file_come_in_parts_when_their_images_are_needed(ind
         addresses, counts, seals, _ = ours.of(everything)
         assert [counts.tolist(), seals.tolist()] == [theirs.counts.tolist(), theirs.seals.tolist()]
         places = zip(addresses.tolist(), (10 * counts).tolist(), strict=True)
-        assert b"".join(ctypes.string_at(*each) for each in places if all(each)) == theirs.entries.tobytes()
+        assert b"".join(ctypes.string_at(*place) for place in places if all(place)) == theirs.entries.tobytes()
         ours.of(everything)
         ends = [0, *(first + size for first, size in sorted(loads) if first < theirs.entries.nbytes)]
         assert [first for first, _ in sorted(loads) if first < theirs.entries.nbytes] == ends[:-1]  # each once
@@ -93,8 +93,8 @@ def test_entries_that_were_not_used_for_long_make_room_and_come_again(indexed, p
                 ours.of(np.array([other]))
                 assert number == 0 or sum(part.nbytes for part in there()) > most - max(sizes)
             assert own() is not None, "it is in use"
-            found = [ctypes.string_at(int(address[0]), 10 * int(count[0])) for address, count, *_ in held]
-            assert found[0] == found[1]
+            results = [ctypes.string_at(int(address[0]), 10 * int(count[0])) for address, count, *_ in held]
+            assert results[0] == results[1]
             del held
             assert sum(part.nbytes for part in there()) <= most
 
@@ -116,6 +116,6 @@ def test_entries_replaced_after_opening_are_an_error_in_the_file_and_a_warning_b
                 list(loader)
             return
         with pytest.warns(UserWarning, match="another one.*images are decoded without them") as warned:
-            made = [[output.numpy().tobytes() for output in batch] for _ in range(2) for batch in loader]
+            results = [[output.numpy().tobytes() for output in batch] for _ in range(2) for batch in loader]
     assert len(warned) == 1
-    assert made == batches(photos)
+    assert results == batches(photos)

@@ -48,9 +48,9 @@ def make(files, **arguments):
 
 def same(first, second):
     return len(first) == len(second) and all(
-        torch.equal(one, two) if isinstance(one, torch.Tensor) else np.array_equal(one, two)
+        torch.equal(our, two) if isinstance(our, torch.Tensor) else np.array_equal(our, two)
         for ours, others in zip(first, second, strict=True)
-        for one, two in zip(ours, others, strict=True)
+        for our, two in zip(ours, others, strict=True)
     )
 
 
@@ -61,9 +61,9 @@ def test_an_epoch_over_several_files_is_that_over_one_with_the_same_samples(phot
     assert several.fname == tuple(map(str, shards))
     assert (len(several), several.reader.num_samples) == (len(one), 50)
     for _ in range(2):
-        expected, found = list(one), list(several)
+        expected, results = list(one), list(several)
         assert len(expected) == 8
-        assert same(expected, found)
+        assert same(expected, results)
 
 
 @pytest.mark.parametrize("os_cache", [True, False])
@@ -177,15 +177,15 @@ def test_many_files_take_few_descriptors(shards, os_cache, tmp_path):
 
     files = [Path(shutil.copy(shard, tmp_path)) for shard in shards] * 30
     loader = make(files, os_cache=os_cache, order="random", pipelines={"image": None, "info": None})
-    found = Counter()
+    result = Counter()
     for label, _, note, vector in loader:
         seen.append(num_open())
         for row, own in enumerate(label[:, 0].tolist()):
-            found[own] += 1
+            result[own] += 1
             assert vector[row].tolist() == [[own / 10] * 3] * 2
             assert (note[row] != 0).sum() <= own // 10 % 5
-    assert set(found.values()) == {30}
-    assert len(found) == 50
+    assert set(result.values()) == {30}
+    assert len(result) == 50
     assert max(seen) <= 64 + 8  # those kept, and one in the hands of each reading thread
 
 
@@ -206,8 +206,8 @@ def test_decoders_of_the_users_own_find_their_bytes_in_every_file(tmp_path, os_c
     for lengths, pairs, number in loader:
         samples = number[:, 0].tolist()
         seen += samples
-        assert lengths.tolist() == [[own % 6, sum(range(own % 6))] for own in samples]
-        assert pairs.numpy().view(np.float32)[:, 1].tolist() == [[own + 0.5] * 3 for own in samples]
+        assert lengths.tolist() == [[sample % 6, sum(range(sample % 6))] for sample in samples]
+        assert pairs.numpy().view(np.float32)[:, 1].tolist() == [[sample + 0.5] * 3 for sample in samples]
     assert sorted(seen) == list(range(20))
 
 

@@ -31,7 +31,7 @@ def make(path, **changes):
 
 def same(first, second):
     return len(first) == len(second) and all(
-        len(ours) == len(theirs) and all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+        len(ours) == len(theirs) and all(torch.equal(our, other) for our, other in zip(ours, theirs, strict=True))
         for ours, theirs in zip(first, second, strict=True)
     )
 

@@ -98,8 +98,8 @@ def test_bad_images_of_two_fields_are_both_named(tmp_path):
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 def test_views_stay_together_when_images_are_bad(damaged, on_error):
     good = {}
-    made = loader(damaged, indices=[n for n in range(LENGTH) if n not in (4, 17)])
-    batches = iter(made)
+    result = loader(damaged, indices=[n for n in range(LENGTH) if n not in (4, 17)])
+    batches = iter(result)
     for batch in batches:
         good.update(zip(batches.samples.tolist(), zip(*batch, strict=True), strict=True))
     seen = 0
