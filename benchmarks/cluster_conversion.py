@@ -56,7 +56,7 @@ def main(
                 f"{statistics.median(laps[count]):,.0f} by {count}: {statistics.median(share):.2f} of the ideal rate "
                 f"({min(share):.2f} to {max(share):.2f})"
             )
-            rates = {str(size): own for size, own in laps.items()}
+            rates = {str(size): lap for size, lap in laps.items()}
             runs.append({"name": name, "images_per_second": rates, "share": share})
     measured = {"images": images, "shards": _SHARDS, "processes": count, "runs": runs}
     save_and_draw("cluster_conversion", measured, results, console)

@@ -122,8 +122,8 @@ def _run_rounds(
             done += 1
 
         laps = race({name: contender.lap for name, contender in running.items()}, rounds, advance)
-    for name, own in laps.items():
-        console.print(f"{storage}: {name}: {median_rate(own):,.0f} images/s")
+    for name, lap in laps.items():
+        console.print(f"{storage}: {name}: {median_rate(lap):,.0f} images/s")
     return laps
 
 

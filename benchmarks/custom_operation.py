@@ -49,9 +49,9 @@ def main(
         running = {}
         for loader, (module, variable) in LOADERS.items():
             python = os.environ.get(variable) or sys.executable
-            for own in dict.fromkeys(own for pair in PLACES.values() for own in pair):
-                name = _name(loader, own)
-                work = Work(corpus.raw, "", images, passes, cores, own_operation=own)
+            for place in dict.fromkeys(own for pair in PLACES.values() for own in pair):
+                name = _name(loader, place)
+                work = Work(corpus.raw, "", images, passes, cores, own_operation=place)
                 with console.status(f"{name}: starting, compiling and warming up"):
                     running[name] = stack.enter_context(ContenderProcess(name, python, module, work))
                     running[name].lap()

@@ -96,7 +96,7 @@ def run_race(console: Console, server: WebServer, work: RemoteWork, place: Path,
             check_counts(kind, own_laps)
     for kind, own_laps in laps.items():
         console.print(f"{work.workers} threads, {kind}: {_described(own_laps[-1])}")
-    kinds = {kind: {**opened[kind], "laps": own} for kind, own in laps.items()}
+    kinds = {kind: {**opened[kind], "laps": lap} for kind, lap in laps.items()}
     return {"workers": work.workers, "streams": work.streams, "width": work.width, "kinds": kinds}
 
 

@@ -69,9 +69,11 @@ def _headline(result: dict[str, Any]) -> str:
     """Draw images per second with the default interpolation, beside other loaders."""
     rates: dict[str, dict[str, list[Lap]]] = {}
     for race in result["races"]:
-        for name, own in race["contenders"].items():
+        for name, contender in race["contenders"].items():
             if name not in VARIANTS:
-                rates.setdefault(name.removesuffix(", area"), {})[race["storage"]] = [Lap(**lap) for lap in own["laps"]]
+                rates.setdefault(name.removesuffix(", area"), {})[race["storage"]] = [
+                    Lap(**lap) for lap in contender["laps"]
+                ]
     stored = [race["storage"] for race in result["races"]]
     headings = [f"{_STORED[name]}, {_size(race)}" for name, race in zip(stored, result["races"], strict=True)]
     lines = [row(["images/s", *headings]), rule(len(headings))]
@@ -90,7 +92,7 @@ def _size(race: dict[str, Any]) -> str:
 
 
 def _race(race: dict[str, Any]) -> str:
-    laps = {name: [Lap(**lap) for lap in own["laps"]] for name, own in race["contenders"].items()}
+    laps = {name: [Lap(**lap) for lap in contender["laps"]] for name, contender in race["contenders"].items()}
     work = race["work"]
     references = [name for name in (_FFCV, _DATALOADER) if name in laps]
     heading = ["", "images/s", "per core", "CPU s / 1000 images", *(f"× {name.split(',')[0]}" for name in references)]
@@ -156,10 +158,10 @@ def _fusing(result: dict[str, Any]) -> str:
         headings = ["", "CPU ms per image", "× the first", "of the shortest times"]
         rows = [row(headings), rule(3)]
         first = next(iter(run["cpu_seconds"].values()))
-        for name, own in run["cpu_seconds"].items():
-            beside = [mine / theirs for mine, theirs in zip(own, first, strict=True)]
-            cells = ["1", "1"] if own is first else [spread(beside, "{:.2f}"), f"{min(own) / min(first):.2f}"]
-            rows.append(row([name, spread([1000 * one / result["images"] for one in own], "{:.3f}"), *cells]))
+        for name, seconds in run["cpu_seconds"].items():
+            beside = [mine / theirs for mine, theirs in zip(seconds, first, strict=True)]
+            cells = ["1", "1"] if seconds is first else [spread(beside, "{:.2f}"), f"{min(seconds) / min(first):.2f}"]
+            rows.append(row([name, spread([1000 * one / result["images"] for one in seconds], "{:.3f}"), *cells]))
         corpus = run["corpus"]
         size = f"{corpus['median_width']} × {corpus['median_height']}"
         rounds = f"{result['rounds']} rounds in alternation"
@@ -210,7 +212,10 @@ def _cluster_conversion(result: dict[str, Any]) -> str:
 
 
 def _remote_peers(result: dict[str, Any]) -> str:
-    laps = {name: [Lap(*list(lap.values())[:3]) for lap in own["laps"]] for name, own in result["contenders"].items()}
+    laps = {
+        name: [Lap(*list(lap.values())[:3]) for lap in contender["laps"]]
+        for name, contender in result["contenders"].items()
+    }
     lines = [row(["", "images/s", "CPU s / 1000 images", "requests / 1000 images", "bytes came / used"]), rule(4)]
     work, stored = result["work"], result["corpus"]["image_bytes"] / result["corpus"]["images"]
     for name, own in laps.items():
@@ -257,8 +262,8 @@ def _custom_operation(result: dict[str, Any]) -> str:
 def _versions(result: dict[str, Any]) -> str:
     """List the versions that the first race compared."""
     listed = "; ".join(
-        f"{name}: {', '.join(f'{package} {version}' for package, version in own['versions'].items())}"
-        for name, own in result["races"][0]["contenders"].items()
+        f"{name}: {', '.join(f'{package} {version}' for package, version in contender['versions'].items())}"
+        for name, contender in result["races"][0]["contenders"].items()
         if name not in VARIANTS
     )
     return f"Versions: {listed}."

@@ -111,7 +111,7 @@ def run_session(
                 f"{step.name}: {own['ended']} after {own['seconds']:.0f} s{report}", soft_wrap=True, markup=False
             )
     console.print(f"Written: {path}", soft_wrap=True)
-    failed = [name for name, own in result["steps"].items() if own["ended"] != "done"]
+    failed = [name for name, step in result["steps"].items() if step["ended"] != "done"]
     if failed:
         raise typer.Exit(1)
 

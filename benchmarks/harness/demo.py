@@ -63,7 +63,7 @@ def run_demo(folder: Path, images: int, rounds: int, *, passes: int = 10, json: 
     loader = _loader(beton, device)
     first = _two_epochs(console, loader, images)
     write_contact_sheet_of(sheet, *first, classes)
-    timed = {one: _loader(beton, one, np.tile(loader.indices, passes)) for one in devices}
+    timed = {device: _loader(beton, device, np.tile(loader.indices, passes)) for device in devices}
     laps = _race(console, photos, classes, rounds, timed)
     if json:
         show_json(_figures(laps) | {"file": beton, "sheet": sheet, "images": images, "cores": count_cores()})
@@ -91,8 +91,8 @@ def choose_device() -> tuple[str, str]:
 def _own_name() -> str:
     """Return what to type for this command: its path, unless the shell finds it."""
     own = sys.argv[0]
-    found = shutil.which("gpubeton")
-    return "gpubeton" if found is not None and Path(found).resolve() == Path(own).resolve() else own
+    result = shutil.which("gpubeton")
+    return "gpubeton" if result is not None and Path(result).resolve() == Path(own).resolve() else own
 
 
 def write_contact_sheet_of(path: Path, images: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...]) -> None:
@@ -187,11 +187,11 @@ def _figures(laps: dict[str, list[Lap]]) -> dict[str, Any]:
     return {
         "loaders": {
             name: {
-                "images_per_second": median_rate(own),
-                "cpu_seconds_per_1000": median_cpu(own),
-                "speed": statistics.median(ratios(own, laps[USUAL])),
+                "images_per_second": median_rate(lap),
+                "cpu_seconds_per_1000": median_cpu(lap),
+                "speed": statistics.median(ratios(lap, laps[USUAL])),
             }
-            for name, own in laps.items()
+            for name, lap in laps.items()
         }
     }
 
@@ -203,10 +203,10 @@ def _table(laps: dict[str, list[Lap]], images: int) -> Table:
     table.add_column("", no_wrap=True)
     for heading in ("images/s", "per core", "CPU s / 1000 images", "speed"):
         table.add_column(heading, justify="right")
-    for name, own in laps.items():
-        rate, cpu = median_rate(own), median_cpu(own)
+    for name, lap in laps.items():
+        rate, cpu = median_rate(lap), median_cpu(lap)
         known = "" if math.isnan(cpu) else f"{cpu:.2f}"
-        times = statistics.median(ratios(own, laps[USUAL]))
+        times = statistics.median(ratios(lap, laps[USUAL]))
         table.add_row(name, f"{rate:,.0f}", f"{rate / cores:,.0f}", known, f"{times:.1f} x")
     return table
 

@@ -108,13 +108,13 @@ def photo_sizes(wanted: PhotoSet) -> NDArray[np.int64]:
 
 def _open_photographs() -> Iterator[tuple[str, Image.Image]]:
     for name, package, path in _SOURCES:
-        found = find_spec(package)
-        if found is None or found.origin is None:
+        result = find_spec(package)
+        if result is None or result.origin is None:
             raise ModuleNotFoundError(
                 f"the photographs come with {package}, which is not installed. Try: {install('demo')}",
                 name=package,
             )
-        with Image.open(Path(found.origin).parent / path) as image:
+        with Image.open(Path(result.origin).parent / path) as image:
             yield name, image.convert("RGB")
 
 

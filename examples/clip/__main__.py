@@ -85,9 +85,9 @@ class Run(recipe.Run[Settings]):
         decoder = CenterCropRGBImageDecoder((self.settings.side,) * 2, ratio=1, interpolation="bicubic")
         loader = self.open_validation(self.pipelines(decoder), shared=False)
         with self.precision():
-            found = [network(images, tokens)[:2] for images, tokens in loader]
+            results = [network(images, tokens)[:2] for images, tokens in loader]
         loader.close()
-        ones, others = (torch.cat(parts) for parts in zip(*found, strict=True))
+        ones, others = (torch.cat(parts) for parts in zip(*results, strict=True))
         likeness, own = ones @ others.T, torch.arange(len(ones), device=self.device)
         shares = [float((likeness.argmax(axis) == own).double().mean()) for axis in (1, 0)]
         return {"image_to_text": shares[0], "text_to_image": shares[1]}

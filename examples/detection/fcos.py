@@ -32,8 +32,10 @@ class FCOS(nn.Module):
         levels.append(nn.functional.max_pool2d(levels[-1], 1, stride=2))
         kinds = torch.cat([self.kind(self.kinds(level)).flatten(2) for level in levels], 2)
         shapes = [self.shape(self.shapes(level)).float().flatten(2) for level in levels]
-        distances = [nn.functional.softplus(each[:, :4]) * stride for each, stride in zip(shapes, STRIDES, strict=True)]
-        central = torch.cat([each[:, 4] for each in shapes], 1)
+        distances = [
+            nn.functional.softplus(shape[:, :4]) * stride for shape, stride in zip(shapes, STRIDES, strict=True)
+        ]
+        central = torch.cat([shape[:, 4] for shape in shapes], 1)
         return kinds.float().transpose(1, 2), torch.cat(distances, 2).transpose(1, 2), central
 
 
@@ -79,7 +81,7 @@ def loss_of(outputs: tuple[Tensor, Tensor, Tensor], boxes: Iterable[Tensor], sid
     """Return the focal loss of the classes, and for places with a box 1 - GIoU and the cross entropy of centrality."""
     logits, distances, central = outputs
     points, strides = places_of(side, logits.device)
-    targets = [targets_of(each, points, strides) for each in boxes]
+    targets = [targets_of(box, points, strides) for box in boxes]
     kinds, expected = (torch.stack(parts) for parts in zip(*targets, strict=True))
     has_box = kinds >= 0
     count = has_box.sum().clamp(min=1)
@@ -87,9 +89,9 @@ def loss_of(outputs: tuple[Tensor, Tensor, Tensor], boxes: Iterable[Tensor], sid
     entropy = nn.functional.binary_cross_entropy_with_logits(logits, right, reduction="none")
     wrong = torch.where(right > 0, 1 - logits.sigmoid(), logits.sigmoid())
     focal = (torch.where(right > 0, 0.25, 0.75) * wrong.square() * entropy).sum() / count
-    expected, found = expected[has_box], distances[has_box]
+    expected, result = expected[has_box], distances[has_box]
     weights = centrality(expected)
-    shapes = ((1 - overlap_at_place(found, expected)) * weights).sum() / weights.sum().clamp(min=1e-6)
+    shapes = ((1 - overlap_at_place(result, expected)) * weights).sum() / weights.sum().clamp(min=1e-6)
     middle = nn.functional.binary_cross_entropy_with_logits(central[has_box], weights, reduction="sum") / count
     return focal + shapes + middle
 
@@ -114,14 +116,14 @@ def detect(outputs: tuple[Tensor, Tensor, Tensor], side: int, least: float = 0.0
     points, _ = places_of(side, logits.device)
     corners = torch.cat([points - distances[..., :2], points + distances[..., 2:]], 2).clamp(0, side)
     scores = (logits.sigmoid() * central.sigmoid()[..., None]).sqrt()
-    found = []
+    results = []
     for boxes, score in zip(corners, scores, strict=True):
         best, flat = score.flatten().topk(min(1000, score.numel()))
         flat = flat[best > least]
         place, kind = flat // score.shape[1], flat % score.shape[1]
         rows = torch.cat([boxes[place], kind[:, None], best[best > least, None]], 1)
-        found.append(rows[without_doubles(rows, 0.6)[:most]])
-    return found
+        results.append(rows[without_doubles(rows, 0.6)[:most]])
+    return results
 
 
 def without_doubles(rows: Tensor, largest: float) -> Tensor:
@@ -142,7 +144,7 @@ def overlap(ones: Tensor, others: Tensor) -> Tensor:
     return shared / (areas[0][:, None] + areas[1] - shared).clamp(min=1e-9)
 
 
-def mean_average_precision(found: list[Tensor], true: list[Tensor], num_classes: int) -> float:
+def mean_average_precision(detections: list[Tensor], true: list[Tensor], num_classes: int) -> float:
     """Return the mean over classes of the precision at eleven recalls, as VOC 2007 measures it, at an overlap of 0.5.
 
     Difficult boxes (a 1 in the last column) are neither expected nor wrong.
@@ -151,7 +153,7 @@ def mean_average_precision(found: list[Tensor], true: list[Tensor], num_classes:
     for kind in range(num_classes):
         records: list[tuple[float, bool]] = []
         count = 0
-        for some, boxes in zip(found, true, strict=True):
+        for some, boxes in zip(detections, true, strict=True):
             rows, expected = some[some[:, 4] == kind], boxes[boxes[:, 4] == kind]
             count += int((expected[:, 5] == 0).sum())
             records += judged(rows, expected)

@@ -368,7 +368,7 @@ def test_damage_inside_a_scan_is_detected_only_by_nvjpegs_status(gpus, faults, d
 
 def test_a_whole_file_of_bad_images_ends_with_an_error_and_not_otherwise(gpus, tmp_path):
     path = write_images(
-        tmp_path / "bad.beton", [stored_photo._replace(data=garbage(stored_photo.data)) for photo in PHOTOS]
+        tmp_path / "bad.beton", [stored_photo._replace(data=garbage(stored_photo.data)) for stored_photo in PHOTOS]
     )
     for on_error in ("raise", "replace"):
         loader = gpu_loader(path, PIPELINE, on_error=on_error)
