@@ -42,7 +42,9 @@ def own_threads() -> Callable[[], list[str]]:
     # Those of earlier tests may be on the way to their end; threads that load from object stores stay.
     before = set(threading.enumerate())
     kinds = tuple(f"gpubeton-{kind}" for kind in ("prefetch", "read", "worker", "feeder"))
-    return lambda: sorted(each.name for each in set(threading.enumerate()) - before if each.name.startswith(kinds))
+    return lambda: sorted(
+        thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith(kinds)
+    )
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ class Batches:
         self.seen = []
 
     def perf_counter(self):
-        return sum(isinstance(each, int) for each in self.seen)
+        return sum(isinstance(event, int) for event in self.seen)
 
     def __call__(self):
         self.seen.append("begun")
@@ -108,7 +108,9 @@ def test_hardware_queues_are_set_in_the_contenders_process_only(work, monkeypatc
     monkeypatch.setattr(race, "GpuContender", lambda *_, environment: seen.append(environment))
     for entry in ENTRIES:
         Race(Console(quiet=True), "all cores", work)._start(replace(entry, needs="json", variable=""))
-    assert [own for own in seen if own] == [{"CUDA_DEVICE_MAX_CONNECTIONS": number} for number in ("8", "32")]
+    assert [variables for variables in seen if variables] == [
+        {"CUDA_DEVICE_MAX_CONNECTIONS": number} for number in ("8", "32")
+    ]
 
 
 def test_a_contender_has_the_variables_that_it_was_given(work, monkeypatch):

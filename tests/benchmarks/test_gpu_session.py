@@ -172,8 +172,8 @@ def run_step_named(tmp_path, monkeypatch):
     out = tmp_path / "gpu.json"
 
     def run(name, code=WRITE, commit="abc"):
-        own, end = [step(code, name=name)], time.monotonic() + 600
-        session.run_session(own, out, end, commit, tmp_path, simulated=True, warms_up=False)
+        steps, end = [step(code, name=name)], time.monotonic() + 600
+        session.run_session(steps, out, end, commit, tmp_path, simulated=True, warms_up=False)
         return json.loads(out.read_text())
 
     return run
@@ -231,7 +231,7 @@ def test_the_whole_script_runs_on_the_simulated_gpu(tmp_path):
     assert kernels["is_complete"]
     assert training["is_complete"]
     timed = [kernel["kernels"] for kernel in kernels.values() if isinstance(kernel, dict) and "kernels" in kernel]
-    launched = {kernel for own in timed for kernel in own}
+    launched = {kernel for kernels in timed for kernel in kernels}
     launched |= kernels["own decoder"]["decoder"].keys()
     assert launched == {path.stem for path in (ROOT / "kernels").glob("*.cu")}, "every kernel is timed"
     assert "of the bound" in done.stdout

@@ -119,7 +119,7 @@ def test_a_filler_fetches_missing_pages_and_stops_when_the_cache_is_full(name, f
     whole, sizes = make_cache(folder), []
     open_in(whole, name).load(2 * PAGE, PAGE)
     CacheFiller([lambda: open_in(whole, name), lambda: open_in(whole, other)], on_page=sizes.append).join()
-    assert [whole.is_complete(open_bytes(each).identity()) for each in (name, other)] == [True, True]
+    assert [whole.is_complete(open_bytes(file).identity()) for file in (name, other)] == [True, True]
     assert sum(sizes) == 2 * len(content_of(1))
     assert len(requests_of(name)) == len(requests_of(other)) == 6
     small = make_cache(tmp_path / "small", limit=2 * PAGE)
@@ -404,12 +404,12 @@ def test_a_full_disk_is_one_warning_and_no_error(name, folder, monkeypatch):
 
 def test_a_directory_that_vanishes_is_one_warning_and_no_error(name, folder):
     file = open_in(make_cache(folder), name)
-    kept = file.load(0, PAGE)
+    view = file.load(0, PAGE)
     for path in sorted(folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     with pytest.warns(UserWarning, match="cannot keep"):
         assert bytes(file.load(0, 5 * PAGE + 100)) == content_of(1)
-    assert bytes(kept) == content_of(1)[:PAGE]
+    assert bytes(view) == content_of(1)[:PAGE]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -191,9 +191,9 @@ def test_shards_are_made_at_once_or_each_by_a_command_and_the_last_one_finishes(
     assert (result["shards"], result["samples"], result["class_names"]) == (3, 9, ["cat", "dog", "eel"])
     assert (result["passed_over"], result["skipped"]) == ({"": 1}, [])
     for number in ("2", "0"):
-        one = run(tmp_path / "photos", tmp_path / "each", "--shards", "3", "--shuffle", "--shard", number)
-        assert one.exit_code == 0
-        assert f"0000{number}.beton: made" in one.stdout
+        shard = run(tmp_path / "photos", tmp_path / "each", "--shards", "3", "--shuffle", "--shard", number)
+        assert shard.exit_code == 0
+        assert f"0000{number}.beton: made" in shard.stdout
     assert not (tmp_path / "each" / "index.json").exists()
     last = run(tmp_path / "photos", tmp_path / "each", "--shards", "3", "--shuffle", "--shard", "1")
     assert "9 samples of 3 classes in 3 files" in " ".join(last.stdout.split())

@@ -35,7 +35,11 @@ def url(tmp_path, monkeypatch):
 def pages(url):
     """List the requests for whole pages, and that for the last one."""
     size = path_of(url).stat().st_size
-    return [each for each in requests_of(url) if each[0] % PAGE == 0 and (each[1] == PAGE or sum(each) == size)]
+    return [
+        request
+        for request in requests_of(url)
+        if request[0] % PAGE == 0 and (request[1] == PAGE or sum(request) == size)
+    ]
 
 
 def test_all_pages_come_once_and_the_keys_are_those_of_the_guide(url, tmp_path):

@@ -85,8 +85,8 @@ def test_a_command_prints_the_keys_that_the_guide_lists(results, command):
         keys = keys - {"type", "message"}
         assert set(result["error"]) == {"type", "message"}
     assert set(result) == keys
-    for name, own in inner.items():
-        assert all(set(element) == own for element in result[name]), name
+    for name, inner_keys in inner.items():
+        assert all(set(element) == inner_keys for element in result[name]), name
     assert all(result[name] for name in inner if name != "bad")
 
 

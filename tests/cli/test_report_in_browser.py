@@ -82,7 +82,7 @@ def opened(browser, report):
         page.complaints, page.requests = [], []
         page.on("console", lambda message: page.complaints.append(message.text))
         page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.on("request", lambda wanted: page.requests.append(wanted.url))
+        page.on("request", lambda request: page.requests.append(request.url))
         page.goto(report.as_uri())
         return page
 
@@ -108,7 +108,10 @@ def test_it_opens_offline_without_complaints_and_fits_the_width(opened, width, s
 def test_a_phone_shows_the_rates_with_how_they_were_measured_and_needs_no_scrolling(opened):
     page = opened("phone")
     hidden = "each => each.scrollWidth - each.clientWidth"
-    assert [each.evaluate(hidden) for each in page.get_by_role("region", name="Rates of the parts").all()] in ([], [0])
+    assert [region.evaluate(hidden) for region in page.get_by_role("region", name="Rates of the parts").all()] in (
+        [],
+        [0],
+    )
 
 
 @pytest.mark.parametrize("width", WIDTHS)

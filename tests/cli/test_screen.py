@@ -49,7 +49,7 @@ def test_no_bar_is_drawn_without_a_terminal(capsys):
 def test_printable_text_is_one_line_that_any_terminal_takes_and_harmless_text_is_unchanged(text):
     shown = printable(text)
     assert len(shown.splitlines()) <= 1
-    assert not any(ord(each) < 32 or 127 <= ord(each) < 160 for each in shown)
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shown)
     shown.encode("utf-8")
     assert printable(shown) == shown
 

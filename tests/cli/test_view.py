@@ -21,7 +21,7 @@ def view(*arguments):
 def cells(path, count, side=32):
     """The images on a sheet of one row."""
     sheet = np.asarray(Image.open(path).convert("RGB")).astype(int)
-    return [sheet[6 : 6 + side, 6 + each * (side + 6) :][:, :side] for each in range(count)]
+    return [sheet[6 : 6 + side, 6 + column * (side + 6) :][:, :side] for column in range(count)]
 
 
 def test_stored_images_are_drawn_with_number_and_class(tmp_path):
@@ -40,7 +40,7 @@ def test_stored_images_are_drawn_with_number_and_class(tmp_path):
 def test_samples_are_chosen_by_chance_and_seed(tmp_path):
     file = write_photos(tmp_path / "a.beton", 40)
     options = ("--count", 5, "--json", "--overwrite", "--seed")
-    chosen = [json.loads(view(file, tmp_path / "a.png", *options, each).stdout) for each in (1, 1, 2)]
+    chosen = [json.loads(view(file, tmp_path / "a.png", *options, seed).stdout) for seed in (1, 1, 2)]
     assert chosen[0] == chosen[1] != chosen[2]
     assert len(chosen[0]["samples"]) == 5
 

@@ -20,7 +20,7 @@ def samples(path):
     """Pixels and labels of all samples."""
     contents = Contents(path)
     count = contents.index.num_samples
-    return [(contents.value(each, "image").content, contents.value(each, "label")) for each in range(count)]
+    return [(contents.value(sample, "image").content, contents.value(sample, "label")) for sample in range(count)]
 
 
 def write_labelled(path, names, labels, write_mode="raw"):
@@ -67,9 +67,9 @@ def test_class_folders_sort_as_the_labels_also_where_their_names_do_not(tmp_path
 
 def test_class_folders_have_plain_names_where_these_sort_as_the_labels(tmp_path):
     path = write_labelled(tmp_path / "a.beton", ["cat", "owl"], [1, 0])
-    assert sorted(each.name for each in extract(path, tmp_path / "out").images.iterdir()) == ["cat", "owl"]
+    assert sorted(folder.name for folder in extract(path, tmp_path / "out").images.iterdir()) == ["cat", "owl"]
     path = write_labelled(tmp_path / "b.beton", ["owl", "cat"], [1, 0])
-    assert sorted(each.name for each in extract(path, tmp_path / "other").images.iterdir()) == ["0_owl", "1_cat"]
+    assert sorted(folder.name for folder in extract(path, tmp_path / "other").images.iterdir()) == ["0_owl", "1_cat"]
 
 
 def test_names_of_classes_without_samples_are_kept_in_a_list(tmp_path):
@@ -135,7 +135,7 @@ def test_names_of_classes_lead_nowhere_else_and_each_class_has_its_folder(tmp_pa
 
 def test_classes_whose_names_are_equal_but_for_case_have_a_folder_each_on_any_file_system(tmp_path):
     path = write_labelled(tmp_path / "a.beton", ["Cat", "cat"], [0, 1])
-    folders = [each.name.casefold() for each in extract(path, tmp_path / "out").images.iterdir()]
+    folders = [folder.name.casefold() for folder in extract(path, tmp_path / "out").images.iterdir()]
     assert len(set(folders)) == 2
 
 

@@ -270,8 +270,10 @@ def test_shards_in_a_bucket_are_indexed_and_opened_and_a_replaced_one_is_noticed
         index = open_index(url, remote=bucket.options)[0]
     assert index.column("label").tolist() == expected.column("label").tolist()
     with index.files[2].open() as source:
-        own, offset = expected.regions("note"), int(index.regions("note").offset[-1]) % (1 << 48)
-        assert source.read_exactly(offset, int(own.size[-1])) == bytes([40] * int(own.size[-1]))
+        expected_regions, offset = expected.regions("note"), int(index.regions("note").offset[-1]) % (1 << 48)
+        assert source.read_exactly(offset, int(expected_regions.size[-1])) == bytes(
+            [40] * int(expected_regions.size[-1])
+        )
     other = Path(folder) / "other.beton"
     shutil.copy(Path(folder) / "0.beton", other)
     put_object(url + "2.beton", other, bucket.options, overwrite=True)

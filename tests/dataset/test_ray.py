@@ -85,10 +85,10 @@ def test_missing_shards_are_made_by_tasks(tmp_path):
     done = convert_shards(photos, tmp_path / "here", 3, SETTINGS, num_workers=1)
     convert_shards(photos, tmp_path / "there", 3, SETTINGS, share=(1, 3), num_workers=1)
     results = []
-    there = convert_shards(
+    by_ray = convert_shards(
         photos, tmp_path / "there", 3, SETTINGS, on="ray", on_progress=lambda *counts: results.append(counts)
     )
-    assert there.samples == done.samples
+    assert by_ray.samples == done.samples
     assert results == [(1, 3), (2, 3), (3, 3)]
     for path in (tmp_path / "here").glob("*.beton"):
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
@@ -119,7 +119,7 @@ def test_rows_of_ray_data_are_written(s3_server, tmp_path):
         (tmp_path / "one").write_bytes(read_object(url))
         labels += Index.open(tmp_path / "one").column("label").tolist()
     assert sorted(labels) == list(range(len(files)))
-    (made,) = (tmp_path / "out").iterdir()
-    assert (Reader(made).num_samples, Reader(made).class_names) == (len(files), ("a",))
-    with pytest.raises(StorageError, match=made.name):
+    (shard,) = (tmp_path / "out").iterdir()
+    assert (Reader(shard).num_samples, Reader(shard).class_names) == (len(files), ("a",))
+    with pytest.raises(StorageError, match=shard.name):
         data.write_datasink(BetonDatasink(tmp_path / "out", fields))

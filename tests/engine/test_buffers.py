@@ -44,11 +44,11 @@ def test_memory_is_not_reused_while_a_part_of_it_is_referenced(keep):
     pool = ArrayPool()
     array = pool.take(SHAPE, DTYPE)
     first = address(array)
-    kept = keep(array)
+    reference = keep(array)
     del array
     gc.collect()
     assert not is_reused(pool, first)
-    del kept
+    del reference
     gc.collect()
     assert is_reused(pool, first)
 

@@ -179,8 +179,8 @@ def test_an_output_that_returns_to_the_cpu_is_fetched_as_an_array(operations, dt
 
 
 def test_bfloat16_is_fetched_as_its_bits():
-    own = output("a", "cuda:0", BFLOAT, ToTensor())
-    bench = Bench(replace(own, program=replace(own.program, returns_to_cpu=True)))
+    bfloat_output = output("a", "cuda:0", BFLOAT, ToTensor())
+    bench = Bench(replace(bfloat_output, program=replace(bfloat_output.program, returns_to_cpu=True)))
     result = bench.executors.finished(0, torch.ones(1, 4, 5, 3, dtype=torch.bfloat16), None)
     assert (result.dtype, result[0, 0, 0, 0]) == (np.uint16, 0x3F80)
 

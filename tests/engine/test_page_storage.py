@@ -286,9 +286,9 @@ def go_through_two_epochs(files, guessed):
 
     assert go_through(first, orders[0], on_batch=wait_for_the_plan) == []
     first.close()
-    begun = first.take_begun()
-    assert 1 <= len(begun) <= 8
-    return PageStorage(files, plan_of(orders[1]), most_requests=8, begun=begun), orders[1]
+    prefetched = first.take_begun()
+    assert 1 <= len(prefetched) <= 8
+    return PageStorage(files, plan_of(orders[1]), most_requests=8, begun=prefetched), orders[1]
 
 
 def test_pages_requested_ahead_of_an_epoch_are_not_requested_again(files, traffic):  # noqa: F811

@@ -433,7 +433,7 @@ def test_closing_drops_the_reads_that_were_not_begun(path, monkeypatch):
     files = opened(path)
     files.open(0).num_readers = 1
     storage = ReadStorage(files)
-    begun, waiting = storage.fetch(u8(100), u8(50)), storage.fetch(u8(200), u8(50))
+    first, waiting = storage.fetch(u8(100), u8(50)), storage.fetch(u8(200), u8(50))
     is_begun.wait()
     closing = threading.Thread(target=storage.close)
     closing.start()
@@ -441,7 +441,7 @@ def test_closing_drops_the_reads_that_were_not_begun(path, monkeypatch):
         fetch_until_refused(storage)
     go.set()
     closing.join()
-    assert content_at(begun, [50]) == content_of([100], [50])
+    assert content_at(first, [50]) == content_of([100], [50])
     with pytest.raises(LoaderClosedError, match="closed"):
         waiting.addresses()
 

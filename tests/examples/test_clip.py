@@ -68,11 +68,11 @@ def test_two_processes_train_as_one_with_their_batches_together(toy, tmp_path, c
     # All pairs are one batch: the order of the samples differs when they are shared.
     config = ["--config", str(toy), "--lr", "1e-2"]
     trainer.main([*config, "--folder", str(tmp_path / "one"), "--batch-size", "18"])
-    one = json_lines(capsys.readouterr().out)
+    report = json_lines(capsys.readouterr().out)
     options = [*config, "--folder", str(tmp_path / "two"), "--batch-size", "9"]
     two = json_lines(run_in_two_processes("clip", *options))
     assert two[0]["world"] == 2
-    losses = [[line["loss"] for line in lines if "loss" in line] for lines in (one, two)]
+    losses = [[line["loss"] for line in lines if "loss" in line] for lines in (report, two)]
     assert len(losses[0]) == 2
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 

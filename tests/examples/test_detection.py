@@ -89,9 +89,9 @@ def test_the_overlap_at_a_place_is_giou():
     rng = np.random.default_rng(0)
     ones, others = rng.uniform(1, 9, (2, 20, 4))
     expected = []
-    for one, other in zip(ones, others, strict=True):
-        area = [(each[0] + each[2]) * (each[1] + each[3]) for each in (one, other, np.minimum(one, other))]
-        hull = (np.maximum(one, other)[[0, 1]] + np.maximum(one, other)[[2, 3]]).prod()
+    for box, other in zip(ones, others, strict=True):
+        area = [(edges[0] + edges[2]) * (edges[1] + edges[3]) for edges in (box, other, np.minimum(box, other))]
+        hull = (np.maximum(box, other)[[0, 1]] + np.maximum(box, other)[[2, 3]]).prod()
         union = area[0] + area[1] - area[2]
         expected.append(area[2] / union - (hull - union) / hull)
     assert np.allclose(fcos.overlap_at_place(torch.tensor(ones), torch.tensor(others)), expected)

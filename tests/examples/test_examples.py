@@ -87,8 +87,8 @@ def test_statistics_reach_all_three_kinds_of_monitoring(tmp_path):
 
 def test_every_example_is_in_the_list():
     listed = (EXAMPLES / "README.md").read_text()
-    known = [place.replace("__main__.py", "README.md") for place in SCRIPTS]
-    assert [place for place in known if f"]({place})" not in listed] == []
+    documented = [place.replace("__main__.py", "README.md") for place in SCRIPTS]
+    assert [place for place in documented if f"]({place})" not in listed] == []
 
 
 @pytest.mark.parametrize("place", SCRIPTS)

@@ -53,8 +53,8 @@ def filtered(ffcv, path):
     whole = loader(ffcv, path, pipelines)
     if ffcv.is_ffcv:
         whole._args["custom_fields"] = {"track": track_field(ffcv)}  # which its filter forgets
-    kept = whole.filter("label", lambda value: value % 3 == 0)
-    return [torch.tensor(np.asarray(kept.indices).astype(np.int64)), *batches(kept)]
+    thirds = whole.filter("label", lambda value: value % 3 == 0)
+    return [torch.tensor(np.asarray(thirds.indices).astype(np.int64)), *batches(thirds)]
 
 
 def recompiled(ffcv, path):

@@ -28,8 +28,8 @@ def test_a_cutout_fills_a_square_and_leaves_the_rest(results):
     for image, result in zip(IMAGES, np.concatenate(results("cutout")), strict=True):
         (rows,) = np.nonzero((result == (9, 8, 7)).all(axis=(1, 2)))
         assert rows.tolist() == list(range(rows[0], rows[0] + WIDTH))
-        kept = np.setdiff1d(np.arange(HEIGHT), rows)
-        assert (result[kept] == image[kept]).all()
+        unpainted = np.setdiff1d(np.arange(HEIGHT), rows)
+        assert (result[unpainted] == image[unpainted]).all()
 
 
 @pytest.mark.parametrize(

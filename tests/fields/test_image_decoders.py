@@ -60,10 +60,10 @@ def test_random_parts_are_torchvisions_for_the_same_numbers(sizes, options, seed
 
 def test_random_parts_leave_the_numbers_they_were_given_alone():
     numbers = np.random.default_rng(0).random((64, 40))
-    kept = numbers.copy()
+    copy = numbers.copy()
     sizes = np.full(64, 30), np.full(64, 300)
     RandomResizedCropRGBImageDecoder((8, 8)).boxes(*sizes, fixed(numbers))
-    assert np.array_equal(numbers, kept)
+    assert np.array_equal(numbers, copy)
 
 
 @given(SIDES, SIDES, st.floats(0.01, 1))

@@ -64,9 +64,9 @@ def kept_of(action):
     tracemalloc.start()
     try:
         result = action()
-        kept = tracemalloc.get_traced_memory()[0]
+        nbytes = tracemalloc.get_traced_memory()[0]
         del result
-        return kept
+        return nbytes
     finally:
         tracemalloc.stop()
 

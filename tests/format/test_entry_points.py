@@ -61,12 +61,12 @@ def held(points):
     memory = [points.entries] if isinstance(points, EntryBlock) else [part.entries for part in points.keep]
     results = []
     for address, count, seal in zip(addresses.tolist(), counts.tolist(), seals.tolist(), strict=True):
-        own = b""
+        content = b""
         for entries in memory:
             start = address - entries.ctypes.data
             if address and 0 <= start < entries.nbytes:
-                own = entries.tobytes()[start : start + ENTRY_DTYPE.itemsize * count]
-        results.append((own, seal))
+                content = entries.tobytes()[start : start + ENTRY_DTYPE.itemsize * count]
+        results.append((content, seal))
     return results
 
 
@@ -131,9 +131,11 @@ def test_several_files_are_one_dataset(files, tmp_path, kinds):
     write(tmp_path / "none.beton")
     paths = [(tmp_path if kind == "none" else files) / f"{kind}.beton" for kind in kinds]
     result, _, faults = open_entry_points(join([Index.open(path) for path in paths], len(paths)))
-    own = expected(files / "inside.beton")
+    inside = expected(files / "inside.beton")
     assert faults == []
-    assert held(result["image"]) == [one for kind in kinds for one in ([(b"", 0)] * COUNT if kind == "none" else own)]
+    assert held(result["image"]) == [
+        entry for kind in kinds for entry in ([(b"", 0)] * COUNT if kind == "none" else inside)
+    ]
 
 
 def test_joined_files_may_store_jpegs_in_different_fields(tmp_path):

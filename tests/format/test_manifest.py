@@ -222,11 +222,11 @@ def rewrite(folder, change):
     """Change the content of a manifest, with right checksums."""
     description, columns = folder / DESCRIPTION, folder / COLUMNS
     content = json.loads(description.read_bytes())["content"]
-    own = bytearray(columns.read_bytes())
-    own = change(content, own) or own
-    columns.write_bytes(own)
-    content["checksums"] = [zlib.crc32(own[at : at + BLOCK]) for at in range(0, len(own), BLOCK)]
-    content["num_bytes"] = len(own)
+    changed = bytearray(columns.read_bytes())
+    changed = change(content, changed) or changed
+    columns.write_bytes(changed)
+    content["checksums"] = [zlib.crc32(changed[at : at + BLOCK]) for at in range(0, len(changed), BLOCK)]
+    content["num_bytes"] = len(changed)
     text = json.dumps(content)
     description.write_text(json.dumps({"checksum": zlib.crc32(text.encode()), "content": content}))
 
@@ -351,7 +351,10 @@ def test_a_manifest_that_lies_is_refused(lie, tmp_path):
         ),
     )
 )
-def test_any_json_is_a_format_error(found):
-    for text in (json.dumps(found), json.dumps({"checksum": zlib.crc32(json.dumps(found).encode()), "content": found})):
+def test_any_json_is_a_format_error(content):
+    for text in (
+        json.dumps(content),
+        json.dumps({"checksum": zlib.crc32(json.dumps(content).encode()), "content": content}),
+    ):
         with pytest.raises(FormatError):
             Manifest.from_bytes(text.encode())

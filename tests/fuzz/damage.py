@@ -36,7 +36,7 @@ class Campaign:
                 writer = DatasetWriter(path, fields, num_workers=1, progress=False, notes=notes, page_size=1 << 21)
                 pictures = [photo(90 + 5 * number, 120, number) for number in range(_COUNT)]
                 stored = [jpeg(picture, 90) if mode == "jpg" else picture for picture in pictures]
-                writer.from_indexed_dataset([(each, number) for number, each in enumerate(stored)])
+                writer.from_indexed_dataset([(image, number) for number, image in enumerate(stored)])
                 if notes is None:
                     index_images(path, num_workers=1)
                 self.files[mode, notes is None] = path
@@ -122,14 +122,14 @@ def _damage(rng, path, index):
             high = low + int(regions.size[sample])
         size = min(int(2 ** rng.uniform(0, np.log2(_MOST))), (high - low) // 2)
         first = int(rng.integers(low, high - 2 * size + 1))
-        one, two = content[first : first + size], content[first + size : first + 2 * size]
+        first_value, two = content[first : first + size], content[first + size : first + 2 * size]
         kind = int(rng.integers(4))
         if kind == 0:
             content[first : first + size] = bytes(size)
         elif kind == 1:
-            content[first + size : first + 2 * size] = one
+            content[first + size : first + 2 * size] = first_value
         elif kind == 2:
-            content[first : first + 2 * size] = two + one
+            content[first : first + 2 * size] = two + first_value
         else:
             content[first] ^= 1 << int(rng.integers(8))
     with path.open("r+b") as file:

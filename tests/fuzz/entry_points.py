@@ -125,11 +125,11 @@ class Campaign:
             first[place] = rng.integers(first[place - 1], first[place + 1] + 1)
         seals = np.zeros(len(self.files), np.uint32)
         for number, data in enumerate(self.files):
-            own = entries[first[number] : first[number + 1]]
+            points = entries[first[number] : first[number + 1]]
             content = data.tobytes()
             start = content.index(b"\xff\xda") + 2
             scan = start + 256 * content[start] + content[start + 1]
-            seals[number] = _seal(data, scan, np.frombuffer(own.tobytes(), np.uint8)) if len(own) else 0
+            seals[number] = _seal(data, scan, np.frombuffer(points.tobytes(), np.uint8)) if len(points) else 0
         return self._packed(entries, first, seals)
 
     def _packed(self, entries, first, seals):

@@ -174,8 +174,8 @@ def huffman(data, rng):
 def other_tables(data, rng):
     """The Huffman or quantization tables of another image."""
     marker = _one_of(rng, (0xC4, 0xDB))
-    own, other = segments(data), segments(_one_of(rng, bases())[0])
-    rest = [part for part in own if part[0] != marker]
+    parts, other = segments(data), segments(_one_of(rng, bases())[0])
+    rest = [part for part in parts if part[0] != marker]
     return joined([rest[0], *(part for part in other if part[0] == marker), *rest[1:]])
 
 

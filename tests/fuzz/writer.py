@@ -132,7 +132,7 @@ class _Samples:
 
 
 def _beside(path):
-    return sorted(one.name for one in path.parent.iterdir() if one != path)
+    return sorted(file.name for file in path.parent.iterdir() if file != path)
 
 
 def _fork(tool, path, processes, last=None, kill=0):

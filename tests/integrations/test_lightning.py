@@ -55,14 +55,17 @@ def test_a_checkpoint_at_the_end_of_an_epoch_goes_on_with_the_next(numbers, tmp_
 
 def test_lightning_counts_batches_and_leaves_nothing_open(numbers, tmp_path):
     module = data(numbers)
-    own = trainer(tmp_path, enable_checkpointing=False)
-    own.fit(Diary(tmp_path / "diary"), module)
-    assert (own.num_training_batches, own.num_val_batches) == (5, [6])  # of the rest, no sample is left out
+    other_trainer = trainer(tmp_path, enable_checkpointing=False)
+    other_trainer.fit(Diary(tmp_path / "diary"), module)
+    assert (other_trainer.num_training_batches, other_trainer.num_val_batches) == (
+        5,
+        [6],
+    )  # of the rest, no sample is left out
     assert module.stats()["train"][0].images == 20
     with pytest.raises(LoaderClosedError):
-        iter(own.train_dataloader.loader)
-    own.fit_loop.max_epochs = 4
-    own.fit(Diary(tmp_path / "diary"), module)
+        iter(other_trainer.train_dataloader.loader)
+    other_trainer.fit_loop.max_epochs = 4
+    other_trainer.fit(Diary(tmp_path / "diary"), module)
     assert steps(tmp_path) == expected(numbers, 4)
 
 

@@ -63,8 +63,18 @@ def test_ranks_of_lightning_share_each_epoch_and_keep_the_loaders_order(numbers,
         seen = []
         for rank in "01":
             lines = [line.split(" ", 2) for line in (tmp_path / rank).read_text().splitlines()]
-            seen.append([sample for _, own, samples in lines if int(own) == epoch for sample in json.loads(samples)])
-        assert [len(own) for own in seen] == [8, 8]  # of 11 each, a last batch of 3 is left out in training
+            seen.append(
+                [
+                    sample
+                    for _, line_epoch, samples in lines
+                    if int(line_epoch) == epoch
+                    for sample in json.loads(samples)
+                ]
+            )
+        assert [len(samples_seen) for samples_seen in seen] == [
+            8,
+            8,
+        ]  # of 11 each, a last batch of 3 is left out in training
         assert len(set(seen[0] + seen[1])) == 16
     assert (tmp_path / "0.sampler").read_text() == "gpubeton.integrations.data_loader"
 
@@ -90,11 +100,11 @@ def test_with_accelerate_another_number_of_processes_goes_on_and_gathers_each_sa
     path = write(tmp_path / "numbers.beton", {"label": IntField()}, Numbers(23))
     torchrun("accelerate_elastic_run", path, tmp_path, 2, processes=before)
     torchrun("accelerate_elastic_run", path, tmp_path, -1, processes=after)
-    begun, rest = (
+    first, rest = (
         [json.loads((tmp_path / f"{world}-{rank}.json").read_text()) for rank in range(world)]
         for world in (before, after)
     )
     for rank in rest:
-        assert sorted(begun[0]["gathered"] + rank["gathered"]) == list(range(23))
+        assert sorted(first[0]["gathered"] + rank["gathered"]) == list(range(23))
         # Skipping as many batches gives what the saved state gives.
         assert rank["skipped"] == rank["own"]

@@ -191,8 +191,8 @@ def test_boxes_move_by_the_draws_of_their_image(raw, windows):
             assert len(images) == len(boxes)
             for number, (box,) in enumerate(boxes):
                 row = {name: values[number].tolist() for name, values in drawn.items()}
-                _, own, _, _ = Rectangles()[int(box[4])]
-                expected = reference(own[0, :4].tolist(), row["size"], [AUGMENTED[1], *windows], row)
+                _, rectangle, _, _ = Rectangles()[int(box[4])]
+                expected = reference(rectangle[0, :4].tolist(), row["size"], [AUGMENTED[1], *windows], row)
                 is_visible = expected[2] > expected[0] and expected[3] > expected[1]
                 # Float64 all the way, rounded to float32 once: half a unit in the last place of numbers below 128.
                 np.testing.assert_allclose(box[:4], expected, rtol=0, atol=2.0**-18)
@@ -210,8 +210,8 @@ def test_boxes_follow_an_output_that_goes_on_from_another_one(raw):
     ((_, _, _, boxes, drawn),) = Loader(raw, 24, num_workers=1, seed=3, pipelines=pipelines)
     for number, (box,) in enumerate(boxes):
         row = {name: values[number].tolist() for name, values in drawn.items()}
-        _, own, _, _ = Rectangles()[int(box[4])]
-        expected = reference(own[0, :4].tolist(), row["size"], [flip, window, RandomHorizontalFlip()], row)
+        _, rectangle, _, _ = Rectangles()[int(box[4])]
+        expected = reference(rectangle[0, :4].tolist(), row["size"], [flip, window, RandomHorizontalFlip()], row)
         np.testing.assert_allclose(box[:4], expected, rtol=0, atol=2.0**-18)
 
 
@@ -254,9 +254,9 @@ def test_boxes_may_follow_an_output_of_another_name(raw):
     followed = PipelineSpec("boxes", RaggedDecoder(), [TransformBoxes("view", keep="all")])
     loader = make(raw, AUGMENTED)
     both = Loader(raw, 24, num_workers=1, seed=3, pipelines={**loader.pipelines, "view": view, "followed": followed})
-    ((_, own, _, others),) = both
-    assert [box.tolist() for box in own] == list(boxes_by_sample(loader).values())
-    assert not np.array_equal(own.values, others.values)
+    ((_, boxes, _, others),) = both
+    assert [box.tolist() for box in boxes] == list(boxes_by_sample(loader).values())
+    assert not np.array_equal(boxes.values, others.values)
 
 
 def test_fractions_of_the_stored_image_become_fractions_of_the_output(raw):

@@ -34,9 +34,9 @@ def make(path, **arguments):
 def labels(batches):
     """Labels of all samples, each compared with the pixels."""
     results = []
-    for images, own in batches:
-        assert images[:, 0, 0, 0].tolist() == own[:, 0].tolist()
-        results += own[:, 0].tolist()
+    for images, batch_labels in batches:
+        assert images[:, 0, 0, 0].tolist() == batch_labels[:, 0].tolist()
+        results += batch_labels[:, 0].tolist()
     return results
 
 

@@ -87,10 +87,10 @@ def ranks(photos, tmp_path_factory):
 
 
 def test_orders_of_two_ranks_are_ffcvs(ranks):
-    for rank, found in enumerate(ranks):
+    for rank, results in enumerate(ranks):
         expected = [case["result"] for case in CASES if case["rank"] == rank]
         assert len(expected) >= 10
-        assert found["orders"] == expected
+        assert results["orders"] == expected
 
 
 def test_the_ranks_share_each_epoch(ranks):

@@ -148,9 +148,9 @@ def test_rows_are_those_of_the_samples_that_arrive(photos, tmp_path, on_error):
 
 
 def test_drawn_parameters_of_a_branch_are_the_shared_ones_and_its_later_ones(raw_photos):
-    shared, own = RandomRotation(10), RandomRotation(180)
+    shared, later = RandomRotation(10), RandomRotation(180)
     image = [SimpleRGBImageDecoder(), RandomHorizontalFlip(), shared, ColorJitter(0.4), ToTensor()]
-    branch = PipelineSpec(shared, transforms=[own, ToTensor()])
+    branch = PipelineSpec(shared, transforms=[later, ToTensor()])
     loader = make(raw_photos, image, drawn=("image", "view"), pipelines={"view": branch})
     for _, drawn, of_view, _ in loader:
         assert {name.partition(".")[0] for name in drawn} == {

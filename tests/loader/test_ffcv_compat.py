@@ -193,8 +193,8 @@ def test_the_arguments_make_another_loader(photos):
 
 
 def test_a_list_in_a_spec_is_its_operations(photos):
-    given = {**ONLY_LABEL, "again": PipelineSpec("label", [IntDecoder(), ToTensor(), View(torch.float64)])}
-    for label, again in make(photos, pipelines=given):
+    pipelines = {**ONLY_LABEL, "again": PipelineSpec("label", [IntDecoder(), ToTensor(), View(torch.float64)])}
+    for label, again in make(photos, pipelines=pipelines):
         assert torch.equal(again[:, 0], label.view(torch.float64))
 
 

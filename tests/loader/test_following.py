@@ -216,8 +216,8 @@ def test_later_operations_that_move_no_pixel_do_not_change_the_mask(pairs, chang
 
 
 def test_a_mask_may_have_more_operations(pairs):
-    own = [FollowImage(), Cutout(6, (7, 7, 7)), RandomHorizontalFlip(1), ToTensor(), ToTorchImage()]
-    for images, masks, _ in loader(pairs, [crop(), FLIP], own):
+    mask = [FollowImage(), Cutout(6, (7, 7, 7)), RandomHorizontalFlip(1), ToTensor(), ToTorchImage()]
+    for images, masks, _ in loader(pairs, [crop(), FLIP], mask):
         mirrored = masks.permute(0, 2, 3, 1).flip(2)
         is_cut = (mirrored == 7).all(dim=-1)
         assert is_cut.sum() == 36 * len(masks)
@@ -229,7 +229,7 @@ def test_a_mask_is_mixed_as_its_image_by_the_same_operation_in_both_pipelines(pa
     mixed = loader(pairs, [crop(), FLIP, mix], [FollowImage(), mix])
     assert_same(mixed)
     plain = loader(pairs, [crop(), FLIP])
-    assert not all(torch.equal(batch[1], own[1]) for batch, own in zip(mixed, plain, strict=True))
+    assert not all(torch.equal(batch[1], plain_batch[1]) for batch, plain_batch in zip(mixed, plain, strict=True))
 
 
 def test_each_view_of_an_image_has_a_separate_mask(pairs):

@@ -31,8 +31,8 @@ def results():
         if "error" not in default:
             found.append(pytest.param(name, default["fields"], default, id=name))
         found += [
-            pytest.param(name, [field], own, id=f"{name}-{field}")
-            for field, own in default.get("per_field", {}).items()
+            pytest.param(name, [field], description, id=f"{name}-{field}")
+            for field, description in default.get("per_field", {}).items()
         ]
     return found
 
@@ -61,14 +61,16 @@ def test_default_pipelines_give_the_arrays_of_ffcv(name, fields, expected, os_ca
     if "error" in expected:
         return  # FFCV cannot do big-endian numbers and half floats
     for position, field in enumerate(fields):
-        found = [[list(batch[position].shape), str(batch[position].dtype), "Tensor"] for batch in batches]
-        assert found == expected["batches"][field]
+        described = [[list(batch[position].shape), str(batch[position].dtype), "Tensor"] for batch in batches]
+        assert described == expected["batches"][field]
         rows = torch.cat([batch[position] for batch in batches]).numpy()
         check_rows(name, field, rows, expected["rows_sha256"][field])
 
 
 def check_rows(name, field, rows, digests):
-    (given_name,) = (own["given_name"] for own in sidecar(name)["fields"] if own["name"] == field)
+    (given_name,) = (
+        description["given_name"] for description in sidecar(name)["fields"] if description["name"] == field
+    )
     for row, digest, sample in zip(rows, digests, sidecar(name)["samples"], strict=True):
         stored = sample[given_name] if isinstance(sample[given_name], dict) else {}
         if stored.get("mode") == "jpg":

@@ -121,12 +121,14 @@ def test_gray_images_meet_the_draws_that_rgb_images_meet(tmp_path, name, steps):
             return gray.repeat(3, axis=2), gray.astype(kind.dtype) * (257 if kind.bits == 16 else 1)
 
     two = write(tmp_path / "gray.beton", {"rgb": RGBImageField("raw"), "gray": ImageField(name)}, Both())
-    one = write(tmp_path / "rgb.beton", {"gray": RGBImageField("raw"), "rgb": RGBImageField("raw")}, Both16to8(Both()))
+    rgb_file = write(
+        tmp_path / "rgb.beton", {"gray": RGBImageField("raw"), "rgb": RGBImageField("raw")}, Both16to8(Both())
+    )
     crop = RandomResizedCropImageDecoder((16, 16)), *steps
     as_rgb = RandomResizedCropRGBImageDecoder((16, 16)), *steps
     (result,) = all_of(make(two, {"gray": crop}))
     # The field's number keeps random numbers apart: it has to be the same in both files.
-    (expected,) = all_of(make(one, {"rgb": as_rgb}))
+    (expected,) = all_of(make(rgb_file, {"rgb": as_rgb}))
     levels = result / 257 if kind.bits == 16 else result.astype(float)
     assert np.abs(levels[..., 0] - expected[..., 0]).max() <= 1.5
 
@@ -163,8 +165,8 @@ def test_rgb_fields_may_have_the_decoders_of_any_kind(images):
         make(images, {"photo": [decoder((20, 20), ratio=0.9)], "rgb": [CenterCropImageDecoder((9, 9), 1)]})
         for decoder in (CenterCropImageDecoder, CenterCropRGBImageDecoder)
     )
-    one, other = map(all_of, loaders)
-    assert np.array_equal(one[0], other[0])
+    first, other = map(all_of, loaders)
+    assert np.array_equal(first[0], other[0])
 
 
 @pytest.mark.parametrize(

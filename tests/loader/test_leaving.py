@@ -227,9 +227,9 @@ def test_parent_and_child_of_a_fork_do_not_share_the_memory_of_batches(make):
     results = list(batches)
     assert os.waitpid(child, 0)[1] == 0
     assert all(
-        torch.equal(one, other)
+        torch.equal(tensor, other)
         for pair in zip(results, expected, strict=True)
-        for one, other in zip(*pair, strict=True)
+        for tensor, other in zip(*pair, strict=True)
     )
 
 

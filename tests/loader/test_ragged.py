@@ -165,8 +165,8 @@ def test_the_file_stores_type_and_shape(detections):
 
 
 def test_filter_is_given_each_samples_array(detections):
-    kept = make(detections, {"boxes": ()}).filter("boxes", lambda boxes: len(boxes) == 3)
-    assert kept.indices.tolist() == list(range(3, 30, 4))
+    filtered = make(detections, {"boxes": ()}).filter("boxes", lambda boxes: len(boxes) == 3)
+    assert filtered.indices.tolist() == list(range(3, 30, 4))
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
@@ -246,8 +246,8 @@ def test_arrays_are_stored_in_c_order_also_from_other_orders():
     from tests.fields.memory import encode
 
     value = np.arange(12, dtype="<f4").reshape(4, 3).T
-    for given in (value, value.astype(">f4"), torch.from_numpy(value)):
-        assert encode(RaggedField("<f4", (-1, 4)), given)[1] == np.ascontiguousarray(value).tobytes()
+    for array in (value, value.astype(">f4"), torch.from_numpy(value)):
+        assert encode(RaggedField("<f4", (-1, 4)), array)[1] == np.ascontiguousarray(value).tobytes()
 
 
 def test_arguments_without_the_mark_are_refused():

@@ -166,7 +166,7 @@ def test_reading_the_notes_of_a_converter_needs_no_further_request(photos, fault
 def test_entry_points_in_and_beside_a_remote_file_are_used(photos, fault_server):
     fault_server.objects["photos.beton"] = photos.read_bytes()
     with opened(fault_server.url("photos.beton")) as remote, opened(photos) as local:
-        ours, theirs = (each._resources.entry_points["image"].of(np.arange(24)) for each in (remote, local))
+        ours, theirs = (loader._resources.entry_points["image"].of(np.arange(24)) for loader in (remote, local))
         assert [our.tolist() for our in ours[1:3]] == [their.tolist() for their in theirs[1:3]]
         assert ours[1].all()
     assert any(request.path.startswith("/photos.beton.index") for request in fault_server.requests)

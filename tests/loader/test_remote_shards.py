@@ -73,7 +73,7 @@ def batches(loader):
 
 
 def points(loader):
-    return [own.tolist() for own in loader._resources.entry_points["image"].of(np.arange(24))[1:3]]
+    return [points.tolist() for points in loader._resources.entry_points["image"].of(np.arange(24))[1:3]]
 
 
 def quietly(files, **options):

@@ -267,14 +267,14 @@ def test_a_state_of_version_2_loads_as_before(photos):
     old = {**state, "version": 2, "indices": hashed(range(50))}
     rest = list(batches)
     for same_samples in ({}, {"indices": range(50)}):
-        for each in (state, old):
+        for version in (state, old):
             resumed = make(photos, **same_samples)
-            resumed.load_state_dict(each)
+            resumed.load_state_dict(version)
             assert same(list(resumed), rest)
     part = make(photos, indices=range(1, 50))
-    for each in (state, old):
+    for version in (state, old):
         with pytest.raises(StateError, match="indices"):
-            part.load_state_dict(each)
+            part.load_state_dict(version)
     part_state = part.state_dict()
     assert part_state["indices"] == hashed(range(1, 50))
     part.load_state_dict({**part_state, "version": 2})

@@ -43,8 +43,8 @@ def test_each_view_equals_that_of_a_loader_with_it_alone(photos, os_cache):
     # A view's draws depend on its place among the outputs: the first two have it alone, too.
     for number, name in enumerate(("image", "second")):
         alone = list(loader(photos, ("image", name) if number else (name,)))
-        for batch, own in zip(together, alone, strict=True):
-            assert torch.equal(batch[number], own[number])
+        for batch, separate in zip(together, alone, strict=True):
+            assert torch.equal(batch[number], separate[number])
     for (plain,), batch in zip(loader(photos, ("plain",)), together, strict=True):
         assert torch.equal(plain, batch[3])
 
@@ -106,7 +106,9 @@ def test_views_stay_together_when_images_are_bad(damaged, on_error):
     batches = iter(loader(damaged, on_error=on_error))
     for batch in batches:
         for sample, views in zip(batches.samples.tolist(), zip(*batch, strict=True), strict=True):
-            assert all(torch.equal(view, own) for view, own in zip(views, good[sample], strict=True))
+            assert all(
+                torch.equal(view, expected_view) for view, expected_view in zip(views, good[sample], strict=True)
+            )
             seen += 1
     assert seen == (LENGTH if on_error == "replace" else LENGTH - 2)
 

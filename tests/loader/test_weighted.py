@@ -64,8 +64,8 @@ def test_of_indices_only_those_are_drawn_with_the_weights_of_their_samples(photo
 
 
 def test_a_filtered_loader_keeps_the_weights_of_its_samples(photos):
-    kept = make(photos, num_samples=100).filter("label", lambda value: int(value) >= 400)
-    assert set(drawn(kept)) == {number for number in range(40, 50) if WEIGHTS[number]}
+    filtered = make(photos, num_samples=100).filter("label", lambda value: int(value) >= 400)
+    assert set(drawn(filtered)) == {number for number in range(40, 50) if WEIGHTS[number]}
     assert len(make(photos, num_samples=3).filter("label", lambda value: int(value) < 0)) == 0
 
 

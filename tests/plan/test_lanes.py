@@ -104,8 +104,16 @@ def test_an_image_goes_where_it_would_go_alone(available, raw, images):
     size = np.array([3 * image[4] ** 2 + (not image[3]) for image in images], np.uint64)
     lanes = choose_lanes(mode, size, height, height, survey, available=available, raw=raw)
     for row in range(len(images)):
-        own = slice(row, row + 1)
-        alone = choose_lanes(mode[own], size[own], height[own], height[own], survey[own], available=available, raw=raw)
+        own_row = slice(row, row + 1)
+        alone = choose_lanes(
+            mode[own_row],
+            size[own_row],
+            height[own_row],
+            height[own_row],
+            survey[own_row],
+            available=available,
+            raw=raw,
+        )
         assert alone[0] == lanes[row]
     # nvJPEG gets nothing but sound JPEGs that it knows, of the size that there is room for.
     decoded = lanes < Lane.CPU

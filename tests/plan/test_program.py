@@ -199,11 +199,11 @@ def test_random_operations_are_numbered_over_the_whole_pipeline():
 
 def test_two_programs_may_share_one_pipeline_list():
     pipeline = [RandomResizedCropRGBImageDecoder((4, 4)), RandomHorizontalFlip(), ToTensor()]
-    kept = list(pipeline)
+    copy = list(pipeline)
     first = compile_image_program("image", 0, pipeline, *SIZES)
     pipeline[0].output_size = (2, 2)
     second = compile_image_program("image", 0, pipeline, *SIZES)
-    assert pipeline == kept
+    assert pipeline == copy
     assert (first.height, first.decoder.output_size, second.height) == (4, (4, 4), 2)
 
 

@@ -77,9 +77,9 @@ def test_each_batch_of_all_ranks_is_a_stretch_of_the_order_also_where_they_take_
         shares = []
         for number in range(world):
             places = StreamPlaces(Rank(number, world), streams, batch_size, first, total)
-            own = WindowIds(whole.order, places)
-            shares.append(np.asarray(own).tolist())
-            parts = [own[start : start + batch].tolist() for start in range(0, len(own), batch)]
+            share_ids = WindowIds(whole.order, places)
+            shares.append(np.asarray(share_ids).tolist())
+            parts = [share_ids[start : start + batch].tolist() for start in range(0, len(share_ids), batch)]
             assert [sample for part in parts for sample in part] == shares[-1]
             assert shares[-1] == [order[place % total] for place in places[:]]
     assert {len(share) for share in shares} == {-(-(total - first) // world)}

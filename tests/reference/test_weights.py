@@ -76,4 +76,4 @@ def test_antialias_and_bicubic_are_within_a_level_of_pillow(source, target, inte
     # Pillow limits bicubic to the levels between the directions; the sizes and its version decide which comes first.
     down_first = resize(image, target, interpolation)
     across_first = resize(image.swapaxes(0, 1), target[::-1], interpolation).swapaxes(0, 1)
-    assert min(np.abs(np.rint(made) - expected).max() for made in (down_first, across_first)) <= 1
+    assert min(np.abs(np.rint(resized) - expected).max() for resized in (down_first, across_first)) <= 1

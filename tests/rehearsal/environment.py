@@ -47,8 +47,8 @@ def prepare():
     _once("headers", [HERE / "headers.txt"], _install_headers)
     _once("cupy", [HERE / "requirements.txt"], _translate_cupy)
     simulator = ROOT / "tests" / "simulator"
-    own = [HERE / "cudart.cpp", HERE / "cuda_driver.cpp"]
-    _once("lib", [*own, *simulator.glob("*.cpp"), *simulator.glob("*.h"), Path(__file__)], _build_libraries)
+    sources = [HERE / "cudart.cpp", HERE / "cuda_driver.cpp"]
+    _once("lib", [*sources, *simulator.glob("*.cpp"), *simulator.glob("*.h"), Path(__file__)], _build_libraries)
     return {
         **os.environ,
         "GPUBETON_REHEARSAL": "1",
@@ -151,9 +151,9 @@ def _build_libraries():
     script.write_text(
         f"{_VERSION_NODE} {{ global: cuda*; __cuda*; simulated_*; nvjpeg*; run_add; rehearsal_*; local: *; }};"
     )
-    own = [*(ROOT / "tests" / "simulator").glob("*.cpp"), HERE / "cudart.cpp"]
-    objects = [_LIBRARIES / f"{source.stem}.o" for source in own]
-    for source, target in zip(own, objects, strict=True):
+    files = [*(ROOT / "tests" / "simulator").glob("*.cpp"), HERE / "cudart.cpp"]
+    objects = [_LIBRARIES / f"{source.stem}.o" for source in files]
+    for source, target in zip(files, objects, strict=True):
         _compile("-O2", "-g1", "-Wall", "-Wextra", "-c", source, "-o", target)
     missing = _LIBRARIES / "missing.cpp"
     asked = set().union(*map(_undefined, [binding, *(site / "torch" / "lib").glob("*.so")]))

@@ -83,7 +83,7 @@ def _arange(*numbers, out):
 
 def _copy(own_copy, keys, target, source, non_blocking=False):
     """Copies between equal layouts are torch's own, by CUDA's copies."""
-    layouts = {(one.shape, one.stride(), one.dtype) for one in (target, source)}
+    layouts = {(tensor.shape, tensor.stride(), tensor.dtype) for tensor in (target, source)}
     if len(layouts) == 1 and torch.ops.aten.is_non_overlapping_and_dense.default(target):
         return own_copy.call_boxed(keys, target, source, non_blocking)
     if target.is_cuda:

@@ -58,7 +58,7 @@ def test_from_image_folder_writes_the_file_of_the_command(tmp_path):
     assert ours.class_names == theirs.class_names == ("cat", "dog", "eel")
     sums = [read_notes(path).checksums.tolist() for path in (tmp_path / "a.beton", conversion.path)]
     assert sums[0] == sums[1]
-    entries = [open_blocks(each.index)[0]["image"].entries[:].tobytes() for each in (ours, theirs)]
+    entries = [open_blocks(reader.index)[0]["image"].entries[:].tobytes() for reader in (ours, theirs)]
     assert entries[0] == entries[1] != b""
 
 
