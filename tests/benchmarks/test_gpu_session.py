@@ -37,20 +37,20 @@ def run(code, tmp_path, seconds=60.0, read=read_json, **options):
 
 
 def test_a_step_returns_its_result_with_the_status_done(tmp_path):
-    result = run(WRITE + "print('in the log')", tmp_path)
-    assert (result["ended"], result["found"]) == ("done", {"found": 7})
+    found = run(WRITE + "print('in the log')", tmp_path)
+    assert (found["ended"], found["found"]) == ("done", {"found": 7})
     assert "in the log" in (tmp_path / "log").read_text()
 
 
 def test_a_result_written_before_a_failure_is_kept(tmp_path):
-    result = run(WRITE + "raise SystemExit(3)", tmp_path)
-    assert (result["ended"], result["found"]) == ("ended with status 3", {"found": 7})
+    found = run(WRITE + "raise SystemExit(3)", tmp_path)
+    assert (found["ended"], found["found"]) == ("ended with status 3", {"found": 7})
 
 
 def test_a_step_whose_time_is_up_is_interrupted_and_its_result_is_kept(tmp_path):
-    result = run(WRITE + "import time; time.sleep(600)", tmp_path, seconds=5)
-    assert result["ended"] == "stopped: its time was up"
-    assert result["found"] == {"found": 7}
+    found = run(WRITE + "import time; time.sleep(600)", tmp_path, seconds=5)
+    assert found["ended"] == "stopped: its time was up"
+    assert found["found"] == {"found": 7}
     assert "KeyboardInterrupt" in (tmp_path / "log").read_text()
 
 
@@ -75,15 +75,15 @@ def test_tests_are_counted_and_those_that_did_not_pass_are_named(tmp_path):
         "import pytest, sys; pytest.main(['-p', 'no:cacheprovider', '-c', '/dev/null', '--rootdir', '.', "
         f"{str(tmp_path / 'test_some.py')!r}, '--junitxml=' + sys.argv[1].replace('.json', '.xml')])"
     )
-    result = run(code, tmp_path, read=read_tests)["found"]
-    assert (result["tests"], result["passed"]) == (3, 1)
-    texts = {name.rpartition("::")[2]: text for name, text in result["not_passed"].items()}
+    found = run(code, tmp_path, read=read_tests)["found"]
+    assert (found["tests"], found["passed"]) == (3, 1)
+    texts = {name.rpartition("::")[2]: text for name, text in found["not_passed"].items()}
     assert "one is not two" in texts["test_bad"]
     assert texts["test_skipped"].startswith("skipped")
-    assert "1 of 3 passed" in summary("tests", result)
+    assert "1 of 3 passed" in summary("tests", found)
 
 
-@pytest.mark.parametrize("own", STEPS, ids=lambda value: value.name)
+@pytest.mark.parametrize("own", STEPS, ids=lambda own: own.name)
 def test_the_options_of_every_step_are_those_of_its_module(own, tmp_path):
     for is_small in (False, True):
         arguments = own.arguments(Scale(tmp_path, is_small, 100), tmp_path / "result.json")
@@ -129,36 +129,36 @@ def test_the_session_begins_with_the_sanitizer():
 
 
 def test_each_tool_of_the_sanitizer_gets_the_tests_of_our_decoder(run_sanitizer):
-    output, status, result = run_sanitizer('echo "$@"; echo "========= ERROR SUMMARY: 0 errors"')
+    output, status, found = run_sanitizer('echo "$@"; echo "========= ERROR SUMMARY: 0 errors"')
     assert status == 0
     for tool in TOOLS:
-        assert result[tool]["passed"]
-        assert f"--tool {tool} " in result[tool]["output"]
-        assert "tests/gpu/test_own_decoder.py" in result[tool]["output"]
+        assert found[tool]["passed"]
+        assert f"--tool {tool} " in found[tool]["output"]
+        assert "tests/gpu/test_own_decoder.py" in found[tool]["output"]
         assert f"{tool}: passed; 0 errors" in output
-        assert f"{tool}: passed; 0 errors" in summary("sanitizer", result)
+        assert f"{tool}: passed; 0 errors" in summary("sanitizer", found)
 
 
 def test_faults_that_a_tool_finds_are_kept_and_the_other_tools_run(run_sanitizer):
     program = 'echo "========= RACECHECK SUMMARY: 3 hazards displayed"; [ $2 != racecheck ] || exit 99'
-    _, status, result = run_sanitizer(program)
+    _, status, found = run_sanitizer(program)
     assert status == 1
-    assert [result[tool]["passed"] for tool in TOOLS] == [True, False, True]
-    assert result["racecheck"]["verdict"] == "faults were found; 3 hazards displayed"
+    assert [found[tool]["passed"] for tool in TOOLS] == [True, False, True]
+    assert found["racecheck"]["verdict"] == "faults were found; 3 hazards displayed"
 
 
 def test_a_tool_whose_time_is_up_is_stopped(run_sanitizer):
-    _, status, result = run_sanitizer("sleep 600", seconds=3)
-    assert (status, result["synccheck"]["verdict"]) == (1, "its time was up")
+    _, status, found = run_sanitizer("sleep 600", seconds=3)
+    assert (status, found["synccheck"]["verdict"]) == (1, "its time was up")
 
 
 @pytest.mark.parametrize("simulated", ["0", "1"])
 def test_without_the_sanitizer_the_step_is_done_and_reports_that(run_sanitizer, simulated):
-    output, status, result = run_sanitizer(simulated=simulated)
+    output, status, found = run_sanitizer(simulated=simulated)
     assert status == 0
-    assert f"skipped: {result['skipped']}" in output
+    assert f"skipped: {found['skipped']}" in output
     assert ("compute-sanitizer is missing" in output) == (simulated == "0")
-    assert f"skipped: {result['skipped']}" in summary("sanitizer", result)
+    assert f"skipped: {found['skipped']}" in summary("sanitizer", found)
 
 
 # --- the session
@@ -172,8 +172,8 @@ def run_step_named(tmp_path, monkeypatch):
     out = tmp_path / "gpu.json"
 
     def run(name, code=WRITE, commit="abc"):
-        steps, end = [step(code, name=name)], time.monotonic() + 600
-        session.run_session(steps, out, end, commit, tmp_path, simulated=True, warms_up=False)
+        own, end = [step(code, name=name)], time.monotonic() + 600
+        session.run_session(own, out, end, commit, tmp_path, simulated=True, warms_up=False)
         return json.loads(out.read_text())
 
     return run
@@ -230,8 +230,8 @@ def test_the_whole_script_runs_on_the_simulated_gpu(tmp_path):
     kernels, training = (result["steps"][name]["found"] for name in ("kernels", "training"))
     assert kernels["is_complete"]
     assert training["is_complete"]
-    timed = [kernel["kernels"] for kernel in kernels.values() if isinstance(kernel, dict) and "kernels" in kernel]
-    launched = {kernel for kernels in timed for kernel in kernels}
+    timed = [own["kernels"] for own in kernels.values() if isinstance(own, dict) and "kernels" in own]
+    launched = {kernel for own in timed for kernel in own}
     launched |= kernels["own decoder"]["decoder"].keys()
     assert launched == {path.stem for path in (ROOT / "kernels").glob("*.cu")}, "every kernel is timed"
     assert "of the bound" in done.stdout

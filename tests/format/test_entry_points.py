@@ -47,27 +47,27 @@ def expected(path, name="image"):
     """Entries and seal of each image."""
     index, content = Index.open(path), path.read_bytes()
     regions = index.regions(name)
-    results = []
+    found = []
     for offset, size in zip(regions.offset.tolist(), regions.size.tolist(), strict=True):
         data = np.frombuffer(content[offset : offset + size], np.uint8)
         block = find_entries(np.array([data.ctypes.data], np.uint64), np.array([size], np.uint64))
-        results.append((block.entries.tobytes(), int(block.seals[0])))
-    return results
+        found.append((block.entries.tobytes(), int(block.seals[0])))
+    return found
 
 
 def held(points):
     """The same of entry points in memory."""
     addresses, counts, seals, _ = points.of(np.arange(len(points.counts)))
     memory = [points.entries] if isinstance(points, EntryBlock) else [part.entries for part in points.keep]
-    results = []
+    found = []
     for address, count, seal in zip(addresses.tolist(), counts.tolist(), seals.tolist(), strict=True):
-        content = b""
+        own = b""
         for entries in memory:
             start = address - entries.ctypes.data
             if address and 0 <= start < entries.nbytes:
-                content = entries.tobytes()[start : start + ENTRY_DTYPE.itemsize * count]
-        results.append((content, seal))
-    return results
+                own = entries.tobytes()[start : start + ENTRY_DTYPE.itemsize * count]
+        found.append((own, seal))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +83,10 @@ def files(tmp_path_factory):
 @pytest.mark.parametrize("name", ["inside", "beside"])
 def test_each_field_of_images_gets_its_entry_points_back(files, name):
     index = Index.open(files / f"{name}.beton")
-    result, _, faults = open_entry_points(index)
+    found, _, faults = open_entry_points(index)
     assert faults == []
-    assert list(result) == image_fields(index) == ["image", "again"]
-    for field, points in result.items():
+    assert list(found) == image_fields(index) == ["image", "again"]
+    for field, points in found.items():
         assert held(points) == expected(files / f"{name}.beton", field)
         assert points.counts.all()
 
@@ -130,12 +130,10 @@ def test_several_files_are_one_dataset(files, tmp_path, kinds):
 
     write(tmp_path / "none.beton")
     paths = [(tmp_path if kind == "none" else files) / f"{kind}.beton" for kind in kinds]
-    result, _, faults = open_entry_points(join([Index.open(path) for path in paths], len(paths)))
-    inside = expected(files / "inside.beton")
+    found, _, faults = open_entry_points(join([Index.open(path) for path in paths], len(paths)))
+    own = expected(files / "inside.beton")
     assert faults == []
-    assert held(result["image"]) == [
-        entry for kind in kinds for entry in ([(b"", 0)] * COUNT if kind == "none" else inside)
-    ]
+    assert held(found["image"]) == [one for kind in kinds for one in ([(b"", 0)] * COUNT if kind == "none" else own)]
 
 
 def test_joined_files_may_store_jpegs_in_different_fields(tmp_path):
@@ -145,10 +143,10 @@ def test_joined_files_may_store_jpegs_in_different_fields(tmp_path):
     for name, mode in (("a", "raw"), ("b", "jpg")):
         fields = {"x": RGBImageField(write_mode="jpg"), "y": RGBImageField(write_mode=mode)}
         index_images(write(tmp_path / f"{name}.beton", samples, fields))
-    result, _, faults = open_entry_points(join([Index.open(tmp_path / f"{name}.beton") for name in "ab"], 2))
+    found, _, faults = open_entry_points(join([Index.open(tmp_path / f"{name}.beton") for name in "ab"], 2))
     assert faults == []
-    assert (result["x"].counts > 0).tolist() == [True] * 6
-    assert (result["y"].counts > 0).tolist() == [False] * 3 + [True] * 3
+    assert (found["x"].counts > 0).tolist() == [True] * 6
+    assert (found["y"].counts > 0).tolist() == [False] * 3 + [True] * 3
 
 
 def test_those_beside_a_file_are_used_rather_than_those_in_it(files, tmp_path):
@@ -158,8 +156,8 @@ def test_those_beside_a_file_are_used_rather_than_those_in_it(files, tmp_path):
     assert list(read_stored(index)) == list(read_index(index)) == ["image", "again"]
     with open(index_path(path), "r+b") as file:
         file.truncate(100)
-    result, _, faults = open_entry_points(index)
-    assert held(result["image"]) == expected(files / "inside.beton")
+    found, _, faults = open_entry_points(index)
+    assert held(found["image"]) == expected(files / "inside.beton")
     assert len(faults) == 1
     assert f"gpubeton index --overwrite {path}" in faults[0]
 
@@ -174,9 +172,9 @@ def test_files_of_ffcvs_have_none(name, tmp_path):
 def test_a_source_that_cannot_be_mapped_is_read(files, monkeypatch):
     monkeypatch.setattr(local_file.LocalFile, "is_mappable", False)
     for name in ("inside", "beside"):
-        result, _, faults = open_entry_points(Index.open(files / f"{name}.beton"))
+        found, _, faults = open_entry_points(Index.open(files / f"{name}.beton"))
         assert faults == []
-        assert held(result["image"]) == expected(files / f"{name}.beton")
+        assert held(found["image"]) == expected(files / f"{name}.beton")
 
 
 # --- hostile ----------------------------------------------------------------------------------------------------------
@@ -204,8 +202,8 @@ def sizes(content):
 def refused(index):
     with pytest.raises(EntryPointsError, match="gpubeton index --overwrite"):
         read_index(index)
-    result, _, faults = open_entry_points(index)
-    assert result == {}
+    found, _, faults = open_entry_points(index)
+    assert found == {}
     assert len(faults) == 1
     assert index.files[0].path in faults[0]
 
@@ -330,8 +328,8 @@ def test_a_copy_of_a_file_and_its_index_is_good(files, tmp_path):
 def test_a_folder_in_place_of_an_index_is_a_fault(tmp_path):
     path = write(tmp_path / "a.beton")
     (tmp_path / "a.beton.index").mkdir()
-    result, _, faults = open_entry_points(Index.open(path))
-    assert result == {}
+    found, _, faults = open_entry_points(Index.open(path))
+    assert found == {}
     assert len(faults) == 1
     assert "a.beton.index" in faults[0]
 
@@ -347,9 +345,9 @@ def test_changed_bytes_in_a_file_never_harm_and_never_give_other_numbers(files, 
         content[data.draw(st.integers(begin, index.header.alloc_table_ptr - 1))] ^= data.draw(st.integers(1, 255))
     path = tmp_path / "a.beton"
     path.write_bytes(content)
-    result, _, faults = open_entry_points(Index.open(path))
+    found, _, faults = open_entry_points(Index.open(path))
     assert len(faults) <= 1
-    for points in result.values():
+    for points in found.values():
         assert (points.counts >= 0).all()
         start = points.entries.ctypes.data
         stop = points.addresses[points.counts > 0] + 10 * points.counts[points.counts > 0].astype(np.uint64)

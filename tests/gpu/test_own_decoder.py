@@ -57,10 +57,10 @@ def launching(gpu, monkeypatch):
 def test_jpegs_with_entry_points_are_the_cpus_to_the_bit(gpu, indexed_photos, name, resident):
     arguments = {"decoder": "own", "resident": resident, "order": "random"}
     with counted() as counts:
-        result, expected = (
+        found, wanted = (
             epoch(images_loader(indexed_photos, PIPELINES[name], device=own, **arguments)) for own in ("cuda:0", "cpu")
         )
-    assert_equal_to_the_bit(result, expected)
+    assert_equal_to_the_bit(found, wanted)
     assert counts == {"own": COUNT}
 
 
@@ -76,7 +76,7 @@ def test_resident_jpegs_are_copied_once_and_stay_the_cpus_to_the_bit(gpu, indexe
         return torch.cat([batch[0].cpu() for batch in loader])
 
     monkeypatch.setattr(kind, "copy", counting)
-    nbytes, results = {}, {}
+    nbytes, found = {}, {}
     arguments = {"decoder": "own", "order": "random"}
     for resident in (True, False):
         with closing(images_loader(indexed_photos, PIPELINES["float16"], resident=resident, **arguments)) as loader:
@@ -85,10 +85,10 @@ def test_resident_jpegs_are_copied_once_and_stay_the_cpus_to_the_bit(gpu, indexe
             with monkeypatch.context() as patched:
                 if resident:
                     patched.setattr(JpegReader, "read", None)  # not even headers
-                results[resident] = [first, load(loader)]
+                found[resident] = [first, load(loader)]
         nbytes[resident] = sum(copied)
     with closing(images_loader(indexed_photos, PIPELINES["float16"], device="cpu", order="random")) as loader:
-        for cpus, ours, sent in zip([load(loader), load(loader)], results[True], results[False], strict=True):
+        for cpus, ours, sent in zip([load(loader), load(loader)], found[True], found[False], strict=True):
             assert_equal_to_the_bit(ours, cpus)
             assert_equal_to_the_bit(sent, cpus)
     jpegs = int(Index.open(indexed_photos).regions("image").size.sum())
@@ -103,29 +103,29 @@ def opened(gpu, nvjpeg, monkeypatch):
 
     def open_all():
         opener = partial(open_nvjpeg_backends, library=nvjpeg, options=GpuOptions(), largest=(1024, 1024))
-        result = self_test.with_self_test(partial(with_entries, opener), gpu.device)
-        for backend in result.backends.values():
+        found = self_test.with_self_test(partial(with_entries, opener), gpu.device)
+        for backend in found.backends.values():
             backend.close()
-        return result
+        return found
 
     return open_all
 
 
 def test_every_decoder_passes_the_self_test_at_power_on(gpu, opened):
-    result = opened()
-    assert result.warning == ""
-    assert result.takes_entries
-    lanes = {"cpu", "own", *(lane.name.lower() for lane in result.backends)}
+    found = opened()
+    assert found.warning == ""
+    assert found.takes_entries
+    lanes = {"cpu", "own", *(lane.name.lower() for lane in found.backends)}
     assert self_test.read_faults(gpu.device) == dict.fromkeys(lanes, "")
-    assert {lane.name.lower() for lane in result.notes} >= lanes - {"cpu"}
+    assert {lane.name.lower() for lane in found.notes} >= lanes - {"cpu"}
 
 
 def test_the_self_test_closes_a_decoder_that_writes_nothing(gpu, opened, launching):
     launching("jpeg_down")
-    result = opened()
-    assert not result.takes_entries
-    assert "are not the CPU's" in result.notes[Lane.OWN]
-    assert "fails the self-test of the decoder in CUDA" in result.warning
+    found = opened()
+    assert not found.takes_entries
+    assert "are not the CPU's" in found.notes[Lane.OWN]
+    assert "fails the self-test of the decoder in CUDA" in found.warning
     faults = self_test.read_faults(gpu.device)
     assert faults["own"]
     assert not faults["cpu"]

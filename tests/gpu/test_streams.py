@@ -23,12 +23,12 @@ def loader_of(photos, **arguments):
 
 def sums(loader, epochs=1):
     """A number for each batch that no other batch has, by torch's current stream."""
-    results = []
+    found = []
     for epoch in range(epochs):
         loader.set_epoch(epoch)
         for (batch,) in loader:
-            results.append(batch.clone())
-    return numbers(results)
+            found.append(batch.clone())
+    return numbers(found)
 
 
 def numbers(copies):
@@ -77,7 +77,7 @@ def expected(gpu, photos):
 
 def test_a_batch_that_a_stream_still_reads_is_not_overwritten(gpu, photos, reading_stream, expected):
     """Each batch is dropped at once, while the stream that reads it has not come to it yet."""
-    busy, room, result = Busy(gpu), [], []
+    busy, room, found = Busy(gpu), [], []
     with closing(loader_of(photos)) as loader, reading_stream():
         for epoch in range(2):
             loader.set_epoch(epoch)
@@ -86,17 +86,17 @@ def test_a_batch_that_a_stream_still_reads_is_not_overwritten(gpu, photos, readi
                 room = room or [torch.empty_like(batch) for _ in range(2 * len(loader))]
                 if number == 0:
                     busy.begin()
-                result.append(room.pop()[: len(batch)].copy_(batch))
+                found.append(room.pop()[: len(batch)].copy_(batch))
                 del batch
                 if number == max(len(loader) - 2, 0):
                     busy.end()  # a loader that ends may wait for the device
-        result = numbers(result)
-    assert result == expected
+        found = numbers(found)
+    assert found == expected
 
 
 def test_batches_are_whole_when_they_arrive_while_torch_runs_other_work(gpu, photos, expected):
     """Torch's allocator is kept busy with blocks of just the batches' size, on the stream that receives them."""
-    results, noise = [], []
+    found, noise = [], []
     with closing(loader_of(photos)) as loader:
         for epoch in range(2):
             loader.set_epoch(epoch)
@@ -104,9 +104,9 @@ def test_batches_are_whole_when_they_arrive_while_torch_runs_other_work(gpu, pho
                 noise = [
                     torch.full(batch.shape, float("nan"), dtype=batch.dtype, device=batch.device) for _ in range(4)
                 ]
-                results.append(batch.clone())
+                found.append(batch.clone())
                 noise = noise[:1]
-    assert numbers(results) == expected
+    assert numbers(found) == expected
 
 
 def test_batches_that_are_kept_stay_as_they_are(gpu, photos, expected):
@@ -120,7 +120,7 @@ def test_batches_that_are_kept_stay_as_they_are(gpu, photos, expected):
 
 def test_receivers_on_other_streams_see_whole_batches(gpu, photos, expected):
     """A stream for each batch, none of which waits for another."""
-    results = []
+    found = []
     with closing(loader_of(photos)) as loader:
         for epoch in range(2):
             loader.set_epoch(epoch)
@@ -130,24 +130,24 @@ def test_receivers_on_other_streams_see_whole_batches(gpu, photos, expected):
                     batch = next(iterator, None)
                     if batch is None:
                         break
-                    results.append(batch[0].clone())
+                    found.append(batch[0].clone())
     if gpu.has_cuda:
         torch.cuda.synchronize()
-    assert numbers(results) == expected
+    assert numbers(found) == expected
 
 
 @pytest.mark.parametrize("lanes", [("hardware",), ()], ids="+".join)
 def test_loaders_of_several_threads_do_not_disturb_each_other(gpu, photos, lanes):
-    expected = {}
+    wanted = {}
     for seed in range(3):
         with closing(loader_of(photos, seed=seed, lanes=lanes)) as loader:
-            expected[seed] = sums(loader)
-    results, errors = {}, []
+            wanted[seed] = sums(loader)
+    found, errors = {}, []
 
     def load(seed):
         try:
             with gpu.device.active(), closing(loader_of(photos, seed=seed, lanes=lanes)) as loader:
-                results[seed] = sums(loader)
+                found[seed] = sums(loader)
         except BaseException as error:  # noqa: BLE001 - shown below
             errors.append(error)
 
@@ -157,21 +157,21 @@ def test_loaders_of_several_threads_do_not_disturb_each_other(gpu, photos, lanes
     for thread in threads:
         thread.join()
     assert errors == []
-    assert results == expected
+    assert found == wanted
 
 
 def test_iterators_of_one_loader_may_be_used_in_turn(gpu, photos):
     with closing(loader_of(photos)) as loader:
-        expected = [sums(loader)]
+        wanted = [sums(loader)]
         loader.set_epoch(1)
-        expected.append(numbers([batch for (batch,) in loader]))
+        wanted.append(numbers([batch for (batch,) in loader]))
         loader.set_epoch(0)
         first, second = iter(loader), iter(loader)
-        results = [[], []]
+        found = [[], []]
         for (ours,), (theirs,) in zip(first, second, strict=True):
-            results[0].append(ours.clone())
-            results[1].append(theirs.clone())
-        assert [numbers(copies) for copies in results] == expected
+            found[0].append(ours.clone())
+            found[1].append(theirs.clone())
+        assert [numbers(copies) for copies in found] == wanted
 
 
 def test_leaving_in_the_middle_of_an_epoch_does_not_damage_later_batches(gpu, photos, expected):

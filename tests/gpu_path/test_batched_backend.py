@@ -33,14 +33,14 @@ def requests(device):
 @pytest.fixture
 def make(device, faults):
     """Makes lanes; closes them at the end."""
-    results = []
+    made = []
 
     def make(largest=(1, 1), num_states=2):
-        results.append(BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, largest, num_states))
-        return results[-1]
+        made.append(BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, largest, num_states))
+        return made[-1]
 
     yield make
-    for lane in results:
+    for lane in made:
         lane.settle()
         lane.close()
     assert (faults.live("state"), faults.live("handle")) == (0, 0)

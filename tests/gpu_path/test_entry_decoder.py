@@ -85,29 +85,29 @@ def made(monkeypatch):
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_every_kind_of_image_is_the_cpus_to_the_bit(gpus, sample_file, made, name):
-    batches = epochs(loader_of(sample_file, PIPELINES[name], decoder="own"), 2)
+    found = epochs(loader_of(sample_file, PIPELINES[name], decoder="own"), 2)
     assert sum(made) == 2 * len(BASELINE)
-    assert_same(batches, epochs(loader_of(sample_file, PIPELINES[name], device="cpu"), 2))
+    assert_same(found, epochs(loader_of(sample_file, PIPELINES[name], device="cpu"), 2))
 
 
 @pytest.mark.parametrize("name", COLORS)
 @pytest.mark.parametrize("changes", [{}, {"os_cache": False}, {"batch_size": 5, "order": "random"}])
 def test_colors_are_the_cpus_to_the_bit(gpus, sample_file, made, name, changes):
-    batches = epochs(loader_of(sample_file, COLORS[name], decoder="own", **changes), 2)
+    found = epochs(loader_of(sample_file, COLORS[name], decoder="own", **changes), 2)
     assert sum(made) == 2 * len(BASELINE)
-    assert_same(batches, epochs(loader_of(sample_file, COLORS[name], device="cpu", **changes), 2))
+    assert_same(found, epochs(loader_of(sample_file, COLORS[name], device="cpu", **changes), 2))
 
 
 def test_batches_of_this_decoder_alone_need_no_canary(gpus, mixed, made):
-    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="own"), 2)
+    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="own"), 2)
     assert sum(made) == 2 * len(MIXED)
-    assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 2))
+    assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 2))
 
 
 def test_if_no_lane_is_allowed_the_cpu_decodes(gpus, mixed, made):
-    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="own", lanes=()))
+    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="own", lanes=()))
     assert not made
-    assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
+    assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
 
 
 @pytest.mark.parametrize("decoder", ["own", "nvjpeg"])
@@ -136,9 +136,9 @@ def test_headers_with_entry_points_are_read_once(gpus, made, tmp_path, monkeypat
     loader.close()
     assert sum(made) == 3 * 18 + 4
     cpu = loader_of(path, PIPELINES["half"], device="cpu", order="random")
-    expected = [batch for _ in range(3) for batch in cpu]
+    wanted = [batch for _ in range(3) for batch in cpu]
     cpu.indices = [17, 3, 3, 0]
-    assert_same(batches, expected + list(cpu))
+    assert_same(batches, wanted + list(cpu))
 
 
 @pytest.fixture
@@ -165,9 +165,9 @@ def test_images_with_known_headers_and_others_share_a_batch(gpus, mixed, made, p
     restarted = 2  # of those that were seen; they have no entry points in a file
     assert sum(parsed) == 10 + restarted
     cpu = loader_of(mixed, PIPELINES["half"], device="cpu", indices=np.arange(0, 21, 2))
-    expected = list(cpu)
+    wanted = list(cpu)
     cpu.indices = np.arange(21)
-    assert_same(batches, expected + list(cpu))
+    assert_same(batches, wanted + list(cpu))
 
 
 def place_of_entries(path):
@@ -282,30 +282,30 @@ def test_two_outputs_of_one_field_have_different_crops(gpus, mixed, made):
     image = [crop((20, 24)), ColorJitter(0.2), Cutout(3), *VIEWS]
     second = [ColorJitter(0.4), RandomHorizontalFlip(), *VIEWS]
     more = {"other": PipelineSpec("image", crop((31, 9)), second)}
-    batches = epochs(loader_of(mixed, image, decoder="own", more=more), 2)
+    found = epochs(loader_of(mixed, image, decoder="own", more=more), 2)
     assert sum(made) == 4 * len(MIXED)
-    assert_same(batches, epochs(loader_of(mixed, image, device="cpu", more=more), 2))
+    assert_same(found, epochs(loader_of(mixed, image, device="cpu", more=more), 2))
 
 
 def test_a_batch_is_made_in_bands_that_fit_into_the_memory(gpus, mixed, made, monkeypatch):
     monkeypatch.setattr(gpu_resources, "EntryDecoder", partial(EntryDecoder, budget=200_000))
-    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="own", batch_size=21))
+    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="own", batch_size=21))
     assert sum(made) == len(MIXED)
     assert len(made) > 3
-    assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu", batch_size=21)))
+    assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu", batch_size=21)))
 
 
 def test_images_with_a_larger_window_than_the_memory_may_have_go_to_the_cpu(gpus, mixed, made, monkeypatch):
     monkeypatch.setattr(gpu_resources, "EntryDecoder", partial(EntryDecoder, largest_window=40_000))
-    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="own"))
+    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="own"))
     assert 0 < sum(made) < len(MIXED)
-    assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
+    assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
 
 
 def test_with_engines_only_images_without_entry_points_go_there(gpus, mixed, made, faults):
-    batches = epochs(loader_of(mixed, PIPELINES["half"], lanes=("hardware", "own")))
+    found = epochs(loader_of(mixed, PIPELINES["half"], lanes=("hardware", "own")))
     assert sum(made) == len(MIXED)
-    assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
+    assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
 
 
 def test_damaged_data_go_to_the_cpu_which_has_the_verdict(gpus, made, tmp_path):
@@ -319,8 +319,8 @@ def test_damaged_data_go_to_the_cpu_which_has_the_verdict(gpus, made, tmp_path):
     path.write_bytes(content)
     whole = [CenterCropRGBImageDecoder((20, 24), 1), *VIEWS]
     for policy in ("skip", "replace"):
-        batches = epochs(loader_of(path, whole, decoder="own", on_error=policy), 2)
-        assert_same(batches, epochs(loader_of(path, whole, device="cpu", on_error=policy), 2))
+        found = epochs(loader_of(path, whole, decoder="own", on_error=policy), 2)
+        assert_same(found, epochs(loader_of(path, whole, device="cpu", on_error=policy), 2))
     assert made
 
 
@@ -333,7 +333,7 @@ def test_batches_that_need_more_memory_than_those_before_wait_for_them(gpus, fau
     loader = loader_of(path, pipeline, decoder="own", batch_size=4, batches_ahead=2)
     batches = iter(loader)
     faults.slow_down(20_000, least=20_000)
-    results = list(batches)
+    found = list(batches)
     loader.close()
     assert made == [4, 4]
-    assert_same(results, epochs(loader_of(path, pipeline, device="cpu", batch_size=4)))
+    assert_same(found, epochs(loader_of(path, pipeline, device="cpu", batch_size=4)))

@@ -20,15 +20,15 @@ CREATE = "nvjpegCreateEx"
 def opened(device, faults):
     """Opens lanes; closes them at the end, when nothing may be left."""
     gc.collect()  # errors of earlier tests may hold something of nvJPEG
-    results = []
+    made = []
 
     def opened(largest=(40, 30), **options):
-        results.append(open_nvjpeg_backends(device, load(), GpuOptions(**options), largest))
-        return results[-1]
+        made.append(open_nvjpeg_backends(device, load(), GpuOptions(**options), largest))
+        return made[-1]
 
     yield opened
-    for result in results:
-        for lane in result.backends.values():
+    for found in made:
+        for lane in found.backends.values():
             lane.settle()
             lane.close()
     assert (faults.live("state"), faults.live("handle")) == (0, 0)
@@ -39,10 +39,10 @@ def opened(device, faults):
 )
 def test_the_engines_get_enough_at_a_time(opened, faults, engines, cores, images_per_call, most):
     faults.engines, faults.cores = engines, cores
-    result = opened(images_per_call=images_per_call)
-    assert (list(result.backends), result.warning) == ([Lane.HARDWARE], "")
-    assert result.backends[Lane.HARDWARE].most == most
-    assert result.notes == {Lane.HARDWARE: f"{engines} JPEG engines, {most} images a call"}
+    found = opened(images_per_call=images_per_call)
+    assert (list(found.backends), found.warning) == ([Lane.HARDWARE], "")
+    assert found.backends[Lane.HARDWARE].most == most
+    assert found.notes == {Lane.HARDWARE: f"{engines} JPEG engines, {most} images a call"}
 
 
 def test_states_and_memory_wait_for_the_first_image(opened, faults):
@@ -62,9 +62,9 @@ def test_without_engines_the_reason_is_noted_and_the_cpu_decodes(
     faults.engines = 0
     monkeypatch.setattr(type(device), "name", name)
     monkeypatch.setattr(type(device), "architecture", architecture)
-    result = opened()
-    assert (result.backends, result.warning) == ({}, "")
-    assert "nvjpegCreateEx: status 7 (ARCH_MISMATCH)" in result.notes[Lane.HARDWARE]
+    found = opened()
+    assert (found.backends, found.warning) == ({}, "")
+    assert "nvjpegCreateEx: status 7 (ARCH_MISMATCH)" in found.notes[Lane.HARDWARE]
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90", "sm_100", "sm_120"])
@@ -75,16 +75,16 @@ def test_a_gpu_that_has_engines_and_cannot_use_them_is_worth_a_warning(
     """A container without the driver's library, a MIG slice without an engine, no memory."""
     faults.fail_call(CREATE, status)
     monkeypatch.setattr(type(device), "architecture", architecture)
-    result = opened()
-    assert result.warning.startswith(
+    found = opened()
+    assert found.warning.startswith(
         "Simulated GPU (cuda:0) has JPEG engines that cannot be used, so the CPU decodes in "
     )
-    assert result.notes[Lane.HARDWARE] in result.warning
+    assert found.notes[Lane.HARDWARE] in found.warning
 
 
 def test_engines_that_are_not_wanted_are_not_opened(opened, faults):
-    result = opened(lanes=())
-    assert (result.backends, result.warning, result.notes) == ({}, "", {Lane.HARDWARE: "not wanted"})
+    found = opened(lanes=())
+    assert (found.backends, found.warning, found.notes) == ({}, "", {Lane.HARDWARE: "not wanted"})
     assert faults.count(CREATE) == 0
 
 
@@ -106,7 +106,7 @@ def test_chroma_is_interpolated_where_nvjpeg_can(opened, faults, monkeypatch, sm
 
 def test_engines_whose_number_cannot_be_read_release_everything(opened, faults):
     faults.fail_call("nvjpegGetHardwareDecoderInfo", 5)
-    result = opened()
-    assert result.backends == {}
-    assert "nvjpegGetHardwareDecoderInfo" in result.notes[Lane.HARDWARE]
+    found = opened()
+    assert found.backends == {}
+    assert "nvjpegGetHardwareDecoderInfo" in found.notes[Lane.HARDWARE]
     assert faults.live("handle") == 0

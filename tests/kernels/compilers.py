@@ -11,12 +11,12 @@ from gpubeton.errors import KernelError, LibraryError
 @cache
 def compilers():
     """Every NVRTC that can be found, one for each version: newer and older ones have to compile the kernels."""
-    results = {}
+    found = {}
     for place in libraries.find("nvrtc"):
         if place.path:
             try:
                 compiler = nvrtc.load(place.path)
             except (LibraryError, KernelError):
                 continue
-            results.setdefault(compiler.version, compiler)
-    return [results[version] for version in sorted(results)]
+            found.setdefault(compiler.version, compiler)
+    return [found[version] for version in sorted(found)]

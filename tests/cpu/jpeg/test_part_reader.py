@@ -32,8 +32,8 @@ class Files:
         """Read the crop windows of one box for all images, or of one box for each."""
         draws = np.zeros((len(self.data), DRAW_COLUMNS), np.int32)
         draws[:, TOP : WIDTH + 1] = box
-        points = self.entries, self.num_entries, self.seals
-        return JpegReader().read(self.address, self.size, self.height, self.width, *points, draws)
+        known = self.entries, self.num_entries, self.seals
+        return JpegReader().read(self.address, self.size, self.height, self.width, *known, draws)
 
     def intervals(self, parts):
         return JpegReader.list_intervals(self.address, self.size, self.entries, parts)
@@ -72,9 +72,9 @@ def test_the_intervals_are_those_with_a_unit_that_the_crop_needs(box):
     parts = FILES.read(box)
     listed = FILES.intervals(parts)
     for i, row in enumerate(parts.rows):
-        rows = listed.intervals[listed.intervals[:, 0] == i, 1].tolist()
-        assert sorted(rows) == sorted(needed(row, box))
-        assert len(rows) == row[NUM_INTERVALS]
+        own = listed.intervals[listed.intervals[:, 0] == i, 1].tolist()
+        assert sorted(own) == sorted(needed(row, box))
+        assert len(own) == row[NUM_INTERVALS]
 
 
 @given(boxes())
@@ -99,16 +99,16 @@ def test_entry_points_are_copied_and_those_of_restarted_images_are_found():
     listed = FILES.intervals(parts)
     entries = listed.entries.reshape(-1).view(ENTRY_DTYPE)
     for i, start in enumerate(listed.first_entry):
-        crop_entries = entries[start : start + parts.rows[i, NUM_ENTRIES]]
+        own = entries[start : start + parts.rows[i, NUM_ENTRIES]]
         if i < len(FILES.data) - 1:
             first = int(FILES.found.first[i])
-            assert np.array_equal(crop_entries, FILES.found.entries[first : first + len(crop_entries)])
+            assert np.array_equal(own, FILES.found.entries[first : first + len(own)])
             continue
         data = FILES.data[i].tobytes()
         places = [k + 2 for k in range(len(data) - 1) if data[k] == 0xFF and 0xD0 <= data[k + 1] <= 0xD7]
-        assert (crop_entries["bit"] // 8)[1:].tolist() == places
-        assert crop_entries["bit"][0] == 8 * parts.rows[i, jpeg_parts.SCAN]
-        assert not crop_entries["dc"].any()
+        assert (own["bit"] // 8)[1:].tolist() == places
+        assert own["bit"][0] == 8 * parts.rows[i, jpeg_parts.SCAN]
+        assert not own["dc"].any()
 
 
 def test_groups_have_one_set_of_tables_and_intervals_of_similar_size_and_cover_all():
@@ -191,10 +191,10 @@ def test_other_tables_with_the_same_hash_are_not_taken_for_the_same():
     data = pillow_jpeg(photo(*SIZE), restart_marker_blocks=3)
     words = Files([data]).read((0, 0, *SIZE)).tables[0].reshape(-1).view("<u8").tolist()
     first = 34 + 2  # of the symbols of luma's AC table
-    middle = after(0, words[:first])
+    begun = after(0, words[:first])
     for change in range(1, 256):
         other = words[first] ^ (change & 15) << 4 ^ (change >> 4) << 12
-        next_word = words[first + 1] ^ after(middle, [words[first]]) ^ after(middle, [other])
+        next_word = words[first + 1] ^ after(begun, [words[first]]) ^ after(begun, [other])
         if all(symbol & 15 <= 10 for symbol in next_word.to_bytes(8, "little")):
             break
     results = [*words[:first], other, next_word, *words[first + 2 :]]
