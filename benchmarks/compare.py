@@ -99,7 +99,8 @@ def run_race(
         "work": {key: value for key, value in asdict(work).items() if key not in ("beton", "folder", "interpolation")},
         "corpus": corpus.facts[storage],
         "contenders": {
-            name: {"versions": versions[name], "laps": [asdict(lap) for lap in own]} for name, own in laps.items()
+            name: {"versions": versions[name], "laps": [asdict(lap) for lap in laps_of_contender]}
+            for name, laps_of_contender in laps.items()
         },
         "left_out": left_out,
     }

@@ -100,10 +100,10 @@ def _time_epoch(loader: Loader) -> float:
     return time.process_time() - start
 
 
-def _loader(beton: str, side: int, own: tuple[Operation, ...]) -> Loader:
+def _loader(beton: str, side: int, operations: tuple[Operation, ...]) -> Loader:
     image = [
         RandomResizedCropRGBImageDecoder((side, side)),
-        *([*own, Cutout(side // 4)] if own else []),
+        *([*operations, Cutout(side // 4)] if operations else []),
         NormalizeImage(MEAN, STD, np.float16),
         ToTensor(),
         ToTorchImage(),

@@ -29,7 +29,7 @@ def main() -> None:
         cpu, wall = time.process_time(), time.perf_counter()
         blocks = list(find_blocks(index, name, options.workers))
         times.append((time.process_time() - cpu, time.perf_counter() - wall))
-    cpu, wall = (min(each[i] for each in times) / index.num_samples for i in (0, 1))
+    cpu, wall = (min(pair[i] for pair in times) / index.num_samples for i in (0, 1))
     size = sum(block.nbytes for block in blocks) / index.num_samples
     share = 100 * size * index.num_samples / stored
     print(f"{index.num_samples:,} images of {stored / index.num_samples / 1000:.1f} kB")

@@ -130,11 +130,11 @@ def _kernel(compiler: nvrtc.Nvrtc, kernel: str, architecture: str, disassembler:
     """Return what one kernel is on one architecture."""
     compiled = _tool.measured(compiler, kernel, architecture)
     result = _tool.resources_of(compiled.log)
-    there, room = occupancy(architecture, _THREADS, result["registers"], result["shared"])
+    occupied, room = occupancy(architecture, _THREADS, result["registers"], result["shared"])
     return {
         **result,
         "threads": _THREADS,
-        "warps_there": there,
+        "warps_there": occupied,
         "warps": room,
         **figures(read_blocks(disassemble(compiled.code, disassembler))),
     }
@@ -198,9 +198,9 @@ class _Intervals:
             batch = launching.batch_of([image])
             draw = making.draw_of(program, (0, 0, image.height, image.width))
             result = launching.make_jpegs(program, batch, [draw], device=device)
-            own, coefficients = _symbols(result.jpegs[0], result.window)
+            own_symbols, coefficients = _symbols(result.jpegs[0], result.window)
             first = np.append(np.asarray(batch.keep.entries["bit"], np.int64) // 8, len(image.data))
-            symbols.append(own)
+            symbols.append(own_symbols)
             nbytes.append(np.diff(first))
             stored += int((coefficients != 0).sum())
             blocks += len(coefficients)

@@ -72,7 +72,7 @@ def _changes_of_race(before: dict[str, Any], after: dict[str, Any]) -> Iterator[
     drift, drift_noise = statistics.median(logs) if logs else 0.0, _WITHOUT_PEERS / _ERRORS
     if logs:
         # One peer alone shows no spread: its own noise is taken.
-        own = math.hypot(*(_noise(_laps(each[peers[0]])) for each in (old, new)))
+        own = math.hypot(*(_noise(_laps(contenders[peers[0]])) for contenders in (old, new)))
         drift_noise = max(own, statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0)
     for name in both:
         if name.startswith(_OURS):

@@ -84,7 +84,7 @@ def settings_of(kind: type[S], arguments: Sequence[str] | None) -> S:
     parser = argparse.ArgumentParser(name, usage, module.__doc__, formatter_class=style)
     text = "settings, such as those in configs/; the defaults are:"
     parser.add_argument("--config", type=Path, metavar="FILE.yaml", help=text)
-    source = "".join(inspect.getsource(each) for each in (Settings, kind))
+    source = "".join(inspect.getsource(settings_class) for settings_class in (Settings, kind))
     comments = dict(re.findall(r"^    (\w+): .*  # (.*)$", source, re.MULTILINE))
     for field in fields(kind):
         text = f"{field.default}; {comments[field.name]}" if field.name in comments else str(field.default)

@@ -123,11 +123,11 @@ def spend(iterator: Iterator[Any], batches: int) -> Spent:
     wall, cpu, threads = time.perf_counter(), time.process_time(), time_by_thread()
     images = sum(len(next(iterator)[0]) for _ in range(batches))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    own = {name: seconds - threads.get(name, 0.0) for name, seconds in time_by_thread().items()}
-    own["others"] = max(cpu - sum(own.values()), 0.0)
+    seconds_by_thread = {name: seconds - threads.get(name, 0.0) for name, seconds in time_by_thread().items()}
+    seconds_by_thread["others"] = max(cpu - sum(seconds_by_thread.values()), 0.0)
     for _ in iterator:
         pass
-    return Spent(images, wall, cpu, own)
+    return Spent(images, wall, cpu, seconds_by_thread)
 
 
 def _loader(case: Case, photos: Photos, batch_size: int, batches: int) -> Loader:

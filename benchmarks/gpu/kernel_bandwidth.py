@@ -82,7 +82,7 @@ def main(
             result = measure_pipeline(target, photos.beton, pipeline, batch_size, rate, repeats)
             record.add(name, result)
             kernels = ", ".join(
-                f"{kernel} {own['median_microseconds']:.1f}" for kernel, own in result["kernels"].items()
+                f"{kernel} {times['median_microseconds']:.1f}" for kernel, times in result["kernels"].items()
             )
             share = f"{100 * result['share_of_bound']:.0f} % of the bound {result['bound_microseconds']:.1f}"
             console.print(f"{name}: µs for a batch: {kernels}; {share}", soft_wrap=True)
@@ -145,8 +145,8 @@ def measure_pipeline(
             crops = float(np.mean([_bytes_of_crops(draw) for draw in draws]))
             kernels = {}
             for name in dict.fromkeys(launch.kernel for launch in launches):
-                own = [launch for launch in launches if launch.kernel == name]
-                last = own[-(len(own) // result) * _BATCHES :]
+                kernel_launches = [launch for launch in launches if launch.kernel == name]
+                last = kernel_launches[-(len(kernel_launches) // result) * _BATCHES :]
                 kernels[_NAMES.get(name, name)] = _time_kernel(target, last, _BATCHES, repeats)
     bound = (crops + written) / rate
     making = sum(kernel["median_microseconds"] for name, kernel in kernels.items() if name != "canary") / 1e6
@@ -179,9 +179,9 @@ def measure_decoder(
 
 def _decoded_batches(launches: Sequence[Launch]) -> list[list[Launch]]:
     """List the launches of our decoder for each batch: bands of images that are written into the same memory."""
-    own = [launch for launch in launches if launch.kernel.startswith("jpeg_")]
-    starts = [number for number, launch in enumerate(own) if launch.kernel == "jpeg_taps"]
-    bands = [own[start:stop] for start, stop in pairwise([*starts, len(own)])]
+    decoder_launches = [launch for launch in launches if launch.kernel.startswith("jpeg_")]
+    starts = [number for number, launch in enumerate(decoder_launches) if launch.kernel == "jpeg_taps"]
+    bands = [decoder_launches[start:stop] for start, stop in pairwise([*starts, len(decoder_launches)])]
     # The last kernel of a band, jpeg_down, has the address of the result before that of the status.
     return [[*chain(*batch)] for _, batch in groupby(bands, key=lambda band: int(band[-1].arguments[-2]))]
 
@@ -252,7 +252,7 @@ def _time_kernel(target: Target, launches: list[Launch], batches: int, repeats: 
     return {
         "launches_of_a_batch": len(launches) / batches,
         "median_microseconds": statistics.median(times),
-        "microseconds": [round(own, 3) for own in times],
+        "microseconds": [round(microseconds, 3) for microseconds in times],
     }
 
 

@@ -160,8 +160,8 @@ def figures(blocks: list[Block]) -> dict[str, Any]:
 
 def _meeting(after: dict[int, list[int]], start: int, end: int) -> int:
     """Return the first block that is on all ways from one block to another."""
-    before = {one: _reached(after, start, one) for one in _reached(after, start) - {start}}
-    return min((one for one, result in before.items() if end not in result), key=lambda value: len(before[value]))
+    before = {block: _reached(after, start, block) for block in _reached(after, start) - {start}}
+    return min((block for block, result in before.items() if end not in result), key=lambda value: len(before[value]))
 
 
 def _reached(after: dict[int, list[int]], start: int, without: int = -1) -> set[int]:

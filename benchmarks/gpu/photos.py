@@ -95,25 +95,25 @@ def _facts(path: Path) -> dict[str, Any]:
     }
 
 
-def _write_textures(folder: Path, wanted: PhotoSet) -> None:
+def _write_textures(folder: Path, photo_set: PhotoSet) -> None:
     """Write noise with the spectrum of photographs, in three correlated colors."""
     result = folder / _MADE
-    if result.is_file() and json.loads(result.read_text()) == json.loads(json.dumps(asdict(wanted))):
+    if result.is_file() and json.loads(result.read_text()) == json.loads(json.dumps(asdict(photo_set))):
         return
     shutil.rmtree(folder, ignore_errors=True)
 
     def write(number: int) -> None:
-        rng = np.random.default_rng((wanted.seed, number))
+        rng = np.random.default_rng((photo_set.seed, number))
         sizes = ((500, 375), (375, 500), (500, 333), (400, 300), (640, 480), (320, 240))
         width, height = sizes[number % len(sizes)]
         path = folder / f"class{number % 10}" / f"{number:06d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         image = Image.fromarray(_texture(height, width, rng))
-        image.save(path, quality=wanted.quality[0], subsampling="4:2:0")
+        image.save(path, quality=photo_set.quality[0], subsampling="4:2:0")
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(write, range(wanted.count)))
-    result.write_text(json.dumps(asdict(wanted)))
+        list(pool.map(write, range(photo_set.count)))
+    result.write_text(json.dumps(asdict(photo_set)))
 
 
 def _texture(height: int, width: int, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -34,17 +34,18 @@ def draw_gpu(result: dict[str, Any]) -> str:
 
 def draw_host_cost(result: dict[str, Any]) -> str:
     """Draw the work of the host for each image."""
-    lines = [row(["µs of processor time per image", *(_size(own) for own in result["corpora"])]), rule(2)]
+    lines = [row(["µs of processor time per image", *(_size(corpus) for corpus in result["corpora"])]), rule(2)]
     measured = result["corpora"][0]["cases"]
     for case in (case.name for case in CASES if case.name in measured):  # older results have routes that are gone
         costs = [
-            [1e6 * own["cpu_seconds"] / own["images"] for own in corpus["cases"][case]] for corpus in result["corpora"]
+            [1e6 * corpus_result["cpu_seconds"] / corpus_result["images"] for corpus_result in corpus["cases"][case]]
+            for corpus in result["corpora"]
         ]
         lines.append(row([case, *(spread(cost, "{:.1f}") for cost in costs)]))
-    machine, made = result["machine"], result["made"][:10]
+    machine, date = result["machine"], result["made"][:10]
     where = f"{machine['cpu']}, {machine['cores']} cores; batches of {result['batch_size']}"
     gpubeton = result["gpubeton"]
-    return "\n".join([*lines, "", f"{made}, {where}; gpubeton {gpubeton['version']} at {gpubeton['commit']}."])
+    return "\n".join([*lines, "", f"{date}, {where}; gpubeton {gpubeton['version']} at {gpubeton['commit']}."])
 
 
 def summary(name: str, result: dict[str, Any]) -> str:
@@ -63,13 +64,16 @@ def summary(name: str, result: dict[str, Any]) -> str:
             for who, laps in race.items():
                 lines.append(f"{title}, {who}: {_median(laps):,.0f} images/s, {_cost(laps):,.1f} µs each{_busy(laps)}")
     elif name == "kernels":
-        for pipeline, own in _pipelines(result).items():
-            times = ", ".join(f"{kernel} {one['median_microseconds']:.1f}" for kernel, one in own["kernels"].items())
-            lines.append(f"{pipeline}: {times} µs; {100 * own['share_of_bound']:.0f} % of the bound")
+        for pipeline, measured in _pipelines(result).items():
+            times = ", ".join(
+                f"{kernel} {kernel_times['median_microseconds']:.1f}"
+                for kernel, kernel_times in measured["kernels"].items()
+            )
+            lines.append(f"{pipeline}: {times} µs; {100 * measured['share_of_bound']:.0f} % of the bound")
         lines += _decoder(result)
     elif name == "training":
         for network, by_loader in _networks(result).items():
-            lines += [f"{network}, {who}: {100 * _share(own):.1f} %" for who, own in by_loader.items()]
+            lines += [f"{network}, {who}: {100 * _share(laps):.1f} %" for who, laps in by_loader.items()]
     return "".join(f"\n  {line}" for line in lines)
 
 
@@ -120,7 +124,7 @@ def _kernels(result: dict[str, Any]) -> str:
         rule(4),
     ]
     for name, pipeline in pipelines.items():
-        times = {kernel: one["median_microseconds"] for kernel, one in pipeline["kernels"].items()}
+        times = {kernel: kernel_times["median_microseconds"] for kernel, kernel_times in pipeline["kernels"].items()}
         cells = [
             f"{pipeline['bound_microseconds']:.1f} µs",
             f"{times['resample']:.1f} µs",
@@ -135,9 +139,9 @@ def _kernels(result: dict[str, Any]) -> str:
 def _training(result: dict[str, Any]) -> str:
     lines = [row(["training", "loader", "images/s", "of what the network can do"]), rule(3)]
     for network, laps in _networks(result).items():
-        for who, own in laps.items():
-            rates = spread([lap["images_per_second"] for lap in own], "{:,.0f}")
-            lines.append(row([network, who, rates, f"{100 * _share(own):.1f} %"]))
+        for who, laps_of_loader in laps.items():
+            rates = spread([lap["images_per_second"] for lap in laps_of_loader], "{:,.0f}")
+            lines.append(row([network, who, rates, f"{100 * _share(laps_of_loader):.1f} %"]))
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
@@ -170,11 +174,13 @@ def _pipelines(result: dict[str, Any]) -> dict[str, Any]:
 
 def _decoder(result: dict[str, Any]) -> list[str]:
     """Describe the times of our own decoder's kernels, if they were measured."""
-    own = result.get("own decoder")
-    if own is None:
+    decoder = result.get("own decoder")
+    if decoder is None:
         return []
-    times = ", ".join(f"{kernel} {microseconds:.1f}" for kernel, microseconds in own["decoder"].items())
-    return [f"Our own decoder, for {own['images']} images: {times}; together {sum(own['decoder'].values()):.1f} µs."]
+    times = ", ".join(f"{kernel} {microseconds:.1f}" for kernel, microseconds in decoder["decoder"].items())
+    return [
+        f"Our own decoder, for {decoder['images']} images: {times}; together {sum(decoder['decoder'].values()):.1f} µs."
+    ]
 
 
 def _networks(result: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:

@@ -90,9 +90,9 @@ def choose_device() -> tuple[str, str]:
 
 def _own_name() -> str:
     """Return what to type for this command: its path, unless the shell finds it."""
-    own = sys.argv[0]
+    program = sys.argv[0]
     result = shutil.which("gpubeton")
-    return "gpubeton" if result is not None and Path(result).resolve() == Path(own).resolve() else own
+    return "gpubeton" if result is not None and Path(result).resolve() == Path(program).resolve() else program
 
 
 def write_contact_sheet_of(path: Path, images: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...]) -> None:
@@ -143,17 +143,17 @@ def _loader(beton: Path, device: str, indices: range | np.ndarray | None = None)
 
 def _two_epochs(console: Console, loader: Loader, images: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Load two epochs with a progress bar; return the last full batch."""
-    kept: tuple[torch.Tensor, torch.Tensor] | None = None
+    last: tuple[torch.Tensor, torch.Tensor] | None = None
     with _progress(console) as progress:
         for epoch in range(2):
             task = progress.add_task(f"Epoch {epoch}", total=images)
             for batch, labels in loader:
                 if len(batch) == _BATCH:
-                    kept = batch, labels
+                    last = batch, labels
                 progress.advance(task, len(batch))
-    if kept is None:
+    if last is None:
         raise RuntimeError(f"two epochs of {images} images gave no full batch of {_BATCH}")
-    return kept
+    return last
 
 
 def _race(
@@ -205,9 +205,9 @@ def _table(laps: dict[str, list[Lap]], images: int) -> Table:
         table.add_column(heading, justify="right")
     for name, lap in laps.items():
         rate, cpu = median_rate(lap), median_cpu(lap)
-        known = "" if math.isnan(cpu) else f"{cpu:.2f}"
+        cell = "" if math.isnan(cpu) else f"{cpu:.2f}"
         times = statistics.median(ratios(lap, laps[USUAL]))
-        table.add_row(name, f"{rate:,.0f}", f"{rate / cores:,.0f}", known, f"{times:.1f} x")
+        table.add_row(name, f"{rate:,.0f}", f"{rate / cores:,.0f}", cell, f"{times:.1f} x")
     return table
 
 

@@ -79,7 +79,7 @@ class Run(recipe.Run[Settings]):
         for images, boxes in loader:
             with self.precision():
                 outputs = network(images)
-            detections += [each.cpu() for each in detect(outputs, self.settings.side)]
+            detections += [image_detections.cpu() for image_detections in detect(outputs, self.settings.side)]
             true += [box.cpu() for box in boxes]
         loader.close()
         return {"map_50": mean_average_precision(detections, true, len(self.classes))}

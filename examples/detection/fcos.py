@@ -105,8 +105,8 @@ def centrality(distances: Tensor) -> Tensor:
 def overlap_at_place(ones: Tensor, others: Tensor) -> Tensor:
     """Return the generalized intersection over union of two boxes around the same place, given by distances."""
     both, hull = torch.minimum(ones, others), torch.maximum(ones, others)
-    one, other, shared, around = ((each[:, :2] + each[:, 2:]).prod(1) for each in (ones, others, both, hull))
-    union = one + other - shared
+    area, other, shared, around = ((corners[:, :2] + corners[:, 2:]).prod(1) for corners in (ones, others, both, hull))
+    union = area + other - shared
     return shared / union - (around - union) / around
 
 
@@ -129,11 +129,11 @@ def detect(outputs: tuple[Tensor, Tensor, Tensor], side: int, least: float = 0.0
 def without_doubles(rows: Tensor, largest: float) -> Tensor:
     """Return the rows to keep, best first: a box goes that overlaps a better one of its class."""
     apart = rows[:, :4] + rows[:, 4:5] * 2 * rows[:, :4].max() if len(rows) else rows[:, :4]
-    overlaps, order, kept = overlap(apart, apart), rows[:, 5].argsort(descending=True), []
+    overlaps, order, selected = overlap(apart, apart), rows[:, 5].argsort(descending=True), []
     while len(order):
-        kept.append(order[0])
+        selected.append(order[0])
         order = order[overlaps[order[0], order] <= largest]  # a box overlaps itself
-    return torch.stack(kept) if kept else order
+    return torch.stack(selected) if selected else order
 
 
 def overlap(ones: Tensor, others: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ def mean_average_precision(detections: list[Tensor], true: list[Tensor], num_cla
             right = torch.tensor([is_right for _, is_right in records], dtype=torch.float64).cumsum(0)
             recall, precision = right / count, right / torch.arange(1, len(right) + 1)
             best = [precision[recall >= least - 1e-9] for least in torch.linspace(0, 1, 11, dtype=torch.float64)]
-            precisions.append(sum(float(each.max()) if len(each) else 0.0 for each in best) / 11)
+            precisions.append(sum(float(values.max()) if len(values) else 0.0 for values in best) / 11)
     return sum(precisions) / max(1, len(precisions))
 
 

@@ -106,8 +106,8 @@ class Segmenter(nn.Module):
 
 def confusion(predicted: Tensor, classes: Tensor, num_classes: int) -> Tensor:
     """Count the pixels of each true and each predicted class."""
-    known = classes != NO_CLASS
-    pairs = classes[known] * num_classes + predicted[known]
+    is_labelled = classes != NO_CLASS
+    pairs = classes[is_labelled] * num_classes + predicted[is_labelled]
     return torch.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
