@@ -159,7 +159,7 @@ def test_indices_may_be_anything_that_the_dataset_knows(tmp_path):
     assert Index.open(tmp_path / "data.beton").column("label").tolist() == [2, 1]
 
 
-def test_a_dataset_is_asked_for_plain_integers(tmp_path):
+def test_a_dataset_is_indexed_with_plain_integers(tmp_path):
     class Picky:
         def __getitem__(self, index):
             assert type(index) is int

@@ -84,7 +84,7 @@ def test_a_gpu_that_does_not_count_has_one_figure_for_all_engines(watched):
     assert "does not count" in result["error"]
 
 
-def test_without_the_library_or_an_answer_the_loop_goes_on(watched, monkeypatch):
+def test_without_the_library_or_an_answer_the_loop_continues(watched, monkeypatch):
     assert "ModuleNotFoundError" in watched(None)["error"]
     result = watched(nvml([50.0], knows_utilization=False))
     assert "jpg_utilization_percent" not in result

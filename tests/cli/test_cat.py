@@ -25,7 +25,7 @@ def file(tmp_path):
     return convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1).path
 
 
-def test_cat_writes_a_jpeg_file_as_it_is(file, tmp_path):
+def test_cat_writes_the_stored_bytes_of_a_jpeg_file(file, tmp_path):
     done = run("cat", file, 0, "--only", "image")
     assert done.stdout_bytes == (tmp_path / "photos" / "cat" / "0000.jpg").read_bytes()
     assert run("cat", file, 0, "--only", "image", "-o", tmp_path / "out.jpg").stdout_bytes == b""

@@ -143,7 +143,7 @@ def test_a_missing_source_ends_with_2_and_the_expected_kinds(tmp_path):
     assert "expected a folder of images" in done.stderr.replace("\n", " ")
 
 
-def test_debug_shows_where_an_error_comes_from(tmp_path):
+def test_debug_raises_the_original_error(tmp_path):
     done = CliRunner().invoke(app, ["convert", str(tmp_path / "photos"), str(tmp_path / "a"), "--debug"])
     assert type(done.exception).__name__ == "OptionError"
 

@@ -105,7 +105,7 @@ def test_names_and_advice_are_shown_as_they_are(photos, monkeypatch):
     assert "At most 2.00 x" in done.stdout
 
 
-def test_bench_shows_the_name_of_the_file_as_it_is(tmp_path):
+def test_bench_shows_the_name_of_the_file_without_markup(tmp_path):
     (tmp_path / "[").mkdir()
     done = run("bench", str(write_photos(tmp_path / "[" / "x].beton", 8)), *QUICK, "--no-gpu")
     assert (done.exit_code, "[/x].beton" in done.stdout.replace("\n", "")) == (0, True)

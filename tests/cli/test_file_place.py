@@ -91,7 +91,7 @@ def test_holes_are_no_bytes_that_a_disk_has_to_read(tmp_path):
     assert read_file_place(sparse).resident_share == 1.0
 
 
-def test_of_a_large_file_parts_are_looked_at_from_its_beginning_to_its_end():
+def test_of_a_large_file_parts_from_beginning_to_end_are_sampled():
     spans = sampled_spans([(0, 1 << 20), (40 << 30, 100 << 30)])
     assert (spans[0], spans[-1]) == ((0, 1 << 20), ((100 << 30) - (4 << 20), 100 << 30))
     assert len(spans) == 64

@@ -59,7 +59,7 @@ def test_letters_of_every_script_and_emoji_are_printable():
     assert printable(text) == text
 
 
-def test_nothing_in_a_string_controls_the_terminal_wherever_it_is_drawn():
+def test_nothing_in_a_string_controls_the_terminal_in_any_output():
     hostile = "[/x] :smile: \x1b[2J\u202e\ud800"
     shown = io.StringIO()
     screen = Screen(file=shown, force_terminal=True, width=200)
@@ -72,7 +72,7 @@ def test_nothing_in_a_string_controls_the_terminal_wherever_it_is_drawn():
     assert shown.getvalue().count("[/x] :smile: \\x1b[2J\\u202e\\ud800") == 4
 
 
-def test_the_title_of_a_bar_is_shown_as_it_is(capsys, monkeypatch):
+def test_control_characters_in_the_title_of_a_bar_are_escaped(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     with progress("Writing [/x]{y}\x1b]0;z") as advance:
         advance(1, 1)

@@ -158,7 +158,7 @@ def test_an_image_that_memory_does_not_suffice_for_is_bad_and_all_others_are_mad
             assert np.array_equal(job.out[row], make_one(program, images[row]))
 
 
-def test_the_output_of_a_bad_image_holds_nothing_of_earlier_batches():
+def test_the_output_of_a_bad_image_has_no_pixels_of_earlier_batches():
     """A slot of the ring is used again and again; earlier contents must not come back."""
     with pool_of(batch_size=1, ring=1) as pool:
         for _ in range(3):

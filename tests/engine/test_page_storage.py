@@ -105,7 +105,7 @@ def test_every_batch_has_the_bytes_of_its_samples(files, traffic, first, most_by
     storage.close()
 
 
-def test_each_page_is_asked_for_once_in_the_order_of_need(files, traffic):  # noqa: F811
+def test_each_page_is_requested_once_in_the_order_of_need(files, traffic):  # noqa: F811
     order = window_order()
     storage = PageStorage(files, plan_of(order), most_requests=1)
     assert go_through(storage, order) == []
@@ -131,7 +131,7 @@ def test_the_memory_is_that_of_the_plan(files, traffic, requests, in_work):  # n
     wait_until(lambda: traffic.live == 0)  # the threads let go of the last parts
 
 
-def test_pages_are_asked_for_ahead_and_no_further(files, traffic):  # noqa: F811
+def test_pages_are_requested_ahead_up_to_the_limit(files, traffic):  # noqa: F811
     storage = PageStorage(files, plan_of(range(len(PLACES))), first_requests=5)
     wait_until(lambda: len(traffic.requests) == 5)
     fetch = storage.fetch(PLACES[:BATCH], REGIONS.size[:BATCH], 0)  # two pages

@@ -60,7 +60,7 @@ def content_of(offset, size):
     return [CONTENT[start : start + count].tobytes() for start, count in zip(offset, size, strict=True)]
 
 
-def test_regions_arrive_in_the_order_in_which_they_were_asked_for(storage):
+def test_regions_arrive_in_the_order_of_the_request(storage):
     offset, size = [2_000_000, 5, 1_000_000, 6], [70_000, 3, 0, 100]
     fetch = storage.fetch(u8(*offset), u8(*size))
     assert content_at(fetch, size) == content_of(offset, size)
@@ -212,7 +212,7 @@ def test_a_file_that_is_refused_is_closed_though_its_error_is_kept(tmp_path):
     assert times_open(path) == 0
 
 
-def test_the_system_is_asked_for_mapped_regions_that_it_does_not_hold(path, monkeypatch):
+def test_mapped_regions_outside_the_page_cache_are_requested_from_the_system(path, monkeypatch):
     announced = []
     monkeypatch.setattr(os, "posix_fadvise", lambda _, start, count, advice: announced.append((start, count, advice)))
     storage = MappedStorage(opened(path))
@@ -318,7 +318,7 @@ def test_as_many_reads_as_keep_a_file_busy_are_in_flight_at_once(path, monkeypat
     storage.close()
 
 
-def test_a_read_that_brings_less_than_asked_for_is_continued(path, monkeypatch):
+def test_a_short_read_is_continued(path, monkeypatch):
     preadv = os.preadv
     monkeypatch.setattr(os, "preadv", lambda file, buffers, offset: preadv(file, [buffers[0][:1000]], offset))
     storage = ReadStorage(opened(path))

@@ -146,7 +146,7 @@ def test_the_network_is_pages():
     assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
-def test_flipped_images_are_looked_at_too(folder):
+def test_flipped_images_are_evaluated_too(folder):
     class LeftPixel(torch.nn.Module):
         def forward(self, batch):
             left = batch[:, 0, 0, 0]

@@ -132,7 +132,7 @@ def test_a_node_is_lost_and_another_comes_and_each_sample_of_the_epoch_is_used_o
     assert len(processes(records)) == before
 
 
-def test_one_process_goes_on_where_it_stopped_and_with_another_batch_size(tmp_path):
+def test_one_process_resumes_where_it_stopped_and_with_another_batch_size(tmp_path):
     options = [str(write_images(tmp_path / "train.beton")), "--folder", str(tmp_path), "--side=16", "--num-workers=1"]
     assert [line["epoch"] for line in json_lines(run_example("elastic.py", *options, "--epochs=1"))] == [0]
     (line,) = json_lines(run_example("elastic.py", *options, "--epochs=2", "--batch-size=7"))

@@ -16,7 +16,7 @@ SCRIPTS = sorted(
 )
 
 
-def test_training_goes_on_from_the_middle_of_an_epoch(tmp_path):
+def test_training_resumes_in_the_middle_of_an_epoch(tmp_path):
     write_photos(tmp_path / "photos", PhotoSet(40))
     options = (str(tmp_path / "photos"), "--epochs", "2", "--batch-size", "8", "--sides", "32", "64")
     first = run("train.py", *options, "--stop-after", "7")

@@ -107,7 +107,7 @@ STANDARD = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.25, 0.2], "resca
         ),
     ],
 )
-def test_a_processors_settings_are_taken_over(values, size, ratio, interpolation):
+def test_a_processors_settings_are_used(values, size, ratio, interpolation):
     result = pretrained.preprocessing_of_processor({**STANDARD, **values})
     assert (result.size, result.ratio, result.interpolation) == (size, ratio, interpolation)
     assert result.mean == pytest.approx([127.5, 102, 76.5])

@@ -164,7 +164,7 @@ def test_a_wrong_setting_is_named(tmp_path, capsys, entries, message):
     assert message in capsys.readouterr().err
 
 
-def test_at_ctrl_c_a_run_stops_with_a_checkpoint_and_goes_on_with_the_remaining_batches(files, tmp_path):
+def test_at_ctrl_c_a_run_stops_with_a_checkpoint_and_resumes_with_the_remaining_batches(files, tmp_path):
     class Interrupted(Run):
         def loss(self, images, labels):
             if self.done == 1:

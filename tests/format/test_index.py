@@ -178,7 +178,7 @@ def test_bytes_after_the_table_are_noticed(extra, tmp_path):
         Patched("img_raw_var", tmp_path).open(extra=extra)
 
 
-def test_more_samples_than_the_file_can_hold_are_noticed_before_memory_is_asked_for(tmp_path):
+def test_more_samples_than_the_file_can_hold_are_noticed_before_memory_is_allocated(tmp_path):
     patched = Patched("scalars", tmp_path)
     patched.header["num_samples"] = 1 << 60
     with pytest.raises(TruncatedError, match=str(1 << 60)):

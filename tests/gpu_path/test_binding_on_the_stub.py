@@ -27,7 +27,7 @@ REFUSALS = [status for status in Status if status is not Status.SUCCESS]
 
 
 @pytest.mark.parametrize("backend", BATCHED)
-def test_several_states_have_batches_under_way_at_once(bench, faults, backend):
+def test_several_states_have_batches_in_flight_at_once(bench, faults, backend):
     faults.slow_down(3000, seed=5)
     images = list(TAKEN.values())
     benches = [bench(backend, images[shift:] + images[:shift]) for shift in range(3)]
@@ -74,7 +74,7 @@ def test_the_status_of_an_image_alone_is_its_own(bench, faults, status):
     np.testing.assert_array_equal(result.pixels(0), decoded(TAKEN["4:2:0"]))
 
 
-def test_after_a_bad_image_the_others_are_decoded_one_by_one_and_the_state_goes_on(bench, faults):
+def test_after_a_bad_image_the_others_are_decoded_one_by_one_and_the_state_remains_usable(bench, faults):
     junk = TAKEN["4:2:0"][:200] + bytes(500)
     images = [TAKEN["4:2:0"], junk, TAKEN["4:4:4"], TAKEN["gray"]]
     result = bench(images=images)
@@ -127,7 +127,7 @@ def test_without_engines_the_hardware_is_refused_and_the_rest_remains(faults, de
 # --- threads
 
 
-def test_python_goes_on_while_a_call_waits():
+def test_python_runs_while_a_call_waits():
     script = """
         import threading, time
         import numpy as np

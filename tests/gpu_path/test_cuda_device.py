@@ -294,7 +294,7 @@ def test_at_the_end_of_the_process_memory_is_left_to_the_driver(cuda_device):
     assert not cuda_device.allocate_pinned(1)._finalizer.atexit
 
 
-def test_memory_that_torch_keeps_for_itself_is_asked_for(cuda_device, record):
+def test_a_failed_allocation_is_repeated_after_torchs_cache_is_emptied(cuda_device, record):
     record.fail["malloc"] = [CudaRuntimeError(OUT_OF_MEMORY)]
     cuda_device.allocate(1000).free()
     assert [call[0] for call in record.named("malloc", "empty_cache", "free")] == [

@@ -118,7 +118,7 @@ def test_how_it_is_done_does_not_show_in_the_pixels(gpus, faults, sample_file, d
 
 @pytest.mark.parametrize("is_early", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-def test_however_streams_run_beside_each_other_the_pixels_stay(gpus, faults, sample_file, decoded, is_early, seed):
+def test_any_interleaving_of_streams_gives_the_same_pixels(gpus, faults, sample_file, decoded, is_early, seed):
     faults.early_write = is_early
     faults.slow_down(3000, seed=seed)
     faults.thread_order, faults.thread_seed = seed, seed

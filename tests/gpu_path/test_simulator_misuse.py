@@ -160,7 +160,7 @@ def test_to_write_into_a_tensor_of_torch_is_misuse(device, bench, faults):
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_to_change_bytes_before_the_stream_has_come_to_them_is_misuse(bench, faults, early):
+def test_changing_bytes_before_the_stream_has_read_them_is_misuse(bench, faults, early):
     faults.early_write = early
     job = bench()
     with faults.held(job.stream):
@@ -170,7 +170,7 @@ def test_to_change_bytes_before_the_stream_has_come_to_them_is_misuse(bench, fau
     assert "its bytes were changed before the stream came to it" in only_misuse(faults)
 
 
-def test_to_free_memory_before_the_stream_has_come_to_it_is_misuse(bench, faults):
+def test_freeing_memory_before_the_stream_has_used_it_is_misuse(bench, faults):
     job = bench(Backend.GPU_HYBRID)
     with faults.held(job.stream):
         job.decode()

@@ -158,6 +158,6 @@ def test_without_engines_there_is_no_hardware_handle(faults, device):
     assert Handle(load(), Backend.HYBRID).hardware_engines() == (0, 0)
 
 
-def test_engines_and_cores_are_as_many_as_asked_for(faults, device):
+def test_engines_and_cores_have_the_requested_numbers(faults, device):
     faults.engines, faults.cores = 3, 5
     assert Handle(load(), Backend.HARDWARE).hardware_engines() == (3, 5)

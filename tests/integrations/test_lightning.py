@@ -31,7 +31,7 @@ def expected(path, epochs=3):
     return [(step, *batch) for step, batch in enumerate(batches)]
 
 
-def test_a_run_that_was_killed_goes_on_with_exactly_the_batches_that_were_to_come(numbers, tmp_path):
+def test_a_killed_run_resumes_with_exactly_the_remaining_batches(numbers, tmp_path):
     kill_at = 8  # in the second epoch of five steps each, after a checkpoint
     command = [sys.executable, "-m", "tests.integrations.lightning_run", numbers, tmp_path, str(kill_at)]
     killed = subprocess.run(command, check=False, capture_output=True)
@@ -42,7 +42,7 @@ def test_a_run_that_was_killed_goes_on_with_exactly_the_batches_that_were_to_com
     assert steps(tmp_path) == expected(numbers)[kill_at:]
 
 
-def test_a_checkpoint_at_the_end_of_an_epoch_goes_on_with_the_next(numbers, tmp_path):
+def test_a_checkpoint_at_the_end_of_an_epoch_resumes_with_the_next(numbers, tmp_path):
     first = trainer(tmp_path, enable_checkpointing=False, limit_val_batches=0)
     first.fit_loop.max_epochs = 1
     model = Diary(tmp_path / "diary")

@@ -78,7 +78,7 @@ def test_every_sample_of_an_epoch_comes_once_and_the_next_epoch_is_whole(path, t
     assert rest.validated == ends
 
 
-def test_an_epoch_may_go_on_with_other_batches_more_than_once(path, tmp_path, begun):
+def test_an_epoch_may_be_resumed_with_other_batches_more_than_once(path, tmp_path, begun):
     whole, folder = begun
     smaller = fit(path, tmp_path / "smaller", 2, folder / "step=2.ckpt")
     larger = fit(path, tmp_path / "larger", 8, tmp_path / "smaller" / "step=6.ckpt")
@@ -100,7 +100,7 @@ def test_validations_in_the_middle_come_at_the_same_places(path, tmp_path, begun
     ("limit", "batch_size", "steps"),
     [(4, 2, [3, 4]), (4, 8, [3, 3]), (2, 8, [1, 2]), (100, 2, [10, 12]), (0.5, 2, [4, 6])],
 )
-def test_a_limit_of_batches_holds_for_the_epoch_that_goes_on_and_for_the_next(path, tmp_path, limit, batch_size, steps):
+def test_a_limit_of_batches_holds_for_the_resumed_epoch_and_for_the_next(path, tmp_path, limit, batch_size, steps):
     first = fit(path, tmp_path / "begun", 4, limit_train_batches=limit)
     rest = fit(path, tmp_path / "rest", batch_size, tmp_path / "begun" / "step=1.ckpt", limit_train_batches=limit)
     assert [
@@ -111,7 +111,7 @@ def test_a_limit_of_batches_holds_for_the_epoch_that_goes_on_and_for_the_next(pa
     assert rest.validated == [steps[0], sum(steps)]
 
 
-def test_fewer_and_more_ranks_go_on_after_all_were_killed(tmp_path):
+def test_fewer_and_more_ranks_resume_after_all_were_killed(tmp_path):
     path = write(tmp_path / "numbers.beton", {"label": IntField()}, Numbers(48))
     torchrun("lightning_elastic_run", path, tmp_path, 3, processes=2, returncode=1)
     torchrun("lightning_elastic_run", path, tmp_path, 9, processes=1, returncode=1)

@@ -79,7 +79,7 @@ def test_ranks_of_lightning_share_each_epoch_and_keep_the_loaders_order(numbers,
     assert (tmp_path / "0.sampler").read_text() == "gpubeton.integrations.data_loader"
 
 
-def test_after_a_rank_was_killed_another_number_of_ranks_goes_on_with_the_epoch(tmp_path):
+def test_after_a_rank_was_killed_another_number_of_ranks_resumes_the_epoch(tmp_path):
     path = write(tmp_path / "numbers.beton", {"label": IntField()}, Numbers(60))
     torchrun("elastic_run", path, tmp_path, 4, 2, processes=3, returncode=1)
     state = json.loads((tmp_path / "state.json").read_text())
@@ -96,7 +96,7 @@ def test_after_a_rank_was_killed_another_number_of_ranks_goes_on_with_the_epoch(
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (2, 1), (1, 2)])
-def test_with_accelerate_another_number_of_processes_goes_on_and_gathers_each_sample_once(tmp_path, before, after):
+def test_with_accelerate_another_number_of_processes_resumes_and_gathers_each_sample_once(tmp_path, before, after):
     path = write(tmp_path / "numbers.beton", {"label": IntField()}, Numbers(23))
     torchrun("accelerate_elastic_run", path, tmp_path, 2, processes=before)
     torchrun("accelerate_elastic_run", path, tmp_path, -1, processes=after)

@@ -53,7 +53,7 @@ def test_the_kernel_writes_the_bits_of_the_cpu(size, order):
 
 @pytest.mark.parametrize("item_size", [1, 2, 4])
 @pytest.mark.parametrize("size", SIZES)
-def test_levels_leave_through_the_table(size, item_size):
+def test_levels_are_written_through_the_table(size, item_size):
     generator = np.random.default_rng(1)
     images, table = generator.integers(0, 256, (3, *size, 3), np.uint8), table_of_bits(item_size)
     steps = random_steps(generator, 3)

@@ -89,7 +89,7 @@ def test_each_thread_of_the_grid_runs_once(kernels, order):
     assert np.array_equal(np.sort(order_of_threads(kernels, order), axis=None), np.arange(96))
 
 
-def test_threads_run_in_the_order_that_was_asked_for(kernels):
+def test_threads_run_in_the_requested_order(kernels):
     forward = order_of_threads(kernels, FORWARD)
     assert forward[0, :2, :4].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert forward[0, 0, 4] == 8

@@ -90,7 +90,7 @@ def test_any_number_of_blocks_does(blocks):
     assert np.array_equal(run(images, mixes, device=HostDevice(blocks=blocks)), on_cpu(images, mixes))
 
 
-def test_a_box_of_one_pixel_is_found_wherever_it_is():
+def test_a_box_of_one_pixel_is_found_at_any_position():
     images = np.stack([np.zeros((5, 7, 3), np.uint8), np.full((5, 7, 3), 255, np.uint8)])
     for y in range(5):
         for x in range(7):

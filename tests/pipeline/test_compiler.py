@@ -151,7 +151,7 @@ SETTINGS = ModuleType("settings")
 TABLES = (np.zeros(1),)
 
 
-def test_attributes_of_modules_and_arrays_that_inner_functions_read_are_looked_at():
+def test_changed_attributes_of_modules_and_arrays_read_by_inner_functions_are_noticed():
     def scaled(x):
         return x * SETTINGS.scale
 
@@ -170,7 +170,7 @@ def test_attributes_of_modules_and_arrays_that_inner_functions_read_are_looked_a
     assert Compiler.compile(summed)(2) == 43
 
 
-def test_attributes_of_modules_in_modules_are_looked_at():
+def test_changed_attributes_of_modules_in_modules_are_noticed():
     def scaled(x):
         return x * SETTINGS.inner.scale
 

@@ -109,7 +109,7 @@ def test_without_totensor_the_batch_is_an_array():
         [ToTensor(), ToTorchImage(), normalize(torch.bfloat16)],
     ],
 )
-def test_bfloat16_is_a_tensor_wherever_it_is_asked_for(operations):
+def test_bfloat16_output_is_a_tensor_after_any_operations(operations):
     program = program_of(*operations)
     assert (program.dtype, program.table.dtype) == ("bfloat16", np.uint16)
     result = finished(*operations)

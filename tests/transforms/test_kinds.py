@@ -59,7 +59,7 @@ def test_levels_of_gray_images_change_as_those_of_a_channel_do(operation):
 
 
 @pytest.mark.parametrize("operation", [*LEVELS, RandomBrightness(0.5, 1), RandomContrast(0.5, 1)])
-def test_transparency_stays_as_it_is(operation):
+def test_transparency_does_not_change(operation):
     images, draw = noise(4), draw_of(operation, 4)
     result = applied(operation, images, draw)
     assert np.array_equal(result[..., 3], images[..., 3])

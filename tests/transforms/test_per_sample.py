@@ -154,7 +154,7 @@ def test_a_process_with_a_loader_ends(file, method):
     assert [process.exitcode for process in processes] == list(ends.values())
 
 
-def test_after_an_error_nothing_goes_on_for_the_batch():
+def test_after_an_error_the_rest_of_the_batch_is_not_computed():
     is_first, finished = threading.Lock(), []
 
     def fails_once(image, generator):

@@ -358,7 +358,7 @@ def test_an_index_of_a_jpeg_with_restart_markers_or_a_refused_one_changes_nothin
         assert np.array_equal(pixels, plain)
 
 
-def test_nothing_of_an_indexed_image_is_left_in_the_next():
+def test_no_state_of_an_indexed_image_affects_the_next():
     program = program_of(23, 31)
     images = [
         variant

@@ -176,7 +176,7 @@ def test_photographs_look_as_if_decoded_first_and_resampled_then(interpolation):
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_nothing_of_an_image_is_left_in_the_next(sampling):
+def test_no_state_of_an_image_affects_the_next(sampling):
     program = program_of(24, 24, "antialias")
     files = [jpeg(noise(90, 110), 100, "4:4:4"), jpeg(photo(13, 9), 60, sampling), jpeg(photo(60, 33), 60, sampling)]
     images = [stored_jpeg(data) for data in files]
