@@ -72,14 +72,14 @@ def bits(tensor):
     return tensor.contiguous().view(torch.uint8)
 
 
-def assert_equal_to_the_bit(result, wanted):
-    assert (result.shape, result.dtype) == (wanted.shape, wanted.dtype)
-    assert torch.equal(bits(result), bits(wanted))
+def assert_equal_to_the_bit(result, expected):
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    assert torch.equal(bits(result), bits(expected))
 
 
-def levels_apart(result, wanted):
+def levels_apart(result, expected):
     """Largest and mean difference of two tensors of levels."""
-    apart = (result.int() - wanted.int()).abs()
+    apart = (result.int() - expected.int()).abs()
     return int(apart.max()), float(apart.float().mean())
 
 
@@ -91,6 +91,6 @@ def plain_twin(images):
     ]
 
 
-def means_apart(result, wanted):
+def means_apart(result, expected):
     """Mean difference of each image, shape (N,)."""
-    return np.abs(result.numpy().astype(np.int32) - wanted.numpy()).mean(axis=(1, 2, 3))
+    return np.abs(result.numpy().astype(np.int32) - expected.numpy()).mean(axis=(1, 2, 3))

@@ -63,10 +63,10 @@ def decoded(gpu, engines, files):
     return images
 
 
-def differences(result, wanted):
+def differences(result, expected):
     """Largest mean difference of an image, and largest difference of all levels."""
-    apart = [np.abs(output.astype(np.int16) - other) for output, other in zip(result, wanted, strict=True)]
-    return max(float(one.mean()) for one in apart), max(int(one.max()) for one in apart)
+    apart = [np.abs(output.astype(np.int16) - other) for output, other in zip(result, expected, strict=True)]
+    return max(float(difference.mean()) for difference in apart), max(int(difference.max()) for difference in apart)
 
 
 @pytest.mark.parametrize("sampling", ["444", "422", "420", "440", "Gray"])
@@ -117,11 +117,11 @@ def test_graphs_can_be_captured_while_a_loader_works(gpu, photos, name):
         for _ in range(3):
             loader.set_epoch(0)
             for (batch,), expected in zip(loader, target, strict=True):
-                graph, given = torch.cuda.CUDAGraph(), torch.arange(1000.0, device="cuda:0")
+                graph, values = torch.cuda.CUDAGraph(), torch.arange(1000.0, device="cuda:0")
                 with torch.cuda.graph(graph):  # in mode "global": a call that cannot be captured fails in any thread
-                    doubled = 2 * given
+                    doubled = 2 * values
                     time.sleep(0.02)  # so that the loader makes such calls
                     result = doubled + 1
                 graph.replay()
-                assert torch.equal(result, 2 * given + 1)
+                assert torch.equal(result, 2 * values + 1)
                 assert torch.equal(batch.cpu(), expected)

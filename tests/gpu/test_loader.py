@@ -35,7 +35,7 @@ def smooth_photos(tmp_path_factory):
 def test_raw_images_are_the_cpus_to_the_bit(gpu, raw_photos, name, where, os_cache):
     arguments = {"raw": where, "os_cache": os_cache, "order": "random"}
     result, expected = (
-        epoch(images_loader(raw_photos, PIPELINES[name], device=own, **arguments)) for own in ("cuda:0", "cpu")
+        epoch(images_loader(raw_photos, PIPELINES[name], device=device, **arguments)) for device in ("cuda:0", "cpu")
     )
     assert_equal_to_the_bit(result, expected)
     assert len(result) == 40
@@ -46,7 +46,7 @@ def test_every_element_type_is_the_cpus_to_the_bit(gpu, raw_photos, dtype):
     pipeline = [op for op in usual_pipeline(SIDE, np.float16) if not isinstance(op, NormalizeImage)]
     if dtype != np.uint8:
         pipeline.insert(2, NormalizeImage((123, 116, 103), (58, 57, 57), dtype))
-    result, expected = (epoch(images_loader(raw_photos, pipeline, device=own)) for own in ("cuda:0", "cpu"))
+    result, expected = (epoch(images_loader(raw_photos, pipeline, device=device)) for device in ("cuda:0", "cpu"))
     assert_equal_to_the_bit(result, expected)
 
 
@@ -63,7 +63,9 @@ def test_batches_are_on_the_gpu_and_channels_last(gpu, raw_photos):
 def test_a_loader_may_work_on_another_gpu_than_the_current_one(gpu, photos):
     """The last GPU; where there is one alone, it is the current one."""
     last = f"cuda:{max(torch.cuda.device_count(), 1) - 1}"
-    result, expected = (epoch(images_loader(photos.beton, PIPELINES["mixup"], device=own)) for own in (last, "cuda:0"))
+    result, expected = (
+        epoch(images_loader(photos.beton, PIPELINES["mixup"], device=device)) for device in (last, "cuda:0")
+    )
     assert_equal_to_the_bit(result, expected)
     assert not gpu.has_cuda or torch.cuda.current_device() == 0
 
@@ -75,7 +77,7 @@ def test_jpegs_are_near_the_cpus(gpu, smooth_photos, interpolation):
     On the simulated GPU, with equal decoders, the latter alone comes to 3. Levels here, standard deviations apart.
     """
     pipeline = [op for op in PIPELINES[interpolation] if not isinstance(op, NormalizeImage)]
-    result, expected = (epoch(images_loader(smooth_photos, pipeline, device=own)) for own in ("cuda:0", "cpu"))
+    result, expected = (epoch(images_loader(smooth_photos, pipeline, device=device)) for device in ("cuda:0", "cpu"))
     most, mean = levels_apart(result, expected)
     assert most <= 7
     assert mean <= 1.0
@@ -85,7 +87,7 @@ def test_jpegs_are_near_the_cpus(gpu, smooth_photos, interpolation):
 def test_photographs_are_near_the_cpus(gpu, photos):
     """Chroma that is repeated instead of interpolated differs more, at edges of colors; on the mean it does not."""
     pipeline = [CenterCropRGBImageDecoder((128, 128), 0.9), ToTensor(), ToTorchImage()]
-    result, expected = (epoch(images_loader(photos.beton, pipeline, device=own)) for own in ("cuda:0", "cpu"))
+    result, expected = (epoch(images_loader(photos.beton, pipeline, device=device)) for device in ("cuda:0", "cpu"))
     assert means_apart(result, expected).max() <= 2.5
 
 

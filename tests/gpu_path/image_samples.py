@@ -93,7 +93,9 @@ RAW = [
     for height, width in ((1, 1), (1, 50), (60, 1), (7, 5), (30, 10), (64, 48), (37, 53))
 ]
 #: All of them, mixed as a file in "smart" mode has them.
-IMAGE_SAMPLES = [one for four in zip(BASELINE, ELABORATE * 4, RAW + RAW[:5], FOREIGN * 6, strict=True) for one in four]
+IMAGE_SAMPLES = [
+    sample for four in zip(BASELINE, ELABORATE * 4, RAW + RAW[:5], FOREIGN * 6, strict=True) for sample in four
+]
 
 NUM_DECODED = 12
 """Images of the sample_file that the engines decode."""

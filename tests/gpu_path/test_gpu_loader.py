@@ -192,9 +192,9 @@ def test_every_epoch_has_other_draws_which_can_be_repeated(gpus, sample_file):
 def test_batches_that_are_kept_are_never_overwritten(gpus, faults, sample_file):
     faults.slow_down(500)
     loader = gpu_loader(sample_file, PIPELINES["half"], order="random", batch_size=5)
-    kept = [(batch, [own.clone() for own in batch]) for _ in range(3) for batch in loader]
+    copies = [(batch, [tensor.clone() for tensor in batch]) for _ in range(3) for batch in loader]
     loader.close()
-    for ours, theirs in kept:
+    for ours, theirs in copies:
         assert_same([ours], [tuple(theirs)])
 
 

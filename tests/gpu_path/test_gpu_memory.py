@@ -191,6 +191,6 @@ def test_images_under_way_take_no_more_of_the_gpu_than_explain_prints(gpus, tmp_
     for _ in loader:
         pass
     (resources,) = loader.gpu._free
-    kept = sum(own.nbytes for slot in resources.slots for own in (slot.arena, slot.taps, slot.resampled))
-    assert 0.2 * int(printed[1]) * STEP < kept <= int(printed[1]) * STEP
+    nbytes = sum(buffer.nbytes for slot in resources.slots for buffer in (slot.arena, slot.taps, slot.resampled))
+    assert 0.2 * int(printed[1]) * STEP < nbytes <= int(printed[1]) * STEP
     loader.close()

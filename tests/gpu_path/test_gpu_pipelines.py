@@ -220,10 +220,10 @@ def test_a_loader_may_be_filtered_by_its_images_and_by_others(gpus, path):
     dark = loader.filter("image", lambda image: float(image.float().mean()) < middle)
     assert dark.indices.tolist() == [number for number in range(24) if images[number].float().mean() < middle]
     assert dark.gpu is not None
-    kept = by_sample(dark)
-    assert equal(kept, {number: images[number] for number in kept})
-    for one in (loader, by_number, dark):
-        one.close()
+    dark_images = by_sample(dark)
+    assert equal(dark_images, {number: images[number] for number in dark_images})
+    for current in (loader, by_number, dark):
+        current.close()
 
 
 def test_a_loader_resumes_the_epoch_of_another(gpus, path):

@@ -22,8 +22,8 @@ def sample_file(tmp_path_factory):
 def test_several_files_give_the_batches_of_one_with_all_their_images(gpus, sample_file, tmp_path, os_cache):
     parts = IMAGE_SAMPLES[:11], IMAGE_SAMPLES[11:20], IMAGE_SAMPLES[20:]
     files = [write_images(tmp_path / f"{number}.beton", part) for number, part in enumerate(parts)]
-    several, one = (gpu_loader(path, PIPELINE, order="random", os_cache=os_cache) for path in (files, sample_file))
-    result, expected = ([images for images, _ in epochs(loader, 2)] for loader in (several, one))
+    several, single = (gpu_loader(path, PIPELINE, order="random", os_cache=os_cache) for path in (files, sample_file))
+    result, expected = ([images for images, _ in epochs(loader, 2)] for loader in (several, single))
     assert_same([tuple(result)], [tuple(expected)])
 
 

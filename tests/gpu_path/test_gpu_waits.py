@@ -146,9 +146,9 @@ def is_seen(scenario, bench, delays):
 @pytest.mark.parametrize(
     ("wait", "scenario", "is_early"),
     [
-        (wait, one, is_early)
+        (wait, scenario, is_early)
         for wait, case in CASES.items()
-        for one in case
+        for scenario in case
         for is_early in (EARLY, IN_ORDER)
         if (wait, is_early) not in NEVER_SEEN
     ],

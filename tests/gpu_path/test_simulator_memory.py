@@ -29,11 +29,11 @@ def test_new_memory_is_garbage_and_aligned(device):
 
 def test_no_more_memory_is_given_than_there_is(device, faults):
     faults.leave_memory(10_000)
-    kept = device.allocate(6000)
+    memory = device.allocate(6000)
     with pytest.raises(DeviceError, match=r"6000 bytes were asked for, 4000 are free"):
         device.allocate(6000)
-    kept.free()
-    kept.free()
+    memory.free()
+    memory.free()
     device.allocate(6000)
 
 

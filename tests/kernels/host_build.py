@@ -121,13 +121,13 @@ class HostKernels:
     def launch(self, name, grid, block, arguments, order=FORWARD, seed=0):
         """Run a kernel to its end; `arguments` as for `gpubeton._gpu.cuda.Device.launch`."""
         name = function_of(name)
-        given, expected = [type(argument) for argument in arguments], self.parameters(name)
-        if given != expected:
+        types, expected = [type(argument) for argument in arguments], self.parameters(name)
+        if types != expected:
             raise TypeError(
-                f"{name} takes {[kind.__name__ for kind in expected]}, not {[kind.__name__ for kind in given]}"
+                f"{name} takes {[kind.__name__ for kind in expected]}, not {[kind.__name__ for kind in types]}"
             )
         memory = [np.array([argument]) for argument in arguments]
-        addresses = (ctypes.c_void_p * len(memory))(*[one.ctypes.data for one in memory])
+        addresses = (ctypes.c_void_p * len(memory))(*[array.ctypes.data for array in memory])
         sides = ctypes.c_uint * 3
         run = getattr(self._library, f"run_{name}")
         run.restype = None

@@ -38,8 +38,8 @@ class JpegBatch:
 def batch_of(images, place=placed):
     """Describe stored JPEGs (`tests.cpu.making.Stored`), and find their entry points."""
     data = [place(image.data, number % 4) for number, image in enumerate(images)]
-    address = np.array([one.ctypes.data for one in data], np.uint64)
-    size = np.array([one.size for one in data], np.uint64)
+    address = np.array([array.ctypes.data for array in data], np.uint64)
+    size = np.array([array.size for array in data], np.uint64)
     result = find_entries(address, size)
     height, width = (
         np.array(side, np.int32) for side in zip(*[(image.height, image.width) for image in images], strict=True)
@@ -49,8 +49,8 @@ def batch_of(images, place=placed):
 
 def read_parts(batch, draws):
     """Read headers and find windows, as the GPU executor lets the CPU do."""
-    known = batch.entries, batch.num_entries, batch.seals
-    return JpegReader().read(batch.address, batch.size, batch.height, batch.width, *known, draws)
+    points = batch.entries, batch.num_entries, batch.seals
+    return JpegReader().read(batch.address, batch.size, batch.height, batch.width, *points, draws)
 
 
 @dataclass

@@ -114,7 +114,7 @@ def contrasts_of(steps):
 def place_taps(nbytes, shape, most, place):
     """Memory for taps, and the three arrays in it; the last one ends where the memory ends."""
     kinds = (shape, np.int32, -77), ((*shape[:2], most, shape[2]), np.uint16, 0xDEAD), (shape, np.int32, -77)
-    sizes = [int(np.prod(own)) * np.dtype(dtype).itemsize for own, dtype, _ in kinds]
+    sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype, _ in kinds]
     starts = 0, nbytes[0], nbytes[0] + nbytes[1]
     taps, parts = place(np.full(starts[2] + sizes[2], UNTOUCHED, np.uint8)), []
     for start, size, (own, dtype, value) in zip(starts, sizes, kinds, strict=True):
@@ -184,8 +184,8 @@ def change_colors(images, steps, table=None, item_size=1, *, place=placed, draws
     draws = np.zeros((len(images), DRAW_COLUMNS), np.int32) if draws is None else draws
     draws[:, :DRAW_COLUMNS] = 0
     draws[:, [HEIGHT, WIDTH]] = images.shape[1:3]
-    given = {"fills": np.zeros((0, 3), np.uint8), "steps": steps, "table": table, "item_size": item_size, **more}
-    batch = Batch(pictures.table, draws, images.shape[1:3], RULES["bilinear"], 2, **given)
+    arguments = {"fills": np.zeros((0, 3), np.uint8), "steps": steps, "table": table, "item_size": item_size, **more}
+    batch = Batch(pictures.table, draws, images.shape[1:3], RULES["bilinear"], 2, **arguments)
     result = launch_batch(batch, place=place, **(how or {}))
     assert result.status == [DONE] * len(images)
     return result

@@ -95,10 +95,10 @@ def test_threads_run_in_the_requested_order(kernels):
     assert forward[0, 0, 4] == 8
     assert np.array_equal(order_of_threads(kernels, REVERSED), 95 - forward)
     random = [order_of_threads(kernels, RANDOM, seed) for seed in range(50)]
-    assert len({one.tobytes() for one in random}) > 40
+    assert len({order.tobytes() for order in random}) > 40
     # Every pair of threads is met in both orders.
     assert all(
-        0 < np.mean([one.ravel()[i] < one.ravel()[j] for one in random]) < 1 for i, j in [(0, 1), (0, 95), (3, 4)]
+        0 < np.mean([order.ravel()[i] < order.ravel()[j] for order in random]) < 1 for i, j in [(0, 1), (0, 95), (3, 4)]
     )
     # Blocks run at the same time, so that the seed alone decides the order of each block's threads.
     assert np.array_equal(within_blocks(random[7]), within_blocks(order_of_threads(kernels, RANDOM, 7)))
@@ -116,7 +116,7 @@ def test_all_threads_read_the_writes_of_the_step_before(kernels, order):
 
 def run_numbers(kernels, a, b, c):
     """Rounded down, to nearest, as (half, bfloat16), and the half floats of 0, 1 .. as float."""
-    a, b, c = (np.ascontiguousarray(np.broadcast_to(np.float32(one), np.shape(a))) for one in (a, b, c))
+    a, b, c = (np.ascontiguousarray(np.broadcast_to(np.float32(operand), np.shape(a))) for operand in (a, b, c))
     down, nearest, wide = (np.zeros(len(a), np.float32) for _ in range(3))
     halves = np.zeros(len(a), np.uint32)
     arrays = [address(down), address(nearest), address(halves), address(wide)]
@@ -184,7 +184,7 @@ def test_fused_products_are_rounded_once(kernels, numbers):
 @pytest.mark.parametrize("weight", [0, 1, 255, 256, 257, 40000, 65535])
 def test_a_level_times_a_weight_is_rounded_down_to_units_of_a_256th(kernels, weight):
     """What levels.cuh counts on: a level's bits as a denormal number, a sum between 2**-118 and 2**-117."""
-    level, total = (one.ravel() for one in np.meshgrid(np.arange(256), [0, 1, 128, 60000]))
+    level, total = (axis.ravel() for axis in np.meshgrid(np.arange(256), [0, 1, 128, 60000]))
     sums = (np.uint32(0x04800000) + total.astype(np.uint32)).view(np.float32)
     down = run_numbers(kernels, level.astype(np.uint32).view(np.float32), weight, sums)[0]
     assert np.array_equal(down.view(np.uint32) - np.uint32(0x04800000), total + (level * weight >> 8))

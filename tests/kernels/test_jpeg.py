@@ -170,10 +170,10 @@ def test_the_bytes_that_a_crop_needs_end_anywhere():
 # --- each kernel beside a plain reference -------------------------------------------------------------------------
 
 
-def window_of(made, i, dtype, name, values):
+def window_of(jpegs, i, dtype, name, values):
     """A part of the memory of image i: so many values."""
-    start = int(made.jpegs[name][i]) - made.window.ctypes.data
-    return made.window[start : start + values * np.dtype(dtype).itemsize].view(dtype)
+    start = int(jpegs.jpegs[name][i]) - jpegs.window.ctypes.data
+    return jpegs.window[start : start + values * np.dtype(dtype).itemsize].view(dtype)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -181,17 +181,17 @@ def test_coefficients_are_those_of_a_plain_decoder(sampling):
     program = program_of(8, 8)
     data = jpeg(photo(70, 90), 85, sampling)
     image = stored_jpeg(data)
-    made = make_jpegs(program, batch_of([image]), [draw_of(program, (20, 34, 30, 20))])
-    row = made.parts.rows[0]
+    jpegs = make_jpegs(program, batch_of([image]), [draw_of(program, (20, 34, 30, 20))])
+    row = jpegs.parts.rows[0]
     place = 0
     for component, blocks in plain_jpeg.read(data).items():
-        across, down = (made.jpegs["luma_across"][0], made.jpegs["luma_down"][0]) if component == 0 else (1, 1)
+        across, down = (jpegs.jpegs["luma_across"][0], jpegs.jpegs["luma_down"][0]) if component == 0 else (1, 1)
         rows = slice(row[FIRST_ROW] * down, (row[FIRST_ROW] + row[ROWS]) * down)
         columns = slice(row[FIRST_COLUMN] * across, (row[FIRST_COLUMN] + row[COLUMNS]) * across)
         expected = blocks[rows, columns]
         stop = place + expected.size
-        result = window_of(made, 0, np.int16, "coefficients", stop)[place:].reshape(expected.shape)
-        assert np.array_equal(result * made.parts.quantization[0, component].astype(int), expected)
+        result = window_of(jpegs, 0, np.int16, "coefficients", stop)[place:].reshape(expected.shape)
+        assert np.array_equal(result * jpegs.parts.quantization[0, component].astype(int), expected)
         place = stop
 
 
@@ -204,9 +204,9 @@ def test_samples_are_those_of_the_cpus_inverse_transform(amplitude):
     component = plain_jpeg.Component(1, 1, 1, blocks.reshape(8, 8, 64), quantization)
     program = program_of(8, 8)
     image = stored_jpeg(plain_jpeg.write([component], 64, 64))
-    made = make_jpegs(program, batch_of([image]), [draw_of(program, whole(image))])
-    assert made.status == [DONE]
-    result = window_of(made, 0, np.uint8, "samples", 64 * 64).reshape(8, 8, 8, 8).swapaxes(1, 2).reshape(64, 8, 8)
+    jpegs = make_jpegs(program, batch_of([image]), [draw_of(program, whole(image))])
+    assert jpegs.status == [DONE]
+    result = window_of(jpegs, 0, np.uint8, "samples", 64 * 64).reshape(8, 8, 8, 8).swapaxes(1, 2).reshape(64, 8, 8)
     assert np.array_equal(result, samples_on_cpu(blocks, quantization))
 
 
@@ -401,8 +401,8 @@ def test_entry_points_in_a_comment_that_has_another_image_are_not_followed():
     entries = hidden.entries.copy()
     entries["bit"] -= np.uint32(8 * (scan_of(hidden) - data.index(scan)))
     image = sealed(stored_jpeg(data), entries=entries)
-    made, expected = assert_the_cpu_agrees(program, image, draw_of(program, whole(image)))
-    assert not made.can[0]
+    jpegs, expected = assert_the_cpu_agrees(program, image, draw_of(program, whole(image)))
+    assert not jpegs.can[0]
     assert np.array_equal(expected, on_cpu(program, [without(shown)], [draw_of(program, whole(image))]))
 
 

@@ -44,7 +44,8 @@ def loop_over_symbols(text):
     (loop,) = (
         loop
         for loop in find_loops(blocks)
-        if loop.depth == 0 and any(one.startswith(("ST.E.U16", "STG.E.U16")) for one in operations_of(blocks, loop))
+        if loop.depth == 0
+        and any(operation.startswith(("ST.E.U16", "STG.E.U16")) for operation in operations_of(blocks, loop))
     )
     return blocks, loop
 

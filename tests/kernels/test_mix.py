@@ -34,8 +34,8 @@ def run(images, mixes, table=IDENTITY, item_size=1, device=None, *, shift=0, out
     levels, rows, table = placed(images, shift), placed(mixes), placed(table)
     dtype = {1: np.uint8, 2: np.uint16, 4: np.uint32}[item_size]
     out = placed(np.full(images.shape, 0xAB, dtype), out_shift * item_size)
-    given = address(levels), address(rows), address(table), item_size, address(out)
-    mix_images(device, images.shape[:3], *given, "stream")
+    arguments = address(levels), address(rows), address(table), item_size, address(out)
+    mix_images(device, images.shape[:3], *arguments, "stream")
     assert np.array_equal(levels, images)
     return out
 

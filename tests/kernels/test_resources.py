@@ -65,11 +65,11 @@ def launches():
     of_images = dict.fromkeys(("pictures", "levels", "colors", "num_steps", "sums"), 0)
     of_jpegs = dict.fromkeys(("jpegs", "tables", "groups", "intervals", "out"), 0)
     for rule in INTERPOLATIONS.values():
-        own = ProgramConstants(rule, 8, 8, 0, 0, 1, 1, 0, 0, (0, 4))
-        images = KernelImages(own, 1, **places, **of_images).begin(0, 0)
+        constants = ProgramConstants(rule, 8, 8, 0, 0, 1, 1, 0, 0, (0, 4))
+        images = KernelImages(constants, 1, **places, **of_images).begin(0, 0)
         images.resample(device, None)
         images.change_colors(device, None)
-        launch_jpegs(device, own, None, count=1, num_groups=1, most_blocks=1, **places, **of_jpegs)
+        launch_jpegs(device, constants, None, count=1, num_groups=1, most_blocks=1, **places, **of_jpegs)
     return results
 
 
