@@ -108,4 +108,4 @@ class DatasetCache:
         assert self.node is not None
         counts = [self.node.count_pages(identity) for identity in self._remote]
         total = sum(pages for _, pages in counts)
-        return total - sum(kept for kept, _ in counts), total
+        return total - sum(cached for cached, _ in counts), total
