@@ -290,7 +290,7 @@ def test_functions_that_capture_values_of_this_process_are_not_kept():
     def with_number(x):
         return x + number
 
-    dispatchers = [numba.njit(each) for each in (with_values, with_number, with_number)]
+    dispatchers = [numba.njit(function) for function in (with_values, with_number, with_number)]
     for dispatcher in dispatchers[:2]:
         dispatcher.py_func.__module__ = "gpubeton._batch.mix"
         keep(dispatcher)

@@ -132,10 +132,10 @@ def test_a_fresh_process_can_compile(compiler):
 
 
 def test_the_best_one_is_found_and_loaded_once():
-    found = nvrtc.load()
-    assert found is nvrtc.load()
-    assert isinstance(found, Nvrtc)
-    assert nvrtc.load().compile(SIMPLE, "simple", "sm_90") == found.compile(SIMPLE, "simple", "sm_90")
+    result = nvrtc.load()
+    assert result is nvrtc.load()
+    assert isinstance(result, Nvrtc)
+    assert nvrtc.load().compile(SIMPLE, "simple", "sm_90") == result.compile(SIMPLE, "simple", "sm_90")
 
 
 def test_the_file_that_the_environment_names_is_the_only_one(monkeypatch, tmp_path):

@@ -95,17 +95,25 @@ def test_the_bytes_of_the_largest_raw_image_are_counted_without_overflow():
     ),
 )
 def test_an_image_goes_where_it_would_go_alone(available, raw, images):
-    mode = np.array([one[0] for one in images], np.uint8)
-    height = np.array([one[4] for one in images], np.int32)
+    mode = np.array([image[0] for image in images], np.uint8)
+    height = np.array([image[4] for image in images], np.int32)
     survey = np.zeros((len(images), SURVEY_COLUMNS), np.int32)
-    survey[:, KIND] = [one[1] for one in images]
-    survey[:, HEIGHT] = height + [not one[2] for one in images]
+    survey[:, KIND] = [image[1] for image in images]
+    survey[:, HEIGHT] = height + [not image[2] for image in images]
     survey[:, WIDTH] = height
-    size = np.array([3 * one[4] ** 2 + (not one[3]) for one in images], np.uint64)
+    size = np.array([3 * image[4] ** 2 + (not image[3]) for image in images], np.uint64)
     lanes = choose_lanes(mode, size, height, height, survey, available=available, raw=raw)
     for row in range(len(images)):
-        own = slice(row, row + 1)
-        alone = choose_lanes(mode[own], size[own], height[own], height[own], survey[own], available=available, raw=raw)
+        own_row = slice(row, row + 1)
+        alone = choose_lanes(
+            mode[own_row],
+            size[own_row],
+            height[own_row],
+            height[own_row],
+            survey[own_row],
+            available=available,
+            raw=raw,
+        )
         assert alone[0] == lanes[row]
     # nvJPEG gets nothing but sound JPEGs that it knows, of the size that there is room for.
     decoded = lanes < Lane.CPU
