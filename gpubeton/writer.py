@@ -10,15 +10,22 @@ import numpy as np
 from tqdm import tqdm
 
 from gpubeton._machine import count_cores
-from gpubeton._writing.atomic_file import AtomicFile, check_target, is_beton, resolve_target
-from gpubeton._writing.encoder import Encoder, Job, check_on_error
+from gpubeton._writing.encoder import (
+    MAX_CHUNKSIZE,
+    Encoder,
+    Job,
+    TaskQueue,
+    check_on_error,
+    class_names_of,
+    file_of,
+    without_place,
+)
 from gpubeton._writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton._writing.file_builder import FileBuilder, checked_page_size, make_descriptors
 from gpubeton._writing.find_entry_points import find_blocks, index_file
 from gpubeton._writing.image_folder import IMAGE_SUFFIXES, CheckedImages, ImageFolder
-from gpubeton._writing.sample_names import class_names_of, file_of, without_place
 from gpubeton._writing.tar_shards import Shards
-from gpubeton._writing.task_queue import MAX_CHUNKSIZE, TaskQueue
+from gpubeton._writing.targets import AtomicFile, check_target, is_beton, resolve_target
 from gpubeton.errors import FieldNameError, NoSamplesError, OptionError
 from gpubeton.fields.base import Field
 from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, metadata_dtype
@@ -326,7 +333,7 @@ class DatasetWriter:
             tqdm(total=len(chosen), unit="", disable=not self.progress) as progress,
         ):
             encoders.run(queue, builder.place, lambda task: progress.update(task.stop - task.start))
-            self.skipped = [(_name(dataset, chosen[each.row]), without_place(each.reason)) for each in builder.skipped]
+            self.skipped = [(_name(dataset, chosen[bad.row]), without_place(bad.reason)) for bad in builder.skipped]
             if builder.rows == 0:
                 raise NoSamplesError(
                     f"{os.fspath(self.fname)}: of {len(chosen)} samples none could be read. The first is "

@@ -1,1 +1,28 @@
-"""The bytes of files: on this machine, and in object stores."""
+"""The bytes of files: on this machine, and in object stores.
+
+The tools, `gpubeton.dataset` and `gpubeton.cli`, import these names, and none of the modules.
+"""
+
+from __future__ import annotations
+
+from gpubeton._bytes.byte_source import ByteSource
+from gpubeton._bytes.cache_filler import fill_cache
+from gpubeton._bytes.descriptors import open_descriptor, read_at
+from gpubeton._bytes.local_file import temporary_folder
+from gpubeton._bytes.open_files import is_folder, list_shards, open_bytes, source_type
+from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._bytes.transfer import Progress
+
+__all__ = [
+    "ByteSource",
+    "Progress",
+    "RemoteOptions",
+    "fill_cache",
+    "is_folder",
+    "list_shards",
+    "open_bytes",
+    "open_descriptor",
+    "read_at",
+    "source_type",
+    "temporary_folder",
+]

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpubeton._bytes.cached_file import CachedFile
+from gpubeton._bytes.node_cache import NodeCache, parse_size
+from gpubeton._bytes.open_files import OpenSources
+from gpubeton.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from gpubeton._bytes.byte_source import SourceIdentity
+    from gpubeton._bytes.transfer import Progress
 
 NUM_THREADS = 8
 """Pages on their way at once: enough for most networks."""
@@ -82,3 +92,31 @@ class CacheFiller:
         except BaseException as error:  # noqa: BLE001  it would be lost in this thread
             self.error = self.error or error
             self.close()
+
+
+def fill_cache(
+    sources: Sequence[tuple[str, SourceIdentity]],
+    directory: str | os.PathLike[str],
+    limit: str | None,  # such as "800 GB"; None: of the disk's free space
+    on_progress: Progress,
+) -> tuple[Path, int]:
+    """Fetch all pages of files into the cache of this machine; return its folder, and the bytes of the files."""
+    node = NodeCache(directory, None if limit is None else parse_size("cache_limit", limit))
+    done = 0
+    with closing(OpenSources(sources, cache=node)) as files:
+        total = sum(files.sizes)
+
+        def count(page_bytes: int) -> None:
+            nonlocal done
+            done += page_bytes
+            on_progress(done, total)
+
+        files.hold()
+        CacheFiller([partial(files.open, number) for number in range(len(files))], waits=True, on_page=count).join()
+    if done < total:
+        raise StorageError(
+            f"{sources[0][0]}: {done:,} of {total:,} bytes are in {node.directory}, which may hold {node.limit:,}. "
+            "Give it more, by --cache-limit or a larger disk. Files whose server names no versions of them (a strong "
+            "ETag) are not cached."
+        )
+    return node.directory, total

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from gpubeton._writing.encoder import Job
+    from gpubeton._writing.encoder import Job, Task, TaskQueue
     from gpubeton._writing.file_builder import RegionSizes
-    from gpubeton._writing.task_queue import Task, TaskQueue
 
 #: Chunks that a process may have in hand: one that it encodes and one that waits for its place.
 _CHUNKS_AT_ONCE = 2

@@ -71,9 +71,9 @@ def find_blocks(
             if content is not None:
                 return _find(regions.offset[rows] + np.uint64(content.ctypes.data), size[rows])
             address, loaded = _load(source, regions.offset[rows], size[rows])
-            found = _find(address, size[rows])
+            block = _find(address, size[rows])
             del loaded  # it was in use until here
-            return found
+            return block
 
         yield from pool.map(find, range(first, index.num_samples, IMAGES_AT_ONCE))
 
@@ -82,7 +82,7 @@ def find_checksums(rows: NDArray[np.void], path: str, num_workers: int, identity
     """Compute the CRC-32 of each region of a file of this machine, (R,), in the order of its allocation table."""
     from gpubeton._cpu.checksum import compute_checksums  # see `_find`
 
-    found = np.zeros(len(rows), np.uint64)
+    checksums = np.zeros(len(rows), np.uint64)
     with (
         open_bytes(path, identity) as source,
         ThreadPoolExecutor(num_workers if num_workers >= 1 else count_cores()) as pool,
@@ -90,9 +90,9 @@ def find_checksums(rows: NDArray[np.void], path: str, num_workers: int, identity
         content = source.map()
         address, size = rows["ptr"] + np.uint64(content.ctypes.data), np.ascontiguousarray(rows["size"])
         parts = [slice(start, start + _REGIONS_AT_ONCE) for start in range(0, len(rows), _REGIONS_AT_ONCE)]
-        for _ in pool.map(lambda part: compute_checksums(address[part], size[part], found[part]), parts):
+        for _ in pool.map(lambda part: compute_checksums(address[part], size[part], checksums[part]), parts):
             pass
-    return found.astype(np.uint32)
+    return checksums.astype(np.uint32)
 
 
 def _load(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton._bytes.descriptors import open_regular
+from gpubeton._cpu.fallback import UndecodableError, decode_rgb
 from gpubeton.errors import OptionError
 from gpubeton.fields.jpeg_markers import read_frame
 
@@ -50,18 +51,18 @@ class ImageFolder:
             raise OptionError(f"{os.fspath(root)}: no folders in it, expected one folder of images per class")
         self.labels = []
         for label, name in enumerate(folders):
-            found = [
+            images = [
                 file
                 for parent, names in self._walk(os.path.join(root, name))  # noqa: PTH118  text, not a Path for each
                 for file in self._images(parent, names)
             ]
-            if not found:
+            if not images:
                 raise OptionError(
                     f"{Path(root) / name}: no images in it ({', '.join(suffixes)}). Every folder is a class; remove "
                     "folders without images, or move them away"
                 )
-            self.files += found
-            self.labels += [label] * len(found)
+            self.files += images
+            self.labels += [label] * len(images)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -72,9 +73,9 @@ class ImageFolder:
 
     def _walk(self, top: str) -> list[tuple[str, list[str]]]:
         """List the folders below a folder with the files in each, links to folders included, each folder once."""
-        seen, found = {os.path.realpath(top)}, []
+        seen, listing = {os.path.realpath(top)}, []
         for parent, folders, names in os.walk(top, followlinks=True):
-            found.append((parent, names))
+            listing.append((parent, names))
             inside = []
             for name in folders:
                 target = os.path.realpath(os.path.join(parent, name))  # noqa: PTH118
@@ -87,7 +88,7 @@ class ImageFolder:
                 seen.add(target)
                 inside.append(name)
             folders[:] = inside
-        return sorted(found)
+        return sorted(listing)
 
     def _is_hidden(self, name: str) -> bool:
         if name.startswith("."):
@@ -96,15 +97,15 @@ class ImageFolder:
         return False
 
     def _images(self, folder: str, names: Iterable[str]) -> list[str]:
-        found = []
+        images = []
         for name in sorted(names):
             if self._is_hidden(name):
                 continue
             if name.lower().endswith(self._suffixes):
-                found.append(f"{folder}{os.sep}{name}")
+                images.append(f"{folder}{os.sep}{name}")
             else:
                 self.passed_over[Path(name).suffix.lower()] += 1
-        return found
+        return images
 
 
 class CheckedImages:
@@ -118,9 +119,6 @@ class CheckedImages:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        # The import compiles, or loads machine code: writing other datasets does without.
-        from gpubeton._cpu.fallback import UndecodableError, decode_rgb
-
         path, *label = self._images[index]
         with open_regular(path) as file:
             content = file.read()

@@ -15,7 +15,7 @@ from gpubeton.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubeton.dataset import BadSource, Conversion, ShardedConversion
+    from gpubeton.dataset import Conversion, ShardedConversion, SkippedSample
     from gpubeton.dataset.shards import Shard
 
 _MAX_LINES = 50
@@ -172,7 +172,7 @@ def convert(
     names, the settings, and a checksum of each region. FFCV can read files of mode rgb.
     """
     from gpubeton import dataset
-    from gpubeton._writing.atomic_file import check_target
+    from gpubeton._writing import check_target
     from gpubeton.dataset.shards import split_source
 
     options: dict[str, Any] = {
@@ -224,19 +224,18 @@ def _to_dict(done: Conversion | ShardedConversion) -> dict[str, object]:
     return {**vars(done), "skipped": [vars(bad) for bad in done.skipped]}
 
 
-def _left_out(skipped: list[BadSource]) -> list[str]:
+def _left_out(skipped: list[SkippedSample]) -> list[str]:
     """List the images that were left out; a reason that many of them have appears once."""
-    names: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for bad in skipped:
-        names.setdefault(bad.reason, []).append(bad.name)
+        names_of.setdefault(bad.reason, []).append(bad.name)
     lines = []
-    for reason, own in names.items():
-        if len(own) > _MAX_SAME_REASON:
-            lines.append(
-                f"left out: {own[0]} and {len(own) - 1:,} more (--json and the file's notes list them): {reason}"
-            )
+    for reason, names in names_of.items():
+        if len(names) > _MAX_SAME_REASON:
+            others = f"{len(names) - 1:,} more (--json and the file's notes list them)"
+            lines.append(f"left out: {names[0]} and {others}: {reason}")
         else:
-            lines += [f"left out: {name}: {reason}" for name in own]
+            lines += [f"left out: {name}: {reason}" for name in names]
     return lines
 
 
@@ -342,5 +341,5 @@ def _draw_share(
         return
     for number in numbers:
         done_by = "made" if number in made else "it was there"
-        result_console().print(f"{folder.place(shards[number].name)}: {done_by}")
+        result_console().print(f"{folder.address(shards[number].name)}: {done_by}")
     result_console().print(f"{len(missing):,} of {len(shards):,} shards are missing")

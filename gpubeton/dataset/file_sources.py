@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gpubeton._machine import install
-from gpubeton._writing.image_folder import IMAGE_SUFFIXES, ImageFolder
+from gpubeton._writing import IMAGE_SUFFIXES, ImageFolder
 from gpubeton.dataset.source import LABEL, LabelledSource, Labels, stat_identity
 from gpubeton.errors import OptionError
 from gpubeton.fields.json import parse_json

@@ -15,12 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from gpubeton._bytes.local_file import temporary_folder
-from gpubeton._bytes.open_files import open_bytes
+from gpubeton._bytes import open_bytes, temporary_folder
 from gpubeton._machine import count_cores
-from gpubeton._writing.encoder import check_on_error
-from gpubeton._writing.target_folder import TargetFolder
-from gpubeton.dataset.conversion import BadSource, convert
+from gpubeton._writing import TargetFolder, check_on_error
+from gpubeton.dataset.conversion import SkippedSample, convert
 from gpubeton.dataset.file_settings import Settings
 from gpubeton.dataset.source_parts import SourcePart, split_parts
 from gpubeton.errors import GpubetonError, NoSamplesError, OptionError, StorageError, WriteError
@@ -32,8 +30,7 @@ from gpubeton.format.manifest import write_manifest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from gpubeton._bytes.remote_options import RemoteOptions
-    from gpubeton.dataset.conversion import Progress
+    from gpubeton._bytes import Progress, RemoteOptions
 
 #: Shards whose notes are read at once.
 _READERS = 16
@@ -66,7 +63,7 @@ class ShardedConversion:
     samples: int
     bytes: int
     class_names: tuple[str, ...] | None
-    skipped: list[BadSource]
+    skipped: list[SkippedSample]
     passed_over: dict[str, int]
     changed: dict[str, int]
     unused: tuple[str, ...]
@@ -176,7 +173,7 @@ class Shard:
 
     def read_notes(self) -> dict[str, Any]:
         """Read the notes of the file; `OptionError` if it is of another conversion."""
-        place = self.folder.place(self.name)
+        place = self.folder.address(self.name)
         with open_bytes(place, remote=self.folder.remote) as file:
             notes = notes_of(file)
         if notes is None or notes.content.get("shard") != self.mark:
@@ -216,7 +213,7 @@ def find_missing(shards: Sequence[Shard]) -> list[int]:
     names = {name for name in folder.names() if name.endswith(".beton")}
     others = sorted(names.difference(shard.name for shard in shards))
     if others:
-        raise OptionError(f"{folder.place(others[0])}: a file of another conversion. Choose an empty target")
+        raise OptionError(f"{folder.address(others[0])}: a file of another conversion. Choose an empty target")
     return [shard.number for shard in shards if shard.name not in names]
 
 
@@ -277,7 +274,7 @@ def _make(scratch: str | os.PathLike[str] | None, num_workers: int, shard: Shard
                     folder.upload(shard.name, path)  # another machine may have been faster: its file is the same
     except (GpubetonError, OSError) as error:
         hint = ". Make fewer shards, or mend it" if isinstance(error, NoSamplesError) else ""
-        place = folder.place(shard.name)
+        place = folder.address(shard.name)
         raise WriteError(f"shard {shard.number} of {shard.count}, {place}: {error}{hint}") from error
 
 
@@ -289,10 +286,10 @@ def _read_notes(shards: Sequence[Shard]) -> list[dict[str, Any]]:
 def finish(shards: Sequence[Shard]) -> ShardedConversion:
     """Check all shards, and write their index."""
     folder, part, notes = shards[0].folder, shards[0].part, _read_notes(shards)
-    index, _ = open_index([folder.place(shard.name) for shard in shards], remote=folder.remote)
+    index, _ = open_index([folder.address(shard.name) for shard in shards], remote=folder.remote)
     write_manifest(folder.name, index, folder.remote)
     changed = sum((Counter(own.get("changed", {})) for own in notes), Counter[str]())
-    skipped = [BadSource(**bad) for own in notes for bad in own["skipped"]]
+    skipped = [SkippedSample(**bad) for own in notes for bad in own["skipped"]]
     value_bytes = sum(int(index.regions(name).size.sum()) for name in index.names if index.has_regions(name))
     return ShardedConversion(
         folder.name, len(shards), index.num_samples, index.file_size, part.class_names, skipped, dict(part.passed_over),

@@ -117,8 +117,7 @@ def test_what_matters_is_visible_without_scripts(opened, width):
     for name in page.locator("h1, h2, .verdict, .pace, .row .plot, table caption >> visible=true").all():
         assert name.is_visible()
     assert page.locator(".verdict").count() == 1
-    assert page.locator(".life .plot").count() == 12
-    for bar in page.locator(".row .plot").all()[:6]:
+    for bar in page.locator(".row .plot").all():
         box = bar.bounding_box()
         assert box["width"] > 150
         assert box["height"] > 10
@@ -127,9 +126,8 @@ def test_what_matters_is_visible_without_scripts(opened, width):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_and_figures_have_contrast(opened, scheme):
     page = opened("desktop", scheme)
-    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
     found = page.evaluate(CONTRASTS)
-    assert len(found) > 50
+    assert len(found) > 40
     assert [(text, round(contrast, 2)) for text, contrast in found if contrast < 4.5] == []
 
 
@@ -159,10 +157,6 @@ def test_the_keyboard_reaches_everything_from_top_to_bottom(opened):
     assert reached[0] == "A Skip to the findings"
     assert tops[1:] == sorted(tops[1:])
     assert len(reached) >= wanted
-    assert any(name.startswith("SUMMARY") for name in reached)
-    page.locator("summary").focus()
-    page.keyboard.press("Enter")
-    assert page.locator("details table").is_visible()
 
 
 def test_the_skip_link_leads_past_the_contents(opened):
