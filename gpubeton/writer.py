@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from tqdm import tqdm
 
-from gpubeton._machine import count_cores
+from gpubeton._machine import worker_count
 from gpubeton._writing.encoder import (
     MAX_CHUNKSIZE,
     Encoder,
@@ -114,7 +114,7 @@ class DatasetWriter:
         self.fname = fname
         self.fields = dict(fields)
         self.page_size = checked_page_size(page_size)
-        self.num_workers = num_workers if num_workers >= 1 else count_cores()
+        self.num_workers = worker_count(num_workers)
         self.progress = progress
         self.start_method = start_method if start_method is not None else default_start_method()
         self.notes = notes

@@ -1,6 +1,6 @@
 """The demo: turn photos into a .beton file, load it, and time that beside a PyTorch DataLoader.
 
-    python -m benchmarks.harness.demo --help      (`make demo` runs it)
+python -m benchmarks.harness.demo --help      (`make demo` runs it)
 """
 
 from __future__ import annotations

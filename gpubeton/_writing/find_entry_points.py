@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._bytes.open_files import open_bytes
-from gpubeton._machine import count_cores
+from gpubeton._machine import worker_count
 from gpubeton.errors import StorageError
 from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, write_entry_points
 from gpubeton.format.index import Index
@@ -56,8 +56,7 @@ def find_blocks(
     """Find the entry points of the images of a field in one file, from a sample on; give those of `IMAGES_AT_ONCE`."""
     regions, is_jpeg = index.regions(name), index.column(name)["mode"] == ImageMode.JPG
     size = np.where(is_jpeg, regions.size, np.uint64(0))
-    num_workers = num_workers if num_workers >= 1 else count_cores()
-    with open_bytes(index.files[0].path, identity) as source, ThreadPoolExecutor(num_workers) as pool:
+    with open_bytes(index.files[0].path, identity) as source, ThreadPoolExecutor(worker_count(num_workers)) as pool:
         end = int((regions.offset + regions.size).max(initial=0))
         if end > source.size:
             raise StorageError(
@@ -85,7 +84,7 @@ def find_checksums(rows: NDArray[np.void], path: str, num_workers: int, identity
     checksums = np.zeros(len(rows), np.uint64)
     with (
         open_bytes(path, identity) as source,
-        ThreadPoolExecutor(num_workers if num_workers >= 1 else count_cores()) as pool,
+        ThreadPoolExecutor(worker_count(num_workers)) as pool,
     ):
         content = source.map()
         address, size = rows["ptr"] + np.uint64(content.ctypes.data), np.ascontiguousarray(rows["size"])

@@ -117,7 +117,7 @@ def _described(done: Indexed) -> str:
     if not done.images:
         return f"{checksums} in {done.path.name}" if done.path else "it has no JPEG files to index"
     where = "in the file itself" if done.path is None else f"in {done.path.name}"
-    before = "" if done.found else "; they were there before, --overwrite makes others"
+    before = "" if done.new else "; they were there before, --overwrite makes others"
     images = f"{done.indexed:,} of {counted(done.images, 'JPEG file')}"
     more = f" and {checksums}" if done.checksums else ""
     return f"entry points of {images}{more} {where}, {size_text(done.bytes)}{before}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton import __version__
-from gpubeton._machine import count_cores
+from gpubeton._machine import worker_count
 from gpubeton._writing import (
     MAX_CHUNKSIZE,
     ChunkPlace,
@@ -194,7 +194,7 @@ def convert(
     chosen = choose_samples(len(source), settings).tolist()
     if not chosen:
         raise NoSamplesError(f"{os.fspath(path)}: the source has 0 samples, at least 1 is needed")
-    num_workers = num_workers if num_workers >= 1 else count_cores()
+    num_workers = worker_count(num_workers)
     run = _Run(source, Path(path), settings, chosen, num_workers, start_method, chunksize, skip=skip)
     with ResumableFile(path, run.key, fresh=fresh, overwrite=overwrite) as file:
         return run.write(file, on_progress or (lambda *_: None))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._machine import count_cores
+from gpubeton._machine import worker_count
 from gpubeton.dataset.contents import Contents, place_of
 from gpubeton.dataset.verification import Finding
 from gpubeton.errors import GpubetonError, OptionError
@@ -126,7 +126,7 @@ def extract(
     if contents.class_names is not None:
         lines = [" ".join(name.splitlines()) + "\n" for name in contents.class_names]
         (target / CLASSES).write_text("".join(lines), encoding="utf-8")
-    threads = num_workers if num_workers >= 1 else count_cores()
+    threads = worker_count(num_workers)
     with (
         # JSON can hold lone surrogates; their replacement is the escape that JSON has for them.
         (target / TABLE).open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,

@@ -63,7 +63,7 @@ class Indexed:
         Those of them with entry points. Progressive and damaged files, for example, have none.
     bytes : int
         Size of the entry points.
-    found : int
+    new : int
         Images whose entry points were found by this call; others were there before.
     checksums : int
         Checksums in the file beside it.
@@ -73,7 +73,7 @@ class Indexed:
     images: int
     indexed: int
     bytes: int
-    found: int
+    new: int
     checksums: int = 0
 
 
@@ -129,7 +129,7 @@ def index_images(
     >>> classes = writer.from_image_folder("train")
     >>> index_images("plain.beton").path.name
     'plain.beton.index'
-    >>> index_images("plain.beton").found
+    >>> index_images("plain.beton").new
     0
     """
     index, _ = open_index(path, custom_fields)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._machine import count_cores
+from gpubeton._machine import worker_count
 from gpubeton._writing import UndecodableError, decode_rgb, find_blocks, jpeg_size
 from gpubeton.dataset.contents import decode_png_file
 from gpubeton.errors import EntryPointsError, FieldTypeError, FormatError, NotesError, StorageError
@@ -169,7 +169,7 @@ def verify(
         sums = index.checksums  # of FILE.index
     checker = _RegionChecker(index, fields, sums)
     rows, decoded = len(index.allocations), np.zeros(2, np.int64)
-    threads = num_workers if num_workers >= 1 else count_cores()
+    threads = worker_count(num_workers)
     with index.files[0].open() as source, ThreadPoolExecutor(threads) as pool:
         mean_size = index.allocations["size"].mean() if rows else 0
         at_once = int(np.clip(_BYTES_AT_ONCE / max(mean_size, 1), *_REGIONS_AT_ONCE))

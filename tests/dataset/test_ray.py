@@ -48,7 +48,7 @@ def _cluster(tmp_path_factory):
     ray.shutdown()
 
 
-def die_once(marker: Path, scratch: Path, shard: shards.Shard) -> None:
+def die_once(marker: Path, shard: shards.Shard) -> None:
     """Make a shard, but die in the middle of the first one."""
     if shard.number == 3 and not marker.exists():
         marker.touch()
@@ -62,18 +62,18 @@ def die_once(marker: Path, scratch: Path, shard: shards.Shard) -> None:
             return convert(*arguments, **options, chunksize=1, on_progress=on_progress)
 
         shards.convert = interrupted
-    shards._make(scratch, 1, shard)
+    shards._make(1, shard)
 
 
 def test_a_cluster_makes_the_bytes_of_the_loop_though_a_worker_is_killed(s3_server, tmp_path):
-    tars, expected, scratch = write_tars(tmp_path / "tars", 8), tmp_path / "expected", tmp_path / "scratch"
+    tars, expected = write_tars(tmp_path / "tars", 8), tmp_path / "expected"
     convert_shards(tars, expected, 8, SETTINGS, num_workers=1)
     target, remote = s3_server.url("out/"), s3_server.options
     split = shards.split_source(tars, target, 8, SETTINGS, None, "raise", remote, {})
     marker = tmp_path / "marker"
-    assert len(list(run_tasks(partial(die_once, marker, scratch), split))) == 8
+    assert len(list(run_tasks(partial(die_once, marker), split))) == 8
     assert marker.exists()
-    convert_shards(tars, target, 8, SETTINGS, scratch=scratch, remote=remote, on="ray")
+    convert_shards(tars, target, 8, SETTINGS, remote=remote, on="ray")
     found = {url.rpartition("/")[2]: read_object(url) for url, *_ in list_objects(target)}
     assert set(found) == {path.name for path in expected.iterdir()}
     for path in expected.iterdir():
