@@ -12,7 +12,6 @@ from tqdm import tqdm
 from gpubeton._machine import worker_count
 from gpubeton._writing.encoder import (
     MAX_CHUNKSIZE,
-    Encoder,
     Job,
     TaskQueue,
     check_on_error,
@@ -20,7 +19,7 @@ from gpubeton._writing.encoder import (
     file_of,
     without_place,
 )
-from gpubeton._writing.encoder_pool import EncoderPool, default_start_method
+from gpubeton._writing.encoder_pool import default_start_method, open_encoders
 from gpubeton._writing.file_builder import FileBuilder, checked_page_size, make_descriptors
 from gpubeton._writing.find_entry_points import find_blocks, index_file
 from gpubeton._writing.image_folder import IMAGE_SUFFIXES, CheckedImages, ImageFolder
@@ -220,7 +219,7 @@ class DatasetWriter:
         workers = min(self.num_workers, num_shards)
         with self._file() as file:
             job = Job(dataset, (), self.fields, self.page_size, 0, os.fspath(file.temporary))
-            with self._encoders(job, workers) as encoders:
+            with open_encoders(job, workers, self.start_method) as encoders:
                 dataset.accept_counts(encoders.count(num_shards))
             if len(dataset) == 0:
                 raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples in {num_shards} shards, at least 1 is needed")
@@ -328,7 +327,7 @@ class DatasetWriter:
             checksums=notes is not None,
         )
         with (
-            self._encoders(job, workers) as encoders,
+            open_encoders(job, workers, self.start_method) as encoders,
             # After them: it may have a thread, which should not exist yet when processes are forked.
             tqdm(total=len(chosen), unit="", disable=not self.progress) as progress,
         ):
@@ -347,9 +346,6 @@ class DatasetWriter:
             index = partial(index_file, file.temporary, types, file.write, blocks_of=find)
             builder.finish(notes, index if has_index else None)
             file.commit()
-
-    def _encoders(self, job: Job, workers: int) -> Encoder | EncoderPool:
-        return Encoder(job) if workers == 1 else EncoderPool(job, workers, self.start_method)
 
 
 def _name(dataset: Any, index: Any) -> str:

@@ -5,13 +5,17 @@ The tools, `gpubeton.dataset` and `gpubeton.cli`, import these names, and none o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gpubeton._bytes.byte_source import ByteSource
 from gpubeton._bytes.cache_filler import fill_cache
 from gpubeton._bytes.descriptors import open_descriptor, read_at
 from gpubeton._bytes.local_file import temporary_folder
 from gpubeton._bytes.open_files import is_folder, list_shards, open_bytes, source_type
 from gpubeton._bytes.remote_options import RemoteOptions
-from gpubeton._bytes.transfer import Progress
+
+Progress = Callable[[int, int], None]
+"""How long work reports: called from time to time with the units of work that are done, and with all of them."""
 
 __all__ = [
     "ByteSource",

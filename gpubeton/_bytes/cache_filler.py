@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from gpubeton._bytes import Progress
     from gpubeton._bytes.byte_source import SourceIdentity
-    from gpubeton._bytes.transfer import Progress
 
 NUM_THREADS = 8
 """Pages on their way at once: enough for most networks."""

@@ -1,12 +1,8 @@
-"""Transfer: the requests for files that are not on this machine; Progress: how long work reports its state."""
+"""Transfer: the requests for files that are not on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-
-Progress = Callable[[int, int], None]
-"""Called from time to time with the units of work that are done, and with all of them."""
 
 
 @dataclass

@@ -12,7 +12,6 @@ from __future__ import annotations
 from gpubeton._cpu.fallback import UndecodableError, decode_rgb, jpeg_size
 from gpubeton._writing.encoder import (
     MAX_CHUNKSIZE,
-    Encoder,
     Job,
     Task,
     TaskQueue,
@@ -22,7 +21,7 @@ from gpubeton._writing.encoder import (
     split_rows,
     without_place,
 )
-from gpubeton._writing.encoder_pool import EncoderPool, default_start_method
+from gpubeton._writing.encoder_pool import default_start_method, open_encoders
 from gpubeton._writing.file_builder import (
     ChunkPlace,
     FileBuilder,
@@ -50,8 +49,6 @@ __all__ = [
     "MAX_CHUNKSIZE",
     "AtomicFile",
     "ChunkPlace",
-    "Encoder",
-    "EncoderPool",
     "FileBuilder",
     "FinishedChunk",
     "ImageFolder",
@@ -75,6 +72,7 @@ __all__ = [
     "is_locked",
     "jpeg_size",
     "make_descriptors",
+    "open_encoders",
     "pointer_columns",
     "remove_if_abandoned",
     "resolve_target",

@@ -46,6 +46,11 @@ def default_start_method() -> str | None:
     return "fork" if sys.platform == "linux" else None
 
 
+def open_encoders(job: Job, workers: int, start_method: str | None) -> Encoder | EncoderPool:
+    """Open an encoder in this process, or several in processes."""
+    return Encoder(job) if workers <= 1 else EncoderPool(job, workers, start_method)
+
+
 class EncoderPool:
     """Several encoders, each in its own process; they end with the ``with`` block."""
 

@@ -101,10 +101,10 @@ def warm_up(json: Json = False) -> None:
     It takes up to half a minute. Run it when you set up a machine or a container image. Each type of CPU needs its own
     machine code.
     """
-    from gpubeton.loader import machine_code
+    from gpubeton import loader
 
     with progress("Compiling") as advance:
-        folder = machine_code.warm_up(advance)
+        folder = loader.warm_up(advance)
     size = sum(path.stat().st_size for path in folder.iterdir())
     if json:
         show_json({"folder": folder, "bytes": size})

@@ -15,8 +15,6 @@ from gpubeton._machine import worker_count
 from gpubeton._writing import (
     MAX_CHUNKSIZE,
     ChunkPlace,
-    Encoder,
-    EncoderPool,
     FileBuilder,
     FinishedChunk,
     Job,
@@ -30,6 +28,7 @@ from gpubeton._writing import (
     find_blocks,
     index_file,
     make_descriptors,
+    open_encoders,
     split_rows,
     without_place,
 )
@@ -286,7 +285,7 @@ class _Run:
 
         workers = min(self.num_workers, -(-(total - done) // self.chunksize))
         try:
-            with Encoder(job) if workers <= 1 else EncoderPool(job, workers, self.start_method) as encoders:
+            with open_encoders(job, workers, self.start_method) as encoders:
                 encoders.run(TaskQueue(tasks()), place, record)
         except SampleError as error:
             raise type(error)(

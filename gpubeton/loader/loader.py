@@ -401,7 +401,7 @@ class Loader(FfcvSurface):
                 self._generation = Compiler.begin()
             config, sampling = self._config, self._sampling
             coming = self._schedule.coming(sampling, is_last=samples is not None)
-            stats = EpochStats(coming.epoch, config.num_workers, is_recorded=self._statistics.is_recorded)
+            stats = EpochStats(coming.epoch, config.num_workers)
             order = self._schedule.plan(coming.epoch, samples, first=coming.first, asks_again=True)
             plan = Plan(self._compile_outputs(), order, config.seed, coming.epoch)
             if not coming.first:  # otherwise few samples may be left
