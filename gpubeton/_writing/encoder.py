@@ -129,17 +129,13 @@ class Encoder:
     def encode(self, task: Task) -> RegionSizes:
         """Encode a chunk and keep it; return the sizes of its regions."""
         job = self._job
-        indices = job.indices[task.start : task.stop]
-        chunk = encode_chunk(
-            job.dataset, job.fields, indices, task.start, job.page_size, self._on_sample, skip=job.skip
-        )
-        self._chunks[task.start] = chunk
+        chunk = self._chunks[task.start] = encode_chunk(job, task, self._on_sample)
         regions = chunk.regions
         if job.checksums:
             regions = replace(regions, checksums=chunk.checksums())
         if job.list_changes:
-            skipped = {sample.row for sample in regions.skipped}
-            changes = job.dataset.take_changes({index: row for row, index in enumerate(indices, task.start)}, skipped)
+            rows = {job.indices[row]: row for row in range(task.start, task.stop)}
+            changes = job.dataset.take_changes(rows, {sample.row for sample in regions.skipped})
             regions = replace(regions, changes=changes)
         return regions
 
@@ -222,42 +218,34 @@ class _Allocator:
         return pointer, content
 
 
-def encode_chunk(
-    dataset: Any,
-    fields: Mapping[str, Field],
-    indices: Sequence[Any],
-    first_row: int,
-    page_size: int,
-    on_sample: Callable[[int], None] | None = None,
-    *,
-    skip: bool = False,
-) -> Chunk:
-    """Take samples from a dataset and encode them; `skip` leaves out those that cannot be read or encoded."""
+def encode_chunk(job: Job, task: Task, on_sample: Callable[[int], None] | None = None) -> Chunk:
+    """Take the samples of a task from the dataset and encode them; `on_sample` is called with the row of each."""
     # A sample that is larger than a page always raises an error, because another page size would hold it.
+    dataset, fields, indices = job.dataset, job.fields, job.indices[task.start : task.stop]
     metadata = np.zeros(len(indices), metadata_dtype([field.metadata_type for field in fields.values()]))
     allocator = _Allocator()
     counts: list[int] = []
     skipped: list[SkippedRow] = []
-    for number, index in enumerate(indices):
-        allocator.sample = first_row + number
+    for number, index in enumerate(indices, task.start):
+        allocator.sample = number
         if on_sample is not None:
-            on_sample(allocator.sample)
-        place = f"sample {index} (row {allocator.sample} of the file)"
+            on_sample(number)
+        place = f"sample {index} (row {number} of the file)"
         first, row = len(allocator.contents), len(counts)
         try:
             _encode(dataset, index, fields, metadata[row : row + 1], allocator, place)
         except SampleError as error:
-            if not skip or type(error.__cause__) is WriteError:  # the dataset cannot go on after this sample
+            if not job.skip or type(error.__cause__) is WriteError:  # the dataset cannot go on after this sample
                 file = file_of(dataset, index)
                 if file is None or file in str(error):
                     raise
                 raise type(error)(f"{file}: {error}", error.sample) from error
-            skipped.append(SkippedRow(allocator.sample, str(error)[:_LONGEST_REASON]))
+            skipped.append(SkippedRow(number, str(error)[:_LONGEST_REASON]))
             metadata[row] = np.zeros((), metadata.dtype)
             del allocator.contents[first:], allocator.pointers[first:]
             continue
         counts.append(len(allocator.contents) - first)
-        _check_size(sum(max(1, content.size) for content in allocator.contents[first:]), page_size, place, index)
+        _check_size(sum(max(1, content.size) for content in allocator.contents[first:]), job.page_size, place, index)
     sizes = np.fromiter((content.size for content in allocator.contents), np.int64, len(allocator.contents))
     regions = RegionSizes(np.array(counts, np.int64), sizes, skipped=tuple(skipped))
     pointers = np.array(allocator.pointers, np.uint64)
