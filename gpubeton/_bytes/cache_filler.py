@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from gpubeton._bytes import Progress
     from gpubeton._bytes.byte_source import SourceIdentity
 
 NUM_THREADS = 8
@@ -98,7 +97,7 @@ def fill_cache(
     sources: Sequence[tuple[str, SourceIdentity]],
     directory: str | os.PathLike[str],
     limit: str | None,  # such as "800 GB"; None: of the disk's free space
-    on_progress: Progress,
+    on_progress: Callable[[int, int], None],  # `Progress` of bytes
 ) -> tuple[Path, int]:
     """Fetch all pages of files into the cache of this machine; return its folder, and the bytes of the files."""
     node = NodeCache(directory, None if limit is None else parse_size("cache_limit", limit))
