@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpubeton._bytes.byte_source import ByteSource
-from gpubeton._bytes.cache_filler import fill_cache
 from gpubeton._bytes.descriptors import open_descriptor, read_at
 from gpubeton._bytes.local_file import temporary_folder
-from gpubeton._bytes.open_files import is_folder, list_shards, open_bytes, source_type
+from gpubeton._bytes.open_files import fill_cache, is_folder, list_shards, open_bytes, source_type
 from gpubeton._bytes.remote_options import RemoteOptions
 
 Progress = Callable[[int, int], None]

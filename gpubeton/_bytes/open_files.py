@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ from gpubeton._bytes.store_client import SCHEMES
 from gpubeton.errors import FormatError, RemoteMissingError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
     from gpubeton._bytes.node_cache import NodeCache
@@ -67,9 +69,9 @@ def list_shards(folder: str, remote: RemoteOptions | None = None) -> list[str]:
     listed = [url for url, _, _ in list_objects(folder, remote)]
     shards = [url for url in listed if url.endswith(".beton")]
     if not shards:
-        there = f"{len(listed)} other objects, {listed[0]} first" if listed else "no objects"
+        content = f"{len(listed)} other objects, {listed[0]} first" if listed else "no objects"
         raise RemoteMissingError(
-            f"{folder}: {there}; expected files whose names end in .beton. Check the bucket and the folder."
+            f"{folder}: {content}; expected files whose names end in .beton. Check the bucket and the folder."
         )
     return shards
 
@@ -85,9 +87,9 @@ class OpenSources:
         is_random: bool = False,
         cache: NodeCache | None = None,  # for those that are not on this machine
     ) -> None:
-        found = [(os.fspath(path), identity) for path, identity in files]
-        self.paths = tuple(path for path, _ in found)
-        self.identities = tuple(identity for _, identity in found)
+        named = [(os.fspath(path), identity) for path, identity in files]
+        self.paths = tuple(path for path, _ in named)
+        self.identities = tuple(identity for _, identity in named)
         self.sizes = tuple(identity.size for identity in self.identities)
         self._max_open = max_open
         self._is_random = is_random
@@ -160,7 +162,7 @@ class OpenSources:
             with self._lock:
                 source = self._open.get(number)
             try:
-                found = source_type(path).find_identity(path) if source is None else source.identity()
+                current = source_type(path).find_identity(path) if source is None else source.identity()
             except (FileNotFoundError, IsADirectoryError, FormatError) as error:
                 if is_mapped:
                     continue
@@ -171,8 +173,8 @@ class OpenSources:
                     "replaced: open it again, in training with a new Loader."
                 ) from error
             # The inode of a mapped file is in use, so that no other file can have its number.
-            if not is_mapped or identity.is_same_source(found):
-                identity.check(path, found)
+            if not is_mapped or identity.is_same_source(current):
+                identity.check(path, current)
 
     def close(self) -> None:
         """Close all files that nothing else holds; the others are closed when they are let go. May be called twice."""
@@ -183,3 +185,33 @@ class OpenSources:
             sources += self._opening
         for source in sources:
             source.interrupt()
+
+
+def fill_cache(
+    sources: Sequence[tuple[str, SourceIdentity]],
+    directory: str | os.PathLike[str],
+    limit: str | None,  # such as "800 GB"; None: of the disk's free space
+    on_progress: Callable[[int, int], None],  # `Progress` of bytes
+) -> tuple[Path, int]:
+    """Fetch all pages of files into the cache of this machine; return its folder, and the bytes of the files."""
+    from gpubeton._bytes.node_cache import CacheFiller, NodeCache, parse_size  # not for local files: it takes time
+
+    node = NodeCache(directory, None if limit is None else parse_size("cache_limit", limit))
+    done = 0
+    with closing(OpenSources(sources, cache=node)) as files:
+        total = sum(files.sizes)
+
+        def count(page_bytes: int) -> None:
+            nonlocal done
+            done += page_bytes
+            on_progress(done, total)
+
+        files.hold()
+        CacheFiller([partial(files.open, number) for number in range(len(files))], waits=True, on_page=count).join()
+    if done < total:
+        raise StorageError(
+            f"{sources[0][0]}: {done:,} of {total:,} bytes are in {node.directory}, which may hold {node.limit:,}. "
+            "Give it more, by --cache-limit or a larger disk. Files whose server names no versions of them (a strong "
+            "ETag) are not cached."
+        )
+    return node.directory, total

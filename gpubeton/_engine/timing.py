@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 from typing import Any, Final
 
-from gpubeton._bytes.transfer import Transfer
+from gpubeton._bytes.load_pool import Transfer
 from gpubeton._plan.image_executor import Usage
 
 STAGES: Final = {

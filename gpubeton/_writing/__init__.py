@@ -33,6 +33,7 @@ from gpubeton._writing.file_builder import (
 from gpubeton._writing.find_entry_points import find_blocks, find_checksums, index_file
 from gpubeton._writing.image_folder import IMAGE_SUFFIXES, ImageFolder
 from gpubeton._writing.resumable_file import FinishedChunk, ResumableFile
+from gpubeton._writing.tar_files import TarSample, find_tar_files, list_samples, read_range
 from gpubeton._writing.targets import (
     AtomicFile,
     TargetFolder,
@@ -56,6 +57,7 @@ __all__ = [
     "RegionSizes",
     "ResumableFile",
     "SkippedRow",
+    "TarSample",
     "TargetFolder",
     "Task",
     "TaskQueue",
@@ -68,12 +70,15 @@ __all__ = [
     "default_start_method",
     "find_blocks",
     "find_checksums",
+    "find_tar_files",
     "index_file",
     "is_locked",
     "jpeg_size",
+    "list_samples",
     "make_descriptors",
     "open_encoders",
     "pointer_columns",
+    "read_range",
     "remove_if_abandoned",
     "resolve_target",
     "short_name",

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._bytes.byte_locks import lock_file
-from gpubeton._bytes.descriptors import open_descriptor, write_some
+from gpubeton._bytes.descriptors import lock_file, open_descriptor, write_some
 from gpubeton._bytes.object_store import head_object, list_objects, put_object
 from gpubeton.errors import OptionError, RemoteExistsError, StorageError
 from gpubeton.format.entry_layout import remove_index

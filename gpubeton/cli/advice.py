@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpubeton._machine import Machine
     from gpubeton.cli.environment import FilePlace
     from gpubeton.loader import LoaderStats
-    from gpubeton.loader.describe import ImageSummary, LoaderSummary
+    from gpubeton.loader.describe import ImageSummary, LoaderInfo
 
 # A loop that waits for less than this share of the time is not limited by data.
 _LITTLE = 0.05
@@ -46,7 +46,7 @@ class Measurements:
     """Everything that advice is based on."""
 
     stats: LoaderStats
-    facts: LoaderSummary
+    facts: LoaderInfo
     machine: Machine
     places: tuple[FilePlace, ...] = ()
     gpu: GpuState = field(default_factory=GpuState)

@@ -267,7 +267,7 @@ def _parse_shard(text: str, count: int) -> tuple[int, int]:
 def _make_shards(shards: Sequence[Shard], share: tuple[int, int], *, on: str, workers: int, json: bool) -> None:
     """Make all shards, or some; the call that completes the dataset finishes it."""
     from gpubeton.dataset.shards import find_missing, finish, make_shards
-    from gpubeton.format.manifest import DESCRIPTION
+    from gpubeton.format.data_files import DESCRIPTION
 
     with progress("Converting") as advance:
         new = make_shards(shards, share, on, workers, advance)
