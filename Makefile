@@ -38,7 +38,7 @@ $(VENV)/.dev-$(MADE_FOR): $(MADE_FROM)
 
 demo: $(VENV)/.demo-$(MADE_FOR)
 	@echo 'Making photos, a .beton file and batches: about 2 minutes on 2 cores.'
-	@$(RUN)/gpubeton demo
+	@$(RUN)/python -m benchmarks.harness.demo
 
 # Machine code is compiled once: the processes that run tests at the same time would each compile it.
 test: $(VENV)/.dev-$(MADE_FOR)

@@ -3,7 +3,7 @@
     gpubeton doctor photos.beton --step-ms 15 --seconds 4 --html docs/figures/report.html
     python -m docs.report
 
-The picture has the first part of the report and its timeline.
+The picture has the first part of the report, and where the time went.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from playwright.sync_api import sync_playwright
 __all__ = ["draw_report"]
 
 _FOLDER = Path(__file__).resolve().parent / "figures"
-#: The first part, and of the fourth, the timeline, what happened at the same time.
-_HIDDEN = (
-    "nav, footer, details, .life, .life ~ *, section:not(:has(#part-0, #part-3)), h3:nth-of-type(2) { display: none }"
-)
+#: The first part, and of the third, the bars.
+_HIDDEN = "nav, footer, .scroll, section:not(:has(#part-0, #part-2)) { display: none }"
 
 
 def draw_report(folder: Path = _FOLDER) -> None:

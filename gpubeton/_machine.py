@@ -56,6 +56,11 @@ def count_cores(root: Path = _ROOT) -> int:
     return Machine(_cores(), _core_limit(root)).usable_cores
 
 
+def worker_count(num_workers: int) -> int:
+    """Return a number of workers; one for each core if it is less than 1."""
+    return num_workers if num_workers >= 1 else count_cores()
+
+
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

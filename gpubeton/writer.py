@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from tqdm import tqdm
 
-from gpubeton._machine import count_cores
-from gpubeton._writing.atomic_file import AtomicFile, check_target, is_beton, resolve_target
-from gpubeton._writing.encoder import Encoder, Job, check_on_error
-from gpubeton._writing.encoder_pool import EncoderPool, default_start_method
+from gpubeton._machine import worker_count
+from gpubeton._writing.encoder import (
+    MAX_CHUNKSIZE,
+    Job,
+    TaskQueue,
+    check_on_error,
+    class_names_of,
+    file_of,
+    without_place,
+)
+from gpubeton._writing.encoder_pool import default_start_method, open_encoders
 from gpubeton._writing.file_builder import FileBuilder, checked_page_size, make_descriptors
 from gpubeton._writing.find_entry_points import find_blocks, index_file
 from gpubeton._writing.image_folder import IMAGE_SUFFIXES, CheckedImages, ImageFolder
-from gpubeton._writing.sample_names import class_names_of, file_of, without_place
 from gpubeton._writing.tar_shards import Shards
-from gpubeton._writing.task_queue import MAX_CHUNKSIZE, TaskQueue
+from gpubeton._writing.targets import AtomicFile, check_target, is_beton, resolve_target
 from gpubeton.errors import FieldNameError, NoSamplesError, OptionError
 from gpubeton.fields.base import Field
 from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, metadata_dtype
@@ -107,7 +113,7 @@ class DatasetWriter:
         self.fname = fname
         self.fields = dict(fields)
         self.page_size = checked_page_size(page_size)
-        self.num_workers = num_workers if num_workers >= 1 else count_cores()
+        self.num_workers = worker_count(num_workers)
         self.progress = progress
         self.start_method = start_method if start_method is not None else default_start_method()
         self.notes = notes
@@ -213,7 +219,7 @@ class DatasetWriter:
         workers = min(self.num_workers, num_shards)
         with self._file() as file:
             job = Job(dataset, (), self.fields, self.page_size, 0, os.fspath(file.temporary))
-            with self._encoders(job, workers) as encoders:
+            with open_encoders(job, workers, self.start_method) as encoders:
                 dataset.accept_counts(encoders.count(num_shards))
             if len(dataset) == 0:
                 raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples in {num_shards} shards, at least 1 is needed")
@@ -321,12 +327,12 @@ class DatasetWriter:
             checksums=notes is not None,
         )
         with (
-            self._encoders(job, workers) as encoders,
+            open_encoders(job, workers, self.start_method) as encoders,
             # After them: it may have a thread, which should not exist yet when processes are forked.
             tqdm(total=len(chosen), unit="", disable=not self.progress) as progress,
         ):
             encoders.run(queue, builder.place, lambda task: progress.update(task.stop - task.start))
-            self.skipped = [(_name(dataset, chosen[each.row]), without_place(each.reason)) for each in builder.skipped]
+            self.skipped = [(_name(dataset, chosen[bad.row]), without_place(bad.reason)) for bad in builder.skipped]
             if builder.rows == 0:
                 raise NoSamplesError(
                     f"{os.fspath(self.fname)}: of {len(chosen)} samples none could be read. The first is "
@@ -340,9 +346,6 @@ class DatasetWriter:
             index = partial(index_file, file.temporary, types, file.write, blocks_of=find)
             builder.finish(notes, index if has_index else None)
             file.commit()
-
-    def _encoders(self, job: Job, workers: int) -> Encoder | EncoderPool:
-        return Encoder(job) if workers == 1 else EncoderPool(job, workers, self.start_method)
 
 
 def _name(dataset: Any, index: Any) -> str:

@@ -151,3 +151,9 @@ def run(program: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["gpubeton.cli", "gpubeton.cli.app", "gpubeton.dataset", "gpubeton.format"])
+def test_tools_are_imported_without_a_compiler_torch_or_pillow(module):
+    code = f"import sys, {module}; print({{'numba', 'PIL', 'obstore', 'simplejpeg', 'torch'}} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -1,8 +1,12 @@
-"""The demo: turn photos into a .beton file, load it, and time that beside a PyTorch DataLoader."""
+"""The demo: turn photos into a .beton file, load it, and time that beside a PyTorch DataLoader.
+
+python -m benchmarks.harness.demo --help      (`make demo` runs it)
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import statistics
 import sys
@@ -11,9 +15,10 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 
     from gpubeton.loader import Loader
 
-__all__ = ["run_demo"]
+__all__ = ["main", "run_demo"]
 
 _BATCH = 32
 _SIDE = 224
@@ -72,13 +77,13 @@ def run_demo(folder: Path, images: int, rounds: int, *, passes: int = 10, json: 
     names = [(printable(str(path)), "bold") for path in (sheet, beton)]
     console.print(Text.assemble(names[0], " shows an augmented batch, ", names[1], " is the file."))
     console.print(
-        f"Next: {_own_name()} info {beton}; docs/quickstart.md shows how to convert your own photos", soft_wrap=True
+        f"Next: {_command()} info {beton}; docs/quickstart.md shows how to convert your own photos", soft_wrap=True
     )
 
 
 def choose_device() -> tuple[str, str]:
     """Return "cuda:0" if its GPU can decode, else "cpu", and a line about the choice."""
-    from gpubeton.cli.environment import read_gpu
+    from gpubeton.loader.gpu_state import read_gpu
 
     gpu = read_gpu()
     if gpu.name:
@@ -88,11 +93,12 @@ def choose_device() -> tuple[str, str]:
     return "cpu", f"Loading on the CPU: {gpu.reason}"
 
 
-def _own_name() -> str:
-    """Return what to type for this command: its path, unless the shell finds it."""
-    program = sys.argv[0]
-    result = shutil.which("gpubeton")
-    return "gpubeton" if result is not None and Path(result).resolve() == Path(program).resolve() else program
+def _command() -> str:
+    """Return what to type for the ``gpubeton`` command of this environment: its path, unless the shell finds it."""
+    command, on_path = Path(sys.executable).with_name("gpubeton"), shutil.which("gpubeton")
+    if on_path is not None and Path(on_path).resolve() == command.resolve():
+        return "gpubeton"
+    return os.fspath(command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command)
 
 
 def write_contact_sheet_of(path: Path, images: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...]) -> None:
@@ -143,17 +149,17 @@ def _loader(beton: Path, device: str, indices: range | np.ndarray | None = None)
 
 def _two_epochs(console: Console, loader: Loader, images: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Load two epochs with a progress bar; return the last full batch."""
-    last: tuple[torch.Tensor, torch.Tensor] | None = None
+    kept: tuple[torch.Tensor, torch.Tensor] | None = None
     with _progress(console) as progress:
         for epoch in range(2):
             task = progress.add_task(f"Epoch {epoch}", total=images)
             for batch, labels in loader:
                 if len(batch) == _BATCH:
-                    last = batch, labels
+                    kept = batch, labels
                 progress.advance(task, len(batch))
-    if last is None:
+    if kept is None:
         raise RuntimeError(f"two epochs of {images} images gave no full batch of {_BATCH}")
-    return last
+    return kept
 
 
 def _race(
@@ -205,9 +211,9 @@ def _table(laps: dict[str, list[Lap]], images: int) -> Table:
         table.add_column(heading, justify="right")
     for name, lap in laps.items():
         rate, cpu = median_rate(lap), median_cpu(lap)
-        cell = "" if math.isnan(cpu) else f"{cpu:.2f}"
+        known = "" if math.isnan(cpu) else f"{cpu:.2f}"
         times = statistics.median(ratios(lap, laps[USUAL]))
-        table.add_row(name, f"{rate:,.0f}", f"{rate / cores:,.0f}", cell, f"{times:.1f} x")
+        table.add_row(name, f"{rate:,.0f}", f"{rate / cores:,.0f}", known, f"{times:.1f} x")
     return table
 
 
@@ -216,3 +222,19 @@ def _progress(console: Console) -> Iterator[Progress]:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console) as progress:
         yield progress
+
+
+def main(
+    folder: Annotated[Path, typer.Option(help="Folder for the photos, the .beton file and the picture.")] = Path(
+        ".demo"
+    ),
+    images: Annotated[int, typer.Option(min=64, help="Number of photos.")] = 400,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each loader.")] = 3,
+    json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
+) -> None:
+    """Turn photos into a .beton file, load it, and time that beside a PyTorch DataLoader."""
+    run_demo(folder, images, rounds, json=json)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,1 +1,31 @@
-"""The bytes of files: on this machine, and in object stores."""
+"""The bytes of files: on this machine, and in object stores.
+
+The tools, `gpubeton.dataset` and `gpubeton.cli`, import these names, and none of the modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpubeton._bytes.byte_source import ByteSource
+from gpubeton._bytes.descriptors import open_descriptor, read_at
+from gpubeton._bytes.local_file import temporary_folder
+from gpubeton._bytes.open_files import fill_cache, is_folder, list_shards, open_bytes, source_type
+from gpubeton._bytes.remote_options import RemoteOptions
+
+Progress = Callable[[int, int], None]
+"""How long work reports: called from time to time with the units of work that are done, and with all of them."""
+
+__all__ = [
+    "ByteSource",
+    "Progress",
+    "RemoteOptions",
+    "fill_cache",
+    "is_folder",
+    "list_shards",
+    "open_bytes",
+    "open_descriptor",
+    "read_at",
+    "source_type",
+    "temporary_folder",
+]

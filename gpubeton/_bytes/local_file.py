@@ -42,7 +42,7 @@ def temporary_folder() -> str:
         raise StorageError(
             error.errno,
             f"temporary files cannot be written: {error.strerror}. Set TMPDIR to a folder that this user may write "
-            "to; in a container, mount a tmpfs at /tmp. --scratch names a folder for shards alone.",
+            "to; in a container, mount a tmpfs at /tmp.",
         ) from error
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ from gpubeton._bytes.store_client import SCHEMES
 from gpubeton.errors import FormatError, RemoteMissingError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
     from gpubeton._bytes.node_cache import NodeCache
@@ -183,3 +185,33 @@ class OpenSources:
             sources += self._opening
         for source in sources:
             source.interrupt()
+
+
+def fill_cache(
+    sources: Sequence[tuple[str, SourceIdentity]],
+    directory: str | os.PathLike[str],
+    limit: str | None,  # such as "800 GB"; None: of the disk's free space
+    on_progress: Callable[[int, int], None],  # `Progress` of bytes
+) -> tuple[Path, int]:
+    """Fetch all pages of files into the cache of this machine; return its folder, and the bytes of the files."""
+    from gpubeton._bytes.node_cache import CacheFiller, NodeCache, parse_size  # not for local files: it takes time
+
+    node = NodeCache(directory, None if limit is None else parse_size("cache_limit", limit))
+    done = 0
+    with closing(OpenSources(sources, cache=node)) as files:
+        total = sum(files.sizes)
+
+        def count(page_bytes: int) -> None:
+            nonlocal done
+            done += page_bytes
+            on_progress(done, total)
+
+        files.hold()
+        CacheFiller([partial(files.open, number) for number in range(len(files))], waits=True, on_page=count).join()
+    if done < total:
+        raise StorageError(
+            f"{sources[0][0]}: {done:,} of {total:,} bytes are in {node.directory}, which may hold {node.limit:,}. "
+            "Give it more, by --cache-limit or a larger disk. Files whose server names no versions of them (a strong "
+            "ETag) are not cached."
+        )
+    return node.directory, total

@@ -42,10 +42,9 @@ from gpubeton.transforms.blur import RandomGaussianBlur
 from gpubeton.transforms.rand_augment import RAND_AUGMENT, RandAugment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
+    from gpubeton._bytes import Progress
     from gpubeton._plan.program import ImageProgram
     from gpubeton.transforms.transform import Transform
 
@@ -60,7 +59,7 @@ _CHANGES = (
 """Transforms that use all changes of RGB images, uint8, that are not part of the fused pass."""
 
 
-def precompile(on_progress: Callable[[int, int], object] | None = None) -> Path:
+def precompile(on_progress: Progress | None = None) -> Path:
     """Compile all functions that loaders need on this CPU, and keep their machine code; return its folder."""
     # Calls ``on_progress(done, all)`` before each function. Raises StorageError if the code cannot be kept.
     if not numba_hooks.IS_ENABLED:

@@ -174,7 +174,7 @@ class Engine:
             points = output.source.entry_points
             if points is not None and job.num_entries is not None and job.num_entries.min(initial=0) < 0:
                 points.leave_out(batch.samples[job.num_entries < 0])
-        self._timers.set_usage(self._executors.usage)
+        self._timers.usage = self._executors.usage
         return self._in_flight.popleft()
 
     def complete(self, collected: _InFlight) -> Batch:
@@ -207,7 +207,7 @@ class Engine:
         """Close the executors, then the storage; may be called twice."""
         try:
             self._executors.close()
-            self._timers.set_usage(self._executors.usage)
+            self._timers.usage = self._executors.usage
         finally:
             for batch in (*self._reading, *self._in_flight):
                 batch.regions.release()

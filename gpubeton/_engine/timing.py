@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from contextlib import ExitStack
-from functools import partial
 from typing import Any, Final
 
 from gpubeton._bytes.load_pool import Transfer
@@ -21,7 +20,6 @@ STAGES: Final = {
     "handover": "giving a batch to the loop",
 }
 """The stages of an epoch, each run by one thread at a time."""
-MAX_RECORDED: Final = 5000  # batches of an epoch whose intervals are kept
 
 
 class ProfilerLabel:
@@ -62,10 +60,8 @@ def _nvtx() -> Any:
 class StageTimer:
     """Sums up the time spent inside of ``with timer:``, by one thread at a time; any thread may read `seconds`."""
 
-    def __init__(self, name: str, *, is_recorded: bool = False) -> None:
+    def __init__(self, name: str) -> None:
         self.seconds = 0.0  # wall time until now
-        # (begun, ended) by time.perf_counter, one for each batch from the epoch's first one on; None: not recorded
-        self.spans: list[tuple[float, float]] | None = [] if is_recorded else None
         self._label = ProfilerLabel(f"gpubeton: {name}")
         self._marked: ExitStack | None = None
         self._begun = 0.0
@@ -75,10 +71,7 @@ class StageTimer:
         self._begun = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        now = time.perf_counter()
-        self.seconds += now - self._begun
-        if self.spans is not None and len(self.spans) < MAX_RECORDED:
-            self.spans.append((self._begun, now))
+        self.seconds += time.perf_counter() - self._begun
         if self._marked is not None:
             self._marked.close()
 
@@ -86,23 +79,13 @@ class StageTimer:
 class StageTimers:
     """The timers of one epoch's stages, see `STAGES`; all but `handover` belong to the engine's thread."""
 
-    def __init__(self, *, is_recorded: bool = False) -> None:
-        timer = partial(StageTimer, is_recorded=is_recorded)
-        self.plan, self.read, self.submit = timer("plan"), timer("read"), timer("submit")
-        self.decode, self.tail, self.handover = timer("decode"), timer("tail"), timer("handover")
+    def __init__(self) -> None:
+        self.plan, self.read, self.submit = StageTimer("plan"), StageTimer("read"), StageTimer("submit")
+        self.decode, self.tail, self.handover = StageTimer("decode"), StageTimer("tail"), StageTimer("handover")
         self.usage = Usage()  # of the CPU's workers, updated after each batch
-        # (time.perf_counter, usage) after each batch, and (begun, ended) of the loop's waits; None: not recorded
-        self.usages: list[tuple[float, Usage]] | None = [] if is_recorded else None
-        self.waits: list[tuple[float, float]] | None = [] if is_recorded else None
         self.stored_bytes = 0  # bytes of the file in the batches so far
         self.verified_bytes = 0  # those of them that were compared with checksums
         self.transfer = Transfer()  # of files that are not on this machine
-
-    def set_usage(self, usage: Usage) -> None:
-        """Take over what the CPU's workers did until now."""
-        self.usage = usage
-        if self.usages is not None and len(self.usages) < MAX_RECORDED:
-            self.usages.append((time.perf_counter(), usage))
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of each stage until now, by name."""

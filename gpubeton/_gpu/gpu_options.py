@@ -9,7 +9,7 @@ from gpubeton._plan.lanes import Lane, RawLane
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from gpubeton._bytes import Progress
 
 _LANES = {"hardware": Lane.HARDWARE, "own": Lane.OWN}
 
@@ -55,7 +55,7 @@ class GpuOptions:
     images_per_call: int = 0
     smooth_chroma: bool = True
     resident: Literal["auto"] | bool = "auto"
-    on_progress: Callable[[int, int], object] | None = None
+    on_progress: Progress | None = None
     allowed: frozenset[Lane] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

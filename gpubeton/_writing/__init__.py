@@ -3,6 +3,86 @@
 One process encodes a chunk of samples and keeps its bytes. The calling process learns only their sizes, and decides in
 the order of the samples where they go; the encoding process writes them there. So no image passes through a pipe, and
 the bytes of the file do not depend on the number of processes.
+
+The tools, `gpubeton.dataset` and `gpubeton.cli`, import these names, and none of the modules.
 """
 
 from __future__ import annotations
+
+from gpubeton._cpu.fallback import UndecodableError, decode_rgb, jpeg_size
+from gpubeton._writing.encoder import (
+    MAX_CHUNKSIZE,
+    Job,
+    Task,
+    TaskQueue,
+    check_on_error,
+    class_names_of,
+    pointer_columns,
+    split_rows,
+    without_place,
+)
+from gpubeton._writing.encoder_pool import default_start_method, open_encoders
+from gpubeton._writing.file_builder import (
+    ChunkPlace,
+    FileBuilder,
+    RegionSizes,
+    SkippedRow,
+    checked_page_size,
+    make_descriptors,
+)
+from gpubeton._writing.find_entry_points import find_blocks, find_checksums, index_file
+from gpubeton._writing.image_folder import IMAGE_SUFFIXES, ImageFolder
+from gpubeton._writing.resumable_file import FinishedChunk, ResumableFile
+from gpubeton._writing.tar_files import TarSample, find_tar_files, list_samples, read_range
+from gpubeton._writing.targets import (
+    AtomicFile,
+    TargetFolder,
+    check_target,
+    is_locked,
+    remove_if_abandoned,
+    resolve_target,
+    short_name,
+    write_at,
+)
+
+__all__ = [
+    "IMAGE_SUFFIXES",
+    "MAX_CHUNKSIZE",
+    "AtomicFile",
+    "ChunkPlace",
+    "FileBuilder",
+    "FinishedChunk",
+    "ImageFolder",
+    "Job",
+    "RegionSizes",
+    "ResumableFile",
+    "SkippedRow",
+    "TarSample",
+    "TargetFolder",
+    "Task",
+    "TaskQueue",
+    "UndecodableError",
+    "check_on_error",
+    "check_target",
+    "checked_page_size",
+    "class_names_of",
+    "decode_rgb",
+    "default_start_method",
+    "find_blocks",
+    "find_checksums",
+    "find_tar_files",
+    "index_file",
+    "is_locked",
+    "jpeg_size",
+    "list_samples",
+    "make_descriptors",
+    "open_encoders",
+    "pointer_columns",
+    "read_range",
+    "remove_if_abandoned",
+    "resolve_target",
+    "short_name",
+    "split_rows",
+    "without_place",
+    "write_at",
+]

@@ -1,10 +1,10 @@
-"""Encoder: encode the samples of a chunk, and write them when their place is known."""
+"""Encoder: encode the samples of a task as a chunk, and write it when its place is known."""
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._bytes.descriptors import open_descriptor
-from gpubeton._writing.atomic_file import write_at
-from gpubeton._writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
-from gpubeton._writing.moved_regions import pointer_columns
-from gpubeton._writing.sample_names import file_of
+from gpubeton._writing.file_builder import ChunkPlace, RegionSizes, SkippedRow
+from gpubeton._writing.targets import write_at
 from gpubeton.errors import OptionError, RegionTooLargeError, SampleError, WriteError
 from gpubeton.fields.basics import FloatField, IntField
 from gpubeton.format.layout import PAGE_SIZE_MAX, metadata_dtype
@@ -24,8 +22,48 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from gpubeton._writing.task_queue import Task, TaskQueue
     from gpubeton.fields.base import Field
+
+
+#: Samples of a chunk at most, so that two messages about chunks always fit in a pipe: the calling process never waits
+#: for a writing process to read, while that one waits for it.
+MAX_CHUNKSIZE = 256
+
+
+@dataclass(frozen=True)
+class Task:
+    """The rows of one chunk: from `start` up to `stop`, exclusive."""
+
+    start: int
+    stop: int
+
+
+class TaskQueue:
+    """Sequences of tasks; one worker carries out all tasks of a sequence, in their order."""
+
+    def __init__(self, sequences: Iterable[Iterable[Task]]) -> None:
+        self._waiting = iter(sequences)
+        self._sequences: dict[int, Iterator[Task]] = {}
+
+    @classmethod
+    def of_rows(cls, start: int, stop: int, chunksize: int) -> TaskQueue:
+        """Split rows into chunks that any worker may take."""
+        return cls([task] for task in split_rows(start, stop, chunksize))
+
+    def take(self, worker: int) -> Task | None:
+        """Take the next task of a worker: of its sequence, or the first one of the next; None if none is left."""
+        while True:
+            for task in self._sequences.get(worker, ()):
+                return task
+            sequence = next(self._waiting, None)
+            if sequence is None:
+                return None
+            self._sequences[worker] = iter(sequence)
+
+
+def split_rows(start: int, stop: int, chunksize: int) -> Iterator[Task]:
+    """Split rows into tasks of at most `chunksize` rows, one after the other: a dataset may have millions."""
+    return (Task(row, min(row + chunksize, stop)) for row in range(start, stop, chunksize))
 
 
 @dataclass(frozen=True)
@@ -91,17 +129,13 @@ class Encoder:
     def encode(self, task: Task) -> RegionSizes:
         """Encode a chunk and keep it; return the sizes of its regions."""
         job = self._job
-        indices = job.indices[task.start : task.stop]
-        chunk = encode_chunk(
-            job.dataset, job.fields, indices, task.start, job.page_size, self._on_sample, skip=job.skip
-        )
-        self._chunks[task.start] = chunk
+        chunk = self._chunks[task.start] = encode_chunk(job, task, self._on_sample)
         regions = chunk.regions
         if job.checksums:
             regions = replace(regions, checksums=chunk.checksums())
         if job.list_changes:
-            skipped = {sample.row for sample in regions.skipped}
-            changes = job.dataset.take_changes({index: row for row, index in enumerate(indices, task.start)}, skipped)
+            rows = {job.indices[row]: row for row in range(task.start, task.stop)}
+            changes = job.dataset.take_changes(rows, {sample.row for sample in regions.skipped})
             regions = replace(regions, changes=changes)
         return regions
 
@@ -184,43 +218,34 @@ class _Allocator:
         return pointer, content
 
 
-def encode_chunk(
-    dataset: Any,
-    fields: Mapping[str, Field],
-    indices: Sequence[Any],
-    first_row: int,
-    page_size: int,
-    on_sample: Callable[[int], None] | None = None,
-    *,
-    skip: bool = False,
-) -> Chunk:
-    """Take samples from a dataset and encode them; `skip` leaves out those that cannot be read or encoded."""
+def encode_chunk(job: Job, task: Task, on_sample: Callable[[int], None] | None = None) -> Chunk:
+    """Take the samples of a task from the dataset and encode them; `on_sample` is called with the row of each."""
     # A sample that is larger than a page always raises an error, because another page size would hold it.
+    dataset, fields, indices = job.dataset, job.fields, job.indices[task.start : task.stop]
     metadata = np.zeros(len(indices), metadata_dtype([field.metadata_type for field in fields.values()]))
     allocator = _Allocator()
     counts: list[int] = []
-    skipped: list[SkippedSample] = []
-    for number, index in enumerate(indices):
-        allocator.sample = first_row + number
+    skipped: list[SkippedRow] = []
+    for number, index in enumerate(indices, task.start):
+        allocator.sample = number
         if on_sample is not None:
-            on_sample(allocator.sample)
-        place = f"sample {index} (row {allocator.sample} of the file)"
-        begun, row = len(allocator.contents), len(counts)
+            on_sample(number)
+        place = f"sample {index} (row {number} of the file)"
+        first, row = len(allocator.contents), len(counts)
         try:
             _encode(dataset, index, fields, metadata[row : row + 1], allocator, place)
         except SampleError as error:
-            if not skip or type(error.__cause__) is WriteError:  # the dataset cannot go on after this sample
+            if not job.skip or type(error.__cause__) is WriteError:  # the dataset cannot go on after this sample
                 file = file_of(dataset, index)
                 if file is None or file in str(error):
                     raise
                 raise type(error)(f"{file}: {error}", error.sample) from error
-            skipped.append(SkippedSample(allocator.sample, str(error)[:_LONGEST_REASON]))
+            skipped.append(SkippedRow(number, str(error)[:_LONGEST_REASON]))
             metadata[row] = np.zeros((), metadata.dtype)
-            del allocator.contents[begun:], allocator.pointers[begun:]
+            del allocator.contents[first:], allocator.pointers[first:]
             continue
-        own = allocator.contents[begun:]
-        counts.append(len(own))
-        _check_size(sum(max(1, content.size) for content in own), page_size, place, index)
+        counts.append(len(allocator.contents) - first)
+        _check_size(sum(max(1, content.size) for content in allocator.contents[first:]), job.page_size, place, index)
     sizes = np.fromiter((content.size for content in allocator.contents), np.int64, len(allocator.contents))
     regions = RegionSizes(np.array(counts, np.int64), sizes, skipped=tuple(skipped))
     pointers = np.array(allocator.pointers, np.uint64)
@@ -278,3 +303,44 @@ def _check_size(size: int, page_size: int, place: str, index: Any) -> None:
         else f"No page can be as large as {PAGE_SIZE_MAX}: split the sample, or store it smaller."
     )
     raise RegionTooLargeError(f"{place}: {size} bytes, but a page has {page_size}. {advice}", index)
+
+
+def pointer_columns(column: NDArray[Any], names: Sequence[str] | None = None, name: str = "") -> Iterator[NDArray[Any]]:
+    """Give a view of each number of 64 bits in a column of metadata; with `names`, only of those that it lists."""
+    if column.dtype.names is not None:
+        for inner in column.dtype.names:
+            yield from pointer_columns(column[inner], names, inner)
+    elif column.dtype.kind in "iu" and column.dtype.itemsize == 8 and (names is None or name in names):
+        yield column
+
+
+def file_of(dataset: Any, index: Any) -> str | None:
+    """Find the file of a sample, for errors; None if the dataset does not list its files."""
+    try:
+        while hasattr(dataset, "dataset") and hasattr(dataset, "indices"):  # torch's Subset
+            dataset, index = dataset.dataset, dataset.indices[index]
+        for attribute in ("samples", "imgs", "files"):
+            listed = getattr(dataset, attribute, None)
+            if listed is None:
+                continue
+            entry = listed[index][0] if isinstance(listed[index], tuple | list) else listed[index]
+            if isinstance(entry, str | os.PathLike) and os.path.isfile(entry):  # noqa: PTH113  a text
+                return os.fspath(entry)
+    except (IndexError, KeyError, TypeError, ValueError):
+        pass  # the attribute means something else
+    return None
+
+
+def class_names_of(dataset: Any) -> list[str] | None:
+    """Read the names of the classes; ImageNet has several names for each."""
+    while hasattr(dataset, "dataset") and hasattr(dataset, "indices"):  # torch's Subset
+        dataset = dataset.dataset
+    names = getattr(dataset, "classes", None)
+    if not isinstance(names, list | tuple):
+        return None
+    return [name if isinstance(name, str) else ", ".join(map(str, name)) for name in names]
+
+
+def without_place(reason: str) -> str:
+    """Leave out the sample's number from a reason: its name is more useful."""
+    return reason.partition("the file)")[2].lstrip(":, ") or reason

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from gpubeton._writing.encoder import Job
+    from gpubeton._writing.encoder import Job, Task, TaskQueue
     from gpubeton._writing.file_builder import RegionSizes
-    from gpubeton._writing.task_queue import Task, TaskQueue
 
 #: Chunks that a process may have in hand: one that it encodes and one that waits for its place.
 _CHUNKS_AT_ONCE = 2
@@ -45,6 +44,11 @@ def default_start_method() -> str | None:
     # open file), it is not copied, and scripts need no `if __name__ == "__main__"`. The processes use neither threads
     # nor CUDA of the parent.
     return "fork" if sys.platform == "linux" else None
+
+
+def open_encoders(job: Job, workers: int, start_method: str | None) -> Encoder | EncoderPool:
+    """Open an encoder in this process, or several in processes."""
+    return Encoder(job) if workers <= 1 else EncoderPool(job, workers, start_method)
 
 
 class EncoderPool:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SkippedSample:
+class SkippedRow:
     """A sample that was left out, because it could not be read or encoded."""
 
     row: int  # of the file if no sample were left out
@@ -50,7 +50,7 @@ class RegionSizes:
     counts: NDArray[np.int64]  # (N,) regions of each sample
     sizes: NDArray[np.int64]  # (R,) bytes of each region
     checksums: NDArray[np.uint32] | None = None  # (R,) CRC-32 of each region
-    skipped: tuple[SkippedSample, ...] = ()  # not among the N
+    skipped: tuple[SkippedRow, ...] = ()  # not among the N
     changes: dict[str, list[int]] = field(default_factory=dict)  # losses, by their rows, as in `skipped`
 
     @property
@@ -150,7 +150,7 @@ class FileBuilder:
         self._page_size = page_size
         self.metadata_offset = HEADER_DTYPE.itemsize + len(descriptors) * DESCRIPTOR_DTYPE.itemsize
         self.rows = 0  # samples so far
-        self.skipped: list[SkippedSample] = []
+        self.skipped: list[SkippedRow] = []
         self.changes: Counter[str] = Counter()  # how many images have lost what
         self._pages = PageAllocator(self.metadata_offset + max_rows * row_size, page_size)
         self._checksums: list[NDArray[np.uint32]] = []

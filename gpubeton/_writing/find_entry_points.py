@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._bytes.open_files import open_bytes
-from gpubeton._machine import count_cores
+from gpubeton._machine import worker_count
 from gpubeton.errors import StorageError
 from gpubeton.format.dataset import open_dataset
 from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, write_entry_points
@@ -57,8 +57,7 @@ def find_blocks(
     """Find the entry points of the images of a field in one file, from a sample on; give those of `IMAGES_AT_ONCE`."""
     regions, is_jpeg = index.regions(name), index.column(name)["mode"] == ImageMode.JPG
     size = np.where(is_jpeg, regions.size, np.uint64(0))
-    num_workers = num_workers if num_workers >= 1 else count_cores()
-    with open_bytes(index.files[0].path, identity) as source, ThreadPoolExecutor(num_workers) as pool:
+    with open_bytes(index.files[0].path, identity) as source, ThreadPoolExecutor(worker_count(num_workers)) as pool:
         end = int((regions.offset + regions.size).max(initial=0))
         if end > source.size:
             raise StorageError(
@@ -72,9 +71,9 @@ def find_blocks(
             if content is not None:
                 return _find(regions.offset[rows] + np.uint64(content.ctypes.data), size[rows])
             address, loaded = _load(source, regions.offset[rows], size[rows])
-            found = _find(address, size[rows])
+            block = _find(address, size[rows])
             del loaded  # it was in use until here
-            return found
+            return block
 
         yield from pool.map(find, range(first, index.num_samples, IMAGES_AT_ONCE))
 
@@ -83,17 +82,17 @@ def find_checksums(rows: NDArray[np.void], path: str, num_workers: int, identity
     """Compute the CRC-32 of each region of a file of this machine, (R,), in the order of its allocation table."""
     from gpubeton._cpu.checksum import compute_checksums  # see `_find`
 
-    found = np.zeros(len(rows), np.uint64)
+    checksums = np.zeros(len(rows), np.uint64)
     with (
         open_bytes(path, identity) as source,
-        ThreadPoolExecutor(num_workers if num_workers >= 1 else count_cores()) as pool,
+        ThreadPoolExecutor(worker_count(num_workers)) as pool,
     ):
         content = source.map()
         address, size = rows["ptr"] + np.uint64(content.ctypes.data), np.ascontiguousarray(rows["size"])
         parts = [slice(start, start + _REGIONS_AT_ONCE) for start in range(0, len(rows), _REGIONS_AT_ONCE)]
-        for _ in pool.map(lambda part: compute_checksums(address[part], size[part], found[part]), parts):
+        for _ in pool.map(lambda part: compute_checksums(address[part], size[part], checksums[part]), parts):
             pass
-    return found.astype(np.uint32)
+    return checksums.astype(np.uint32)
 
 
 def _load(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton._bytes.descriptors import open_regular
+from gpubeton._cpu.fallback import UndecodableError, decode_rgb
 from gpubeton.errors import OptionError
 from gpubeton.fields.jpeg_markers import read_frame
 
@@ -112,9 +113,6 @@ class CheckedImages:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        # The import compiles, or loads machine code: writing other datasets does without.
-        from gpubeton._cpu.fallback import UndecodableError, decode_rgb
-
         path, *label = self._images[index]
         with open_regular(path) as file:
             content = file.read()

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._bytes.descriptors import open_descriptor, read_at
-from gpubeton._writing.atomic_file import WrittenFile, check_target, is_locked, resolve_target, short_name
-from gpubeton._writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
-from gpubeton._writing.task_queue import Task
+from gpubeton._writing.encoder import Task
+from gpubeton._writing.file_builder import ChunkPlace, RegionSizes, SkippedRow
+from gpubeton._writing.targets import WrittenFile, check_target, is_locked, resolve_target, short_name
 from gpubeton.errors import StorageError
 
 if TYPE_CHECKING:
@@ -66,12 +66,13 @@ class FinishedChunk:
             np.frombuffer(base64.b64decode(entry["counts"]), "<i8"),
             np.frombuffer(base64.b64decode(entry["sizes"]), "<i8"),
             np.frombuffer(base64.b64decode(entry["checksums"]), "<u4"),
-            tuple(SkippedSample(*sample) for sample in entry["skipped"]),
+            tuple(SkippedRow(*sample) for sample in entry["skipped"]),
             entry["changes"],
         )
         identities = base64.b64decode(entry["identities"])
-        own = tuple(identities[start : start + _IDENTITY] for start in range(0, len(identities), _IDENTITY))
-        return cls(Task(*entry["rows"]), regions, entry["metadata"], own)
+        starts = range(0, len(identities), _IDENTITY)
+        samples = tuple(identities[start : start + _IDENTITY] for start in starts)
+        return cls(Task(*entry["rows"]), regions, entry["metadata"], samples)
 
 
 class ResumableFile(WrittenFile):
@@ -131,10 +132,10 @@ class ResumableFile(WrittenFile):
         if self.checksum(*rows) != chunk.metadata or regions.checksums is None:
             return False
         pointers = regions.pointers(place.offset).tolist()
-        wanted = zip(pointers, regions.sizes.tolist(), regions.checksums.tolist(), strict=True)
-        return all(self.checksum(offset, size) == checksum for offset, size, checksum in wanted)
+        expected = zip(pointers, regions.sizes.tolist(), regions.checksums.tolist(), strict=True)
+        return all(self.checksum(offset, size) == checksum for offset, size, checksum in expected)
 
-    def begin(self, kept: list[FinishedChunk], data_end: int, unused: tuple[int, int]) -> None:
+    def begin(self, chunks: list[FinishedChunk], data_end: int, unused: tuple[int, int]) -> None:
         """Keep the first chunks, whose regions end at `data_end`, and empty the rest of the file."""
         # `unused` is the offset and the size of the part after their metadata and before the first page.
         os.ftruncate(self._descriptor, data_end)
@@ -144,7 +145,7 @@ class ResumableFile(WrittenFile):
         older, journal, self._journal_path = self._journal, self._journal_path, self._new_journal_path
         self._journal = os.open(self._journal_path, _JOURNAL_FLAGS | os.O_TRUNC, 0o666)
         os.close(older)
-        self._append([_line({"key": self._key}), *(chunk.to_line() for chunk in kept)])
+        self._append([_line({"key": self._key}), *(chunk.to_line() for chunk in chunks)])
         self._journal_path = self._journal_path.replace(journal)
 
     def record(self, chunk: FinishedChunk) -> None:
@@ -153,11 +154,11 @@ class ResumableFile(WrittenFile):
 
     def checksum(self, offset: int, size: int) -> int:
         """Compute the CRC-32 of a part of the file; of less where the file ends."""
-        found, stop = 0, offset + size
-        while offset < stop and (part := read_at(self._descriptor, min(_BLOCK, stop - offset), offset)):
-            found = zlib.crc32(part, found)
-            offset += len(part)
-        return found
+        checksum, stop = 0, offset + size
+        while offset < stop and (block := read_at(self._descriptor, min(_BLOCK, stop - offset), offset)):
+            checksum = zlib.crc32(block, checksum)
+            offset += len(block)
+        return checksum
 
     def _clear(self) -> None:
         _remove_unfinished(self.path)

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from gpubeton._machine import install
-from gpubeton._writing.task_queue import Task, split_rows
+from gpubeton._writing.encoder import Task, split_rows
 from gpubeton.errors import NoSamplesError, WriteError
 
 Pipeline = Callable[[Any], Iterable[Any]]

@@ -8,9 +8,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable
-from importlib import import_module
 from inspect import getdoc
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,13 +17,11 @@ from typer.core import TyperCommand, TyperGroup
 import gpubeton
 from gpubeton.cli.convert_command import convert
 from gpubeton.cli.copy_commands import merge, split, subset
-from gpubeton.cli.fetch_command import fetch
-from gpubeton.cli.index_command import index
-from gpubeton.cli.info_commands import info, verify
-from gpubeton.cli.measure_commands import bench, doctor, warm_up
-from gpubeton.cli.sample_commands import cat, extract
+from gpubeton.cli.measure_commands import bench, doctor
+from gpubeton.cli.prepare_commands import fetch, index, warm_up
+from gpubeton.cli.read_commands import cat, extract, info, verify
 from gpubeton.cli.screen import printable, show_json
-from gpubeton.cli.shared_options import FINDINGS, INTERRUPTED, USAGE, Json
+from gpubeton.cli.shared_options import FINDINGS, INTERRUPTED, USAGE
 from gpubeton.cli.view_command import view
 from gpubeton.errors import FieldTypeError, GpubetonError, NoSuchFieldError, OptionError, PageSizeError, PipelineError
 
@@ -81,11 +77,11 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Accept ``--debug`` anywhere before ``--``."""
-        own = args[: args.index("--")] if "--" in args else args
+        words = args[: args.index("--")] if "--" in args else args
         ctx.ensure_object(dict)
-        ctx.obj["debug"] = "--debug" in own
-        ctx.obj["json"] = "--json" in own
-        return super().parse_args(ctx, [word for word in own if word != "--debug"] + args[len(own) :])
+        ctx.obj["debug"] = "--debug" in words
+        ctx.obj["json"] = "--json" in words
+        return super().parse_args(ctx, [word for word in words if word != "--debug"] + args[len(words) :])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command and turn its errors into exit codes."""
@@ -115,12 +111,12 @@ class Group(TyperGroup):
 
     def _with_options(self, ctx: Any, message: str) -> str:
         """Name the command's options in place of the library's arguments."""
-        options = {each.name: each.opts[0] for each in self.commands[ctx.invoked_subcommand].params}
-        options |= {other: options[own] for other, own in _OTHER_NAMES.items() if own in options}
+        options = {parameter.name: parameter.opts[0] for parameter in self.commands[ctx.invoked_subcommand].params}
+        options |= {argument: options[name] for argument, name in _OTHER_NAMES.items() if name in options}
         # A word without "_" is an argument only where it is the subject.
         return re.sub(
             r"^\w+(?= is |: not for )|(?<!\S)[a-z]+_[a-z_]+(?=[ ,:;]|$)",
-            lambda found: options.get(found[0], found[0]),
+            lambda match: options.get(match[0], match[0]),
             message,
         )
 
@@ -148,8 +144,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
         typer.echo(f"gpubeton {gpubeton.__version__}")
         raise typer.Exit
 
@@ -162,27 +158,6 @@ def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     del version, debug  # handled by _show_version and Group.parse_args
-
-
-@app.command(cls=Command)
-def demo(
-    folder: Annotated[Path, typer.Option(help="Folder for the photos, the .beton file and the picture.")] = Path(
-        ".demo"
-    ),
-    images: Annotated[int, typer.Option(min=64, help="Number of photos.")] = 400,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each loader.")] = 3,
-    json: Json = False,
-) -> None:
-    """Turn photos into a .beton file, load it, and time that beside a PyTorch DataLoader."""
-    # Wheels do not contain the demo: it is imported from the checkout around this package.
-    checkout = Path(gpubeton.__file__).resolve().parent.parent
-    if not (checkout / "benchmarks" / "harness" / "demo.py").is_file():
-        raise OptionError(
-            "the demo is not part of the installed package. Get the source code of gpubeton and run `make demo` there; "
-            "`gpubeton convert` and `gpubeton bench` work here"
-        )
-    sys.path.insert(0, str(checkout))
-    import_module("benchmarks.harness.demo").run_demo(folder, images, rounds, json=json)
 
 
 for _command, _lines in _EXAMPLES.items():

@@ -15,7 +15,7 @@ from gpubeton.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubeton.dataset import BadSource, Conversion, ShardedConversion
+    from gpubeton.dataset import Conversion, ShardedConversion, SkippedSample
     from gpubeton.dataset.shards import Shard
 
 _MAX_LINES = 50
@@ -38,6 +38,10 @@ _CHANGES = {
     "files of 8 or 16 bits first",
     "palette": "had a palette: its indices were kept, not its colors; --mode rgb keeps the colors",
 }
+
+
+def _option(group: str, help: str, *names: str, **options: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=group, **options)
 
 
 def convert(
@@ -95,75 +99,38 @@ def convert(
     limit: Annotated[int | None, typer.Option(help="Only the first so many samples.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete an unfinished file and start again.")] = False,
     overwrite: Overwrite = False,
-    image: Annotated[
-        str | None, typer.Option(help="Column (table) or extension (tar) of images.", rich_help_panel=_SOURCES)
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="The same of labels; json:KEY in tar files.", rich_help_panel=_SOURCES)
-    ] = None,
-    classes: Annotated[
-        Path | None, typer.Option(help="Text file of class names, one per line.", rich_help_panel=_SOURCES)
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Split of huggingface or torchvision.", rich_help_panel=_SOURCES)
-    ] = None,
-    root: Annotated[
-        Path | None, typer.Option(help="Base folder of a table, or torchvision's.", rich_help_panel=_SOURCES)
-    ] = None,
-    download: Annotated[
-        bool, typer.Option("--download", help="Let torchvision download.", rich_help_panel=_SOURCES)
-    ] = False,
-    quality: Annotated[int, typer.Option(help="JPEG quality, 1 to 100.", rich_help_panel=_JPEG)] = 90,
-    smart_threshold: Annotated[
-        int | None, typer.Option(help="Bytes of raw pixels, for smart.", rich_help_panel=_JPEG)
-    ] = None,
-    compress_probability: Annotated[
-        float, typer.Option(help="Share of JPEG, for proportion.", rich_help_panel=_JPEG)
-    ] = 0.5,
-    check: Annotated[bool, typer.Option(help="Decode copied JPEG files once.", rich_help_panel=_JPEG)] = True,
+    image: Annotated[str | None, _option(_SOURCES, "Column (table) or extension (tar) of images.")] = None,
+    label: Annotated[str | None, _option(_SOURCES, "The same of labels; json:KEY in tar files.")] = None,
+    classes: Annotated[Path | None, _option(_SOURCES, "Text file of class names, one per line.")] = None,
+    split: Annotated[str | None, _option(_SOURCES, "Split of huggingface or torchvision.")] = None,
+    root: Annotated[Path | None, _option(_SOURCES, "Base folder of a table, or torchvision's.")] = None,
+    download: Annotated[bool, _option(_SOURCES, "Let torchvision download.", "--download")] = False,
+    quality: Annotated[int, _option(_JPEG, "JPEG quality, 1 to 100.")] = 90,
+    smart_threshold: Annotated[int | None, _option(_JPEG, "Bytes of raw pixels, for smart.")] = None,
+    compress_probability: Annotated[float, _option(_JPEG, "Share of JPEG, for proportion.")] = 0.5,
+    check: Annotated[bool, _option(_JPEG, "Decode copied JPEG files once.")] = True,
     index: Annotated[
-        bool,
-        typer.Option(
-            help="Store entry points of JPEG files: loaders decode only what crops need.", rich_help_panel=_JPEG
-        ),
+        bool, _option(_JPEG, "Store entry points of JPEG files: loaders decode only what crops need.")
     ] = True,
     apply_orientation: Annotated[
-        bool,
-        typer.Option(
-            "--apply-orientation",
-            help="Turn images by their EXIF orientation; encodes them again.",
-            rich_help_panel=_JPEG,
-        ),
+        bool, _option(_JPEG, "Turn images by their EXIF orientation; encodes them again.", "--apply-orientation")
     ] = False,
     strip_metadata: Annotated[
         bool,
-        typer.Option(
-            "--strip-metadata",
-            help="Remove EXIF (GPS), XMP and comments from copied files, without loss.",
-            rich_help_panel=_JPEG,
-        ),
+        _option(_JPEG, "Remove EXIF (GPS), XMP and comments from copied files, without loss.", "--strip-metadata"),
     ] = False,
-    page_size: Annotated[
-        int, typer.Option(help="Bytes of a page; default: 8 MiB.", show_default=False, rich_help_panel=_JPEG)
-    ] = 8 << 20,
-    shards: Annotated[
-        int | None,
-        typer.Option(help="Make so many files of a dataset.", show_default=False, rich_help_panel=_CLUSTERS),
-    ] = None,
+    page_size: Annotated[int, _option(_JPEG, "Bytes of a page; default: 8 MiB.", show_default=False)] = 8 << 20,
+    shards: Annotated[int | None, _option(_CLUSTERS, "Make so many files of a dataset.", show_default=False)] = None,
     shard: Annotated[
         str | None,
-        typer.Option(
+        _option(
+            _CLUSTERS,
+            "Make only every M-th of the --shards from the N-th on, counted from 0; N is one of them.",
             metavar="N/M",
-            help="Make only every M-th of the --shards from the N-th on, counted from 0; N is one of them.",
             show_default=False,
-            rich_help_panel=_CLUSTERS,
         ),
     ] = None,
     on: Annotated[str, choice(("here", "ray"), help="Where shards are made: here or ray.", group=_CLUSTERS)] = "here",
-    scratch: Annotated[
-        Path | None,
-        typer.Option(help="Folder for a shard that is uploaded later.", show_default=False, rich_help_panel=_CLUSTERS),
-    ] = None,
     json: Json = False,
 ) -> None:
     """Make a .beton file from a dataset of images, with all cores.
@@ -172,7 +139,7 @@ def convert(
     names, the settings, and a checksum of each region. FFCV can read files of mode rgb.
     """
     from gpubeton import dataset
-    from gpubeton._writing.atomic_file import check_target
+    from gpubeton._writing import check_target
     from gpubeton.dataset.shards import split_source
 
     options: dict[str, Any] = {
@@ -203,7 +170,7 @@ def convert(
             raise OptionError("--shard makes shards here; leave it out to make all of them with --on ray")
         parts = split_source(source, out, shards, settings, kind, on_error, None, options)
         share = (0, 1) if shard is None else _parse_shard(shard, shards)
-        _make_shards(parts, share, scratch, on=on, workers=workers, json=json)
+        _make_shards(parts, share, on=on, workers=workers, json=json)
         return
     if shard is not None or on != "here" or "://" in out:
         raise OptionError("--shard, --on ray, and targets in object stores need --shards; 1 is enough")
@@ -224,19 +191,18 @@ def _to_dict(done: Conversion | ShardedConversion) -> dict[str, object]:
     return {**vars(done), "skipped": [vars(bad) for bad in done.skipped]}
 
 
-def _left_out(skipped: list[BadSource]) -> list[str]:
+def _left_out(skipped: list[SkippedSample]) -> list[str]:
     """List the images that were left out; a reason that many of them have appears once."""
-    names: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for bad in skipped:
-        names.setdefault(bad.reason, []).append(bad.name)
+        names_of.setdefault(bad.reason, []).append(bad.name)
     lines = []
-    for reason, own in names.items():
-        if len(own) > _MAX_SAME_REASON:
-            lines.append(
-                f"left out: {own[0]} and {len(own) - 1:,} more (--json and the file's notes list them): {reason}"
-            )
+    for reason, names in names_of.items():
+        if len(names) > _MAX_SAME_REASON:
+            others = f"{len(names) - 1:,} more (--json and the file's notes list them)"
+            lines.append(f"left out: {names[0]} and {others}: {reason}")
         else:
-            lines += [f"left out: {name}: {reason}" for name in own]
+            lines += [f"left out: {name}: {reason}" for name in names]
     return lines
 
 
@@ -298,20 +264,17 @@ def _parse_shard(text: str, count: int) -> tuple[int, int]:
     return start, step
 
 
-def _make_shards(
-    shards: Sequence[Shard], share: tuple[int, int], scratch: Path | None, *, on: str, workers: int, json: bool
-) -> None:
+def _make_shards(shards: Sequence[Shard], share: tuple[int, int], *, on: str, workers: int, json: bool) -> None:
     """Make all shards, or some; the call that completes the dataset finishes it."""
     from gpubeton.dataset.shards import find_missing, finish, make_shards
     from gpubeton.format.data_files import DESCRIPTION
 
     with progress("Converting") as advance:
-        made = make_shards(shards, share, scratch, on, workers, advance)
+        new = make_shards(shards, share, on, workers, advance)
     missing = find_missing(shards)
-    if missing or (
-        not made and share != (0, 1) and shards[0].folder.holds(DESCRIPTION)
-    ):  # a task of a finished dataset
-        _draw_share(shards, share, made, missing, json=json)
+    is_late = not new and share != (0, 1) and shards[0].folder.holds(DESCRIPTION)  # a task of a finished dataset
+    if missing or is_late:
+        _draw_share(shards, share, new, missing, json=json)
         return
     done = finish(shards)
     if json:
@@ -332,15 +295,15 @@ def _make_shards(
 
 
 def _draw_share(
-    shards: Sequence[Shard], share: tuple[int, int], made: Sequence[int], missing: Sequence[int], *, json: bool
+    shards: Sequence[Shard], share: tuple[int, int], new: Sequence[int], missing: Sequence[int], *, json: bool
 ) -> None:
     start, step = share
     numbers, folder = range(len(shards))[start::step], shards[0].folder
     if json:
-        state = {"shard": next(iter(numbers), None), "shards": list(numbers), "made": bool(made)}
+        state = {"shard": next(iter(numbers), None), "shards": list(numbers), "made": bool(new)}
         show_json({"target": folder.name, **state, "missing": list(missing)})
         return
     for number in numbers:
-        done_by = "made" if number in made else "it was there"
-        result_console().print(f"{folder.place(shards[number].name)}: {done_by}")
+        done_by = "made" if number in new else "it was there"
+        result_console().print(f"{folder.address(shards[number].name)}: {done_by}")
     result_console().print(f"{len(missing):,} of {len(shards):,} shards are missing")

@@ -58,7 +58,7 @@ def split(
     Bytes are copied; nothing is encoded again. In each new file, samples keep their order.
     """
     from gpubeton import dataset
-    from gpubeton._writing.atomic_file import check_target
+    from gpubeton._writing import check_target
 
     classes = field_classes(field)
     reader = _open(file, classes)
@@ -107,20 +107,20 @@ def subset(
     """
     from gpubeton import dataset
 
-    own = field_classes(field)
-    reader = _open(file, own)
+    custom_fields = field_classes(field)
+    reader = _open(file, custom_fields)
     labels = _labels(reader, label) if classes or per_class else None
     chosen = dataset.choose(
         reader.num_samples,
         indices=None if indices is None else sample_ids(indices, reader.num_samples),
         labels=labels,
-        classes=None if not classes else [_class_number(each, reader) for each in classes],
+        classes=None if not classes else [_class_number(name, reader) for name in classes],
         per_class=per_class,
         count=count,
         shuffle=shuffle,
         seed=seed,
     )
-    _show([_copy(file, out, chosen, own, page_size, overwrite=overwrite)], json)
+    _show([_copy(file, out, chosen, custom_fields, page_size, overwrite=overwrite)], json)
 
 
 def merge(
@@ -175,9 +175,8 @@ def _show(written: list[dict[str, Any]], json: bool) -> None:
     if json:
         show_json({"files": written})
         return
-    for each in written:
-        text = f"{each['path']}: {counted(each['samples'], 'sample')}; {size_text(each['bytes'])}"
-        result_console().print(text)
+    for file in written:
+        result_console().print(f"{file['path']}: {counted(file['samples'], 'sample')}; {size_text(file['bytes'])}")
 
 
 def _share(text: str) -> tuple[Path, float | int | None]:
@@ -209,5 +208,5 @@ def _class_number(text: str, reader: Reader) -> int:
         return names.index(text)
     if text.removeprefix("-").isdecimal():
         return int(text)
-    known = f"it has {', '.join(map(repr, names[:20]))}" if names else "it has no class names, use numbers"
-    raise OptionError(f"--class {text}: the file has no such class; {known}")
+    choices = f"it has {', '.join(map(repr, names[:20]))}" if names else "it has no class names, use numbers"
+    raise OptionError(f"--class {text}: the file has no such class; {choices}")

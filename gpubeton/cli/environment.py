@@ -1,28 +1,31 @@
-"""The environment of a loader: the disks of its files, their speed, and the GPU."""
+"""The environment of a loader: the disks of its files and their speed, other programs, and facts of the machine."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 import os
+import platform
 import re
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._bytes.local_file import LocalFile
-from gpubeton._bytes.open_files import open_bytes, source_type
-from gpubeton.errors import DeviceError
+import gpubeton
+from gpubeton._bytes import open_bytes, source_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from gpubeton._machine import Machine
+    from gpubeton.loader.gpu_state import GpuState
 
 _ROOT = Path("/")
 _NETWORKS = frozenset(
@@ -77,7 +80,7 @@ def read_file_place(path: str | os.PathLike[str], root: Path = _ROOT) -> FilePla
 def written_ranges(path: str | os.PathLike[str]) -> list[tuple[int, int]]:
     """Return start and stop of the ranges of a file that are no holes: a hole is never read from the disk."""
     with open(path, "rb") as file:
-        size, found, stop = os.fstat(file.fileno()).st_size, [], 0
+        size, ranges, stop = os.fstat(file.fileno()).st_size, [], 0
         while stop < size:
             try:
                 start = os.lseek(file.fileno(), stop, os.SEEK_DATA)
@@ -86,8 +89,8 @@ def written_ranges(path: str | os.PathLike[str]) -> list[tuple[int, int]]:
                 return [(0, size)]
             except OSError:  # only a hole follows
                 break
-            found.append((start, stop))
-    return found
+            ranges.append((start, stop))
+    return ranges
 
 
 def resident_share(path: str | os.PathLike[str], written: Sequence[tuple[int, int]]) -> float | None:
@@ -122,18 +125,18 @@ def sampled_spans(written: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _mount_of(path: Path, root: Path) -> tuple[str, str]:
     """Return device and file system of the mount that contains a path."""
-    best, found = "", ("", "")
+    best, mount = "", ("", "")
     try:
         mounts = (root / "proc/self/mounts").read_text().splitlines()
     except OSError:
-        return found
+        return mount
     for line in mounts:
         device, point, kind, *_ = line.split()
         folder = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), point)  # the kernel writes a space as \040
         # Of several mounts on one folder, the last one is visible.
         if len(folder) >= len(best) and (path == Path(folder) or Path(folder) in path.parents):
-            best, found = folder, (device, kind)
-    return found
+            best, mount = folder, (device, kind)
+    return mount
 
 
 def _is_rotational(major: int, minor: int, root: Path) -> bool | None:
@@ -150,24 +153,24 @@ class OtherPrograms:
 
     def __init__(self, root: Path = _ROOT) -> None:
         self._root = root
-        self._begun, self._own, self._busy = time.perf_counter(), time.process_time(), _busy_seconds(root)
+        self._start, self._cpu, self._busy = time.perf_counter(), time.process_time(), _busy_seconds(root)
 
     def cores(self) -> float | None:
         """Return the cores that they took on average since the beginning; None: unknown."""
-        busy, seconds = _busy_seconds(self._root), time.perf_counter() - self._begun
+        busy, seconds = _busy_seconds(self._root), time.perf_counter() - self._start
         if busy is None or self._busy is None or seconds <= 0:
             return None
-        return max(0.0, busy - self._busy - (time.process_time() - self._own)) / seconds
+        return max(0.0, busy - self._busy - (time.process_time() - self._cpu)) / seconds
 
 
 def _busy_seconds(root: Path) -> float | None:
     """Return the processor time that the cores of this process spent on any program, or on other virtual machines."""
     try:
         lines = (root / "proc/stat").read_text().splitlines()
-        own = {f"cpu{number}" for number in os.sched_getaffinity(0)}
-        times = [list(map(int, line.split()[1:9])) for line in lines if line.split()[:1] and line.split()[0] in own]
+        cores = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        times = [list(map(int, line.split()[1:9])) for line in lines if line.split()[:1] and line.split()[0] in cores]
         # user, nice, system, idle, waiting for a disk, interrupts, soft interrupts, other virtual machines
-        return sum(sum(each) - sum(each[3:5]) for each in times) / os.sysconf("SC_CLK_TCK") if times else None
+        return sum(sum(ticks) - sum(ticks[3:5]) for ticks in times) / os.sysconf("SC_CLK_TCK") if times else None
     except (OSError, ValueError, AttributeError):  # another operating system
         return None
 
@@ -184,11 +187,14 @@ def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> DiskS
     """Read a file for some seconds without the page cache, and from it; the cache keeps its contents."""
     cold = None
     blocks = block_starts(path)
-    if blocks and source_type(path) is LocalFile:
+    if blocks and source_type(path).is_mappable:
         with suppress(OSError, AttributeError):  # the file system or the operating system has no O_DIRECT
-            direct = LocalFile(os.fspath(path), 0, os.open(path, os.O_RDONLY | os.O_DIRECT))
-            # Not `read_into`: after a short read it would read at an unaligned offset.
-            cold = _speed(lambda start, block: os.preadv(direct.descriptor, [block], start), seconds, blocks)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+            try:
+                # Not `read_into` of a source: after a short read it would read at an unaligned offset.
+                cold = _speed(lambda start, block: os.preadv(descriptor, [block], start), seconds, blocks)
+            finally:
+                os.close(descriptor)
     # Read some blocks once to bring them into the cache, then measure the same blocks.
     blocks = blocks[:_WARM_BLOCKS] or [0]
     with open_bytes(path) as source:
@@ -200,109 +206,70 @@ def block_starts(path: str | os.PathLike[str]) -> list[int]:
     """Return the starts of blocks of 1 MiB in a fixed random order; holes, which are not on the disk, are left out."""
     with open_bytes(path) as source:
         count = max(1, source.size // _BLOCK)
-        chosen = np.random.default_rng(0).permutation(min(count, 1 << 16))
-        starts = [int(number) * (count // len(chosen)) * _BLOCK for number in chosen]
-        if not isinstance(source, LocalFile):
-            return starts
-        return [start for start in starts if _is_on_disk(source.descriptor, start)]
-
-
-def _is_on_disk(descriptor: int, start: int) -> bool:
-    try:
-        if os.lseek(descriptor, start, os.SEEK_DATA) != start:
-            return False
-        return os.lseek(descriptor, start, os.SEEK_HOLE) >= start + _BLOCK
-    except AttributeError:  # the operating system cannot answer
-        return True
-    except OSError:  # only a hole follows
-        return False
+        is_mappable, source_end = source.is_mappable, source.size
+    chosen = np.random.default_rng(0).permutation(min(count, 1 << 16))
+    starts = chosen * (count // len(chosen)) * _BLOCK
+    if is_mappable:
+        begins, ends = np.array([*written_ranges(path), (source_end, source_end)]).T
+        number = np.searchsorted(ends[:-1], starts, side="right")  # of the range that holds each, or of a later one
+        starts = starts[(begins[number] <= starts) & (starts + _BLOCK <= ends[number])]
+    return list(map(int, starts))
 
 
 def _speed(
     read_into: Callable[[int, memoryview], int], seconds: float, blocks: list[int], *, only_once: bool = False
 ) -> float:
     """Return bytes per second of several threads that read the blocks repeatedly."""
-    begun = time.perf_counter()
+    begin = time.perf_counter()
 
-    def read(own: list[int]) -> int:
+    def read(starts: list[int]) -> int:
         total = 0
         # Anonymous memory starts at a page, as O_DIRECT requires.
         with mmap.mmap(-1, _BLOCK) as block, memoryview(block) as view:
             while True:
-                for start in own:
+                for start in starts:
                     total += read_into(start, view)
-                    if time.perf_counter() - begun > seconds:
+                    if time.perf_counter() - begin > seconds:
                         return total
-                if only_once or not own:
+                if only_once or not starts:
                     return total
 
     with ThreadPoolExecutor(_THREADS) as pool:
         total = sum(pool.map(read, [blocks[first::_THREADS] for first in range(_THREADS)]))
-    return total / (time.perf_counter() - begun)
+    return total / (time.perf_counter() - begin)
 
 
-@dataclass(frozen=True)
-class GpuState:
-    """Whether the GPU of this process can decode, and if not, why."""
+def machine_facts(machine: Machine, gpu: GpuState, root: Path = _ROOT) -> list[tuple[str, str]]:
+    """List name and value of each fact for reports; without the name of the host."""
+    limit = "" if machine.core_limit is None else f"; the container may use {machine.core_limit:g}"
+    memory = machine.usable_memory_bytes
+    gpu_text = ", ".join([gpu.name, *(f"{lane}: {note}" for lane, note in gpu.lanes.items())])
+    libraries = ", ".join(f"{name} {text}" for name in ("torch", "numba", "numpy") if (text := _version(name)))
+    facts = {
+        "processor": _processor(root),
+        "cores": f"{machine.cores}{limit}",
+        "free memory": "" if memory is None else f"{memory / (1 << 30):.1f} GiB",
+        "GPU": gpu_text if gpu.name else gpu.reason,
+        "driver": gpu.driver,
+        "nvJPEG": gpu.nvjpeg,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "Python": platform.python_version(),
+        "gpubeton": gpubeton.__version__,
+        "libraries": libraries,
+    }
+    return [(name, value) for name, value in facts.items() if value]
 
-    name: str = ""  # empty: no GPU that can decode
-    reason: str = ""  # why it cannot decode
-    is_present: bool = False  # whether the driver or torch sees a GPU
-    driver: str = ""  # version; empty: unknown
-    nvjpeg: str = ""  # version; empty: cannot be loaded
-    lanes: dict[str, str] = field(default_factory=dict)  # a note for each way to decode
-    capabilities: str | None = None  # NVIDIA_DRIVER_CAPABILITIES of the container
-    # a fault that the self-test found with each way to decode, and with the kernels after the CPU; empty: none
-    self_test: dict[str, str] = field(default_factory=dict)
 
-    def missing(self, lane: str) -> bool:
-        """Whether a way to decode ("hardware") could not be opened."""
-        return self.lanes.get(lane, "").startswith("missing: ")
-
-
-def read_gpu() -> GpuState:
-    """Try the GPU, its driver, nvJPEG and its ways to decode."""
-    import torch
-
-    driver, capabilities = _driver(), os.environ.get("NVIDIA_DRIVER_CAPABILITIES")
+def _processor(root: Path) -> str:
     try:
-        torch.cuda.current_device()
-    except (RuntimeError, AssertionError) as error:  # the latter: built without CUDA
-        reason = f"torch sees no GPU: {error}"
-        return GpuState(reason=reason, is_present=bool(driver), driver=driver, capabilities=capabilities)
-    from gpubeton._gpu.cuda import open_device
-    from gpubeton._gpu.gpu_options import GpuOptions
-    from gpubeton._gpu.nvjpeg import load
-    from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
-    from gpubeton._gpu.self_test import read_faults, with_self_test
-    from gpubeton._plan.lanes import Lane
-
-    nvjpeg = ""
-    try:
-        device = open_device("cuda:0")
-        library = load()
-        nvjpeg = ".".join(map(str, library.version))
-        with device.active():
-            opener = partial(open_nvjpeg_backends, library=library, options=GpuOptions(), largest=(1024, 1024))
-            found = with_self_test(partial(with_entries, opener), device)
-            usable = {*found.backends, *([Lane.OWN] if found.takes_entries else [])}
-            lanes = {
-                lane.name.lower(): note if lane in usable else f"missing: {note}" for lane, note in found.notes.items()
-            }
-            for lane in found.backends.values():
-                lane.close()
-    except DeviceError as error:
-        return GpuState(reason=str(error), is_present=True, driver=driver, nvjpeg=nvjpeg, capabilities=capabilities)
-    return GpuState(device.name, "", True, driver, nvjpeg, lanes, capabilities, read_faults(device))
-
-
-def _driver(
-    path: Path = Path("/proc/driver/nvidia/version"),
-    wsl: tuple[Path, ...] = (Path("/dev/dxg"), Path("/usr/lib/wsl/lib/libcuda.so.1")),
-) -> str:
-    """Return the version of NVIDIA's kernel module: the first word of its line that looks like a version."""
-    try:
-        words = path.read_text().split()
+        lines = (root / "proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return "that of Windows (WSL2)" if all(place.exists() for place in wsl) else ""
-    return next((word for word in words if word[0].isdigit() and "." in word), "")
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -1,8 +1,9 @@
-"""``gpubeton bench``, ``doctor`` and ``warm-up``: measure a file, find out why a loop waits, and compile ahead."""
+"""``gpubeton bench`` and ``gpubeton doctor``: measure a file, and find out why a loop waits."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,12 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from gpubeton._machine import count_cores
-from gpubeton.cli.screen import printable, progress, result_console, show_json, size_text
+from gpubeton.cli.screen import printable, result_console, show_json
 from gpubeton.cli.shared_options import FINDINGS, File, Json, Workers
 
 if TYPE_CHECKING:
     from gpubeton.cli.advice import LoopFinding, Measurements
-    from gpubeton.cli.bench import Rate
+    from gpubeton.cli.loops import Rate
 
 Size = Annotated[int, typer.Option(min=1, help="Side of the crops.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples per batch.")]
@@ -57,7 +58,7 @@ def bench(
     Measures the disk, decoding, augmenting, and the whole loader on the CPU and on a GPU. The rate of a part is the one
     it could reach if the other parts took no time. The first run compiles before it measures.
     """
-    from gpubeton.cli.bench import BenchOptions, limit_text, measure_rates
+    from gpubeton.cli.loops import BenchOptions, limit_text, measure_rates
 
     options = BenchOptions(size, batch_size, workers, seconds, field, gpu)
     rates = []
@@ -107,16 +108,10 @@ def doctor(
     results so far. The exit code is 1 if the loop waits for data and a change would help.
     """
     from gpubeton.cli.advice import advise
-    from gpubeton.cli.doctor import (
-        LoopOptions,
-        examine_command,
-        examine_file,
-        examine_loader,
-        make_loader,
-    )
+    from gpubeton.cli.loops import LoopOptions, examine_command, examine_file, examine_loader, make_loader
 
     file, words = _file_or_command(file, command)
-    if sum(given is not None for given in (file, loader)) + bool(words) != 1:
+    if [file is not None, loader is not None, bool(words)].count(True) != 1:
         raise typer.BadParameter("give one of FILE, --loader, or -- and a command")
     options = LoopOptions(step_ms / 1000, seconds, size, batch_size, workers, batches_ahead, os_cache, device, field)
     code, loops = 0, []
@@ -129,7 +124,7 @@ def doctor(
         code, loops = examine_command(words)
     results = [(measured, advise(measured)) for measured in loops]
     if json:
-        show_json({"command_exit_code": code, "loaders": [_to_dict(*each) for each in results]})
+        show_json({"command_exit_code": code, "loaders": [_to_dict(*result) for result in results]})
     else:
         if code:
             result_console().print(f"The command ended with exit code {code}.")
@@ -142,25 +137,8 @@ def doctor(
         raise typer.Exit(FINDINGS)
 
 
-def warm_up(json: Json = False) -> None:
-    """Compile the machine code for this CPU now, so that no loader waits for it.
-
-    It takes up to half a minute. Run it when you set up a machine or a container image. Each type of CPU needs its own
-    machine code.
-    """
-    from gpubeton._cpu.precompile import precompile as compile_all
-
-    with progress("Compiling") as advance:
-        folder = compile_all(advance)
-    size = sum(path.stat().st_size for path in folder.iterdir())
-    if json:
-        show_json({"folder": folder, "bytes": size})
-    else:
-        result_console().print(f"{folder}: {size_text(size)} of machine code")
-
-
 def _rate_table(file: str, rates: list[Rate]) -> Table:
-    from gpubeton.cli.bench import RATE_HEADINGS
+    from gpubeton.cli.loops import RATE_HEADINGS
 
     table = Table(title=f"{file}; {count_cores()} cores", title_justify="left")
     table.add_column("", no_wrap=True)
@@ -187,8 +165,6 @@ def _file_or_command(file: str | None, command: list[str] | None) -> tuple[str |
 
 
 def _to_dict(measured: Measurements, findings: tuple[LoopFinding, ...]) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {
         "stats": measured.stats.to_dict(),
         "loader": measured.facts.to_dict(),
@@ -196,7 +172,7 @@ def _to_dict(measured: Measurements, findings: tuple[LoopFinding, ...]) -> dict[
         "files": [asdict(place) for place in measured.places],
         "gpu": asdict(measured.gpu),
         "disk_bytes_per_second": measured.disk_bytes_per_second,
-        "findings": [finding.to_dict() for finding in findings],
+        "findings": [asdict(finding) for finding in findings],
     }
 
 

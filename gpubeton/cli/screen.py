@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gpubeton._bytes import Progress
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 #: Control characters, bidirectional controls, line separators, and surrogates, which cannot be encoded.
@@ -19,7 +23,7 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u206
 
 def printable(text: str) -> str:
     """Make text from files safe for a terminal: escape each control character, so that it stays on one line."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class Screen(Console):
@@ -36,10 +40,10 @@ class Screen(Console):
         return super().render_str(printable(text), **options)
 
 
-class _Rate(ProgressColumn):
+class _Rate(bars.ProgressColumn):
     """Items per second."""
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: bars.Task) -> Text:
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:,.0f}/s")
 
@@ -60,27 +64,27 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int], None]]:
+def progress(title: str) -> Iterator[Progress]:
     """Show a progress bar on stderr if that is a terminal; yields a function of the numbers done and total."""
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
+        bars.TextColumn("{task.description}", markup=False),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
         _Rate(),
-        TimeRemainingColumn(),
+        bars.TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    bar = Progress(*columns, console=console, transient=True)
+    bar = bars.Progress(*columns, console=console, transient=True)
     with bar if console.is_terminal else nullcontext():  # before rich 14.3, a disabled bar ends with an empty line
         task = bar.add_task(printable(title), total=None)
-        begun = False
+        is_first = True
 
         def advance(done: int, total: int) -> None:
-            nonlocal begun
-            if not begun:
+            nonlocal is_first
+            if is_first:
                 # Items done by an earlier run must not count in the rate.
                 bar.reset(task, total=total, completed=done)
-                begun = True
+                is_first = False
             bar.update(task, completed=done, total=total)
 
         yield advance

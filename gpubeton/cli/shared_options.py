@@ -38,13 +38,13 @@ def choice(values: Sequence[str], *names: str, help: str, group: str | None = No
     return typer.Option(*names, metavar="KIND", autocompletion=lambda: list(values), help=help, rich_help_panel=group)
 
 
-def field_classes(given: list[str] | None) -> dict[str, Any]:
-    """Import the classes of custom fields, each given as ``NAME=MODULE:CLASS``."""
+def field_classes(options: list[str] | None) -> dict[str, Any]:
+    """Import the classes of custom fields, each an option ``NAME=MODULE:CLASS``."""
     classes = {}
-    for each in given or []:
-        name, separator, path = each.partition("=")
+    for option in options or []:
+        name, separator, path = option.partition("=")
         if not separator:
-            raise OptionError(f"--field is {each!r}, expected NAME=MODULE:CLASS, e.g. caption=my_fields:CaptionField")
+            raise OptionError(f"--field is {option!r}, expected NAME=MODULE:CLASS, e.g. caption=my_fields:CaptionField")
         classes[name] = import_object(path, "--field")
     return classes
 
@@ -58,14 +58,14 @@ def import_object(path: str, option: str) -> Any:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
     except ImportError as error:
         raise OptionError(f"{option} {path}: {module} could not be imported: {error}") from error
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             raise OptionError(f"{option} {path}: {module} has no {name!r}")
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def sample_ids(text: str, num_samples: int) -> list[int]:
@@ -77,7 +77,7 @@ def sample_ids(text: str, num_samples: int) -> list[int]:
     [0, 1, 2, 9, 7]
     """
     words = read_text(Path(text[1:]), "--indices").split() if text.startswith("@") else text.split(",")
-    found: list[int] = []
+    samples: list[int] = []
     word = ""
     try:
         for word in words:
@@ -86,17 +86,18 @@ def sample_ids(text: str, num_samples: int) -> list[int]:
                 chosen = range(num_samples)[slice(*bounds)]
                 if not chosen:
                     raise OptionError(f"--indices {text!r}: {word} has no samples; there are {num_samples}")
-                found += chosen
+                samples += chosen
             else:
-                found.append(int(word))
+                samples.append(int(word))
     except OptionError:
         raise
     except (TypeError, ValueError) as error:
         raise OptionError(f"--indices {text!r}: {word!r} is neither a number nor a slice such as 0:1000") from error
-    for each in found:
-        if not 0 <= each < num_samples:
-            raise OptionError(f"--indices {text!r}: no sample {each}; there are {num_samples}: 0 to {num_samples - 1}")
-    return found
+    for sample in samples:
+        if not 0 <= sample < num_samples:
+            last = num_samples - 1
+            raise OptionError(f"--indices {text!r}: no sample {sample}; there are {num_samples}: 0 to {last}")
+    return samples
 
 
 def read_class_names(path: Path | None) -> list[str] | None:

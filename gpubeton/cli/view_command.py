@@ -65,7 +65,7 @@ def view(
     Each has its number and class as a caption. Gray images with small values, such as masks and depth maps, are shown
     brighter: the maximum of each is white.
     """
-    from gpubeton._writing.atomic_file import check_target
+    from gpubeton._writing import check_target
     from gpubeton.dataset import Contents, choose
 
     if train_size is not None and pipeline is not None:
@@ -107,12 +107,12 @@ def _check_suffix(out: Path) -> None:
         raise OptionError(f"{out}: pictures cannot be written as {out.suffix or 'this'}; expected a name such as x.png")
 
 
-def _image_field(contents: Contents, wanted: str | None) -> str:
+def _image_field(contents: Contents, name: str | None) -> str:
     names = contents.image_fields
-    if not names or (wanted is not None and wanted not in names):
-        known = f"it has {', '.join(map(repr, names))}" if names else "it has none"
-        raise OptionError(f"{contents.index.path}: no field {wanted or ''} with images; {known}")
-    return wanted or names[0]
+    if not names or (name is not None and name not in names):
+        choices = f"it has {', '.join(map(repr, names))}" if names else "it has none"
+        raise OptionError(f"{contents.index.path}: no field {name or ''} with images; {choices}")
+    return name or names[0]
 
 
 def _stored(contents: Contents, name: str, samples: list[int], side: int) -> NDArray[np.float32]:
@@ -175,16 +175,16 @@ def _train_pipeline(side: int, is_rgb: bool) -> list[Any]:
 
 
 def _imported_pipeline(path: str, name: str) -> list[Any]:
-    found = import_object(path, "--pipeline")
-    if callable(found) and not isinstance(found, list | tuple | Mapping):
-        found = found()
-    if isinstance(found, Mapping):
-        if name not in found:
-            raise OptionError(f"--pipeline {path}: the mapping has no field {name!r}, only {', '.join(found)}")
-        found = found[name]
-    if not isinstance(found, list | tuple):
-        raise OptionError(f"--pipeline {path} is {type(found).__name__}, expected a list of operations, or a mapping")
-    return list(found)
+    value = import_object(path, "--pipeline")
+    if callable(value) and not isinstance(value, list | tuple | Mapping):
+        value = value()
+    if isinstance(value, Mapping):
+        if name not in value:
+            raise OptionError(f"--pipeline {path}: the mapping has no field {name!r}, only {', '.join(value)}")
+        value = value[name]
+    if not isinstance(value, list | tuple):
+        raise OptionError(f"--pipeline {path} is {type(value).__name__}, expected a list of operations, or a mapping")
+    return list(value)
 
 
 def _augmented(
@@ -227,7 +227,7 @@ def _levels(array: NDArray[Any], operations: list[Any]) -> NDArray[np.float32]:
     if array.shape[-1] == 1 and array.dtype in (np.uint8, np.uint16):
         return np.repeat(_gray_levels(array), 3, axis=-1)
     levels = array.astype(np.float32)
-    normalize = next((each for each in operations if hasattr(each, "mean") and hasattr(each, "std")), None)
+    normalize = next((op for op in operations if hasattr(op, "mean") and hasattr(op, "std")), None)
     if normalize is not None:
         levels = levels * np.array(normalize.std, np.float32) + np.array(normalize.mean, np.float32)
     elif array.dtype.kind == "f" and levels.max(initial=0) <= 1:

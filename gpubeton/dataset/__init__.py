@@ -6,7 +6,7 @@ The ``gpubeton`` command calls these functions; so can your program.
 from __future__ import annotations
 
 from gpubeton.dataset.contents import Contents, StoredImage
-from gpubeton.dataset.conversion import BadSource, Conversion, convert
+from gpubeton.dataset.conversion import Conversion, SkippedSample, convert
 from gpubeton.dataset.copying import choose, copy_samples, split
 from gpubeton.dataset.extraction import Extraction, extract
 from gpubeton.dataset.file_settings import Settings
@@ -19,7 +19,6 @@ from gpubeton.dataset.verification import Finding, Verification, verify
 
 __all__ = [
     "SOURCE_KINDS",
-    "BadSource",
     "Contents",
     "Conversion",
     "Extraction",
@@ -30,6 +29,7 @@ __all__ = [
     "IndexedShards",
     "Settings",
     "ShardedConversion",
+    "SkippedSample",
     "Source",
     "Spread",
     "StoredImage",

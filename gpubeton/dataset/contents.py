@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._cpu.fallback import UndecodableError, decode_rgb
+from gpubeton._writing import UndecodableError, decode_rgb
 from gpubeton.errors import BadImageError, FormatError, NotesError, OptionError
 from gpubeton.fields.image_codec import pixels_of_kind
 from gpubeton.fields.png import encode_png, read_png_header

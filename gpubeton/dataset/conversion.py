@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -12,15 +11,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton import __version__
-from gpubeton._machine import count_cores
-from gpubeton._writing.atomic_file import check_target
-from gpubeton._writing.encoder import Encoder, Job, check_on_error
-from gpubeton._writing.encoder_pool import EncoderPool, default_start_method
-from gpubeton._writing.file_builder import ChunkPlace, FileBuilder, RegionSizes, make_descriptors
-from gpubeton._writing.find_entry_points import find_blocks, index_file
-from gpubeton._writing.resumable_file import FinishedChunk, ResumableFile
-from gpubeton._writing.sample_names import without_place
-from gpubeton._writing.task_queue import MAX_CHUNKSIZE, Task, TaskQueue, split_rows
+from gpubeton._machine import worker_count
+from gpubeton._writing import (
+    MAX_CHUNKSIZE,
+    ChunkPlace,
+    FileBuilder,
+    FinishedChunk,
+    Job,
+    RegionSizes,
+    ResumableFile,
+    Task,
+    TaskQueue,
+    check_on_error,
+    check_target,
+    default_start_method,
+    find_blocks,
+    index_file,
+    make_descriptors,
+    open_encoders,
+    split_rows,
+    without_place,
+)
 from gpubeton.dataset.file_settings import Settings, choose_samples
 from gpubeton.dataset.source import Source
 from gpubeton.dataset.validated_source import ValidatedSource
@@ -28,15 +39,14 @@ from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype, round_up
 
 if TYPE_CHECKING:
-    from gpubeton._writing.file_builder import SkippedSample
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-
-Progress = Callable[[int, int], object]
-"""Called with the samples that are done, and with all of them."""
+    from gpubeton._bytes import Progress
+    from gpubeton._writing import SkippedRow
 
 
 @dataclass(frozen=True)
-class BadSource:
+class SkippedSample:
     """A sample of a source that could not be read or encoded.
 
     Parameters
@@ -48,7 +58,7 @@ class BadSource:
 
     Examples
     --------
-    >>> BadSource("train/cat/7.jpg", "no image").name
+    >>> SkippedSample("train/cat/7.jpg", "no image").name
     'train/cat/7.jpg'
     """
 
@@ -72,7 +82,7 @@ class Conversion:
         Size of the file.
     class_names : tuple of str or None
         Names of the classes, whose position is the label.
-    skipped : list of BadSource
+    skipped : list of SkippedSample
         Samples that were left out.
     passed_over : dict of str to int
         How many files of the source are not images by their names, or in no class, by their ending.
@@ -92,8 +102,8 @@ class Conversion:
     Examples
     --------
     >>> from gpubeton.dataset import convert, open_source
-    >>> made = convert(open_source("train"), "made.beton", num_workers=1)
-    >>> made.samples, made.skipped
+    >>> result = convert(open_source("train"), "made.beton", num_workers=1)
+    >>> result.samples, result.skipped
     (300, [])
     """
 
@@ -102,7 +112,7 @@ class Conversion:
     resumed: int
     bytes: int
     class_names: tuple[str, ...] | None
-    skipped: list[BadSource] = field(default_factory=list)
+    skipped: list[SkippedSample] = field(default_factory=list)
     passed_over: dict[str, int] = field(default_factory=dict)
     began_anew: bool = False
     changed: dict[str, int] = field(default_factory=dict)
@@ -183,7 +193,7 @@ def convert(
     chosen = choose_samples(len(source), settings).tolist()
     if not chosen:
         raise NoSamplesError(f"{os.fspath(path)}: the source has 0 samples, at least 1 is needed")
-    num_workers = num_workers if num_workers >= 1 else count_cores()
+    num_workers = worker_count(num_workers)
     run = _Run(source, Path(path), settings, chosen, num_workers, start_method, chunksize, skip=skip)
     with ResumableFile(path, run.key, fresh=fresh, overwrite=overwrite) as file:
         return run.write(file, on_progress or (lambda *_: None))
@@ -200,8 +210,7 @@ class _Run:
         self.num_workers, self.chunksize = num_workers, chunksize
         self.start_method = start_method or default_start_method()
         self.fields = settings.fields(dict(source.fields))
-        self.row_type = metadata_dtype([each.metadata_type for each in self.fields.values()])
-        self.row_size = self.row_type.itemsize
+        self.row_size = metadata_dtype([field.metadata_type for field in self.fields.values()]).itemsize
         self.descriptors = make_descriptors(self.fields)
         # Entry points are found when all samples are there.
         stored = sorted((name, value) for name, value in settings.to_dict().items() if name != "index")
@@ -212,7 +221,7 @@ class _Run:
             repr(stored),
             # Of samples that are known by their names only, labels would change unnoticed.
             repr(source.class_names if getattr(type(source), "identity", None) is Source.identity else None),
-            repr([(each.name, each.type_id) for each in self.descriptors]),
+            repr([(descriptor.name, descriptor.type_id) for descriptor in self.descriptors]),
         )
         text = "".join(f"{part}\0" for part in parts)
         self.key = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
@@ -268,15 +277,15 @@ class _Run:
 
         def record(task: Task) -> None:
             nonlocal done
-            regions, found = unwritten.pop(task.start)
-            rows = self._rows(builder, found, regions)
+            regions, position = unwritten.pop(task.start)
+            rows = self._rows(builder, position, regions)
             file.record(FinishedChunk(task, regions, file.checksum(*rows), identities.pop(task.start)))
             done += task.stop - task.start
             on_progress(done, total)
 
         workers = min(self.num_workers, -(-(total - done) // self.chunksize))
         try:
-            with Encoder(job) if workers <= 1 else EncoderPool(job, workers, self.start_method) as encoders:
+            with open_encoders(job, workers, self.start_method) as encoders:
                 encoders.run(TaskQueue(tasks()), place, record)
         except SampleError as error:
             raise type(error)(
@@ -326,15 +335,15 @@ class _Run:
         texts = (self.source.identity(sample).encode("utf-8", "surrogateescape") for sample in samples)
         return tuple(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
 
-    def _name(self, skipped: Iterable[SkippedSample]) -> list[BadSource]:
-        return [BadSource(self.source.name(self.chosen[each.row]), without_place(each.reason)) for each in skipped]
+    def _name(self, skipped: Iterable[SkippedRow]) -> list[SkippedSample]:
+        return [SkippedSample(self.source.name(self.chosen[bad.row]), without_place(bad.reason)) for bad in skipped]
 
-    def _notes(self, skipped: Sequence[BadSource], changed: Mapping[str, int]) -> dict[str, Any]:
+    def _notes(self, skipped: Sequence[SkippedSample], changed: Mapping[str, int]) -> dict[str, Any]:
         notes: dict[str, Any] = {
             "made_by": f"gpubeton {__version__}",
             "source": self.source.kind,
             "settings": self.settings.to_dict(),
-            "skipped": [{"name": each.name, "reason": each.reason} for each in skipped],
+            "skipped": [vars(bad) for bad in skipped],
             **self.source.notes,
         }
         if self.source.class_names is not None:

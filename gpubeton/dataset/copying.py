@@ -14,24 +14,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton import __version__
-from gpubeton._bytes.open_files import open_bytes
-from gpubeton._writing.atomic_file import AtomicFile, check_target
-from gpubeton._writing.file_builder import FileBuilder, RegionSizes, checked_page_size
-from gpubeton._writing.find_entry_points import index_file
-from gpubeton._writing.moved_regions import MovedRegions
+from gpubeton._bytes import open_bytes
+from gpubeton._writing import (
+    AtomicFile,
+    FileBuilder,
+    RegionSizes,
+    check_target,
+    checked_page_size,
+    index_file,
+    pointer_columns,
+)
 from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import Index, Notes, read_notes
 from gpubeton.format.data_files import origin_of
 from gpubeton.format.dataset import join, list_files
 from gpubeton.format.entry_points import no_entry_points, open_blocks
+from gpubeton.format.layout import FieldType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from gpubeton._bytes.byte_source import ByteSource
+    from gpubeton._bytes import ByteSource, Progress
     from gpubeton.format.dataset import Paths
     from gpubeton.format.entry_points import EntryBlock
 
@@ -52,7 +58,7 @@ def copy_samples(
     page_size: int | None = None,
     class_names: Sequence[str] | None = None,
     overwrite: bool = False,
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: Progress | None = None,
 ) -> Path:
     """Write a file with samples of other files; bytes are copied, nothing is decoded or encoded.
 
@@ -118,7 +124,7 @@ def copy_samples(
     with AtomicFile(out, overwrite=overwrite) as file, ExitStack() as stack:
         builder = FileBuilder(file, whole.descriptors, whole.metadata_type.itemsize, size, len(chosen))
         identities = [part.files[0].identity for part in parts]
-        sources = [stack.enter_context(open_bytes(*each)) for each in zip(names, identities, strict=True)]
+        sources = [stack.enter_context(open_bytes(*file)) for file in zip(names, identities, strict=True)]
         for start in range(0, len(chosen), _BLOCK):
             block = inputs.block(chosen[start : start + _BLOCK], size)
             sums = None if content is None else np.zeros(len(block.size), np.uint32)
@@ -180,12 +186,12 @@ class _Inputs:
 
     def content(self, class_names: Sequence[str] | None) -> dict[str, Any] | None:
         """Make the notes of the new file; None if no file has any."""
-        found = [notes for notes in self.notes if notes is not None]
-        if not found and class_names is None:
+        all_notes = [notes for notes in self.notes if notes is not None]
+        if not all_notes and class_names is None:
             return None
-        names = {notes.class_names for notes in found if notes.class_names is not None}
+        names = {notes.class_names for notes in all_notes if notes.class_names is not None}
         if class_names is None and len(names) > 1:
-            first, second, *_ = [notes.class_names or () for notes in found if notes.class_names in names]
+            first, second, *_ = [notes.class_names or () for notes in all_notes if notes.class_names in names]
             raise OptionError(
                 f"{self.whole.title}: the files name different classes ({_some(first)} and {_some(second)}), so that "
                 "one label would mean two things. Choose the names: class_names, or --classes FILE"
@@ -196,11 +202,11 @@ class _Inputs:
             # Without what the new notes have anyway, or what would grow with each copy.
             "originals": [
                 {key: value for key, value in notes.content.items() if key not in ("class_names", "originals")}
-                for notes in found
+                for notes in all_notes
             ],
         }
-        kept = next(iter(names), None) if class_names is None else class_names or None
-        return content if kept is None else {**content, "class_names": list(kept)}
+        copied = next(iter(names), None) if class_names is None else class_names or None
+        return content if copied is None else {**content, "class_names": list(copied)}
 
     def writer_of_entry_points(self, file: AtomicFile, samples: NDArray[np.int64]) -> Callable[[int], int] | None:
         """Give a function that writes those of some samples; None if no file has any."""
@@ -210,8 +216,8 @@ class _Inputs:
 
         def blocks_of(_: Index, name: str) -> Iterator[EntryBlock]:
             blocks = [
-                found.get(name) or no_entry_points(part.num_samples)
-                for found, part in zip(self._entry_points, self.parts, strict=True)
+                fields.get(name) or no_entry_points(part.num_samples)
+                for fields, part in zip(self._entry_points, self.parts, strict=True)
             ]
             for start in range(0, len(samples), _BLOCK):
                 chosen = samples[start : start + _BLOCK]
@@ -248,16 +254,57 @@ class _Inputs:
         for number, descriptor in enumerate(self.whole.descriptors):
             column = rows[f"f{number}"]
             stored = np.zeros(len(rows), np.uint64)
-            for each in np.unique(parts).tolist():
-                own = parts == each
-                local = block.samples[own] - self.starts[each]
-                column[own] = self.parts[each].column(descriptor.name)[local]
+            for part in np.unique(parts).tolist():
+                of_part = parts == part
+                local = block.samples[of_part] - self.starts[part]
+                column[of_part] = self.parts[part].column(descriptor.name)[local]
                 if self.whole.has_regions(descriptor.name):
-                    stored[own] = self.parts[each].regions(descriptor.name).size[local]
+                    stored[of_part] = self.parts[part].regions(descriptor.name).size[local]
             moved.update_pointers(
                 column, descriptor.type_id, stored if self.whole.has_regions(descriptor.name) else None
             )
         return rows
+
+
+@dataclass(frozen=True)
+class MovedRegions:
+    """Old and new offsets of the regions of some samples."""
+
+    count: NDArray[np.int64]  # (N,) regions of each sample
+    old: NDArray[np.uint64]  # (R,) offset
+    size: NDArray[np.uint64]  # (R,) bytes
+    new: NDArray[np.uint64]  # (R,) offset
+
+    def update_pointers(self, column: NDArray[Any], type_id: int, stored: NDArray[np.uint64] | None) -> None:
+        """Update the pointers in the metadata of one field, shape (N,)."""
+        # `stored`, shape (N,), is the size of each value if it is known: of an empty region and the next one, which
+        # begin at the same offset, it selects the right one.
+        if type_id in (FieldType.INT, FieldType.FLOAT) or len(self.old) == 0:
+            return
+        # A size may by chance look like a pointer; in the library's own fields the names show which is which. Only its
+        # class knows the pointers of a custom field: there every number of 64 bits that points into a region of its
+        # sample, or to its end, counts as one.
+        names = None if type_id == FieldType.CUSTOM else ("", "ptr", "data_ptr")
+        for words in pointer_columns(column, names):
+            self._update(words, stored)
+
+    def _update(self, words: NDArray[Any], stored: NDArray[np.uint64] | None) -> None:
+        per_sample = (-1,) + (1,) * (words.ndim - 1)
+        value = words.astype(np.uint64)
+        moved, best = value.copy(), np.zeros(value.shape, np.int8)
+        first = np.cumsum(self.count) - self.count
+        for number in range(int(self.count.max(initial=0))):
+            exists = number < self.count
+            region = np.where(exists, first + number, 0)
+            old, size, new = (array[region].reshape(per_sample) for array in (self.old, self.size, self.new))
+            fits = exists if stored is None else exists & (self.size[region] == stored)
+            inside = exists.reshape(per_sample) & (value >= old) & (value - old <= size)
+            begins = inside & (value == old)
+            score = inside.astype(np.int8) + begins + (begins & fits.reshape(per_sample))
+            better = score > best
+            moved[better] = (new + (value - old))[better]
+            best = np.maximum(best, score)
+        words[...] = moved.astype(words.dtype)
 
 
 def _runs(block: _Block, new: NDArray[np.uint64], sources: Sequence[ByteSource]) -> Iterator[tuple[slice, int, bytes]]:

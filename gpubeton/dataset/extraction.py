@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._machine import count_cores
+from gpubeton._machine import worker_count
 from gpubeton.dataset.contents import Contents, place_of
 from gpubeton.dataset.verification import Finding
 from gpubeton.errors import GpubetonError, OptionError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from gpubeton._bytes import Progress
     from gpubeton.fields.registry import CustomFields
 
 TABLE = "samples.csv"
@@ -66,7 +67,7 @@ def extract(
     *,
     label: str = "label",
     num_workers: int = -1,
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: Progress | None = None,
 ) -> Extraction:
     """Write samples as files.
 
@@ -125,7 +126,7 @@ def extract(
     if contents.class_names is not None:
         lines = [" ".join(name.splitlines()) + "\n" for name in contents.class_names]
         (target / CLASSES).write_text("".join(lines), encoding="utf-8")
-    threads = num_workers if num_workers >= 1 else count_cores()
+    threads = worker_count(num_workers)
     with (
         # JSON can hold lone surrogates; their replacement is the escape that JSON has for them.
         (target / TABLE).open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
@@ -150,8 +151,7 @@ class _OutputFolder:
         self._contents = contents
         self._folder = folder
         names = contents.index.names
-        own = _unique([_safe(name) for name in names])
-        self._folders = dict(zip(names, own, strict=True))
+        self._folders = dict(zip(names, _unique([_safe(name) for name in names]), strict=True))
         self._width = len(str(max(0, contents.index.num_samples - 1)))
         self._labels = contents.labels(label)
         images = contents.image_fields
@@ -198,17 +198,16 @@ class _OutputFolder:
 
 def _class_folders(contents: Contents, labels: NDArray[np.int64]) -> dict[int, str]:
     """Choose a folder for each label, in the alphabetical order of the labels."""
-    found = np.unique(labels).tolist()
-    names = {label: contents.class_name(label) for label in found}
-    plain = list(names.values())
-    is_plain = all(_safe(name) == name for name in plain) and _unique(plain) == plain
-    if contents.class_names and is_plain and plain == sorted(plain):
+    names = {label: contents.class_name(label) for label in np.unique(labels).tolist()}
+    folders = list(names.values())
+    is_safe = all(_safe(name) == name for name in folders) and _unique(folders) == folders
+    if contents.class_names and is_safe and folders == sorted(folders):
         return names
-    width = len(str(max(found)))
-    numbers = {label: f"{label:0{width}}" for label in found}
+    width = len(str(max(names)))
+    numbers = {label: f"{label:0{width}}" for label in names}
     if not contents.class_names:
         return numbers
-    return {label: f"{numbers[label]}_{_safe(names[label])}" for label in found}
+    return {label: f"{numbers[label]}_{_safe(name)}" for label, name in names.items()}
 
 
 def _safe(name: str) -> str:
@@ -221,13 +220,11 @@ def _safe(name: str) -> str:
 
 def _unique(names: list[str]) -> list[str]:
     """Number equal names, also for file systems that do not distinguish "A" and "a"."""
-    found: list[str] = []
-    taken: set[str] = set()
+    unique: dict[str, str] = {}
     for name in names:
-        own, number = name, 1
-        while own.casefold() in taken:
+        numbered, number = name, 1
+        while numbered.casefold() in unique:
             number += 1
-            own = f"{name}_{number}"
-        found.append(own)
-        taken.add(own.casefold())
-    return found
+            numbered = f"{name}_{number}"
+        unique[numbered.casefold()] = numbered
+    return list(unique.values())

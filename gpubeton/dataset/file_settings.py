@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._writing.file_builder import checked_page_size
+from gpubeton._writing import checked_page_size
 from gpubeton.errors import OptionError
 from gpubeton.fields import FloatField, ImageField, IntField, RGBImageField
 from gpubeton.format.field_arguments import IMAGE_KINDS, ImageKind

@@ -12,8 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gpubeton._machine import install
-from gpubeton._writing.image_folder import IMAGE_SUFFIXES, ImageFolder
-from gpubeton._writing.tar_files import TarSample, find_tar_files, list_samples, read_range
+from gpubeton._writing import IMAGE_SUFFIXES, ImageFolder, TarSample, find_tar_files, list_samples, read_range
 from gpubeton.dataset.source import LABEL, LabelledSource, Labels, choose_column, choose_image_column, stat_identity
 from gpubeton.errors import OptionError
 from gpubeton.fields.json import parse_json

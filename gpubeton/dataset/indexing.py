@@ -16,19 +16,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._bytes.descriptors import open_descriptor, read_at
-from gpubeton._bytes.local_file import temporary_folder
-from gpubeton._bytes.open_files import list_shards, source_type
-from gpubeton._writing.atomic_file import (
+from gpubeton._bytes import list_shards, open_descriptor, read_at, source_type, temporary_folder
+from gpubeton._writing import (
     AtomicFile,
+    TargetFolder,
+    find_blocks,
+    find_checksums,
     is_locked,
     remove_if_abandoned,
     resolve_target,
     short_name,
     write_at,
 )
-from gpubeton._writing.find_entry_points import find_blocks, find_checksums
-from gpubeton._writing.target_folder import TargetFolder
 from gpubeton.errors import NotesError, OptionError, StorageError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format.data_files import DESCRIPTION
@@ -46,11 +45,11 @@ from gpubeton.format.manifest import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from typing_extensions import Buffer, Self
 
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes import Progress, RemoteOptions
     from gpubeton.format import Index
     from gpubeton.format.data_files import DataFile
 
@@ -79,7 +78,7 @@ class Indexed:
         Those of them with entry points. Progressive and damaged files, for example, have none.
     bytes : int
         Size of the entry points.
-    found : int
+    new : int
         Images whose entry points were found by this call; others were there before.
     checksums : int
         Checksums in the file beside it.
@@ -89,7 +88,7 @@ class Indexed:
     images: int
     indexed: int
     bytes: int
-    found: int
+    new: int
     checksums: int = 0
 
 
@@ -99,7 +98,7 @@ def index_images(
     *,
     overwrite: bool = False,
     num_workers: int = -1,
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: Progress | None = None,
 ) -> Indexed:
     """Find the entry points of the JPEG files in a ``.beton`` file and store them beside it, as ``FILE.index``.
 
@@ -145,13 +144,13 @@ def index_images(
     >>> classes = writer.from_image_folder("train")
     >>> index_images("plain.beton").path.name
     'plain.beton.index'
-    >>> index_images("plain.beton").found
+    >>> index_images("plain.beton").new
     0
     """
     index, _ = open_index(path, custom_fields)
     names = image_fields(index)
     blocks, faults = open_blocks(index)
-    found, lacks = 0, _lacks_checksums(index)
+    indexed_now, lacks = 0, _lacks_checksums(index)
     beside = Path(index_path(os.fspath(path)))
     is_complete = set(blocks) == set(names) and (not lacks or index.checksums.any())
     if (names or lacks) and (overwrite or faults or not is_complete):
@@ -162,7 +161,7 @@ def index_images(
                 "Move it away, or replace it: --overwrite (overwrite=True)"
             )
         with _Unfinished(target, index, names, has_checksums=lacks) as file:
-            found = file.find(num_workers, on_progress or (lambda *_: None))
+            indexed_now = file.find(num_workers, on_progress or (lambda *_: None))
             file.finish(num_workers)
         blocks, _ = open_blocks(index)
     elif beside.exists():
@@ -172,7 +171,7 @@ def index_images(
         sum(int((index.column(name)["mode"] == ImageMode.JPG).sum()) for name in names),
         sum(int((block.counts > 0).sum()) for block in blocks.values()),
         sum(block.nbytes for block in blocks.values()),
-        found,
+        indexed_now,
         len(index.allocations) if lacks else 0,
     )
 
@@ -365,7 +364,7 @@ class _Unfinished:
     def __exit__(self, *exception: object) -> None:
         os.close(self._descriptor)
 
-    def find(self, num_workers: int, on_progress: Callable[[int, int], object]) -> int:
+    def find(self, num_workers: int, on_progress: Progress) -> int:
         """Find the missing entry points; return the number of images of this call."""
         if read_at(self._descriptor, len(self._key), 0) != self._key:
             os.ftruncate(self._descriptor, 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton._machine import install
-from gpubeton._writing.sample_names import class_names_of
+from gpubeton._writing import class_names_of
 from gpubeton.dataset.source import LabelledSource, Labels, choose_column, choose_image_column, stat_identity
 from gpubeton.errors import OptionError
 

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpubeton._machine import install
-from gpubeton._writing.target_folder import TargetFolder
+from gpubeton._writing import TargetFolder
 from gpubeton.errors import GpubetonError, StorageError, WorkerDiedError
 from gpubeton.format.layout import PAGE_SIZE_DEFAULT
 from gpubeton.writer import DatasetWriter
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ray.data._internal.execution.interfaces import TaskContext
     from ray.data.block import Block
 
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes import RemoteOptions
     from gpubeton.fields.base import Field
 
 __all__ = ["BetonDatasink", "run_tasks"]
@@ -67,19 +67,19 @@ def run_tasks(call: Callable[[Any], _T], arguments: Iterable[Any], *, num_cpus: 
     def run(argument: Any) -> _T:  # Ray takes functions only, no partial
         return call(argument)
 
-    task: Any = ray.remote(num_cpus=num_cpus, max_retries=_RETRIES)(run)
+    remote_run: Any = ray.remote(num_cpus=num_cpus, max_retries=_RETRIES)(run)
     resources: Any = ray.cluster_resources  # it has no types
     running: list[Any] = []
     try:
         for argument in arguments:
-            running.append(task.remote(argument))
+            running.append(remote_run.remote(argument))
             while len(running) >= 2 * max(1, int(resources().get("CPU", 1)) // num_cpus):
                 yield _next_result(running)
         while running:
             yield _next_result(running)
     finally:
-        for each in running:
-            ray.cancel(each)
+        for task in running:
+            ray.cancel(task)
 
 
 def _next_result(running: list[Any]) -> Any:
@@ -141,9 +141,9 @@ class BetonDatasink(Datasink[int]):
         return self._rows_per_file
 
     def on_write_start(self, schema: Any = None) -> None:
-        found = sorted(name for name in self._folder.names() if name.endswith(".beton"))
-        if found:
-            raise StorageError(f"{self._folder.place(found[0])}: there are files in the target. Choose an empty one")
+        names = sorted(name for name in self._folder.names() if name.endswith(".beton"))
+        if names:
+            raise StorageError(f"{self._folder.address(names[0])}: there are files in the target. Choose an empty one")
 
     def write(self, blocks: Iterable[Block], ctx: TaskContext) -> int:
         rows: list[Any] = []

@@ -15,12 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from gpubeton._bytes.local_file import temporary_folder
-from gpubeton._bytes.open_files import open_bytes
-from gpubeton._machine import count_cores
-from gpubeton._writing.encoder import check_on_error
-from gpubeton._writing.target_folder import TargetFolder
-from gpubeton.dataset.conversion import BadSource, convert
+from gpubeton._bytes import open_bytes, temporary_folder
+from gpubeton._machine import worker_count
+from gpubeton._writing import TargetFolder, check_on_error
+from gpubeton.dataset.conversion import SkippedSample, convert
 from gpubeton.dataset.file_settings import Settings
 from gpubeton.dataset.indexing import write_manifest
 from gpubeton.dataset.source_parts import SourcePart, split_parts
@@ -30,10 +28,9 @@ from gpubeton.format.dataset import open_dataset
 from gpubeton.format.file_notes import notes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from gpubeton._bytes.remote_options import RemoteOptions
-    from gpubeton.dataset.conversion import Progress
+    from gpubeton._bytes import Progress, RemoteOptions
 
 #: Shards whose notes are read at once.
 _READERS = 16
@@ -66,7 +63,7 @@ class ShardedConversion:
     samples: int
     bytes: int
     class_names: tuple[str, ...] | None
-    skipped: list[BadSource]
+    skipped: list[SkippedSample]
     passed_over: dict[str, int]
     changed: dict[str, int]
     unused: tuple[str, ...]
@@ -84,7 +81,6 @@ def convert_shards(
     kind: str | None = None,
     on_error: str = "raise",
     on: str = "here",
-    scratch: str | os.PathLike[str] | None = None,
     num_workers: int = -1,
     remote: RemoteOptions | None = None,
     on_progress: Progress | None = None,
@@ -102,7 +98,8 @@ def convert_shards(
     source : str or path
         As for `open_source`; also a folder of Parquet files, or a name with braces for several.
     target : str or path
-        The folder, or the prefix of an object store, for the shards.
+        The folder, or the prefix of an object store, for the shards. Shards that are uploaded are made in the folder
+        for temporary files, which the environment variable TMPDIR names.
     shards : int
         Their number. 1 to 4 GB each are easy to handle.
     settings : Settings, optional
@@ -116,8 +113,6 @@ def convert_shards(
     on : {"here", "ray"}
         Where: in processes of this machine, or as tasks of the Ray cluster that ``ray.init()`` finds; needs
         ``gpubeton[ray]`` there.
-    scratch : str or path, optional
-        A folder on a disk of each machine, for shards that are uploaded. By default that for temporary files.
     num_workers : int
         Processes of this machine, less than 1 means one for each core. On Ray, the cores of a task, by default one.
         With more than one, a script needs ``if __name__ == "__main__"``.
@@ -148,7 +143,7 @@ def convert_shards(
     (3, 300, ('class_0', 'class_1', 'class_2'))
     """
     every = split_source(source, target, shards, settings or Settings(), kind, on_error, remote, options)
-    make_shards(every, share, scratch, on, num_workers, on_progress or (lambda *_: None))
+    make_shards(every, share, on, num_workers, on_progress or (lambda *_: None))
     return None if find_missing(every) else finish(every)
 
 
@@ -176,7 +171,7 @@ class Shard:
 
     def read_notes(self) -> dict[str, Any]:
         """Read the notes of the file; `OptionError` if it is of another conversion."""
-        place = self.folder.place(self.name)
+        place = self.folder.address(self.name)
         with open_bytes(place, remote=self.folder.remote) as file:
             notes = notes_of(file)
         if notes is None or notes.content.get("shard") != self.mark:
@@ -199,10 +194,10 @@ def split_source(
     if "://" in name:
         raise OptionError(f"{name}: sources are files of this machine. Copy them to a disk, or mount the object store")
     name = name if name.startswith("torchvision:") else os.path.abspath(name)  # noqa: PTH100  a text
-    given = {key: value for key, value in options.items() if value is not None and value is not False}
-    if "root" in given:
-        given["root"] = os.path.abspath(given["root"])  # noqa: PTH100
-    parts = split_parts(name, kind, given, settings, count)
+    options = {key: value for key, value in options.items() if value is not None and value is not False}
+    if "root" in options:
+        options["root"] = os.path.abspath(options["root"])  # noqa: PTH100
+    parts = split_parts(name, kind, options, settings, count)
     folder = TargetFolder(os.fspath(target), remote)
     # Images and rows are shuffled and limited already.
     is_shuffled = settings.shuffle and bool(parts[0].files) and parts[0].rows is None
@@ -216,23 +211,23 @@ def find_missing(shards: Sequence[Shard]) -> list[int]:
     names = {name for name in folder.names() if name.endswith(".beton")}
     others = sorted(names.difference(shard.name for shard in shards))
     if others:
-        raise OptionError(f"{folder.place(others[0])}: a file of another conversion. Choose an empty target")
+        raise OptionError(f"{folder.address(others[0])}: a file of another conversion. Choose an empty target")
     return [shard.number for shard in shards if shard.name not in names]
 
 
 def make_shards(
-    shards: Sequence[Shard], share: tuple[int, int], scratch: str | os.PathLike[str] | None, on: str, num_workers: int,
-    on_progress: Progress,
-) -> list[int]:  # fmt: skip
+    shards: Sequence[Shard], share: tuple[int, int], on: str, num_workers: int, on_progress: Progress
+) -> list[int]:
     """Make every M-th shard from the N-th on, and check those that are there; return the numbers of those made."""
     if on not in ("here", "ray"):
         raise OptionError(f"on is {on!r}, expected 'here' or 'ray'")
     start, step = share
     if not 0 <= start < step:
         raise OptionError(f"share is {share}; expected N and M, with N from 0 to M - 1")
-    numbers = set(find_missing(shards))
+    absent = set(find_missing(shards))
     shards = shards[start::step]
-    present, missing = ([shard for shard in shards if (shard.number in numbers) is wanted] for wanted in (False, True))
+    missing = [shard for shard in shards if shard.number in absent]
+    present = [shard for shard in shards if shard.number not in absent]
     _read_notes(present)
     on_progress(len(present), len(shards))
     if on == "ray" and missing:
@@ -241,26 +236,24 @@ def make_shards(
         except ModuleNotFoundError as error:
             raise OptionError(str(error)) from error
         cores = max(1, num_workers)
-        done: Iterator[object] = run_tasks(partial(_make, scratch, cores), missing, num_cpus=cores)
+        done: Iterator[object] = run_tasks(partial(_make, cores), missing, num_cpus=cores)
     else:
-        done = _run_here(partial(_make, scratch), missing, num_workers if num_workers >= 1 else count_cores())
+        done = _run_here(missing, worker_count(num_workers))
     for count, _ in enumerate(done, len(present) + 1):
         on_progress(count, len(shards))
     return [shard.number for shard in missing]
 
 
-def _make(scratch: str | os.PathLike[str] | None, num_workers: int, shard: Shard) -> None:
+def _make(num_workers: int, shard: Shard) -> None:
     """Make a shard, unless it is there, or another process of this machine makes it: then wait for that one."""
     folder = shard.folder
     try:
         if os.name == "nt":
             raise StorageError(errno.ENOSYS, "shards cannot be written on Windows: write one file, or use WSL")
-        if scratch is not None:
-            Path(scratch).mkdir(parents=True, exist_ok=True)
         while not folder.holds(shard.name):
             source = shard.part.open()
             source.notes = {"shard": shard.mark}
-            with TemporaryDirectory(prefix="gpubeton-", dir=temporary_folder() if scratch is None else scratch) as work:
+            with TemporaryDirectory(prefix="gpubeton-", dir=temporary_folder()) as work:
                 path = (folder.path or Path(work)) / shard.name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 try:
@@ -277,7 +270,7 @@ def _make(scratch: str | os.PathLike[str] | None, num_workers: int, shard: Shard
                     folder.upload(shard.name, path)  # another machine may have been faster: its file is the same
     except (GpubetonError, OSError) as error:
         hint = ". Make fewer shards, or mend it" if isinstance(error, NoSamplesError) else ""
-        place = folder.place(shard.name)
+        place = folder.address(shard.name)
         raise WriteError(f"shard {shard.number} of {shard.count}, {place}: {error}{hint}") from error
 
 
@@ -289,10 +282,10 @@ def _read_notes(shards: Sequence[Shard]) -> list[dict[str, Any]]:
 def finish(shards: Sequence[Shard]) -> ShardedConversion:
     """Check all shards, and write their index."""
     folder, part, notes = shards[0].folder, shards[0].part, _read_notes(shards)
-    index = open_dataset([folder.place(shard.name) for shard in shards], remote=folder.remote)
+    index = open_dataset([folder.address(shard.name) for shard in shards], remote=folder.remote)
     write_manifest(folder.name, index, folder.remote)
-    changed = sum((Counter(own.get("changed", {})) for own in notes), Counter[str]())
-    skipped = [BadSource(**bad) for own in notes for bad in own["skipped"]]
+    changed = sum((Counter(content.get("changed", {})) for content in notes), Counter[str]())
+    skipped = [SkippedSample(**bad) for content in notes for bad in content["skipped"]]
     value_bytes = sum(int(index.regions(name).size.sum()) for name in index.names if index.has_regions(name))
     return ShardedConversion(
         folder.name, len(shards), index.num_samples, index.file_size, part.class_names, skipped, dict(part.passed_over),
@@ -300,12 +293,12 @@ def finish(shards: Sequence[Shard]) -> ShardedConversion:
     )  # fmt: skip
 
 
-def _run_here(call: Callable[[int, Shard], None], shards: Sequence[Shard], num_workers: int) -> Iterator[object]:
-    """Call a function for each shard, in processes of this machine."""
+def _run_here(shards: Sequence[Shard], num_workers: int) -> Iterator[object]:
+    """Make shards in processes of this machine."""
     at_once = min(num_workers, len(shards))
-    call_one = partial(call, num_workers // max(1, at_once))
+    make = partial(_make, num_workers // max(1, at_once))
     if at_once <= 1:
-        yield from map(call_one, shards)
+        yield from map(make, shards)
         return
     temporary_folder()  # the server of processes has its socket there
     context = multiprocessing.get_context("forkserver")
@@ -321,7 +314,7 @@ def _run_here(call: Callable[[int, Shard], None], shards: Sequence[Shard], num_w
         ) from error
     with pool:
         try:
-            for future in as_completed([pool.submit(call_one, shard) for shard in shards]):
+            for future in as_completed([pool.submit(make, shard) for shard in shards]):
                 yield future.result()
         except BrokenProcessPool as error:
             raise WriteError(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton._writing.tar_files import find_tar_files
+from gpubeton._writing import find_tar_files
 from gpubeton.dataset.file_settings import choose_samples
 from gpubeton.dataset.file_sources import TarSource
 from gpubeton.dataset.source import LABEL, LabelledSource, Source, stat_identity

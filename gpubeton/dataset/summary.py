@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._cpu.jpeg.probe import probe_jpegs
-from gpubeton._plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, assign_lanes, lanes_by_kind
 from gpubeton.errors import NotesError, OptionError
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, Index, Notes, read_notes
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._bytes.byte_source import ByteSource
     from gpubeton.fields.base import Field, ImageColumn
     from gpubeton.format.entry_points import EntryBlock
 
@@ -307,29 +304,28 @@ def _summarize_field(
         finite = numbers[np.isfinite(numbers)]
         values = Spread.of(finite) if len(finite) else None
         return FieldSummary(name, kind, values=values, not_finite=len(numbers) - len(finite))
-    found, counts = np.unique(numbers, return_counts=True)
-    few = len(found) <= _MOST_VALUES
-    counted = dict(zip(found.tolist(), counts.tolist(), strict=True)) if few else {}
+    distinct, counts = np.unique(numbers, return_counts=True)
+    few = len(distinct) <= _MOST_VALUES
+    counted = dict(zip(distinct.tolist(), counts.tolist(), strict=True)) if few else {}
     return FieldSummary(name, kind, values=Spread.of(numbers), counts=counted)
 
 
 def _summarize_images(
     index: Index, name: str, images: ImageColumn, look_at: int | None, block: EntryBlock | None
 ) -> ImageSummary:
+    from gpubeton.loader.decode_routes import survey_jpegs  # it imports Numba
+
     regions = index.regions(name)
     height, width, mode = images.height, images.width, images.mode
     compressed = np.flatnonzero(mode == ImageMode.JPG)
     if look_at is not None and len(compressed) > look_at:
         compressed = compressed[np.linspace(0, len(compressed) - 1, look_at).astype(np.intp)]
-    survey = np.zeros((len(compressed), SURVEY_COLUMNS), np.int32)
-    size = regions.size[compressed].astype(np.uint64)
-    if len(compressed):
-        with index.files[0].open() as source:
-            _survey(source, regions.offset[compressed], size, survey)
-    lanes = np.empty(len(compressed), np.int8)
     rows, columns = (side[compressed].astype(np.int32) for side in (height, width))
-    by_kind = lanes_by_kind((Lane.HARDWARE,) if images.gpu_decodes else ())
-    assign_lanes(mode[compressed].astype(np.uint8), size, rows, columns, survey, by_kind, int(Lane.BYTES), lanes)
+    with index.files[0].open() as source:
+        survey = survey_jpegs(
+            source, regions.offset[compressed], regions.size[compressed].astype(np.uint64), rows, columns,
+            gpu_decodes=images.gpu_decodes,
+        )  # fmt: skip
     sizes, counts = np.unique(np.stack([height, width], axis=1), axis=0, return_counts=True)
     jpg, png = int((mode == ImageMode.JPG).sum()), int((mode == ImageMode.PNG).sum())
     commonest = np.argsort(-counts, kind="stable")[:5]
@@ -339,44 +335,13 @@ def _summarize_images(
         raw=len(mode) - jpg - png,
         height=Spread.of(height),
         width=Spread.of(width),
-        most_common=[(*map(int, sizes[each]), int(counts[each])) for each in commonest],  # type: ignore[misc]  # two
+        most_common=[(int(sizes[row, 0]), int(sizes[row, 1]), int(counts[row])) for row in commonest],
         looked_at=len(compressed),
-        kinds={kind.name.lower(): int((survey[:, KIND] == kind).sum()) for kind in JpegKind},
-        samplings=_samplings(survey),
-        lanes={lane.name.lower(): int((lanes == lane).sum()) for lane in (Lane.HARDWARE, Lane.CPU)},
+        kinds=survey.kinds,
+        samplings=survey.samplings,
+        lanes=survey.routes,
         mode="" if images.kind is None else images.kind.name,
         indexed=0 if block is None else int((block.counts > 0).sum()),
         entry_points=0 if block is None else len(block.entries),
         entry_bytes=0 if block is None else block.nbytes,
     )
-
-
-def _survey(
-    source: ByteSource, offset: NDArray[np.uint64], size: NDArray[np.uint64], survey: NDArray[np.int32]
-) -> None:
-    """Read the markers of JPEG files; in memory, or one after the other where the source cannot be mapped."""
-    if source.is_mappable:
-        content = source.map()
-        probe_jpegs(np.uint64(content.ctypes.data) + offset, size, survey)
-        return
-    for row in range(len(survey)):
-        content = np.frombuffer(source.read_exactly(int(offset[row]), int(size[row])), np.uint8)
-        probe_jpegs(np.array([content.ctypes.data], np.uint64), size[row : row + 1], survey[row : row + 1])
-
-
-_RATIOS = {
-    Sampling.FULL: "4:4:4",
-    Sampling.HALF_ACROSS: "4:2:2",
-    Sampling.HALF_BOTH: "4:2:0",
-    Sampling.HALF_DOWN: "4:4:0",
-    Sampling.QUARTER_ACROSS: "4:1:1",
-    Sampling.EIGHTH: "4:1:0",
-    Sampling.GRAY: "gray",
-}
-
-
-def _samplings(survey: NDArray[np.int32]) -> dict[str, int]:
-    sound = survey[survey[:, KIND] != JpegKind.DAMAGED, SAMPLING]
-    found = {ratio: int((sound == number).sum()) for number, ratio in _RATIOS.items()}
-    found["other"] = len(sound) - sum(found.values())
-    return {ratio: count for ratio, count in found.items() if count}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._cpu.fallback import UndecodableError, decode_rgb
+from gpubeton._writing import UndecodableError, decode_rgb
 from gpubeton.fields.area_average import fitted_size
 from gpubeton.fields.image_codec import file_content, open_image, pixels_of, pixels_of_kind
 from gpubeton.fields.image_metadata import read_metadata, upright, without_metadata

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._cpu.fallback import UndecodableError, decode_rgb, jpeg_size
-from gpubeton._machine import count_cores
-from gpubeton._writing.find_entry_points import find_blocks
+from gpubeton._machine import worker_count
+from gpubeton._writing import UndecodableError, decode_rgb, find_blocks, jpeg_size
 from gpubeton.dataset.contents import decode_png_file
 from gpubeton.errors import EntryPointsError, FieldTypeError, FormatError, NotesError, StorageError
 from gpubeton.fields.registry import CustomFields, open_single
@@ -20,11 +19,11 @@ from gpubeton.format import ImageMode, Index, read_notes
 from gpubeton.format.entry_points import read_beside, read_within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from gpubeton._bytes.byte_source import ByteSource
+    from gpubeton._bytes import ByteSource, Progress
     from gpubeton.fields.base import Field
     from gpubeton.format.entry_points import EntryBlock
     from gpubeton.format.field_arguments import ImageKind
@@ -114,7 +113,7 @@ def verify(
     custom_fields: CustomFields | None = None,
     *,
     num_workers: int = -1,
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: Progress | None = None,
 ) -> Verification:
     """Read every region of a file, compare it with its checksum, decode every JPEG and PNG and parse every JSON.
 
@@ -170,14 +169,14 @@ def verify(
         sums = index.checksums  # of FILE.index
     checker = _RegionChecker(index, fields, sums)
     rows, decoded = len(index.allocations), np.zeros(2, np.int64)
-    threads = num_workers if num_workers >= 1 else count_cores()
+    threads = worker_count(num_workers)
     with index.files[0].open() as source, ThreadPoolExecutor(threads) as pool:
         mean_size = index.allocations["size"].mean() if rows else 0
         at_once = int(np.clip(_BYTES_AT_ONCE / max(mean_size, 1), *_REGIONS_AT_ONCE))
         starts = range(0, rows, at_once)
         results = pool.map(lambda start: checker.check(source, start, start + at_once), starts)
-        for start, (found, *numbers) in zip(starts, results, strict=True):
-            findings += found
+        for start, (faults, *numbers) in zip(starts, results, strict=True):
+            findings += faults
             decoded += numbers
             if on_progress is not None:
                 on_progress(min(start + at_once, rows), rows)
@@ -194,13 +193,13 @@ def _check_entry_points(index: Index, threads: int, findings: list[Finding]) -> 
     stored: dict[str, list[EntryBlock]] = {}
     for read in (read_beside, read_within):
         try:
-            found = read(index)
+            blocks_of = read(index)
         except StorageError:
             raise  # the file was replaced
         except (EntryPointsError, OSError) as error:
             findings.append(Finding(None, None, str(error)))
             continue
-        for name, block in found.items():
+        for name, block in blocks_of.items():
             stored.setdefault(name, []).append(block)
     advice = f"make them again with gpubeton index --overwrite {index.path}"
     damaged = {finding.sample for finding in findings}
@@ -208,24 +207,23 @@ def _check_entry_points(index: Index, threads: int, findings: list[Finding]) -> 
         done = 0
         for expected in find_blocks(index, name, threads, identity=index.files[0].identity):
             for block in blocks:
-                own = block.take(np.arange(done, done + len(expected.counts)))
-                samples = [done + image for image in _differences(own, expected)]
+                images = _differences(block.take(np.arange(done, done + len(expected.counts))), expected)
                 findings += [
-                    Finding(sample, name, f"its entry points are not those of its bytes; {advice}")
-                    for sample in samples
-                    if sample not in damaged
+                    Finding(done + image, name, f"its entry points are not those of its bytes; {advice}")
+                    for image in images
+                    if done + image not in damaged
                 ]
             done += len(expected.counts)
     return sum(len(block.entries) for blocks in stored.values() for block in blocks)
 
 
-def _differences(found: EntryBlock, expected: EntryBlock) -> list[int]:
+def _differences(stored: EntryBlock, expected: EntryBlock) -> list[int]:
     """List the images whose entry points or seals differ."""
     return [
         image
         for image in range(len(expected.counts))
-        if found.seals[image] != expected.seals[image]
-        or found.take(np.array([image])).entries.tobytes() != expected.take(np.array([image])).entries.tobytes()
+        if stored.seals[image] != expected.seals[image]
+        or stored.take(np.array([image])).entries.tobytes() != expected.take(np.array([image])).entries.tobytes()
     ]
 
 

@@ -123,17 +123,17 @@ class BetonDataModule(LightningDataModule):
         self._made.clear()
 
     def _adapters(self, name: str) -> list[DataLoaderAdapter]:
-        source: Any = self._sources[name]
-        if source is None:
+        data: Any = self._sources[name]
+        if data is None:
             raise OptionError(f"this BetonDataModule has no data to {name}; expected BetonDataModule({name}=...)")
-        sources = list(source) if isinstance(source, Sequence) and not isinstance(source, str) else [source]
+        sources = list(data) if isinstance(data, Sequence) and not isinstance(data, str) else [data]
         for wrong in sources:
             if not (isinstance(wrong, (Loader, Mapping)) or callable(wrong)):
                 raise OptionError(
                     f"{name} is {wrong!r}; expected the arguments of a Loader as a dict, "
                     '{"fname": "train.beton", "pipelines": pipelines}, a Loader, or a function that makes one'
                 )
-        self._loaders[name] = [self._loader(one, is_training=name == "train") for one in sources]
+        self._loaders[name] = [self._loader(source, is_training=name == "train") for source in sources]
         return [DataLoaderAdapter(loader) for loader in self._loaders[name]]
 
     def _loader(self, source: Source, *, is_training: bool) -> Loader:

@@ -6,7 +6,8 @@ from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._gpu.gpu_options import GpuOptions
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.loader import Loader
+from gpubeton.loader.machine_code import warm_up
 from gpubeton.loader.schedule import OrderOption
 from gpubeton.loader.stats import LoaderStats
 
-__all__ = ["GpuOptions", "Loader", "LoaderIterator", "LoaderStats", "OrderOption", "RemoteOptions"]
+__all__ = ["GpuOptions", "Loader", "LoaderIterator", "LoaderStats", "OrderOption", "RemoteOptions", "warm_up"]

@@ -416,7 +416,7 @@ class Loader(FfcvSurface):
                 self._generation = Compiler.begin()
             config, sampling = self._epoch_config, self._sampling
             cursor = self._schedule.next_cursor(sampling, is_last=samples is not None)
-            stats = EpochStats(cursor.epoch, config.num_workers, is_recorded=self._statistics.is_recorded)
+            stats = EpochStats(cursor.epoch, config.num_workers)
             order = self._schedule.plan(cursor.epoch, samples, first=cursor.first, refresh=True)
             plan = Plan(self._compile_outputs(), order, self.seed, cursor.epoch)
             if not cursor.first:  # otherwise few samples may be left

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton._bytes.store_client import REPEATS
-from gpubeton._engine.timing import MAX_RECORDED, ProfilerLabel, StageTimers
+from gpubeton._engine.timing import ProfilerLabel, StageTimers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -256,9 +256,9 @@ _DERIVED = (
 class EpochStats:
     """Counters and timers of one pass over an epoch; any thread may use them."""
 
-    def __init__(self, epoch: int, num_workers: int, *, is_recorded: bool = False) -> None:
+    def __init__(self, epoch: int, num_workers: int) -> None:
         self.on_batch: Callable[[], None] | None = None  # called after each batch
-        self.stages = StageTimers(is_recorded=is_recorded)  # kept by the engine
+        self.stages = StageTimers()  # kept by the engine
         self._epoch = epoch
         self._num_workers = num_workers
         self._started_at = time.perf_counter()
@@ -292,10 +292,7 @@ class EpochStats:
         with self._lock:
             self._waiting -= 1
             if self._waiting == 0:
-                now = time.perf_counter()
-                self._waited += now - self._waiting_since
-                if self.stages.waits is not None and len(self.stages.waits) < MAX_RECORDED:
-                    self.stages.waits.append((self._waiting_since, now))
+                self._waited += time.perf_counter() - self._waiting_since
                 if self._first_wait is None:
                     self._first_wait = self._waited
         if marked is not None:
@@ -350,7 +347,6 @@ class StatsHistory:
     """The statistics of all epochs of a loader."""
 
     def __init__(self, seconds_between_writes: float = 5.0) -> None:
-        self.is_recorded = False  # whether the coming epochs keep the interval of each stage of each batch
         # Reentrant: the loader's finalizer calls `write`, and the garbage collector may run it within `stats`.
         self._lock = threading.RLock()
         self._sum_of_ended = LoaderStats()

@@ -10,7 +10,7 @@ from benchmarks.harness.photos import PhotoSet, write_photos
 
 def test_the_demo_makes_a_file_a_picture_and_a_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr("sys.argv", [".venv/bin/gpubeton", "demo"])
+    monkeypatch.setattr("sys.executable", ".venv/bin/python")
     folder = tmp_path / "[" / "x]"  # together a tag that closes nothing
     demo.run_demo(folder, 64, 1, passes=1)
     printed, beside = capsys.readouterr()

@@ -29,26 +29,7 @@ def test_the_version_is_shown():
 
 
 def test_without_a_command_there_is_help():
-    assert "demo" in CliRunner().invoke(app, []).output
-
-
-def test_options_are_handed_down(monkeypatch, tmp_path):
-    asked = []
-    monkeypatch.setattr("benchmarks.harness.demo.run_demo", lambda *options, json: asked.append((*options, json)))
-    done = CliRunner().invoke(app, ["demo", "--folder", str(tmp_path), "--images", "64", "--rounds", "2", "--json"])
-    assert done.exit_code == 0
-    assert asked == [(tmp_path, 64, 2, True)]
-
-
-def test_an_installed_package_names_where_the_demo_is(monkeypatch, tmp_path):
-    monkeypatch.setattr("gpubeton.__file__", str(tmp_path / "gpubeton" / "__init__.py"))
-    done = CliRunner().invoke(app, ["demo"])
-    assert done.exit_code == 2
-    assert "make demo" in done.stderr
-
-
-def test_too_few_images_are_refused():
-    assert CliRunner().invoke(app, ["demo", "--images", "3"]).exit_code == 2
+    assert "doctor" in CliRunner().invoke(app, []).output
 
 
 @pytest.mark.parametrize(
@@ -84,7 +65,7 @@ def test_arguments_that_the_parser_refuses_end_with_2():
 def test_every_command_has_help_with_examples(command):
     done = CliRunner().invoke(app, [command, "--help"])
     assert done.exit_code == 0
-    assert command == "demo" or f"gpubeton {command}" in done.stdout
+    assert f"gpubeton {command}" in done.stdout
 
 
 def test_a_missing_package_is_named_with_the_extra_to_install(monkeypatch):

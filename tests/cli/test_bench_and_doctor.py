@@ -7,14 +7,23 @@ import sys
 import pytest
 
 from gpubeton._machine import Machine
-from gpubeton.cli import runs
+from gpubeton.cli import loops
 from gpubeton.cli.advice import advise
-from gpubeton.cli.bench import BenchOptions, measure_rates
-from gpubeton.cli.doctor import LoopOptions, examine_command, examine_file, examine_loader, make_loader
-from gpubeton.cli.environment import _driver, block_starts, measure_disk
-from gpubeton.cli.runs import long_indices, run_loader
+from gpubeton.cli.environment import block_starts, measure_disk
+from gpubeton.cli.loops import (
+    BenchOptions,
+    LoopOptions,
+    examine_command,
+    examine_file,
+    examine_loader,
+    long_indices,
+    make_loader,
+    measure_rates,
+    run_loader,
+)
 from gpubeton.errors import OptionError
 from gpubeton.loader import Loader
+from gpubeton.loader.gpu_state import _driver
 from tests.golden_files import save
 from tests.integrations.conftest import LABELS
 from tests.small_files import write_photos
@@ -50,7 +59,7 @@ def test_samples_that_a_loop_repeats_are_counted_once(photos):
 
 def test_the_loop_sleeps_as_long_as_a_step_after_each_batch_but_the_last(photos, monkeypatch):
     slept = []
-    monkeypatch.setattr(runs.time, "sleep", slept.append)
+    monkeypatch.setattr(loops.time, "sleep", slept.append)
     reading = examine_loader(labels(photos), labels(photos), LoopOptions(seconds=0.05, step_seconds=0.02))
     # The thread that makes batches sleeps for 0 seconds: it lets go of the GIL.
     assert [seconds for seconds in slept if seconds] == [0.02] * (reading.stats.batches - 1)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from gpubeton.cli import advice, doctor
+from gpubeton.cli import advice, loops
 from gpubeton.cli.app import app
 from tests.cli.test_advice import MEASURED, changed
 from tests.small_files import write_photos
@@ -37,7 +37,7 @@ def test_bench_gives_json_alone_or_a_table(photos):
 def test_doctor_gives_everything_as_json(photos):
     done = run("doctor", photos, *QUICK, "--step-ms", "5", "--json")
     (result,) = json.loads(done.stdout)["loaders"]
-    assert set(result["findings"][0]) == {"name", "weight", "says", "change", "gain"}
+    assert set(result["findings"][0]) == {"name", "weight", "text", "change", "gain"}
     assert result["findings"][0]["weight"] == "bottleneck"
     assert result["stats"]["waiting_share"] <= 1
     assert result["files"][0]["path"] == photos
@@ -45,14 +45,14 @@ def test_doctor_gives_everything_as_json(photos):
 
 @pytest.mark.parametrize(("reading", "code"), [(changed({"waiting_seconds": 0.0}), 0), (MEASURED, 0)])
 def test_doctor_ends_with_0_if_there_is_nothing_to_change(photos, monkeypatch, reading, code):
-    monkeypatch.setattr(doctor, "examine_file", lambda *_: reading)
+    monkeypatch.setattr(loops, "examine_file", lambda *_: reading)
     done = run("doctor", photos)
     assert done.exit_code == code
     assert "bottleneck" in done.stdout
 
 
 def test_doctor_ends_with_1_and_an_advice_with_its_gain(photos, monkeypatch):
-    monkeypatch.setattr(doctor, "examine_file", lambda *_: changed(machine={"cores": 8}))
+    monkeypatch.setattr(loops, "examine_file", lambda *_: changed(machine={"cores": 8}))
     done = run("doctor", photos)
     assert done.exit_code == 1
     assert "num_workers=8." in done.stdout
@@ -66,11 +66,11 @@ def test_doctor_runs_a_command_and_hands_its_failure_on(monkeypatch):
         seen.append(command)
         return 3, [replace(MEASURED)]
 
-    monkeypatch.setattr(doctor, "examine_command", examine)
+    monkeypatch.setattr(loops, "examine_command", examine)
     done = run("doctor", "--json", "--", sys.executable, "train.py", "--epochs", "3")
     assert seen == [[sys.executable, "train.py", "--epochs", "3"]]
     assert (done.exit_code, json.loads(done.stdout)["command_exit_code"]) == (1, 3)
-    monkeypatch.setattr(doctor, "examine_command", lambda _: (3, []))
+    monkeypatch.setattr(loops, "examine_command", lambda _: (3, []))
     assert "exit code 3" in run("doctor", "--", "false", "x").stdout
 
 
@@ -83,7 +83,7 @@ def test_an_interrupt_does_not_speak_of_other_commands(photos, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(doctor, "examine_file", interrupt)
+    monkeypatch.setattr(loops, "examine_file", interrupt)
     done = run("doctor", photos)
     assert (done.exit_code, done.stderr.split()) == (130, ["gpubeton:", "interrupted."])
 
@@ -97,7 +97,7 @@ def test_doctor_of_a_program_names_the_command_that_watches_it():
 def test_names_and_advice_are_shown_as_they_are(photos, monkeypatch):
     reading = changed(facts={"files": [HOSTILE]})
     findings = (advice.LoopFinding("workers", "advice", HOSTILE, HOSTILE, 2.0),)
-    monkeypatch.setattr(doctor, "examine_file", lambda *_: reading)
+    monkeypatch.setattr(loops, "examine_file", lambda *_: reading)
     monkeypatch.setattr(advice, "advise", lambda _: findings)
     done = run("doctor", photos)
     assert (done.exit_code, "\x1b" in done.stdout) == (1, False)
@@ -105,7 +105,7 @@ def test_names_and_advice_are_shown_as_they_are(photos, monkeypatch):
     assert "At most 2.00 x" in done.stdout
 
 
-def test_bench_shows_the_name_of_the_file_without_markup(tmp_path):
+def test_bench_shows_the_name_of_the_file_as_it_is(tmp_path):
     (tmp_path / "[").mkdir()
     done = run("bench", str(write_photos(tmp_path / "[" / "x].beton", 8)), *QUICK, "--no-gpu")
     assert (done.exit_code, "[/x].beton" in done.stdout.replace("\n", "")) == (0, True)

@@ -82,7 +82,7 @@ def opened(browser, report):
         page.complaints, page.requests = [], []
         page.on("console", lambda message: page.complaints.append(message.text))
         page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.on("request", lambda request: page.requests.append(request.url))
+        page.on("request", lambda wanted: page.requests.append(wanted.url))
         page.goto(report.as_uri())
         return page
 
@@ -108,10 +108,7 @@ def test_it_opens_offline_without_complaints_and_fits_the_width(opened, width, s
 def test_a_phone_shows_the_rates_with_how_they_were_measured_and_needs_no_scrolling(opened):
     page = opened("phone")
     hidden = "each => each.scrollWidth - each.clientWidth"
-    assert [region.evaluate(hidden) for region in page.get_by_role("region", name="Rates of the parts").all()] in (
-        [],
-        [0],
-    )
+    assert [each.evaluate(hidden) for each in page.get_by_role("region", name="Rates of the parts").all()] in ([], [0])
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -120,8 +117,7 @@ def test_the_main_parts_are_visible_without_scripts(opened, width):
     for name in page.locator("h1, h2, .verdict, .pace, .row .plot, table caption >> visible=true").all():
         assert name.is_visible()
     assert page.locator(".verdict").count() == 1
-    assert page.locator(".life .plot").count() == 12
-    for bar in page.locator(".row .plot").all()[:6]:
+    for bar in page.locator(".row .plot").all():
         box = bar.bounding_box()
         assert box["width"] > 150
         assert box["height"] > 10
@@ -130,9 +126,8 @@ def test_the_main_parts_are_visible_without_scripts(opened, width):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_and_figures_have_contrast(opened, scheme):
     page = opened("desktop", scheme)
-    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
     result = page.evaluate(CONTRASTS)
-    assert len(result) > 50
+    assert len(result) > 40
     assert [(text, round(contrast, 2)) for text, contrast in result if contrast < 4.5] == []
 
 
@@ -162,10 +157,6 @@ def test_the_keyboard_reaches_everything_from_top_to_bottom(opened):
     assert reached[0] == "A Skip to the findings"
     assert tops[1:] == sorted(tops[1:])
     assert len(reached) >= expected
-    assert any(name.startswith("SUMMARY") for name in reached)
-    page.locator("summary").focus()
-    page.keyboard.press("Enter")
-    assert page.locator("details table").is_visible()
 
 
 def test_the_skip_link_leads_past_the_contents(opened):

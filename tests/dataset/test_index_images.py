@@ -66,7 +66,7 @@ def stop_at(number):
 def test_the_index_does_not_depend_on_the_number_of_threads(file):
     done = index_images(file, num_workers=1)
     content = done.path.read_bytes()
-    assert (done.images, done.indexed, done.found) == (COUNT, COUNT, COUNT)
+    assert (done.images, done.indexed, done.new) == (COUNT, COUNT, COUNT)
     assert done.checksums == len(open_dataset(file).allocations)
     # The trailer and what fills up; the trailer and the content of the checksums.
     assert 0 <= len(content) - done.bytes - 80 - 4 * done.checksums - 32 - 48 < 24
@@ -88,7 +88,7 @@ def test_an_interrupted_index_continues_and_is_the_same(file):
     done = index_images(file, on_progress=lambda done, _: seen.append(done))
     assert seen[0] >= 200
     assert seen[-1] == COUNT
-    assert done.found == COUNT - seen[0]
+    assert done.new == COUNT - seen[0]
     assert done.path.read_bytes() == content
     assert names(file.parent) == ["a.beton", "a.beton.index"]
 
@@ -107,7 +107,7 @@ def test_entry_points_that_did_not_reach_the_disk_are_found_again(file, change):
         content += os.urandom(1000)
     unfinished.write_bytes(content)
     done = index_images(file)
-    assert 0 < COUNT - done.found < (COUNT if change == "append" else 200)
+    assert 0 < COUNT - done.new < (COUNT if change == "append" else 200)
     assert entry_points(file) == expected(file)
 
 
@@ -115,7 +115,7 @@ def test_the_unfinished_index_of_another_file_is_discarded(file, tmp_path):
     with pytest.raises(PlugError):
         index_images(file, num_workers=1, on_progress=stop_at(100))
     write_photos(file, COUNT + 1)
-    assert index_images(file).found == COUNT + 1
+    assert index_images(file).new == COUNT + 1
     assert entry_points(file) == expected(file)
 
 
@@ -130,7 +130,7 @@ def test_another_process_continues_the_work_of_a_killed_one(file):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert names(file.parent) == [".a.beton.index.entries", "a.beton"]
-    assert 0 < index_images(file).found < COUNT
+    assert 0 < index_images(file).new < COUNT
     assert entry_points(file) == expected(file)
 
 
@@ -175,7 +175,7 @@ def test_samples_beyond_the_end_of_a_file_are_not_read(file):
 def test_an_unfinished_index_and_an_unfinished_conversion_of_a_long_name_are_two_files(file, tmp_path):
     path = file.rename(tmp_path / ("a" * 200 + ".beton"))
     with ResumableFile(path, "key"):
-        assert index_images(path).found == COUNT
+        assert index_images(path).new == COUNT
 
 
 def test_a_refused_index_is_made_again_also_beside_a_file_with_entry_points(file, tmp_path):
@@ -183,7 +183,7 @@ def test_a_refused_index_is_made_again_also_beside_a_file_with_entry_points(file
     path = copy_samples(file, tmp_path / "copy.beton")
     (tmp_path / "copy.beton.index").write_bytes((tmp_path / "a.beton.index").read_bytes()[1000:])
     done = index_images(path)
-    assert (done.path, done.found) == (tmp_path / "copy.beton.index", COUNT)
+    assert (done.path, done.new) == (tmp_path / "copy.beton.index", COUNT)
     assert entry_points(path) == expected(path)
 
 
@@ -199,7 +199,7 @@ def test_a_file_that_is_written_again_loses_its_index(file):
 def test_a_file_without_jpegs_gets_checksums_alone(tmp_path):
     path = write_photos(tmp_path / "a.beton", 5, write_mode="raw")
     done = index_images(path)
-    assert (done.path.name, done.images, done.indexed, done.found) == ("a.beton.index", 0, 0, 0)
+    assert (done.path.name, done.images, done.indexed, done.new) == ("a.beton.index", 0, 0, 0)
     index, content = open_dataset(path), path.read_bytes()
     places = zip(index.allocations["ptr"].tolist(), index.allocations["size"].tolist(), strict=True)
     expected_sums = [zlib.crc32(content[start : start + size]) for start, size in places]
@@ -225,9 +225,9 @@ def test_a_file_of_another_kind_is_replaced_only_with_overwrite(file):
     with pytest.raises(OptionError, match=r"a\.beton\.index.*--overwrite"):
         index_images(file)
     assert beside.read_text() == "notes"
-    assert index_images(file, overwrite=True).found == COUNT
+    assert index_images(file, overwrite=True).new == COUNT
     beside.write_bytes(b"")
-    assert index_images(file).found == COUNT
+    assert index_images(file).new == COUNT
 
 
 def test_leftovers_of_a_killed_process_beside_a_finished_index_are_removed(file):
@@ -238,7 +238,7 @@ def test_leftovers_of_a_killed_process_beside_a_finished_index_are_removed(file)
         lock_file(held.fileno(), waits=False)
         index_images(file)
         assert unfinished.exists()  # another process writes it
-    assert index_images(file).found == 0
+    assert index_images(file).new == 0
     assert not unfinished.exists()
 
 
@@ -247,7 +247,7 @@ def test_the_command_indexes_several_files(file, tmp_path):
     done = CliRunner().invoke(app, ["index", str(file), str(other), "--json"])
     assert done.exit_code == 0
     result = json.loads(done.stdout)["files"]
-    assert [output["found"] for output in result] == [COUNT, 5]
+    assert [output["new"] for output in result] == [COUNT, 5]
     assert [output["path"] for output in result] == [f"{file}.index", f"{other}.index"]
     again = CliRunner().invoke(app, ["index", str(file), str(tmp_path / "none.beton")])
     assert again.exit_code == 2
@@ -323,4 +323,4 @@ def test_records_of_an_unfinished_index_are_bounded_by_its_size(file):
     content = bytearray(unfinished.read_bytes())
     content[32 + 4 : 32 + 16] = b"\xff" * 12  # images and entries of the first record
     unfinished.write_bytes(content)
-    assert index_images(file).found == COUNT
+    assert index_images(file).new == COUNT

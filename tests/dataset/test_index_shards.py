@@ -96,7 +96,7 @@ def test_an_indexed_folder_of_a_store_opens_with_the_requests_of_its_index(folde
     def store(url, path, remote, *, overwrite):
         put(Path(url.partition("://")[2]), path.read_bytes())
 
-    monkeypatch.setattr("gpubeton._writing.target_folder.put_object", store)
+    monkeypatch.setattr("gpubeton._writing.targets.put_object", store)
     written = write_manifest(url, index)
     monkeypatch.setattr("gpubeton.format.dataset.read_index", None)
     for path in Path(folder).iterdir():

@@ -48,7 +48,7 @@ def _cluster(tmp_path_factory):
     ray.shutdown()
 
 
-def die_once(marker: Path, scratch: Path, shard: shards.Shard) -> None:
+def die_once(marker: Path, shard: shards.Shard) -> None:
     """Make a shard, but die in the middle of the first one."""
     if shard.number == 3 and not marker.exists():
         marker.touch()
@@ -62,18 +62,18 @@ def die_once(marker: Path, scratch: Path, shard: shards.Shard) -> None:
             return convert(*arguments, **options, chunksize=1, on_progress=on_progress)
 
         shards.convert = interrupted
-    shards._make(scratch, 1, shard)
+    shards._make(1, shard)
 
 
 def test_a_cluster_makes_the_bytes_of_the_loop_though_a_worker_is_killed(s3_server, tmp_path):
-    tars, expected, scratch = write_tars(tmp_path / "tars", 8), tmp_path / "expected", tmp_path / "scratch"
+    tars, expected = write_tars(tmp_path / "tars", 8), tmp_path / "expected"
     convert_shards(tars, expected, 8, SETTINGS, num_workers=1)
     target, remote = s3_server.url("out/"), s3_server.options
     split = shards.split_source(tars, target, 8, SETTINGS, None, "raise", remote, {})
     marker = tmp_path / "marker"
-    assert len(list(run_tasks(partial(die_once, marker, scratch), split))) == 8
+    assert len(list(run_tasks(partial(die_once, marker), split))) == 8
     assert marker.exists()
-    convert_shards(tars, target, 8, SETTINGS, scratch=scratch, remote=remote, on="ray")
+    convert_shards(tars, target, 8, SETTINGS, remote=remote, on="ray")
     results = {url.rpartition("/")[2]: read_object(url) for url, *_ in list_objects(target)}
     assert set(results) == {path.name for path in expected.iterdir()}
     for path in expected.iterdir():
@@ -85,10 +85,10 @@ def test_missing_shards_are_made_by_tasks(tmp_path):
     done = convert_shards(photos, tmp_path / "here", 3, SETTINGS, num_workers=1)
     convert_shards(photos, tmp_path / "there", 3, SETTINGS, share=(1, 3), num_workers=1)
     results = []
-    by_ray = convert_shards(
+    there = convert_shards(
         photos, tmp_path / "there", 3, SETTINGS, on="ray", on_progress=lambda *counts: results.append(counts)
     )
-    assert by_ray.samples == done.samples
+    assert there.samples == done.samples
     assert results == [(1, 3), (2, 3), (3, 3)]
     for path in (tmp_path / "here").glob("*.beton"):
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
@@ -119,7 +119,7 @@ def test_rows_of_ray_data_are_written(s3_server, tmp_path):
         (tmp_path / "one").write_bytes(read_object(url))
         labels += open_dataset(tmp_path / "one").column("label").tolist()
     assert sorted(labels) == list(range(len(files)))
-    (shard,) = (tmp_path / "out").iterdir()
-    assert (Reader(shard).num_samples, Reader(shard).class_names) == (len(files), ("a",))
-    with pytest.raises(StorageError, match=shard.name):
+    (made,) = (tmp_path / "out").iterdir()
+    assert (Reader(made).num_samples, Reader(made).class_names) == (len(files), ("a",))
+    with pytest.raises(StorageError, match=made.name):
         data.write_datasink(BetonDatasink(tmp_path / "out", fields))

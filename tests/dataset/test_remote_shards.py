@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,16 +34,26 @@ def without_manifest(contents: dict[str, bytes]) -> dict[str, bytes]:
     return contents
 
 
-def test_an_object_store_gets_the_bytes_that_a_folder_gets_and_nothing_stays_here(s3_server, tmp_path):
-    photos, scratch = write_folder(tmp_path / "photos", 13), tmp_path / "scratch"
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    """The folder for temporary files."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
+
+
+def test_an_object_store_gets_the_bytes_that_a_folder_gets_and_nothing_stays_here(s3_server, tmp_path, scratch):
+    photos = write_folder(tmp_path / "photos", 13)
     here = convert_shards(photos, tmp_path / "out", 3, SETTINGS, num_workers=1)
     # Without the slash at its end, and with processes.
     arguments = (photos, s3_server.url("out"), 3, SETTINGS)
-    options = {"remote": s3_server.options, "scratch": scratch, "num_workers": 2}
+    options = {"remote": s3_server.options, "num_workers": 2}
     assert convert_shards(*arguments, **options, share=(1, 3)) is None
     remote = convert_shards(*arguments, **options)
     assert replace(remote, target=here.target) == here
     assert objects(s3_server, "out/") == files(tmp_path / "out")
-    assert list(scratch.iterdir()) == []
+    assert list(scratch.glob("gpubeton-*")) == []
     with pytest.raises(OptionError, match=r"out/00000\.beton: a file of another conversion"):
         convert_shards(photos, s3_server.url("out"), 3, **options)

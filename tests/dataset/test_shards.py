@@ -321,7 +321,8 @@ def test_a_shard_without_a_sound_sample_is_an_error_with_advice(photos, tmp_path
 
 
 def test_a_process_waits_for_another_that_makes_the_same_shard(photos, tmp_path, monkeypatch):
-    scratch, calls = tmp_path / "scratch", []
+    calls = []
+    monkeypatch.setattr(shards_module, "temporary_folder", lambda: tmp_path)
     original = shards_module.convert
 
     def counted(*arguments, **options):
@@ -332,11 +333,9 @@ def test_a_process_waits_for_another_that_makes_the_same_shard(photos, tmp_path,
 
     monkeypatch.setattr(shards_module, "convert", counted)
     with ThreadPoolExecutor(4) as threads:
-        result = threads.map(
-            lambda _: make(photos, tmp_path / "out", 3, SETTINGS, share=(1, 3), scratch=scratch), range(4)
-        )
+        result = threads.map(lambda _: make(photos, tmp_path / "out", 3, SETTINGS, share=(1, 3)), range(4))
         assert list(result) == [None] * 4
-    assert list(scratch.iterdir()) == []
+    assert list(tmp_path.glob("gpubeton-*")) == []
     assert make(photos, tmp_path / "out", 3, SETTINGS).samples == 17
 
 

@@ -313,7 +313,7 @@ def test_the_index_of_an_older_state_is_refused(tmp_path):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     (tmp_path / "a.beton.index").write_bytes(content)
     refused(open_dataset(path))
-    assert index_images(path).found == 2 * COUNT
+    assert index_images(path).new == 2 * COUNT
     assert held(open_entry_points(open_dataset(path))[0]["image"]) == expected(path)
 
 

@@ -20,9 +20,9 @@ from gpubeton._gpu.nvjpeg import load
 from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
 from gpubeton._plan.jpeg_parts import GROUP
 from gpubeton._plan.lanes import Lane
-from gpubeton.cli.environment import read_gpu
 from gpubeton.errors import DeviceError
 from gpubeton.loader import resources
+from gpubeton.loader.gpu_state import read_gpu
 from tests.cpu import plain_jpeg
 from tests.cpu.pictures import decoded
 from tests.gpu_path.image_samples import assert_same, epochs

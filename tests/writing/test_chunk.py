@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 import pytest
 
-from gpubeton._writing.encoder import encode_chunk
+from gpubeton._writing.encoder import Job, Task, encode_chunk
 from gpubeton.errors import RegionTooLargeError, SampleError
 from gpubeton.fields import BytesField, IntField
 from gpubeton.fields.base import ARG_TYPE, Field
@@ -14,8 +14,10 @@ FIELDS = {"blob": BytesField(), "label": IntField()}
 PAGE = 1 << 21
 
 
-def encode(dataset, fields=None, indices=None, first_row=0):
-    return encode_chunk(dataset, fields or FIELDS, indices or range(len(dataset)), first_row, PAGE)
+def encode(dataset, fields=None, indices=None, first_row=0, on_sample=None, *, skip=False):
+    rows = [*[None] * first_row, *(indices or range(len(dataset)))]
+    job = Job(dataset, rows, fields or FIELDS, PAGE, 0, "", skip=skip)
+    return encode_chunk(job, Task(first_row, len(rows)), on_sample)
 
 
 def settle(chunk, offset, fields):
@@ -162,13 +164,13 @@ def test_a_sample_that_no_page_can_hold_is_to_be_split():
 def test_the_row_at_hand_is_reported_before_the_sample_is_taken():
     rows = []
     with pytest.raises(SampleError):
-        encode_chunk([(b"a", 1)], FIELDS, [0, 1], 7, PAGE, rows.append)
+        encode([(b"a", 1)], FIELDS, [0, 1], 7, rows.append)
     assert rows == [7, 8]
 
 
 def test_a_sample_that_is_left_out_leaves_no_bytes():
     samples = [(b"abc", 7), (b"lost", "no number"), 5, (b"de", 9)]
-    chunk = encode_chunk(samples, FIELDS, range(4), 10, PAGE, skip=True)
+    chunk = encode(samples, FIELDS, range(4), 10, skip=True)
     assert [sample.row for sample in chunk.regions.skipped] == [11, 12]
     assert "sample 1 (row 11 of the file), field 'label': " in chunk.regions.skipped[0].reason
     assert (chunk.regions.counts.tolist(), chunk.regions.sizes.tolist()) == ([1, 1], [3, 2])
@@ -179,7 +181,7 @@ def test_a_sample_that_is_left_out_leaves_no_bytes():
 
 def test_a_sample_larger_than_a_page_is_not_left_out():
     with pytest.raises(RegionTooLargeError):
-        encode_chunk([(bytes(PAGE + 1), 1)], FIELDS, range(1), 0, PAGE, skip=True)
+        encode([(bytes(PAGE + 1), 1)], skip=True)
 
 
 def test_checksums_are_those_of_the_regions():

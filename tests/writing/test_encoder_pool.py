@@ -12,10 +12,9 @@ import pytest
 
 from gpubeton._writing import encoder as encoder_module
 from gpubeton._writing import encoder_pool
-from gpubeton._writing.encoder import Job
+from gpubeton._writing.encoder import Job, TaskQueue
 from gpubeton._writing.encoder_pool import EncoderPool
 from gpubeton._writing.file_builder import ChunkPlace
-from gpubeton._writing.task_queue import TaskQueue
 from gpubeton.errors import GpubetonError, OptionError, SampleError, StorageError, WorkerDiedError
 from gpubeton.fields import BytesField, IntField
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from gpubeton._cpu.fallback import decode_rgb
+from gpubeton._writing.encoder import TaskQueue
 from gpubeton._writing.tar_shards import Shards
-from gpubeton._writing.task_queue import TaskQueue
 from gpubeton.errors import NoSamplesError, OptionError, SampleError, WorkerDiedError, WriteError
 from gpubeton.fields import BytesField, IntField, JSONField, RGBImageField
 from gpubeton.fields.registry import open_index

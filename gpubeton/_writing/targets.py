@@ -1,4 +1,4 @@
-"""AtomicFile: a file that appears under its name when it is complete, or not at all."""
+"""Targets: files that appear under their names when they are complete, on this machine or in an object store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._bytes.descriptors import lock_file, open_descriptor, write_some
-from gpubeton.errors import OptionError, StorageError
+from gpubeton._bytes.object_store import head_object, list_objects, put_object
+from gpubeton.errors import OptionError, RemoteExistsError, StorageError
 from gpubeton.format.entry_layout import remove_index
 from gpubeton.format.layout import HEADER_DTYPE, VERSION
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from typing_extensions import Buffer, Self
+
+    from gpubeton._bytes.remote_options import RemoteOptions
 
 
 class WrittenFile(ABC):
@@ -99,8 +102,8 @@ class AtomicFile(WrittenFile):
             os.close(descriptor)
 
     def _find_leftovers(self) -> Iterator[Path]:
-        own_name, any_name = re.escape(self._prefix) + "[0-9a-f]{16}", rf"\..+\.{_system()}[0-9a-f]{{8}}"
-        pattern = re.compile(rf"({own_name}|{any_name})\.partial", re.DOTALL)
+        same_name, any_name = re.escape(self._prefix) + "[0-9a-f]{16}", rf"\..+\.{_system()}[0-9a-f]{{8}}"
+        pattern = re.compile(rf"({same_name}|{any_name})\.partial", re.DOTALL)
         return (Path(entry) for entry in os.scandir(self.path.parent) if pattern.fullmatch(entry.name))
 
     def _create(self) -> tuple[Path, int]:
@@ -136,13 +139,14 @@ def check_target(
     """Refuse a target that exists, unless `overwrite`, and a target that is an input, by this or another name."""
     target = resolve_target(path)
     try:
-        found = target.stat()
+        status = target.stat()
     except FileNotFoundError:
         return
-    for each in inputs:
+    for source in inputs:
         with suppress(OSError):
-            if os.path.samestat(found, os.stat(each)):  # noqa: PTH116  there may be millions, as text
-                raise OptionError(f"{os.fspath(path)}: is an input, {os.fspath(each)}; expected another file to write")
+            if os.path.samestat(status, os.stat(source)):  # noqa: PTH116  there may be millions, as text
+                what = f"{os.fspath(path)}: is an input, {os.fspath(source)}"
+                raise OptionError(f"{what}; expected another file to write")
     if not overwrite:
         several = ". Several tar files are one argument: 'train-{000..146}.tar', or their folder"
         raise OptionError(
@@ -233,3 +237,37 @@ def remove_if_abandoned(path: Path) -> None:
         pass  # still being written, or a file system without locks
     finally:
         os.close(descriptor)
+
+
+class TargetFolder:
+    """A folder, or the prefix of an object store; each file appears whole."""
+
+    def __init__(self, name: str, remote: RemoteOptions | None = None) -> None:
+        self.name = name.rstrip("/") + "/" if "://" in name else os.path.abspath(name)  # noqa: PTH100  a text
+        self.remote = remote
+        self.path = None if "://" in name else Path(self.name)  # None in an object store
+
+    def address(self, name: str) -> str:
+        """Give the URL or the path of a file."""
+        return self.name + name if self.path is None else os.fspath(self.path / name)
+
+    def names(self) -> set[str]:
+        """List the files that are there."""
+        if self.path is None:
+            return {url.removeprefix(self.name) for url, *_ in list_objects(self.name, self.remote)}
+        return {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
+
+    def holds(self, name: str) -> bool:
+        """Whether a file is there."""
+        if self.path is not None:
+            return (self.path / name).exists()
+        try:
+            head_object(self.address(name), self.remote)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def upload(self, name: str, file: Path, *, overwrite: bool = False) -> None:
+        """Put a file of this machine there, or leave the one that is there already."""
+        with suppress(RemoteExistsError):
+            put_object(self.address(name), file, self.remote, overwrite=overwrite)

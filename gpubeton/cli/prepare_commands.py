@@ -1,13 +1,15 @@
-"""``gpubeton index``: entry points of JPEG files, and one index of a folder of files, beside the .beton files."""
+"""``gpubeton index``, ``fetch`` and ``warm-up``: prepare files and machines for the loaders of a training."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpubeton.cli.screen import counted, printable, progress, result_console, show_json, size_text
 from gpubeton.cli.shared_options import FieldClasses, Json, Workers, field_classes
+from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
     from gpubeton.dataset import Indexed
@@ -36,15 +38,15 @@ def index(
 
     Of a folder: write one index of all its files, as index.json and index.bin, by which loaders open the folder.
     """
-    from gpubeton._bytes.open_files import is_folder
+    from gpubeton._bytes import is_folder
     from gpubeton.dataset import index_images, index_shards
 
     classes = field_classes(field)
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for file in files:
         if is_folder(file):
             written = index_shards(file, classes)
-            found.append(vars(written))
+            results.append(vars(written))
             if not json:
                 files_text, samples = counted(written.shards, "file"), counted(written.samples, "sample")
                 size = size_text(written.bytes)
@@ -54,11 +56,60 @@ def index(
             continue
         with progress(f"Indexing {file}") as advance:
             done = index_images(file, classes, overwrite=overwrite, num_workers=workers, on_progress=advance)
-        found.append({"file": file, **vars(done)})
+        results.append({"file": file, **vars(done)})
         if not json:
             result_console().print(f"{printable(file)}: {_described(done)}")
     if json:
-        show_json({"files": found})
+        show_json({"files": results})
+
+
+def fetch(
+    url: Annotated[
+        str, typer.Argument(help="A .beton file, or a folder of shards, which ends in /.", show_default=False)
+    ],
+    cache_dir: Annotated[
+        Path, typer.Option(envvar="GPUBETON_CACHE_DIR", help="The cache_dir of the loaders.", show_default=False)
+    ],
+    cache_limit: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Most bytes of the cache, e.g. '800 GB'.", show_default=False)
+    ] = None,
+    field: FieldClasses = None,
+    json: Json = False,
+) -> None:
+    """Fetch all pages of .beton files of an object store into the cache of this machine, before loaders need them.
+
+    Loaders with the same cache_dir then map the files. After an interruption of any kind, the same command continues.
+    """
+    from gpubeton._bytes import fill_cache, source_type
+    from gpubeton.reader import Reader
+
+    sources = [(file.path, file.identity) for file in Reader(url, field_classes(field)).index.files]
+    if source_type(sources[0][0]).is_local:
+        raise OptionError(f"{url} is on this machine, and needs no cache; expected a URL such as s3://bucket/folder/")
+    with progress(f"Fetching {url}") as advance:
+        folder, total = fill_cache(sources, cache_dir, cache_limit, advance)
+    if json:
+        show_json({"cache_dir": str(folder), "files": len(sources), "bytes": total})
+        return
+    what = f"{counted(len(sources), 'file')}, {size_text(total)}"
+    result_console().print(f"{printable(url)}: {what}, in {printable(str(folder))}")
+
+
+def warm_up(json: Json = False) -> None:
+    """Compile the machine code for this CPU now, so that no loader waits for it.
+
+    It takes up to half a minute. Run it when you set up a machine or a container image. Each type of CPU needs its own
+    machine code.
+    """
+    from gpubeton import loader
+
+    with progress("Compiling") as advance:
+        folder = loader.warm_up(advance)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    if json:
+        show_json({"folder": folder, "bytes": size})
+    else:
+        result_console().print(f"{folder}: {size_text(size)} of machine code")
 
 
 def _described(done: Indexed) -> str:
@@ -66,7 +117,7 @@ def _described(done: Indexed) -> str:
     if not done.images:
         return f"{checksums} in {done.path.name}" if done.path else "it has no JPEG files to index"
     where = "in the file itself" if done.path is None else f"in {done.path.name}"
-    before = "" if done.found else "; they were there before, --overwrite makes others"
+    before = "" if done.new else "; they were there before, --overwrite makes others"
     images = f"{done.indexed:,} of {counted(done.images, 'JPEG file')}"
     more = f" and {checksums}" if done.checksums else ""
     return f"entry points of {images}{more} {where}, {size_text(done.bytes)}{before}"

@@ -1,0 +1,403 @@
+"""Timed loops over loaders: the rates of ``gpubeton bench``, and the measurements for ``gpubeton doctor``."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpubeton._bytes import source_type
+from gpubeton._machine import read_machine
+from gpubeton.cli.advice import Measurements
+from gpubeton.cli.environment import FilePlace, OtherPrograms, measure_disk, read_file_place
+from gpubeton.cli.shared_options import import_object
+from gpubeton.errors import DeviceError, FormatError, OptionError
+from gpubeton.fields import RGBImageField
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.loader import GpuOptions, Loader, LoaderStats, OrderOption
+from gpubeton.loader.describe import LoaderInfo
+from gpubeton.loader.gpu_state import read_gpu
+from gpubeton.loader.stats import DOCTOR_VARIABLE
+from gpubeton.reader import Reader
+from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
+
+_MEAN = (123.675, 116.28, 103.53)
+_DEVIATION = (58.395, 57.12, 57.375)
+_BATCHES = 512
+
+
+@dataclass(frozen=True)
+class LoaderRun:
+    """A timed loop over a loader; the first batch counts only in `stats`."""
+
+    images: int
+    seconds: float
+    cpu_seconds: float  # of the whole process
+    stats: LoaderStats
+
+    @property
+    def images_per_second(self) -> float:
+        """Images per second of wall time."""
+        return self.images / self.seconds if self.seconds else 0.0
+
+    @property
+    def images_per_cpu_second(self) -> float:
+        """Images per second of one core."""
+        return self.images / self.cpu_seconds if self.cpu_seconds else 0.0
+
+
+def run_loader(loader: Loader, *, seconds: float, step_seconds: float = 0.0) -> LoaderRun:
+    """Loop over a loader for some seconds after its first batch, in several epochs if needed; at least two batches."""
+    # The loop sleeps after each batch, because a training step on a GPU leaves the CPU idle.
+    images, start, cpu_start = 0, 0.0, 0.0
+    while True:
+        batches = iter(loader)
+        for _ in batches:
+            now = time.perf_counter()
+            if start:
+                images += len(batches.samples)
+            else:
+                start, cpu_start = now, time.process_time()
+            if images and now - start >= seconds:
+                batches.close()
+                cpu = time.process_time() - cpu_start
+                return LoaderRun(images, now - start, cpu, loader.stats(total=True))
+            if step_seconds:
+                time.sleep(step_seconds)
+        if not loader.stats().batches:
+            return LoaderRun(0, 0.0, 0.0, loader.stats(total=True))
+
+
+def long_indices(num_samples: int, batch_size: int, *, batches: int = _BATCHES) -> np.ndarray:
+    """Repeat the samples of a small file, so that an epoch has at least `batches` batches: int64 (N,)."""
+    times = max(1, -(-batches * batch_size // num_samples))
+    return np.tile(np.arange(num_samples), times)
+
+
+def image_field(reader: Reader, name: str | None = None) -> str | None:
+    """Return the field with images of this name, or the first one; None if the file has none."""
+    names = [name for name, handler in reader.handlers.items() if isinstance(handler, RGBImageField)]
+    if name is not None and name not in names:
+        raise OptionError(f"{name!r} is no field with images; expected one of {names}")
+    return name or next(iter(names), None)
+
+
+def training_loader(
+    path: str | os.PathLike[str],
+    reader: Reader,
+    field: str | None,
+    size: int,
+    batch_size: int,
+    *,
+    is_augmented: bool = True,
+    **arguments: Any,
+) -> Loader:
+    """Make a loader of random crops of the images of a field, flipped and normalized if `is_augmented`."""
+    # Other fields with images are left out; fields without images are decoded. Its epochs are long.
+    pipelines: dict[str, Any] = dict.fromkeys(
+        name for name, handler in reader.handlers.items() if isinstance(handler, RGBImageField)
+    )
+    if field is not None:
+        augmentations = [RandomHorizontalFlip(), NormalizeImage(_MEAN, _DEVIATION, np.float16)] if is_augmented else []
+        crop = RandomResizedCropRGBImageDecoder((size, size))
+        pipelines[field] = [crop, *augmentations, ToTensor(), ToTorchImage()]
+    batch_size = min(batch_size, reader.num_samples)
+    return Loader(
+        path,
+        batch_size,
+        order=OrderOption.RANDOM,
+        seed=0,
+        indices=long_indices(reader.num_samples, batch_size),
+        pipelines=pipelines,
+        on_error="skip",
+        **arguments,
+    )
+
+
+# --- bench: the rate of each part
+
+RATE_HEADINGS = ("images/s", "of one core", "MB/s")
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How fast one part is."""
+
+    name: str
+    images_per_second: float | None = None  # None: could not be measured
+    images_per_cpu_second: float | None = None  # of one core
+    bytes_per_second: float | None = None  # of the file
+    note: str = ""  # how it was measured, or why not
+    run: LoaderRun | None = None  # the run end to end
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The numbers as text, by `RATE_HEADINGS`; empty where there is none."""
+        rates = [
+            "" if rate is None else f"{rate:,.0f}" for rate in (self.images_per_second, self.images_per_cpu_second)
+        ]
+        return *rates, "" if self.bytes_per_second is None else f"{self.bytes_per_second / 1e6:,.0f}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers for JSON."""
+        return asdict(replace(self, run=None), dict_factory=lambda pairs: {k: v for k, v in pairs if k != "run"})
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """How to measure a file."""
+
+    size: int = 224
+    batch_size: int = 64
+    num_workers: int = -1
+    seconds: float = 3.0  # for each part
+    field: str | None = None
+    use_gpu: bool = True
+
+
+def measure_rates(path: str | os.PathLike[str], options: BenchOptions) -> Iterator[Rate]:
+    """Measure one part after the other, and yield the rate of each."""
+    reader = Reader(path)
+    field = image_field(reader, options.field)
+    make = partial(
+        training_loader, path, reader, field, options.size, options.batch_size, num_workers=options.num_workers
+    )
+    yield from _disk(path, reader, options.seconds / 2)
+    plain = _measure(make(is_augmented=False, device="cpu"), options.seconds)
+    full = _measure(make(device="cpu"), options.seconds)
+    if field is not None:
+        yield _rate("decode and resize", plain, f"random crops to {options.size} pixels")
+        yield _augmenting(plain, full)
+    yield _handing_over(full)
+    yield replace(_rate("end to end, CPU", full, "all fields, in a loop without a training step"), run=full)
+    if options.use_gpu and field is not None:
+        yield from _gpu(make, options.seconds)
+
+
+def slowest_part(rates: Sequence[Rate]) -> str:
+    """Return the name of the slowest part of loading on the CPU; empty if nothing was measured."""
+    speeds = {rate.name: rate.images_per_second or 0.0 for rate in rates}
+    parts = [name for name in ("read, memory", "decode and resize", "hand over") if speeds.get(name)]
+    return min(parts, key=lambda name: speeds[name], default="")
+
+
+def limit_text(rates: Sequence[Rate]) -> str:
+    """Name the slowest part as a sentence."""
+    speeds, slowest = {rate.name: rate.images_per_second or 0.0 for rate in rates}, slowest_part(rates)
+    if not slowest:
+        return "Nothing could be measured."
+    total = speeds.get("end to end, CPU", 0.0)
+    return f"The slowest part is {slowest!r}: {speeds[slowest]:,.0f} images/s; end to end: {total:,.0f} images/s."
+
+
+def _disk(path: str | os.PathLike[str], reader: Reader, seconds: float) -> Iterator[Rate]:
+    speed = measure_disk(path, seconds=seconds)
+    # The size of the file would also count the unused ends of pages.
+    used = int(reader.index.allocations["size"].sum()) or Path(path).stat().st_size
+    nbytes = max(1.0, used / reader.num_samples)
+    cold = speed.cold_bytes_per_second
+    if cold is None:
+        yield Rate("read, disk", note="the file is too small, or its file system cannot bypass the page cache")
+    else:
+        yield Rate("read, disk", cold / nbytes, None, cold, "1 MiB blocks in random order, 4 threads, O_DIRECT")
+    warm = speed.warm_bytes_per_second
+    yield Rate("read, memory", warm / nbytes, None, warm, "the same blocks from the page cache")
+
+
+def _measure(loader: Loader, seconds: float) -> LoaderRun:
+    try:
+        run_loader(loader, seconds=min(0.5, seconds))  # compile, and bring the file into the page cache
+        return run_loader(loader, seconds=seconds)
+    finally:
+        loader.close()
+
+
+def _rate(name: str, run: LoaderRun, note: str) -> Rate:
+    return Rate(name, run.images_per_second, run.images_per_cpu_second, None, note)
+
+
+def _augmenting(plain: LoaderRun, full: LoaderRun) -> Rate:
+    """Return the rate of augmenting: one pass decodes and augments, so it is the difference of two runs."""
+    note = "time that flip and normalization to float16 add to decoding"
+    if not (plain.images_per_cpu_second and full.images_per_cpu_second):
+        return Rate("augment", note=note)
+    added = 1 / full.images_per_cpu_second - 1 / plain.images_per_cpu_second
+    rate = 1 / added if added > 0.01 / full.images_per_cpu_second else math.inf
+    if math.isinf(rate):
+        return Rate("augment", note=f"{note}: less than can be measured")
+    return Rate("augment", None, rate, None, note)
+
+
+def _handing_over(run: LoaderRun) -> Rate:
+    """Return the rate of the loader's own thread, which works batch by batch."""
+    stats = run.stats
+    seconds = stats.plan_seconds + stats.submit_seconds + stats.tail_seconds + stats.handover_seconds
+    note = "planning, labels, passing batches on: one thread"
+    return Rate("hand over", stats.images / seconds if seconds else None, None, None, note)
+
+
+def _gpu(make: Callable[..., Loader], seconds: float) -> Iterator[Rate]:
+    """Measure each way to decode on a GPU, then all together."""
+    import torch
+
+    if not torch.cuda.is_available():
+        yield Rate("end to end, GPU", note="torch sees no GPU")
+        return
+    for name, lanes in {"end to end, GPU": ("hardware",), "end to end, GPU, decoded by the CPU": ()}.items():
+        yield _gpu_rate(name, make, seconds, lanes)
+
+
+def _gpu_rate(name: str, make: Callable[..., Loader], seconds: float, lanes: tuple[str, ...]) -> Rate:
+    try:
+        loader = make(device="cuda:0", gpu_options=GpuOptions(lanes=lanes))
+        notes = {} if loader.gpu is None else {lane.name.lower(): note for lane, note in loader.gpu.notes.items()}
+        return _rate(name, _measure(loader, seconds), notes.get("hardware", ""))
+    except DeviceError as error:
+        return Rate(name, note=str(error))
+
+
+# --- doctor: one loop, and all that its speed depends on
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """A loop to watch; the options without a comment are those of `Loader`."""
+
+    step_seconds: float = 0.0  # duration of a step, during which the CPU is idle
+    seconds: float = 5.0  # how long the loop is watched
+    size: int = 224  # side of the crops
+    batch_size: int = 64
+    num_workers: int = -1
+    batches_ahead: int = 3
+    os_cache: bool | None = None
+    device: str = "cpu"
+    field: str | None = None  # the field with images
+
+
+def examine_file(path: str | os.PathLike[str], options: LoopOptions) -> Measurements:
+    """Loop over a file with random crops, flips and normalization."""
+    reader = Reader(path)
+    field = image_field(reader, options.field)
+    place = read_file_place(path)  # before the loop brings the file into the page cache
+    make = partial(
+        training_loader,
+        path,
+        reader,
+        field,
+        options.size,
+        options.batch_size,
+        num_workers=options.num_workers,
+        os_cache=options.os_cache,
+        batches_ahead=options.batches_ahead,
+        device=options.device,
+    )
+    measured = examine_loader(make(), make(), options, places=(place,))
+    if field is None or options.device != "cpu":
+        return measured
+    return replace(measured, augment_share=_augment_share(make(is_augmented=False), make(), options))
+
+
+def examine_loader(
+    rehearsal: Loader, loader: Loader, options: LoopOptions, places: tuple[FilePlace, ...] | None = None
+) -> Measurements:
+    """Loop over a loader; the rehearsal, an equal one, compiles first. Closes both."""
+    # `places` were read before the rehearsal brought the files into memory.
+    facts = loader._describe()  # noqa: SLF001  no method for users
+    places = _places(facts) if places is None else places
+    try:
+        run_loader(rehearsal, seconds=0.0)
+        others = OtherPrograms()
+        run = run_loader(loader, seconds=options.seconds, step_seconds=options.step_seconds)
+        other_cores = others.cores()
+    finally:
+        rehearsal.close()
+        loader.close()
+    measured = _measurements(run.stats, facts, places, is_measured=True)
+    return replace(measured, other_cores=other_cores)
+
+
+def examine_command(command: Sequence[str], *, seconds_to_end: float = 10.0) -> tuple[int, list[Measurements]]:
+    """Run a command and watch its loaders until it ends or Ctrl-C; returns its exit code and a result per loader."""
+    with tempfile.TemporaryDirectory() as folder:
+        # Its output goes to stderr: stdout is for the result of `gpubeton doctor`.
+        running = subprocess.Popen(command, env={**os.environ, DOCTOR_VARIABLE: folder}, stdout=sys.stderr)
+        try:
+            code = running.wait()
+        except KeyboardInterrupt:
+            code = _ended(running, seconds_to_end)
+            # Ctrl-C may end a long training early: its results so far count.
+            if not (loops := _read_loops(Path(folder))):
+                raise
+            return code, loops
+        return code, _read_loops(Path(folder))
+
+
+def _read_loops(folder: Path) -> list[Measurements]:
+    """Read what the loaders of a command wrote, the longest loop first."""
+    loops = []
+    for path in folder.glob("*.json"):
+        numbers = json.loads(path.read_text(encoding="utf-8"))
+        stats, facts = LoaderStats.from_dict(numbers["total"]), LoaderInfo.from_dict(numbers["info"])
+        loops.append(_measurements(stats, facts, _places(facts), is_measured=False))
+    return sorted(loops, key=lambda loop: -loop.stats.seconds)
+
+
+def _ended(running: subprocess.Popen[bytes], seconds_to_end: float) -> int:
+    """Wait for a command that also received Ctrl-C; terminate it if it does not end."""
+    try:
+        return running.wait(seconds_to_end)
+    except subprocess.TimeoutExpired:
+        running.terminate()
+    try:
+        return running.wait(seconds_to_end)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        return running.wait()
+
+
+def make_loader(path: str) -> Loader:
+    """Import and call a user's ``module:function`` that makes a loader."""
+    loader: Any = import_object(path, "--loader")()
+    loader = getattr(loader, "loader", loader)  # unwrap a DataLoaderAdapter
+    if not isinstance(loader, Loader):
+        raise OptionError(f"--loader: {path} returned {type(loader).__name__}, expected a Loader")
+    return loader
+
+
+def _augment_share(plain: Loader, full: Loader, options: LoopOptions) -> float:
+    """Return the share of the processor time of an image that augmenting takes."""
+    rates = []
+    for loader in (plain, full):
+        rates.append(run_loader(loader, seconds=options.seconds / 4).images_per_cpu_second)
+        loader.close()
+    return 0.0 if not rates[0] else max(0.0, 1 - rates[1] / rates[0])
+
+
+def _exists(path: str) -> bool:
+    try:
+        source_type(path).find_identity(path)
+    except (OSError, FormatError):
+        return False
+    return True
+
+
+def _places(facts: LoaderInfo) -> tuple[FilePlace, ...]:
+    return tuple(read_file_place(path) for path in facts.files if _exists(path))
+
+
+def _measurements(
+    stats: LoaderStats, facts: LoaderInfo, places: tuple[FilePlace, ...], *, is_measured: bool
+) -> Measurements:
+    speed = measure_disk(places[0].path, seconds=0.5).cold_bytes_per_second if is_measured and places else None
+    return Measurements(stats, facts, read_machine(), places, read_gpu(), speed)

@@ -1,0 +1,331 @@
+"""``gpubeton info``, ``verify``, ``cat`` and ``extract``: show what a file holds, check it, and give its samples."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gpubeton.cli.screen import counted, histogram, printable, progress, result_console, show_json, size_text
+from gpubeton.cli.shared_options import (
+    FINDINGS,
+    FieldClasses,
+    File,
+    Json,
+    Label,
+    Overwrite,
+    Workers,
+    field_classes,
+    sample_ids,
+)
+from gpubeton.errors import OptionError
+from gpubeton.format.layout import MCUS_PER_ENTRY
+
+if TYPE_CHECKING:
+    from gpubeton.dataset import Contents, FieldSummary, ImageSummary, Spread, Summary, Verification
+
+_MAX_CLASSES = 20
+_MAX_FINDINGS = 100
+_MAX_ELEMENTS = 1000
+
+
+def info(
+    file: File,
+    every: Annotated[bool, typer.Option("--all", help="Look at all JPEG files, not at 20,000.")] = False,
+    histograms: Annotated[bool, typer.Option("--histograms", help="Draw how sizes and numbers are spread.")] = False,
+    field: FieldClasses = None,
+    json: Json = False,
+) -> None:
+    """Show the contents of a file: fields, sizes, classes, kinds of JPEG.
+
+    Reads only the index and the headers of the JPEG files; decodes nothing.
+    """
+    from gpubeton.dataset import summarize
+
+    summary = summarize(file, field_classes(field), look_at=None if every else 20_000)
+    if json:
+        show_json(summary.to_dict())
+        return
+    console = result_console()
+    _draw_file(console, summary)
+    for column in summary.fields:
+        _draw_field(console, column, summary.class_names, histograms=histograms)
+
+
+def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: Json = False) -> None:
+    """Read and check a whole file: index, regions, checksums, images, JSON, entry points.
+
+    Decodes every JPEG and PNG file. Lists each bad sample; the exit code is 1 if there are any. Files made by `gpubeton
+    convert`, or by a DatasetWriter with notes, have checksums; without them, changed raw pixels cannot be detected.
+    """
+    from gpubeton import dataset
+
+    with progress("Verifying") as advance:
+        result = dataset.verify(file, field_classes(field), num_workers=workers, on_progress=advance)
+    if json:
+        show_json(result.to_dict())
+    else:
+        _draw_verification(result_console(), file, result)
+    if not result.is_sound or not (json or result.samples):
+        raise typer.Exit(FINDINGS)
+
+
+def cat(
+    file: File,
+    sample: Annotated[int, typer.Argument(help="Number of the sample, from 0.", show_default=False)],
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only",
+            metavar="FIELD",
+            help="Write only this field, as a file: JPEG unchanged, pixels as PNG, arrays as .npy.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write with --only. Default: stdout.")
+    ] = None,
+    overwrite: Overwrite = False,
+    field: FieldClasses = None,
+    json: Json = False,
+) -> None:
+    """Print the values of a sample, or write one of them as a file."""
+    from gpubeton._writing import check_target
+    from gpubeton.dataset import Contents
+
+    if only is not None and json:
+        raise OptionError("--only writes a file and --json describes all values; choose one")
+    if output is not None:
+        check_target(output, [file], overwrite=overwrite)
+    contents = Contents(file, field_classes(field))
+    if only is not None:
+        _write(contents.to_file(sample, only)[1], output)
+        return
+    if output is not None:
+        raise OptionError("--output needs --only FIELD: the field to write")
+    values = {name: contents.value(sample, name) for name in contents.index.names}
+    labels = contents.labels()
+    if json:
+        named = labels is not None and contents.class_names is not None
+        title = contents.class_name(int(labels[sample])) if named and labels is not None else None
+        described = {name: _described(value) for name, value in values.items()}
+        show_json({"sample": sample, "values": described, "class_name": title})
+        return
+    console = result_console()
+    for name, value in values.items():
+        console.print(f"{name}: {_text(contents, name, value)}")
+
+
+def extract(
+    file: File,
+    folder: Annotated[Path, typer.Argument(help="A new folder.", show_default=False)],
+    indices: Annotated[
+        str | None, typer.Option(help="Samples, such as 0:1000,4000,7 (Python slices), or @FILE with one per line.")
+    ] = None,
+    label: Label = "label",
+    workers: Workers = -1,
+    field: FieldClasses = None,
+    json: Json = False,
+) -> None:
+    """Write samples as files, with a table that lists them.
+
+    The files are FOLDER/image/CLASS/NUMBER.jpg, the table is FOLDER/samples.csv. JPEG files are written unchanged,
+    pixels as PNG, arrays as .npy. `gpubeton convert FOLDER/samples.csv` makes the same samples again. Values of damaged
+    samples that cannot be written are listed, and the exit code is 1.
+    """
+    from gpubeton import dataset
+    from gpubeton.format import read_header
+
+    chosen = None if indices is None else sample_ids(indices, read_header(file).num_samples)
+    with progress("Extracting") as advance:
+        done = dataset.extract(
+            file, folder, chosen, field_classes(field), label=label, num_workers=workers, on_progress=advance
+        )
+    bad = [vars(finding) for finding in done.bad]
+    if json:
+        images = None if done.images is None else str(done.images)
+        show_json(
+            {"folder": str(folder), "table": str(done.table), "images": images, "samples": done.samples, "bad": bad}
+        )
+    else:
+        console = result_console()
+        for finding in done.bad[:_MAX_FINDINGS]:
+            console.print(f"sample {finding.sample}, field {finding.field!r}: {finding.what}")
+        console.print(f"{counted(done.samples, 'sample')} in {folder}; {done.table} lists them")
+    if bad:
+        raise typer.Exit(FINDINGS)
+
+
+def _draw_verification(console: Console, file: File, result: Verification) -> None:
+    for finding in result.findings[:_MAX_FINDINGS]:
+        where = "the file" if finding.sample is None else f"sample {finding.sample}"
+        where += "" if finding.field is None else f", field {finding.field!r}"
+        console.print(f"{where}: {finding.what}")
+    if len(result.findings) > _MAX_FINDINGS:
+        console.print(f"... and {len(result.findings) - _MAX_FINDINGS:,} more; --json lists all")
+    if result.is_sound:
+        verdict = "sound"
+    else:
+        verdict = counted(len(result.bad_samples), "bad sample") if result.bad_samples else "damaged"
+    if not result.samples:
+        console.print(f"{file}: {verdict}; no sample could be checked.")
+        return
+    sums = f"{result.checksums:,} checksums compared" if result.checksums else "no checksums recorded"
+    png = f" and {result.decoded_png:,} PNG files" if result.decoded_png else ""
+    entries = f", {result.entry_points:,} entry points compared" if result.entry_points else ""
+    console.print(
+        f"{file}: {verdict}. {result.samples:,} samples, {result.regions:,} regions read, {result.decoded:,} JPEG "
+        f"files{png} decoded, {sums}{entries}.",
+    )
+
+
+def _draw_file(console: Console, summary: Summary) -> None:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column()
+    use = f"{summary.pages:,} of {size_text(summary.page_size)}, {summary.page_use:.1%} of them used"
+    rows = {
+        "file": f"{summary.path}, {size_text(summary.bytes)}",
+        "samples": f"{summary.samples:,}",
+        "pages": use if summary.pages else "none",
+        "metadata": size_text(summary.metadata_bytes),
+        "checksums": "for each region" if summary.has_checksums else "none recorded",
+        "classes": "without names" if summary.class_names is None else f"{len(summary.class_names):,}",
+        "made by": str(summary.notes.get("made_by", "unknown")),
+    }
+    if "damaged" in summary.notes:
+        rows["notes"] = str(summary.notes["damaged"])
+    if summary.index_faults:
+        rows["index"] = " ".join(summary.index_faults)
+    for name, value in rows.items():
+        grid.add_row(name, value)
+    console.print(grid)
+
+
+def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | None, *, histograms: bool) -> None:
+    mode = f", mode {field.image.mode}" if field.image is not None and field.image.mode not in ("", "rgb") else ""
+    console.print()
+    console.print(Text.assemble((printable(field.name), "bold"), f"  {field.type}{mode}"))
+    if field.image is not None:
+        _draw_images(console, field.image, histograms=histograms)
+    if field.bytes is not None:
+        _draw_spread(console, "bytes", field.bytes, size_text, histograms=histograms)
+    if field.counts and len(field.counts) <= _MAX_CLASSES:
+        names, counts = [_class_name(number, class_names) for number in field.counts], field.counts.values()
+        if histograms:
+            _print_lines(console, histogram(names, list(counts)))
+        else:
+            console.print("  " + ", ".join(f"{name} ({count:,})" for name, count in zip(names, counts, strict=True)))
+    elif field.values is not None:
+        distinct = f", {len(field.counts):,} different values" if field.counts else ""
+        console.print(f"  {field.values.minimum:g} to {field.values.maximum:g}{distinct}")
+        if histograms:
+            _print_lines(console, _bars(field.values, "{:g}".format))
+
+
+def _draw_images(console: Console, image: ImageSummary, *, histograms: bool) -> None:
+    png = f"{image.png:,} PNG files, " if image.png else ""
+    console.print(f"  {image.jpg:,} JPEG files, {png}{image.raw:,} stored as raw pixels")
+    if image.looked_at:
+        seen = "" if image.looked_at == image.jpg else f" (in {image.looked_at:,} files; --all looks at all)"
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in image.kinds.items() if count)
+        samplings = ", ".join(f"{count:,} {ratio}" for ratio, count in image.samplings.items())
+        console.print(f"  JPEG kinds: {kinds}; chroma: {samplings}{seen}")
+        console.print(f"  JPEG engines of a GPU: can decode {image.lanes['hardware']:,} of {image.looked_at:,}")
+    if image.indexed:
+        spacing = f"{image.entry_points:,} in {size_text(image.entry_bytes)}, one every {MCUS_PER_ENTRY} MCUs"
+        console.print(f"  entry points: of {image.indexed:,} JPEG files, {spacing}")
+    elif image.jpg and image.mode == "rgb":
+        console.print("  entry points: none; gpubeton index makes them, and loaders decode less of each JPEG file")
+    common = ", ".join(f"{height} × {width} ({count:,})" for height, width, count in image.most_common)
+    console.print(f"  most common sizes, height × width: {common}")
+    _draw_spread(console, "height", image.height, "{:.0f}".format, histograms=histograms)
+    _draw_spread(console, "width", image.width, "{:.0f}".format, histograms=histograms)
+
+
+def _draw_spread(
+    console: Console, name: str, spread: Spread, text: Callable[[float], str], *, histograms: bool
+) -> None:
+    console.print(
+        f"  {name}: {text(spread.minimum)} to {text(spread.maximum)}, median {text(spread.median)}, "
+        f"mean {text(spread.mean)}"
+    )
+    if histograms and len(spread.counts) > 1:
+        _print_lines(console, _bars(spread, text))
+
+
+def _bars(spread: Spread, text: Callable[[float], str]) -> list[str]:
+    counts: dict[str, int] = {}
+    for edge, count in zip(spread.edges, spread.counts, strict=False):  # edges that print the same share a bar
+        counts[text(edge)] = counts.get(text(edge), 0) + count
+    return histogram([f"from {label}" for label in counts], list(counts.values()))
+
+
+def _class_name(number: int, class_names: list[str] | None) -> str:
+    if class_names is not None and 0 <= number < len(class_names):
+        return class_names[number]
+    return str(number)
+
+
+def _print_lines(console: Console, lines: list[str]) -> None:
+    for line in lines:
+        console.print(f"    {line}")
+
+
+def _write(content: bytes, output: Path | None) -> None:
+    if output is not None:
+        output.write_bytes(content)
+        return
+    if sys.stdout.isatty():
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            raise OptionError(
+                f"{len(content)} bytes of binary data cannot be printed on a terminal; use --output FILE, or a pipe"
+            ) from error
+        for line in text.splitlines():
+            result_console().print(line.expandtabs())
+        return
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+def _described(value: Any) -> Any:
+    """Describe a value for JSON; the elements of large arrays are left out."""
+    from gpubeton.dataset import StoredImage
+    from gpubeton.format.file_notes import MOST_LEVELS, nesting
+
+    if isinstance(value, StoredImage):
+        return {"kind": value.kind, "height": value.height, "width": value.width, "bytes": len(value.content)}
+    if isinstance(value, bytes):
+        return {"bytes": len(value), "begins": value[:32].hex()}
+    if hasattr(value, "dtype"):
+        whole = value.tolist() if value.size <= _MAX_ELEMENTS and value.dtype.kind in "biuf" else None
+        return {"dtype": str(value.dtype), "shape": list(value.shape), "elements": whole}
+    levels = nesting(value)
+    return {"levels": levels} if levels > MOST_LEVELS else value
+
+
+def _text(contents: Contents, name: str, value: Any) -> str:
+    """Describe a value for people."""
+    from gpubeton.dataset import StoredImage
+
+    shown = _described(value)
+    if isinstance(value, StoredImage):
+        kind = {"jpg": "JPEG file", "png": "PNG file"}.get(value.kind, "raw pixels")
+        return f"{kind}, {value.height} × {value.width} (height × width), {size_text(len(value.content))}"
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes, {shown['begins']}{'...' if len(value) > 32 else ''}"
+    if hasattr(value, "dtype"):
+        return f"{shown['dtype']} of shape {tuple(shown['shape'])} {shown['elements'] or ''}"
+    if shown is not value:
+        return f"JSON of {shown['levels']} levels; use --only {name} to write it"
+    labels = contents.labels(name)
+    if labels is not None and name == "label" and contents.class_names is not None:
+        return f"{value} ({contents.class_name(int(value))})"
+    return str(value)

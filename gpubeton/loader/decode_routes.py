@@ -1,0 +1,99 @@
+"""Decode routes: which JPEG files the decoders of a GPU take, by their markers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, assign_lanes, lanes_by_kind
+from gpubeton.format import ImageMode
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton._bytes import ByteSource
+
+_RATIOS = {
+    Sampling.FULL: "4:4:4",
+    Sampling.HALF_ACROSS: "4:2:2",
+    Sampling.HALF_BOTH: "4:2:0",
+    Sampling.HALF_DOWN: "4:4:0",
+    Sampling.QUARTER_ACROSS: "4:1:1",
+    Sampling.EIGHTH: "4:1:0",
+    Sampling.GRAY: "gray",
+}
+
+
+@dataclass(frozen=True)
+class JpegSurvey:
+    """How many JPEG files are of each kind.
+
+    Made by `survey_jpegs`.
+
+    Attributes
+    ----------
+    kinds : dict of str to int
+        "damaged", "baseline", "elaborate" (such as progressive) and "foreign" (such as CMYK).
+    samplings : dict of str to int
+        By chroma sampling, such as "4:2:0"; without damaged files.
+    routes : dict of str to int
+        By the part of a machine that decodes them if its GPU has JPEG engines: "hardware" or "cpu".
+    """
+
+    kinds: dict[str, int]
+    samplings: dict[str, int]
+    routes: dict[str, int]
+
+
+def survey_jpegs(
+    source: ByteSource,
+    offset: NDArray[np.uint64],
+    size: NDArray[np.uint64],
+    height: NDArray[np.int32],
+    width: NDArray[np.int32],
+    *,
+    gpu_decodes: bool = True,
+) -> JpegSurvey:
+    """Read the markers of JPEG files, and choose decode routes as a loader does. Decodes nothing.
+
+    Parameters
+    ----------
+    source : ByteSource
+        The file that holds them.
+    offset, size : ndarray of uint64, shape (N,)
+        Where each is, in bytes.
+    height, width : ndarray of int32, shape (N,)
+        Size of each image by the file's metadata. The CPU decodes an image whose markers have another.
+    gpu_decodes : bool
+        Whether a GPU decodes images of this field.
+
+    Returns
+    -------
+    JpegSurvey
+        Their numbers.
+    """
+    probed = np.zeros((len(offset), SURVEY_COLUMNS), np.int32)
+    if source.is_mappable and len(offset):
+        content = source.map()
+        probe_jpegs(np.uint64(content.ctypes.data) + offset, size, probed)
+    else:  # one after the other: all of them may not fit into memory
+        for row in range(len(offset)):
+            content = np.frombuffer(source.read_exactly(int(offset[row]), int(size[row])), np.uint8)
+            probe_jpegs(np.array([content.ctypes.data], np.uint64), size[row : row + 1], probed[row : row + 1])
+    lanes, mode = np.empty(len(offset), np.int8), np.full(len(offset), ImageMode.JPG, np.uint8)
+    by_kind = lanes_by_kind((Lane.HARDWARE,) if gpu_decodes else ())
+    assign_lanes(mode, size, height, width, probed, by_kind, int(Lane.BYTES), lanes)
+    return JpegSurvey(
+        kinds={kind.name.lower(): int((probed[:, KIND] == kind).sum()) for kind in JpegKind},
+        samplings=_count_samplings(probed[probed[:, KIND] != JpegKind.DAMAGED, SAMPLING]),
+        routes={lane.name.lower(): int((lanes == lane).sum()) for lane in (Lane.HARDWARE, Lane.CPU)},
+    )
+
+
+def _count_samplings(samplings: NDArray[np.int32]) -> dict[str, int]:
+    counts = {ratio: int((samplings == sampling).sum()) for sampling, ratio in _RATIOS.items()}
+    counts["other"] = len(samplings) - sum(counts.values())
+    return {ratio: count for ratio, count in counts.items() if count}

@@ -1,0 +1,112 @@
+"""GpuState: whether the GPU of this process can decode, and if not, why."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from gpubeton.errors import DeviceError
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """Whether the GPU of this process can decode, and if not, why.
+
+    Made by `read_gpu`.
+
+    Attributes
+    ----------
+    name : str
+        The GPU; empty if there is none that can decode.
+    reason : str
+        Why it cannot decode.
+    is_present : bool
+        Whether the driver or torch sees a GPU.
+    driver, nvjpeg : str
+        Versions; empty if unknown, or if nvJPEG cannot be loaded.
+    lanes : dict of str to str
+        A note for each way to decode; "missing: " and the reason for one that could not be opened.
+    capabilities : str or None
+        NVIDIA_DRIVER_CAPABILITIES of the container.
+    self_test : dict of str to str
+        The fault that the self-test has seen in each way to decode, and in the kernels after the CPU; empty: none.
+    """
+
+    name: str = ""
+    reason: str = ""
+    is_present: bool = False
+    driver: str = ""
+    nvjpeg: str = ""
+    lanes: dict[str, str] = field(default_factory=dict)
+    capabilities: str | None = None
+    self_test: dict[str, str] = field(default_factory=dict)
+
+    def missing(self, lane: str) -> bool:
+        """Whether a way to decode could not be opened.
+
+        Parameters
+        ----------
+        lane : str
+            "hardware" for the JPEG engines.
+
+        Returns
+        -------
+        bool
+            False too if it was not tried.
+        """
+        return self.lanes.get(lane, "").startswith("missing: ")
+
+
+def read_gpu() -> GpuState:
+    """Try the GPU, its driver, nvJPEG and its ways to decode.
+
+    Returns
+    -------
+    GpuState
+        What works, and why the rest does not.
+    """
+    import torch
+
+    driver, capabilities = _driver(), os.environ.get("NVIDIA_DRIVER_CAPABILITIES")
+    try:
+        torch.cuda.current_device()
+    except (RuntimeError, AssertionError) as error:  # the latter: built without CUDA
+        reason = f"torch sees no GPU: {error}"
+        return GpuState(reason=reason, is_present=bool(driver), driver=driver, capabilities=capabilities)
+    from gpubeton._gpu.cuda import open_device
+    from gpubeton._gpu.gpu_options import GpuOptions
+    from gpubeton._gpu.nvjpeg import load
+    from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
+    from gpubeton._gpu.self_test import read_faults, with_self_test
+    from gpubeton._plan.lanes import Lane
+
+    nvjpeg = ""
+    try:
+        device = open_device("cuda:0")
+        library = load()
+        nvjpeg = ".".join(map(str, library.version))
+        with device.active():
+            opener = partial(open_nvjpeg_backends, library=library, options=GpuOptions(), largest=(1024, 1024))
+            decoders = with_self_test(partial(with_entries, opener), device)
+            usable = {*decoders.backends, *([Lane.OWN] if decoders.takes_entries else [])}
+            notes = decoders.notes.items()
+            lanes = {lane.name.lower(): note if lane in usable else f"missing: {note}" for lane, note in notes}
+            for backend in decoders.backends.values():
+                backend.close()
+    except DeviceError as error:
+        return GpuState(reason=str(error), is_present=True, driver=driver, nvjpeg=nvjpeg, capabilities=capabilities)
+    return GpuState(device.name, "", True, driver, nvjpeg, lanes, capabilities, read_faults(device))
+
+
+def _driver(
+    path: Path = Path("/proc/driver/nvidia/version"),
+    wsl: tuple[Path, ...] = (Path("/dev/dxg"), Path("/usr/lib/wsl/lib/libcuda.so.1")),
+) -> str:
+    """Return the version of NVIDIA's kernel module: the first word of its line that looks like a version."""
+    try:
+        words = path.read_text().split()
+    except OSError:
+        return "that of Windows (WSL2)" if all(place.exists() for place in wsl) else ""
+    return next((word for word in words if word[0].isdigit() and "." in word), "")
