@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpubeton._cpu.bad_images import UNDECODABLE, bad_images, decode_refused, views_of
 from gpubeton._cpu.epilogue import Outputs, draw_columns, is_gray, outputs_of
 from gpubeton._cpu.image_tasks import (
     ADDRESS,
@@ -31,7 +32,6 @@ from gpubeton._cpu.image_tasks import (
     SIZE,
 )
 from gpubeton._cpu.plain import PlainScratch, allocate_plain
-from gpubeton._cpu.refused_images import UNDECODABLE, bad_images, decode_refused, views_of
 from gpubeton._cpu.ring import (
     BUSY,
     CPU,
@@ -55,6 +55,7 @@ from gpubeton._cpu.scratch import Scratch, allocate
 from gpubeton._cpu.system_calls import raise_interrupt
 from gpubeton._plan.image_executor import ImageJob, Usage
 from gpubeton.errors import LoaderClosedError
+from gpubeton.fields.codecs import codecs_of
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.layout import ImageMode
 
@@ -326,11 +327,9 @@ def _check(job: ImageJob, program: ImageProgram, batch_size: int) -> None:
 def _modes_of(kind: ImageKind) -> NDArray[np.int64]:  # (256,)
     """List how images are read, for each way in which they may be stored; like FFCV, read unknown modes as raw."""
     modes = np.full(256, RAW if kind == RGB else PACKED)
-    if kind == RGB or kind.has_jpeg:
-        modes[ImageMode.JPG] = JPEG
-    if kind == RGB:
-        modes[ImageMode.PNG] = PACKED
-    else:
+    for codec in codecs_of(kind):
+        modes[codec.mode] = JPEG if codec.has_crop_decoder else PACKED
+    if kind != RGB:
         modes[ImageMode.RAW] = PLAIN
     return modes
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from gpubeton.cli.screen import counted, histogram, printable, progress, result_console, show_json, size_text
 from gpubeton.cli.shared_options import FINDINGS, FieldClasses, File, Json, Workers, field_classes
+from gpubeton.fields.codecs import CODECS, JPEG
 from gpubeton.format.layout import MCUS_PER_ENTRY
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def info(
 def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: Json = False) -> None:
     """Read and check a whole file: index, regions, checksums, images, JSON, entry points.
 
-    Decodes every JPEG and PNG file. Lists each bad sample; the exit code is 1 if there are any. Files made by `gpubeton
+    Decodes every image file. Lists each bad sample; the exit code is 1 if there are any. Files made by `gpubeton
     convert`, or by a DatasetWriter with notes, have checksums; without them, changed raw pixels cannot be detected.
     """
     from gpubeton import dataset
@@ -79,11 +80,13 @@ def _draw_verification(console: Console, file: File, found: Verification) -> Non
         console.print(f"{file}: {verdict}; no sample could be checked.")
         return
     sums = f"{found.checksums:,} checksums compared" if found.checksums else "no checksums recorded"
-    png = f" and {found.decoded_png:,} PNG files" if found.decoded_png else ""
+    names = {codec.suffix: codec.name for codec in CODECS.values()}
+    counts = {name: count for name, count in found.decoded.items() if count or name == JPEG.suffix}
+    files = " and ".join(f"{count:,} {names[name]} files" for name, count in counts.items())
     entries = f", {found.entry_points:,} entry points compared" if found.entry_points else ""
     console.print(
-        f"{file}: {verdict}. {found.samples:,} samples, {found.regions:,} regions read, {found.decoded:,} JPEG "
-        f"files{png} decoded, {sums}{entries}.",
+        f"{file}: {verdict}. {found.samples:,} samples, {found.regions:,} regions read, {files} decoded, "
+        f"{sums}{entries}.",
     )
 
 
@@ -132,10 +135,18 @@ def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | 
 
 
 def _draw_images(console: Console, image: ImageSummary, *, histograms: bool) -> None:
-    png = f"{image.png:,} PNG files, " if image.png else ""
-    console.print(f"  {image.jpg:,} JPEG files, {png}{image.raw:,} stored as raw pixels")
+    files = "".join(
+        f"{image.stored[codec.suffix]:,} {codec.name} files, "
+        for codec in CODECS.values()
+        if image.stored[codec.suffix] or codec is JPEG
+    )
+    console.print(f"  {files}{image.stored['raw']:,} stored as raw pixels")
     if image.looked_at:
-        seen = "" if image.looked_at == image.jpg else f" (in {image.looked_at:,} files; --all looks at all)"
+        seen = (
+            ""
+            if image.looked_at == image.stored[JPEG.suffix]
+            else f" (in {image.looked_at:,} files; --all looks at all)"
+        )
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in image.kinds.items() if count)
         samplings = ", ".join(f"{count:,} {ratio}" for ratio, count in image.samplings.items())
         console.print(f"  JPEG kinds: {kinds}; chroma: {samplings}{seen}")
@@ -144,7 +155,7 @@ def _draw_images(console: Console, image: ImageSummary, *, histograms: bool) -> 
     if image.indexed:
         each = f"{image.entry_points:,} in {size_text(image.entry_bytes)}, one every {MCUS_PER_ENTRY} MCUs"
         console.print(f"  entry points: of {image.indexed:,} JPEG files, {each}")
-    elif image.jpg and image.mode == "rgb":
+    elif image.stored[JPEG.suffix] and image.mode == "rgb":
         console.print("  entry points: none; gpubeton index makes them, and loaders decode less of each JPEG file")
     common = ", ".join(f"{height} × {width} ({count:,})" for height, width, count in image.most_common)
     console.print(f"  most common sizes, height × width: {common}")

@@ -21,6 +21,7 @@ from gpubeton.cli.shared_options import (
     sample_ids,
 )
 from gpubeton.errors import OptionError
+from gpubeton.fields.codecs import CODECS
 
 if TYPE_CHECKING:
     from gpubeton.dataset import Contents
@@ -154,7 +155,7 @@ def _text(contents: Contents, name: str, value: Any) -> str:
 
     shown = _described(value)
     if isinstance(value, StoredImage):
-        kind = {"jpg": "JPEG file", "png": "PNG file"}.get(value.kind, "raw pixels")
+        kind = next((f"{codec.name} file" for codec in CODECS.values() if codec.suffix == value.kind), "raw pixels")
         return f"{kind}, {value.height} × {value.width} (height × width), {size_text(len(value.content))}"
     if isinstance(value, bytes):
         return f"{len(value)} bytes, {shown['begins']}{'...' if len(value) > 32 else ''}"

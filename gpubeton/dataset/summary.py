@@ -11,6 +11,7 @@ import numpy as np
 from gpubeton._cpu.jpeg.probe import probe_jpegs
 from gpubeton._plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, assign_lanes, lanes_by_kind
 from gpubeton.errors import NotesError, OptionError
+from gpubeton.fields.codecs import CODECS
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, Index, Notes, read_notes
 from gpubeton.format.entry_points import open_blocks
@@ -101,8 +102,8 @@ class ImageSummary:
 
     Attributes
     ----------
-    jpg, png, raw : int
-        Images stored as JPEG files, as PNG files, and as raw pixels.
+    stored : dict of str to int
+        How many images are stored as files of each kind, "jpg" or "png", and as pixels: "raw".
     height, width : Spread
         Their sizes in pixels.
     most_common : list of (int, int, int)
@@ -119,9 +120,7 @@ class ImageSummary:
         JPEG files with entry points, the number of these, and the bytes that all of them take.
     """
 
-    jpg: int
-    png: int
-    raw: int
+    stored: dict[str, int]
     height: Spread
     width: Spread
     most_common: list[tuple[int, int, int]]
@@ -331,12 +330,10 @@ def _summarize_images(
     by_kind = lanes_by_kind((Lane.HARDWARE,) if images.gpu_decodes else ())
     assign_lanes(mode[compressed].astype(np.uint8), size, rows, columns, survey, by_kind, int(Lane.BYTES), lanes)
     sizes, counts = np.unique(np.stack([height, width], axis=1), axis=0, return_counts=True)
-    jpg, png = int((mode == ImageMode.JPG).sum()), int((mode == ImageMode.PNG).sum())
+    stored = {codec.suffix: int((mode == codec.mode).sum()) for codec in CODECS.values()}
     commonest = np.argsort(-counts, kind="stable")[:5]
     return ImageSummary(
-        jpg=jpg,
-        png=png,
-        raw=len(mode) - jpg - png,
+        stored={**stored, "raw": len(mode) - sum(stored.values())},
         height=Spread.of(height),
         width=Spread.of(width),
         most_common=[(*map(int, sizes[each]), int(counts[each])) for each in commonest],  # type: ignore[misc]  # two

@@ -236,7 +236,7 @@ class Field(ABC):
         return ImageColumn(column["mode"].copy(), column["height"].copy(), column["width"].copy())
 
 
-class PlainField(Field):
+class ArgumentlessField(Field):
     """A field that needs no arguments to be read: it is made by calling its class without any."""
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ from gpubeton._machine import count_cores
 from gpubeton.errors import FormatError
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.field_arguments import RGB, ImageKind
-from gpubeton.format.layout import IMAGE_DTYPE, PLAIN_TYPES, FieldType, ImageMode, round_up
+from gpubeton.format.layout import FILE_MODES, IMAGE_DTYPE, PLAIN_TYPES, FieldType, ImageMode, round_up
 from gpubeton.format.regions import FieldRows, pointers_in
 
 if TYPE_CHECKING:
@@ -162,9 +162,8 @@ def _check_rows(file: DataFile, first: np.uint64, descriptor: Descriptor, own: F
         kind = ImageKind.from_bytes(descriptor.arguments) if descriptor.type_id == FieldType.CUSTOM else None
         # numpy 1 would compute a number times uint16 as uint16, of which 256 times 256 is 0.
         pixels = (kind or RGB).pixel_size * width.astype(np.uint64) * height.astype(np.uint64)
-        is_good &= (pixels > 0) & (
-            np.isin(mode, (ImageMode.JPG, ImageMode.PNG)[: 1 if kind is None else 2]) | (size == pixels)
-        )
+        files = (ImageMode.JPG,) if kind is None else FILE_MODES
+        is_good &= (pixels > 0) & (np.isin(mode, files) | (size == pixels))
         if kind is not None:
             is_good &= np.isin(mode, kind.modes)
     if not is_good.all():

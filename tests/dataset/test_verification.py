@@ -24,7 +24,7 @@ def with_checksums(path, write_mode="jpg"):
 def test_a_sound_file_is_found_sound(tmp_path):
     found = verify(with_checksums(tmp_path / "a.beton"), num_workers=2)
     # Every fifth sample has no bytes; their field has a region all the same.
-    assert (found.is_sound, found.samples, found.regions, found.decoded) == (True, 80, 320, 80)
+    assert (found.is_sound, found.samples, found.regions, found.decoded["jpg"]) == (True, 80, 320, 80)
     assert found.checksums == 320
 
 
@@ -174,7 +174,7 @@ def test_a_region_after_an_empty_one_at_the_same_place_is_distinguished_from_it(
 
 @pytest.mark.parametrize("error", [KeyError(6), MemoryError(), SystemError("in C")], ids=repr)
 def test_a_decoder_that_fails_on_one_value_does_not_end_the_report(error, tmp_path, monkeypatch):
-    from gpubeton.dataset import verification
+    from gpubeton.fields import jpeg
 
     path = write_photos(tmp_path / "a.beton", 5)
     damage(path, 4)
@@ -185,7 +185,7 @@ def test_a_decoder_that_fails_on_one_value_does_not_end_the_report(error, tmp_pa
         if len(calls) == 3:
             raise error
 
-    monkeypatch.setattr(verification, "decode_rgb", decode)
+    monkeypatch.setattr(jpeg, "decode_rgb", decode)
     found = verify(path, num_workers=1)
     assert [(finding.sample, finding.field) for finding in found.findings] == [(2, "image"), (4, "image")]
     assert type(error).__name__ in found.findings[0].what

@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gpubeton._cpu.fallback import decode_rgb
 from gpubeton._writing.tar_shards import Shards
 from gpubeton._writing.task_queue import TaskQueue
 from gpubeton.errors import NoSamplesError, OptionError, SampleError, WorkerDiedError, WriteError
 from gpubeton.fields import BytesField, IntField, JSONField, RGBImageField
+from gpubeton.fields.jpeg import decode_rgb
 from gpubeton.fields.registry import open_index
 from gpubeton.loader import Loader
 from gpubeton.writer import DatasetWriter

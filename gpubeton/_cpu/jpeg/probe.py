@@ -8,7 +8,7 @@ from gpubeton._compile.compile import compiled, stage
 from gpubeton._cpu.intrinsics import load_u8
 from gpubeton._cpu.jpeg.markers import word_at
 from gpubeton._plan.lanes import HEIGHT, KIND, SAMPLING, TABLES, WIDTH, JpegKind, Sampling
-from gpubeton.fields.jpeg_markers import HARMLESS_PIXELS, PIXELS_A_BYTE
+from gpubeton.fields.jpeg import HARMLESS_PIXELS, PIXELS_A_BYTE
 
 if TYPE_CHECKING:
     from gpubeton._cpu.intrinsics import Array
