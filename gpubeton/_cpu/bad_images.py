@@ -48,7 +48,7 @@ def bytes_at(address: int, size: int) -> bytes:
 
 
 def describe_damage(address: int, size: int, checksum: int) -> str:
-    """Tell how a region of memory differs from its checksum."""
+    """Describe how a region of memory differs from its checksum."""
     return f"its {size} bytes have the CRC-32 {zlib.crc32(bytes_at(address, size)):08x}, expected {checksum:08x}"
 
 

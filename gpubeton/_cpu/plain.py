@@ -162,11 +162,11 @@ def _sum_across(
     with emit.loop(columns) as x:
         begin = emit.load(first + x * 4, I32, align=4).sign_extend(I64)
         start = line + begin * channels * 4
-        own = weights + x * weight_stride
+        tap_weights = weights + x * weight_stride
         running = emit.variable(emit.fill(F32, _PIXEL, 0.0))
         with emit.loop(emit.load(counts + x * 4, I32, align=4).sign_extend(I64)) as tap:
             values = emit.load(start + tap * channels * 4, F32, _PIXEL)
-            running.set(running.get() + values * _weight(emit, own + tap * 4, _PIXEL))
+            running.set(running.get() + values * _weight(emit, tap_weights + tap * 4, _PIXEL))
         emit.store(running.get(), pixels + x * channels * 4)
 
 
@@ -205,18 +205,18 @@ def _sum_down(
     source: int, stride: int, size: int, weights: Array, count: int, values: int, blends: bool, line: Array
 ) -> None:
     """Sum `count` rows of `values` values into `line`."""
-    address, own = line.ctypes.data, weights.ctypes.data
+    address, tap_weights = line.ctypes.data, weights.ctypes.data
     if blends:
         if size == 1:
-            _sum_opaque_down_8(address, source, stride, own, count, values // 4)
+            _sum_opaque_down_8(address, source, stride, tap_weights, count, values // 4)
         else:
-            _sum_opaque_down_16(address, source, stride, own, count, values // 4)
+            _sum_opaque_down_16(address, source, stride, tap_weights, count, values // 4)
         return
     chunks = values // _LANES
     if size == 1:
-        _sum_down_8(address, source, stride, own, count, chunks)
+        _sum_down_8(address, source, stride, tap_weights, count, chunks)
     else:
-        _sum_down_16(address, source, stride, own, count, chunks)
+        _sum_down_16(address, source, stride, tap_weights, count, chunks)
     for i in range(chunks * _LANES, values):
         total = np.float32(0)
         for k in range(count):

@@ -266,10 +266,10 @@ class RowDecoder(Operation):
     @property
     def max_size(self) -> int:
         """Bytes of the longest region of the field, from `accept_extent`."""
-        found: int | None = getattr(self, "_max_size", None)
-        if found is None:
+        size: int | None = getattr(self, "_max_size", None)
+        if size is None:
             raise PipelineError(f"{type(self).__name__} does not know the longest value: use it in a Loader")
-        return found
+        return size
 
     @abstractmethod
     def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any] | Ragged:

@@ -104,7 +104,7 @@ class JpegFrame:
 def segments(content: bytes, *, skips_stray: bool = False) -> Iterator[tuple[int, int, int]]:
     """Divide a JPEG file up to its end marker; give the marker of each segment, and where it begins and ends."""
     # Encoded pixels are a segment too, whose marker is 0. Its end is looked for only after the scan's header was taken.
-    # Stray bytes between segments end the walk, unless it is told to pass over them, as libjpeg does.
+    # Stray bytes between segments end the walk, unless they are to be passed over, as libjpeg does.
     position = len(START)
     while position + 2 <= len(content):
         if skips_stray:

@@ -30,7 +30,7 @@ _COLOR_TYPES = {1: 0, 3: 2, 4: 6}
 _MOST_OF_A_BYTE = 1040
 """Deflate makes no more than 1032 bytes of one; what claims more is refused before memory is asked for."""
 
-#: Chunks that hold no pixels, and say nothing about colors.
+#: Chunks that hold no pixels, and do not change the meaning of colors.
 _METADATA = (b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"tIME")
 
 

@@ -60,8 +60,8 @@ def __getattr__(name: str) -> Any:
 class RGBImageField(StoredImages, ArgumentlessField):
     """Images, as raw pixels or as JPEG files.
 
-    A value is a `PIL.Image.Image`, a uint8 array (height, width, 3), or an
-    image file as bytes or path. A JPEG file that already is what the field
+    A value is a `PIL.Image.Image`, a uint8 array or tensor (height, width, 3),
+    or an image file as bytes or path. A JPEG file that already is what the field
     wants (baseline, 8 bits, gray or YCbCr, small enough) is stored as it is,
     **without being encoded again**; it is not decoded either, so that damage
     inside shows up when it is read. Every other file is decoded and encoded:

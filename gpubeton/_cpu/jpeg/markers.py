@@ -115,7 +115,7 @@ def is_ycbcr(jfif: bool, adobe: int, first: int, second: int, third: int) -> boo
 
 
 @stage
-def _read_quantization(address: int, stop: int, multipliers: Array, known: Array) -> int:
+def _read_quantization(address: int, stop: int, multipliers: Array, defined: Array) -> int:
     while address < stop:
         precision = load_u8(address) >> 4
         slot = load_u8(address) & 15
@@ -125,7 +125,7 @@ def _read_quantization(address: int, stop: int, multipliers: Array, known: Array
             return DAMAGED_TABLE
         for k in range(64):
             multipliers[slot, SCAN_PLACES[k]] = load_u8(address + 1 + k)
-        known[8 + slot] = 1
+        defined[8 + slot] = 1
         address += 65
     return OK
 
@@ -215,7 +215,7 @@ def _read_frame(address: int, length: int, frame: Array, identifiers: Array) -> 
 
 @stage
 def _read_scan(address: int, length: int, frame: Array, tables: Tables) -> int:
-    components, identifiers, known = frame[COMPONENTS], tables.identifiers, tables.known
+    components, identifiers, defined = frame[COMPONENTS], tables.identifiers, tables.known
     if components == 0:
         return DAMAGED_HEADER
     first, second, third = identifiers[0], identifiers[1], identifiers[2]
@@ -234,9 +234,9 @@ def _read_scan(address: int, length: int, frame: Array, tables: Tables) -> int:
         frame[AC_TABLE + i] = selectors & 15
         if frame[DC_TABLE + i] > 3 or frame[AC_TABLE + i] > 3:
             return DAMAGED_TABLE
-        if known[frame[DC_TABLE + i]] == 0 or known[4 + frame[AC_TABLE + i]] == 0:
+        if defined[frame[DC_TABLE + i]] == 0 or defined[4 + frame[AC_TABLE + i]] == 0:
             return DAMAGED_TABLE
-        if known[8 + frame[QUANTIZATION + i]] == 0:
+        if defined[8 + frame[QUANTIZATION + i]] == 0:
             return DAMAGED_TABLE
     return OK
 

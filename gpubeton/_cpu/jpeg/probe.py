@@ -88,7 +88,7 @@ def _has_end(start: int, stop: int) -> bool:
 
 @stage
 def _hashed(value: int, marker: int, start: int, end: int) -> int:
-    """Continue a hash of 31 bits with a segment, if it has tables or tells how they are used."""
+    """Continue a hash of 31 bits with a segment, if it has tables or chooses among them."""
     if marker not in (DHT, SOS, DQT, DRI):
         return value
     for address in range(start, end):
