@@ -43,7 +43,7 @@ def test_gray_is_baseline():
 
 
 @pytest.mark.parametrize("content", [jpeg(progressive=True), jpeg("CMYK")])
-def test_progressive_and_cmyk_are_not_plain(content):
+def test_progressive_and_cmyk_are_not_baseline(content):
     frame = read_frame(content)
     assert (frame.height, frame.width) == (30, 50)
     assert not frame.is_baseline
@@ -78,7 +78,7 @@ JFIF = segment(0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
         (with_colors(JFIF, b"RGB"), True),
     ],
 )
-def test_colors_are_told_as_libjpeg_tells_them(content, is_baseline):
+def test_the_color_space_is_that_of_libjpeg(content, is_baseline):
     assert read_frame(content).is_baseline == is_baseline
 
 
@@ -88,18 +88,18 @@ def test_libjpeg_agrees_on_which_files_are_rgb():
         assert same == is_baseline
 
 
-def test_twelve_bits_are_not_plain():
+def test_twelve_bits_are_not_baseline():
     content = bytearray(BASELINE)
     content[content.index(b"\xff\xc0") + 4] = 12
     assert not read_frame(bytes(content)).is_baseline
 
 
-def test_a_file_without_its_end_is_not_plain():
+def test_a_file_without_its_end_is_not_baseline():
     assert not read_frame(BASELINE[:-2]).is_baseline
     assert not read_frame(BASELINE[: len(BASELINE) // 2 + 400]).is_baseline
 
 
-def test_bytes_behind_the_end_do_not_matter():
+def test_bytes_after_the_end_do_not_matter():
     assert read_frame(BASELINE + bytes(100)).is_baseline
 
 
@@ -115,7 +115,7 @@ def test_fill_bytes_and_lone_markers_are_passed_over():
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"\xff\xd8", b"\xff\xd8\xff\xd9", b"\x89PNG" + bytes(100)])
-def test_what_is_no_jpeg_has_no_frame(content):
+def test_a_value_other_than_a_jpeg_has_no_frame(content):
     assert read_frame(content) is None
 
 
@@ -129,7 +129,7 @@ def test_a_segment_shorter_than_its_own_length_is_damage(marker, length):
 
 
 @pytest.mark.parametrize("marker", [b"\xff\xe0", b"\xff\xc0", b"\xff\xda"])
-def test_a_segment_that_passes_the_end_of_the_file_leaves_nothing_plain(marker):
+def test_a_segment_that_passes_the_end_of_the_file_leaves_nothing_baseline(marker):
     content = bytearray(BASELINE)
     start = content.index(marker)
     content[start + 2 : start + 4] = b"\xff\xff"
@@ -152,5 +152,5 @@ def test_damaged_markers_give_a_frame_or_none(data):
 
 
 @given(st.binary(max_size=300))
-def test_random_bytes_behind_the_start_give_a_frame_or_none(content):
+def test_random_bytes_after_the_start_give_a_frame_or_none(content):
     read_frame(b"\xff\xd8\xff" + content)

@@ -171,7 +171,7 @@ def test_images_of_a_lane_and_sampling_lie_together_the_largest_first(images, se
 
 
 @given(images=IMAGES, sources=st.sampled_from([[0], [0, 0], [0, 1]]), seed=st.integers(0, 1000))
-def test_kernels_are_told_where_each_image_lies_and_which_is_guarded(images, sources, seed):
+def test_kernels_receive_the_address_of_each_image_and_which_is_guarded(images, sources, seed):
     placed = Placed(images, PROGRAMS[: len(sources)], sources, seed=seed)
     placed.made.place(placed.jobs, sources, ARENA)
     for own, job, pictures in zip(placed.programs, placed.jobs, placed.made.pictures, strict=True):
@@ -194,7 +194,7 @@ def test_kernels_are_told_where_each_image_lies_and_which_is_guarded(images, sou
 
 
 @pytest.mark.parametrize("lane", Lane)
-def test_what_is_drawn_does_not_change_by_sending_the_crop_alone(lane):
+def test_draws_do_not_change_by_sending_the_crop_alone(lane):
     steps = RandomHorizontalFlip(), RandomTranslate(2, (9, 8, 7)), Cutout(3)
     operations = [RandomResizedCropRGBImageDecoder((8, 9)), *steps]
     program = compile_image_program("image", 0, operations, np.array([64]), np.array([64]), "cuda:0")
@@ -254,7 +254,7 @@ def test_sizes_of_many_large_crops_do_not_overflow():
     assert one.nbytes >= 20 * 3 * side**2
 
 
-def test_what_the_cpu_has_made_is_copied_as_it_is():
+def test_images_made_by_the_cpu_are_copied_unchanged():
     rgb, program = noise(8, 9), PROGRAMS[0]
     draws = identity_draws(8, 9, DRAW_COLUMNS + 5)
     assert draws.shape == (1, DRAW_COLUMNS + 5)

@@ -106,7 +106,7 @@ def test_every_program_is_given_back_also_one_that_does_not_compile(compiler, mo
     assert calls.count("nvrtcCreateProgram") == calls.count("nvrtcDestroyProgram") == 2
 
 
-def test_what_nvrtc_looks_for_by_name_is_loaded_from_beside_it(compiler, monkeypatch, tmp_path):
+def test_libraries_that_nvrtc_loads_by_name_are_loaded_from_its_folder(compiler, monkeypatch, tmp_path):
     """Some versions cannot find it in a wheel's folder; and a damaged one is theirs to complain of."""
     (tmp_path / "libnvrtc-builtins.so.13.0").write_bytes(b"damaged")
     loaded = []

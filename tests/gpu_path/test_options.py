@@ -17,7 +17,7 @@ def test_lanes_are_named(lanes, allowed):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "message"),
     [
         ({"lanes": ("hardware", "nvdec")}, "lanes holds 'nvdec'; expected some of 'hardware', 'own'$"),
         ({"lanes": ("cpu",)}, "lanes holds 'cpu'"),
@@ -26,8 +26,8 @@ def test_lanes_are_named(lanes, allowed):
         ({"images_per_call": -1}, "images_per_call is -1; expected at least 0"),
     ],
 )
-def test_an_option_out_of_its_range_is_named(wrong, says):
-    with pytest.raises(OptionError, match=says):
+def test_an_option_out_of_its_range_is_named(wrong, message):
+    with pytest.raises(OptionError, match=message):
         GpuOptions(**wrong)
 
 

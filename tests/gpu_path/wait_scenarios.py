@@ -17,9 +17,9 @@ from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import ImageMixup, NormalizeImage, RandomHorizontalFlip, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
+from tests.gpu_path.decode_requests import DecodeRequests
 from tests.gpu_path.executor_bench import cpu_services, job_of, made_by_the_cpu, open_gpu, program_of
-from tests.gpu_path.pieces import Pieces
-from tests.gpu_path.zoo import bytes_of, gpu_loader, raw, stored, twin
+from tests.gpu_path.image_samples import bytes_of, gpu_loader, raw, stored, twin
 from tests.simulator.device import SimulatedDevice
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
@@ -43,11 +43,11 @@ ENGINES = ("engines 0", "engines 1")
 
 
 class Bench:
-    """What scenarios need; `symptoms` is what they find."""
+    """The tools of scenarios; `findings` is the set of their findings."""
 
     def __init__(self, gpus, faults, files, expected, monkeypatch):
         self.gpus, self.faults, self.files, self.expected, self.monkeypatch = gpus, faults, files, expected, monkeypatch
-        self.symptoms = set()
+        self.findings = set()
         self.delay = DELAYS[0]
 
     def slow(self, *names):
@@ -79,19 +79,19 @@ class Bench:
         kept = []
         for (images,), wanted in zip(loader, self.expected(name, pipeline), strict=True):
             if not np.array_equal(bytes_of(images), bytes_of(wanted)):
-                self.symptoms.add("wrong pixels")
+                self.findings.add("wrong pixels")
             kept.append(images)
         return kept
 
     def count_decoded(self, images):
-        """None is decoded twice, unless a sentinel has tripped."""
+        """None is decoded twice, unless its canary survived."""
         if len(self.faults.notes("image")) > images:
-            self.symptoms.add("a sentinel tripped")
+            self.findings.add("canary survived")
 
     def seen(self):
         if self.faults.take_misuses():
-            self.symptoms.add("misuse")
-        return self.symptoms
+            self.findings.add("misuse")
+        return self.findings
 
 
 # --- scenarios: batches
@@ -108,8 +108,8 @@ def an_epoch(bench, *, slow, name="jpegs", pipeline=PLAIN, **options):
     del kept
 
 
-def sentinels_come_late(bench):
-    """Descriptions are on the device at once, and sentinels later than anything else."""
+def canaries_come_late(bench):
+    """Descriptions are on the device at once, and canaries later than anything else."""
     send = Table.send
 
     def send_and_wait(table, stream):
@@ -120,7 +120,7 @@ def sentinels_come_late(bench):
 
     bench.changes.setattr(Table, "send", send_and_wait)
     loader = bench.loader()
-    # In the stream's order it takes as long, if the sentinels were waited for.
+    # In the stream's order it takes as long, if the canaries were waited for.
     bench.slow(AUGMENT)
     kept = bench.compare(loader)
     bench.count_decoded(len(JPEGS))
@@ -157,9 +157,9 @@ def a_repair(bench, *, slow, every_time=False):
     ):
         for image, *both in zip(bytes_of_rows(images), *map(bytes_of_rows, (wanted, of_the_cpu)), strict=True):
             if not any(np.array_equal(image, other) for other in (both if every_time else both[:1])):
-                bench.symptoms.add("wrong pixels")
+                bench.findings.add("wrong pixels")
     if not every_time and loader.gpu._free[0].refused:
-        bench.symptoms.add("left to the CPU although the engines can")
+        bench.findings.add("left to the CPU although the engines can")
     loader.close()
 
 
@@ -171,15 +171,15 @@ def bytes_of_rows(images):
 # --- scenarios: lanes
 
 
-def pieces_of_a_lane(bench, lane, pieces, images):
+def requests_of_a_backend(bench, lane, requests, images):
     bench.slow(*ENGINES)
-    own = [pieces.make(image) for image in images]
-    begun = [lane.begin(piece) for piece in own]
-    for piece, (event, failed) in zip(own, begun, strict=True):
+    own = [requests.make(image) for image in images]
+    begun = [lane.begin(request) for request in own]
+    for request, (event, failed) in zip(own, begun, strict=True):
         if event is not None:
             event.synchronize()
-            if pieces.state_of(piece).count("decoded") != len(piece.size) - len(failed):
-                bench.symptoms.add("wrong pixels")
+            if requests.state_of(request).count("decoded") != len(request.size) - len(failed):
+                bench.findings.add("wrong pixels")
     lane.settle()
     lane.close()
 
@@ -188,17 +188,17 @@ def a_state_is_used_again(bench, device):
     """For batches of other sizes, so that it is initialized each time."""
     lane = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
     images = [[own.data for own in JPEGS[: 2 + number % 3]] for number in range(5)]
-    pieces_of_a_lane(bench, lane, Pieces(device), images)
+    requests_of_a_backend(bench, lane, DecodeRequests(device), images)
 
 
-def a_piece_fails(bench, device):
+def a_request_fails(bench, device):
     """Images before the culprit are on their way when the call returns its status."""
     lane = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
     good, bad = [own.data for own in JPEGS[:3]], pillow_jpeg(photo(9, 9), progressive=True)
-    pieces_of_a_lane(bench, lane, Pieces(device), [good, [*good, good[0], bad], good, good[:2]])
+    requests_of_a_backend(bench, lane, DecodeRequests(device), [good, [*good, good[0], bad], good, good[:2]])
 
 
-# --- scenarios: a crew
+# --- scenarios: an executor
 
 
 def workers_are_slow(bench, device):
@@ -211,16 +211,16 @@ def workers_are_slow(bench, device):
 
     bench.changes.setattr(Worker, "run", late)
     gpu, program = open_gpu(device), program_of()
-    crew = gpu.crew([program], cpu_services())
-    outs = [crew.take(0, 4) for _ in range(3)]
+    executor = gpu.crew([program], cpu_services())
+    outs = [executor.take(0, 4) for _ in range(3)]
     for number, out in enumerate(outs):
-        crew.submit([job_of(program, FOREIGN[4 * number :][:4], out)])
+        executor.submit([job_of(program, FOREIGN[4 * number :][:4], out)])
     for number, out in enumerate(outs):
-        crew.collect()
+        executor.collect()
         wanted, _ = made_by_the_cpu(program_of(device="cpu"), twin(FOREIGN[4 * number :][:4]))
         if not np.array_equal(out.numpy(), wanted):
-            bench.symptoms.add("wrong pixels")
-    crew.close()
+            bench.findings.add("wrong pixels")
+    executor.close()
     gpu.close()
 
 
@@ -230,31 +230,31 @@ def workers_are_slow(bench, device):
 def check_idle(bench, device):
     """Nothing may be under way."""
     if any(not stream.is_idle for stream in device.streams):
-        bench.symptoms.add("work under way")
+        bench.findings.add("work under way")
 
 
 def leaving(bench, device, *, slow, fails=False):
-    """The crew is closed while batches are under way; or after an error, when decoding has begun."""
+    """The executor is closed while batches are in flight; or after an error, when decoding has begun."""
     gpu = open_gpu(device)
-    crew = gpu.crew([program_of()], cpu_services())
+    executor = gpu.crew([program_of()], cpu_services())
     if fails:
         begin = BatchedBackend.begin
 
-        def failing(lane, piece):
-            begin(lane, piece)
+        def failing(lane, request):
+            begin(lane, request)
             raise DeviceError("planted")
 
         bench.changes.setattr(BatchedBackend, "begin", failing)
     bench.slow(*slow)
-    crew._give_back = lambda _resources: check_idle(bench, device)
+    executor._give_back = lambda _resources: check_idle(bench, device)
     outs = []
     for first in (0, 4, 8):
-        outs.append(crew.take(0, 4))
+        outs.append(executor.take(0, 4))
         images = [*JPEGS[first : first + 3], stored(pillow_jpeg(photo(20, 20), progressive=True))]
-        crew.submit([job_of(program_of(), images, outs[-1])])
-    crew._batches[-1].wait()
-    crew.close()
-    resources = crew._resources
+        executor.submit([job_of(program_of(), images, outs[-1])])
+    executor._batches[-1].wait()
+    executor.close()
+    resources = executor._resources
     for stream in device.streams:
         stream.synchronize()
     resources.close()
@@ -298,22 +298,22 @@ def one_of_the_epochs_streams(bench, device, name):
 def the_feeder_ends(bench, device):
     """It may be in the middle of a batch."""
     gpu = open_gpu(device)
-    crew = gpu.crew([program_of()], cpu_services())
+    executor = gpu.crew([program_of()], cpu_services())
     bench.slow_stream(device.stream(SEND))
-    resources, thread = crew._resources, crew._feeder._thread
+    resources, thread = executor._resources, executor._feeder._thread
     settle = resources.settle
 
     def checked():
         if thread.is_alive():
-            bench.symptoms.add("work under way")
+            bench.findings.add("work under way")
         while thread.is_alive():
             threading.Event().wait(0.001)
         settle()
 
     resources.settle = checked
-    out = crew.take(0, 4)
-    crew.submit([job_of(program_of(), JPEGS[:4], out)])
-    crew.close()
+    out = executor.take(0, 4)
+    executor.submit([job_of(program_of(), JPEGS[:4], out)])
+    executor.close()
     gpu.close()
 
 
@@ -328,7 +328,7 @@ def windows_grow(bench, device):
     event.record(stream)
     decoder.reserve(3 << 20, stream)
     if not event.is_done:
-        bench.symptoms.add("memory in use was freed")
+        bench.findings.add("memory in use was freed")
     stream.synchronize()
     decoder.windows.free()
     source.free()
@@ -343,7 +343,7 @@ def images_stay(bench, device):
         staging.array[:] = number
         send_piece(device, memory.address + 64 * number, staging, 64, stream)
     if ctypes.string_at(memory.address, 6 * 64) != bytes(np.repeat(np.arange(6, dtype=np.uint8), 64)):
-        bench.symptoms.add("wrong bytes")
+        bench.findings.add("wrong bytes")
     stream.synchronize()
     staging.free()
     memory.free()

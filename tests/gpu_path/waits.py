@@ -99,12 +99,12 @@ def _in_the_background(original):
 
     one_by_one = Lock()
 
-    def collect(crew, work):
+    def collect(executor, work):
         with one_by_one, suppress(LoaderClosedError):
-            original(crew, work)
+            original(executor, work)
 
-    def replaced(crew, work):
-        Thread(target=collect, args=(crew, work), daemon=True).start()
+    def replaced(executor, work):
+        Thread(target=collect, args=(executor, work), daemon=True).start()
         return []
 
     return replaced

@@ -112,8 +112,8 @@ COMPILED = [
 
 @pytest.mark.skipif(not COMPILED, reason="no NVRTC: pip install nvidia-cuda-nvrtc")
 @pytest.mark.parametrize(("compiler", "kernel", "architecture"), COMPILED)
-def test_a_kernel_compiles_without_a_warning_to_what_the_file_says(compiler, kernel, architecture, resources):
-    """What another version of the compiler makes of it may differ, but may not spill either."""
+def test_a_kernel_compiles_without_a_warning_to_the_resources_in_the_file(compiler, kernel, architecture, resources):
+    """The result of another version of the compiler may differ, but may not spill either."""
     compiled = measured(compiler, kernel, architecture)
     assert compiled.code[:4] == b"\x7fELF"
     assert function_of(kernel).encode() in compiled.code
