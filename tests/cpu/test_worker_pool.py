@@ -139,7 +139,7 @@ def test_an_image_that_memory_does_not_suffice_for_is_bad_and_all_others_are_mad
     draws = [[draw_of(program, whole(image)) for image in images] for program in programs]
     jobs = [replace(job_of(*each), source="the same") for each in zip(programs, [images] * 2, draws, strict=True)]
     with monkeypatch.context() as patch:
-        for name in ("allocate", "allocate_plain"):
+        for name in ("allocate", "allocate_other_kinds"):
             patch.setattr(worker_pool, name, limited(getattr(worker_pool, name)))
         with pool_of(*programs) as pool:
             pool.submit(jobs)

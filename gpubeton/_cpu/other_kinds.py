@@ -58,7 +58,7 @@ _PIXEL = 4
 _SLACK = 16
 
 
-class PlainScratch(NamedTuple):
+class OtherKindsScratch(NamedTuple):
     """One worker's memory; only one thread may use it at a time."""
 
     capacity: Array  # (3,) int64: the largest height and width that fit; the size is not limited, see `Scratch`
@@ -70,15 +70,15 @@ class PlainScratch(NamedTuple):
     pixels: Array  # float32: one output row
 
 
-def allocate_plain(
+def allocate_other_kinds(
     height: int,  # of the largest images, in pixels
     width: int,
     programs: Sequence[ImageProgram],
-) -> PlainScratch:
+) -> OtherKindsScratch:
     """Allocate one worker's memory."""
     sides = [side for program in programs for side in (program.height, program.width)]
     taps = most_taps(max(program.largest_scale(height, width) for program in programs))
-    return PlainScratch(
+    return OtherKindsScratch(
         capacity=np.array([height, width, np.iinfo(np.int64).max], np.int64),
         first=np.zeros((2, max(sides)), np.int32),
         counts=np.zeros((2, max(sides)), np.int32),
@@ -190,7 +190,7 @@ def _fill_axis(
     most = 0
     for i in range(output):
         begin, count = ideal(rule, resized_index(i, output, resized, shift, flip), size, resized, row)
-        # Without resizing, one tap is left: `make_plain` depends on it.
+        # Without resizing, one tap is left: `make_other_kind` depends on it.
         while count > 1 and row[count - 1] == 0:
             count -= 1
         first[i], counts[i] = begin, count
@@ -259,11 +259,11 @@ def _store_row(pixels: Array, target: int, output: Array, tables: Array, blends:
 
 
 @stage
-def make_plain(
+def make_other_kind(
     task: Array,  # (TASK_FIELDS,) int64: see `image_tasks`
     draw: Array,  # int32: see `gpubeton._plan.draw_rows`
     outputs: Outputs,
-    scratch: PlainScratch,
+    scratch: OtherKindsScratch,
 ) -> int:
     """Make one output image; return OK, WRONG_CROP or WRONG_SIZE. Only with OK the image is complete."""
     output = outputs.settings[task[PROGRAM]]
@@ -306,6 +306,6 @@ def make_plain(
         if rule == BICUBIC:
             _limit(pixels, columns * channels, output[MAX_VALUE], blends)
         target = task[TARGET] + y * columns * channels * output[ITEM_SIZE]
-        _store_row(pixels, target, output, outputs.plain_tables, blends)
+        _store_row(pixels, target, output, outputs.other_tables, blends)
     fill_rects(draw, output, outputs.fills, task[TARGET], 0, draw[NUM_PAINTS])
     return OK
