@@ -33,15 +33,15 @@ def choices_of_pass(program: ImageProgram) -> list[Choice]:
     """List the random operations of the fused pass, without the decoder."""
     image = image_state(program.height, program.width, "cpu")
     mixing = () if program.mixing is None else (program.mixing,)
-    return [(operation, stream, image) for operation, stream in (*program.steps, *program.colors, *mixing)]
+    return [(operation, rng_stream, image) for operation, rng_stream in (*program.steps, *program.colors, *mixing)]
 
 
 def choices_of_tail(steps: Iterable[BatchOp]) -> list[Choice]:
     """List the random operations after the fused pass."""
     return [
-        (step.operation, step.stream, step.before)
+        (step.operation, step.rng_stream, step.before)
         for step in steps
-        if isinstance(step.operation, Transform) and step.stream is not None
+        if isinstance(step.operation, Transform) and step.rng_stream is not None
     ]
 
 
@@ -84,8 +84,8 @@ class DrawnOutput:
             rows = self.program.draw(seed, epoch, samples, *sizes)
             drawn = {"size": np.stack(sizes, axis=1), "crop": rows[:, TOP : WIDTH + 1]}
         names = _unique_names(type(operation).__name__ for operation, _, _ in self.choices)
-        for name, (operation, stream, state) in zip(names, self.choices, strict=True):
-            numbers = BatchNumbers(seed, epoch, samples, stream)
+        for name, (operation, rng_stream, state) in zip(names, self.choices, strict=True):
+            numbers = BatchNumbers(seed, epoch, samples, rng_stream)
             for parameter, values in operation.drawn(numbers, len(samples), state).items():
                 drawn[f"{name}.{parameter}" if parameter else name] = values
         return drawn

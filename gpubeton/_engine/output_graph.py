@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from gpubeton._engine.outputs import Decodes
     from gpubeton._plan.batch_ops import BatchOp, BatchOps
+    from gpubeton._plan.linked_outputs import GeometrySource
     from gpubeton._plan.order import IdRange
-    from gpubeton._plan.program import GeometrySource
     from gpubeton.fields.base import Field
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
@@ -428,7 +428,7 @@ def _unfollowed_moves(histories: Mapping[str, tuple[ImageOutput | RowOutput, lis
     for name, (root, steps) in images.items():
         program, choices = root.program, (*choices_of_pass(root.program), *choices_of_tail(steps))
         moves = [operation.moves in (Moves.ALONG_AXES, Moves.FREELY) for operation, _, _ in choices]
-        if program.followed is None and (program.stream is not None or any(moves)):
+        if program.followed is None and (program.rng_stream is not None or any(moves)):
             moving.setdefault(root.source.name, name)
         elif program.followed is None and root.source.name in gray:
             still.setdefault(root.source.name, name)

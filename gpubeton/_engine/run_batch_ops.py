@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._engine.user_code import allocate, call_code
-from gpubeton._plan.batch_ops import plain_code
+from gpubeton._plan.batch_ops import python_code
 from gpubeton._plan.philox import BatchNumbers
 from gpubeton._plan.snapshot import BranchPoint
 from gpubeton.pipeline.error_notes import add_error_note
@@ -65,7 +65,7 @@ def run_batch_ops(
     for op in ops.steps:
         operation: Any = op.operation
         try:
-            if op.is_plain:
+            if op.needs_batch_only:
                 batch = operation.apply(batch, None)
             else:
                 batch = _run(op, batch, BatchKey(seed, epoch, samples), shared)
@@ -96,7 +96,7 @@ def _run(op: BatchOp, batch: Any, key: BatchKey, shared: Shared) -> Any:
     operation: Any = op.operation
     if op.code is not None:
         arguments = [batch, allocate(op.memory, len(key.samples), shared.take)]
-        if getattr(op.code, "with_indices", False) or getattr(plain_code(op.code), "with_indices", False):
+        if getattr(op.code, "with_indices", False) or getattr(python_code(op.code), "with_indices", False):
             arguments.append(key.samples)
         if op.shared_memory is not None:
             arguments.append(shared.memory(op.shared_memory, len(key.samples)))
@@ -105,7 +105,7 @@ def _run(op: BatchOp, batch: Any, key: BatchKey, shared: Shared) -> Any:
     if type(operation) is BranchPoint:
         shared.keep(operation.copy_of, batch)
         return batch
-    numbers = None if op.stream is None else BatchNumbers(*key, op.stream)
+    numbers = None if op.rng_stream is None else BatchNumbers(*key, op.rng_stream)
     draw = operation.draw_batch(key, numbers, op.before)
     return operation.apply(batch, draw, take=shared.take) if operation.takes_memory else operation.apply(batch, draw)
 

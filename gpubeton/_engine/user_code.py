@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._plan.batch_ops import declare, plain_code
+from gpubeton._plan.batch_ops import declare, python_code
 from gpubeton.errors import OperationError
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
@@ -31,7 +31,7 @@ ONE_PARALLEL_REGION = threading.Lock()
 def call_code(code: Callable[..., Any], *arguments: Any) -> Any:
     """Call the function of a user's operation; parallel functions run one at a time."""
     try:
-        if not getattr(plain_code(code), "is_parallel", False):
+        if not getattr(python_code(code), "is_parallel", False):
             result = code(*arguments)
         else:
             with ONE_PARALLEL_REGION:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._plan.order import LazyIds, ids_and_runs
-from gpubeton._plan.window_order import StreamPlaces, WindowIds, WindowOrder
+from gpubeton._plan.order import LazyIds, StreamPlaces, WindowIds, WindowOrder, ids_and_runs
 from gpubeton.pipeline.validation import check_whole
 from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton._plan.order import EpochBatches, Rank
+from gpubeton._plan.order import EpochBatches, Rank, StreamPlaces
 from gpubeton._plan.page_plan import MAX_PART, PagePlan
-from gpubeton._plan.window_order import StreamPlaces
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.regions import Regions
 from tests.reference.window_order import window

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._compile.compile import stage
+from gpubeton._compile.compile import device_function
 from gpubeton._cpu.intrinsics import load_u8
 from gpubeton._cpu.jpeg.codes import (
     DAMAGED_HEADER,
@@ -62,13 +62,13 @@ RST0, EOI, SOS, DQT, DRI = 0xD0, 0xD9, 0xDA, 0xDB, 0xDD
 APP0, APP14 = 0xE0, 0xEE
 
 
-@stage
+@device_function
 def word_at(address: int) -> int:
     """Load 16 bits, high byte first."""
     return (load_u8(address) << 8) | load_u8(address + 1)
 
 
-@stage
+@device_function
 def next_segment(position: int, stop: int) -> tuple[int, int, int]:
     """Return the next segment's marker, and where its content begins and ends; -1 if it is damaged, or missing."""
     while position + 4 <= stop and load_u8(position) == 0xFF:
@@ -82,7 +82,7 @@ def next_segment(position: int, stop: int) -> tuple[int, int, int]:
     return -1, position, position
 
 
-@stage
+@device_function
 def _is_text(address: int, first: int, second: int, third: int, fourth: int, fifth: int) -> bool:
     return (
         load_u8(address) == first
@@ -93,20 +93,20 @@ def _is_text(address: int, first: int, second: int, third: int, fourth: int, fif
     )
 
 
-@stage
+@device_function
 def is_jfif(marker: int, body: int, end: int) -> bool:
     """Return True for a JFIF segment, by libjpeg's rule."""
     return marker == APP0 and body + 14 <= end and _is_text(body, 74, 70, 73, 70, 0)
 
 
-@stage
+@device_function
 def adobe_transform(marker: int, body: int, end: int) -> int:
     """Return the color transform of an Adobe segment plus 1; 0 for every other segment."""
     is_adobe = marker == APP14 and body + 12 <= end and _is_text(body, 65, 100, 111, 98, 101)
     return 1 + load_u8(body + 11) if is_adobe else 0
 
 
-@stage
+@device_function
 def is_ycbcr(jfif: bool, adobe: int, first: int, second: int, third: int) -> bool:
     """Apply libjpeg's rule for three components: a JFIF segment, else Adobe's marker, else not the names R, G, B."""
     if jfif or adobe != 0:
@@ -114,7 +114,7 @@ def is_ycbcr(jfif: bool, adobe: int, first: int, second: int, third: int) -> boo
     return not (first == 82 and second == 71 and third == 66)
 
 
-@stage
+@device_function
 def _read_quantization(address: int, stop: int, multipliers: Array, defined: Array) -> int:
     while address < stop:
         precision = load_u8(address) >> 4
@@ -130,7 +130,7 @@ def _read_quantization(address: int, stop: int, multipliers: Array, defined: Arr
     return OK
 
 
-@stage
+@device_function
 def _read_huffman(address: int, stop: int, tables: Tables) -> int:
     while address < stop:
         is_ac = load_u8(address) >> 4
@@ -171,12 +171,12 @@ def _read_huffman(address: int, stop: int, tables: Tables) -> int:
                 tables.offsets[slot],
             )
             tables.built[slot] = 1
-        tables.known[slot] = 1
+        tables.defined[slot] = 1
         address += 17 + count
     return OK
 
 
-@stage
+@device_function
 def _read_frame(address: int, length: int, frame: Array, identifiers: Array) -> int:
     if length < 8 or frame[COMPONENTS] != 0:
         return DAMAGED_HEADER
@@ -213,9 +213,9 @@ def _read_frame(address: int, length: int, frame: Array, identifiers: Array) -> 
     return OK
 
 
-@stage
+@device_function
 def _read_scan(address: int, length: int, frame: Array, tables: Tables) -> int:
-    components, identifiers, defined = frame[COMPONENTS], tables.identifiers, tables.known
+    components, identifiers, defined = frame[COMPONENTS], tables.identifiers, tables.defined
     if components == 0:
         return DAMAGED_HEADER
     first, second, third = identifiers[0], identifiers[1], identifiers[2]
@@ -241,11 +241,11 @@ def _read_scan(address: int, length: int, frame: Array, tables: Tables) -> int:
     return OK
 
 
-@stage
+@device_function
 def _read_segment(marker: int, body: int, end: int, frame: Array, tables: Tables) -> int:
     """Read any segment except the one that starts the scan."""
     if marker == DQT:
-        return _read_quantization(body, end, tables.multipliers, tables.known)
+        return _read_quantization(body, end, tables.multipliers, tables.defined)
     if marker == DHT:
         return _read_huffman(body, end, tables)
     if marker in (SOF0, SOF1):
@@ -263,7 +263,7 @@ def _read_segment(marker: int, body: int, end: int, frame: Array, tables: Tables
     return OK
 
 
-@stage
+@device_function
 def read_headers(
     address: int,  # of the JPEG
     size: int,
@@ -275,7 +275,7 @@ def read_headers(
     if size < 4 or load_u8(address) != 0xFF or load_u8(address + 1) != 0xD8:
         return DAMAGED_HEADER
     frame[:] = 0
-    tables.known[:] = 0
+    tables.defined[:] = 0
     marker, body, end = next_segment(address + 2, stop)
     while marker != -1:
         if marker == SOS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubeton._compile.compile import compiled, stage
+from gpubeton._compile.compile import compiled, device_function
 from gpubeton._cpu.intrinsics import load_u8
 from gpubeton._cpu.jpeg.markers import (
     DAC,
@@ -40,7 +40,7 @@ _QUARTER_ACROSS = int(Sampling.QUARTER_ACROSS)
 _EIGHTH = int(Sampling.EIGHTH)
 
 
-@stage
+@device_function
 def _sampling(body: int) -> int:
     """Return the chroma sampling of a frame of three components; -1 if it is unusual."""
     for i in (1, 2):
@@ -62,7 +62,7 @@ def _sampling(body: int) -> int:
     return -1
 
 
-@stage
+@device_function
 def _kind(marker: int, frame: int, jfif: bool, adobe: int, sampling: int, scan: int) -> int:
     """Return the kind of an image from its frame and its first scan header."""
     components = load_u8(frame + 5)
@@ -75,7 +75,7 @@ def _kind(marker: int, frame: int, jfif: bool, adobe: int, sampling: int, scan: 
     return _BASELINE
 
 
-@stage
+@device_function
 def _has_end(start: int, stop: int) -> bool:
     """Return True if an end marker follows the first scan's header; searched from the end, where most files have it."""
     position = stop - 2
@@ -86,7 +86,7 @@ def _has_end(start: int, stop: int) -> bool:
     return False
 
 
-@stage
+@device_function
 def _hashed(value: int, marker: int, start: int, end: int) -> int:
     """Continue a hash of 31 bits with a segment, if it has tables or chooses among them."""
     if marker not in (DHT, SOS, DQT, DRI):
@@ -96,7 +96,7 @@ def _hashed(value: int, marker: int, start: int, end: int) -> int:
     return value
 
 
-@stage
+@device_function
 def _probe(address: int, size: int, row: Array) -> None:
     row[:] = 0
     stop = address + size
