@@ -136,7 +136,7 @@ def test_machine_code_is_made_of_sources_alone():
     compiled = sources.compiled()
     # These read what users wrote, and take functions, so that they are never kept.
     assert {definition for definition in compiled if not is_source(definition[0])} == {
-        ("gpubeton._engine.user_code", "read_region"),
+        ("gpubeton._engine.run_batch_ops", "read_region"),
         ("gpubeton.fields.image_decoders", "_crop_all"),
     }
     reached = sources.reached({definition for definition in compiled if is_source(definition[0])})

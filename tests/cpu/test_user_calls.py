@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpubeton._engine.user_code import call_code
+from gpubeton._engine.run_batch_ops import call_code
 from gpubeton.errors import OperationError
 from gpubeton.fields.jpeg import decode_rgb
 from gpubeton.fields.rgb_image import IMAGE_MODES, RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder

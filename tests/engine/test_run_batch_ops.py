@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._engine.run_batch_ops import Shared, run_batch_ops
-from gpubeton._engine.user_code import ONE_PARALLEL_REGION
+from gpubeton._engine.run_batch_ops import ONE_PARALLEL_REGION, Shared, run_batch_ops
 from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, State
