@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.fields.jpeg_markers import read_frame
+from gpubeton.fields.jpeg import read_frame
 from gpubeton.format.layout import (
     ALLOCATION_DTYPE,
     DESCRIPTOR_DTYPE,

@@ -30,7 +30,7 @@ from gpubeton.fields import (
     RGBImageField,
     TorchTensorField,
 )
-from gpubeton.fields.image_codec import encode_jpeg
+from gpubeton.fields.jpeg import encode_jpeg
 from gpubeton.fields.registry import open_index
 from gpubeton.format import FieldType, open_dataset
 from gpubeton.format.field_arguments import ArrayArguments

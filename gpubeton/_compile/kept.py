@@ -40,7 +40,7 @@ SOURCES = (
     "_plan.lanes",
     "_plan.philox",
     "_plan.pixel_places",
-    "fields.jpeg_markers",
+    "fields.jpeg",
     "fields.png",
     "format.layout",
     "pipeline.compiler",

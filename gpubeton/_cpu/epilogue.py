@@ -37,8 +37,8 @@ EARLY_FILLS = 7  # of the rectangles that a row of draws may have, how many are 
 FIRST_STEP = 8  # column of the first color step in a row of draws
 NUM_STEPS = 9  # color steps, two columns each
 IS_GRAY = 10  # 1: only one channel of a JPEG is stored
-SOURCE_SIZE = 11  # bytes of a stored value: 1 or 2; this and the next two: see `plain`
-TABLE_ROW = 12  # first row of the program's output values in `Outputs.plain_tables`; -1: the output is the stored value
+SOURCE_SIZE = 11  # bytes of a stored value: 1 or 2; this and the next two: see `other_kinds`
+TABLE_ROW = 12  # first row of the program's output values in `Outputs.other_tables`; -1: the output is the stored value
 MAX_VALUE = 13  # of a stored value
 OUT_FIELDS = 14
 
@@ -64,7 +64,7 @@ class Outputs(NamedTuple):
     staging: Array  # (P, OUT_FIELDS) int64: the settings of u8 staging images, see `image_tasks.needs_staging`
     factors: Array  # (P, 2, 24) float32: see `store_row`
     tables: Array  # (P, 256, 3) int64: see `store_row`
-    plain_tables: Array  # (all programs' values, MAX_CHANNELS) uint32: bit patterns of output values, see `plain`
+    other_tables: Array  # (all programs' values, MAX_CHANNELS) uint32: bit patterns of output values, see `other_kinds`
     fills: Array  # (all programs' fills, MAX_CHANNELS) int64: bit patterns of output values
 
 
@@ -250,7 +250,7 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
     settings = np.zeros((len(programs), OUT_FIELDS), np.int64)
     staging = np.zeros_like(settings)
     epilogues = [_epilogue_of(program) for program in programs]
-    fills, plain_tables, num_fills = [], [np.zeros((0, MAX_CHANNELS), np.uint32)], 0
+    fills, other_tables, num_fills = [], [np.zeros((0, MAX_CHANNELS), np.uint32)], 0
     for row, staging_row, program, epilogue in zip(settings, staging, programs, epilogues, strict=True):
         kind, values = program.kind, program.fills.astype(np.int64)
         row[OUT_HEIGHT], row[OUT_WIDTH] = program.height, program.width
@@ -264,8 +264,8 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
             bits = _bits_of(program.table)
             row[ITEM_SIZE], stored = program.table.itemsize, np.take_along_axis(bits, values, axis=0)
             if kind != RGB:
-                row[TABLE_ROW] = sum(map(len, plain_tables))
-                plain_tables.append(_widened(bits).astype(np.uint32))
+                row[TABLE_ROW] = sum(map(len, other_tables))
+                other_tables.append(_widened(bits).astype(np.uint32))
         staging_row[:] = row
         staging_row[METHOD], staging_row[ITEM_SIZE], staging_row[CHANNELS] = BYTES, 1, 3
         staging_row[FIRST_FILL] = num_fills + len(values)
@@ -276,7 +276,7 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
         staging,
         np.stack([epilogue.factors for epilogue in epilogues]),
         np.stack([epilogue.table for epilogue in epilogues]),
-        np.concatenate(plain_tables),
+        np.concatenate(other_tables),
         np.concatenate(fills),
     )
 
@@ -289,7 +289,7 @@ def is_gray(program: ImageProgram) -> bool:
 def _epilogue_of(program: ImageProgram) -> Epilogue:
     if is_gray(program):
         return Epilogue(None if program.table is None else program.table.repeat(3, axis=1))
-    # A mixed batch is stored by `mix_and_store`, other kinds by `plain`.
+    # A mixed batch is stored by `mix_and_store`, other kinds by `other_kinds`.
     if program.mixing or program.kind != RGB:
         return Epilogue(None)
     return Epilogue(program.table, *(program.mean_std or (None, None)))

@@ -43,8 +43,8 @@ TASK_FIELDS = 13
 # MODE: the format of the bytes at ADDRESS. The first two are the file format's, of RGB images.
 JPEG = 0
 RAW = 1
-PLAIN = 2  # raw pixels of another kind, see `plain`
-PACKED = 3  # a file that Python decodes into RAW or PLAIN
+RAW_OTHER = 2  # raw pixels of another kind, see `other_kinds`
+PACKED = 3  # a file that Python decodes into RAW or RAW_OTHER
 
 # Columns of a view, int64; the first nine are those of a row of draws.
 VIEW_TOP = 0  # the crop, in source pixels

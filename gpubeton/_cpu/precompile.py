@@ -24,7 +24,7 @@ from gpubeton._cpu.ring import (
     publish,
     wake,
     work,
-    work_plain,
+    work_other_kinds,
     write_tasks,
 )
 from gpubeton._cpu.worker_pool import Worker
@@ -98,7 +98,7 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         (wake, (ring, True)),  # `work` returns at once then
         (await_tickets, (ring, 0)),
         (work, (ring, outputs, worker.scratch(1, 1, 0), 0)),
-        (work_plain, (ring, outputs, worker.plain_scratch(1, 1), 0)),
+        (work_other_kinds, (ring, outputs, worker.other_kinds_scratch(1, 1), 0)),
         (fill_uniform, (0, 0, 0, none, np.zeros((0, 2), np.uint32), np.zeros((0, 0)))),
         (
             compiled_rule(),

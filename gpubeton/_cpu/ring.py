@@ -36,8 +36,8 @@ from gpubeton._cpu.image_tasks import (
     MODE,
     NEXT_VIEW,
     PACKED,
-    PLAIN,
     PROGRAM,
+    RAW_OTHER,
     SIZE,
     TARGET,
     TASK_FIELDS,
@@ -62,7 +62,7 @@ from gpubeton._cpu.intrinsics import (
 )
 from gpubeton._cpu.jpeg.codes import NO_MEMORY, NOT_UNPACKED, OK, WRONG_CHECKSUM, WRONG_CROP, WRONG_SIZE
 from gpubeton._cpu.jpeg.picture import decode_picture
-from gpubeton._cpu.plain import make_plain
+from gpubeton._cpu.other_kinds import make_other_kind
 from gpubeton._cpu.resample import resample_rgb
 from gpubeton._cpu.system_calls import CPU_CLOCK, WALL_CLOCK, begin_semaphore
 from gpubeton._plan.draw_rows import HEIGHT, LEFT, NUM_PAINTS, RESIZED_HEIGHT, RESIZED_WIDTH, TOP, WIDTH
@@ -70,7 +70,7 @@ from gpubeton._plan.draw_rows import HEIGHT, LEFT, NUM_PAINTS, RESIZED_HEIGHT, R
 if TYPE_CHECKING:
     from gpubeton._cpu.image_tasks import Scratch
     from gpubeton._cpu.intrinsics import Array
-    from gpubeton._cpu.plain import PlainScratch
+    from gpubeton._cpu.other_kinds import OtherKindsScratch
 
 # Words of `Ring.control`. Each that changes has its own cache line.
 NEXT = 0  # the next ticket
@@ -94,7 +94,7 @@ IDLE = 0  # no tickets left for now; on a ring with workers: it is shut
 REFUSED = 1  # the crop decoder refused an image: make it in another way, then call `complete`
 BATCH_DONE = 2  # this worker finished the last image of a batch; only on a ring without workers
 OUTGROWN = 3  # the next image needs more memory than this worker has
-OTHER_KIND = 4  # the next image is for the other loop: RGB ones for `work`, all others for `work_plain`
+OTHER_KIND = 4  # the next image is for the other loop: RGB ones for `work`, all others for `work_other_kinds`
 _TAKEN = 5  # none: the worker has an image to make
 
 
@@ -354,7 +354,7 @@ def make_image(
 
 
 @device_function
-def _take(ring: Ring, is_plain: bool, capacity: Array, worker: int) -> tuple[int, int]:
+def _take(ring: Ring, is_other_kind: bool, capacity: Array, worker: int) -> tuple[int, int]:
     """Take the next image for one of the two loops, or wait for it; return _TAKEN or another event, and the ticket."""
     control = ring.control.ctypes.data
     batches, images = ring.codes.shape
@@ -367,7 +367,7 @@ def _take(ring: Ring, is_plain: bool, capacity: Array, worker: int) -> tuple[int
         task = ring.tasks[(ticket // images) % batches, ticket % images]
         mode = task[MODE]
         # Both loops can take the tasks without work and the files that Python decodes.
-        if task[TARGET] != 0 and mode != PACKED and (mode == PLAIN) != is_plain:
+        if task[TARGET] != 0 and mode != PACKED and (mode == RAW_OTHER) != is_other_kind:
             return OTHER_KIND, ticket
         # Before the claim: a batch published while this loop ran may have the largest image so far.
         size = task[SIZE] if mode == JPEG else 0
@@ -411,7 +411,7 @@ def work(ring: Ring, outputs: Outputs, scratch: Scratch, worker: int) -> tuple[i
 # A separate function, so that loaders of RGB images never compile it. The tasks of a batch are ordered by program, so
 # workers seldom change from one loop to the other.
 @compiled
-def work_plain(ring: Ring, outputs: Outputs, scratch: PlainScratch, worker: int) -> tuple[int, int]:
+def work_other_kinds(ring: Ring, outputs: Outputs, scratch: OtherKindsScratch, worker: int) -> tuple[int, int]:
     """Make images of other kinds until an event that Python has to handle; return it and its ticket."""
     batches, images = ring.codes.shape
     while True:
@@ -424,7 +424,7 @@ def work_plain(ring: Ring, outputs: Outputs, scratch: PlainScratch, worker: int)
             ring.codes[batch, image] = _check(task)
             if ring.codes[batch, image] != OK:
                 return REFUSED, ticket
-            ring.codes[batch, image] = make_plain(task, ring.draws[batch, image], outputs, scratch)
+            ring.codes[batch, image] = make_other_kind(task, ring.draws[batch, image], outputs, scratch)
         if _count(ring, batch):
             if len(ring.clocks) == 0:
                 return BATCH_DONE, ticket

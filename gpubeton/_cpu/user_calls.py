@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._batch.resize import resize_crops
-from gpubeton._cpu.fallback import UndecodableError, bytes_at, decode_rgb, jpeg_size
+from gpubeton._cpu.bad_images import bytes_at
+from gpubeton.errors import BadImageError
+from gpubeton.fields.jpeg import decode_rgb, jpeg_size
 from gpubeton.pipeline.error_notes import note_nopython_error
 
 if TYPE_CHECKING:
@@ -172,7 +174,7 @@ def _decode_at(address: int, size: int, target: int, room: int, height: int, wid
             return 1
         pixels = decode_rgb(data)
         ctypes.memmove(target, pixels.ctypes.data, pixels.nbytes)
-    except UndecodableError as error:
+    except BadImageError as error:
         note_nopython_error(f"imdecode: {error}")
         return 1
     except Exception as error:  # noqa: BLE001 - compiled code cannot catch it

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpubeton._cpu.bad_images import UNDECODABLE, bad_images, decode_refused, views_of
 from gpubeton._cpu.epilogue import Outputs, draw_columns, is_gray, outputs_of
 from gpubeton._cpu.image_tasks import (
     ADDRESS,
@@ -24,16 +25,15 @@ from gpubeton._cpu.image_tasks import (
     NEXT_VIEW,
     NUM_ENTRIES,
     PACKED,
-    PLAIN,
     PROGRAM,
     RAW,
+    RAW_OTHER,
     SEAL,
     SIZE,
     Scratch,
     allocate,
 )
-from gpubeton._cpu.plain import PlainScratch, allocate_plain
-from gpubeton._cpu.refused_images import UNDECODABLE, bad_images, decode_refused, views_of
+from gpubeton._cpu.other_kinds import OtherKindsScratch, allocate_other_kinds
 from gpubeton._cpu.ring import (
     BUSY,
     CPU,
@@ -50,12 +50,13 @@ from gpubeton._cpu.ring import (
     publish,
     wake,
     work,
-    work_plain,
+    work_other_kinds,
     write_tasks,
 )
 from gpubeton._cpu.system_calls import raise_interrupt
 from gpubeton._plan.image_executor import ImageJob, Usage
 from gpubeton.errors import LoaderClosedError
+from gpubeton.fields.codecs import codecs_of
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.layout import ImageMode
 
@@ -75,9 +76,9 @@ class Worker:
         self._outputs = outputs
         self._number = number  # of its row in the ring's clocks, if it has any
         self._kinds = [program.kind for program in programs]
-        self._plain_programs = [program for program in programs if program.kind != RGB]
+        self._other_programs = [program for program in programs if program.kind != RGB]
         # The loop that goes on; the one for RGB images is not even compiled if there are none.
-        self._is_plain = len(self._plain_programs) == len(self._kinds)
+        self._is_other_kind = len(self._other_programs) == len(self._kinds)
         self._programs = programs
         self._size = (
             max(program.height for program in programs),
@@ -89,7 +90,7 @@ class Worker:
             max((program.width for program in staged), default=0),
         )
         self._scratch: Scratch | None = None
-        self._plain_scratch: PlainScratch | None = None
+        self._other_kinds_scratch: OtherKindsScratch | None = None
         # An image that libjpeg-turbo has decoded is made as a raw image, on a ring of one.
         self._spare_ring = allocate_ring(1, 1, draw_columns(programs))
 
@@ -97,12 +98,12 @@ class Worker:
         """Make images of a ring until an event that Python has to handle; see `ring.work`."""
         while True:
             event: tuple[int, int]
-            if self._is_plain:
-                event = work_plain(ring, self._outputs, self.plain_scratch(1, 1), self._number)
+            if self._is_other_kind:
+                event = work_other_kinds(ring, self._outputs, self.other_kinds_scratch(1, 1), self._number)
             else:
                 event = work(ring, self._outputs, self.scratch(1, 1, 0), self._number)
             if event[0] == OTHER_KIND:
-                self._is_plain = not self._is_plain
+                self._is_other_kind = not self._is_other_kind
             elif event[0] == OUTGROWN:
                 self._grow(ring, event[1])
             else:
@@ -117,13 +118,13 @@ class Worker:
             self._scratch = allocate(largest, self._size, scale, self._staging, len(self._kinds))
         return self._scratch
 
-    def plain_scratch(self, height: int, width: int) -> PlainScratch:
+    def other_kinds_scratch(self, height: int, width: int) -> OtherKindsScratch:
         """Return memory for images of other kinds up to a height and a width; it grows and never shrinks."""
-        before = [0, 0] if self._plain_scratch is None else self._plain_scratch.capacity[:2].tolist()
+        before = [0, 0] if self._other_kinds_scratch is None else self._other_kinds_scratch.capacity[:2].tolist()
         height, width = max(height, before[0]), max(width, before[1])
-        if self._plain_scratch is None or [height, width] != before:
-            self._plain_scratch = allocate_plain(height, width, self._plain_programs)
-        return self._plain_scratch
+        if self._other_kinds_scratch is None or [height, width] != before:
+            self._other_kinds_scratch = allocate_other_kinds(height, width, self._other_programs)
+        return self._other_kinds_scratch
 
     def _grow(self, ring: Ring, ticket: int) -> None:
         """Allocate memory for the images of a batch, or only for the one that has outgrown it; or give that up."""
@@ -132,8 +133,8 @@ class Worker:
         for rows in tasks, tasks[image : image + 1]:
             height, width = (int(rows[:, column].max(initial=1)) for column in (IMAGE_HEIGHT, IMAGE_WIDTH))
             with suppress(MemoryError):
-                if self._is_plain:
-                    self.plain_scratch(height, width)
+                if self._is_other_kind:
+                    self.other_kinds_scratch(height, width)
                 else:
                     self.scratch(height, width, int(rows[rows[:, MODE] == JPEG, SIZE].max(initial=0)))
                 return
@@ -155,7 +156,7 @@ class Worker:
             spare.tasks[0, 0] = ring.tasks[batch, image]
             spare.tasks[0, 0, [ADDRESS, SIZE]] = pixels.ctypes.data, pixels.nbytes
             spare.tasks[0, 0, [NEXT_VIEW, IS_LATER_VIEW, CHECKSUM]] = 0
-            spare.tasks[0, 0, MODE] = RAW if kind == RGB else PLAIN
+            spare.tasks[0, 0, MODE] = RAW if kind == RGB else RAW_OTHER
             spare.draws[0, 0] = ring.draws[batch, image]
             publish(spare, 0)
             self.run(spare)
@@ -327,12 +328,10 @@ def _check(job: ImageJob, program: ImageProgram, batch_size: int) -> None:
 def _modes_of(kind: ImageKind) -> NDArray[np.int64]:  # (256,)
     """List how images are read, for each way in which they may be stored; like FFCV, read unknown modes as raw."""
     modes = np.full(256, RAW if kind == RGB else PACKED)
-    if kind == RGB or kind.has_jpeg:
-        modes[ImageMode.JPG] = JPEG
-    if kind == RGB:
-        modes[ImageMode.PNG] = PACKED
-    else:
-        modes[ImageMode.RAW] = PLAIN
+    for codec in codecs_of(kind):
+        modes[codec.mode] = JPEG if codec.has_crop_decoder else PACKED
+    if kind != RGB:
+        modes[ImageMode.RAW] = RAW_OTHER
     return modes
 
 
@@ -360,7 +359,7 @@ def _link_views(ring: Ring, slot: int, batch_size: int, jobs: Sequence[ImageJob]
     for number, job in enumerate(jobs):
         for earlier in reversed(range(number)):
             if _has_the_same_images(job, jobs[earlier]):
-                rows = np.flatnonzero(tasks[number * batch_size :, MODE][: len(job.address)] != PLAIN)
+                rows = np.flatnonzero(tasks[number * batch_size :, MODE][: len(job.address)] != RAW_OTHER)
                 tasks[earlier * batch_size + rows, NEXT_VIEW] = number * batch_size + rows
                 tasks[number * batch_size + rows, IS_LATER_VIEW] = 1
                 break

@@ -1,6 +1,6 @@
 """Bad images: the reasons by sample, the error about them, and the samples that may replace them.
 
-The executors decide which images are bad: `gpubeton._cpu.refused_images`, if the libraries refuse what the crop decoder
+The executors decide which images are bad: `gpubeton._cpu.bad_images`, if the libraries refuse what the crop decoder
 has refused, and `GpuExecutor` in `gpubeton._gpu.gpu_executor`. The engine then raises, skips or replaces
 (`Engine._handle_bad_images`).
 """

@@ -28,7 +28,7 @@ from gpubeton._plan.order import rows_of
 from gpubeton._plan.snapshot import BranchPoint, snapshot
 from gpubeton.errors import NoSuchFieldError, PipelineError
 from gpubeton.fields.base import RowDecoder
-from gpubeton.fields.image_decoders import FollowImage, SimpleRGBImageDecoder
+from gpubeton.fields.image_decoders import FollowImage, ImageDecoder
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
@@ -227,7 +227,7 @@ class _Compiler:
             self.sources[field] = Source.of(self.index, field, self.fields[field], self.entry_points.get(field))
         source = self.sources[field]
         operations = self._with_branch_points(_field_operations(name, self.specs[name], source))
-        if isinstance(operations[0], SimpleRGBImageDecoder) and not brings_own_code(operations[0]):
+        if isinstance(operations[0], ImageDecoder) and not brings_own_code(operations[0]):
             return self._image_output(name, source, operations)
         return self._row_output(name, source, operations)
 
@@ -323,7 +323,7 @@ def _field_operations(name: str, spec: PipelineSpec, source: Source) -> list[Ope
 def _refuse_other_decoder(operations: Sequence[Operation], source: Source) -> None:
     """Refuse a decoder of fields of another kind, before which the field's own was inserted."""
     inserted, first = operations[:2]
-    if isinstance(first, (RowDecoder, SimpleRGBImageDecoder)) and inserted.copy_of is None:
+    if isinstance(first, (RowDecoder, ImageDecoder)) and inserted.copy_of is None:
         expected = type(inserted).__name__
         raise PipelineError(
             f"{first!r} does not decode values of {type(source.field).__name__}; expected {expected} or another "

@@ -28,7 +28,7 @@ from gpubeton._plan.image_executor import ImageJob, Usage
 from gpubeton._plan.jpeg_parts import Intervals, JpegParts
 from gpubeton._plan.lanes import HEIGHT, WIDTH, Lane
 from gpubeton.errors import DeviceError
-from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.format import ImageMode
 from gpubeton.transforms.color_jitter import ColorJitter
 from gpubeton.transforms.normalize import NormalizeImage

@@ -13,14 +13,8 @@ from gpubeton._plan.philox import RngStreams
 from gpubeton._plan.program import MAX_COLOR_STEPS, ImageProgram, image_state, numbered_fills
 from gpubeton._plan.snapshot import snapshot
 from gpubeton.errors import PipelineError
-from gpubeton.fields.image_decoders import (
-    FollowImage,
-    ImageDecoder,
-    PadRGBImageDecoder,
-    RandomResizedCropImageDecoder,
-    RandomResizedCropRGBImageDecoder,
-    SimpleRGBImageDecoder,
-)
+from gpubeton.fields.image_decoders import FollowImage, ImageDecoder, PadImageDecoder, RandomResizedCropImageDecoder
+from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.format.field_arguments import RGB
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pixel_type import is_torch_dtype, pixel_type
@@ -57,7 +51,7 @@ def compile_image_program(
     # library's operations and for all after ToDevice; for a user's operation before it, it is copied to the CPU.
     try:
         decoder, *rest = snapshot(operations, SimpleRGBImageDecoder)
-        if not isinstance(decoder, SimpleRGBImageDecoder):
+        if not isinstance(decoder, ImageDecoder):
             raise PipelineError(f"{decoder!r} is no decoder of images")
         size = decoder.frame(heights, widths) if followed is None else followed.size
         fusion = _Fusion(field_number, decoder, size, device)
@@ -75,7 +69,7 @@ def compile_image_program(
 class _Fusion:
     """A program under construction, an `ImagePass`: takes the operations one by one."""
 
-    def __init__(self, field_number: int, decoder: SimpleRGBImageDecoder, size: tuple[int, int], device: str) -> None:
+    def __init__(self, field_number: int, decoder: ImageDecoder, size: tuple[int, int], device: str) -> None:
         import torch
 
         self.field_number = field_number
@@ -99,7 +93,7 @@ class _Fusion:
         self.early_paints = 0
         self.mixing: tuple[ImageMixing, int] | None = None
         self.followed: GeometrySource | None = None
-        self.padding = self._checked_padding(decoder.fill) if isinstance(decoder, PadRGBImageDecoder) else None
+        self.padding = self._checked_padding(decoder.fill) if isinstance(decoder, PadImageDecoder) else None
         self.numbers = RngStreams(field_number)
         self.decoder_rng_stream = self.rng_stream = self.numbers.next(decoder)
 
@@ -118,7 +112,7 @@ class _Fusion:
     def follow(self, followed: GeometrySource, decoder: FollowImage) -> None:
         """Begin with the moves of another output, with the numbers of their random streams there."""
         self.followed = followed
-        if isinstance(followed.decoder, PadRGBImageDecoder):
+        if isinstance(followed.decoder, PadImageDecoder):
             self.padding = self._checked_padding(decoder.fill)
         drawn = f"as drawn for {followed.name!r}"
         self.notes.append((f"boxes of {followed.decoder!r}", f"fused, {drawn}"))

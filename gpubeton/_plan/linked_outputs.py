@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gpubeton._plan.batch_ops import BatchOp
     from gpubeton._plan.program import ImageProgram
-    from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
+    from gpubeton.fields.image_decoders import ImageDecoder
     from gpubeton.pipeline.operation import Uniform
 
 
@@ -29,7 +29,7 @@ class GeometrySource:
     """How an output crops and moves its images."""
 
     name: str  # of the output
-    decoder: SimpleRGBImageDecoder  # chooses its crop boxes
+    decoder: ImageDecoder  # chooses its crop boxes
     rng_stream: int | None  # of the decoder's random numbers, if it draws any
     heights: NDArray[Any]  # (N,) sizes of its stored images, of all samples of the file, in pixels
     widths: NDArray[Any]  # (N,)

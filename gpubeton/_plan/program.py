@@ -10,7 +10,7 @@ import numpy as np
 
 from gpubeton._plan.draw_rows import compose
 from gpubeton._plan.philox import BatchNumbers, uniforms
-from gpubeton.fields.image_decoders import PadRGBImageDecoder
+from gpubeton.fields.image_decoders import PadImageDecoder
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 from gpubeton.pipeline.state import State
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpubeton._batch.image_batch import Fill
     from gpubeton._plan.batch_ops import BatchOps
     from gpubeton._plan.linked_outputs import GeometrySource
-    from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
+    from gpubeton.fields.image_decoders import ImageDecoder
     from gpubeton.pipeline.interpolation import Interpolation
     from gpubeton.pipeline.operation import Operation
     from gpubeton.transforms.color_jitter import ColorTransform
@@ -41,7 +41,7 @@ class ImageProgram:
 
     field: str  # name
     field_number: int  # keeps its random numbers apart from those of other fields
-    decoder: SimpleRGBImageDecoder  # chooses the crop boxes, unless `followed` is set
+    decoder: ImageDecoder  # chooses the crop boxes, unless `followed` is set
     height: int  # of the output in pixels
     width: int
     interpolation: Interpolation  # how crops are resized
@@ -135,7 +135,7 @@ class ImageProgram:
             boxes = self.followed.boxes(samples, heights, widths, decoder_numbers)
             heights, widths = self.followed.heights[samples], self.followed.widths[samples]
         chooser, padding = self.drawing[0], None
-        if isinstance(chooser, PadRGBImageDecoder) and self.padding is not None:
+        if isinstance(chooser, PadImageDecoder) and self.padding is not None:
             padding = chooser.places(heights, widths), self.padding
         steps, size = [step for step, _ in self.steps], (self.height, self.width)
         draws = [step.draw(uniform, len(samples), self._image) for step, uniform in zip(steps, numbers, strict=True)]

@@ -9,7 +9,6 @@ The tools, `gpubeton.dataset` and `gpubeton.cli`, import these names, and none o
 
 from __future__ import annotations
 
-from gpubeton._cpu.fallback import UndecodableError, decode_rgb, jpeg_size
 from gpubeton._writing.encoder import (
     MAX_CHUNKSIZE,
     Job,
@@ -61,19 +60,16 @@ __all__ = [
     "TargetFolder",
     "Task",
     "TaskQueue",
-    "UndecodableError",
     "check_on_error",
     "check_target",
     "checked_page_size",
     "class_names_of",
-    "decode_rgb",
     "default_start_method",
     "find_blocks",
     "find_checksums",
     "find_tar_files",
     "index_file",
     "is_locked",
-    "jpeg_size",
     "list_samples",
     "make_descriptors",
     "open_encoders",

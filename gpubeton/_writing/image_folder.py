@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton._bytes.descriptors import open_regular
-from gpubeton._cpu.fallback import UndecodableError, decode_rgb
 from gpubeton.errors import OptionError
-from gpubeton.fields.jpeg_markers import read_frame
+from gpubeton.fields.jpeg import read_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -113,6 +112,10 @@ class CheckedImages:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
+        # The import compiles, or loads machine code: writing other datasets does without.
+        from gpubeton.errors import BadImageError
+        from gpubeton.fields.jpeg import decode_rgb
+
         path, *label = self._images[index]
         with open_regular(path) as file:
             content = file.read()
@@ -120,6 +123,6 @@ class CheckedImages:
         if frame is not None and (self._max_side is None or max(frame.height, frame.width) <= self._max_side):
             try:
                 decode_rgb(content)
-            except UndecodableError as error:
+            except BadImageError as error:
                 raise ValueError(f"a damaged JPEG file: {error}") from error
         return content, *label

@@ -25,6 +25,7 @@ from gpubeton.cli.shared_options import (
     sample_ids,
 )
 from gpubeton.errors import OptionError
+from gpubeton.fields.codecs import CODECS, JPEG
 from gpubeton.format.layout import MCUS_PER_ENTRY
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def info(
 def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: Json = False) -> None:
     """Read and check a whole file: index, regions, checksums, images, JSON, entry points.
 
-    Decodes every JPEG and PNG file. Lists each bad sample; the exit code is 1 if there are any. Files made by `gpubeton
+    Decodes every image file. Lists each bad sample; the exit code is 1 if there are any. Files made by `gpubeton
     convert`, or by a DatasetWriter with notes, have checksums; without them, changed raw pixels cannot be detected.
     """
     from gpubeton import dataset
@@ -176,11 +177,13 @@ def _draw_verification(console: Console, file: File, result: Verification) -> No
         console.print(f"{file}: {verdict}; no sample could be checked.")
         return
     sums = f"{result.checksums:,} checksums compared" if result.checksums else "no checksums recorded"
-    png = f" and {result.decoded_png:,} PNG files" if result.decoded_png else ""
+    names = {codec.suffix: codec.name for codec in CODECS.values()}
+    counts = {name: count for name, count in result.decoded.items() if count or name == JPEG.suffix}
+    files = " and ".join(f"{count:,} {names[name]} files" for name, count in counts.items())
     entries = f", {result.entry_points:,} entry points compared" if result.entry_points else ""
     console.print(
-        f"{file}: {verdict}. {result.samples:,} samples, {result.regions:,} regions read, {result.decoded:,} JPEG "
-        f"files{png} decoded, {sums}{entries}.",
+        f"{file}: {verdict}. {result.samples:,} samples, {result.regions:,} regions read, {files} decoded, "
+        f"{sums}{entries}.",
     )
 
 
@@ -229,10 +232,15 @@ def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | 
 
 
 def _draw_images(console: Console, image: ImageSummary, *, histograms: bool) -> None:
-    png = f"{image.png:,} PNG files, " if image.png else ""
-    console.print(f"  {image.jpg:,} JPEG files, {png}{image.raw:,} stored as raw pixels")
+    files = "".join(
+        f"{image.stored[codec.suffix]:,} {codec.name} files, "
+        for codec in CODECS.values()
+        if image.stored[codec.suffix] or codec is JPEG
+    )
+    console.print(f"  {files}{image.stored['raw']:,} stored as raw pixels")
     if image.looked_at:
-        seen = "" if image.looked_at == image.jpg else f" (in {image.looked_at:,} files; --all looks at all)"
+        is_all = image.looked_at == image.stored[JPEG.suffix]
+        seen = "" if is_all else f" (in {image.looked_at:,} files; --all looks at all)"
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in image.kinds.items() if count)
         samplings = ", ".join(f"{count:,} {ratio}" for ratio, count in image.samplings.items())
         console.print(f"  JPEG kinds: {kinds}; chroma: {samplings}{seen}")
@@ -240,7 +248,7 @@ def _draw_images(console: Console, image: ImageSummary, *, histograms: bool) -> 
     if image.indexed:
         spacing = f"{image.entry_points:,} in {size_text(image.entry_bytes)}, one every {MCUS_PER_ENTRY} MCUs"
         console.print(f"  entry points: of {image.indexed:,} JPEG files, {spacing}")
-    elif image.jpg and image.mode == "rgb":
+    elif image.stored[JPEG.suffix] and image.mode == "rgb":
         console.print("  entry points: none; gpubeton index makes them, and loaders decode less of each JPEG file")
     common = ", ".join(f"{height} × {width} ({count:,})" for height, width, count in image.most_common)
     console.print(f"  most common sizes, height × width: {common}")
@@ -317,7 +325,7 @@ def _text(contents: Contents, name: str, value: Any) -> str:
 
     shown = _described(value)
     if isinstance(value, StoredImage):
-        kind = {"jpg": "JPEG file", "png": "PNG file"}.get(value.kind, "raw pixels")
+        kind = next((f"{codec.name} file" for codec in CODECS.values() if codec.suffix == value.kind), "raw pixels")
         return f"{kind}, {value.height} × {value.width} (height × width), {size_text(len(value.content))}"
     if isinstance(value, bytes):
         return f"{len(value)} bytes, {shown['begins']}{'...' if len(value) > 32 else ''}"

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._writing import UndecodableError, decode_rgb
 from gpubeton.errors import BadImageError, FormatError, NotesError, OptionError
-from gpubeton.fields.image_codec import pixels_of_kind
-from gpubeton.fields.png import encode_png, read_png_header
+from gpubeton.fields.codecs import CODECS, PNG
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, read_notes
 from gpubeton.format.field_arguments import RGB
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 #: Elements of a raw pixel, and the type of each, by the pixel's bytes.
 _PIXELS = {1: (1, "<u1"), 2: (1, "<u2"), 3: (3, "<u1"), 4: (4, "<u1"), 6: (3, "<u2"), 8: (4, "<u2")}
 
-_FILES = {int(ImageMode.JPG): "jpg", int(ImageMode.PNG): "png"}
-
 
 @dataclass(frozen=True)
 class StoredImage:
@@ -38,8 +34,8 @@ class StoredImage:
 
     Attributes
     ----------
-    kind : {"jpg", "png", "raw"}
-        The kind of the content: a JPEG or PNG file, or pixels.
+    kind : str
+        The kind of the content: "jpg" or "png" for a file, "raw" for pixels.
     height, width : int
         Its size in pixels, by the file's metadata.
     content : bytes
@@ -71,8 +67,8 @@ class StoredImage:
             channels, element = _PIXELS[size]
             return np.frombuffer(self.content, element).reshape(self.height, self.width, channels)
         try:
-            return decode_rgb(self.content) if self.kind == "jpg" else decode_png_file(self.content)
-        except (UndecodableError, OSError, ValueError) as error:
+            return CODECS[ImageMode[self.kind.upper()]].decode(self.content, None, None)
+        except BadImageError as error:
             raise BadImageError(f"a {self.kind} file that cannot be decoded: {error}") from error
 
     def to_file(self) -> tuple[str, bytes]:
@@ -85,7 +81,7 @@ class StoredImage:
         """
         if self.kind != "raw":
             return f".{self.kind}", self.content
-        return ".png", encode_png(self.pixels())
+        return f".{PNG.suffix}", PNG.encode(self.pixels(), 100)
 
 
 class Contents:
@@ -235,7 +231,8 @@ class Contents:
         content = self.stored(sample, name)
         images = self._images(name, sample)
         if images is not None:
-            kind = _FILES.get(int(images.mode[0]), "raw")
+            codec = CODECS.get(images.mode[0])
+            kind = "raw" if codec is None else codec.suffix
             return StoredImage(kind, int(images.height[0]), int(images.width[0]), content)
         with self._reading(sample, name, content):
             return self._fields[name].read_value(self.index.column(name)[sample], content)
@@ -280,11 +277,3 @@ class Contents:
 def place_of(contents: Contents, sample: int, name: str) -> str:
     """Name the place of a value in a message."""
     return f"{contents.index.path}: sample {sample}, field {name!r}"
-
-
-def decode_png_file(content: bytes) -> NDArray[Any]:
-    """Decode a PNG file as image fields store it, (H, W, C) uint8 or uint16; also check its checksums."""
-    header = read_png_header(content)
-    if header is None or header.kind is None:
-        raise ValueError("no PNG file of a kind that is stored: gray, RGB or RGBA, of 8 or 16 bits, not interlaced")
-    return pixels_of_kind(content, header.kind)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import NotesError, OptionError
+from gpubeton.fields.codecs import CODECS
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, Index, Notes, read_notes
 from gpubeton.format.entry_points import open_blocks
@@ -98,8 +99,8 @@ class ImageSummary:
 
     Attributes
     ----------
-    jpg, png, raw : int
-        Images stored as JPEG files, as PNG files, and as raw pixels.
+    stored : dict of str to int
+        How many images are stored as files of each kind, "jpg" or "png", and as pixels: "raw".
     height, width : Spread
         Their sizes in pixels.
     most_common : list of (int, int, int)
@@ -116,9 +117,7 @@ class ImageSummary:
         JPEG files with entry points, the number of these, and the bytes that all of them take.
     """
 
-    jpg: int
-    png: int
-    raw: int
+    stored: dict[str, int]
     height: Spread
     width: Spread
     most_common: list[tuple[int, int, int]]
@@ -327,12 +326,10 @@ def _summarize_images(
             gpu_decodes=images.gpu_decodes,
         )  # fmt: skip
     sizes, counts = np.unique(np.stack([height, width], axis=1), axis=0, return_counts=True)
-    jpg, png = int((mode == ImageMode.JPG).sum()), int((mode == ImageMode.PNG).sum())
+    stored = {codec.suffix: int((mode == codec.mode).sum()) for codec in CODECS.values()}
     commonest = np.argsort(-counts, kind="stable")[:5]
     return ImageSummary(
-        jpg=jpg,
-        png=png,
-        raw=len(mode) - jpg - png,
+        stored={**stored, "raw": len(mode) - sum(stored.values())},
         height=Spread.of(height),
         width=Spread.of(width),
         most_common=[(int(sizes[row, 0]), int(sizes[row, 1]), int(counts[row])) for row in commonest],

@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._writing import UndecodableError, decode_rgb
-from gpubeton.fields.area_average import fitted_size
-from gpubeton.fields.image_codec import file_content, open_image, pixels_of, pixels_of_kind
-from gpubeton.fields.image_metadata import read_metadata, upright, without_metadata
-from gpubeton.fields.jpeg_markers import JpegFrame, read_frame
-from gpubeton.fields.png import PNG_SIGNATURE, read_png_header
+from gpubeton.errors import BadImageError
+from gpubeton.fields.codecs import JPEG, codec_of
+from gpubeton.fields.jpeg import JpegFrame, decode_rgb, read_frame
+from gpubeton.fields.pixels import (
+    file_content,
+    fitted_size,
+    open_image,
+    pixels_of,
+    read_metadata,
+    rgb_pixels_of,
+    upright,
+)
 from gpubeton.format.field_arguments import RGB, ImageKind
 
 if TYPE_CHECKING:
@@ -159,7 +165,7 @@ class ValidatedSource:
         elif "palette" in changes:
             value = self._palette_numbers(opened)
         elif content is not None:
-            self._check_png(content)
+            self._check_file(content)
             value = content
         metadata = read_metadata(content, opened)
         if metadata.orientation != 1:
@@ -168,7 +174,9 @@ class ValidatedSource:
                 value = upright(self._pixels(value, frame), metadata.orientation)
         if isinstance(value, bytes) and self._may_stay(value, frame):
             if self._settings.strip_metadata:
-                value = without_metadata(value)
+                codec = codec_of(value)
+                assert codec is not None
+                value = codec.strip(value)
             elif metadata.has_position:
                 changes.append("position")
         self._note(index, changes)
@@ -189,30 +197,30 @@ class ValidatedSource:
 
     def _losses(self, frame: JpegFrame | None) -> list[str]:
         """List the loss of an image that has to be encoded as JPEG: another file, or a JPEG that decoders refuse."""
-        return ["jpeg"] if self._settings.write_mode == "jpg" and not (frame and frame.is_plain) else []
+        return ["jpeg"] if self._settings.write_mode == "jpg" and not (frame and frame.is_baseline) else []
 
     def _may_stay(self, content: bytes, frame: JpegFrame | None) -> bool:
         """Whether a file may be stored as it is."""
-        is_png = self._kind is not RGB and content.startswith(PNG_SIGNATURE)
-        return self._settings.write_mode != "raw" and (frame is not None or is_png)
+        is_file = frame is not None or (self._kind is not RGB and codec_of(content) not in (None, JPEG))
+        return self._settings.write_mode != "raw" and is_file
 
     def _pixels(self, value: Any, frame: JpegFrame | None) -> Any:
         """Decode an image, unless it is decoded already."""
         if isinstance(value, np.ndarray):
             return value
         if self._kind is not RGB:
-            return pixels_of_kind(value, self._kind)
-        return pixels_of(value) if frame is None else decode_rgb(value)
+            return pixels_of(value, self._kind)
+        return rgb_pixels_of(value) if frame is None else decode_rgb(value)
 
     def _checked_jpeg(self, content: bytes, frame: JpegFrame) -> Any:
         """Decode a JPEG file if necessary; give the file, or its pixels where it has to be encoded again."""
         agrees = self._kind is RGB or (self._kind.channels == 1 and len(frame.components) == 1)
-        stays = frame.is_plain and agrees and self._keeps_size(frame.height, frame.width)
+        stays = frame.is_baseline and agrees and self._keeps_size(frame.height, frame.width)
         if stays and not self._settings.check:
             return content
         try:
             pixels = decode_rgb(content)
-        except UndecodableError as error:
+        except BadImageError as error:
             raise ValueError(str(error)) from error
         if stays:
             return content
@@ -222,13 +230,16 @@ class ValidatedSource:
 
         return Image.fromarray(pixels)
 
-    def _check_png(self, content: bytes) -> None:
-        if self._kind is not RGB and self._settings.check and content.startswith(PNG_SIGNATURE):
-            header = read_png_header(content)
+    def _check_file(self, content: bytes) -> None:
+        codec = codec_of(content)
+        if codec is not None and codec is not JPEG and self._kind is not RGB and self._settings.check:
+            header = codec.read_header(content)
             if header is None:
-                raise ValueError("a damaged PNG file: it ends too early, or the checksum of a part of it is wrong")
+                raise ValueError(
+                    f"a damaged {codec.name} file: it ends too early, or the checksum of a part of it is wrong"
+                )
             if header.holds(self._kind):  # only then it may be stored as it is, without being decoded later
-                pixels_of_kind(content, self._kind)
+                codec.decode(content, self._kind, None)
 
     def _palette_numbers(self, image: Image.Image) -> Any:
         if self._settings.interpolation != "nearest" and not self._keeps_size(image.height, image.width):

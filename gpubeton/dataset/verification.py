@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._machine import worker_count
-from gpubeton._writing import UndecodableError, decode_rgb, find_blocks, jpeg_size
-from gpubeton.dataset.contents import decode_png_file
-from gpubeton.errors import EntryPointsError, FieldTypeError, FormatError, NotesError, StorageError
+from gpubeton._writing import find_blocks
+from gpubeton.errors import BadImageError, EntryPointsError, FieldTypeError, FormatError, NotesError, StorageError
+from gpubeton.fields.codecs import CODECS, Codec
 from gpubeton.fields.registry import CustomFields, open_single
-from gpubeton.format import ImageMode, Index, read_notes
+from gpubeton.format import Index, read_notes
 from gpubeton.format.entry_points import read_beside, read_within
 
 if TYPE_CHECKING:
@@ -66,10 +67,8 @@ class Verification:
         The file.
     samples, regions : int
         Numbers of both in the file, by its index.
-    decoded : int
-        JPEG files that were decoded completely.
-    decoded_png : int
-        PNG files that were decoded completely.
+    decoded : dict of str to int
+        Image files that were decoded completely, by their kind: "jpg", "png".
     checksums : int
         Regions that were compared with a recorded checksum; 0 if the file has none.
     findings : list of Finding
@@ -81,10 +80,9 @@ class Verification:
     path: str
     samples: int
     regions: int
-    decoded: int
+    decoded: dict[str, int]
     checksums: int
     findings: list[Finding] = field(default_factory=list)
-    decoded_png: int = 0
     entry_points: int = 0
 
     @property
@@ -115,7 +113,7 @@ def verify(
     num_workers: int = -1,
     on_progress: Progress | None = None,
 ) -> Verification:
-    """Read every region of a file, compare it with its checksum, decode every JPEG and PNG and parse every JSON.
+    """Read every region of a file, compare it with its checksum, decode every image file and parse every JSON.
 
     Entry points are compared with those found again. A file has checksums if it was made by ``gpubeton convert`` or by
     a `DatasetWriter` with ``notes``; ``gpubeton index`` stores those of another file in ``FILE.index``. Without them,
@@ -156,7 +154,7 @@ def verify(
     except FieldTypeError:
         raise
     except FormatError as error:
-        return Verification(os.fspath(path), 0, 0, 0, 0, [Finding(None, None, str(error))])
+        return Verification(os.fspath(path), 0, 0, {}, 0, [Finding(None, None, str(error))])
     identity = index.files[0].identity
     findings: list[Finding] = []
     sums: NDArray[np.uint32] | None = None
@@ -168,24 +166,24 @@ def verify(
     if sums is None and index.checksums.any():
         sums = index.checksums  # of FILE.index
     checker = _RegionChecker(index, fields, sums)
-    rows, decoded = len(index.allocations), np.zeros(2, np.int64)
+    rows, decoded = len(index.allocations), Counter[int | None]()
     threads = worker_count(num_workers)
     with index.files[0].open() as source, ThreadPoolExecutor(threads) as pool:
         mean_size = index.allocations["size"].mean() if rows else 0
         at_once = int(np.clip(_BYTES_AT_ONCE / max(mean_size, 1), *_REGIONS_AT_ONCE))
         starts = range(0, rows, at_once)
         results = pool.map(lambda start: checker.check(source, start, start + at_once), starts)
-        for start, (faults, *numbers) in zip(starts, results, strict=True):
+        for start, (faults, modes) in zip(starts, results, strict=True):
             findings += faults
-            decoded += numbers
+            decoded += modes
             if on_progress is not None:
                 on_progress(min(start + at_once, rows), rows)
         compared_entries = _check_entry_points(index, threads, findings)
         identity.check(os.fspath(path), source.identity())
     findings.sort(key=lambda finding: -1 if finding.sample is None else finding.sample)
     compared = 0 if sums is None else rows
-    jpg, png = decoded.tolist()
-    return Verification(os.fspath(path), index.num_samples, rows, jpg, compared, findings, png, compared_entries)
+    files = {codec.suffix: decoded[mode] for mode, codec in CODECS.items()}
+    return Verification(os.fspath(path), index.num_samples, rows, files, compared, findings, compared_entries)
 
 
 def _check_entry_points(index: Index, threads: int, findings: list[Finding]) -> int:
@@ -259,10 +257,10 @@ class _RegionChecker:
                 rows = np.searchsorted(pointers, regions.offset[regions.size > 0], side="right") - 1
                 self._field[rows] = number
 
-    def check(self, source: ByteSource, start: int, stop: int) -> tuple[list[Finding], int, int]:
-        """Check some regions; return the faults, and how many JPEG and PNG files were decoded."""
+    def check(self, source: ByteSource, start: int, stop: int) -> tuple[list[Finding], Counter[int | None]]:
+        """Check some regions; return the faults, and how many images of each `ImageMode` were decoded."""
         findings: list[Finding] = []
-        jpg = png = 0
+        modes: Counter[int | None] = Counter()
         rows = self._index.allocations[start:stop]
         read = source.read if source.is_mappable else _Span(source, rows).read
         for row, (sample, offset, size) in enumerate(rows.tolist(), start):
@@ -270,14 +268,13 @@ class _RegionChecker:
             name = self._index.names[number] if number >= 0 else None
             content = read(offset, size)
             mode = self._mode(number, sample)
-            jpg += mode == ImageMode.JPG
-            png += mode == ImageMode.PNG
+            modes[mode] += 1
             try:
                 findings += [Finding(sample, name, what) for what in self._faults(row, sample, number, size, content)]
             except Exception as error:  # noqa: BLE001 - a decoder that fails on one value must not end the report
                 what = f"{size} bytes that cannot be decoded: {type(error).__name__}: {error}"
                 findings.append(Finding(sample, name, what))
-        return findings, jpg, png
+        return findings, modes
 
     def _faults(self, row: int, sample: int, number: int, size: int, content: bytes) -> Iterator[str]:
         if len(content) < size:
@@ -291,16 +288,13 @@ class _RegionChecker:
         if number < 0:
             return
         metadata, images = self._index.column(self._index.names[number])[sample], self._images[number]
-        match self._mode(number, sample):
-            case ImageMode.JPG:
-                yield from _image_faults("JPEG", content, metadata, None)
-            case ImageMode.PNG:
-                yield from _image_faults("PNG", content, metadata, None if images is None else images.kind)
-            case None:
-                try:
-                    self._fields[number].read_value(metadata, content)
-                except ValueError as error:
-                    yield f"{size} bytes that cannot be read: {error}"
+        if images is None:
+            try:
+                self._fields[number].read_value(metadata, content)
+            except ValueError as error:
+                yield f"{size} bytes that cannot be read: {error}"
+        elif (codec := CODECS.get(images.mode[sample])) is not None:
+            yield from _image_faults(codec, content, metadata, images.kind)
 
     def _mode(self, number: int, sample: int) -> int | None:
         """Return the `ImageMode` of an image; None for other values."""
@@ -308,27 +302,17 @@ class _RegionChecker:
         return None if images is None else int(images.mode[sample])
 
 
-def _image_faults(name: str, content: bytes, metadata: Any, kind: ImageKind | None) -> Iterator[str]:
-    """Decode a JPEG or PNG file; compare it with its metadata and with the kind of the field."""
-    expected = int(metadata["height"]), int(metadata["width"])
+def _image_faults(codec: Codec, content: bytes, metadata: Any, kind: ImageKind | None) -> Iterator[str]:
+    """Decode an image file as a loader does; compare it with its metadata and with the kind of the field."""
+    height, width = int(metadata["height"]), int(metadata["width"])
     try:
-        if name == "JPEG":
-            size = jpeg_size(content)
-            if size == expected:  # a file of another size could take any memory
-                decode_rgb(content)
-        else:
-            pixels = decode_png_file(content)
-            height, width, channels = pixels.shape
-            size = height, width
-            if kind is not None and (channels, pixels.dtype) != (kind.channels, kind.dtype):
-                yield (
-                    f"a PNG file of {channels} channels of {pixels.dtype}, but the field holds images of kind "
-                    f"{kind.name}"
-                )
-        if size != expected:
+        size = codec.size(content)
+        if size != (height, width):  # and a file of another size could take any memory
             yield (
-                f"a {name} file of {size[0]} x {size[1]} pixels (height x width), expected {expected[0]} x "
-                f"{expected[1]} by the metadata"
+                f"a {codec.name} file of {size[0]} x {size[1]} pixels (height x width), expected {height} x {width} by "
+                "the metadata"
             )
-    except (UndecodableError, OSError, ValueError) as error:
-        yield f"a {name} file of {len(content)} bytes that cannot be decoded: {error}"
+            return
+        codec.decode(content, kind, size)
+    except BadImageError as error:
+        yield f"a {codec.name} file of {len(content)} bytes that cannot be decoded: {error}"

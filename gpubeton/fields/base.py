@@ -236,7 +236,7 @@ class Field(ABC):
         return ImageColumn(column["mode"].copy(), column["height"].copy(), column["width"].copy())
 
 
-class PlainField(Field):
+class ArgumentlessField(Field):
     """A field that needs no arguments to be read: it is made by calling its class without any."""
 
     def __repr__(self) -> str:
@@ -266,10 +266,10 @@ class RowDecoder(Operation):
     @property
     def max_size(self) -> int:
         """Bytes of the longest region of the field, from `accept_extent`."""
-        found: int | None = getattr(self, "_max_size", None)
-        if found is None:
+        size: int | None = getattr(self, "_max_size", None)
+        if size is None:
             raise PipelineError(f"{type(self).__name__} does not know the longest value: use it in a Loader")
-        return found
+        return size
 
     @abstractmethod
     def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any] | Ragged:

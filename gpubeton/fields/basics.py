@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.fields.base import Gather, Malloc, PlainField, RowDecoder
+from gpubeton.fields.base import ArgumentlessField, Gather, Malloc, RowDecoder
 from gpubeton.format.layout import FieldType
 from gpubeton.pipeline.allocation_query import AllocationQuery
 
@@ -66,7 +66,7 @@ class FloatDecoder(BasicDecoder):
     dtype = np.dtype("<f8")
 
 
-class _NumberField(PlainField):
+class _NumberField(ArgumentlessField):
     """A number in the metadata."""
 
     def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.fields.base import Gather, Malloc, PlainField, RowDecoder
+from gpubeton.fields.base import ArgumentlessField, Gather, Malloc, RowDecoder
 from gpubeton.format.layout import BYTES_DTYPE, FieldType
 from gpubeton.pipeline.allocation_query import AllocationQuery
 
@@ -41,7 +41,7 @@ class BytesDecoder(RowDecoder):
         return gather(self.max_size)
 
 
-class BytesField(PlainField):
+class BytesField(ArgumentlessField):
     """Bytes of any length, given as `bytes` or as a one-dimensional array of numbers from 0 to 255.
 
     Examples

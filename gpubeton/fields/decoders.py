@@ -6,19 +6,21 @@ from gpubeton.fields.basics import FloatDecoder, IntDecoder
 from gpubeton.fields.bytes import BytesDecoder
 from gpubeton.fields.image_decoders import (
     CenterCropImageDecoder,
-    CenterCropRGBImageDecoder,
     FollowImage,
     ImageDecoder,
     PadImageDecoder,
-    PadRGBImageDecoder,
     RandomResizedCropImageDecoder,
-    RandomResizedCropRGBImageDecoder,
     ResizedCropImageDecoder,
-    ResizedCropRGBImageDecoder,
-    SimpleRGBImageDecoder,
 )
 from gpubeton.fields.json import JSONDecoder
 from gpubeton.fields.ndarray import NDArrayDecoder, RaggedDecoder
+from gpubeton.fields.rgb_image import (
+    CenterCropRGBImageDecoder,
+    PadRGBImageDecoder,
+    RandomResizedCropRGBImageDecoder,
+    ResizedCropRGBImageDecoder,
+    SimpleRGBImageDecoder,
+)
 
 __all__ = [
     "BytesDecoder",

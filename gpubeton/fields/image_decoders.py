@@ -1,4 +1,4 @@
-"""The decoders of images: which part of each image is wanted, and how large."""
+"""The decoders of images: which part of each image is wanted, and how large. FFCV's are in `rgb_image`."""
 
 from __future__ import annotations
 
@@ -28,17 +28,23 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-class SimpleRGBImageDecoder(Operation):
-    """Decode images whole; all must have the same size.
+class ImageDecoder(Operation):
+    """Decode images of any kind whole; all must have the same size.
+
+    Gives uint8 or uint16, (N, H, W, C), C being 1 for gray images. Of `ToTensor`, the latter become ``torch.uint16``,
+    which torch (from 2.3 on) moves, views and converts, and little else: normalize them, or put
+    ``Convert(torch.int32)`` or ``Convert(torch.float32)`` after it.
 
     Examples
     --------
-    >>> SimpleRGBImageDecoder().boxes(np.array([20]), np.array([30]), None).tolist()
+    >>> ImageDecoder().boxes(np.array([20]), np.array([30]), None).tolist()
     [[0, 0, 20, 30]]
+    >>> from gpubeton.transforms import Convert, NormalizeImage, ToTensor, ToTorchImage
+    >>> depth = [ImageDecoder(), NormalizeImage(0, 1000, "float32"), ToTensor(), ToTorchImage()]  # in metres
     """
 
     is_random: ClassVar[bool] = False
-    takes_any_kind: ClassVar[bool] = False
+    takes_any_kind: ClassVar[bool] = True
     """Whether it decodes more than RGB images of 8 bits."""
 
     usual_numbers: ClassVar[int] = 4
@@ -106,10 +112,10 @@ class SimpleRGBImageDecoder(Operation):
         """
         kind: ImageKind = getattr(self.field, "kind", RGB)
         if kind != RGB and not self.takes_any_kind:
-            wanted = type(self).__name__.replace("SimpleRGB", "").replace("RGB", "")
+            twin = type(self).__name__.replace("SimpleRGB", "").replace("RGB", "")
             raise PipelineError(
                 f"{type(self).__name__} decodes RGB images of 8 bits, but the field holds images of kind {kind.name}. "
-                f"Begin the pipeline with another decoder of gpubeton.fields.decoders: {self._for_masks}{wanted}, "
+                f"Begin the pipeline with another decoder of gpubeton.fields.decoders: {self._for_masks}{twin}, "
                 "which decodes any kind."
             )
         return kind
@@ -140,20 +146,21 @@ class SimpleRGBImageDecoder(Operation):
         return f"{type(self).__name__}({', '.join(arguments)})"
 
 
-class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
-    """Decode a part of each image, resized to one size; derive from it for another crop.
+class ResizedCropImageDecoder(ImageDecoder, ABC):
+    """Decode a part of each image of any kind, resized to one size; derive from it for another crop.
 
     Write `boxes`; or, as in FFCV, a property ``get_crop_generator``, which gives a function that is compiled and called
     as ``crop(height, width, scale, ratio)`` for each image, and returns top, left, height and width. `scale` and
-    `ratio` are the decoder's own. What it draws with ``np.random`` or ``random`` then follows from the loader's seed,
-    the epoch and the sample.
+    `ratio` are attributes of the decoder. What it draws with ``np.random`` or ``random`` then follows from the loader's
+    seed, the epoch and the sample.
 
     Parameters
     ----------
     output_size : int or tuple of int
         Height and width of the output in pixels, or one number for both; may be changed between epochs.
     interpolation : str
-        How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`.
+        How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
+        by their alpha, as in Pillow.
 
     Raises
     ------
@@ -164,7 +171,7 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
     --------
     The upper half of each image:
 
-    >>> class UpperHalf(ResizedCropRGBImageDecoder):
+    >>> class UpperHalf(ResizedCropImageDecoder):
     ...     def boxes(self, heights, widths, uniform):
     ...         corner = np.zeros_like(heights)
     ...         return np.stack([corner, corner, heights // 2, widths], axis=1).astype(np.int32)
@@ -207,8 +214,8 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
         return state, (AllocationQuery(state.shape, state.dtype), AllocationQuery((largest,), state.dtype))
 
 
-class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
-    """Decode the central square of each image, resized.
+class CenterCropImageDecoder(ResizedCropImageDecoder):
+    """Decode the central square of each image of any kind, resized; see `ImageDecoder` for the result.
 
     Parameters
     ----------
@@ -218,7 +225,8 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         Side of the square as a share of the image's shorter side, more than 0 and at most 1. The default is that of
         torchvision's evaluation of ImageNet: 224 of 256.
     interpolation : str
-        How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`.
+        How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
+        by their alpha, as in Pillow.
 
     Raises
     ------
@@ -227,7 +235,7 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     Examples
     --------
-    >>> CenterCropRGBImageDecoder((224, 224), ratio=0.5).boxes(np.array([100]), np.array([200]), None).tolist()
+    >>> CenterCropImageDecoder((224, 224), ratio=0.5).boxes(np.array([100]), np.array([200]), None).tolist()
     [[25, 75, 50, 50]]
     """
 
@@ -243,17 +251,19 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         return np.concatenate([(size - side) // 2, side, side], axis=1, dtype=np.int32)
 
 
-class PadRGBImageDecoder(ResizedCropRGBImageDecoder):
-    """Decode images whole, resized to fit into one size with their proportions kept; the rest is filled (letterbox).
+class PadImageDecoder(ResizedCropImageDecoder):
+    """Decode images of any kind whole, resized to fit with their proportions kept; the rest is filled (letterbox).
 
     Parameters
     ----------
     output_size : int or tuple of int
         Height and width of the output in pixels, or one number for both; may be changed between epochs.
-    fill : sequence of three numbers, or number
-        Color around the image, as levels from 0 to 255. Operations after the decoder change it as they change pixels.
+    fill : sequence of numbers, or number
+        Color around the image, as levels: a number for each channel, or one for all. Operations after the decoder
+        change it as they change pixels.
     interpolation : str
-        How the image is resized: "area" as in FFCV, or another of `INTERPOLATIONS`.
+        How the image is resized: "area" as in FFCV, or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
+        by their alpha, as in Pillow.
     position : {"center", "top-left"}
         Where the image lies in the output. An odd pixel of a centered one is at the bottom or at the right.
 
@@ -269,7 +279,7 @@ class PadRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     Examples
     --------
-    >>> decoder = PadRGBImageDecoder((640, 640), fill=114)
+    >>> decoder = PadImageDecoder((640, 640), fill=114)
     >>> decoder.places(np.array([480, 500]), np.array([640, 375])).tolist()  # top, left, height, width
     [[80, 0, 480, 640], [0, 80, 640, 480]]
     """
@@ -286,7 +296,7 @@ class PadRGBImageDecoder(ResizedCropRGBImageDecoder):
         self.position = check_choice(f"{type(self).__name__}: position", position, ("center", "top-left"))
 
     def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
-        return SimpleRGBImageDecoder.boxes(self, heights, widths, uniform)
+        return ImageDecoder.boxes(self, heights, widths, uniform)
 
     def places(self, heights: NDArray[Any], widths: NDArray[Any]) -> NDArray[np.int32]:
         """Choose the part of the output that each image fills.
@@ -311,8 +321,8 @@ class PadRGBImageDecoder(ResizedCropRGBImageDecoder):
         return np.concatenate([corner, size], axis=1, dtype=np.int32)
 
 
-class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
-    """Decode a random part of each image, resized; the parts are chosen by torchvision's rule.
+class RandomResizedCropImageDecoder(ResizedCropImageDecoder):
+    """Decode a random part of each image of any kind, resized; the parts are chosen by torchvision's rule.
 
     A try draws four numbers: area, aspect ratio, top, left. If none of ten tries fits into the image, the part is the
     largest central one whose aspect ratio is within `ratio`.
@@ -326,7 +336,8 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
     ratio : tuple of float
         Least and greatest aspect ratio of the part, width over height.
     interpolation : str
-        How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`.
+        How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
+        by their alpha, as in Pillow.
 
     Raises
     ------
@@ -335,7 +346,7 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     Examples
     --------
-    >>> decoder = RandomResizedCropRGBImageDecoder((224, 224), scale=(0.25, 1.0))
+    >>> decoder = RandomResizedCropImageDecoder((224, 224), scale=(0.25, 1.0))
     >>> middling = lambda count, rows=None: np.full((1, count), 0.5)
     >>> decoder.boxes(np.array([400]), np.array([400]), middling).tolist()
     [[42, 42, 316, 316]]
@@ -361,103 +372,7 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         return draw_crops(heights, widths, self.scale, self.ratio, uniform)
 
 
-class ImageDecoder(SimpleRGBImageDecoder):
-    """Decode images of any kind whole; all must have the same size.
-
-    Gives uint8 or uint16, (N, H, W, C), C being 1 for gray images. Of `ToTensor`, the latter become ``torch.uint16``,
-    which torch (from 2.3 on) moves, views and converts, and little else: normalize them, or put
-    ``Convert(torch.int32)`` or ``Convert(torch.float32)`` after it.
-
-    Examples
-    --------
-    >>> from gpubeton.transforms import Convert, NormalizeImage, ToTensor, ToTorchImage
-    >>> depth = [ImageDecoder(), NormalizeImage(0, 1000, "float32"), ToTensor(), ToTorchImage()]  # in metres
-    """
-
-    takes_any_kind: ClassVar[bool] = True
-    family: ClassVar[type[SimpleRGBImageDecoder]] = SimpleRGBImageDecoder
-    """Any of these may be first in the pipeline of a field with this decoder."""
-
-
-class CenterCropImageDecoder(CenterCropRGBImageDecoder):
-    """Decode the central square of each image of any kind, resized; see `ImageDecoder` for the result.
-
-    Parameters
-    ----------
-    output_size, ratio
-        As for `CenterCropRGBImageDecoder`.
-    interpolation : str
-        As there. Colors of RGBA images are weighted by their alpha, as in Pillow.
-
-    Examples
-    --------
-    >>> CenterCropImageDecoder((224, 224), ratio=0.5).boxes(np.array([100]), np.array([200]), None).tolist()
-    [[25, 75, 50, 50]]
-    """
-
-    takes_any_kind: ClassVar[bool] = True
-
-
-class PadImageDecoder(PadRGBImageDecoder):
-    """Decode images of any kind whole, resized to fit and padded; see `ImageDecoder` for the result.
-
-    Parameters
-    ----------
-    output_size, fill, interpolation, position
-        As for `PadRGBImageDecoder`. A fill has a number for each channel, or one for all. Colors of RGBA images are
-        weighted by their alpha, as in Pillow.
-
-    Examples
-    --------
-    >>> PadImageDecoder((64, 64), position="top-left").places(np.array([20]), np.array([40])).tolist()
-    [[0, 0, 32, 64]]
-    """
-
-    takes_any_kind: ClassVar[bool] = True
-
-
-class RandomResizedCropImageDecoder(RandomResizedCropRGBImageDecoder):
-    """Decode a random part of each image of any kind, resized; see `ImageDecoder` for the result.
-
-    With the same seed, the parts are those that `RandomResizedCropRGBImageDecoder` takes in the same place.
-
-    Parameters
-    ----------
-    output_size, scale, ratio
-        As for `RandomResizedCropRGBImageDecoder`.
-    interpolation : str
-        As there. Colors of RGBA images are weighted by their alpha, as in Pillow.
-
-    Examples
-    --------
-    >>> RandomResizedCropImageDecoder((224, 224), scale=(0.25, 1.0)).output_size
-    (224, 224)
-    """
-
-    takes_any_kind: ClassVar[bool] = True
-
-
-class ResizedCropImageDecoder(ResizedCropRGBImageDecoder):
-    """Decode a part of each image of any kind, resized; derive from it for another crop.
-
-    Parameters
-    ----------
-    output_size, interpolation
-        As for `ResizedCropRGBImageDecoder`, which shows how to derive from it.
-
-    Examples
-    --------
-    >>> class Whole(ResizedCropImageDecoder):
-    ...     def boxes(self, heights, widths, uniform):
-    ...         return np.stack([0 * heights, 0 * widths, heights, widths], axis=1).astype(np.int32)
-    >>> Whole((112, 224)).boxes(np.array([300]), np.array([400]), None).tolist()
-    [[0, 0, 300, 400]]
-    """
-
-    takes_any_kind: ClassVar[bool] = True
-
-
-class FollowImage(SimpleRGBImageDecoder):
+class FollowImage(ImageDecoder):
     """Decode images with the geometry of another output: its crop, size, flips and translates, sample by sample.
 
     For what belongs to an image pixel by pixel: a segmentation mask, a depth, a second camera. What was drawn for the
@@ -496,7 +411,7 @@ class FollowImage(SimpleRGBImageDecoder):
     --------
     A loader for segmentation: pairs of images and masks.
 
-    >>> from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
+    >>> from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
     >>> from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage
     >>> pipelines = {
     ...     "image": [RandomResizedCropRGBImageDecoder((224, 224)), RandomHorizontalFlip(), ToTensor(), ToTorchImage()],
@@ -505,8 +420,6 @@ class FollowImage(SimpleRGBImageDecoder):
     >>> pipelines["mask"][0]
     FollowImage(image='image', interpolation='nearest', fill=(255, 255, 255))
     """
-
-    takes_any_kind: ClassVar[bool] = True
 
     def __init__(
         self, image: str = "image", interpolation: Interpolation = "nearest", fill: float | Sequence[float] = 0

@@ -256,7 +256,7 @@ class RaggedField(BytesField):
 
     @staticmethod
     def describes(binary: bytes) -> bool:
-        """Tell whether the arguments of a field of bytes are those of this class.
+        """Whether the arguments of a field of bytes are those of this class.
 
         Parameters
         ----------

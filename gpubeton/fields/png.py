@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gpubeton.errors import BadImageError
 from gpubeton.format.field_arguments import IMAGE_KINDS, ImageKind
 
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-"""How every PNG file begins."""
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+START = b"\x89PNG\r\n\x1a\n"
 
 _COLOR_TYPES = {1: 0, 3: 2, 4: 6}
 """How PNG numbers images of so many channels."""
@@ -26,11 +30,8 @@ _COLOR_TYPES = {1: 0, 3: 2, 4: 6}
 _MOST_OF_A_BYTE = 1040
 """Deflate makes no more than 1032 bytes of one; what claims more is refused before memory is asked for."""
 
-Unfilter = Callable[[NDArray[np.uint8], NDArray[np.uint8], int], int]
-
-
-class PngError(ValueError):
-    """A defect of a PNG file; the caller adds which file."""
+#: Chunks that hold no pixels, and do not change the meaning of colors.
+_METADATA = (b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"tIME")
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,15 @@ class PngHeader:
     width: int  # size in pixels
     bits: int  # bits of a channel
     color_type: int  # 0 gray, 2 RGB, 3 palette, 4 gray with alpha, 6 RGB with alpha
-    is_plain: bool  # whether it is neither interlaced nor has a color that means transparent
+    is_simple: bool  # whether it is neither interlaced nor has a color that means transparent
 
     def holds(self, kind: ImageKind) -> bool:
-        """Tell whether the file holds images of a kind, as they are."""
-        return self.is_plain and (self.color_type, self.bits) == (_COLOR_TYPES[kind.channels], kind.bits)
+        """Whether the file may be stored, as it is, as an image of a kind."""
+        return self.is_simple and (self.color_type, self.bits) == (_COLOR_TYPES[kind.channels], kind.bits)
 
     @property
     def kind(self) -> ImageKind | None:
-        """The kind of image that the file holds as it is; None for all others."""
+        """The kind as which the file may be stored as it is; None if there is none."""
         return next((kind for kind in IMAGE_KINDS.values() if self.holds(kind)), None)
 
 
@@ -57,7 +58,7 @@ def read_png_header(content: bytes) -> PngHeader | None:
     """Read the header of a PNG file."""
     try:
         return _read(content)[0]
-    except PngError:
+    except BadImageError:
         return None
 
 
@@ -67,37 +68,63 @@ def encode_png(pixels: NDArray[Any], level: int = 6) -> bytes:
     height, width, channels = pixels.shape
     bits = 8 * pixels.dtype.itemsize
     rows = np.ascontiguousarray(pixels, ">u2" if bits == 16 else "u1").view(np.uint8).reshape(height, -1)
-    plain = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)
+    unfiltered = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)
     packed = min(
-        (zlib.compress(one.tobytes(), level) for one in (plain, _filtered(rows, channels * bits // 8))), key=len
+        (zlib.compress(lines.tobytes(), level) for lines in (unfiltered, _filtered(rows, channels * bits // 8))),
+        key=len,
     )
     header = struct.pack(">IIBBBBB", width, height, bits, _COLOR_TYPES[channels], 0, 0, 0)
-    return PNG_SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
+    return START + _chunk(b"IHDR", header) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
 
 
-def decode_png(content: bytes, kind: ImageKind, size: tuple[int, int], undo: Unfilter) -> NDArray[Any]:
-    """Decode a PNG file; every checksum in it is looked at."""
-    # returns uint8 or uint16 (H, W, C): the pixels, C-contiguous
+def decode_png(
+    content: bytes, kind: ImageKind | None = None, size: tuple[int, int] | None = None
+) -> NDArray[Any]:  # (H, W, C) uint8 or uint16, C-contiguous
+    """Decode a PNG file, and check every checksum in it; raise BadImageError, also for another kind or size."""
     header, packed = _read(content)
+    kind = kind or header.kind
+    if kind is None:
+        raise BadImageError("no PNG file of a kind that is stored: gray, RGB or RGBA, of 8 or 16 bits, not interlaced")
     if not header.holds(kind):
-        raise PngError(
+        if header.kind is not None:
+            raise BadImageError(f"it is a PNG file of kind {header.kind.name}, expected {kind.name}")
+        raise BadImageError(
             f"it is a PNG file of {header.bits} bits and color type {header.color_type}, interlaced or with "
-            f"transparency: {not header.is_plain}; expected {kind.name}"
+            f"transparency: {not header.is_simple}; expected {kind.name}"
         )
-    if (header.height, header.width) != size:
-        raise PngError(f"it is {header.height} x {header.width} pixels, but the metadata has {size[0]} x {size[1]}")
-    height, width = size
+    height, width = header.height, header.width
+    if size is not None and (height, width) != size:
+        raise BadImageError(f"it is {height} x {width} pixels, but the metadata has {size[0]} x {size[1]}")
     row_size = width * kind.pixel_size
     expected = height * (1 + row_size)
     if expected > _MOST_OF_A_BYTE * (len(packed) + 1):
-        raise PngError(f"its {len(packed)} bytes of data cannot hold {expected}")
-    lines = _inflate(packed, expected)
+        raise BadImageError(f"its {len(packed)} bytes of data cannot hold {expected}")
+    lines = np.frombuffer(_inflate(packed, expected), np.uint8).reshape(height, 1 + row_size)
     rows = np.empty((height, row_size), np.uint8)
-    if undo(np.frombuffer(lines, np.uint8).reshape(height, 1 + row_size), rows, kind.pixel_size) != 0:
-        raise PngError("a row has a filter that PNG does not know")
+    if _compiled_unfilter()(lines, rows, kind.pixel_size) != 0:
+        raise BadImageError("a row has a filter that PNG does not know")
     if kind.bits == 8:
         return rows.reshape(height, width, kind.channels)
     return rows.view(">u2").astype(np.uint16).reshape(height, width, kind.channels)
+
+
+def png_size(content: bytes) -> tuple[int, int]:
+    """Return the height and width of a PNG file; raise BadImageError if its chunks are damaged."""
+    header, _ = _read(content)
+    return header.height, header.width
+
+
+def strip_png(content: bytes) -> bytes:
+    """Remove metadata, and bytes after the image; the encoded pixels stay, bit for bit."""
+    return START + b"".join(_chunk(name, bytes(body)) for name, body in _chunks(content) if name not in _METADATA)
+
+
+@cache
+def _compiled_unfilter() -> Callable[..., int]:
+    # Numba takes long to import, and most files have no PNG images.
+    from gpubeton._compile.compile import compiled
+
+    return compiled(unfilter)
 
 
 def unfilter(lines: Any, rows: Any, step: Any) -> Any:
@@ -135,37 +162,37 @@ def unfilter(lines: Any, rows: Any, step: Any) -> Any:
 
 def _read(content: bytes) -> tuple[PngHeader, bytes]:
     """The header, and the compressed rows."""
-    parts: dict[bytes, list[memoryview]] = {}
+    chunks: dict[bytes, list[memoryview]] = {}
     for name, body in _chunks(content):
-        parts.setdefault(name, []).append(body)
-    header = bytes(parts.get(b"IHDR", [b""])[0])
+        chunks.setdefault(name, []).append(body)
+    header = bytes(chunks.get(b"IHDR", [b""])[0])
     if len(header) != 13:
-        raise PngError("it has no sound header")
+        raise BadImageError("it has no sound header")
     width, height, bits, color_type, compression, filtering, interlace = struct.unpack(">IIBBBBB", header)
     if 0 in (width, height):
-        raise PngError(f"its header has {height} x {width} pixels")
-    is_plain = (compression, filtering, interlace) == (0, 0, 0) and b"tRNS" not in parts
-    return PngHeader(height, width, bits, color_type, is_plain), b"".join(parts.get(b"IDAT", []))
+        raise BadImageError(f"its header has {height} x {width} pixels")
+    is_simple = (compression, filtering, interlace) == (0, 0, 0) and b"tRNS" not in chunks
+    return PngHeader(height, width, bits, color_type, is_simple), b"".join(chunks.get(b"IDAT", []))
 
 
 def _chunks(content: bytes) -> Iterator[tuple[bytes, memoryview]]:
     """Name and body of each chunk up to IEND, their checksums looked at."""
-    if content[: len(PNG_SIGNATURE)] != PNG_SIGNATURE:
-        raise PngError("it does not begin as PNG files do")
-    view, place = memoryview(content), len(PNG_SIGNATURE)
-    while place + 12 <= len(content):
-        length = int.from_bytes(view[place : place + 4], "big")
-        stop = place + 12 + length
-        name = bytes(view[place + 4 : place + 8])
+    if content[: len(START)] != START:
+        raise BadImageError("it does not begin as PNG files do")
+    view, position = memoryview(content), len(START)
+    while position + 12 <= len(content):
+        length = int.from_bytes(view[position : position + 4], "big")
+        stop = position + 12 + length
+        name = bytes(view[position + 4 : position + 8])
         if stop > len(content):
             break
-        if zlib.crc32(view[place + 4 : stop - 4]) != int.from_bytes(view[stop - 4 : stop], "big"):
-            raise PngError(f"the checksum of its chunk {name!r} is wrong")
-        yield name, view[place + 8 : stop - 4]
+        if zlib.crc32(view[position + 4 : stop - 4]) != int.from_bytes(view[stop - 4 : stop], "big"):
+            raise BadImageError(f"the checksum of its chunk {name!r} is wrong")
+        yield name, view[position + 8 : stop - 4]
         if name == b"IEND":
             return
-        place = stop
-    raise PngError("it ends before its last chunk")
+        position = stop
+    raise BadImageError("it ends before its last chunk")
 
 
 def _chunk(name: bytes, body: bytes) -> bytes:
@@ -178,9 +205,9 @@ def _inflate(packed: bytes, expected: int) -> bytes:
         # One byte more, so that longer data are noticed, and the checksum after them is read.
         lines = inflater.decompress(packed, expected + 1)
     except zlib.error as error:
-        raise PngError(f"its data are damaged: {error}") from error
+        raise BadImageError(f"its data are damaged: {error}") from error
     if len(lines) != expected or not inflater.eof:
-        raise PngError(f"its data are not the {expected} bytes of its rows")
+        raise BadImageError(f"its data are not the {expected} bytes of its rows")
     return lines
 
 

@@ -108,13 +108,13 @@ class ImageKind:
 
     @property
     def has_jpeg(self) -> bool:
-        """Whether JPEG, which knows neither transparency nor more than 8 bits here, can hold such images."""
-        return self.bits == 8 and not self.has_alpha
+        """Whether JPEG can hold such images."""
+        return ImageMode.JPG in self.modes
 
     @property
     def modes(self) -> tuple[ImageMode, ...]:
         """The ways in which a custom field stores such images."""
-        return (ImageMode.JPG, ImageMode.RAW, ImageMode.PNG) if self.has_jpeg else (ImageMode.RAW, ImageMode.PNG)
+        return tuple(mode for mode in ImageMode if self.channels in mode.channels and self.bits in mode.bits)
 
     @staticmethod
     def describes(arguments: bytes) -> bool:

@@ -99,9 +99,23 @@ PLAIN_TYPES = (FieldType.FLOAT, FieldType.INT)
 class ImageMode(IntEnum):
     """How the region of an image is stored. FFCV has the first two, and reads every other value as raw."""
 
-    JPG = 0
+    # The files of `gpubeton.fields.codecs`, and raw pixels; each with the channels and bits of the images it can hold.
+    channels: tuple[int, ...]
+    bits: tuple[int, ...]
+
+    def __new__(cls, value: int, channels: tuple[int, ...] = (1, 3, 4), bits: tuple[int, ...] = (8, 16)) -> ImageMode:
+        mode = int.__new__(cls, value)
+        mode._value_ = value
+        mode.channels, mode.bits = channels, bits
+        return mode
+
+    JPG = 0, (1, 3), (8,)
     RAW = 1
-    PNG = 2  # in custom fields only, see `gpubeton.format.field_arguments`
+    PNG = 2  # this and all that follow: in custom fields only, see `gpubeton.format.field_arguments`
+
+
+FILE_MODES = tuple(mode for mode in ImageMode if mode is not ImageMode.RAW)
+"""The modes whose region is an image file."""
 
 
 def metadata_dtype(types: Sequence[DTypeLike]) -> np.dtype[np.void]:

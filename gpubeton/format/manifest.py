@@ -52,6 +52,7 @@ from gpubeton.format.header import Descriptor, Header, header_of
 from gpubeton.format.index import Index, find_metadata_end, metadata_type_of
 from gpubeton.format.layout import (
     ARGUMENTS_SIZE,
+    FILE_MODES,
     IMAGE_DTYPE,
     PLAIN_TYPES,
     FieldType,
@@ -402,9 +403,8 @@ def _check_rows(file: DataFile, first: np.uint64, descriptor: Descriptor, rows: 
         kind = ImageKind.from_bytes(descriptor.arguments) if descriptor.type_id == FieldType.CUSTOM else None
         # numpy 1 would compute a number times uint16 as uint16, of which 256 times 256 is 0.
         pixels = (kind or RGB).pixel_size * width.astype(np.uint64) * height.astype(np.uint64)
-        is_good &= (pixels > 0) & (
-            np.isin(mode, (ImageMode.JPG, ImageMode.PNG)[: 1 if kind is None else 2]) | (size == pixels)
-        )
+        files = (ImageMode.JPG,) if kind is None else FILE_MODES
+        is_good &= (pixels > 0) & (np.isin(mode, files) | (size == pixels))
         if kind is not None:
             is_good &= np.isin(mode, kind.modes)
     if not is_good.all():

@@ -18,7 +18,15 @@ from gpubeton.errors import (
     TruncatedError,
 )
 from gpubeton.format.field_arguments import RGB, ArrayArguments, ImageKind
-from gpubeton.format.layout import ALLOCATION_DTYPE, IMAGE_DTYPE, PLAIN_TYPES, FieldType, ImageMode, round_up
+from gpubeton.format.layout import (
+    ALLOCATION_DTYPE,
+    FILE_MODES,
+    IMAGE_DTYPE,
+    PLAIN_TYPES,
+    FieldType,
+    ImageMode,
+    round_up,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -273,7 +281,7 @@ def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations:
             except FieldArgumentsError as error:
                 raise FieldArgumentsError(f"{path}: field {descriptor.name!r}: {error}") from error
             _check_modes(field, column["mode"], kind)
-            return _locate_images(field, column, kind.pixel_size, (ImageMode.JPG, ImageMode.PNG))
+            return _locate_images(field, column, kind.pixel_size, FILE_MODES)
         case FieldType.CUSTOM:
             return _locate_custom(descriptor, column, allocations)
     return FieldRows(column)

@@ -19,14 +19,13 @@ import numpy as np
 
 from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
 from gpubeton._bytes.descriptors import open_regular, read_into
-from gpubeton._cpu.fallback import decode_rgb
 from gpubeton._machine import count_cores
 from gpubeton._writing.file_builder import FileBuilder, RegionSizes, make_descriptors
 from gpubeton._writing.image_folder import ImageFolder
 from gpubeton.errors import SampleError, StorageError
 from gpubeton.fields import IntField, RGBImageField
-from gpubeton.fields.image_codec import file_content
-from gpubeton.fields.jpeg_markers import read_frame
+from gpubeton.fields.jpeg import decode_rgb, read_frame
+from gpubeton.fields.pixels import file_content
 from gpubeton.format.layout import IMAGE_DTYPE, PAGE_SIZE_DEFAULT, ImageMode, metadata_dtype
 
 if TYPE_CHECKING:
@@ -244,14 +243,14 @@ def _store(images: RGBImageField, path: str, state: tuple[int, int]) -> _Stored 
             head = file.read(_HEAD)
             file.seek(max(size - _TAIL, 0))
             frame = read_frame(head + file.read(_TAIL))
-        if frame is not None and frame.is_plain:
+        if frame is not None and frame.is_baseline:
             row["mode"], row["height"], row["width"] = ImageMode.JPG, frame.height, frame.width
             return _Stored(row, size, None)
         content = file_content(path)
         assert content is not None
         frame = read_frame(content)
         keeper = _Keeper()
-        is_decoded = frame is not None and not frame.is_plain  # as `convert` does it, strictly
+        is_decoded = frame is not None and not frame.is_baseline  # as `convert` does it, strictly
         images.encode(row, decode_rgb(content) if is_decoded else content, keeper)
     except Exception as error:  # noqa: BLE001  decoders raise all kinds
         return f"{path}: {type(error).__name__}: {error}"

@@ -9,7 +9,7 @@ import pytest
 
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import (
     ColorJitter,
     Cutout,

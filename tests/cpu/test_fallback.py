@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gpubeton._cpu.fallback import UndecodableError, decode_gray, decode_rgb, jpeg_size
 from gpubeton._cpu.jpeg.codes import MANY_INTERVALS
+from gpubeton.errors import BadImageError
+from gpubeton.fields.jpeg import decode_gray, decode_rgb, jpeg_size
 from tests.cpu.damage import flip_bits, leave_out
 from tests.cpu.making import (
     draw_of,
@@ -145,7 +146,7 @@ def test_a_file_that_no_decoder_accepts_is_reported_with_both_reasons(name):
     data, reason = BAD[name]
     try:
         size = jpeg_size(data)
-    except UndecodableError:
+    except BadImageError:
         size = 9, 9
     image = stored_jpeg(data, *size)
     out, bad = make(PROGRAM, [image], [draw_of(PROGRAM, whole(image))])
@@ -259,7 +260,7 @@ def test_more_pixels_than_the_bytes_can_hold_are_refused_before_memory_is_taken(
     for height, width in ((16_000, 16_000), (65_000, 65_000)):
         bomb = with_size(data, height, width)
         for function in (jpeg_size, decode_rgb, decode_gray):
-            with pytest.raises(UndecodableError, match=rf"{height} x {width} .* {len(bomb)} bytes"):
+            with pytest.raises(BadImageError, match=rf"{height} x {width} .* {len(bomb)} bytes"):
                 function(bomb)
 
 
@@ -271,7 +272,7 @@ def test_an_error_of_a_library_is_an_undecodable_image(name, error, monkeypatch)
 
     monkeypatch.setattr("simplejpeg.decode_jpeg", fail)
     for function in (decode_rgb, decode_gray):
-        with pytest.raises(UndecodableError, match="planted"):
+        with pytest.raises(BadImageError, match="planted"):
             function(SIMPLEJPEGS[name])
     images = [stored_jpeg(SIMPLEJPEGS[name], HEIGHT, WIDTH), stored_jpeg(jpeg(photo(HEIGHT, WIDTH)))]
     if name != "arithmetic":  # of another size
@@ -285,7 +286,7 @@ def test_an_unforeseen_error_spoils_its_own_image_alone(name, monkeypatch):
     def fail(data):
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(f"gpubeton._cpu.refused_images.{name}", fail)
+    monkeypatch.setattr(f"gpubeton._cpu.bad_images.{name}", fail)
     images = [stored_jpeg(SIMPLEJPEGS["progressive"]), stored_jpeg(jpeg(photo(HEIGHT, WIDTH)))]
     _, [bad] = make(PROGRAM, images, [draw_of(PROGRAM, whole(image)) for image in images])
     assert bad.row == 0
@@ -310,6 +311,6 @@ def test_damage_that_libjpeg_only_warns_of_is_damage():
 def verdict(data):
     try:
         decode_rgb(data)
-    except UndecodableError:
+    except BadImageError:
         return "refused"
     return "decoded"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, RandomTranslate
 from tests.cpu.making import draw_of, make, make_one, program_of, stored_jpeg, stored_raw
 from tests.cpu.pictures import decoded, jpeg, noise, photo

@@ -14,8 +14,9 @@ from gpubeton._plan.fusion import compile_image_program
 from gpubeton._plan.linked_outputs import GeometrySource
 from gpubeton._plan.philox import BatchNumbers
 from gpubeton.errors import PipelineError
-from gpubeton.fields.image_decoders import FollowImage, PadImageDecoder, PadRGBImageDecoder
+from gpubeton.fields.image_decoders import FollowImage, PadImageDecoder
 from gpubeton.fields.image_field import ImageField
+from gpubeton.fields.rgb_image import PadRGBImageDecoder
 from gpubeton.transforms import Cutout, NormalizeImage, RandomBrightness, RandomHorizontalFlip, RandomTranslate
 from tests.cpu.making import INTERPOLATIONS, draw_of, make_one, program_of, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import noise, photo

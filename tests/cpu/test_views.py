@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._cpu import refused_images, worker_pool
+from gpubeton._cpu import bad_images, worker_pool
 from gpubeton._cpu.image_tasks import (
     ADDRESS,
     FIRST_COLUMN,
@@ -121,8 +121,8 @@ def test_only_the_first_view_looks_at_the_stored_image(monkeypatch):
 
 def test_libjpeg_turbo_decodes_a_refused_image_once_for_all_views(monkeypatch):
     calls = []
-    decode = refused_images.decode_rgb
-    monkeypatch.setattr(refused_images, "decode_rgb", lambda data: calls.append(len(data)) or decode(data))
+    decode = bad_images.decode_rgb
+    monkeypatch.setattr(bad_images, "decode_rgb", lambda data: calls.append(len(data)) or decode(data))
     programs = [PROGRAMS[0], PROGRAMS[3], PROGRAMS[0]]
     draws = [[draw_of(program, whole(IMAGES["progressive"]))] for program in programs]
     result, bad = together(programs, [IMAGES["progressive"]], draws)

@@ -59,7 +59,7 @@ def test_memory_grows_in_each_direction_and_never_shrinks():
 def test_a_long_narrow_image_takes_little_memory(height, width):
     programs = [program_of(height, width), program_of(height, width, kind="gray")]
     worker = Worker(programs, outputs_of(programs))
-    for scratch in (worker.scratch(height, width, 1), worker.plain_scratch(height, width)):
+    for scratch in (worker.scratch(height, width, 1), worker.other_kinds_scratch(height, width)):
         nbytes = sum(array.nbytes for array in scratch if isinstance(array, np.ndarray))
         assert nbytes < 100 << 20
 

@@ -141,7 +141,7 @@ def test_an_image_that_memory_does_not_suffice_for_is_bad_and_all_others_are_mad
         replace(job_of(*arguments), source="the same") for arguments in zip(programs, [images] * 2, draws, strict=True)
     ]
     with monkeypatch.context() as patch:
-        for name in ("allocate", "allocate_plain"):
+        for name in ("allocate", "allocate_other_kinds"):
             patch.setattr(worker_pool, name, limited(getattr(worker_pool, name)))
         with pool_of(*programs) as pool:
             pool.submit(jobs)

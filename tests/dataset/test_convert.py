@@ -9,7 +9,7 @@ from PIL import Image
 
 from gpubeton.dataset import Settings, Source, convert, open_source
 from gpubeton.errors import NoSamplesError, OptionError, PageSizeError, RegionTooLargeError, SampleError
-from gpubeton.fields.image_codec import pixels_of
+from gpubeton.fields.pixels import rgb_pixels_of
 from gpubeton.format import ImageMode
 from gpubeton.reader import Reader
 from gpubeton.writer import DatasetWriter
@@ -85,7 +85,7 @@ def test_a_large_jpeg_is_decoded_as_pillow_decodes_it(tmp_path):
     path = write_picture(tmp_path / "photos" / "a" / "1.jpg", 1, 40, 60)
     convert(open_source(tmp_path / "photos"), tmp_path / "a.beton", Settings("raw", 60, **SMALL), num_workers=1)
     images, _ = stored(tmp_path / "a.beton")
-    assert images == [pixels_of(path.read_bytes()).tobytes()]
+    assert images == [rgb_pixels_of(path.read_bytes()).tobytes()]
 
 
 def spoil(folder):

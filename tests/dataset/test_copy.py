@@ -18,7 +18,7 @@ from gpubeton.errors import (
     StorageError,
 )
 from gpubeton.fields import BytesField, FloatField, IntField, JSONField, NDArrayField
-from gpubeton.fields.base import PlainField
+from gpubeton.fields.base import ArgumentlessField
 from gpubeton.fields.registry import open_index
 from gpubeton.format.layout import FieldType
 from gpubeton.reader import Reader
@@ -75,7 +75,7 @@ def test_samples_come_in_the_order_asked_for_also_twice(tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_ffcvs_files_are_copied_backwards(name, tmp_path):
-    class Custom(PlainField):
+    class Custom(ArgumentlessField):
         metadata_type = CUSTOM_TYPES.get("caption", np.dtype("<u8"))
         encode = get_decoder_class = None
 
@@ -102,7 +102,7 @@ def test_a_file_without_regions_is_copied(tmp_path):
     assert values(tmp_path / "b.beton") == ["(4, 0.5)", "(2, 0.5)"]
 
 
-class TwoPointers(PlainField):
+class TwoPointers(ArgumentlessField):
     """Its metadata holds where two regions begin, the end of the second, and a plain number."""
 
     metadata_type = np.dtype([("where", "<u8", (3,)), ("number", "<i8")])

@@ -43,7 +43,7 @@ def test_a_summary_describes_the_written_values(tmp_path):
         "RGBImageField", "IntField", "FloatField", "BytesField", "JSONField", "NDArrayField",
     ]  # fmt: skip
     image = fields["image"].image
-    assert (image.jpg, image.raw, image.most_common) == (12, 0, [(40, 60, 12)])
+    assert (image.stored["jpg"], image.stored["raw"], image.most_common) == (12, 0, [(40, 60, 12)])
     assert (image.kinds["baseline"], image.samplings) == (12, {"4:2:0": 12})
     assert image.lanes == {"hardware": 12, "cpu": 0}
     assert fields["label"].counts == {number * 10: 1 for number in range(12)}
@@ -76,7 +76,7 @@ def test_ffcvs_files_are_summarized(name, tmp_path):
     assert not summary.has_checksums
     for field in summary.fields:
         if field.image is not None:
-            assert sum(field.image.lanes.values()) == field.image.jpg
+            assert sum(field.image.lanes.values()) == field.image.stored["jpg"]
 
 
 def test_files_without_pages_have_none(tmp_path):
@@ -89,7 +89,7 @@ def test_raw_images_are_counted(tmp_path):
         (picture(0, 8, 9), np.zeros(3, np.uint8)),
     ])  # fmt: skip
     image = summarize(path).fields[0].image
-    assert (image.jpg, image.raw, image.looked_at) == (0, 1, 0)
+    assert (image.stored, image.looked_at) == ({"jpg": 0, "png": 0, "raw": 1}, 0)
 
 
 def test_few_whole_numbers_have_a_bin_each():

@@ -14,7 +14,7 @@ from gpubeton._engine.executors import ImageExecutors
 from gpubeton._engine.outputs import ImageOutput
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton._plan.image_executor import BadImage, Usage
-from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.transforms import NormalizeImage, ToTensor
 
 SIZES = np.array([9]), np.array([9])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.fields.area_average import area_average, fitted_size
+from gpubeton.fields.pixels import area_average, fitted_size
 from tests.golden.make_opencv_writer import picture
 from tests.golden_files import GOLDEN
 

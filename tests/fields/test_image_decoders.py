@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.fields.image_decoders import (
+from gpubeton.fields.rgb_image import (
     CenterCropRGBImageDecoder,
     PadRGBImageDecoder,
     RandomResizedCropRGBImageDecoder,

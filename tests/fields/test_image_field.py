@@ -9,8 +9,8 @@ from PIL import Image
 
 from gpubeton.errors import OptionError
 from gpubeton.fields import ImageField
-from gpubeton.fields.image_codec import encode_jpeg
-from gpubeton.fields.png import decode_png, encode_png, unfilter
+from gpubeton.fields.jpeg import encode_jpeg
+from gpubeton.fields.png import decode_png, encode_png
 from gpubeton.format.field_arguments import IMAGE_KINDS
 from gpubeton.format.layout import ImageMode
 from tests.fields.memory import encode
@@ -34,7 +34,7 @@ def stored_pixels(field, row, region):
     """What a field has stored without loss."""
     kind, size = field.kind, (int(row["height"]), int(row["width"]))
     if row["mode"] == ImageMode.PNG:
-        return decode_png(region, kind, size, unfilter)
+        return decode_png(region, kind, size)
     return np.frombuffer(region, kind.dtype).reshape(*size, kind.channels)
 
 
@@ -173,7 +173,7 @@ def test_a_refused_value_is_reported_with_its_type_or_shape(mode, value, error, 
     [
         ({"mode": "grey"}, "mode is 'grey'.*'gray', 'rgb'"),
         ({"mode": "gray16", "write_mode": "jpg"}, "'jpg', which cannot hold images of kind gray16"),
-        ({"write_mode": "webp"}, "write_mode is 'webp'.*'raw', 'png', 'jpg'"),
+        ({"write_mode": "webp"}, "write_mode is 'webp'.*'raw', 'jpg', 'png'"),
         ({"max_resolution": 0}, "max_resolution is 0"),
         ({"jpeg_quality": 101}, "jpeg_quality is 101"),
         ({"compress_probability": 2}, "compress_probability is 2"),

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from gpubeton.fields.image_metadata import read_metadata, upright, without_metadata
+from gpubeton.fields.codecs import codec_of
+from gpubeton.fields.pixels import read_metadata, upright
 from tests.small_files import picture
 
 PICTURE = Image.fromarray(picture(3, 40, 56))
@@ -35,6 +36,10 @@ def pixels(content):
 
 def segment(marker, body):
     return bytes([0xFF, marker]) + (len(body) + 2).to_bytes(2, "big") + body
+
+
+def without_metadata(content):
+    return codec_of(content).strip(content)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

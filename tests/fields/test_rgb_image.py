@@ -9,7 +9,7 @@ from PIL import Image
 from gpubeton import libffcv
 from gpubeton.errors import OptionError
 from gpubeton.fields import RGBImageField, rgb_image
-from gpubeton.fields.image_codec import encode_jpeg
+from gpubeton.fields.jpeg import encode_jpeg
 from gpubeton.fields.rgb_image import (
     CenterCropRGBImageDecoder,
     RandomResizedCropRGBImageDecoder,

@@ -9,14 +9,14 @@ from unittest import mock
 import numpy as np
 import simplejpeg
 
-from gpubeton._cpu import refused_images
+from gpubeton._cpu import bad_images
 from gpubeton._cpu.epilogue import INTERPOLATION, OUT_HEIGHT, OUT_WIDTH, outputs_of
-from gpubeton._cpu.fallback import decode_rgb
 from gpubeton._cpu.image_tasks import allocate
 from gpubeton._cpu.jpeg.codes import OK, REASONS
 from gpubeton._cpu.ring import REFUSED, allocate_ring, publish
 from gpubeton._cpu.worker_pool import Worker
 from gpubeton._plan.draw_rows import DRAW_COLUMNS
+from gpubeton.fields.jpeg import decode_rgb
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 from gpubeton.transforms import NormalizeImage
 from tests.cpu.making import draw_of, program_of
@@ -102,7 +102,7 @@ class Bench(Worker):
         event, ticket = self.run(ring)
         reason = ""
         if event == REFUSED:
-            with mock.patch.object(refused_images, "decode_rgb", self._decode):
+            with mock.patch.object(bad_images, "decode_rgb", self._decode):
                 _, reason = self.make_refused(ring, ticket)
         codes = ring.codes[0].tolist()
         return [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpubeton._cpu.fallback import decode_rgb
 from gpubeton._gpu.batch_state import DecodeRequest
 from gpubeton._plan.pixel_places import lay_out_images
+from gpubeton.fields.jpeg import decode_rgb
 
 #: What new memory of the simulated device is full of.
 GARBAGE = 0xCD

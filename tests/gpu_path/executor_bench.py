@@ -18,7 +18,7 @@ from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
 from gpubeton._plan.cpu_services import CpuServices
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton._plan.image_executor import ImageJob
-from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 
 SLOTS = 3
 BATCH = 8

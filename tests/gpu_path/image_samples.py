@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from gpubeton._cpu.fallback import decode_rgb
 from gpubeton._gpu.gpu_options import GpuOptions
 from gpubeton.fields import IntField, RGBImageField
+from gpubeton.fields.jpeg import decode_rgb
 from gpubeton.format import ImageMode
 from gpubeton.loader import Loader
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg

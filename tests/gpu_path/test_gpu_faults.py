@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from benchmarks.gpu.nvjpeg_parts import Backend
-from gpubeton._cpu.fallback import jpeg_size
 from gpubeton._gpu.nvjpeg import State
 from gpubeton.errors import BadImageError, NvjpegError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.fields.jpeg import jpeg_size
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 from tests.cpu.making import joined, segments

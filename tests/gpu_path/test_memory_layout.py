@@ -25,7 +25,7 @@ from gpubeton._plan.fusion import compile_image_program
 from gpubeton._plan.image_executor import ImageJob
 from gpubeton._plan.lanes import Lane
 from gpubeton._plan.pixel_places import ALIGNMENT
-from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.format import ImageMode
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, RandomTranslate
 from tests.cpu.pictures import noise

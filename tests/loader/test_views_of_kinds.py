@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._cpu import refused_images
+from gpubeton._cpu import bad_images
 from gpubeton.errors import BadImageError
 from gpubeton.fields import ImageField, RGBImageField
 from gpubeton.fields.decoders import (
@@ -63,8 +63,8 @@ def test_views_of_every_kind_are_as_if_alone_and_a_png_file_is_unpacked_once(tmp
     path = write(tmp_path / "pairs.beton", fields, Pairs(kind))
     alone = {name: [batch[1] for batch in loader(path, (name,))] for name in ("first", "second", "third")}
     calls = []
-    unpack = refused_images.decode_png
-    monkeypatch.setattr(refused_images, "decode_png", lambda *arguments: calls.append(1) or unpack(*arguments))
+    unpack = bad_images.decode_file
+    monkeypatch.setattr(bad_images, "decode_file", lambda *arguments: calls.append(1) or unpack(*arguments))
     together = list(loader(path))
     # The first draws, and has the same place among the outputs when it is alone; the others draw nothing.
     for number, name in enumerate(("first", "second", "third"), start=1):

@@ -20,7 +20,7 @@ from gpubeton._plan.draw_rows import (
     compose,
 )
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
+from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.pipeline import State
 from gpubeton.transforms import Cutout, NormalizeImage, RandomErasing, RandomHorizontalFlip, RandomTranslate
 from tests.reference.image import reference_image

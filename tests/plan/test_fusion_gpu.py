@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.pipeline import Operation
 from gpubeton.transforms import (
     Convert,

@@ -9,7 +9,7 @@ import torch
 from gpubeton._engine.run_batch_ops import finish_images
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton.errors import PipelineError
-from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.pipeline import Operation
 from gpubeton.transforms import (
     Convert,

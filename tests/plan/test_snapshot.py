@@ -6,7 +6,7 @@ import torch
 
 from gpubeton._plan.snapshot import snapshot
 from gpubeton.errors import PipelineError
-from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, SimpleRGBImageDecoder
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.transforms import Cutout, ModuleWrapper, ToTensor
 
 

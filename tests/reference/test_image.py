@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, SimpleRGBImageDecoder
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.transforms import Cutout, NormalizeImage
 from tests.reference.image import reference_image
 

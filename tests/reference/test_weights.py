@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from tests.reference.golden import center_crops, raw_images
 from tests.reference.make_opencv import CASES

@@ -23,8 +23,6 @@ LONG_FUNCTIONS: dict[str, str] = {}
 VAGUE_NAMES = {"base_utils", "common", "core", "helper", "helpers", "misc", "tools", "util", "utils"}
 #: FFCV's users import it from there.
 ALLOWED_NAMES = {"gpubeton/transforms/common.py"}
-#: FFCV has `fields.base` and `traversal_order.base`.
-NAMES_OF_FFCV = {"base"}
 
 
 def place(path: Path) -> str:
@@ -50,11 +48,6 @@ def test_the_list_of_long_functions_holds_no_short_one() -> None:
 def test_no_module_has_a_vague_name() -> None:
     named = [place(path) for path in PACKAGE if VAGUE_NAMES & set(path.relative_to(ROOT).with_suffix("").parts)]
     assert sorted(named) == sorted(ALLOWED_NAMES)
-
-
-def test_no_module_name_occurs_twice() -> None:
-    names = [path.stem for path in PACKAGE if path.stem != "__init__"]
-    assert {name for name in names if names.count(name) > 1} == NAMES_OF_FFCV
 
 
 def test_comments_of_kernels_name_modules_that_exist() -> None:

@@ -256,6 +256,6 @@ def _callback(decode):
 
 
 def _decode_with_the_fallback(data):
-    from gpubeton._cpu.fallback import decode_rgb
+    from gpubeton.fields.jpeg import decode_rgb
 
     return decode_rgb(data)

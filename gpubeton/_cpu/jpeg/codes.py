@@ -18,7 +18,7 @@ CUT_SHORT = 9
 # Final.
 WRONG_SIZE = 10
 WRONG_CROP = 12
-NOT_UNPACKED = 13  # a PNG file, not a JPEG
+NOT_UNPACKED = 13  # a file of a codec without a crop decoder
 WRONG_CHECKSUM = 14  # final
 NO_MEMORY = 15  # final
 
@@ -29,7 +29,7 @@ REASONS = {
     ODD_SAMPLING: "its chroma sampling is unusual",
     ODD_PRECISION: "its samples or quantization tables have more than 8 bits",
     SEPARATE_SCANS: "its components come in separate scans",
-    NOT_UNPACKED: "it is a PNG file",
+    NOT_UNPACKED: "it is a file that is decoded as a whole",
     MANY_INTERVALS: "it has thousands of restart intervals",
     DAMAGED_HEADER: "its headers are damaged",
     DAMAGED_TABLE: "its Huffman or quantization tables are damaged",

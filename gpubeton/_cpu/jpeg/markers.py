@@ -1,4 +1,4 @@
-"""Read a JPEG's headers into numbers that the next stages can trust (T.81 Annex B)."""
+"""Walk over a JPEG's markers, and read its headers into numbers that the next steps can trust (T.81 Annex B)."""
 
 from __future__ import annotations
 
@@ -56,16 +56,10 @@ ZIGZAG = np.array([
 SCAN_PLACES = np.full(256, 64, np.uint8)
 SCAN_PLACES[:64] = PLACES[ZIGZAG]
 
-_SOF0 = 0xC0
-_SOF1 = 0xC1
-_DHT = 0xC4
-_RST0 = 0xD0
-_EOI = 0xD9
-_SOS = 0xDA
-_DQT = 0xDB
-_DRI = 0xDD
-_APP0 = 0xE0
-_APP14 = 0xEE
+SOF0, SOF1, SOF2 = 0xC0, 0xC1, 0xC2
+DHT, JPG, DAC = 0xC4, 0xC8, 0xCC
+RST0, EOI, SOS, DQT, DRI = 0xD0, 0xD9, 0xDA, 0xDB, 0xDD
+APP0, APP14 = 0xE0, 0xEE
 
 
 @device_function
@@ -75,7 +69,53 @@ def word_at(address: int) -> int:
 
 
 @device_function
-def _read_quantization(address: int, stop: int, multipliers: Array, known: Array) -> int:
+def next_segment(position: int, stop: int) -> tuple[int, int, int]:
+    """Return the next segment's marker, and where its content begins and ends; -1 if it is damaged, or missing."""
+    while position + 4 <= stop and load_u8(position) == 0xFF:
+        marker = load_u8(position + 1)
+        if marker != 0xFF:
+            end = position + 2 + word_at(position + 2)
+            # Before the scan there are no markers without a length, and no reserved ones.
+            is_sound = position + 4 <= end <= stop and marker >= SOF0 and not RST0 <= marker <= EOI
+            return marker if is_sound else -1, position + 4, end
+        position += 1  # a fill byte
+    return -1, position, position
+
+
+@device_function
+def _is_text(address: int, first: int, second: int, third: int, fourth: int, fifth: int) -> bool:
+    return (
+        load_u8(address) == first
+        and load_u8(address + 1) == second
+        and load_u8(address + 2) == third
+        and load_u8(address + 3) == fourth
+        and load_u8(address + 4) == fifth
+    )
+
+
+@device_function
+def is_jfif(marker: int, body: int, end: int) -> bool:
+    """Return True for a JFIF segment, by libjpeg's rule."""
+    return marker == APP0 and body + 14 <= end and _is_text(body, 74, 70, 73, 70, 0)
+
+
+@device_function
+def adobe_transform(marker: int, body: int, end: int) -> int:
+    """Return the color transform of an Adobe segment plus 1; 0 for every other segment."""
+    is_adobe = marker == APP14 and body + 12 <= end and _is_text(body, 65, 100, 111, 98, 101)
+    return 1 + load_u8(body + 11) if is_adobe else 0
+
+
+@device_function
+def is_ycbcr(jfif: bool, adobe: int, first: int, second: int, third: int) -> bool:
+    """Apply libjpeg's rule for three components: a JFIF segment, else Adobe's marker, else not the names R, G, B."""
+    if jfif or adobe != 0:
+        return jfif or adobe == 2
+    return not (first == 82 and second == 71 and third == 66)
+
+
+@device_function
+def _read_quantization(address: int, stop: int, multipliers: Array, defined: Array) -> int:
     while address < stop:
         precision = load_u8(address) >> 4
         slot = load_u8(address) & 15
@@ -85,7 +125,7 @@ def _read_quantization(address: int, stop: int, multipliers: Array, known: Array
             return DAMAGED_TABLE
         for k in range(64):
             multipliers[slot, SCAN_PLACES[k]] = load_u8(address + 1 + k)
-        known[8 + slot] = 1
+        defined[8 + slot] = 1
         address += 65
     return OK
 
@@ -174,21 +214,12 @@ def _read_frame(address: int, length: int, frame: Array, identifiers: Array) -> 
 
 
 @device_function
-def _is_ycbcr(frame: Array, identifiers: Array) -> bool:
-    """Apply libjpeg's rule for three components: a JFIF segment, else Adobe's marker, else not the names R, G, B."""
-    if frame[COMPONENTS] == 1 or frame[IS_JFIF] == 1:
-        return True
-    if frame[ADOBE] != 0:
-        return bool(frame[ADOBE] == 2)
-    return not (identifiers[0] == 82 and identifiers[1] == 71 and identifiers[2] == 66)
-
-
-@device_function
 def _read_scan(address: int, length: int, frame: Array, tables: Tables) -> int:
-    components, identifiers, known = frame[COMPONENTS], tables.identifiers, tables.defined
+    components, identifiers, defined = frame[COMPONENTS], tables.identifiers, tables.defined
     if components == 0:
         return DAMAGED_HEADER
-    if not _is_ycbcr(frame, identifiers):
+    first, second, third = identifiers[0], identifiers[1], identifiers[2]
+    if components == 3 and not is_ycbcr(frame[IS_JFIF] == 1, frame[ADOBE], first, second, third):
         return NOT_YCBCR
     if length < 6 or length != 6 + 2 * load_u8(address):
         return DAMAGED_HEADER
@@ -203,46 +234,32 @@ def _read_scan(address: int, length: int, frame: Array, tables: Tables) -> int:
         frame[AC_TABLE + i] = selectors & 15
         if frame[DC_TABLE + i] > 3 or frame[AC_TABLE + i] > 3:
             return DAMAGED_TABLE
-        if known[frame[DC_TABLE + i]] == 0 or known[4 + frame[AC_TABLE + i]] == 0:
+        if defined[frame[DC_TABLE + i]] == 0 or defined[4 + frame[AC_TABLE + i]] == 0:
             return DAMAGED_TABLE
-        if known[8 + frame[QUANTIZATION + i]] == 0:
+        if defined[8 + frame[QUANTIZATION + i]] == 0:
             return DAMAGED_TABLE
     return OK
 
 
 @device_function
-def _is_text(address: int, stop: int, first: int, second: int, third: int, fourth: int, fifth: int) -> bool:
-    return (
-        address + 5 <= stop
-        and load_u8(address) == first
-        and load_u8(address + 1) == second
-        and load_u8(address + 2) == third
-        and load_u8(address + 3) == fourth
-        and load_u8(address + 4) == fifth
-    )
-
-
-@device_function
 def _read_segment(marker: int, body: int, end: int, frame: Array, tables: Tables) -> int:
     """Read any segment except the one that starts the scan."""
-    if marker < _SOF0 or _RST0 <= marker <= _EOI:
-        return DAMAGED_HEADER
-    if marker == _DQT:
+    if marker == DQT:
         return _read_quantization(body, end, tables.multipliers, tables.defined)
-    if marker == _DHT:
+    if marker == DHT:
         return _read_huffman(body, end, tables)
-    if marker in (_SOF0, _SOF1):
+    if marker in (SOF0, SOF1):
         return _read_frame(body, end - body + 2, frame, tables.identifiers)
-    if marker < _RST0:
+    if marker < RST0:
         return NOT_BASELINE
-    if marker == _DRI:
+    if marker == DRI:
         if end - body != 2:
             return DAMAGED_HEADER
         frame[RESTART_INTERVAL] = word_at(body)
-    elif marker == _APP0 and _is_text(body, end, 74, 70, 73, 70, 0) and body + 14 <= end:  # "JFIF\0"
+    elif is_jfif(marker, body, end):
         frame[IS_JFIF] = 1
-    elif marker == _APP14 and _is_text(body, end, 65, 100, 111, 98, 101) and body + 12 <= end:  # "Adobe"
-        frame[ADOBE] = 1 + load_u8(body + 11)
+    else:
+        frame[ADOBE] = adobe_transform(marker, body, end) or frame[ADOBE]
     return OK
 
 
@@ -259,25 +276,14 @@ def read_headers(
         return DAMAGED_HEADER
     frame[:] = 0
     tables.defined[:] = 0
-    position = address + 2
-    while position + 4 <= stop:
-        if load_u8(position) != 0xFF:
-            return DAMAGED_HEADER
-        marker = load_u8(position + 1)
-        if marker == 0xFF:
-            position += 1
-            continue
-        length = word_at(position + 2)
-        body = position + 4
-        end = position + 2 + length
-        if length < 2 or end > stop:
-            return DAMAGED_HEADER
-        if marker == _SOS:
+    marker, body, end = next_segment(address + 2, stop)
+    while marker != -1:
+        if marker == SOS:
             frame[SCAN] = end - address
-            code = _read_scan(body, length, frame, tables)
+            code = _read_scan(body, end - body + 2, frame, tables)
             return ODD_SAMPLING if code == OK and frame[IS_ODD] == 1 else code
         code = _read_segment(marker, body, end, frame, tables)
         if code != OK:
             return code
-        position = end
+        marker, body, end = next_segment(end, stop)
     return DAMAGED_HEADER

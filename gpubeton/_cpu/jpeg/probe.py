@@ -6,9 +6,24 @@ from typing import TYPE_CHECKING
 
 from gpubeton._compile.compile import compiled, device_function
 from gpubeton._cpu.intrinsics import load_u8
-from gpubeton._cpu.jpeg.markers import word_at
+from gpubeton._cpu.jpeg.markers import (
+    DAC,
+    DHT,
+    DQT,
+    DRI,
+    EOI,
+    JPG,
+    RST0,
+    SOF2,
+    SOS,
+    adobe_transform,
+    is_jfif,
+    is_ycbcr,
+    next_segment,
+    word_at,
+)
 from gpubeton._plan.lanes import HEIGHT, KIND, SAMPLING, TABLES, WIDTH, JpegKind, Sampling
-from gpubeton.fields.jpeg_markers import HARMLESS_PIXELS, PIXELS_A_BYTE
+from gpubeton.fields.jpeg import HARMLESS_PIXELS, PIXELS_A_BYTE
 
 if TYPE_CHECKING:
     from gpubeton._cpu.intrinsics import Array
@@ -23,23 +38,6 @@ _HALF_BOTH = int(Sampling.HALF_BOTH)
 _HALF_DOWN = int(Sampling.HALF_DOWN)
 _QUARTER_ACROSS = int(Sampling.QUARTER_ACROSS)
 _EIGHTH = int(Sampling.EIGHTH)
-
-_SOF0, _SOF1, _SOF2 = 0xC0, 0xC1, 0xC2
-_DHT, _JPG, _DAC = 0xC4, 0xC8, 0xCC
-_RST0, _EOI, _SOS, _DQT, _DRI = 0xD0, 0xD9, 0xDA, 0xDB, 0xDD
-_APP0, _APP14 = 0xE0, 0xEE
-
-
-@device_function
-def _is_jfif(body: int, end: int) -> bool:
-    return end - body >= 5 and load_u8(body) == 74 and load_u8(body + 1) == 70 and load_u8(body + 2) == 73
-
-
-@device_function
-def _adobe_transform(body: int, end: int) -> int:
-    """Return Adobe's color transform plus 1; 0 for the segment of another program."""
-    is_adobe = end - body >= 12 and load_u8(body) == 65 and load_u8(body + 1) == 100 and load_u8(body + 2) == 111
-    return 1 + load_u8(body + 11) if is_adobe else 0
 
 
 @device_function
@@ -68,14 +66,11 @@ def _sampling(body: int) -> int:
 def _kind(marker: int, frame: int, jfif: bool, adobe: int, sampling: int, scan: int) -> int:
     """Return the kind of an image from its frame and its first scan header."""
     components = load_u8(frame + 5)
-    if load_u8(frame) != 8 or marker > _SOF2 or sampling < 0:
+    if load_u8(frame) != 8 or marker > SOF2 or sampling < 0:
         return _FOREIGN
-    if components == 3 and not jfif:
-        # libjpeg's rule: Adobe's transform, else the components' names.
-        names_rgb = load_u8(frame + 6) == 82 and load_u8(frame + 9) == 71 and load_u8(frame + 12) == 66
-        if adobe not in (0, 2) or (adobe == 0 and names_rgb):
-            return _FOREIGN
-    if marker == _SOF2 or load_u8(scan) != components or sampling in (_QUARTER_ACROSS, _EIGHTH):
+    if components == 3 and not is_ycbcr(jfif, adobe, load_u8(frame + 6), load_u8(frame + 9), load_u8(frame + 12)):
+        return _FOREIGN
+    if marker == SOF2 or load_u8(scan) != components or sampling in (_QUARTER_ACROSS, _EIGHTH):
         return _ELABORATE
     return _BASELINE
 
@@ -85,7 +80,7 @@ def _has_end(start: int, stop: int) -> bool:
     """Return True if an end marker follows the first scan's header; searched from the end, where most files have it."""
     position = stop - 2
     while position >= start:
-        if load_u8(position) == 0xFF and load_u8(position + 1) == _EOI:
+        if load_u8(position) == 0xFF and load_u8(position + 1) == EOI:
             return True
         position -= 1
     return False
@@ -93,16 +88,16 @@ def _has_end(start: int, stop: int) -> bool:
 
 @device_function
 def _hashed(value: int, marker: int, start: int, end: int) -> int:
-    """Continue a hash of 31 bits with a segment, if it has tables or tells how they are used."""
-    if marker not in (_DHT, _SOS, _DQT, _DRI):
+    """Continue a hash of 31 bits with a segment, if it has tables or chooses among them."""
+    if marker not in (DHT, SOS, DQT, DRI):
         return value
-    for place in range(start, end):
-        value = ((value ^ load_u8(place)) * 16777619) & 0x7FFFFFFF
+    for address in range(start, end):
+        value = ((value ^ load_u8(address)) * 16777619) & 0x7FFFFFFF
     return value
 
 
 @device_function
-def _probe_one(address: int, size: int, row: Array) -> None:
+def _probe(address: int, size: int, row: Array) -> None:
     row[:] = 0
     stop = address + size
     if size < 4 or load_u8(address) != 0xFF or load_u8(address + 1) != 0xD8:
@@ -112,27 +107,17 @@ def _probe_one(address: int, size: int, row: Array) -> None:
     jfif = False
     adobe = 0
     sampling = -1
-    position = address + 2
-    while position + 4 <= stop:
-        if load_u8(position) != 0xFF:
-            return
-        marker = load_u8(position + 1)
-        if marker == 0xFF:
-            position += 1
-            continue
-        body = position + 4
-        end = position + 2 + word_at(position + 2)
-        if marker < _SOF0 or _RST0 <= marker <= _EOI or end < body or end > stop:
-            return
-        row[TABLES] = _hashed(int(row[TABLES]), marker, position, end)
-        if marker == _SOS:
+    marker, body, end = next_segment(address + 2, stop)
+    while marker != -1:
+        row[TABLES] = _hashed(int(row[TABLES]), marker, body - 4, end)
+        if marker == SOS:
             # With a file that was cut short, nvJPEG refuses the whole batch, or decodes a part without an error.
             # With more pixels than the bytes can hold, the CPU refuses it before it allocates memory.
             fits = int(row[HEIGHT]) * int(row[WIDTH]) <= max(HARMLESS_PIXELS, PIXELS_A_BYTE * size)
             if frame != 0 and end > body and fits and _has_end(end, stop):
                 row[KIND] = _kind(frame_marker, frame, jfif, adobe, sampling, body)
             return
-        if marker < _RST0 and marker != _DHT and marker != _JPG and marker != _DAC:
+        if marker < RST0 and marker not in (DHT, JPG, DAC):
             if frame != 0 or end - body < 6 or end - body != 6 + 3 * load_u8(body + 5):
                 return
             frame, frame_marker = body, marker
@@ -143,12 +128,11 @@ def _probe_one(address: int, size: int, row: Array) -> None:
             elif components == 3:
                 sampling = _sampling(body)
             row[SAMPLING] = sampling
-        elif marker == _APP0 and _is_jfif(body, end):
+        elif is_jfif(marker, body, end):
             jfif = True
-        elif marker == _APP14:
-            found = _adobe_transform(body, end)
-            adobe = found if found != 0 else adobe
-        position = end
+        else:
+            adobe = adobe_transform(marker, body, end) or adobe
+        marker, body, end = next_segment(end, stop)
 
 
 @compiled
@@ -160,4 +144,4 @@ def probe_jpegs(
     """Read the markers of JPEGs up to their first scan, and look for their end marker."""
     # DAMAGED: no JPEG, no end marker, or more pixels than its bytes can hold.
     for i in range(out.shape[0]):
-        _probe_one(int(address[i]), int(size[i]), out[i])
+        _probe(int(address[i]), int(size[i]), out[i])

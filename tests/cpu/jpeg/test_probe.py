@@ -61,6 +61,11 @@ def without(marker, data=FILE):
     return joined([part for part in segments(data) if part[0] != marker])
 
 
+def renamed_to_rgb(data):
+    """The file with components named R, G and B."""
+    return changed(SOF0, lambda frame: replaced(replaced(replaced(frame, 6, 82), 9, 71), 12, 66), data)
+
+
 @pytest.mark.parametrize(
     ("sampling", "number"),
     [
@@ -151,8 +156,8 @@ def test_files_of_twelve_bits_two_colors_or_four_are_foreign():
     ("data", "expected"),
     [
         (without(APP0), JpegKind.BASELINE),
-        (changed(SOF0, lambda frame: replaced(replaced(replaced(frame, 6, 82), 9, 71), 12, 66), without(APP0)), "RGB"),
-        (changed(SOF0, lambda frame: replaced(replaced(replaced(frame, 6, 82), 9, 71), 12, 66)), JpegKind.BASELINE),
+        (renamed_to_rgb(without(APP0)), "RGB"),
+        (renamed_to_rgb(FILE), JpegKind.BASELINE),
         (changed(SOF0, lambda frame: replaced(replaced(frame, 6, 82), 9, 71), without(APP0)), JpegKind.BASELINE),
         (with_segments((APP14, ADOBE + b"\0"), data=without(APP0)), "RGB"),
         (with_segments((APP14, ADOBE + b"\1"), data=without(APP0)), JpegKind.BASELINE),
@@ -162,6 +167,7 @@ def test_files_of_twelve_bits_two_colors_or_four_are_foreign():
         (with_segments((APP14, ADOBE + b"\0"), (APP14, b"something else"), data=without(APP0)), "RGB"),
         (with_segments((APP14, b"Adobo\0\x64\0\0\0\0\1"), data=without(APP0)), JpegKind.BASELINE),
         (with_segments((APP0, b"JFXX\0\x10"), data=without(APP0)), JpegKind.BASELINE),
+        (with_segments((APP0, b"JFIF\0"), data=renamed_to_rgb(without(APP0))), "RGB"),  # too short for libjpeg
     ],
 )
 def test_the_color_space_follows_libjpegs_rule(data, expected):

@@ -1,16 +1,17 @@
-"""The verdict on images that the crop decoder refuses: a library decodes them, or they are bad.
+"""Decide whether an image is bad: a library decodes what the crop decoder refuses, or nothing does.
 
-PNG files come here too. Sizes and crops that do not fit are final; `jpeg.codes` has all reasons.
+Files come here too for which there is no crop decoder, such as PNG. Sizes and crops that do not fit are final;
+`jpeg.codes` has all reasons.
 """
 
 from __future__ import annotations
 
+import ctypes
+import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._compile.compile import compiled
-from gpubeton._cpu.fallback import UndecodableError, bytes_at, decode_gray, decode_rgb, describe_damage, jpeg_size
 from gpubeton._cpu.image_tasks import (
     ADDRESS,
     CHECKSUM,
@@ -25,8 +26,9 @@ from gpubeton._cpu.image_tasks import (
 )
 from gpubeton._cpu.jpeg.codes import NO_MEMORY, OK, REASONS, WRONG_CHECKSUM, WRONG_CROP, WRONG_SIZE
 from gpubeton._plan.image_executor import BadImage
-from gpubeton.fields.jpeg_markers import JPEG_START
-from gpubeton.fields.png import PngError, decode_png, unfilter
+from gpubeton.errors import BadImageError
+from gpubeton.fields.codecs import codec_of, decode_file
+from gpubeton.fields.jpeg import decode_rgb, jpeg_size
 from gpubeton.format.field_arguments import RGB, ImageKind
 
 if TYPE_CHECKING:
@@ -39,7 +41,15 @@ if TYPE_CHECKING:
 # The code of an image that no library decodes, in addition to those of `jpeg.codes`.
 UNDECODABLE = 100
 
-_unfilter = compiled(unfilter)
+
+def bytes_at(address: int, size: int) -> bytes:
+    """Return a copy of `size` bytes of memory."""
+    return ctypes.string_at(address, size)
+
+
+def describe_damage(address: int, size: int, checksum: int) -> str:
+    """Describe how a region of memory differs from its checksum."""
+    return f"its {size} bytes have the CRC-32 {zlib.crc32(bytes_at(address, size)):08x}, expected {checksum:08x}"
 
 
 def views_of(ring: Ring, ticket: int) -> tuple[int, list[int]]:
@@ -64,11 +74,14 @@ def decode_refused(
     size = int(task[IMAGE_HEIGHT]), int(task[IMAGE_WIDTH])
     try:
         data = bytes_at(int(task[ADDRESS]), int(task[SIZE]))
+        if task[MODE] == PACKED:
+            codec = codec_of(data)
+            refusal = refusal if codec is None else f"it is a {codec.name} file"
         if task[MODE] == PACKED or kind != RGB:
-            return OK, "", _decode_file(data, kind, size)
+            return OK, "", decode_file(data, kind, size)
         # Before anything of that size is allocated.
         return (OK, "", decode_rgb(data)) if jpeg_size(data) == size else (WRONG_SIZE, "", None)
-    except UndecodableError as error:
+    except BadImageError as error:
         return UNDECODABLE, f"{refusal}; {error}", None
     except Exception as error:  # noqa: BLE001 - no error of a library over one image may end the loop
         return UNDECODABLE, f"{refusal}; {type(error).__name__}: {error}", None
@@ -103,23 +116,6 @@ def _reason(task: Array, code: int, programs: Sequence[ImageProgram]) -> str:
         return f"it has {task[SIZE]} bytes, but {expected}, {pixel_size * task[IMAGE_HEIGHT] * task[IMAGE_WIDTH]} bytes"
     try:
         height, width = jpeg_size(bytes_at(int(task[ADDRESS]), int(task[SIZE])))
-    except UndecodableError as error:
+    except BadImageError as error:
         return f"{REASONS[WRONG_SIZE]}; {error}"
     return f"it is {height} x {width} pixels, but {expected}"
-
-
-def _decode_file(data: bytes, kind: ImageKind, size: tuple[int, int]) -> Array:  # (H, W, C) of the kind's dtype
-    """Decode a PNG or JPEG file that should hold `size` (height, width) pixels of a kind, or raise UndecodableError."""
-    if not data.startswith(JPEG_START):
-        try:
-            return decode_png(data, kind, size, _unfilter)
-        except PngError as error:
-            raise UndecodableError(str(error)) from error
-    if not kind.has_jpeg:
-        raise UndecodableError(f"it is a JPEG file, which cannot hold images of kind {kind.name}")
-    found = jpeg_size(data)
-    if found != size:
-        raise UndecodableError(
-            f"it is {found[0]} x {found[1]} pixels, but the file's metadata have {size[0]} x {size[1]} pixels"
-        )
-    return decode_rgb(data) if kind == RGB else decode_gray(data)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gpubeton.fields.image_codec import encode_jpeg, file_content, pixels_of
+from gpubeton.fields.jpeg import encode_jpeg
+from gpubeton.fields.pixels import file_content, rgb_pixels_of
 from tests.golden.make_opencv_writer import picture
 from tests.golden_files import GOLDEN
 
@@ -30,49 +31,49 @@ def file_of(image, kind, **options):
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "WEBP", "TIFF"])
 def test_files_of_many_kinds_are_read(kind):
     options = {"lossless": True} if kind == "WEBP" else {}
-    assert np.array_equal(pixels_of(file_of(Image.fromarray(PIXELS), kind, **options)), PIXELS)
+    assert np.array_equal(rgb_pixels_of(file_of(Image.fromarray(PIXELS), kind, **options)), PIXELS)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "LA", "CMYK", "YCbCr", "HSV"])
 def test_images_of_every_mode_of_eight_bits_become_rgb(mode):
     image = Image.fromarray(PIXELS).convert(mode)
-    assert np.array_equal(pixels_of(image), np.asarray(image.convert("RGB")))
+    assert np.array_equal(rgb_pixels_of(image), np.asarray(image.convert("RGB")))
 
 
 @pytest.mark.parametrize("image", [Image.new("I;16", (4, 4)), Image.new("I", (4, 4)), Image.new("F", (4, 4))])
 def test_more_than_eight_bits_are_refused_instead_of_cut(image):
     with pytest.raises(ValueError, match="more than 8 bits"):
-        pixels_of(image)
+        rgb_pixels_of(image)
     with pytest.raises(ValueError, match="more than 8 bits"):
-        pixels_of(file_of(image, "TIFF"))
+        rgb_pixels_of(file_of(image, "TIFF"))
 
 
 @pytest.mark.parametrize("value", [[[[1, 2, 3]]], 3, None])
 def test_a_value_other_than_an_image_is_a_type_error(value):
     with pytest.raises(TypeError, match=r"expected a PIL\.Image"):
-        pixels_of(value)
+        rgb_pixels_of(value)
 
 
 @pytest.mark.parametrize("shape", [(4, 5), (4, 5, 4), (3, 4, 5), (1, 4, 5, 3), (0, 5, 3)])
 def test_arrays_of_another_shape_are_refused(shape):
     with pytest.raises(ValueError, match=r"\(height, width, 3\)"):
-        pixels_of(np.zeros(shape, np.uint8))
+        rgb_pixels_of(np.zeros(shape, np.uint8))
 
 
 def test_arrays_of_another_dtype_are_refused():
     with pytest.raises(ValueError, match=r"float32, .* uint8"):
-        pixels_of(np.zeros((4, 5, 3), np.float32))
+        rgb_pixels_of(np.zeros((4, 5, 3), np.float32))
 
 
 def test_a_view_becomes_contiguous():
-    flipped = pixels_of(PIXELS[:, ::-1])
+    flipped = rgb_pixels_of(PIXELS[:, ::-1])
     assert flipped.flags.c_contiguous
     assert np.array_equal(flipped, PIXELS[:, ::-1])
 
 
 def test_a_file_cut_short_is_an_error_and_no_half_gray_image():
     with pytest.raises(OSError, match="truncated"):
-        pixels_of(encode_jpeg(picture(100, 100), 90)[:-500])
+        rgb_pixels_of(encode_jpeg(picture(100, 100), 90)[:-500])
 
 
 def test_the_content_of_bytes_and_paths_is_given_and_of_nothing_else(tmp_path):

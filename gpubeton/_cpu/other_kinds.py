@@ -58,7 +58,7 @@ _PIXEL = 4
 _SLACK = 16
 
 
-class PlainScratch(NamedTuple):
+class OtherKindsScratch(NamedTuple):
     """One worker's memory; only one thread may use it at a time."""
 
     capacity: Array  # (3,) int64: the largest height and width that fit; the size is not limited, see `Scratch`
@@ -70,15 +70,15 @@ class PlainScratch(NamedTuple):
     pixels: Array  # float32: one output row
 
 
-def allocate_plain(
+def allocate_other_kinds(
     height: int,  # of the largest images, in pixels
     width: int,
     programs: Sequence[ImageProgram],
-) -> PlainScratch:
+) -> OtherKindsScratch:
     """Allocate one worker's memory."""
     sides = [side for program in programs for side in (program.height, program.width)]
     taps = most_taps(max(program.largest_scale(height, width) for program in programs))
-    return PlainScratch(
+    return OtherKindsScratch(
         capacity=np.array([height, width, np.iinfo(np.int64).max], np.int64),
         first=np.zeros((2, max(sides)), np.int32),
         counts=np.zeros((2, max(sides)), np.int32),
@@ -162,11 +162,11 @@ def _sum_across(
     with emit.loop(columns) as x:
         begin = emit.load(first + x * 4, I32, align=4).sign_extend(I64)
         start = line + begin * channels * 4
-        own = weights + x * weight_stride
+        tap_weights = weights + x * weight_stride
         running = emit.variable(emit.fill(F32, _PIXEL, 0.0))
         with emit.loop(emit.load(counts + x * 4, I32, align=4).sign_extend(I64)) as tap:
             values = emit.load(start + tap * channels * 4, F32, _PIXEL)
-            running.set(running.get() + values * _weight(emit, own + tap * 4, _PIXEL))
+            running.set(running.get() + values * _weight(emit, tap_weights + tap * 4, _PIXEL))
         emit.store(running.get(), pixels + x * channels * 4)
 
 
@@ -190,7 +190,7 @@ def _fill_axis(
     most = 0
     for i in range(output):
         begin, count = ideal(rule, resized_index(i, output, resized, shift, flip), size, resized, row)
-        # Without resizing, one tap is left: `make_plain` depends on it.
+        # Without resizing, one tap is left: `make_other_kind` depends on it.
         while count > 1 and row[count - 1] == 0:
             count -= 1
         first[i], counts[i] = begin, count
@@ -205,18 +205,18 @@ def _sum_down(
     source: int, stride: int, size: int, weights: Array, count: int, values: int, blends: bool, line: Array
 ) -> None:
     """Sum `count` rows of `values` values into `line`."""
-    address, own = line.ctypes.data, weights.ctypes.data
+    address, tap_weights = line.ctypes.data, weights.ctypes.data
     if blends:
         if size == 1:
-            _sum_opaque_down_8(address, source, stride, own, count, values // 4)
+            _sum_opaque_down_8(address, source, stride, tap_weights, count, values // 4)
         else:
-            _sum_opaque_down_16(address, source, stride, own, count, values // 4)
+            _sum_opaque_down_16(address, source, stride, tap_weights, count, values // 4)
         return
     chunks = values // _LANES
     if size == 1:
-        _sum_down_8(address, source, stride, own, count, chunks)
+        _sum_down_8(address, source, stride, tap_weights, count, chunks)
     else:
-        _sum_down_16(address, source, stride, own, count, chunks)
+        _sum_down_16(address, source, stride, tap_weights, count, chunks)
     for i in range(chunks * _LANES, values):
         total = np.float32(0)
         for k in range(count):
@@ -259,11 +259,11 @@ def _store_row(pixels: Array, target: int, output: Array, tables: Array, blends:
 
 
 @device_function
-def make_plain(
+def make_other_kind(
     task: Array,  # (TASK_FIELDS,) int64: see `image_tasks`
     draw: Array,  # int32: see `gpubeton._plan.draw_rows`
     outputs: Outputs,
-    scratch: PlainScratch,
+    scratch: OtherKindsScratch,
 ) -> int:
     """Make one output image; return OK, WRONG_CROP or WRONG_SIZE. Only with OK the image is complete."""
     output = outputs.settings[task[PROGRAM]]
@@ -306,6 +306,6 @@ def make_plain(
         if rule == BICUBIC:
             _limit(pixels, columns * channels, output[MAX_VALUE], blends)
         target = task[TARGET] + y * columns * channels * output[ITEM_SIZE]
-        _store_row(pixels, target, output, outputs.plain_tables, blends)
+        _store_row(pixels, target, output, outputs.other_tables, blends)
     fill_rects(draw, output, outputs.fills, task[TARGET], 0, draw[NUM_PAINTS])
     return OK

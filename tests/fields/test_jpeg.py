@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gpubeton.fields.jpeg_markers import read_frame
+from gpubeton.fields.jpeg import read_frame
 from tests.golden.make_opencv_writer import picture
 
 
@@ -26,27 +26,27 @@ BASELINE = jpeg()
 GRAY = jpeg("L")
 
 
-def test_a_baseline_file_is_plain():
+def test_a_baseline_file_is_baseline():
     frame = read_frame(BASELINE)
-    assert frame.is_plain
+    assert frame.is_baseline
     assert (frame.marker, frame.precision, frame.height, frame.width) == (0xC0, 8, 30, 50)
     assert frame.components == (1, 2, 3)
 
 
 @pytest.mark.parametrize("options", [{"subsampling": 0}, {"subsampling": 1}, {"quality": 1}, {"optimize": True}])
 def test_sampling_and_tables_do_not_matter(options):
-    assert read_frame(jpeg(**options)).is_plain
+    assert read_frame(jpeg(**options)).is_baseline
 
 
-def test_gray_is_plain():
-    assert read_frame(GRAY).is_plain
+def test_gray_is_baseline():
+    assert read_frame(GRAY).is_baseline
 
 
 @pytest.mark.parametrize("content", [jpeg(progressive=True), jpeg("CMYK")])
-def test_progressive_and_cmyk_are_not_plain(content):
+def test_progressive_and_cmyk_are_not_baseline(content):
     frame = read_frame(content)
     assert (frame.height, frame.width) == (30, 50)
-    assert not frame.is_plain
+    assert not frame.is_baseline
 
 
 def with_colors(app=b"", identifiers=b"\1\2\3"):
@@ -67,7 +67,7 @@ JFIF = segment(0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
 
 
 @pytest.mark.parametrize(
-    ("content", "is_plain"),
+    ("content", "is_baseline"),
     [
         (with_colors(), True),
         (with_colors(identifiers=b"RGB"), False),
@@ -78,29 +78,29 @@ JFIF = segment(0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
         (with_colors(JFIF, b"RGB"), True),
     ],
 )
-def test_the_color_space_is_that_of_libjpeg(content, is_plain):
-    assert read_frame(content).is_plain == is_plain
+def test_the_color_space_is_that_of_libjpeg(content, is_baseline):
+    assert read_frame(content).is_baseline == is_baseline
 
 
 def test_libjpeg_agrees_on_which_files_are_rgb():
-    for content, is_plain in [(with_colors(adobe(0)), False), (with_colors(JFIF + adobe(0)), True)]:
+    for content, is_baseline in [(with_colors(adobe(0)), False), (with_colors(JFIF + adobe(0)), True)]:
         same = np.array_equal(np.asarray(Image.open(io.BytesIO(content))), np.asarray(Image.open(io.BytesIO(BASELINE))))
-        assert same == is_plain
+        assert same == is_baseline
 
 
-def test_twelve_bits_are_not_plain():
+def test_twelve_bits_are_not_baseline():
     content = bytearray(BASELINE)
     content[content.index(b"\xff\xc0") + 4] = 12
-    assert not read_frame(bytes(content)).is_plain
+    assert not read_frame(bytes(content)).is_baseline
 
 
-def test_a_file_without_its_end_is_not_plain():
-    assert not read_frame(BASELINE[:-2]).is_plain
-    assert not read_frame(BASELINE[: len(BASELINE) // 2 + 400]).is_plain
+def test_a_file_without_its_end_is_not_baseline():
+    assert not read_frame(BASELINE[:-2]).is_baseline
+    assert not read_frame(BASELINE[: len(BASELINE) // 2 + 400]).is_baseline
 
 
 def test_bytes_after_the_end_do_not_matter():
-    assert read_frame(BASELINE + bytes(100)).is_plain
+    assert read_frame(BASELINE + bytes(100)).is_baseline
 
 
 def test_an_end_inside_a_thumbnail_is_not_the_end_of_the_image():
@@ -110,8 +110,8 @@ def test_an_end_inside_a_thumbnail_is_not_the_end_of_the_image():
 
 
 def test_fill_bytes_and_lone_markers_are_passed_over():
-    assert read_frame(BASELINE[:2] + b"\xff\xff\xff" + BASELINE[3:]).is_plain
-    assert read_frame(BASELINE[:2] + b"\xff\x01" + BASELINE[2:]).is_plain
+    assert read_frame(BASELINE[:2] + b"\xff\xff\xff" + BASELINE[3:]).is_baseline
+    assert read_frame(BASELINE[:2] + b"\xff\x01" + BASELINE[2:]).is_baseline
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"\xff\xd8", b"\xff\xd8\xff\xd9", b"\x89PNG" + bytes(100)])
@@ -129,12 +129,12 @@ def test_a_segment_shorter_than_its_own_length_is_damage(marker, length):
 
 
 @pytest.mark.parametrize("marker", [b"\xff\xe0", b"\xff\xc0", b"\xff\xda"])
-def test_a_segment_that_passes_the_end_of_the_file_leaves_nothing_plain(marker):
+def test_a_segment_that_passes_the_end_of_the_file_leaves_nothing_baseline(marker):
     content = bytearray(BASELINE)
     start = content.index(marker)
     content[start + 2 : start + 4] = b"\xff\xff"
     frame = read_frame(bytes(content))
-    assert frame is None or not frame.is_plain
+    assert frame is None or not frame.is_baseline
 
 
 def test_a_frame_whose_length_contradicts_its_components_is_none():
