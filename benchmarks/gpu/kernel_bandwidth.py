@@ -34,8 +34,8 @@ from benchmarks.gpu.record import Record, leave_when_told
 from benchmarks.gpu.target import Target, open_target
 from benchmarks.results import DATA
 from gpubeton._gpu.cuda import Stream
-from gpubeton._gpu.gpu_kernels import SIGNED_KERNELS
 from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.kernels import SIGNED_KERNELS
 from gpubeton._plan.draw_rows import HEIGHT, WIDTH
 from gpubeton.format.index import Index
 from gpubeton.loader import Loader

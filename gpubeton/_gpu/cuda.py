@@ -169,6 +169,7 @@ class Device:
             import cupy
         except ImportError as error:
             raise DeviceError(f"{self._place}: CuPy is missing ({error}). {install_cuda()}") from error
+        self._cupy: Any = cupy
         self.cuda: Any = cupy.cuda
         with self.explained("counting the GPUs"):
             count = self.cuda.runtime.getDeviceCount()
@@ -316,14 +317,14 @@ class Device:
             function(grid, block, tuple(arguments), stream=stream.own)
 
     def _load(self, kernel: str) -> Any:
-        from gpubeton._gpu.gpu_kernels import function_of, load_machine_code
+        from gpubeton._gpu.kernels import function_of, load_machine_code
 
         with self._lock:
             if kernel not in self._functions:
-                cubin = load_machine_code(kernel, self.architecture)
+                code = load_machine_code(self._cupy, kernel, self.architecture)
                 with self.explained(f"loading {kernel}, compiled for {self.architecture}"):
                     module = self.cuda.function.Module()
-                    module.load(cubin)
+                    module.load(code)
                     self._functions[kernel] = module.get_function(function_of(kernel))  # which keeps the module
             return self._functions[kernel]
 

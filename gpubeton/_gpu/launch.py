@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton._gpu.gpu_kernels import SIGNED_KERNELS
+from gpubeton._gpu.kernels import SIGNED_KERNELS
 from gpubeton._plan.draw_rows import most_taps
 from gpubeton._plan.jpeg_parts import GROUP
 from gpubeton._plan.pixel_places import JPEG_AXES, taps_nbytes

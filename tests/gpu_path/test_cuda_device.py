@@ -358,6 +358,10 @@ def test_cupy_has_everything_that_is_used():
     assert (runtime.hostAllocPortable, runtime.memcpyDefault) == (1, 4)
     assert runtime.CUDARuntimeError(700).status == 700
     assert issubclass(cupy.cuda.driver.CUDADriverError, RuntimeError)
+    assert issubclass(cupy.cuda.compiler.CompileException, Exception)
+    taken = inspect.signature(cupy.cuda.compiler.compile_using_nvrtc).parameters
+    assert set(inspect.signature(own.compiler.compile_using_nvrtc).parameters) <= set(taken)
+    assert callable(cupy.cuda.nvrtc.getVersion)
     module = cupy.cuda.function.Module()
     assert callable(module.load)
     assert callable(module.get_function)

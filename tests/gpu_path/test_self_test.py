@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from gpubeton._gpu import self_test
-from gpubeton._gpu.gpu_kernels import source_of
 from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.kernels import source_of
 from gpubeton._gpu.nvjpeg import load
 from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
 from gpubeton._plan.jpeg_parts import GROUP
