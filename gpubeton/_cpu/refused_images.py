@@ -24,7 +24,7 @@ from gpubeton._cpu.image_tasks import (
     SIZE,
 )
 from gpubeton._cpu.jpeg.codes import NO_MEMORY, OK, REASONS, WRONG_CHECKSUM, WRONG_CROP, WRONG_SIZE
-from gpubeton._plan.image_executor import BadImage
+from gpubeton._plan.image_job import BadImage
 from gpubeton.fields.jpeg_markers import JPEG_START
 from gpubeton.fields.png import PngError, decode_png, unfilter
 from gpubeton.format.field_arguments import RGB, ImageKind

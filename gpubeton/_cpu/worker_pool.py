@@ -53,7 +53,7 @@ from gpubeton._cpu.ring import (
 )
 from gpubeton._cpu.scratch import Scratch, allocate
 from gpubeton._cpu.system_calls import raise_interrupt
-from gpubeton._plan.image_executor import ImageJob, Usage
+from gpubeton._plan.image_job import ImageJob, Usage
 from gpubeton.errors import LoaderClosedError
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.layout import ImageMode
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._plan.image_executor import BadImage
+    from gpubeton._plan.image_job import BadImage
     from gpubeton._plan.program import ImageProgram
 
 

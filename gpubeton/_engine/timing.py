@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from gpubeton._bytes.transfer import Transfer
-from gpubeton._plan.image_executor import Usage
+from gpubeton._plan.image_job import Usage
 
 STAGES: Final = {
     "plan": "deciding crops and draws, and asking for bytes",

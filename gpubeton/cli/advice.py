@@ -323,7 +323,7 @@ def _faster_decoding(measured: Measurements) -> list[LoopFinding]:
     if measured.facts.device == "cpu" and measured.gpu.name:
         text = f"{measured.gpu.name} can decode and augment, but the loader does not use it."
         change = 'Put ToDevice("cuda:0") into the pipelines, or pass device="cuda:0".'
-        found.append(LoopFinding("gpu_lane", "advice", text, change, _gain_without_waiting(measured)))
+        found.append(LoopFinding("gpu_route", "advice", text, change, _gain_without_waiting(measured)))
     return [*found, *_smaller_images(measured, "workers"), *_raw_pixels(measured)]
 
 
@@ -426,7 +426,7 @@ def _gpu_notices(measured: Measurements) -> Iterator[LoopFinding]:
         change = f"{install('cuda13')}; for a driver older than 580: {install('cuda12')}."
         yield LoopFinding("gpu_unusable", "notice", f"There is a GPU, but it cannot decode: {gpu.reason}.", change)
     if gpu.self_test:
-        faults = "; ".join(f"{lane}: {fault}" for lane, fault in gpu.self_test.items() if fault)
+        faults = "; ".join(f"{route}: {fault}" for route, fault in gpu.self_test.items() if fault)
         text = f"fails the self-test: {faults}" if faults else f"passes the self-test ({', '.join(gpu.self_test)})"
         change = "Another version of the driver or of nvJPEG." if faults else ""
         yield LoopFinding("self_test", "notice", f"{gpu.name} {text}.", change)
@@ -434,13 +434,13 @@ def _gpu_notices(measured: Measurements) -> Iterator[LoopFinding]:
         text = f"{measured.facts.device} decodes only JPEGs with entry points, and the file has none."
         yield LoopFinding("no_entry_points", "notice", text, "gpubeton index FILE lets the GPU decode.")
     if gpu.missing("hardware") and not gpu.self_test.get("hardware"):
-        text = f"{gpu.name}: no JPEG engines: {gpu.lanes['hardware'].removeprefix('missing: ')}."
+        text = f"{gpu.name}: no JPEG engines: {gpu.routes['hardware'].removeprefix('missing: ')}."
         granted = gpu.capabilities
         if granted is not None and not {"all", "video"} & set(granted.split(",")):
             change = f"Start the container with NVIDIA_DRIVER_CAPABILITIES={granted},video."
             yield LoopFinding("no_video", "notice", text, change)
         else:
-            yield LoopFinding("lane", "notice", text)
+            yield LoopFinding("route", "notice", text)
 
 
 def _thread_seconds(stats: LoaderStats) -> float:

@@ -250,14 +250,14 @@ class GpuState:
     is_present: bool = False  # whether the driver or torch sees a GPU
     driver: str = ""  # version; empty: unknown
     nvjpeg: str = ""  # version; empty: cannot be loaded
-    lanes: dict[str, str] = field(default_factory=dict)  # a note for each way to decode
+    routes: dict[str, str] = field(default_factory=dict)  # a note for each way to decode
     capabilities: str | None = None  # NVIDIA_DRIVER_CAPABILITIES of the container
     # a fault that the self-test found with each way to decode, and with the kernels after the CPU; empty: none
     self_test: dict[str, str] = field(default_factory=dict)
 
-    def missing(self, lane: str) -> bool:
+    def missing(self, route: str) -> bool:
         """Whether a way to decode ("hardware") could not be opened."""
-        return self.lanes.get(lane, "").startswith("missing: ")
+        return self.routes.get(route, "").startswith("missing: ")
 
 
 def read_gpu() -> GpuState:
@@ -271,11 +271,11 @@ def read_gpu() -> GpuState:
         reason = f"torch sees no GPU: {error}"
         return GpuState(reason=reason, is_present=bool(driver), driver=driver, capabilities=capabilities)
     from gpubeton._gpu.cuda import open_device
-    from gpubeton._gpu.gpu_options import GpuOptions
     from gpubeton._gpu.nvjpeg import load
     from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
+    from gpubeton._gpu.options import GpuOptions
     from gpubeton._gpu.self_test import read_faults, with_self_test
-    from gpubeton._plan.lanes import Lane
+    from gpubeton._plan.routes import DecodeRoute
 
     nvjpeg = ""
     try:
@@ -285,15 +285,16 @@ def read_gpu() -> GpuState:
         with device.active():
             opener = partial(open_nvjpeg_backends, library=library, options=GpuOptions(), largest=(1024, 1024))
             found = with_self_test(partial(with_entries, opener), device)
-            usable = {*found.backends, *([Lane.OWN] if found.takes_entries else [])}
-            lanes = {
-                lane.name.lower(): note if lane in usable else f"missing: {note}" for lane, note in found.notes.items()
+            usable = {*found.backends, *([DecodeRoute.ENTRIES] if found.takes_entries else [])}
+            routes = {
+                route.name.lower(): note if route in usable else f"missing: {note}"
+                for route, note in found.notes.items()
             }
-            for lane in found.backends.values():
-                lane.close()
+            for route in found.backends.values():
+                route.close()
     except DeviceError as error:
         return GpuState(reason=str(error), is_present=True, driver=driver, nvjpeg=nvjpeg, capabilities=capabilities)
-    return GpuState(device.name, "", True, driver, nvjpeg, lanes, capabilities, read_faults(device))
+    return GpuState(device.name, "", True, driver, nvjpeg, routes, capabilities, read_faults(device))
 
 
 def _driver(

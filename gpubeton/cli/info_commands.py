@@ -139,8 +139,8 @@ def _draw_images(console: Console, image: ImageSummary, *, histograms: bool) -> 
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in image.kinds.items() if count)
         samplings = ", ".join(f"{count:,} {ratio}" for ratio, count in image.samplings.items())
         console.print(f"  JPEG kinds: {kinds}; chroma: {samplings}{seen}")
-        lanes = image.lanes
-        console.print(f"  JPEG engines of a GPU: can decode {lanes['hardware']:,} of {image.looked_at:,}")
+        routes = image.routes
+        console.print(f"  JPEG engines of a GPU: can decode {routes['hardware']:,} of {image.looked_at:,}")
     if image.indexed:
         each = f"{image.entry_points:,} in {size_text(image.entry_bytes)}, one every {MCUS_PER_ENTRY} MCUs"
         console.print(f"  entry points: of {image.indexed:,} JPEG files, {each}")

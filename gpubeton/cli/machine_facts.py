@@ -25,7 +25,7 @@ def machine_facts(
     machine, gpu = machine or read_machine(), gpu or read_gpu()
     limit = "" if machine.core_limit is None else f"; the container may use {machine.core_limit:g}"
     memory = machine.usable_memory_bytes
-    gpu_text = ", ".join([gpu.name, *(f"{lane}: {note}" for lane, note in gpu.lanes.items())])
+    gpu_text = ", ".join([gpu.name, *(f"{route}: {note}" for route, note in gpu.routes.items())])
     libraries = ", ".join(f"{name} {found}" for name in ("torch", "numba", "numpy") if (found := _version(name)))
     facts = {
         "processor": _processor(root),

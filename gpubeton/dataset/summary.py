@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._cpu.jpeg.probe import probe_jpegs
-from gpubeton._plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, assign_lanes, lanes_by_kind
+from gpubeton._plan.routes import (
+    KIND,
+    PROBE_COLUMNS,
+    SAMPLING,
+    DecodeRoute,
+    JpegKind,
+    Sampling,
+    assign_routes,
+    routes_by_kind,
+)
 from gpubeton.errors import NotesError, OptionError
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, Index, Notes, read_notes
@@ -108,8 +117,8 @@ class ImageSummary:
     most_common : list of (int, int, int)
         The commonest sizes: height, width, and number of images.
     looked_at : int
-        JPEG files whose markers were read, for `kinds`, `samplings` and `lanes`.
-    kinds, samplings, lanes : dict of str to int
+        JPEG files whose markers were read, for `kinds`, `samplings` and `routes`.
+    kinds, samplings, routes : dict of str to int
         How many of these files are of each kind ("baseline", "damaged", ...), have each chroma sampling, and are
         decoded by each part of a machine whose GPU has JPEG engines: "hardware" or "cpu". The CPU decodes all
         images of `ImageField`.
@@ -128,7 +137,7 @@ class ImageSummary:
     looked_at: int
     kinds: dict[str, int]
     samplings: dict[str, int]
-    lanes: dict[str, int]
+    routes: dict[str, int]
     mode: str = ""
     indexed: int = 0
     entry_points: int = 0
@@ -321,15 +330,17 @@ def _summarize_images(
     compressed = np.flatnonzero(mode == ImageMode.JPG)
     if look_at is not None and len(compressed) > look_at:
         compressed = compressed[np.linspace(0, len(compressed) - 1, look_at).astype(np.intp)]
-    survey = np.zeros((len(compressed), SURVEY_COLUMNS), np.int32)
+    probes = np.zeros((len(compressed), PROBE_COLUMNS), np.int32)
     size = regions.size[compressed].astype(np.uint64)
     if len(compressed):
         with index.files[0].open() as source:
-            _survey(source, regions.offset[compressed], size, survey)
-    lanes = np.empty(len(compressed), np.int8)
+            _probe(source, regions.offset[compressed], size, probes)
+    routes = np.empty(len(compressed), np.int8)
     rows, columns = (side[compressed].astype(np.int32) for side in (height, width))
-    by_kind = lanes_by_kind((Lane.HARDWARE,) if images.gpu_decodes else ())
-    assign_lanes(mode[compressed].astype(np.uint8), size, rows, columns, survey, by_kind, int(Lane.BYTES), lanes)
+    by_kind = routes_by_kind((DecodeRoute.HARDWARE,) if images.gpu_decodes else ())
+    assign_routes(
+        mode[compressed].astype(np.uint8), size, rows, columns, probes, by_kind, int(DecodeRoute.BYTES), routes
+    )
     sizes, counts = np.unique(np.stack([height, width], axis=1), axis=0, return_counts=True)
     jpg, png = int((mode == ImageMode.JPG).sum()), int((mode == ImageMode.PNG).sum())
     commonest = np.argsort(-counts, kind="stable")[:5]
@@ -341,9 +352,9 @@ def _summarize_images(
         width=Spread.of(width),
         most_common=[(*map(int, sizes[each]), int(counts[each])) for each in commonest],  # type: ignore[misc]  # two
         looked_at=len(compressed),
-        kinds={kind.name.lower(): int((survey[:, KIND] == kind).sum()) for kind in JpegKind},
-        samplings=_samplings(survey),
-        lanes={lane.name.lower(): int((lanes == lane).sum()) for lane in (Lane.HARDWARE, Lane.CPU)},
+        kinds={kind.name.lower(): int((probes[:, KIND] == kind).sum()) for kind in JpegKind},
+        samplings=_samplings(probes),
+        routes={route.name.lower(): int((routes == route).sum()) for route in (DecodeRoute.HARDWARE, DecodeRoute.CPU)},
         mode="" if images.kind is None else images.kind.name,
         indexed=0 if block is None else int((block.counts > 0).sum()),
         entry_points=0 if block is None else len(block.entries),
@@ -351,17 +362,15 @@ def _summarize_images(
     )
 
 
-def _survey(
-    source: ByteSource, offset: NDArray[np.uint64], size: NDArray[np.uint64], survey: NDArray[np.int32]
-) -> None:
+def _probe(source: ByteSource, offset: NDArray[np.uint64], size: NDArray[np.uint64], probes: NDArray[np.int32]) -> None:
     """Read the markers of JPEG files; in memory, or one after the other where the source cannot be mapped."""
     if source.is_mappable:
         content = source.map()
-        probe_jpegs(np.uint64(content.ctypes.data) + offset, size, survey)
+        probe_jpegs(np.uint64(content.ctypes.data) + offset, size, probes)
         return
-    for row in range(len(survey)):
+    for row in range(len(probes)):
         content = np.frombuffer(source.read_exactly(int(offset[row]), int(size[row])), np.uint8)
-        probe_jpegs(np.array([content.ctypes.data], np.uint64), size[row : row + 1], survey[row : row + 1])
+        probe_jpegs(np.array([content.ctypes.data], np.uint64), size[row : row + 1], probes[row : row + 1])
 
 
 _RATIOS = {
@@ -375,8 +384,8 @@ _RATIOS = {
 }
 
 
-def _samplings(survey: NDArray[np.int32]) -> dict[str, int]:
-    sound = survey[survey[:, KIND] != JpegKind.DAMAGED, SAMPLING]
+def _samplings(probes: NDArray[np.int32]) -> dict[str, int]:
+    sound = probes[probes[:, KIND] != JpegKind.DAMAGED, SAMPLING]
     found = {ratio: int((sound == number).sum()) for number, ratio in _RATIOS.items()}
     found["other"] = len(sound) - sum(found.values())
     return {ratio: count for ratio, count in found.items() if count}

@@ -15,7 +15,7 @@ import numpy as np
 from gpubeton._bytes.open_files import CACHE_VARIABLE
 from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._engine.bad_images import OnError
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.options import GpuOptions
 from gpubeton._machine import count_cores
 from gpubeton._plan.order import EpochBatches, IdRange, LazyIds
 from gpubeton.errors import OptionError, PipelineError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Decoder = Literal["auto", "own", "nvjpeg", "cpu"]
+Decoder = Literal["auto", "entries", "nvjpeg", "cpu"]
 
 # Arguments of torch's DataLoader, and what does the same here.
 _OF_DATALOADER = {

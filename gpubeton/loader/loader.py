@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton._engine.bad_images import OnError
     from gpubeton._engine.output_graph import Pipeline
-    from gpubeton._gpu.gpu_executor import Gpu
-    from gpubeton._gpu.gpu_options import GpuOptions
+    from gpubeton._gpu.gpu import Gpu
+    from gpubeton._gpu.options import GpuOptions
     from gpubeton._plan.order import IdRange
     from gpubeton.fields.registry import CustomFields
     from gpubeton.format.data_files import Paths
@@ -146,10 +146,10 @@ class Loader(FfcvSurface):
     device : str, int or torch.device
         Where images are decoded and augmented: "cpu"; a GPU such as "cuda:0", to which all tensors are moved; or
         "auto": the GPU to which a pipeline's ``ToDevice`` moves them, else the CPU. "auto" warns if that GPU cannot.
-    decoder : {"auto", "own", "nvjpeg", "cpu"}
-        What decodes JPEGs for a GPU: "own" is a CUDA decoder for images with entry points or restart markers, with the
-        CPU's pixels to the bit, and the CPU for all others; "nvjpeg" uses the GPU's JPEG engines; "auto" takes "own"
-        where it can, else "nvjpeg"; "cpu" decodes on the CPU.
+    decoder : {"auto", "entries", "nvjpeg", "cpu"}
+        What decodes JPEGs for a GPU: "entries" is a CUDA decoder for images with entry points or restart markers, with
+        the CPU's pixels to the bit, and the CPU for all others; "nvjpeg" uses the GPU's JPEG engines; "auto" takes
+        "entries" where it can, else "nvjpeg"; "cpu" decodes on the CPU.
     gpu_options : GpuOptions, optional
         How a GPU decodes.
     on_error : {"raise", "skip", "replace"}

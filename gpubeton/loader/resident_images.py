@@ -16,8 +16,8 @@ from gpubeton._cpu.jpeg.part_reader import JpegReader
 from gpubeton._cpu.pack import pack_regions
 from gpubeton._gpu.entry_decoder import JpegHeaders, ResidentJpegs, send_piece
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
-from gpubeton._plan.jpeg_parts import EVERY, JpegParts, split_bands
-from gpubeton._plan.lanes import Lane
+from gpubeton._plan.jpeg_windows import EVERY, CropWindows, split_bands
+from gpubeton._plan.routes import DecodeRoute
 from gpubeton.errors import DeviceError
 from gpubeton.format import ImageMode
 from gpubeton.format.layout import ENTRY_DTYPE
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpubeton._engine.mapped_storage import MappedStorage
     from gpubeton._engine.sources import Source
     from gpubeton._gpu.cuda import Device, PinnedMemory, Stream
-    from gpubeton._gpu.gpu_executor import Gpu
+    from gpubeton._gpu.gpu import Gpu
     from gpubeton._plan.order import IdRange
     from gpubeton.format.index import Index
 
@@ -67,7 +67,7 @@ class StoredJpegs(NamedTuple):
         """Take some of them."""
         return StoredJpegs(self.num_samples, *(column[places] for column in self[1:]))
 
-    def read(self, address: NDArray[np.uint64]) -> JpegParts:
+    def read(self, address: NDArray[np.uint64]) -> CropWindows:
         """Read their headers at these addresses; the crop is the whole image."""
         draws = np.zeros((len(self.samples), DRAW_COLUMNS), np.int32)
         draws[:, HEIGHT], draws[:, WIDTH] = self.height, self.width
@@ -144,9 +144,9 @@ class ResidentImages:
         if option is False:
             return "it was not asked for"
         if not gpu.takes_entries:
-            if Lane.OWN in gpu.notes:
-                return f"our own decoder is {gpu.notes[Lane.OWN]}"
-            return "only our own decoder reads them there: decoder='own' or 'auto', with 'own' in lanes"
+            if DecodeRoute.ENTRIES in gpu.notes:
+                return f"our own decoder is {gpu.notes[DecodeRoute.ENTRIES]}"
+            return "only our own decoder reads them there: decoder='entries' or 'auto', with 'own' in routes"
         if self._storage is None:
             return "the file has to be mapped into memory: os_cache=True"
         listed = {
@@ -260,7 +260,7 @@ def _load(
         within = np.cumsum(size) - size
         pack_regions(at[own], size, within + np.uint64(staging.address))
         send_piece(device, place, staging, int(size.sum()), stream)
-        headers.add(samples, parts.part(own))
+        headers.add(samples, parts.take(own))
         address[samples], first_entry[samples] = within + np.uint64(place), listed.first_entry[own] + num_entries
         entries.append(listed.entries)
         num_entries, place = num_entries + len(listed.entries), place + int(size.sum())

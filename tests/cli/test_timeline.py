@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from gpubeton._engine.timing import StageTimers
-from gpubeton._plan.image_executor import Usage
+from gpubeton._plan.image_job import Usage
 from gpubeton.cli.runs import run_loader
 from gpubeton.cli.timeline import ACTIVITIES, Timeline
 from tests.cli.test_bench_and_doctor import labels

@@ -1,4 +1,4 @@
-"""A crew on the simulated GPU with images to make, without a file or a loader."""
+"""A executor on the simulated GPU with images to make, without a file or a loader."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from gpubeton._cpu.jpeg.part_reader import JpegReader
 from gpubeton._cpu.jpeg.probe import probe_jpegs
 from gpubeton._cpu.pack import pack_crops, pack_regions
 from gpubeton._cpu.worker_pool import WorkerPool
-from gpubeton._gpu.gpu_executor import Gpu
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.gpu import Gpu
 from gpubeton._gpu.nvjpeg import load
 from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
-from gpubeton._plan.cpu_services import CpuServices
+from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton._plan.image_executor import ImageJob
+from gpubeton._plan.image_job import CpuServices, ImageJob
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
 
 SLOTS = 3
@@ -71,7 +70,7 @@ def job_of(program, images, out, *, epoch=0, first=0, source="image"):
 def made_by_the_cpu(program, images, **which):
     """What the CPU makes of images, and which of them are bad."""
     out = np.zeros((len(images), program.height, program.width, 3), np.uint8)
-    crew = WorkerPool([program], max(1, len(images)), num_workers=0, ring=1)
-    bad = crew.decode(0, job_of(program, images, out, **which))
-    crew.close()
+    executor = WorkerPool([program], max(1, len(images)), num_workers=0, ring=1)
+    bad = executor.decode(0, job_of(program, images, out, **which))
+    executor.close()
     return out, bad

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.nvjpeg_parts import Backend
-from gpubeton._gpu.gpu_options import GpuOptions
 from gpubeton._gpu.nvjpeg import Handle, State, load
 from gpubeton._gpu.nvjpeg_backends import BatchedBackend, open_nvjpeg_backends
-from gpubeton._plan.lanes import Lane
+from gpubeton._gpu.options import GpuOptions
+from gpubeton._plan.routes import DecodeRoute
 from gpubeton.errors import DeviceError, NvjpegError
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.pieces import Pieces
@@ -32,7 +32,7 @@ def pieces(device):
 
 @pytest.fixture
 def make(device, faults):
-    """Makes lanes; closes them at the end."""
+    """Makes backends; closes them at the end."""
     made = []
 
     def make(largest=(1, 1), num_states=2):
@@ -40,9 +40,9 @@ def make(device, faults):
         return made[-1]
 
     yield make
-    for lane in made:
-        lane.settle()
-        lane.close()
+    for backend in made:
+        backend.settle()
+        backend.close()
     assert (faults.live("state"), faults.live("handle")) == (0, 0)
 
 
@@ -50,8 +50,10 @@ def make(device, faults):
 def test_a_piece_is_decoded_when_its_event_is_done(make, pieces, faults, is_early):
     faults.early_write = is_early
     faults.slow_down(2000)
-    lane = make()
-    begun = [(piece, lane.begin(piece)) for piece in (pieces.make(SMALL), pieces.make(OTHERS[:2]), pieces.make(SMALL))]
+    backend = make()
+    begun = [
+        (piece, backend.begin(piece)) for piece in (pieces.make(SMALL), pieces.make(OTHERS[:2]), pieces.make(SMALL))
+    ]
     for piece, (event, failed) in begun:
         event.synchronize()
         assert failed == {}
@@ -62,55 +64,55 @@ def test_what_a_loader_leaves_is_destroyed_on_its_own_gpu(faults):
     """The last reference may go in a thread where another one is current."""
     second = SimulatedDevice(1)
     with second.active():
-        lane = open_nvjpeg_backends(second, load(), GpuOptions(), (1, 1)).backends[Lane.HARDWARE]
+        backend = open_nvjpeg_backends(second, load(), GpuOptions(), (1, 1)).backends[DecodeRoute.HARDWARE]
         pieces = Pieces(second)
         piece = pieces.make(SMALL)
-        survey = np.zeros((2, len(SMALL)), np.int32)
-        lane.takes(piece, *survey)
-        lane.begin(piece).event.synchronize()
+        probes = np.zeros((2, len(SMALL)), np.int32)
+        backend.takes(piece, *probes)
+        backend.begin(piece)[0].synchronize()
     assert (faults.live("handle"), faults.live("state")) == (1, 2)
-    del lane
+    del backend
     gc.collect()
     assert (faults.live("handle"), faults.live("state")) == (0, 0)
     assert faults.take_misuses() == []
 
 
 def test_pieces_go_to_states_in_turn_and_do_not_wait_for_each_other(make, pieces, faults):
-    lane = make(num_states=3)
-    lane.begin(pieces.make(SMALL)).event.synchronize()
+    backend = make(num_states=3)
+    backend.begin(pieces.make(SMALL))[0].synchronize()
     faults.forget_notes()
     with ExitStack() as held:
-        for entry in lane._entries:
+        for entry in backend._entries:
             held.enter_context(faults.held(entry.stream))
         for _ in range(3):
-            lane.begin(pieces.make(SMALL))
+            backend.begin(pieces.make(SMALL))
     calls = faults.notes("call", "nvjpegDecodeBatched")
     assert len({call.stream for call in calls}) == len({call.owner for call in calls}) == 3
 
 
 def test_states_are_initialized_once_while_the_number_of_images_stays(make, pieces, faults):
     faults.slow_down(2000, least=1000)
-    lane = make(num_states=3)
+    backend = make(num_states=3)
     for number in range(12):
-        lane.begin(pieces.make(SMALL if number % 2 else OTHERS))
+        backend.begin(pieces.make(SMALL if number % 2 else OTHERS))
     assert faults.count(INITIALIZE) <= 3  # fewer if the states are faster than this thread
     assert not [call for call in faults.notes("call", INITIALIZE) if call.was_busy]
 
 
 def test_a_state_is_initialized_anew_for_another_number_and_never_while_it_works(make, pieces, faults):
     faults.slow_down(2000)
-    lane = make(num_states=2)
+    backend = make(num_states=2)
     for number in range(10):
-        lane.begin(pieces.make(SMALL[: 1 + number % 5]))
+        backend.begin(pieces.make(SMALL[: 1 + number % 5]))
     calls = faults.notes("call", INITIALIZE)
     assert len(calls) >= 8
     assert not any(call.was_busy for call in calls)
 
 
 def test_a_number_that_comes_back_finds_the_state_that_knows_it(make, pieces, faults):
-    lane = make(num_states=3)
+    backend = make(num_states=3)
     for number in range(12):
-        lane.begin(pieces.make(SMALL[:2] if number % 2 else SMALL))[0].synchronize()
+        backend.begin(pieces.make(SMALL[:2] if number % 2 else SMALL))[0].synchronize()
     assert faults.count(INITIALIZE) == 2
 
 
@@ -139,28 +141,28 @@ def test_when_a_piece_has_failed_nothing_of_it_is_under_way(make, pieces, faults
     assert own.is_idle
 
 
-def test_a_lane_works_on_after_a_piece_that_failed(make, pieces, faults):
+def test_a_backend_works_on_after_a_piece_that_failed(make, pieces, faults):
     faults.slow_down(1000)
-    lane = make()
+    backend = make()
     bad = pieces.make([*SMALL[:5], pillow_jpeg(photo(9, 9), progressive=True)])
     good = []
     for _ in range(5):
         good.append(pieces.make(SMALL))
-        assert lane.begin(good[-1]).failed == {}
-        assert set(lane.begin(bad).failed) == {5}
-    lane.settle()
+        assert backend.begin(good[-1])[1] == {}
+        assert set(backend.begin(bad)[1]) == {5}
+    backend.settle()
     assert all(pieces.state_of(piece) == ["decoded"] * 6 for piece in good)
 
 
 @pytest.mark.parametrize("status", [1, 6, 8])
 @pytest.mark.parametrize("function", [INITIALIZE, "nvjpegDecodeBatched"])
 def test_a_call_that_fails_once_costs_no_image(make, pieces, faults, function, status):
-    lane = make(num_states=1)
+    backend = make(num_states=1)
     faults.fail_call(function, status, after=1, times=1)
-    assert lane.begin(pieces.make(SMALL)).failed == {}
+    assert backend.begin(pieces.make(SMALL))[1] == {}
     # Another number, so that the state has to be initialized.
     piece = pieces.make(SMALL[:3])
-    event, failed = lane.begin(piece)
+    event, failed = backend.begin(piece)
     event.synchronize()
     assert (failed, pieces.state_of(piece)) == ({}, ["decoded"] * 3)
 
@@ -185,40 +187,40 @@ def test_out_of_memory_is_no_fault_of_the_images(make, pieces, faults):
 
 
 def test_states_and_memory_come_with_the_first_piece(make, pieces, faults):
-    lane = make(largest=(40, 30))
+    backend = make(largest=(40, 30))
     assert (faults.live("state"), faults.count(PREALLOCATE)) == (0, 0)
-    lane.begin(pieces.make(SMALL))
+    backend.begin(pieces.make(SMALL))
     assert (faults.live("state"), faults.count(PREALLOCATE)) == (2, 2)
 
 
 @pytest.mark.parametrize("function", ["nvjpegJpegStateCreate", PREALLOCATE])
 def test_a_state_for_which_memory_was_missing_is_tried_once_more(make, pieces, faults, device, function):
     faults.fail_call(function, OUT_OF_MEMORY, times=1)
-    assert make().begin(pieces.make(SMALL)).failed == {}
+    assert make().begin(pieces.make(SMALL))[1] == {}
     assert device.caches_emptied == 1
 
 
 def test_an_error_of_the_gpu_is_no_refusal(make, pieces, faults, device):
     """It is not the images' fault, and would come again with each of them."""
-    lane = make(num_states=1)
+    backend = make(num_states=1)
     faults.fail_call("nvjpegDecodeBatched", 6)  # what nvJPEG says of an error that somebody else has made
     faults.fail_device()
     with pytest.raises(DeviceError) as caught:
-        lane.begin(pieces.make(SMALL))
+        backend.begin(pieces.make(SMALL))
     assert not isinstance(caught.value, NvjpegError)
     faults.fail_device(status=0)
 
 
 def test_an_error_of_our_own_is_no_refusal(make, pieces, monkeypatch):
     """Otherwise it would never be found: the CPU would make the images, and all would look well."""
-    lane = make(num_states=1)
+    backend = make(num_states=1)
 
     def failing(*arguments):
         raise ZeroDivisionError
 
     monkeypatch.setattr(State, "decode_batched", failing)
     with pytest.raises(ZeroDivisionError):
-        lane.begin(pieces.make(SMALL))
+        backend.begin(pieces.make(SMALL))
 
 
 def asked_ahead(make, pieces, monkeypatch, largest, fails=False):
@@ -245,14 +247,14 @@ def test_memory_ahead_is_limited_and_can_be_done_without(make, pieces, monkeypat
 
 
 def test_memory_for_the_largest_images_is_allocated_ahead_for_every_state(make, faults, pieces):
-    lane = make(largest=(40, 30), num_states=3)
+    backend = make(largest=(40, 30), num_states=3)
     for _ in range(4):
-        lane.begin(pieces.make([jpeg(noise(40, 30))] * 8))
+        backend.begin(pieces.make([jpeg(noise(40, 30))] * 8))
     calls = faults.notes("call", PREALLOCATE)
     assert [call.images for call in calls] == [8] * 3
     assert len({call.owner for call in calls}) == 3
     assert faults.notes("grow") == []
-    lane.begin(pieces.make([jpeg(noise(41, 30))]))[0].synchronize()
+    backend.begin(pieces.make([jpeg(noise(41, 30))]))[0].synchronize()
     assert len(faults.notes("grow")) == 1, "the journal sees it where it happens"
 
 
@@ -263,26 +265,26 @@ def asked_kinds(faults):
     return faults.count("nvjpegDecodeBatchedSupported")
 
 
-def taken(lane, piece, tables, sampling=2):
+def taken(backend, piece, tables, sampling=2):
     count = len(piece.address)
-    return lane.takes(piece, np.full(count, tables, np.int32), np.full(count, sampling, np.int32)).tolist()
+    return backend.takes(piece, np.full(count, tables, np.int32), np.full(count, sampling, np.int32)).tolist()
 
 
 def test_nvjpeg_is_asked_about_each_kind_of_image_once(make, pieces, faults):
-    lane, piece = make(), pieces.make(SMALL)
+    backend, piece = make(), pieces.make(SMALL)
     kinds = 0
     for tables, sampling in ((1, 2), (2, 2), (1, 0)):
         for _ in range(2):
-            assert taken(lane, piece, tables, sampling) == [True] * 6
+            assert taken(backend, piece, tables, sampling) == [True] * 6
         kinds += 1
         assert asked_kinds(faults) == kinds
-    taken(lane, pieces.make([jpeg(noise(70, 30))]), 1)
+    taken(backend, pieces.make([jpeg(noise(70, 30))]), 1)
     assert asked_kinds(faults) == kinds + 1, "of another size"
 
 
 def test_an_image_that_nvjpeg_would_refuse_is_not_taken(make, pieces):
-    lane, piece = make(), pieces.make([SMALL[0], pillow_jpeg(photo(150, 9), progressive=True), SMALL[1]])
-    assert taken(lane, piece, 1) == [True, False, True]
+    backend, piece = make(), pieces.make([SMALL[0], pillow_jpeg(photo(150, 9), progressive=True), SMALL[1]])
+    assert taken(backend, piece, 1) == [True, False, True]
 
 
 def test_a_header_that_nvjpeg_cannot_read_is_not_taken(make, pieces, faults):
@@ -290,17 +292,17 @@ def test_a_header_that_nvjpeg_cannot_read_is_not_taken(make, pieces, faults):
     assert taken(make(), pieces.make(SMALL[:2]), 1) == [False] * 2
 
 
-def test_threads_may_use_a_lane_together(make, pieces, faults, device):
+def test_threads_may_use_a_backend_together(make, pieces, faults, device):
     """The feeder, and whoever repairs images of the batch before."""
     faults.slow_down(500)
-    lane = make(num_states=2)
+    backend = make(num_states=2)
     own = [pieces.make(SMALL[: 1 + number % 3]) for number in range(24)]
     failed = []
 
     def work(mine):
         with device.active():
             for piece in mine:
-                event, refused = lane.begin(piece)
+                event, refused = backend.begin(piece)
                 event.synchronize()
                 failed.extend(refused)
 
@@ -316,9 +318,9 @@ def test_threads_may_use_a_lane_together(make, pieces, faults, device):
 def test_settling_waits_for_all_pieces(make, pieces, faults):
     faults.early_write = False
     faults.slow_down(20_000, least=20_000)
-    lane = make(num_states=3)
+    backend = make(num_states=3)
     own = [pieces.make(SMALL) for _ in range(3)]
     for piece in own:
-        lane.begin(piece)
-    lane.settle()
+        backend.begin(piece)
+    backend.settle()
     assert [pieces.state_of(piece) for piece in own] == [["decoded"] * 6] * 3

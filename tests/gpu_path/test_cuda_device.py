@@ -223,7 +223,7 @@ def test_events_let_the_thread_sleep_and_take_no_time(cuda_device, record):
     event.record(stream)
     stream.wait(event)
     event.synchronize()
-    pointer = event.own.ptr
+    pointer = event.cupy.ptr
     assert record.calls == [
         ("record", pointer, stream.handle),
         ("wait_event", stream.handle, pointer),

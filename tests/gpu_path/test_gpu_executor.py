@@ -46,19 +46,19 @@ def begin(gpu):
     made = []
 
     def begin(*programs, host=None):
-        made.append(gpu.crew(programs or [program_of()], host or cpu_services()))
+        made.append(gpu.start_executor(programs or [program_of()], host or cpu_services()))
         return made[-1]
 
     yield begin
-    for crew in made:
-        crew.close()
+    for executor in made:
+        executor.close()
 
 
-def submit(crew, images, program=None, **which):
+def submit(executor, images, program=None, **which):
     """Submit a batch of one output; gives its memory."""
     own = program or program_of()
-    out = crew.take(0, len(images))
-    crew.submit([job_of(own, images, out, **which)])
+    out = executor.take(0, len(images))
+    executor.submit([job_of(own, images, out, **which)])
     return out
 
 
@@ -68,47 +68,47 @@ def expected(images, program=CPU_PROGRAM, **which):
 
 def test_batches_come_out_in_the_order_in_which_they_go_in(begin, faults):
     faults.slow_down(1000)
-    crew = begin()
+    executor = begin()
     outs = []
     for epoch in range(10):
-        outs.append(submit(crew, PHOTOS, epoch=epoch))
+        outs.append(submit(executor, PHOTOS, epoch=epoch))
         if len(outs) >= SLOTS:
-            assert crew.collect() == []
+            assert executor.collect() == []
             number = epoch - SLOTS + 1
             assert np.array_equal(outs[number].numpy(), expected(PHOTOS, epoch=number))
 
 
 def test_no_more_batches_than_slots_are_taken(begin):
-    crew = begin()
+    executor = begin()
     for _ in range(SLOTS):
-        submit(crew, PHOTOS)
+        submit(executor, PHOTOS)
     with pytest.raises(RuntimeError, match=r"\b3\b"):
-        submit(crew, PHOTOS)
-    crew.collect()
-    submit(crew, PHOTOS)
+        submit(executor, PHOTOS)
+    executor.collect()
+    submit(executor, PHOTOS)
     for _ in range(SLOTS):
-        crew.collect()
+        executor.collect()
     with pytest.raises(RuntimeError, match="no batch is in flight"):
-        crew.collect()
+        executor.collect()
 
 
 def test_submitting_never_waits_for_the_gpu(begin, gpu, faults):
-    crew = begin()
-    with faults.held(gpu_stream(crew, "augment")), faults.held(gpu_stream(crew, "send")):
-        outs = [submit(crew, PHOTOS, epoch=epoch) for epoch in range(SLOTS)]
+    executor = begin()
+    with faults.held(gpu_stream(executor, "augment")), faults.held(gpu_stream(executor, "send")):
+        outs = [submit(executor, PHOTOS, epoch=epoch) for epoch in range(SLOTS)]
     for epoch, out in enumerate(outs):
-        crew.collect()
+        executor.collect()
         assert np.array_equal(out.numpy(), expected(PHOTOS, epoch=epoch))
 
 
-def gpu_stream(crew, name):
-    return getattr(crew._resources.streams, name)
+def gpu_stream(executor, name):
+    return getattr(executor._resources.streams, name)
 
 
 def test_a_batch_may_be_empty(begin):
-    crew = begin()
-    submit(crew, [])
-    assert crew.collect() == []
+    executor = begin()
+    submit(executor, [])
+    assert executor.collect() == []
 
 
 @pytest.fixture
@@ -126,74 +126,76 @@ def launched(begin, gpu, monkeypatch):
 
 
 def test_a_small_batch_that_waits_for_nothing_is_put_in_at_once_after_those_before(begin, launched, faults):
-    crew, here, feeder = begin(), threading.current_thread().name, "gpubeton-feeder"
-    with faults.held(gpu_stream(crew, "send")):
-        outs = [submit(crew, images) for images in ([RAW], PHOTOS, [RAW])]
-    assert [crew.collect() for _ in outs] == [[]] * 3
+    executor, here, feeder = begin(), threading.current_thread().name, "gpubeton-feeder"
+    with faults.held(gpu_stream(executor, "send")):
+        outs = [submit(executor, images) for images in ([RAW], PHOTOS, [RAW])]
+    assert [executor.collect() for _ in outs] == [[]] * 3
     assert launched == list(zip([here, feeder, feeder], [out.data_ptr() for out in outs], strict=True))
-    submit(crew, [RAW])
-    assert [crew.collect(), launched[-1][0]] == [[], here]
-    submit(crew, [raw(np.zeros((1000, 1000, 3), np.uint8))] * BATCH)
-    assert [crew.collect(), launched[-1][0]] == [[], feeder], "much memory is copied beside the calling thread"
+    submit(executor, [RAW])
+    assert [executor.collect(), launched[-1][0]] == [[], here]
+    submit(executor, [raw(np.zeros((1000, 1000, 3), np.uint8))] * BATCH)
+    assert [executor.collect(), launched[-1][0]] == [[], feeder], "much memory is copied beside the calling thread"
 
 
 @pytest.mark.parametrize("first", [[RAW], PHOTOS])
 def test_no_batch_is_put_in_after_one_that_failed(begin, gpu, monkeypatch, first):
-    crew = begin()
+    executor = begin()
     with monkeypatch.context() as broken:
         broken.setattr(gpu.device, "copy", lambda *_: 1 / 0)
-        submit(crew, first)
+        submit(executor, first)
         with pytest.raises(ZeroDivisionError):
-            crew.collect()
+            executor.collect()
     for images in ([RAW], PHOTOS):
-        submit(crew, images)
+        submit(executor, images)
     with pytest.raises(LoaderClosedError, match="an earlier batch failed"):
-        crew.collect()
+        executor.collect()
 
 
 def test_launches_are_prepared_again_where_there_are_other_images_or_they_need_more_taps(begin):
-    crew = begin()
+    executor = begin()
     small, large = (raw(photo(side, side)) for side in (14, 200))
     for images in ([small] * 3, [small] * 2, [large] * 2, [small] * 3):
         for _ in range(SLOTS):
-            out = submit(crew, images)
-            assert crew.collect() == []
+            out = submit(executor, images)
+            assert executor.collect() == []
             assert np.array_equal(out.numpy(), expected(images))
-    assert crew._cpu_executor is None, "the kernels report an image with too many taps, and the CPU makes it"
+    assert executor._cpu_images._executor is None, (
+        "the kernels report an image with too many taps, and the CPU makes it"
+    )
 
 
 def test_batches_of_other_sizes_follow_each_other(begin):
-    crew = begin()
+    executor = begin()
     for images in (PHOTOS[:1], PHOTOS, [CMYK], [RAW, CMYK, PHOTOS[3]], PHOTOS[:3], [RAW]):
-        out = submit(crew, images)
-        assert crew.collect() == []
+        out = submit(executor, images)
+        assert executor.collect() == []
         assert np.array_equal(out.numpy(), expected(images))
 
 
 def test_an_image_may_be_made_alone_at_any_time(begin):
-    crew, program = begin(), program_of()
-    out = submit(crew, PHOTOS)
-    alone = crew.take(0, 5)
+    executor, program = begin(), program_of()
+    out = submit(executor, PHOTOS)
+    alone = executor.take(0, 5)
     images = [PHOTOS[2], CMYK, RAW, BROKEN, PHOTOS[5]]
-    bad = crew.decode(0, job_of(program, images, alone, epoch=7))
+    bad = executor.decode(0, job_of(program, images, alone, epoch=7))
     assert [(one.program, one.row) for one in bad] == [(0, 3)]
     good = [0, 1, 2, 4]
     wanted = made_by_the_cpu(CPU_PROGRAM, [CMYK if one is BROKEN else one for one in images], epoch=7)[0]
     assert np.array_equal(alone.numpy()[good], wanted[good])
-    crew.collect()
+    executor.collect()
     assert np.array_equal(out.numpy(), expected(PHOTOS))
 
 
 def test_bad_images_are_named_by_output_and_row(begin):
     programs = [program_of(), program_of(size=(5, 6))]
-    crew = begin(*programs)
+    executor = begin(*programs)
     images = [[PHOTOS[0], BROKEN, CMYK, PHOTOS[1]], [BROKEN, RAW, PHOTOS[2], BROKEN]]
     jobs = [
-        job_of(program, own, crew.take(number, 4), source=f"field {number}")
+        job_of(program, own, executor.take(number, 4), source=f"field {number}")
         for number, (program, own) in enumerate(zip(programs, images, strict=True))
     ]
-    crew.submit(jobs)
-    bad = crew.collect()
+    executor.submit(jobs)
+    bad = executor.collect()
     assert sorted((one.program, one.row) for one in bad) == [(0, 1), (1, 0), (1, 3)]
     _, by_the_cpu = made_by_the_cpu(CPU_PROGRAM, images[0])
     assert [one.reason for one in bad if one.program == 0] == [one.reason for one in by_the_cpu]
@@ -203,10 +205,10 @@ def test_bad_images_are_named_by_output_and_row(begin):
 
 def test_jobs_without_a_name_of_their_source_are_decoded_each(begin, faults):
     programs = [program_of(), program_of()]
-    crew = begin(*programs)
-    jobs = [job_of(program, PHOTOS, crew.take(number, BATCH), source="") for number, program in enumerate(programs)]
-    crew.submit(jobs)
-    assert crew.collect() == []
+    executor = begin(*programs)
+    jobs = [job_of(program, PHOTOS, executor.take(number, BATCH), source="") for number, program in enumerate(programs)]
+    executor.submit(jobs)
+    assert executor.collect() == []
     assert len(faults.notes("image")) == 2 * BATCH
 
 
@@ -221,25 +223,25 @@ class Workers:
 
     def __call__(self, programs):
         self.made += 1
-        crew, close = make_cpu_executor(programs), "workers closed"
-        original = crew.close
-        crew.close = lambda: (original(), self.events.append(close))
-        return crew
+        executor, close = make_cpu_executor(programs), "workers closed"
+        original = executor.close
+        executor.close = lambda: (original(), self.events.append(close))
+        return executor
 
 
 def test_workers_are_started_when_the_first_image_needs_them(begin, faults):
     workers = Workers()
-    crew = begin(host=cpu_services(workers))
-    submit(crew, [*PHOTOS[:3], RAW])
-    crew.collect()
+    executor = begin(host=cpu_services(workers))
+    submit(executor, [*PHOTOS[:3], RAW])
+    executor.collect()
     assert workers.made == 0
-    submit(crew, [*PHOTOS[:3], CMYK])
-    crew.collect()
+    submit(executor, [*PHOTOS[:3], CMYK])
+    executor.collect()
     faults.skip_image(PHOTOS[4].data)
-    submit(crew, PHOTOS)
-    crew.collect()
+    submit(executor, PHOTOS)
+    executor.collect()
     assert workers.made == 1
-    crew.close()
+    executor.close()
     assert workers.events == ["workers closed"]
 
 
@@ -247,30 +249,30 @@ def test_workers_have_ended_before_anybody_else_gets_the_memory_that_they_write_
     workers = Workers()
     take_back = gpu._take_back
     gpu._take_back = lambda resources: (workers.events.append("given back"), take_back(resources))
-    crew = gpu.crew([program_of()], cpu_services(workers))
-    submit(crew, [CMYK] * BATCH)
-    crew.close()
+    executor = gpu.start_executor([program_of()], cpu_services(workers))
+    submit(executor, [CMYK] * BATCH)
+    executor.close()
     assert workers.events == ["workers closed", "given back"]
 
 
 def test_workers_that_fail_are_the_loops_error(begin):
     class Failing(Workers):
         def __call__(self, programs):
-            crew = super().__call__(programs)
-            crew.collect = lambda: (_ for _ in ()).throw(MemoryError("planted"))
-            return crew
+            executor = super().__call__(programs)
+            executor.collect = lambda: (_ for _ in ()).throw(MemoryError("planted"))
+            return executor
 
-    crew = begin(host=cpu_services(Failing()))
-    submit(crew, [CMYK])
+    executor = begin(host=cpu_services(Failing()))
+    submit(executor, [CMYK])
     with pytest.raises(MemoryError, match="planted"):
-        crew.collect()
+        executor.collect()
 
 
 # --- errors and ends
 
 
 def test_an_error_of_the_feeder_is_raised_once_and_nothing_is_begun_after_it(begin, gpu, monkeypatch):
-    crew = begin()
+    executor = begin()
     original, calls = gpu.device.launch, []
 
     def launch(kernel, *arguments):
@@ -280,41 +282,41 @@ def test_an_error_of_the_feeder_is_raised_once_and_nothing_is_begun_after_it(beg
         return original(kernel, *arguments)
 
     monkeypatch.setattr(gpu.device, "launch", launch)
-    outs = [submit(crew, PHOTOS, epoch=epoch) for epoch in range(SLOTS)]
-    assert crew.collect() == []
+    outs = [submit(executor, PHOTOS, epoch=epoch) for epoch in range(SLOTS)]
+    assert executor.collect() == []
     assert np.array_equal(outs[0].numpy(), expected(PHOTOS))
     with pytest.raises(DeviceError, match="planted"):
-        crew.collect()
+        executor.collect()
     for _ in range(2):
         with pytest.raises(LoaderClosedError, match="an earlier batch failed"):
-            crew.collect()
+            executor.collect()
     assert calls.count("resample") == 2, "nothing is begun after an error"
-    crew.close()
+    executor.close()
 
 
 def test_closing_ends_the_thread_and_drops_what_is_in_flight(begin, faults, own_threads):
     faults.slow_down(3000)
-    crew = begin()
+    executor = begin()
     for _ in range(SLOTS):
-        submit(crew, [*PHOTOS[:6], CMYK, RAW])
-    crew.close()
-    crew.close()
+        submit(executor, [*PHOTOS[:6], CMYK, RAW])
+    executor.close()
+    executor.close()
     assert own_threads() == []
     with pytest.raises(LoaderClosedError):
-        submit_again(crew)
+        submit_again(executor)
 
 
-def submit_again(crew):
-    crew.submit([])
+def submit_again(executor):
+    executor.submit([])
 
 
-def test_a_batch_that_was_not_begun_when_the_crew_is_closed_gets_an_error(begin, gpu, faults):
-    crew = begin()
-    with faults.held(gpu_stream(crew, "send")):
+def test_a_batch_that_was_not_begun_when_the_executor_is_closed_gets_an_error(begin, gpu, faults):
+    executor = begin()
+    with faults.held(gpu_stream(executor, "send")):
         for _ in range(SLOTS):
-            submit(crew, PHOTOS)
-        works, feeder = list(crew._batches), crew._feeder
-        closing = threading.Thread(target=crew.close)
+            submit(executor, PHOTOS)
+        works, feeder = list(executor._batches), executor._feeder
+        closing = threading.Thread(target=executor.close)
         closing.start()
         while not feeder._is_closed:
             time.sleep(0.001)
@@ -342,9 +344,9 @@ def test_equipment_is_used_again_by_the_next_epoch(begin, gpu, faults):
 def test_an_epoch_beside_another_has_equipment_of_its_own(begin):
     first, second = begin(), begin()
     assert first._resources is not second._resources
-    outs = [submit(crew, PHOTOS, epoch=number) for number, crew in enumerate((first, second))]
-    for number, crew in enumerate((first, second)):
-        assert crew.collect() == []
+    outs = [submit(executor, PHOTOS, epoch=number) for number, executor in enumerate((first, second))]
+    for number, executor in enumerate((first, second)):
+        assert executor.collect() == []
         assert np.array_equal(outs[number].numpy(), expected(PHOTOS, epoch=number))
 
 
@@ -352,12 +354,12 @@ def test_equipment_in_use_is_freed_when_its_epoch_ends_after_the_gpu_was_closed(
     gc.collect()  # tests in the same process may have left GPUs to the garbage collector
     before = faults.live("state"), faults.live("handle")
     gpu = open_gpu(device)
-    crew = gpu.crew([program_of()], cpu_services())
-    out = submit(crew, PHOTOS)
+    executor = gpu.start_executor([program_of()], cpu_services())
+    out = submit(executor, PHOTOS)
     gpu.close()
-    assert crew.collect() == []
+    assert executor.collect() == []
     assert np.array_equal(out.numpy(), expected(PHOTOS))
-    crew.close()
+    executor.close()
     assert (faults.live("state"), faults.live("handle")) == before
     gpu.close()
 
@@ -365,12 +367,12 @@ def test_equipment_in_use_is_freed_when_its_epoch_ends_after_the_gpu_was_closed(
 def test_closing_a_gpu_frees_its_memory_whoever_still_knows_of_it(device, faults):
     before = [faults.live_memory(kind) for kind in (DEVICE, PINNED)]
     gpu = open_gpu(device)
-    crew = gpu.crew([program_of()], cpu_services())
-    resources = crew._resources
+    executor = gpu.start_executor([program_of()], cpu_services())
+    resources = executor._resources
     faults.skip_image(PHOTOS[2].data, times=1)
-    submit(crew, PHOTOS)
-    crew.collect()
-    crew.close()
+    submit(executor, PHOTOS)
+    executor.collect()
+    executor.close()
     gpu.close()
     assert [faults.live_memory(kind) for kind in (DEVICE, PINNED)] == before
     assert resources.slots[0].arena.nbytes == 0
@@ -385,10 +387,10 @@ def test_every_batch_has_sentinels_of_its_own(begin, gpu, monkeypatch):
         original(kernel, grid, block, arguments, stream)
 
     monkeypatch.setattr(gpu.device, "launch", launch)
-    crew = begin()
+    executor = begin()
     for _ in range(5):
-        submit(crew, PHOTOS)
-        crew.collect()
+        submit(executor, PHOTOS)
+        executor.collect()
     assert len(set(nonces)) == 5
 
 
@@ -397,53 +399,53 @@ def test_an_epoch_that_cannot_begin_leaves_its_equipment_to_the_next(gpu, faults
     faults.leave_memory(0)
     for _ in range(2):
         with pytest.raises(DeviceError, match="bytes were asked for"):
-            gpu.crew([program_of()], cpu_services())
+            gpu.start_executor([program_of()], cpu_services())
     faults.leave_memory(1 << 30)
-    crew = gpu.crew([program_of()], cpu_services())
-    assert crew._resources is resources
-    out = submit(crew, PHOTOS)
-    crew.collect()
+    executor = gpu.start_executor([program_of()], cpu_services())
+    assert executor._resources is resources
+    out = submit(executor, PHOTOS)
+    executor.collect()
     assert np.array_equal(out.numpy(), expected(PHOTOS))
-    crew.close()
+    executor.close()
 
 
 def test_equipment_with_an_error_is_given_up(gpu, faults, own_threads):
-    crew = gpu.crew([program_of()], cpu_services())
-    resources = crew._resources
-    submit(crew, PHOTOS)
-    faults.fail_stream(gpu_stream(crew, "augment"))
+    executor = gpu.start_executor([program_of()], cpu_services())
+    resources = executor._resources
+    submit(executor, PHOTOS)
+    faults.fail_stream(gpu_stream(executor, "augment"))
     with pytest.raises(DeviceError):
-        make_batches(crew)
+        make_batches(executor)
     with pytest.raises(DeviceError):
-        crew.close()
+        executor.close()
     assert resources not in gpu._free
     assert own_threads() == []
-    crew.close()
+    executor.close()
     faults.fail_device(status=0)
 
 
-def make_batches(crew):
+def make_batches(executor):
     while True:
-        crew.collect()
-        submit(crew, PHOTOS)
+        executor.collect()
+        submit(executor, PHOTOS)
 
 
-def test_a_crew_of_the_cpu_lane_alone_needs_no_nvjpeg_call(begin, faults):
-    crew = begin()
-    out = submit(crew, [CMYK, RAW])
-    crew.collect()
+def test_a_executor_of_the_cpu_route_alone_needs_no_nvjpeg_call(begin, faults):
+    executor = begin()
+    out = submit(executor, [CMYK, RAW])
+    executor.collect()
     assert np.array_equal(out.numpy(), expected([CMYK, RAW]))
     assert not faults.notes("image")
-    assert crew._resources.refused == set()
+    assert executor._resources.refused == set()
 
 
 def test_what_was_learnt_of_an_image_is_kept_by_field_and_sample(begin, faults):
-    crew = begin()
+    executor = begin()
     faults.skip_image(PHOTOS[3].data)
-    submit(crew, PHOTOS, first=40)
-    crew.collect()
-    assert crew._resources.refused == {("image", 43)}
-    unnamed = job_of(program_of(), PHOTOS, crew.take(0, BATCH))
-    crew.submit([replace(unnamed, samples=None)])
-    crew.collect()
-    assert crew._resources.refused == {("image", 43), ("image", int(unnamed.address[3]))}
+    submit(executor, PHOTOS, first=40)
+    executor.collect()
+    assert executor._resources.refused == {("image", 43)}
+    unnamed = job_of(program_of(), PHOTOS, executor.take(0, BATCH))
+    executor.submit([replace(unnamed, samples=None)])
+    executor.collect()
+    assert executor._resources.refused == {("image", 43), ("image", int(unnamed.address[3]))}

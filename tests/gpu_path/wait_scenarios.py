@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.gpu.nvjpeg_parts import Backend
 from gpubeton._cpu.worker_pool import Worker
-from gpubeton._gpu.batch_memory import GrowableBuffer, Table
 from gpubeton._gpu.entry_decoder import EntryDecoder, send_piece
+from gpubeton._gpu.memory import GrowableBuffer, Table
 from gpubeton._gpu.nvjpeg import Handle, load
 from gpubeton._gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.errors import DeviceError
@@ -37,7 +37,7 @@ FOREIGN = [stored(pillow_jpeg(photo(30 + number, 45 - number, number), "CMYK")) 
 DELAYS = (5_000, 20_000, 80_000, 300_000)
 
 #: Names of streams: those of an epoch,
-SEND, AUGMENT, TAIL = "send", "augment", "tail"
+SEND, AUGMENT, BATCH_OPS = "send", "augment", "batch_ops"
 #: and those of the engines, which come with the first image.
 ENGINES = ("engines 0", "engines 1")
 
@@ -139,7 +139,7 @@ def memory_of_batches_had_an_owner(bench):
         return tensor
 
     bench.changes.setattr(SimulatedDevice, "empty", used_before)
-    an_epoch(bench, slow=[TAIL])
+    an_epoch(bench, slow=[BATCH_OPS])
 
 
 # --- scenarios: single images
@@ -168,37 +168,37 @@ def bytes_of_rows(images):
     return [bytes_of(image) for image in images]
 
 
-# --- scenarios: lanes
+# --- scenarios: backends
 
 
-def pieces_of_a_lane(bench, lane, pieces, images):
+def pieces_of_a_backend(bench, backend, pieces, images):
     bench.slow(*ENGINES)
     own = [pieces.make(image) for image in images]
-    begun = [lane.begin(piece) for piece in own]
+    begun = [backend.begin(piece) for piece in own]
     for piece, (event, failed) in zip(own, begun, strict=True):
         if event is not None:
             event.synchronize()
             if pieces.state_of(piece).count("decoded") != len(piece.size) - len(failed):
                 bench.symptoms.add("wrong pixels")
-    lane.settle()
-    lane.close()
+    backend.settle()
+    backend.close()
 
 
 def a_state_is_used_again(bench, device):
     """For batches of other sizes, so that it is initialized each time."""
-    lane = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
+    backend = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
     images = [[own.data for own in JPEGS[: 2 + number % 3]] for number in range(5)]
-    pieces_of_a_lane(bench, lane, Pieces(device), images)
+    pieces_of_a_backend(bench, backend, Pieces(device), images)
 
 
 def a_piece_fails(bench, device):
     """Images before the culprit are on their way when the call returns its status."""
-    lane = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
+    backend = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
     good, bad = [own.data for own in JPEGS[:3]], pillow_jpeg(photo(9, 9), progressive=True)
-    pieces_of_a_lane(bench, lane, Pieces(device), [good, [*good, good[0], bad], good, good[:2]])
+    pieces_of_a_backend(bench, backend, Pieces(device), [good, [*good, good[0], bad], good, good[:2]])
 
 
-# --- scenarios: a crew
+# --- scenarios: a executor
 
 
 def workers_are_slow(bench, device):
@@ -211,16 +211,16 @@ def workers_are_slow(bench, device):
 
     bench.changes.setattr(Worker, "run", late)
     gpu, program = open_gpu(device), program_of()
-    crew = gpu.crew([program], cpu_services())
-    outs = [crew.take(0, 4) for _ in range(3)]
+    executor = gpu.start_executor([program], cpu_services())
+    outs = [executor.take(0, 4) for _ in range(3)]
     for number, out in enumerate(outs):
-        crew.submit([job_of(program, FOREIGN[4 * number :][:4], out)])
+        executor.submit([job_of(program, FOREIGN[4 * number :][:4], out)])
     for number, out in enumerate(outs):
-        crew.collect()
+        executor.collect()
         wanted, _ = made_by_the_cpu(program_of(device="cpu"), twin(FOREIGN[4 * number :][:4]))
         if not np.array_equal(out.numpy(), wanted):
             bench.symptoms.add("wrong pixels")
-    crew.close()
+    executor.close()
     gpu.close()
 
 
@@ -234,27 +234,27 @@ def check_idle(bench, device):
 
 
 def leaving(bench, device, *, slow, fails=False):
-    """The crew is closed while batches are under way; or after an error, when decoding has begun."""
+    """The executor is closed while batches are under way; or after an error, when decoding has begun."""
     gpu = open_gpu(device)
-    crew = gpu.crew([program_of()], cpu_services())
+    executor = gpu.start_executor([program_of()], cpu_services())
     if fails:
         begin = BatchedBackend.begin
 
-        def failing(lane, piece):
-            begin(lane, piece)
+        def failing(backend, piece):
+            begin(backend, piece)
             raise DeviceError("planted")
 
         bench.changes.setattr(BatchedBackend, "begin", failing)
     bench.slow(*slow)
-    crew._give_back = lambda _resources: check_idle(bench, device)
+    executor._give_back = lambda _resources: check_idle(bench, device)
     outs = []
     for first in (0, 4, 8):
-        outs.append(crew.take(0, 4))
+        outs.append(executor.take(0, 4))
         images = [*JPEGS[first : first + 3], stored(pillow_jpeg(photo(20, 20), progressive=True))]
-        crew.submit([job_of(program_of(), images, outs[-1])])
-    crew._batches[-1].wait()
-    crew.close()
-    resources = crew._resources
+        executor.submit([job_of(program_of(), images, outs[-1])])
+    executor._batches[-1].wait()
+    executor.close()
+    resources = executor._resources
     for stream in device.streams:
         stream.synchronize()
     resources.close()
@@ -298,9 +298,9 @@ def one_of_the_epochs_streams(bench, device, name):
 def the_feeder_ends(bench, device):
     """It may be in the middle of a batch."""
     gpu = open_gpu(device)
-    crew = gpu.crew([program_of()], cpu_services())
+    executor = gpu.start_executor([program_of()], cpu_services())
     bench.slow_stream(device.stream(SEND))
-    resources, thread = crew._resources, crew._feeder._thread
+    resources, thread = executor._resources, executor._feeder._thread
     settle = resources.settle
 
     def checked():
@@ -311,9 +311,9 @@ def the_feeder_ends(bench, device):
         settle()
 
     resources.settle = checked
-    out = crew.take(0, 4)
-    crew.submit([job_of(program_of(), JPEGS[:4], out)])
-    crew.close()
+    out = executor.take(0, 4)
+    executor.submit([job_of(program_of(), JPEGS[:4], out)])
+    executor.close()
     gpu.close()
 
 
