@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from gpubeton._gpu.batch import Batch
     from gpubeton._gpu.entry_decoder import ResidentJpegs
+    from gpubeton._gpu.gpu_resources import GpuResources
     from gpubeton._gpu.options import GpuOptions
-    from gpubeton._gpu.resources import GpuResources
     from gpubeton._plan.image_job import BadImage, CpuServices, ImageJob, Usage
     from gpubeton._plan.program import ImageProgram
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpubeton._gpu.cpu_images import CpuImages
     from gpubeton._gpu.cuda import Event, Stream
     from gpubeton._gpu.entry_decoder import EntryDecoder
-    from gpubeton._gpu.resources import GpuResources
+    from gpubeton._gpu.gpu_resources import GpuResources
     from gpubeton._plan.image_job import CpuServices
 
 # Most bytes of staging memory that the calling thread fills itself.

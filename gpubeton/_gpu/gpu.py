@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gpubeton._gpu.executor import GpuExecutor
-from gpubeton._gpu.resources import GpuResources
+from gpubeton._gpu.gpu_resources import GpuResources
 from gpubeton.errors import DeviceError
 
 if TYPE_CHECKING:

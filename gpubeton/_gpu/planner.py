@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from gpubeton._gpu.batch import Batch, Slot
     from gpubeton._gpu.entry_decoder import EntryImages, ResidentJpegs
+    from gpubeton._gpu.gpu_resources import GpuResources
     from gpubeton._gpu.launch import ProgramConstants
     from gpubeton._gpu.options import GpuOptions
-    from gpubeton._gpu.resources import GpuResources
     from gpubeton._plan.image_job import CpuServices, ImageJob
     from gpubeton._plan.program import ImageProgram
 

@@ -19,9 +19,9 @@ from zlib import crc32
 import numpy as np
 
 from gpubeton._gpu.executor import GpuExecutor
+from gpubeton._gpu.gpu_resources import GpuResources
 from gpubeton._gpu.libraries import driver_version
 from gpubeton._gpu.options import GpuOptions
-from gpubeton._gpu.resources import GpuResources
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton._plan.image_job import CpuServices, ImageJob, Usage
 from gpubeton._plan.jpeg_windows import CropWindows, Intervals

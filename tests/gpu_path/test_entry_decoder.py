@@ -11,7 +11,7 @@ import pytest
 
 from gpubeton._cpu.jpeg.part_reader import JpegReader
 from gpubeton._engine import executors
-from gpubeton._gpu import entry_decoder, planner, resources
+from gpubeton._gpu import entry_decoder, gpu_resources, planner
 from gpubeton._gpu.entry_decoder import EntryDecoder, JpegHeaders
 from gpubeton._plan.jpeg_windows import BEGIN, EVERY, NUM_ENTRIES, STOP, WINDOW_COLUMNS, CropWindows
 from gpubeton.dataset import index_images
@@ -279,7 +279,7 @@ def test_two_outputs_of_one_field_have_crops_of_their_own(gpus, mixed, made):
 
 
 def test_a_batch_is_made_in_bands_that_fit_into_the_memory(gpus, mixed, made, monkeypatch):
-    monkeypatch.setattr(resources, "EntryDecoder", partial(EntryDecoder, budget=200_000))
+    monkeypatch.setattr(gpu_resources, "EntryDecoder", partial(EntryDecoder, budget=200_000))
     found = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries", batch_size=21))
     assert sum(made) == len(MIXED)
     assert len(made) > 3
@@ -287,7 +287,7 @@ def test_a_batch_is_made_in_bands_that_fit_into_the_memory(gpus, mixed, made, mo
 
 
 def test_images_with_a_larger_window_than_the_memory_may_have_go_to_the_cpu(gpus, mixed, made, monkeypatch):
-    monkeypatch.setattr(resources, "EntryDecoder", partial(EntryDecoder, largest_window=40_000))
+    monkeypatch.setattr(gpu_resources, "EntryDecoder", partial(EntryDecoder, largest_window=40_000))
     found = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"))
     assert 0 < sum(made) < len(MIXED)
     assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))

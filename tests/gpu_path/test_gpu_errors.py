@@ -10,8 +10,8 @@ import pytest
 
 from gpubeton._engine import executors
 from gpubeton._gpu.executor import GpuExecutor
+from gpubeton._gpu.gpu_resources import GpuResources
 from gpubeton._gpu.nvjpeg_backends import BatchedBackend
-from gpubeton._gpu.resources import GpuResources
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor

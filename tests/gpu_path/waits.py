@@ -15,8 +15,8 @@ from typing import NamedTuple
 import gpubeton._gpu
 from gpubeton._gpu.batch import Batch
 from gpubeton._gpu.cpu_images import CpuImages
+from gpubeton._gpu.gpu_resources import GpuResources
 from gpubeton._gpu.nvjpeg_backends import BatchedBackend
-from gpubeton._gpu.resources import GpuResources
 from gpubeton.errors import LoaderClosedError
 from tests.simulator.device import SimulatedDevice, SimulatedEvent, SimulatedStream
 
