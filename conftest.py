@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out what is in another part."""
+    """Leave out files of another part."""
     left_out = {"quick": [RULES, *CAMPAIGNS], "rest": [RULES]}.get(config.getoption("--part"), [])
     return True if collection_path in left_out else None
 
@@ -95,7 +95,7 @@ def reader_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _beside_the_files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give an example that names the files a folder of its own with them."""
+    """Give an example that names the files a folder with copies of them."""
     if isinstance(request.node, pytest.DoctestItem) and "train" in request.node.dtest.docstring:
         folder = request.getfixturevalue("tmp_path")
         shutil.copytree(request.getfixturevalue("reader_files"), folder, dirs_exist_ok=True)

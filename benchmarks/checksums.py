@@ -1,6 +1,6 @@
 """Measure what comparing values with their checksums costs: first epochs of JPEG-stored photos with it and without.
 
-Both take turns, an epoch each, in one process. The time of the file's last change is set anew before each epoch, so
+Both take turns, an epoch each, in one process. The time of the file's last change is set again before each epoch, so
 that nothing counts as compared before. A later epoch compares nothing.
 
     python -m benchmarks.checksums

@@ -2,7 +2,7 @@
 
     python -m benchmarks.index_memory --samples 100000000 --files 1000
 
-The files are sparse, and all of a folder are links to one. Each way runs in a process of its own.
+The files are sparse, and all of a folder are links to one. Each way runs in a separate process.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def main(
 
 
 def measure(way: str, place: Path) -> dict[str, Any]:
-    """Go one way in this process; give bytes of its own memory, those that stay and the most, and seconds."""
+    """Go one way in this process; give bytes of its private memory, those that stay and the most, and seconds."""
     act = _WAYS[way]
-    act(place / "warm")  # what is loaded and compiled once
+    act(place / "warm")  # imports and compilations
     before = _own_memory()
     Path("/proc/self/clear_refs").write_text("5")  # reset the recorded peak
     start, start_cpu = time.perf_counter(), time.process_time()

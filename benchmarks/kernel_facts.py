@@ -207,7 +207,7 @@ class _Intervals:
 
 
 def _only_huffman() -> Any:
-    """Return a device of the host that decodes coefficients, and leaves out what follows."""
+    """Return a device of the host that decodes coefficients, and leaves out the later kernels."""
     device = import_module("tests.kernels.host_device").HostDevice()
     launch = device.launch
 

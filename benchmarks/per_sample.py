@@ -1,4 +1,4 @@
-"""Time what it costs to call a function for each image with `PerSample`: one that does nothing, on finished batches.
+"""Time the call of a function for each image with `PerSample`: one that does nothing, on finished batches.
 
 The processor time of all threads counts:
 
@@ -38,7 +38,7 @@ def main(
     cores: Annotated[int, typer.Option(min=1, help="Threads.")] = 2,
     results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
 ) -> None:
-    """Time what it costs to call a function for each image."""
+    """Time the call of a function for each image."""
     lap = partial(time_lap, partial(_lap, PerSample(keep, num_workers=cores), batches))
     lap()
     laps = [lap() for _ in range(rounds)]

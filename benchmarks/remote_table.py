@@ -64,7 +64,7 @@ def _kind(name: str, laps: list[dict[str, Any]], local: list[dict[str, Any]]) ->
 def _server_time(laps: list[dict[str, Any]]) -> str:
     if not all("server_cpu_seconds" in lap for lap in laps):
         return ""  # of older results
-    # Of all rounds: what is sent ahead for the next epoch is in the round before.
+    # Of all rounds: requests ahead for the next epoch are counted in the round before.
     served = sum(lap["served_bytes"] for lap in laps) / 1e9
     return f"{sum(lap['server_cpu_seconds'] for lap in laps) / served:.2f}" if served else ""
 

@@ -5,7 +5,7 @@ r"""Train with a number of processes that may change at any time, from a local f
         examples/elastic.py s3://bucket/train.beton --folder /shared/run
 
 When a process or a machine is lost, or another one comes, torchrun starts all processes again. They go on from the last
-checkpoint in the shared folder, with each sample of the epoch once, whatever their number is now. Set
+checkpoint in the shared folder, with each sample of the epoch once, for any number of them now. Set
 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun: without it, a machine that comes later waits for ever. torchrun of
 torch 2.3 cannot start them again: take 2.4 or later.
 """

@@ -31,7 +31,7 @@ def write_dataset(
     fields: Mapping[str, Field] | None = None,
     **options: Any,
 ) -> None:
-    """Write a dataset; `fields` says how some columns are stored, `options` are other arguments of DatasetWriter."""
+    """Write a dataset; `fields` chooses how some columns are stored, `options` are other arguments of DatasetWriter."""
     features = dataset.features
     chosen = {name: (fields or {}).get(name) or choose_field(name, kind) for name, kind in features.items()}
     notes: dict[str, Any] = {"features": features.to_dict()}

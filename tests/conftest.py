@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from tests.bytes.fault_server import FaultServer
 from tests.bytes.s3_server import Bucket, running_s3
 
-# A shell starts what it puts into the background deaf to Ctrl-C, and all that tests start would be so, too.
+# A shell starts background jobs with Ctrl-C ignored, and so all processes of the tests would ignore it, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

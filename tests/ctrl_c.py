@@ -1,4 +1,4 @@
-"""Ctrl-C, also where whoever runs the tests ignores it."""
+"""Ctrl-C, also where the shell that runs the tests ignores it."""
 
 from __future__ import annotations
 

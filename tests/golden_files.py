@@ -1,4 +1,4 @@
-"""The golden files: written by FFCV, with a JSON beside each that says what is in it."""
+"""The golden files: written by FFCV, with a JSON beside each that describes its content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def content(name: str) -> bytes:
 
 @functools.cache
 def sidecar(name: str) -> dict[str, Any]:
-    """What is in it."""
+    """Read the description of its content."""
     return json.loads((GOLDEN / f"{name}.json").read_text())
 
 

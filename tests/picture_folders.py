@@ -14,7 +14,7 @@ from tests.small_files import picture
 
 
 def write_picture(path: Path, number: int, height: int = 24, width: int = 32) -> Path:
-    """Write a picture of its own as a file, of the kind that its name says."""
+    """Write a picture that differs by number, as a file of the kind that its name has."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(picture(number, height, width)).save(path)
     return path

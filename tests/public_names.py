@@ -12,7 +12,7 @@ FFCV: dict[str, dict[str, tuple[str, ...]]] = {
             "fname",
             "batch_size",
             "num_workers=-1",
-            "os_cache",  # True, unless the environment says otherwise
+            "os_cache",  # True, unless the environment decides otherwise
             "order=OrderOption.SEQUENTIAL",
             "distributed=False",
             "seed=None",

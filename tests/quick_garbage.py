@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="module")
 def quick_garbage():
-    """Leave out of every collection what is there already."""
+    """Leave out of every collection the objects that exist already."""
     gc.collect()
     gc.freeze()
     yield

@@ -1,4 +1,4 @@
-"""Small ``.beton`` files of every kind of field, and what is in them."""
+"""Small ``.beton`` files of every kind of field, and their contents."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def write_photos(path: Path, length: int = 50, *, write_mode: str = "jpg", size=
 
 
 def damage(path: Path, sample: int, *, field: str = "image", at: int = 0, content: bytes = bytes(400)) -> None:
-    """Overwrite a part of what is stored for a sample."""
+    """Overwrite a part of the stored bytes of a sample."""
     from gpubeton.fields.registry import open_index
 
     regions = open_index(path)[0].regions(field)

@@ -30,12 +30,12 @@ def test_the_tree_in_the_documentation_is_the_tree_of_the_classes():
 
 
 @pytest.mark.parametrize("error", CLASSES)
-def test_errors_say_what_happened_and_survive_the_way_between_processes(error):
+def test_errors_keep_their_message_between_processes(error):
     takes_sample = error in (errors.SampleError, errors.RegionTooLargeError, errors.WorkerDiedError)
-    raised = error("what happened", 7) if takes_sample else error("what happened")
+    raised = error("a sample was bad", 7) if takes_sample else error("a sample was bad")
     returned = pickle.loads(pickle.dumps(raised))
     assert type(returned) is error
-    assert str(returned) == str(raised) == "what happened"
+    assert str(returned) == str(raised) == "a sample was bad"
     assert getattr(returned, "sample", None) == (7 if takes_sample else None)
 
 

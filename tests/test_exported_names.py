@@ -21,7 +21,7 @@ from tests.small_files import write_photos
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def test_what_ffcv_exports_has_the_same_path() -> None:
+def test_ffcvs_exported_names_have_the_same_paths() -> None:
     modules = {module: importlib.import_module(f"gpubeton.{module}") for module in FFCV}
     names = [(module, name) for module in FFCV for name in FFCV[module]]
     assert [pair for pair in names if not hasattr(modules[pair[0]], pair[1])] == []
@@ -43,7 +43,7 @@ def written(parameter: inspect.Parameter, with_default: bool) -> str:
     return f"{parameter.name}={default}" if with_default else parameter.name
 
 
-def test_what_public_modules_export_is_there() -> None:
+def test_exported_names_of_public_modules_exist() -> None:
     modules = [importlib.import_module(name) for name in PUBLIC]
     assert [module for module in modules if hasattr(module, "__path__") and not hasattr(module, "__all__")] == []
     exported = [(module, name) for module in modules for name in getattr(module, "__all__", [])]
@@ -60,7 +60,7 @@ def test_the_package_itself_exports_loader_and_writer() -> None:
         _ = gpubeton.Lader
 
 
-def test_importing_a_name_of_ffcvs_forks_is_an_error_that_says_what_to_write() -> None:
+def test_importing_a_name_of_ffcvs_forks_is_an_error_with_its_replacement() -> None:
     for name, advice in REPLACEMENTS.items():
         module, _, last = f"gpubeton.{name}".rpartition(".")
         imports = f"from {module} import {last}", f"import {module}.{last}.deeper", f"from {module}.{last} import X"
@@ -71,7 +71,7 @@ def test_importing_a_name_of_ffcvs_forks_is_an_error_that_says_what_to_write() -
                 assert advice.replace("`", "") in str(caught.value)
 
 
-def test_what_the_errors_of_missing_names_recommend_is_there() -> None:
+def test_replacements_for_missing_names_exist() -> None:
     for text in REPLACEMENTS.values():
         for names, module in re.findall(r"((?:`\w+[^`]*`(?: and |, )?)+) of `([\w.]+)`", text):
             there = importlib.import_module(f"gpubeton.{module}")
@@ -93,7 +93,7 @@ def test_completion_lists_the_names_that_are_imported_when_they_are_used() -> No
     assert has_torch == "False"
 
 
-def test_what_import_ffcv_brings_along_can_be_named_after_import_gpubeton() -> None:
+def test_submodules_that_import_ffcv_loads_are_loaded_by_import_gpubeton() -> None:
     program = """
 import gpubeton
 print(gpubeton.transforms.ToTensor.__name__, gpubeton.loader.loader.OrderOption.RANDOM.name)

@@ -54,7 +54,7 @@ def test_older_control_groups_are_understood(tmp_path):
     assert (machine.core_limit, machine.memory_limit_bytes, machine.memory_bytes) == (4.0, None, None)
 
 
-def test_a_machine_that_says_nothing_has_no_limits(tmp_path):
+def test_a_machine_without_control_groups_has_no_limits(tmp_path):
     machine = read_machine(tmp_path)
     assert (machine.core_limit, machine.usable_memory_bytes) == (None, None)
 

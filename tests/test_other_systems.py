@@ -1,4 +1,4 @@
-"""macOS and Windows, as far as Linux can show it: a process in which what they lack is taken away."""
+"""macOS and Windows, as far as Linux can show it: a process without the functions that they lack."""
 
 from __future__ import annotations
 

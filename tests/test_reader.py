@@ -12,7 +12,7 @@ from tests.golden_files import save, sidecar
 from tests.small_files import write
 
 
-def test_a_reader_has_what_ffcv_s_has(tmp_path):
+def test_a_reader_has_the_attributes_of_ffcvs(tmp_path):
     path = save("img_raw_fixed", tmp_path)
     reader = Reader(str(path))
     described = sidecar("img_raw_fixed")

@@ -1,4 +1,4 @@
-"""The README's code gives what it says; that all of it runs is tested in tests/docs."""
+"""The README's code gives the printed results; that all of it runs is tested in tests/docs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def after(page: str, folder, last: str = "") -> dict[str, Any]:
     return namespace
 
 
-def test_batches_are_what_the_comment_beside_the_loop_says(tmp_path):
+def test_batches_have_the_dtypes_and_shapes_of_the_comment_beside_the_loop(tmp_path):
     names = after("README.md", tmp_path)
     images, labels = names["images"], names["labels"]
     assert (images.dtype, images.shape) == (torch.float16, (128, 3, 224, 224))

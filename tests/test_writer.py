@@ -41,7 +41,7 @@ from tests.golden_files import NAMES, save, sidecar
 from tests.waiting import wait_until
 
 PAGE = 2 << 20
-#: Written by one process of FFCV, with classes of its own. What several wrote depends on their timing.
+#: Written by one process of FFCV, with built-in fields. The output of several depends on their timing.
 BY_ONE_PROCESS = [
     name for name in NAMES if sidecar(name)["writer"]["num_workers"] == 1 and name not in ("custom", "names")
 ]
@@ -74,7 +74,7 @@ def field_and_values(index, descriptor):
                 JSONField.unpack(np.frombuffer(text, "u1")) for text in regions(index, descriptor.name)
             ]
         case FieldType.RGB_IMAGE:
-            # What FFCV compressed is taken over; what it stored raw is compressed or not by FFCV's threshold.
+            # Compressed images are copied; those that FFCV stored raw are compressed or not by FFCV's threshold.
             sizes = column[["mode", "height", "width"]].tolist()
             images = [
                 np.frombuffer(stored, "u1").reshape(height, width, 3) if mode else stored
@@ -134,7 +134,7 @@ def test_the_file_does_not_depend_on_the_number_of_processes_or_the_chunks(tmp_p
     assert len(set(index.sample_pages().tolist())) > 1
 
 
-def test_empty_values_have_pointers_of_their_own(tmp_path):
+def test_empty_values_have_different_pointers(tmp_path):
     # FFCV finds regions by their pointer alone, and with equal ones gives a neighbor the size 0.
     write(tmp_path / "data.beton", MIXED_FIELDS, mixed_dataset())
     assert len(np.unique(Index.open(tmp_path / "data.beton").allocations["ptr"])) == 300
@@ -334,7 +334,7 @@ def start_writing(path, num_workers, brake, limited="unlimited"):
 
 
 def is_gone(pid):
-    """Whether a process has ended, also if nobody has asked for its exit code yet."""
+    """Return whether a process has ended, even if its parent has not yet read the exit code."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):

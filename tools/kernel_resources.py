@@ -45,7 +45,7 @@ def all_kernels() -> list[str]:
 
 
 def resources_of(log: str) -> dict[str, int]:
-    r"""Read what ptxas says of a kernel: registers of a thread, bytes of shared memory of a block, bytes spilled.
+    r"""Read ptxas' report of a kernel: registers of a thread, bytes of shared memory of a block, bytes spilled.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def resources_of(log: str) -> dict[str, int]:
 
 
 def measured(compiler: Nvrtc, kernel: str, architecture: str) -> Compiled:
-    """Compile a kernel as for use, and let the compiler say what it takes.
+    """Compile a kernel as for use, and let the compiler report its resources.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from benchmarks.contenders.work import Work
 
 
 def prepare(work: Work) -> Ready:
-    """Make the loader, in each lap anew: the index is read again, too."""
+    """Make the loader, in each lap a new one: the index is read again, too."""
     own = replace(work, beton=f"{work.folder}/train.beton")
 
     def epoch(_: str) -> Any:

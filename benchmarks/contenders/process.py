@@ -46,7 +46,7 @@ class Contender:
         return os.environ.get(self.variable) or sys.executable
 
     def check_installed(self) -> None:
-        """Raise ContenderError if its interpreter cannot import what it needs."""
+        """Raise ContenderError if its interpreter cannot import its packages."""
         command = [self.python, "-c", f"import {self.needs}"]
         found = subprocess.run(command, capture_output=True, text=True, check=False)
         if found.returncode:

@@ -1,6 +1,7 @@
 """Measure the work of the host for each image that a GPU decodes; needs no GPU.
 
     python -m benchmarks.gpu.host_cost
+    python -m benchmarks.gpu.host_cost --case "own kernels, mapped"
 
 A simulated GPU replaces CUDA and nvJPEG. Its calls return at once without any work, so the processor time of all
 threads is gpubeton's own: reading, planning, copying compressed bytes to page-locked memory, filling in descriptors,
@@ -13,7 +14,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -77,28 +78,36 @@ def main(
     batches: Annotated[int, typer.Option(help="Batches of a round.")] = 100,
     rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 5,
     batch_size: Annotated[int, typer.Option(help="Images per batch.")] = 256,
+    case: Annotated[str | None, typer.Option(help="Only this case, as in a program with one loader.")] = None,
     data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
     results: Annotated[Path, typer.Option(help="File or folder for the result.")] = RESULTS,
 ) -> None:
     """Measure the work of the host for each image that a GPU decodes."""
     console = Console()
     corpora = []
+    cases = [other for other in CASES if case in (None, other.name)]
+    if not cases:
+        raise typer.BadParameter(f"there is no case {case!r}; choose of: {', '.join(other.name for other in CASES)}")
     for name, quality in QUALITIES.items():
         photos = make_photos(data, images, quality)
-        measured = measure(photos, batch_size=batch_size, batches=batches, rounds=rounds)
+        measured = measure(photos, cases, batch_size=batch_size, batches=batches, rounds=rounds)
         corpora.append({"name": name, **photos.facts, "cases": measured})
-        for case, laps in measured.items():
+        for measured_case, laps in measured.items():
             costs = [1e6 * lap["cpu_seconds"] / lap["images"] for lap in laps]
-            console.print(f"{name} {case}: {statistics.median(costs):.1f} µs ({min(costs):.1f} to {max(costs):.1f})")
+            console.print(
+                f"{name} {measured_case}: {statistics.median(costs):.1f} µs ({min(costs):.1f} to {max(costs):.1f})"
+            )
     found: dict[str, Any] = {"simulated": True, "batch_size": batch_size, "corpora": corpora}
     console.print(f"Written: {save('host_cost', found, results)}", soft_wrap=True)
 
 
-def measure(photos: Photos, *, batch_size: int, batches: int, rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """Measure all cases in alternation; returns what each round took."""
-    spent: dict[str, list[dict[str, Any]]] = {case.name: [] for case in CASES}
+def measure(
+    photos: Photos, cases: Sequence[Case] = CASES, *, batch_size: int, batches: int, rounds: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Measure cases in alternation; return the times of each round."""
+    spent: dict[str, list[dict[str, Any]]] = {case.name: [] for case in cases}
     with simulated_gpu(works=False), ExitStack() as stack:
-        loaders = {case: _loader(case, photos, batch_size, batches) for case in CASES}
+        loaders = {case: _loader(case, photos, batch_size, batches) for case in cases}
         for loader in loaders.values():
             stack.callback(loader.close)
         for _ in range(rounds):

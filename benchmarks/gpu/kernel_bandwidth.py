@@ -30,7 +30,7 @@ from rich.console import Console
 
 from benchmarks.gpu.photos import IMAGENET_LIKE, QUALITIES, make_photos, make_raw
 from benchmarks.gpu.pipelines import image_pipelines, usual_pipeline
-from benchmarks.gpu.record import Record, leave_when_told
+from benchmarks.gpu.record import Record, exit_on_sigterm
 from benchmarks.gpu.target import Target, open_target
 from benchmarks.results import DATA
 from gpubeton._gpu.cuda import Stream
@@ -69,7 +69,7 @@ def main(
     out: Annotated[Path | None, typer.Option(help="File or folder for the result.")] = None,
 ) -> None:
     """Time the kernels of a batch, beside the memory traffic that cannot be avoided."""
-    leave_when_told()
+    exit_on_sigterm()
     console = Console()
     photos = make_photos(data, images, QUALITIES[IMAGENET_LIKE])
     record = Record(out, corpus=photos.facts, batch_size=batch_size, side=side)

@@ -20,7 +20,7 @@ _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)(.
 _TARGET = re.compile(r"`\((\.L\w+)\)")
 _BARRIER = re.compile(r"\bB\d+\b")
 
-#: First letters of an instruction, by what it does.
+#: First letters of an instruction, by its kind.
 _KINDS = {
     "shared memory": ("LDS", "STS", "ATOMS"), "global memory": ("LD", "ST", "RED", "ATOM"),
     "branches": ("BRA", "BRX", "BSSY", "BSYNC", "EXIT", "CALL", "RET", "WARPSYNC", "BREAK"),
@@ -66,7 +66,7 @@ def disassemble(code: bytes, disassembler: Path) -> str:
 def read_blocks(text: str) -> list[Block]:
     """Divide the text of a kernel into blocks.
 
-    A BSYNC goes on where its BSSY says: there the lanes of a warp meet again.
+    A BSYNC continues at the address in its BSSY: there the lanes of a warp meet again.
     """
     lines: list[tuple[str, str, str, str]] = []  # label, predicate, operation, operands
     labels: list[str] = []
@@ -140,7 +140,7 @@ def find_partings(blocks: list[Block], loop: Loop) -> list[int]:
 
 
 def figures(blocks: list[Block]) -> dict[str, Any]:
-    """Return the instructions of a kernel and of its loops, by what they do."""
+    """Return the instructions of a kernel and of its loops, by their kind."""
     return {
         "instructions": sum(len(block.operations) for block in blocks),
         "loops": [

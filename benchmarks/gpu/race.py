@@ -22,7 +22,7 @@ from benchmarks.contenders.process import Contender, ContenderError
 from benchmarks.gpu.contenders.process import GpuContender
 from benchmarks.gpu.contenders.work import GpuWork
 from benchmarks.gpu.photos import IMAGENET_LIKE, QUALITIES, make_photos
-from benchmarks.gpu.record import Record, leave_when_told
+from benchmarks.gpu.record import Record, exit_on_sigterm
 from benchmarks.results import DATA
 
 __all__ = ["ENTRIES", "Entry", "Race"]
@@ -72,7 +72,7 @@ def main(
     out: Annotated[Path | None, typer.Option(help="File or folder for the result.")] = None,
 ) -> None:
     """Time gpubeton on a GPU beside nvJPEG alone and other loaders."""
-    leave_when_told()
+    exit_on_sigterm()
     console = Console()
     photos = make_photos(data, images, QUALITIES[corpus])
     facts = {"corpus": {"name": corpus, **photos.facts}, "batch_size": batch_size, "seconds": seconds}
@@ -134,14 +134,14 @@ class Race:
             self._running.pop(name).close()
             return None
         rate, cost = lap["images"] / lap["wall_seconds"], 1e6 * lap["cpu_seconds"] / lap["images"]
-        self._say(f"{when}: {name}: {rate:,.0f} images/s, {cost:,.0f} µs of processor time each")
+        self._print(f"{when}: {name}: {rate:,.0f} images/s, {cost:,.0f} µs of processor time each")
         return lap
 
     def _leave_out(self, name: str, error: ContenderError) -> None:
         self.found["left_out"][name] = str(error)
-        self._say(f"{name}: left out: {error}")
+        self._print(f"{name}: left out: {error}")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._console.print(f"{self._title}: {text}", soft_wrap=True)
 
 

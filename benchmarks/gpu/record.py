@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Record", "leave_when_told", "write_json"]
+__all__ = ["Record", "exit_on_sigterm", "write_json"]
 
 
 class Record:
@@ -43,7 +43,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     unfinished.replace(path)
 
 
-def leave_when_told() -> None:
+def exit_on_sigterm() -> None:
     """Let SIGTERM end the process with cleanup, so that it ends its child processes."""
 
     def leave(number: int, _: object) -> None:

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks.gpu.record import Record, leave_when_told
+from benchmarks.gpu.record import Record, exit_on_sigterm
 from benchmarks.gpu.simulation import is_simulated
 
 __all__ = ["TOOLS", "find_sanitizer", "run_tool"]
@@ -37,7 +37,7 @@ def main(
     out: Annotated[Path | None, typer.Option(help="File for the result.")] = None,
 ) -> None:
     """Run the tests of our own decoder under memcheck, racecheck and synccheck."""
-    leave_when_told()
+    exit_on_sigterm()
     console, record, program = Console(), Record(out), find_sanitizer()
     if is_simulated() or program is None:
         why = "compute-sanitizer is missing: it comes with the CUDA toolkit, and has to be in PATH"
@@ -61,7 +61,7 @@ def find_sanitizer() -> str | None:
 
 
 def run_tool(program: str, tool: str, seconds: float) -> dict[str, Any]:
-    """Run the tests under one tool until its time is up; return what it found and the end of what was printed."""
+    """Run the tests under one tool until its time is up; return its result and the end of its output."""
     limit = ["timeout", "--signal=INT", "--kill-after=10", f"{max(seconds, 1):.0f}"]
     options = ["--tool", tool, "--target-processes", "all", "--error-exitcode", str(_FAULTS)]
     begin = time.perf_counter()

@@ -23,7 +23,7 @@ from torch import nn
 from benchmarks.gpu.engines import EngineWatch
 from benchmarks.gpu.photos import IMAGENET_LIKE, QUALITIES, make_photos
 from benchmarks.gpu.pipelines import usual_pipeline
-from benchmarks.gpu.record import Record, leave_when_told
+from benchmarks.gpu.record import Record, exit_on_sigterm
 from benchmarks.gpu.resnet import resnet
 from benchmarks.gpu.target import Target, open_target
 from benchmarks.results import DATA
@@ -57,7 +57,7 @@ def main(
     out: Annotated[Path | None, typer.Option(help="File or folder for the result.")] = None,
 ) -> None:
     """Train a ResNet with batches from a loader, beside training with one constant batch."""
-    leave_when_told()
+    exit_on_sigterm()
     console = Console()
     photos = make_photos(data, images, QUALITIES[IMAGENET_LIKE])
     record = Record(out, corpus=photos.facts, batch_size=batch_size, side=side)

@@ -1,4 +1,4 @@
-"""A web server of this machine in processes of its own, nginx, that counts what is asked of it."""
+"""A web server on this machine in separate processes, nginx, that counts requests and bytes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class WebServer:
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
     def traffic(self) -> Traffic:
-        """Count what was answered until now."""
+        """Count the answers until now."""
         # The one process of the server writes the line of an answer before it begins the next.
         urlopen(f"{self.http}/counted").close()
         sizes = (self.place / "access.log").read_text().split()

@@ -23,7 +23,7 @@ def is_checkout():
 
 @pytest.mark.skipif(not is_checkout(), reason="needs a git checkout")
 def test_two_commits_run_by_turns_and_the_result_is_kept(tmp_path):
-    """With a child that needs nothing compiled: it answers with the length of what it was asked."""
+    """With a child that needs nothing compiled: it answers with the length of its arguments."""
     child = "import sys\nfor line in sys.stdin: print(len(line), flush=True)"
     commits.main("HEAD", "HEAD", rounds=2, images=3, data=tmp_path / "data", results=tmp_path / "results", child=child)
     result = latest("commits", tmp_path / "results") or {}

@@ -38,8 +38,8 @@ def test_both_files_of_the_corpus_hold_the_images_of_the_folder(corpus):
     assert max(raw["width"].max(), raw["height"].max()) == 256
 
 
-def test_a_race_is_run_by_turns_and_tells_who_was_left_out(corpus):
-    missing = Entry("Missing", "work", "a_package_that_nobody_has", "GPUBETON_NOBODY_PYTHON")
+def test_a_race_runs_by_turns_and_names_the_contenders_left_out(corpus):
+    missing = Entry("Missing", "work", "a_missing_package", "GPUBETON_MISSING_PYTHON")
     ours = next(entry for entry in compare.ENTRIES if entry.module == "gpubeton_loader")
     work = Work(corpus.jpg, corpus.folder, 32, 2, 1, batch_size=16)
     result = compare.run_race(Console(quiet=True), "jpg", work, corpus, 2, (ours, missing))
@@ -48,7 +48,7 @@ def test_a_race_is_run_by_turns_and_tells_who_was_left_out(corpus):
     assert name == "gpubeton, area"
     assert [lap["images"] for lap in contender["laps"]] == [64, 64]
     assert contender["versions"]["python"] == sys.version.split()[0]
-    assert "GPUBETON_NOBODY_PYTHON" in result["left_out"]["Missing"]
+    assert "GPUBETON_MISSING_PYTHON" in result["left_out"]["Missing"]
 
 
 def test_a_contender_that_ends_instead_of_answering_is_an_error():

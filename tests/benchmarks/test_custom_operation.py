@@ -18,9 +18,9 @@ from gpubeton.pipeline.operation import Operation
 
 
 class Timed:
-    """In the place of a contender's process: a lap takes what it is told."""
+    """Replaces a contender's process: a lap takes the given time."""
 
-    versions = {"numba": "1.2"}  # noqa: RUF012 (nobody changes it)
+    versions = {"numba": "1.2"}  # noqa: RUF012 (never changed)
 
     def __init__(self, name, python, module, work):
         self.work = work
@@ -37,7 +37,7 @@ class Timed:
         return Lap(self.work.images * self.work.passes, 1.0, self.seconds)
 
 
-def test_what_is_compared_is_the_time_that_the_operation_adds(tmp_path, monkeypatch):
+def test_the_comparison_is_of_the_time_that_the_operation_adds(tmp_path, monkeypatch):
     monkeypatch.setattr(custom_operation, "ContenderProcess", Timed)
     custom_operation.main(images=128, passes=2, rounds=3, data=tmp_path / "data", results=tmp_path / "results")
     result = latest("custom_operation", tmp_path / "results") or {}

@@ -69,7 +69,7 @@ def watched(monkeypatch):
     return watch
 
 
-def test_the_share_of_each_engine_is_told_and_the_mean_of_those_at_work(watched):
+def test_the_share_of_each_engine_and_the_mean_of_the_busy_ones_are_reported(watched):
     found = watched(nvml([90.0, 80.0, 0.0, 100.0]))
     assert [found[f"nvjpg_{number}_percent"] for number in range(4)] == [90, 80, 0, 100]
     assert "nvjpg_4_percent" not in found, "the driver does not know it"

@@ -32,7 +32,7 @@ def test_the_hosts_cost_is_measured_for_every_case_and_size_of_file(tmp_path):
                 assert min(spent["by_thread"].values()) >= 0
 
 
-def test_a_threads_time_stands_under_its_name_without_the_number():
+def test_the_time_of_threads_is_summed_under_their_name_without_the_number():
     busy, done = threading.Event(), threading.Event()
 
     def work():

@@ -51,7 +51,7 @@ class Batches:
             self.seen.append("closed")
 
 
-def test_a_lap_counts_what_comes_once_the_line_is_full(monkeypatch):
+def test_a_lap_counts_images_once_the_pipeline_is_full(monkeypatch):
     monkeypatch.setenv(VARIABLE, "1")
     batches = Batches(1000)
     monkeypatch.setattr(service, "time", batches)
@@ -86,13 +86,13 @@ def test_nvjpeg_and_gpubeton_race_on_the_simulated_gpu(work, tmp_path):
         assert contender["versions"]["python"] == sys.version.split()[0]
 
 
-def test_who_is_not_installed_or_fails_is_left_out_and_the_others_race(work):
-    missing = Entry("Missing", "bare_nvjpeg", "a_package_that_nobody_has", "GPUBETON_NOBODY_PYTHON", variant="engines")
+def test_a_contender_that_is_missing_or_fails_is_left_out_and_the_others_race(work):
+    missing = Entry("Missing", "bare_nvjpeg", "a_missing_package", "GPUBETON_MISSING_PYTHON", variant="engines")
     wrong = Entry("Wrong", "bare_nvjpeg", variant="a variant that does not exist")
     good = Entry("Good", "bare_nvjpeg", variant="engines")
     race_of_three = Race(Console(quiet=True), "three", work)
     race_of_three.run([missing, wrong, good], 1, Record(None))
-    assert "GPUBETON_NOBODY_PYTHON" in race_of_three.found["left_out"]["Missing"]
+    assert "GPUBETON_MISSING_PYTHON" in race_of_three.found["left_out"]["Missing"]
     assert "ended with status 1" in race_of_three.found["left_out"]["Wrong"]
     assert list(race_of_three.found["contenders"]) == ["Good"]
     assert len(race_of_three.found["contenders"]["Good"]["laps"]) == 1

@@ -36,18 +36,18 @@ def run(code, tmp_path, seconds=60.0, read=read_json, **options):
 # --- one step
 
 
-def test_a_step_gives_what_it_has_written_and_says_that_it_is_done(tmp_path):
-    found = run(WRITE + "print('said')", tmp_path)
+def test_a_step_returns_its_result_with_the_status_done(tmp_path):
+    found = run(WRITE + "print('in the log')", tmp_path)
     assert (found["ended"], found["found"]) == ("done", {"found": 7})
-    assert "said" in (tmp_path / "log").read_text()
+    assert "in the log" in (tmp_path / "log").read_text()
 
 
-def test_what_a_step_has_found_before_it_failed_is_kept(tmp_path):
+def test_a_result_written_before_a_failure_is_kept(tmp_path):
     found = run(WRITE + "raise SystemExit(3)", tmp_path)
     assert (found["ended"], found["found"]) == ("ended with status 3", {"found": 7})
 
 
-def test_a_step_whose_time_is_up_is_interrupted_and_what_it_has_found_is_kept(tmp_path):
+def test_a_step_whose_time_is_up_is_interrupted_and_its_result_is_kept(tmp_path):
     found = run(WRITE + "import time; time.sleep(600)", tmp_path, seconds=5)
     assert found["ended"] == "stopped: its time was up"
     assert found["found"] == {"found": 7}
@@ -59,7 +59,7 @@ def test_a_step_that_cannot_be_interrupted_is_killed(tmp_path):
     assert run(code, tmp_path, seconds=5, grace=1)["found"] == {"found": 7}
 
 
-def test_a_step_without_a_result_says_so(tmp_path):
+def test_a_step_without_a_result_is_an_error(tmp_path):
     assert "no result" in run("pass", tmp_path)["found"]["error"]
 
 
@@ -153,7 +153,7 @@ def test_a_tool_whose_time_is_up_is_stopped(run_sanitizer):
 
 
 @pytest.mark.parametrize("simulated", ["0", "1"])
-def test_without_the_sanitizer_the_step_says_so_and_is_done(run_sanitizer, simulated):
+def test_without_the_sanitizer_the_step_is_done_and_reports_that(run_sanitizer, simulated):
     output, status, found = run_sanitizer(simulated=simulated)
     assert status == 0
     assert f"skipped: {found['skipped']}" in output
@@ -207,7 +207,7 @@ def test_a_result_that_cannot_be_summarized_is_written_and_the_session_goes_on(r
     assert run_step_named("race", code)["steps"]["race"]["found"] == laps
 
 
-def test_a_step_that_nobody_knows_is_refused(tmp_path):
+def test_an_unknown_step_is_refused(tmp_path):
     with pytest.raises(typer.BadParameter, match="wishes"):
         session.main(out=tmp_path / "gpu.json", steps="wishes")
 
@@ -269,7 +269,7 @@ def test_without_a_gpu_the_tests_on_a_gpu_are_skipped_and_required_ones_fail():
 
 
 def test_the_tests_on_a_gpu_run_on_the_simulated_one():
-    """Some of each file; the others only differ in what they load."""
+    """A part of each file; the others differ only in their inputs."""
     chosen = "gather or uint8 or wait or by_the_next or every_time or whole or float16-cpu-read or power_on"
     done = run_gpu_tests("tests/gpu", "-k", chosen, GPUBETON_SIMULATED="1")
     assert done.returncode == 0, done.stdout[-5000:]

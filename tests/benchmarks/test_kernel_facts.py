@@ -6,7 +6,7 @@ import pytest
 from benchmarks.gpu.machine_code import figures, find_loops, read_blocks
 from benchmarks.kernel_facts import lanes_at_work, occupancy, symbols_of_blocks
 
-#: A loop of five instructions, two of which are left out on one way; then code that comes back from behind the end.
+#: A loop of five instructions, two of which are left out on one way; then code after the end that jumps back.
 TEXT = """
         /*0000*/                   S2R R0, SR_TID.X ;
 .L_x_2:
@@ -43,7 +43,7 @@ def test_a_loop_has_all_its_instructions_and_a_shortest_way_around():
         ("sm_90", 64, 32, 0, 64),
     ],
 )
-def test_occupancy_is_what_registers_and_shared_memory_leave(architecture, threads, registers, shared, warps):
+def test_occupancy_is_limited_by_registers_and_shared_memory(architecture, threads, registers, shared, warps):
     assert occupancy(architecture, threads, registers, shared)[0] == warps
 
 

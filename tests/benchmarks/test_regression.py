@@ -62,7 +62,7 @@ def test_noisier_laps_and_fewer_peers_widen_the_tolerance():
     assert change.tolerance > 0.1
 
 
-def test_loaders_of_other_versions_do_not_show_what_the_machine_does():
+def test_loaders_of_other_versions_do_not_measure_the_machine():
     updated = result(2, FFCV=1.5, DALI=1.5, DataLoader=1.5)
     for name in ("FFCV", "DALI", "DataLoader"):
         updated["races"][0]["contenders"][name]["versions"] = {"x": "2"}

@@ -7,7 +7,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.results import latest, save
 
 
-def test_a_result_says_what_was_measured_where_and_with_what(tmp_path):
+def test_a_result_records_the_measurement_the_machine_and_the_versions(tmp_path):
     path = save("open_index", {"samples": 7}, tmp_path)
     result = json.loads(path.read_text())
     assert result["kind"] == "open_index"

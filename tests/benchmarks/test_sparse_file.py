@@ -7,7 +7,7 @@ from benchmarks.sparse_file import write_jpeg_beton, write_sparse_beton
 from gpubeton.format.index import Index
 
 
-def test_a_sparse_file_is_a_valid_one_whatever_the_order_of_its_table(tmp_path):
+def test_a_sparse_file_is_valid_for_any_order_of_its_table(tmp_path):
     write_sparse_beton(tmp_path / "a.beton", 2500, 100_000)
     write_sparse_beton(tmp_path / "b.beton", 2500, 100_000, chunk=100)
     in_order, mixed = Index.open(tmp_path / "a.beton"), Index.open(tmp_path / "b.beton")

@@ -39,7 +39,7 @@ def drawn(tmp_path):
     return lambda name: fill(f"<!-- table: user_terms_{name} -->\n<!-- end of table -->", tmp_path).splitlines()
 
 
-def test_sizes_stand_by_mode_and_resolution(drawn):
+def test_sizes_are_listed_by_mode_and_resolution(drawn):
     table = drawn("size")
     assert table[1] == "| kB per image, or GB per million | original | `max_resolution=256` |"
     assert table[3:5] == ["| `jpg` | 55 | 15 |", "| `smart` | 80 | 90 |"]
@@ -64,7 +64,7 @@ def test_cores_are_doubled_up_to_all_of_them(most, counts):
     assert list(core_counts(most)) == counts
 
 
-def test_what_is_measured_is_written_and_can_be_drawn(tmp_path):
+def test_a_measurement_is_written_and_can_be_drawn(tmp_path):
     user_terms.main(8, 2, 1, 1, "jpg,smart,proportion", "0,64", tmp_path, tmp_path / "results")
     (path,) = (tmp_path / "results").iterdir()
     result = json.loads(path.read_text())

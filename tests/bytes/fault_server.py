@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with one answer; the default is nothing."""
+    """The fault of one answer; the default is none."""
 
     status: int = 0  # answer with this status and no content
     code: str = ""  # S3's name of the error

@@ -1,4 +1,4 @@
-"""Addresses and credentials: no secret is shown, and what is set in the environment counts at once."""
+"""Addresses and credentials: no secret is shown, and changes of the environment count at once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_no_error_shows_a_signature_or_a_password(fault_server, query):
 
 
 @pytest.mark.parametrize("query", SIGNED)
-def test_a_new_signature_finds_what_is_cached(query):
+def test_a_new_signature_finds_cached_data(query):
     url, other = f"https://u:p@host/a.beton?{query}", f"https://host/a.beton?{query.replace('hunter2', 'NEW')}"
     key = ObjectIdentity(1, url, '"e"').cache_key
     assert key == ObjectIdentity(1, other, '"e"').cache_key
@@ -51,7 +51,7 @@ def test_a_new_signature_finds_what_is_cached(query):
     assert key != ObjectIdentity(1, "https://host/a.beton?name=b", '"e"').cache_key
 
 
-def test_files_that_only_the_query_tells_apart_have_different_keys_also_beside_a_signature():
+def test_files_that_differ_only_in_the_query_have_different_keys_also_beside_a_signature():
     def key(query):
         return ObjectIdentity(1, f"https://host/get?{query}", '"e"').cache_key
 
@@ -137,7 +137,7 @@ def test_the_endpoint_of_s3_comes_before_that_of_all_services(fault_server, monk
 
 
 @pytest.mark.parametrize("fault", [Fault(301), Fault(400, "AuthorizationHeaderMalformed")])
-def test_another_region_is_named_as_what_is_wrong(fault_server, fault):
+def test_an_error_about_the_region_names_its_variable(fault_server, fault):
     fault_server.always = fault
     with pytest.raises(StorageError, match="AWS_REGION"):
         read_object("s3://bucket/x", RemoteOptions(endpoint=fault_server.address, anonymous=True))

@@ -1,4 +1,4 @@
-"""Another kind of storage than local files: what it has to implement is enough for everything that reads a file."""
+"""Another kind of storage than local files: its few methods suffice for everything that reads a file."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def test_a_wrong_number_of_ranks_is_named(value, fault_server, tmp_path, monkeyp
         list(loader)
 
 
-def test_keys_tell_stores_and_accounts_apart_but_not_signatures(monkeypatch):
+def test_keys_differ_by_store_and_account_but_not_by_signature(monkeypatch):
     def key(url, **options):
         return ObjectIdentity(5, url, '"tag"', remote=RemoteOptions(**options)).cache_key
 

@@ -1,4 +1,4 @@
-"""Faults of servers and networks: bytes are right, or an error says what happened. Never other bytes, never a hang."""
+"""Faults of servers and networks: bytes are right, or an error names the fault. Never other bytes, never a hang."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_faults_that_pass_leave_the_bytes_right(store, faults):
 
 
 @pytest.mark.parametrize("name", ["metadata/train.beton", "my-credentials/timeout connect.beton"])
-def test_words_in_a_name_do_not_change_what_an_error_means(fault_server, name):
+def test_words_in_a_name_do_not_change_the_kind_of_an_error(fault_server, name):
     fault_server.objects[f"bucket/{name}"] = CONTENT
     options = RemoteOptions(endpoint=fault_server.address, anonymous=True, retry_seconds=60)
     for url in (f"s3://bucket/{name}", fault_server.url(f"bucket/{name}")):
@@ -316,7 +316,7 @@ def test_https_to_a_server_without_tls_is_an_error_at_once(fault_server, is_endp
     assert REPEATS.count == before
 
 
-def test_a_machine_without_credentials_is_told_at_once(fault_server, monkeypatch):
+def test_without_credentials_the_error_comes_at_once(fault_server, monkeypatch):
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
@@ -342,7 +342,7 @@ def test_announced_ranges_come_in_parts_ahead_of_the_reader(fault_server, monkey
     assert sorted(each.start for each in fault_server.requests) == [*range(500, 10_500, 1000)]
 
 
-def test_bytes_of_the_first_requests_serve_those_who_open_the_file_again(fault_server):
+def test_bytes_of_the_first_requests_are_reused_when_the_file_is_opened_again(fault_server):
     fault_server.objects["y"] = CONTENT
     with open_bytes(fault_server.url("y")) as source:
         source.announce(900_000, 1000)

@@ -82,7 +82,7 @@ def test_a_view_is_the_mapped_file_itself_and_lives_longer_than_the_cache(name, 
     assert bytes(view) == content_of(1)[100:150]
 
 
-def test_what_is_beyond_the_end_is_the_error_of_the_source(name, folder):
+def test_reading_beyond_the_end_raises_the_error_of_the_source(name, folder):
     file = open_in(make_cache(folder), name)
     for start, size in [(5 * PAGE, 101), (5 * PAGE + 100, 1), (9 * PAGE, 1)]:
         with pytest.raises(StorageError, match="ends after"):
@@ -91,7 +91,7 @@ def test_what_is_beyond_the_end_is_the_error_of_the_source(name, folder):
     assert file.read_into(5 * PAGE + 95, memoryview(target)) == 5
 
 
-def test_reading_a_range_takes_what_is_there_and_fetches_no_page(name, folder):
+def test_reading_a_range_uses_cached_pages_and_fetches_no_page(name, folder):
     file = open_in(make_cache(folder), name)
     assert file.read(10, 20) == content_of(1)[10:30]
     assert requests_of(name) == [(10, 20)]
@@ -114,7 +114,7 @@ def test_a_short_region_is_taken_from_a_page_that_is_there_and_fetches_none(name
     assert (counts.requests, counts.nbytes, counts.cached_nbytes) == (2, PAGE + LONG - 1, LONG - 1)
 
 
-def test_a_filler_fetches_what_is_missing_and_stops_when_the_cache_is_full(name, folder, tmp_path):
+def test_a_filler_fetches_missing_pages_and_stops_when_the_cache_is_full(name, folder, tmp_path):
     other = put(tmp_path / "other", content_of(2))
     whole, sizes = make_cache(folder), []
     open_in(whole, name).load(2 * PAGE, PAGE)
@@ -127,7 +127,7 @@ def test_a_filler_fetches_what_is_missing_and_stops_when_the_cache_is_full(name,
     assert small.count_pages(open_bytes(name).identity()) == (2, 6)
 
 
-def test_a_filler_leaves_pages_that_others_fetch_to_them_and_gives_errors_to_who_waits(name, folder, tmp_path):
+def test_a_filler_skips_pages_that_others_fetch_and_raises_errors_in_join(name, folder, tmp_path):
     cache = make_cache(folder)
     file = open_in(cache, name)
     with node_cache.locked_byte(object_of(folder) / "pages", 2):
@@ -139,7 +139,7 @@ def test_a_filler_leaves_pages_that_others_fetch_to_them_and_gives_errors_to_who
         filler.join()
 
 
-def test_a_filler_that_is_waited_for_ends_with_who_waits(name, folder, monkeypatch):
+def test_an_interrupted_join_stops_the_filler(name, folder, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -223,7 +223,7 @@ def test_threads_of_a_process_fetch_each_page_once(name, folder):
     assert len(requests_of(name)) == 6
 
 
-def test_a_page_that_another_has_claimed_is_left_to_it_by_who_does_not_wait(name, folder):
+def test_a_page_claimed_by_another_is_skipped_without_waiting(name, folder):
     file = open_in(make_cache(folder), name)
     with node_cache.locked_byte(object_of(folder) / "pages", 2):
         assert not file.ensure(2, waits=False)
@@ -239,7 +239,7 @@ def test_a_replaced_object_never_gives_a_page_of_the_old_one(name, folder, tmp_p
     put(tmp_path / "object", content_of(2))
     new = open_in(cache, name)
     assert bytes(new.load(0, PAGE)) == content_of(2)[:PAGE]
-    assert bytes(old.load(0, PAGE)) == content_of(1)[:PAGE]  # it is there, and what was asked for
+    assert bytes(old.load(0, PAGE)) == content_of(1)[:PAGE]  # cached, and of the opened version
     with pytest.raises(StorageError, match="replaced"):
         old.load(PAGE, PAGE)
     # The failed fetch has left nothing that another could take for a page.
@@ -263,7 +263,7 @@ def test_pages_that_are_there_stay_and_others_are_read_from_the_source_when_the_
     assert all(size == LONG for _, size in requests_of(name))
 
 
-def test_of_a_region_of_which_not_all_may_stay_only_what_is_missing_is_fetched(name, folder):
+def test_of_a_region_that_exceeds_the_limit_only_missing_pages_are_fetched(name, folder):
     cache = make_cache(folder, limit=2 * PAGE)
     counts, file = cache.begin_counting(), open_in(cache, name)
     for page in (1, 3):
@@ -464,7 +464,7 @@ def test_sizes_are_numbers_or_text(text, expected):
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-5", -5, 1.5, True, "5 apples", None, "1e9"])
-def test_what_is_no_size_is_an_error_that_names_the_argument(text):
+def test_an_invalid_size_is_an_error_that_names_the_argument(text):
     with pytest.raises(OptionError, match="cache_limit"):
         parse_size("cache_limit", text)
 

@@ -31,7 +31,7 @@ from tests.objects import read_object
 CONTENT = os.urandom(3 << 20)
 
 
-def test_what_is_written_is_read(s3_server):
+def test_written_content_is_read_back(s3_server):
     url = s3_server.url("folder/ä file+%20#?.beton")
     written = put_object(url, CONTENT)
     assert read_object(url) == CONTENT
@@ -79,7 +79,7 @@ def test_a_replaced_object_is_refused(s3_server):
         open_bytes(url).identity().check(url, source.identity())
 
 
-def test_what_is_not_there_is_named(s3_server):
+def test_a_missing_object_is_named_in_the_error(s3_server):
     for url in (s3_server.url("none.beton"), "s3://no-such-bucket/none.beton"):
         with pytest.raises(RemoteMissingError, match=url):
             open_bytes(url)
@@ -148,7 +148,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch):
 @pytest.mark.parametrize(
     "fault", [Fault(503), Fault(cut=-1, is_reset=True), Fault(late=200), Fault(cut=1000, stall=200)]
 )
-def test_a_program_ends_while_the_store_does_not_give_what_was_asked_for_ahead(fault_server, fault, scheme):
+def test_a_program_ends_while_the_store_does_not_answer_requests_ahead(fault_server, fault, scheme):
     code = """
 import sys
 from gpubeton._bytes.open_files import open_bytes

@@ -1,4 +1,4 @@
-"""A file that cannot be mapped: counts what is loaded of it and what is in memory, and waits and fails on demand."""
+"""A file that cannot be mapped: counts loaded and resident bytes, and waits and fails on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpubeton.errors import StorageError
 
 
 class Traffic:
-    """What was asked of all counted files."""
+    """The requests to all counted files."""
 
     def __init__(self):
         self.requests = []  # (name, start, size)
@@ -93,7 +93,7 @@ def counted(path):
 
 @pytest.fixture
 def traffic(monkeypatch):
-    """What is asked of the files that `counted` names."""
+    """The requests to the files that `counted` names."""
     monkeypatch.setitem(open_files.SOURCES, "counted", UnmappedSource)
     monkeypatch.setattr(UnmappedSource, "traffic", Traffic())
     return UnmappedSource.traffic

@@ -52,13 +52,13 @@ def named(measured):
     return {finding.name: finding for finding in advise(measured)}
 
 
-def test_a_loop_that_does_not_wait_is_told_so():
+def test_a_loop_that_does_not_wait_has_its_step_as_bottleneck():
     first, *rest = advise(changed({"waiting_seconds": 0.2}))
     assert (first.name, first.weight, first.gain) == ("step", "bottleneck", 1.0)
     assert not [finding for finding in rest if finding.weight == "advice"]
 
 
-def test_a_loop_without_a_batch_is_told_nothing():
+def test_a_loop_without_a_batch_has_no_advice():
     assert [finding.name for finding in advise(changed({"batches": 0}))] == ["nothing"]
 
 
@@ -93,7 +93,7 @@ def test_entry_points_that_let_a_gpu_decode_are_named():
     assert "no_entry_points" not in named(changed(facts={"device": "T4 (cuda:0)"}))
 
 
-def test_images_much_larger_than_the_crops_are_named_with_what_would_be_enough():
+def test_images_much_larger_than_the_crops_are_named_with_a_sufficient_size():
     large = replace(IMAGE, stored_height=1344.0, stored_width=1800.0)
     found = named(changed(facts={"images": (large,)}))
     assert "max_resolution=448" in found["smaller_images"].change
@@ -108,7 +108,7 @@ def test_raw_pixels_are_advised_where_they_fit_into_memory():
     assert "raw" not in named(changed(facts={"samples": 5_000, "images": (replace(IMAGE, jpeg_share=0.0),)}))
 
 
-def test_a_file_that_comes_too_slowly_is_told_apart_from_slow_decoding():
+def test_slow_reading_is_distinguished_from_slow_decoding():
     slow = {"read_seconds": 8.0, "decode_seconds": 0.5, "worker_seconds": 5.0, "worker_cpu_seconds": 5.0}
     found = named(changed(slow, {"os_cache": False}, place={"is_network": True, "file_system": "nfs4"}))
     assert found["reading"].weight == "bottleneck"
@@ -118,7 +118,7 @@ def test_a_file_that_comes_too_slowly_is_told_apart_from_slow_decoding():
     assert "memory" not in found
 
 
-def test_workers_that_stand_still_wait_for_pages_or_for_cores():
+def test_stalled_workers_wait_for_pages_or_for_cores():
     stalled = {"worker_cpu_seconds": 10.0}
     pages = named(changed(stalled, place={"resident_share": 0.2}, machine={"memory_bytes": GIB}))
     assert pages["pages"].weight == "bottleneck"
@@ -159,7 +159,7 @@ def test_a_thread_that_gets_no_core_is_not_helped_by_more_batches_ahead():
     assert not found.keys() & {"ahead", "starved"}
 
 
-def test_what_is_done_already_is_not_advised():
+def test_a_setting_in_use_is_not_advised():
     cold = {"worker_cpu_seconds": 10.0}
     change = named(changed(cold, place={"resident_share": 0.2}))["memory"].change
     assert "os_cache" not in change
@@ -197,7 +197,7 @@ def test_short_epochs_wait_for_their_first_batch():
     assert ("19 batches" in trial["first_batch"].text, "start" in trial) == (True, False)
 
 
-def test_what_surrounds_the_loop_is_worth_knowing():
+def test_findings_outside_the_loop_are_notes():
     gpu = GpuState("T4", routes={"hardware": "missing: no engines", "sm": "ready"}, capabilities="compute,utility")
     found = named(
         changed(
@@ -219,7 +219,7 @@ def test_what_surrounds_the_loop_is_worth_knowing():
     assert named(changed(gpu=tested))["self_test"].text == "H100 fails the self-test: hardware: 7 differ."
     assert "route" not in named(changed(gpu=tested))
     passed = GpuState("H100", self_test={"cpu": "", "entries": ""})
-    assert named(changed(gpu=passed))["self_test"].text == "H100 passes the self-test (cpu, entries)."
+    assert named(changed(gpu=passed))["self_test"].text == "H100 passes the self-test (cpu, own)."
     unusable = GpuState(reason="no CuPy", is_present=True)
     assert "no CuPy" in named(changed(gpu=unusable))["gpu_unusable"].text
 
@@ -228,7 +228,7 @@ seconds = st.floats(0, 10)
 
 
 @given(seconds, seconds, seconds, seconds, seconds, st.floats(0, 40), st.integers(1, 64), st.booleans())
-def test_whatever_was_read_there_is_one_bottleneck_and_no_gain_beyond_never_waiting(
+def test_all_readings_have_one_bottleneck_and_no_gain_beyond_never_waiting(
     waiting, read, decode, tail, first, worker, cores, os_cache
 ):
     stats = {
@@ -248,7 +248,7 @@ def test_whatever_was_read_there_is_one_bottleneck_and_no_gain_beyond_never_wait
     assert all(1 <= finding.gain <= most * (1 + 1e-9) for finding in found if finding.gain is not None)
 
 
-def test_limits_are_what_each_could_do_alone():
+def test_limits_are_the_rates_of_each_stage_alone():
     limits = stage_limits(STATS)
     assert limits.step == pytest.approx(250)
     assert limits.workers == pytest.approx(1000 / 9.5)

@@ -87,7 +87,7 @@ def test_every_command_has_help_with_examples(command):
     assert command == "demo" or f"gpubeton {command}" in done.stdout
 
 
-def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
+def test_a_missing_package_is_named_with_the_extra_to_install(monkeypatch):
     real = builtins.__import__
 
     def refuse(name, *arguments, **options):
@@ -181,7 +181,7 @@ def test_help_of_80_columns_has_each_name_and_word_whole(command):
     assert [word for word in wanted if word not in words] == []
 
 
-def test_an_interrupt_promises_only_what_convert_keeps(monkeypatch, tmp_path):
+def test_an_interrupt_promises_to_resume_only_for_convert(monkeypatch, tmp_path):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 

@@ -70,7 +70,7 @@ def test_a_command_is_run_and_all_of_its_loaders_are_looked_at(photos, capfd):
     assert returned == 7
     assert sorted(reading.stats.images for reading in readings) == [8, 24]
     assert readings[0].facts.files == (str(photos),)
-    assert capfd.readouterr().out == ""  # what it says is not the result
+    assert capfd.readouterr().out == ""  # its messages are not the result
 
 
 INTERRUPTS = "import os, signal\nos.kill(os.getppid(), signal.SIGINT)\nraise SystemExit(130)\n"
@@ -154,7 +154,7 @@ def test_a_disk_gives_bytes(photos):
     assert speed.cold_bytes_per_second is None or 0 < speed.cold_bytes_per_second < math.inf
 
 
-def test_blocks_that_a_file_leaves_empty_say_nothing_about_the_disk(tmp_path):
+def test_empty_blocks_of_a_file_are_not_used_to_measure_the_disk(tmp_path):
     path, block = tmp_path / "sparse", 1 << 20
     with open(path, "wb") as file:
         for start in (0, 6):
@@ -162,7 +162,7 @@ def test_blocks_that_a_file_leaves_empty_say_nothing_about_the_disk(tmp_path):
             file.write(b"x" * 2 * block)
         file.truncate(64 * block)
     if path.stat().st_blocks * 512 > 32 * block:
-        pytest.skip("the file system writes down what is empty")
+        pytest.skip("the file system allocates empty blocks")
     assert sorted(block_starts(path)) == [0, block, 6 * block, 7 * block]
     with open(tmp_path / "empty", "wb") as file:
         file.truncate(2 * block)

@@ -47,13 +47,13 @@ def test_cat_gives_values_as_json(file):
     assert found["values"]["image"]["kind"] == "jpg"
 
 
-def test_cat_refuses_what_is_not_there(file):
+def test_cat_refuses_an_unknown_sample_or_field(file):
     assert run("cat", file, 9).exit_code == 2
     assert run("cat", file, 0, "--only", "mask").exit_code == 2
     assert run("cat", file, 0, "-o", "x").exit_code == 2
 
 
-def test_cat_spares_a_terminal_what_is_no_text(file, monkeypatch, capsys):
+def test_cat_does_not_print_binary_data_to_a_terminal(file, monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     with pytest.raises(SystemExit, match="2"):
         app(["cat", str(file), "0", "--only", "image"])
@@ -78,7 +78,7 @@ def test_extract_takes_some_samples(file, tmp_path):
     assert run("extract", file, tmp_path / "out").exit_code == 2
 
 
-def test_extract_names_what_it_cannot_write_and_ends_with_1(tmp_path):
+def test_extract_names_values_that_it_cannot_write_and_ends_with_1(tmp_path):
     path = write_photos(tmp_path / "a.beton", 4)
     damage(path, 2, field="info", content=b"[")
     done = run("extract", path, tmp_path / "out")

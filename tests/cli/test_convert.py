@@ -28,7 +28,7 @@ def test_a_folder_is_converted_and_the_result_is_json_alone_on_stdout(tmp_path):
     assert result["bytes"] == (tmp_path / "a.beton").stat().st_size
 
 
-def test_it_is_told_what_was_passed_over_and_what_was_thrown_away(tmp_path):
+def test_it_reports_ignored_files_and_lost_content(tmp_path):
     write_folder(tmp_path / "photos")
     (tmp_path / "photos" / "cat" / "moving.gif").touch()
     (tmp_path / "photos" / "README").touch()
@@ -37,8 +37,8 @@ def test_it_is_told_what_was_passed_over_and_what_was_thrown_away(tmp_path):
     options = ("--on-error", "skip", "--quality", "80")
     done = run(tmp_path / "photos", tmp_path / "a.beton", *options)
     assert ": 1 without an extension, 1 .gif" in done.stdout
-    told = json.loads(run(tmp_path / "photos", tmp_path / "b.beton", *options, "--json").stdout)
-    assert (told["passed_over"], told["began_anew"]) == ({"": 1, ".gif": 1}, False)
+    report = json.loads(run(tmp_path / "photos", tmp_path / "b.beton", *options, "--json").stdout)
+    assert (report["passed_over"], report["began_anew"]) == ({"": 1, ".gif": 1}, False)
 
 
 def test_a_folder_without_classes_is_stored_without_labels_and_that_is_printed(tmp_path):
@@ -60,7 +60,7 @@ def test_options_reach_the_file(tmp_path):
     assert (settings["seed"], settings["limit"], settings["check"]) == (4, 5, False)
 
 
-def test_a_mode_reaches_the_file_and_what_is_lost_is_told_once_with_the_mode_that_keeps_it(tmp_path):
+def test_a_mode_reaches_the_file_and_a_loss_is_reported_once_with_the_mode_that_avoids_it(tmp_path):
     for number in range(3):
         (tmp_path / "photos").mkdir(exist_ok=True)
         Image.new("RGBA", (6, 5), (number, 2, 3, 4)).save(tmp_path / "photos" / f"{number}.png")
@@ -69,21 +69,23 @@ def test_a_mode_reaches_the_file_and_what_is_lost_is_told_once_with_the_mode_tha
     assert lost == [("3 images", "rgba"), ("3 images", "rgb")]
     settings = Reader(tmp_path / "a.beton").notes["settings"]
     assert (settings["mode"], settings["write_mode"], settings["interpolation"]) == ("gray", "png", "nearest")
-    told = json.loads(run(tmp_path / "photos", tmp_path / "b.beton", "--mode", "rgba", "--json").stdout)
-    assert told["changed"] == {}
+    report = json.loads(run(tmp_path / "photos", tmp_path / "b.beton", "--mode", "rgba", "--json").stdout)
+    assert report["changed"] == {}
     assert Reader(tmp_path / "b.beton").handlers["image"].kind.name == "rgba"
 
 
-def test_a_reason_that_many_images_have_is_told_once(tmp_path):
+def test_a_reason_that_many_images_have_is_printed_once(tmp_path):
     write_folder(tmp_path / "photos")
     for number in range(7):
         Image.new("I;16", (6, 5), 300).save(tmp_path / "photos" / "cat" / f"x{number}.png")
     (tmp_path / "photos" / "dog" / "bad.jpg").write_bytes(b"x")
     done = run(tmp_path / "photos", tmp_path / "a.beton", "--on-error", "skip")
-    told = [line for line in " ".join(done.stdout.split()).split("left out: ") if "gray16" in line or "bad.jpg" in line]
-    assert len(told) == 2
-    assert "x0.png and 6 more" in told[0]
-    assert "--mode gray16" in told[0]
+    report = [
+        line for line in " ".join(done.stdout.split()).split("left out: ") if "gray16" in line or "bad.jpg" in line
+    ]
+    assert len(report) == 2
+    assert "x0.png and 6 more" in report[0]
+    assert "--mode gray16" in report[0]
 
 
 def test_a_table_is_converted_with_names_of_classes_from_a_file(tmp_path):
@@ -134,7 +136,7 @@ def test_arguments_that_cannot_be_end_with_2(options, tmp_path):
     assert run(tmp_path / "photos", tmp_path / "a.beton", *options.split()).exit_code == 2
 
 
-def test_a_source_that_is_not_there_ends_with_2_and_says_what_is_expected(tmp_path):
+def test_a_missing_source_ends_with_2_and_the_expected_kinds(tmp_path):
     done = run(tmp_path / "photos", tmp_path / "a.beton", "--json")
     assert done.exit_code == 2
     assert json.loads(done.stdout)["error"]["type"] == "OptionError"
@@ -146,7 +148,7 @@ def test_debug_shows_where_an_error_comes_from(tmp_path):
     assert type(done.exception).__name__ == "OptionError"
 
 
-def test_an_interrupt_ends_with_130_and_says_that_nothing_is_lost(tmp_path, monkeypatch):
+def test_an_interrupt_ends_with_130_and_a_message_that_nothing_is_lost(tmp_path, monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
@@ -157,7 +159,7 @@ def test_an_interrupt_ends_with_130_and_says_that_nothing_is_lost(tmp_path, monk
     assert "same command again" in done.stderr
 
 
-def test_a_folder_is_no_name_for_a_file_and_that_is_told_before_the_work(tmp_path):
+def test_a_folder_as_the_output_file_is_refused_before_the_work(tmp_path):
     write_folder(tmp_path / "photos")
     out = tmp_path / "out"
     out.mkdir()
@@ -166,7 +168,7 @@ def test_a_folder_is_no_name_for_a_file_and_that_is_told_before_the_work(tmp_pat
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "photos"]
 
 
-def test_a_source_that_has_changed_begins_anew_and_one_line_reports_it(tmp_path):
+def test_a_changed_source_starts_from_the_beginning_and_one_line_reports_it(tmp_path):
     photos, out = write_folder(tmp_path / "photos", 80), tmp_path / "a.beton"
     bad = max((photos / "eel").iterdir())
     content = bad.read_bytes()
@@ -202,7 +204,7 @@ def test_shards_are_made_at_once_or_each_by_a_command_and_the_last_one_finishes(
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_without_a_folder_for_temporary_files_it_is_told_what_to_set(workers, tmp_path, monkeypatch):
+def test_without_a_folder_for_temporary_files_the_error_names_the_variable_to_set(workers, tmp_path, monkeypatch):
     write_folder(tmp_path / "photos")
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/no/such"])
@@ -213,7 +215,7 @@ def test_without_a_folder_for_temporary_files_it_is_told_what_to_set(workers, tm
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOENT, errno.EACCES])
-def test_without_a_place_for_locks_it_is_told_what_to_mount(number, tmp_path, monkeypatch):
+def test_without_a_place_for_locks_the_error_names_the_mount(number, tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(number, os.strerror(number))
 
@@ -264,7 +266,7 @@ def test_a_task_of_a_finished_dataset_does_not_finish_it_again(tmp_path, monkeyp
     assert json.loads(run(*arguments, "--shard", "1").stdout)["samples"] == 9
 
 
-def test_what_images_lose_is_printed_for_shards_as_for_one_file(tmp_path):
+def test_losses_of_images_are_printed_for_shards_as_for_one_file(tmp_path):
     folder = write_folder(tmp_path / "photos")
     for name in ("cat/one.png", "eel/two.png"):
         Image.new("RGBA", (8, 8)).save(folder / name)
@@ -276,7 +278,7 @@ def test_what_images_lose_is_printed_for_shards_as_for_one_file(tmp_path):
 
 
 @pytest.mark.parametrize("side", [3, 830])
-def test_shards_that_are_nearly_empty_are_named_with_what_to_change(side, tmp_path):
+def test_nearly_empty_shards_are_named_with_advice(side, tmp_path):
     (tmp_path / "photos" / "cat").mkdir(parents=True)
     for number in range(12):
         pixels = np.random.default_rng(number).integers(0, 256, (side, side, 3), np.uint8)

@@ -51,7 +51,7 @@ def test_doctor_ends_with_0_if_there_is_nothing_to_change(photos, monkeypatch, r
     assert "bottleneck" in done.stdout
 
 
-def test_doctor_ends_with_1_and_says_what_to_change_and_what_it_gains(photos, monkeypatch):
+def test_doctor_ends_with_1_and_an_advice_with_its_gain(photos, monkeypatch):
     monkeypatch.setattr(doctor, "examine_file", lambda *_: changed(machine={"cores": 8}))
     done = run("doctor", photos)
     assert done.exit_code == 1
@@ -88,7 +88,7 @@ def test_an_interrupt_does_not_speak_of_other_commands(photos, monkeypatch):
     assert (done.exit_code, done.stderr.split()) == (130, ["gpubeton:", "interrupted."])
 
 
-def test_doctor_of_a_program_says_how_to_watch_it():
+def test_doctor_of_a_program_names_the_command_that_watches_it():
     done = run("doctor", "train.py")
     assert done.exit_code == 2
     assert "gpubeton doctor -- python train.py" in " ".join(done.output.replace("│", " ").split())

@@ -51,7 +51,7 @@ def test_all_pages_come_once_and_the_keys_are_those_of_the_guide(url, tmp_path):
     assert len(pages(url)) < size / PAGE / 2  # the header and the tables are read to open the file
 
 
-def test_what_has_no_room_is_an_error_and_what_is_there_stays(url, tmp_path):
+def test_a_file_larger_than_the_limit_is_an_error_and_cached_pages_stay(url, tmp_path):
     assert "--cache-limit" in fetch(url, tmp_path / "cache", "--cache-limit", str(3 * PAGE), code=1)
     (data,) = (tmp_path / "cache" / "objects").glob("*/data")
     assert 0 < data.stat().st_blocks * 512 <= 3 * PAGE

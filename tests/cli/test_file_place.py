@@ -31,13 +31,13 @@ def rooted(tmp_path, file, kind, rotational):
 
 
 @pytest.mark.parametrize(("kind", "is_network"), [("nfs4", True), ("fuse.s3fs", True), ("ext4", False)])
-def test_the_nearest_mount_says_whether_it_is_a_network(tmp_path, file, kind, is_network):
+def test_the_nearest_mount_decides_whether_it_is_a_network(tmp_path, file, kind, is_network):
     place = read_file_place(file, rooted(tmp_path, file, kind, "0\n"))
     assert (place.file_system, place.device, place.is_network) == (kind, "server:/x", is_network)
     assert (place.is_rotational, place.size) == (False, 10_000)
 
 
-def test_a_disk_that_turns_says_so(tmp_path, file):
+def test_a_rotating_disk_is_recognized(tmp_path, file):
     assert read_file_place(file, rooted(tmp_path, file, "ext4", "1\n")).is_rotational is True
 
 
@@ -50,7 +50,7 @@ def test_a_partition_asks_its_disk(tmp_path, file):
     assert read_file_place(file, root).is_rotational is True
 
 
-def test_what_is_not_known_is_not_guessed(tmp_path, file):
+def test_unknown_facts_are_not_guessed(tmp_path, file):
     place = read_file_place(file, tmp_path)
     assert (place.file_system, place.is_network, place.is_rotational) == ("", False, None)
     with pytest.raises(FileNotFoundError):

@@ -16,7 +16,7 @@ def info(*arguments):
     return CliRunner().invoke(app, ["info", *map(str, arguments)])
 
 
-def test_it_shows_classes_sizes_and_what_decodes_the_jpeg_files(tmp_path):
+def test_it_shows_classes_sizes_and_the_decoders_of_the_jpeg_files(tmp_path):
     source = open_source(write_folder(tmp_path / "photos"))
     convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1)
     done = info(tmp_path / "a.beton")

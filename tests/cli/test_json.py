@@ -90,8 +90,8 @@ def test_a_command_prints_the_keys_that_the_guide_lists(results, command):
     assert all(result[name] for name in inner if name != "bad")
 
 
-def test_missing_labels_are_told_for_a_file_and_for_shards(tmp_path):
+def test_missing_labels_are_reported_for_a_file_and_for_shards(tmp_path):
     pictures = write_folder(tmp_path / "photos", 4, ("one",)) / "one"
     for options in ((), ("--shards", 2)):
-        told = printed("convert", pictures, tmp_path / f"out{len(options)}.beton", "--workers", 1, *options)
-        assert (told["has_labels"], told["class_names"]) == (False, None)
+        report = printed("convert", pictures, tmp_path / f"out{len(options)}.beton", "--workers", 1, *options)
+        assert (report["has_labels"], report["class_names"]) == (False, None)

@@ -57,9 +57,9 @@ def test_every_command_works_on_it(stored, tmp_path):
     image = json.loads(run("info", path, "--json").stdout)["fields"][0]["image"]
     assert (image["mode"], image[write_mode]) == (mode, COUNT)
     assert image["routes"] == {"hardware": 0, "cpu": COUNT * (write_mode == "jpg")}
-    told = run("verify", path)
-    assert told.exit_code == 0
-    assert (f"and {COUNT} PNG files decoded" in " ".join(told.stdout.split())) == (write_mode == "png")
+    done = run("verify", path)
+    assert done.exit_code == 0
+    assert (f"and {COUNT} PNG files decoded" in " ".join(done.stdout.split())) == (write_mode == "png")
     for options in ((), ("--train-size", 16)):
         assert run("view", path, tmp_path / "sheet.png", "--overwrite", "--count", 3, *options).exit_code == 0
         with Image.open(tmp_path / "sheet.png") as sheet:
@@ -103,6 +103,6 @@ def test_a_png_of_another_kind_than_the_field_is_a_bad_sample(tmp_path):
     other = encode_png(np.zeros((5, 6, 1), "u1")).ljust(len(content), b"\0")[: len(content)]
     with path.open("r+b") as file:
         write_at(file.fileno(), int(Contents(path).index.regions("image").offset[0]), other, path)
-    told = run("verify", path)
-    assert told.exit_code == 1
-    assert "1 channels of uint8, but the field holds images of kind gray16" in " ".join(told.stdout.split())
+    done = run("verify", path)
+    assert done.exit_code == 1
+    assert "1 channels of uint8, but the field holds images of kind gray16" in " ".join(done.stdout.split())

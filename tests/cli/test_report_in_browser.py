@@ -16,7 +16,7 @@ pytestmark = pytest.mark.campaign
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 WIDTHS = {"desktop": 1100, "phone": 360}
-# For each element with text of its own: its contrast, by WCAG 2, with the background that it is on.
+# For each element with text: its contrast, by WCAG 2, with its background.
 CONTRASTS = """() => {
   const numbers = color => color.match(/[\\d.]+/g).map(Number);
   const light = color => {
@@ -112,7 +112,7 @@ def test_a_phone_shows_the_rates_with_how_they_were_measured_and_needs_no_scroll
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_what_matters_is_visible_without_scripts(opened, width):
+def test_the_main_parts_are_visible_without_scripts(opened, width):
     page = opened(width, java_script_enabled=False)
     for name in page.locator("h1, h2, .verdict, .pace, .row .plot, table caption >> visible=true").all():
         assert name.is_visible()

@@ -12,7 +12,7 @@ from rich.table import Table
 from gpubeton.cli.screen import Screen, histogram, printable, progress, show_json, size_text
 
 
-def test_what_json_does_not_know_becomes_null_and_numpys_numbers_are_numbers(capsys):
+def test_values_unknown_to_json_become_null_and_numpys_numbers_are_numbers(capsys):
     show_json(
         {"a": [float("nan"), float("inf"), 0.5], "b": np.int64(7), "c": np.arange(2), "d": Path("x"), "e": "NaN é"}
     )
@@ -38,7 +38,7 @@ def test_sizes_have_units_of_1024():
     ]  # fmt: skip
 
 
-def test_no_bar_is_drawn_where_nobody_looks(capsys):
+def test_no_bar_is_drawn_without_a_terminal(capsys):
     with progress("Doing") as advance:
         advance(1, 2)
         advance(2, 2)

@@ -87,11 +87,11 @@ def test_subset_takes_a_number_by_chance(file, tmp_path):
 @pytest.mark.parametrize(
     "options", ["--indices 30", "--indices a", "--indices 1:2:3:4", "--class owl", "--class 1 --label weight"]
 )
-def test_subset_refuses_what_is_not_there(options, file, tmp_path):
+def test_subset_refuses_unknown_samples_and_fields(options, file, tmp_path):
     assert run("subset", file, tmp_path / "some.beton", *options.split()).exit_code == 2
 
 
-def test_merge_puts_files_behind_each_other(file, tmp_path):
+def test_merge_concatenates_files(file, tmp_path):
     for name, indices in (("a", "0:3"), ("b", "20:22")):
         assert run("subset", file, tmp_path / name, "--indices", indices).exit_code == 0
     done = run("merge", tmp_path / "b", tmp_path / "a", "-o", tmp_path / "c")
@@ -114,7 +114,7 @@ def test_merge_refuses_an_empty_file_of_class_names(file, tmp_path):
     assert not (tmp_path / "c").exists()
 
 
-def test_split_says_how_many_samples_no_part_has(file, tmp_path):
+def test_split_counts_the_samples_in_no_part(file, tmp_path):
     done = run("split", file, f"{tmp_path / 'some.beton'}=0.9")
     assert f"left out: 3 samples of {file}" in done.stderr
     assert "left out" not in run("split", file, f"{tmp_path / 'some.beton'}=29", f"{tmp_path / 'b'}=rest").stderr

@@ -36,7 +36,7 @@ def test_the_middle_of_the_longest_epoch_is_shown():
     assert timeline.loop[0] == ("wait", 0.0, pytest.approx(0.4), 9)
 
 
-def test_what_happens_before_and_after_is_cut_off():
+def test_time_before_and_after_is_cut_off():
     timeline = Timeline.of_longest([stages(30)], 2)
     for spans in (timeline.loop, timeline.thread, timeline.workers, *timeline.batches):
         assert spans

@@ -68,7 +68,7 @@ def test_samples_are_copied_from_there(both, tmp_path, s3_server):
     assert Reader(tmp_path / "x.beton").num_samples == 10
 
 
-def test_what_takes_one_file_refuses_a_folder(both, s3_server):
+def test_commands_for_one_file_refuse_a_folder(both, s3_server):
     s3_server.put("data/b.beton", both[0])
     for command in (["info"], ["verify"], ["cat"]):
         done = run(*command, s3_server.url("data/"), *(["0"] if command == ["cat"] else []), code=2)

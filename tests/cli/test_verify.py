@@ -37,7 +37,7 @@ def test_json_lists_them(tmp_path):
     assert found["findings"][0]["field"] == "image"
 
 
-def test_a_file_that_cannot_be_opened_is_not_said_to_have_no_bad_samples(tmp_path):
+def test_a_file_that_cannot_be_opened_is_not_reported_as_free_of_bad_samples(tmp_path):
     path = tmp_path / "a.beton"
     path.write_bytes(b"hello")
     done = verify(path)

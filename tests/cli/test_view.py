@@ -90,7 +90,7 @@ def test_a_pipeline_of_the_users_is_drawn_without_its_normalization(name, tmp_pa
         "--image x",
     ],
 )
-def test_what_cannot_be_drawn_is_said(options, tmp_path, monkeypatch):
+def test_an_output_that_cannot_be_drawn_is_refused(options, tmp_path, monkeypatch):
     (tmp_path / "my_pipelines_to_view.py").write_text(PIPELINES)
     monkeypatch.chdir(tmp_path)
     done = view(write_photos(tmp_path / "a.beton", 2), "a.png", *options.split())

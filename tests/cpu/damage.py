@@ -13,7 +13,7 @@ def cut(data, rng):
 
 
 def cut_and_ended(data, rng):
-    """The end is missing, and nobody would notice."""
+    """Cut the end off and put an end marker there, so that the missing end is hard to notice."""
     return cut(data, rng) + b"\xff\xd9"
 
 
@@ -103,7 +103,7 @@ def segment_changed(data, rng):
 
 
 def length_lies(data, rng):
-    """A segment says it is shorter or longer than it is."""
+    """Make the length of a segment smaller or larger than the segment."""
     starts = [data.index(bytes([0xFF, marker])) for marker, _ in segments(data)[1:-1]]
     start = int(rng.choice(starts)) + 2
     length = int.from_bytes(data[start : start + 2], "big") + int(rng.choice([-17, -2, -1, 1, 2, 17, 500, 60_000]))

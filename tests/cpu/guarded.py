@@ -16,7 +16,7 @@ _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Slots:
-    """Places for `count` arrays of up to `size` bytes, each with an unreadable page before and behind it."""
+    """Slots for `count` arrays of up to `size` bytes, each with an unreadable page before and after it."""
 
     def __init__(self, count, size):
         self.size = -(-size // PAGE) * PAGE
@@ -48,7 +48,7 @@ class Slots:
 
 
 def guarded(array, alignment=64):
-    """The same array in memory of its own: behind it, but for what aligning it costs, no byte can be touched."""
+    """A copy of the array right before an unreadable page: after it, but for alignment, no byte can be accessed."""
     size = -(-array.nbytes // alignment) * alignment
     place = Slots(1, max(size, 1)).ending(0, bytes(size))[: array.nbytes]
     copy = place.view(array.dtype).reshape(array.shape)

@@ -28,7 +28,7 @@ UNTOUCHED = 0xA5
 
 @dataclass(frozen=True)
 class Stored:
-    """An image as a file stores it; `height` and `width` are what the file's metadata say."""
+    """An image as a file stores it; `height` and `width` are those of the metadata."""
 
     data: np.ndarray
     height: int
@@ -44,7 +44,7 @@ def stored_raw(rgb):
 
 
 def stored_jpeg(data, height=None, width=None):
-    """An image stored as JPEG; the metadata say what its own header says, or what they are told."""
+    """An image stored as JPEG; the metadata have the size of its header, unless another is passed."""
     if height is None:
         height, width = simplejpeg.decode_jpeg_header(bytes(data))[:2]
     return Stored(np.frombuffer(bytes(data), np.uint8), height, width, JPEG)
@@ -53,8 +53,8 @@ def stored_jpeg(data, height=None, width=None):
 def indexed(image):
     """The same image with its entry points."""
     address, size = (np.array([each], np.uint64) for each in (image.data.ctypes.data, image.data.size))
-    found = find_entries(address, size)
-    return replace(image, entries=found.entries, seal=int(found.seals[0]))
+    result = find_entries(address, size)
+    return replace(image, entries=result.entries, seal=int(result.seals[0]))
 
 
 def program_of(height, width, interpolation="area", *steps, kind="rgb"):
@@ -66,7 +66,7 @@ def program_of(height, width, interpolation="area", *steps, kind="rgb"):
 
 
 def draw_of(program, box, *, flip=0, shift=(0, 0), paints=()):
-    """A row of draws: a crop box (top, left, height, width) and what is done to it."""
+    """A row of draws: a crop box (top, left, height, width) and its other parameters."""
     row = np.zeros(DRAW_COLUMNS + PAINT_COLUMNS * program.max_paints, np.int32)
     row[TOP : WIDTH + 1] = box
     row[FLIP], row[SHIFT_Y], row[SHIFT_X], row[NUM_PAINTS] = flip, *shift, len(paints)
@@ -112,7 +112,7 @@ def make(program, images, draws):
 
 
 def make_one(program, image, draw=None):
-    """Make one image, which must be possible: the whole of it, or what the draw says."""
+    """Make one image: all of it, or the crop of `draw`. It must succeed."""
     out, bad = make(program, [image], [draw_of(program, whole(image)) if draw is None else draw])
     assert bad == []
     return out[0]
@@ -155,7 +155,7 @@ def make_alone(program, images, draws, scratch=None, out=None):
 
 def segments(data):
     """Split a JPEG into (marker, content) pairs, the content of a scan with its entropy-coded data."""
-    found, position = [(0xD8, b"")], 2
+    results, position = [(0xD8, b"")], 2
     while data[position + 1] != 0xD9:
         marker = data[position + 1]
         stop = position + 2 + int.from_bytes(data[position + 2 : position + 4], "big")
@@ -163,9 +163,9 @@ def segments(data):
             stop = data.index(b"\xff", stop)
             while data[stop + 1] == 0 or 0xD0 <= data[stop + 1] <= 0xD7:
                 stop = data.index(b"\xff", stop + 2)
-        found.append((marker, bytes(data[position + 4 : stop])))
+        results.append((marker, bytes(data[position + 4 : stop])))
         position = stop
-    return [*found, (0xD9, b"")]
+    return [*results, (0xD9, b"")]
 
 
 def joined(parts):

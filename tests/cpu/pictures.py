@@ -17,7 +17,7 @@ SAMPLINGS = ("4:2:0", "4:2:2", "4:4:0", "4:4:4", "gray")
 
 
 def noise(height, width, seed=0):
-    """Uniform noise: all levels, and nothing that an error could hide behind."""
+    """Uniform noise: all levels, so that no error stays hidden."""
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
 
 

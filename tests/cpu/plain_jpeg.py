@@ -14,7 +14,7 @@ _ORDER = sorted(range(64), key=lambda k: (k // 8 + k % 8, k // 8 if (k // 8 + k 
 #: Row-major place of the k-th coefficient of a scan (figure A.6).
 ZIGZAG = np.array(_ORDER)
 
-#: Segments that say what the colors are.
+#: Segments that fix the colors.
 JFIF = (0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
 
 
@@ -97,7 +97,7 @@ def component_of(plane, identifier, across, down, most, quantization):
 
 
 def components_of(planes, sampling, quantization=None, identifiers=(1, 2, 3, 4)):
-    """Components of planes (h, w, C), with (across, down) for each; flat quantization by 4 if nothing else is said."""
+    """Components of planes (h, w, C), with (across, down) for each; by default, flat quantization by 4."""
     table = np.full(64, 4) if quantization is None else quantization
     most = max(across for across, _ in sampling), max(down for _, down in sampling)
     return [
@@ -304,9 +304,9 @@ def read(data):
 
 def _intervals(content):
     """Split entropy-coded data at restart markers."""
-    found, start = [], 0
+    results, start = [], 0
     for i in range(len(content) - 1):
         if content[i] == 0xFF and 0xD0 <= content[i + 1] <= 0xD7:
-            found.append(content[start:i])
+            results.append(content[start:i])
             start = i + 2
-    return [*found, content[start:]]
+    return [*results, content[start:]]

@@ -29,10 +29,10 @@ def one_by_one(content, starts, sizes):
 
 
 def at_once(content, starts, sizes):
-    found = np.zeros(len(starts), np.uint64)
+    result = np.zeros(len(starts), np.uint64)
     address = np.array(starts, np.uint64) + np.uint64(content.ctypes.data)
-    checksum.compute_checksums(address, np.array(sizes, np.uint64), found)
-    return found.tolist()
+    checksum.compute_checksums(address, np.array(sizes, np.uint64), result)
+    return result.tolist()
 
 
 WAYS = pytest.mark.parametrize("way", [at_once, one_by_one])

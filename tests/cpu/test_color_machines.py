@@ -22,13 +22,13 @@ def by_lines(image, steps):
     return image
 
 
-def test_images_are_what_lines_make_of_them():
+def test_images_equal_those_made_line_by_line():
     for seed in range(120):
         assert np.array_equal(changed(*drawn(seed)), by_lines(*drawn(seed))), seed
 
 
 @pytest.mark.parametrize("later", [[], [CONTRAST, ONE // 2], [CONTRAST, ONE // 2, BRIGHTNESS, 30000, CONTRAST, 50000]])
-def test_what_waits_for_a_contrast_is_not_lost_where_vectors_cannot_go_on(later):
+def test_steps_waiting_for_a_contrast_are_not_lost_where_vectors_end(later):
     too_large = [SATURATION, 3 * ONE]
     steps = np.array([BRIGHTNESS, 20000, CONTRAST, 45000, *later, *too_large], np.int32)
     image, _ = drawn(1)

@@ -74,8 +74,8 @@ def all_gray_levels():
 
 def test_every_color_has_its_gray_value():
     pixels, gray = all_gray_levels()
-    found, _ = changed(pixels, (SATURATION, 0, 0))
-    assert np.array_equal(found, np.repeat(gray[:, None], 3, axis=1))
+    result, _ = changed(pixels, (SATURATION, 0, 0))
+    assert np.array_equal(result, np.repeat(gray[:, None], 3, axis=1))
 
 
 def test_gray_values_are_summed():
@@ -117,7 +117,7 @@ def test_colors_turn(factor):
     assert np.array_equal(changed(grays_and_others, step)[0], expected(grays_and_others, step))
 
 
-def test_colors_turn_by_whatever_is_drawn():
+def test_hue_rotates_by_all_drawn_angles():
     for factor in np.random.default_rng(2).integers(-ONE // 2, ONE // 2, 40):
         step = HUE, int(factor), 0
         assert np.array_equal(changed(COLORS, step)[0], expected(COLORS, step)), factor
@@ -133,14 +133,14 @@ def test_steps_follow_each_other_in_their_order(seed):
         (kind, factor, int(random.integers(-ONE, ONE)) * 99 if kind == CONTRAST else 0) for kind, factor, _ in steps
     ]
     pixels = COLORS[: GROUP * 40]
-    found, total = changed(pixels, *steps, with_sum=True)
-    assert np.array_equal(found, expected(pixels, *steps))
-    assert total == (found @ np.array([2989, 5870, 1140]) // 10000).sum()
+    result, total = changed(pixels, *steps, with_sum=True)
+    assert np.array_equal(result, expected(pixels, *steps))
+    assert total == (result @ np.array([2989, 5870, 1140]) // 10000).sum()
 
 
 @pytest.mark.skipif(not HAS_TABLES, reason="this machine looks nothing up in vectors")
 @pytest.mark.parametrize("seed", range(10))
-def test_tables_do_what_their_steps_do_one_after_another(seed):
+def test_tables_equal_their_steps_one_after_another(seed):
     random = np.random.default_rng(seed)
     steps = [(BRIGHTNESS, int(random.integers(0, 2 * ONE)), 0) for _ in range(3)]
     steps.insert(1, (CONTRAST, int(random.integers(0, 2 * ONE)), int(random.integers(-99 * ONE, 99 * ONE))))

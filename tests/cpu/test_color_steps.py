@@ -37,7 +37,9 @@ def compiled(operations):
 
 def stored():
     pictures = [photo(64, 80, number) for number in range(6)]
-    return [stored_raw(one) if number % 2 else stored_jpeg(jpeg(one)) for number, one in enumerate(pictures)]
+    return [
+        stored_raw(picture) if number % 2 else stored_jpeg(jpeg(picture)) for number, picture in enumerate(pictures)
+    ]
 
 
 def made(program, images):
@@ -53,7 +55,7 @@ def made(program, images):
 def step_by_step(operations, images):
     """The same, each operation by itself on the finished crops of the one before."""
     program = compiled(operations)
-    geometry = [one for one in operations if isinstance(one, RandomResizedCropRGBImageDecoder)]
+    geometry = [operation for operation in operations if isinstance(operation, RandomResizedCropRGBImageDecoder)]
     levels = made(compiled(geometry), images)
     drawn = dict(zip([id(one) for one, _ in program.colors], [one for one, _ in program.colors], strict=True))
     assert len(drawn) == len(program.colors)
@@ -78,7 +80,7 @@ def step_by_step(operations, images):
     ids=str,
 )
 @pytest.mark.parametrize("dtype", [None, np.float16, np.float32, "bfloat16"])
-def test_what_is_fused_is_what_the_operations_do_one_by_one(colors, dtype):
+def test_fused_color_steps_equal_the_operations_one_by_one(colors, dtype):
     import torch
 
     operations = [RandomResizedCropRGBImageDecoder(SIZE), *colors]
@@ -87,19 +89,19 @@ def test_what_is_fused_is_what_the_operations_do_one_by_one(colors, dtype):
         normalize = NormalizeImage([120, 110, 100], [60, 61, 62], torch.bfloat16 if dtype == "bfloat16" else dtype)
         operations.append(normalize)
         expected = normalize.table()[expected, np.arange(3)]
-    found = made(compiled(operations), stored())
-    assert np.array_equal(found.view(f"u{found.itemsize}"), expected.view(f"u{found.itemsize}"))
-    assert (found != made(compiled([*operations[:1], *operations[1 + len(colors) :]]), stored())).any()
+    result = made(compiled(operations), stored())
+    assert np.array_equal(result.view(f"u{result.itemsize}"), expected.view(f"u{result.itemsize}"))
+    assert (result != made(compiled([*operations[:1], *operations[1 + len(colors) :]]), stored())).any()
 
 
-def test_what_is_painted_before_changes_with_the_colors_and_what_is_painted_after_does_not():
+def test_color_steps_change_rectangles_painted_before_them_and_none_painted_after():
     fills = (200, 100, 50), (9, 8, 7)
     early, late = Cutout(20, fills[0]), Cutout(6, fills[1])
     darken = ColorJitter(brightness=(0.5, 0.5))
-    found = made(compiled([RandomResizedCropRGBImageDecoder(SIZE), early, darken, late]), stored())
+    result = made(compiled([RandomResizedCropRGBImageDecoder(SIZE), early, darken, late]), stored())
     program = compiled([RandomResizedCropRGBImageDecoder(SIZE), early, darken, late])
     assert (program.early_paints, program.max_paints) == (1, 2)
-    for image in found:
+    for image in result:
         assert (image == fills[1]).all(axis=-1).sum() >= 36
         assert (image == np.array(fills[0]) // 2).all(axis=-1).sum() >= 20 * 20 - 36
         assert not (image == fills[0]).all(axis=-1).any()
@@ -118,6 +120,6 @@ def test_what_is_painted_before_changes_with_the_colors_and_what_is_painted_afte
     ],
     ids=str,
 )
-def test_only_what_gives_the_same_is_fused(operations, fused):
+def test_only_operations_with_the_same_result_are_fused(operations, fused):
     program = compiled([RandomResizedCropRGBImageDecoder(SIZE), *operations])
     assert [note for _, note in program.notes].count("fused") == 1 + fused

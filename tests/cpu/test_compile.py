@@ -22,7 +22,7 @@ from tests.cpu.pictures import jpeg, photo
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-#: What Python calls, and so what is kept on disk.
+#: The functions that Python calls: their machine code is kept on disk.
 KEPT = {
     name: getattr(module, name)
     for module, names in (
@@ -49,7 +49,7 @@ def use_everything():
     normalize = NormalizeImage([120, 110, 100], [60, 50, 40], "float16")
     programs = [program_of(8, 9), program_of(5, 16, "antialias", Cutout(3), Cutout(2, (1, 2, 3)), normalize)]
     images = [stored_jpeg(jpeg(photo(20, 30))), stored_raw(photo(9, 9)), stored_jpeg(jpeg(photo(9, 9))[:-9], 9, 9)]
-    jobs = [job_of(each, images, [draw_of(each, whole(image)) for image in images]) for each in programs]
+    jobs = [job_of(program, images, [draw_of(program, whole(image)) for image in images]) for program in programs]
     for job in jobs:
         job.address.setflags(write=False)
         job.draws = job.draws.repeat(2, axis=0)[::2]
@@ -98,7 +98,7 @@ def test_a_stage_is_compiled_once_for_constants_and_variables():
     assert len(increased.signatures) == len(increased_twice.signatures) == 1
 
 
-def test_what_is_called_is_optimized_with_its_caller_alone(monkeypatch):
+def test_a_called_function_is_optimized_only_with_its_caller(monkeypatch):
     """Numba's own way optimizes everything again at each level of calls."""
     optimized, optimize = [], CPUCodeLibrary._optimize_final_module
     monkeypatch.setattr(

@@ -27,7 +27,7 @@ def test_the_portable_form_of_each_instruction_decodes_the_same(tmp_path):
     assert other.stdout == "without AVX2\n", other.stderr
 
 
-def test_a_cpu_that_cannot_round_to_half_floats_is_an_error_that_says_so(tmp_path):
+def test_a_cpu_without_conversion_to_half_floats_raises_an_error_that_names_it(tmp_path):
     ran = run(tmp_path, "nehalem")
     assert ran.returncode == 1
     assert "NUMBA_CPU_NAME=haswell" in ran.stderr

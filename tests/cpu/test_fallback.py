@@ -1,4 +1,4 @@
-"""Files that the crop decoder refuses: what the libraries make of them, and what is damage."""
+"""Files that the crop decoder refuses: how the libraries decode them, and when they are damaged."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ def expected(pixels):
 
 
 @pytest.mark.parametrize("name", SIMPLEJPEGS)
-def test_what_libjpeg_turbo_decodes_becomes_what_its_pixels_stored_raw_become(name):
+def test_images_decoded_by_libjpeg_turbo_equal_their_pixels_stored_raw(name):
     data = SIMPLEJPEGS[name]
     assert np.array_equal(decode_rgb(data), decoded(data))
     assert np.array_equal(made(data), expected(decoded(data)))
 
 
 @pytest.mark.parametrize("name", PILLOWS)
-def test_what_only_pillow_decodes_becomes_what_its_pixels_stored_raw_become(name):
+def test_images_decoded_by_pillow_equal_their_pixels_stored_raw(name):
     data = PILLOWS[name]
     assert np.array_equal(decode_rgb(data), pillows(data))
     assert np.array_equal(made(data), expected(pillows(data)))
@@ -115,8 +115,8 @@ def test_more_restart_intervals_than_are_kept_track_of_are_decoded_too():
     data = write(components_of(gray, ((1, 1),), np.full(64, 99)), 520, 1024, restart_interval=1)
     image, draw = stored_jpeg(data), draw_of(PROGRAM, (300, 700, 100, 200))
     assert make_alone(PROGRAM, [image], [draw])[1].tolist() == [MANY_INTERVALS]
-    wanted = make_one(PROGRAM, stored_raw(decoded(data)), draw)
-    assert np.array_equal(make_one(PROGRAM, image, draw), wanted)
+    expected = make_one(PROGRAM, stored_raw(decoded(data)), draw)
+    assert np.array_equal(make_one(PROGRAM, image, draw), expected)
 
 
 def cut(data):
@@ -141,7 +141,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_nobody_decodes_is_named_with_both_reasons(name):
+def test_a_file_that_no_decoder_accepts_is_reported_with_both_reasons(name):
     data, reason = BAD[name]
     try:
         size = jpeg_size(data)
@@ -149,7 +149,7 @@ def test_what_nobody_decodes_is_named_with_both_reasons(name):
         size = 9, 9
     image = stored_jpeg(data, *size)
     out, bad = make(PROGRAM, [image], [draw_of(PROGRAM, whole(image))])
-    assert [one.row for one in bad] == [0]
+    assert [bad_image.row for bad_image in bad] == [0]
     assert reason in bad[0].reason
     assert (out == 0xA5).all(), "the caller's memory was written for an image that could not be made"
 
@@ -242,7 +242,7 @@ def test_every_sampling_of_luma_is_decoded_or_has_more_blocks_than_jpeg_allows(a
         assert bad == []
         assert np.array_equal(decode_rgb(data), pillows(data))
     else:
-        assert [one.row for one in bad] == [0]
+        assert [bad_image.row for bad_image in bad] == [0]
         assert verdict(data) == "refused"
 
 
@@ -294,7 +294,7 @@ def test_an_unforeseen_error_spoils_its_own_image_alone(name, monkeypatch):
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}])
 def test_no_plain_area_has_more_pixels_a_byte_than_are_allowed(options):
-    """The smallest files that Huffman coding allows, of one color, with tables of their own."""
+    """The smallest files that Huffman coding allows, of one color, with their tables."""
     data = pillow_jpeg(np.full((5000, 5000, 3), 255, np.uint8), "L", quality=1, optimize=True, **options)
     assert jpeg_size(data) == (5000, 5000)
     assert 5000 * 5000 > 1 << 24

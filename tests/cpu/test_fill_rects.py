@@ -37,7 +37,7 @@ def painted(draw, size):
     st.integers(0, 2**32),
 )
 @settings(max_examples=60)
-def test_steps_in_any_order_are_what_the_reference_makes_of_them(operations, dtype, interpolation, is_jpeg, seed):
+def test_steps_in_any_order_equal_the_reference(operations, dtype, interpolation, is_jpeg, seed):
     if dtype is not None:
         operations = [*operations, NormalizeImage([120, 110, 100], [60, 50, 40], dtype)]
     decoder = RandomResizedCropRGBImageDecoder((11, 13), interpolation=interpolation)
@@ -54,8 +54,8 @@ def test_steps_in_any_order_are_what_the_reference_makes_of_them(operations, dty
         image = stored_raw(rgb)
     out, bad = make(program, [image] * 3, draws)
     assert bad == []
-    for made, draw in zip(out, draws, strict=True):
-        check(made, draw, rgb, program)
+    for pixels, draw in zip(out, draws, strict=True):
+        check(pixels, draw, rgb, program)
 
 
 def check(made, draw, rgb, program):

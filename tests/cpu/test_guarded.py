@@ -31,7 +31,7 @@ def test_a_byte_beyond_the_array_ends_the_process(side, offset):
     assert in_a_forked_process(lambda: place[0]) == 0
 
 
-def test_a_forked_process_writes_into_memory_of_its_own():
+def test_a_forked_process_writes_into_its_copy_of_the_memory():
     array = guarded(np.zeros(10, np.int32))
     assert in_a_forked_process(lambda: array.fill(1)) == 0
     assert not array.any()

@@ -77,7 +77,7 @@ def is_comparable(data):
 
 
 class Trial:
-    """A batch of damaged files, each right before or right behind an unreadable page, and sound ones among them."""
+    """A batch of damaged files, each right before or right after an unreadable page, and sound ones among them."""
 
     def __init__(self):
         self.slots = Slots(BATCH, 1 << 16)
@@ -96,7 +96,7 @@ class Trial:
         self.out[...] = 0xA5
         alone, codes = make_alone(PROGRAM, images, draws, self.scratch, self.out[: len(images)])
         out, bad = make(PROGRAM, images, draws)
-        reasons = {one.row: one.reason for one in bad}
+        reasons = {bad_image.row: bad_image.reason for bad_image in bad}
         for i, ((way, data), code) in enumerate(zip(files, codes.tolist(), strict=True)):
             if i % 7 == 0:
                 assert np.array_equal(out[i], self.expected), "a sound neighbor was changed"
@@ -112,7 +112,7 @@ class Trial:
             assert reason
             assert code != OK
             untouched = (made == 0xA5).all(axis=(1, 2))
-            # Rows are written from the top while the scan is sound; whatever else stands there is the caller's.
+            # Rows are written from the top while the scan is sound; the rest of the buffer is the caller's.
             assert untouched.all() or code == DAMAGED_SCAN
             assert not np.any(np.diff(untouched.astype(int)) < 0)
         elif code == OK:
@@ -176,14 +176,14 @@ def test_no_sound_image_makes_the_kernels_leave_their_memory(stored):
 
 
 def test_raw_images_whose_size_lies_are_named_and_not_read():
-    """The bytes that there are end at an unreadable page; the metadata say that there are more."""
+    """The existing bytes end at an unreadable page; the metadata claim more."""
     slots = Slots(4, 1 << 12)
     sizes = [(9, 9), (65535, 65535), (1, 65535), (21846, 65535)]
     images = [Stored(slots.ending(i, b"\x11" * 241), *size, 1) for i, size in enumerate(sizes)]
     program = program_of(4, 4)
     _, bad = make(program, images, [draw_of(program, (0, 0, 1, 1))] * 4)
-    assert [one.row for one in bad] == [0, 1, 2, 3]
-    assert all("it has 241 bytes" in one.reason for one in bad)
+    assert [bad_image.row for bad_image in bad] == [0, 1, 2, 3]
+    assert all("it has 241 bytes" in bad_image.reason for bad_image in bad)
 
 
 def test_a_job_is_described_by_address_and_nothing_is_copied():

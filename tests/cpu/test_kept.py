@@ -211,7 +211,7 @@ def test_of_older_sources_those_used_last_stay(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"1", "3", "4", "5"}
 
 
-def test_one_of_several_processes_says_that_it_compiles_and_names_the_folder(tmp_path, caplog):
+def test_one_of_several_processes_logs_that_it_compiles_and_names_the_folder(tmp_path, caplog):
     for _ in range(2):
         function = compiled(tmp_path, has_notice=True)
         function(1)  # compiles, then loads
@@ -237,7 +237,7 @@ def test_functions_that_differ_in_a_captured_number_are_kept_apart(tmp_path):
     ]
 
 
-def test_functions_that_capture_what_another_process_cannot_know_are_not_kept():
+def test_functions_that_capture_values_of_this_process_are_not_kept():
     values, number = np.arange(3), 7
 
     def with_values(x):
@@ -247,12 +247,12 @@ def test_functions_that_capture_what_another_process_cannot_know_are_not_kept():
         return x + number
 
     dispatchers = [numba.njit(each) for each in (with_values, with_number, with_number)]
-    for each in dispatchers[:2]:
-        each.py_func.__module__ = "gpubeton._batch.mix"
-        keep(each)
+    for dispatcher in dispatchers[:2]:
+        dispatcher.py_func.__module__ = "gpubeton._batch.mix"
+        keep(dispatcher)
     with_number.__module__ = "__main__"  # of a user
     keep(dispatchers[2])
-    assert [isinstance(each._cache, KeptCode) for each in dispatchers] == [False, True, False]
+    assert [isinstance(dispatcher._cache, KeptCode) for dispatcher in dispatchers] == [False, True, False]
 
 
 def test_functions_of_a_function_are_not_kept(tmp_path):

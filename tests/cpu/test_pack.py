@@ -77,9 +77,9 @@ def test_a_crop_is_copied_row_by_row_and_nothing_else_is_touched(side, pad):
     target = [getattr(targets, side)(i, bytes([7]) * count) for i, count in enumerate(nbytes)]
     width = np.array([image.shape[1] for image in images], np.int32)
     pack_crops(addresses(source), width, draws, addresses(target), pitch)
-    for image, (_, (top, left, height, wide)), made in zip(images, BOXES, target, strict=True):
+    for image, (_, (top, left, height, wide)), pixels in zip(images, BOXES, target, strict=True):
         crop = image[top : top + height, left : left + wide]
-        rows = made.reshape(height, -1)
+        rows = pixels.reshape(height, -1)
         assert np.array_equal(rows[:, : 3 * wide].reshape(crop.shape), crop)
         assert (rows[:, 3 * wide :] == 7).all()
 
@@ -119,7 +119,7 @@ def test_rows_hold_the_bytes_and_then_zeros(contents, width):
     assert np.array_equal(gathered(contents, width), plain(contents, width))
 
 
-def test_nothing_behind_the_last_byte_is_read():
+def test_nothing_after_the_last_byte_is_read():
     contents = [bytes(range(1, 1 + size)) for size in (0, 1, 31, 32, 33, 200)]
     slots = Slots(len(contents), 1)
     for width in (1, 32, 33, 300):
@@ -127,7 +127,7 @@ def test_nothing_behind_the_last_byte_is_read():
 
 
 def test_the_size_of_a_sample_may_be_a_lie_beyond_the_row():
-    """Of more than a row holds, the first bytes are taken, whatever the size is."""
+    """Of a sample longer than a row the first bytes are taken, for any size."""
     place = Slots(1, 1).ending(0, b"abcdefgh")
     out = np.empty((1, 8), np.uint8)
     gather_rows(np.array([place.ctypes.data], np.uint64), np.array([2**62], np.uint64), out)

@@ -67,10 +67,10 @@ def letterboxed(image, size, interpolation, fill):
 @pytest.mark.parametrize(("source", "size"), SHAPES)
 def test_an_image_is_resized_exactly_and_the_rest_is_filled(source, size, interpolation):
     rgb, program = noise(*source), programs(size, source, interpolation=interpolation)
-    wanted = letterboxed(rgb, size, interpolation, FILL)
+    expected = letterboxed(rgb, size, interpolation, FILL)
     # Between the directions a level is rounded by a half, of which the weights of bicubic make up to 0.65.
-    assert np.abs(made(program, stored_raw(rgb)) - wanted).max() <= (1.2 if interpolation == "bicubic" else 1.01)
-    assert np.array_equal(wanted, reference_image(rgb, drawn(program, source), program).levels)
+    assert np.abs(made(program, stored_raw(rgb)) - expected).max() <= (1.2 if interpolation == "bicubic" else 1.01)
+    assert np.array_equal(expected, reference_image(rgb, drawn(program, source), program).levels)
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
@@ -87,12 +87,12 @@ def test_a_jpeg_has_the_pixels_of_the_same_crop_without_padding(source, size, in
         program = programs(size, source, interpolation=interpolation)
         ((top, left, height, width),) = program.decoder.places(*np.array(source)[:, None]).tolist()
         inner = program_of(height, width, interpolation)
-        wanted = np.empty((*size, 3), np.uint8)
-        wanted[...] = FILL
-        wanted[top : top + height, left : left + width] = make_one(inner, stored, draw_of(inner, whole(stored)))
-        assert np.array_equal(made(program, stored), wanted)
+        expected = np.empty((*size, 3), np.uint8)
+        expected[...] = FILL
+        expected[top : top + height, left : left + width] = make_one(inner, stored, draw_of(inner, whole(stored)))
+        assert np.array_equal(made(program, stored), expected)
         flipped = programs(size, source, RandomHorizontalFlip(1.0), interpolation=interpolation)
-        assert np.array_equal(made(flipped, stored), wanted[:, ::-1])
+        assert np.array_equal(made(flipped, stored), expected[:, ::-1])
 
 
 @pytest.mark.parametrize(
@@ -122,23 +122,23 @@ def test_pillows_resize_and_paste_give_the_same(interpolation, resample, toleran
 def test_flips_translates_and_holes_after_it_are_folded(source, size, steps, interpolation, seed):
     steps = [step for step in steps if not isinstance(step, Cutout) or min(size) >= 4]
     rgb, program = noise(*source), programs(size, source, *steps, interpolation=interpolation)
-    wanted = letterboxed(rgb, size, interpolation, FILL)[None]
+    expected = letterboxed(rgb, size, interpolation, FILL)[None]
     sample = np.zeros(1, np.uint64)
     for step, stream in program.steps:
         draw = step.draw(BatchNumbers(seed, 0, sample, stream), 1, program._image)
-        wanted = step.apply(wanted, draw)
+        expected = step.apply(expected, draw)
     draw = drawn(program, source, seed)
-    assert np.array_equal(reference_image(rgb, draw, program).levels, wanted[0])
-    assert np.abs(make_one(program, stored_raw(rgb), draw) - wanted[0]).max() <= 1.01
+    assert np.array_equal(reference_image(rgb, draw, program).levels, expected[0])
+    assert np.abs(make_one(program, stored_raw(rgb), draw) - expected[0]).max() <= 1.01
 
 
 def test_padding_is_normalized_and_changes_color_as_pixels_do():
     source, size, rgb = (30, 60), (40, 40), photo(30, 60)
     levels = made(programs(size, source), stored_raw(rgb))
     normalize = NormalizeImage((120, 110, 100), (50, 60, 70), np.float32)
-    found = made(programs(size, source, normalize), stored_raw(rgb))
+    result = made(programs(size, source, normalize), stored_raw(rgb))
     table = programs(size, source, normalize).table
-    assert np.array_equal(found, table[levels, np.arange(3)])
+    assert np.array_equal(result, table[levels, np.arange(3)])
     brighter = programs(size, source, RandomBrightness(0.5, 1.0))
     assert brighter.early_paints == brighter.max_paints == 2
 
@@ -169,7 +169,7 @@ def test_the_memory_for_taps_suffices_for_any_size(height, width, output_height,
     assert largest <= max(program.largest_scale(height, width), 1)
 
 
-def test_a_mask_of_other_proportions_follows_with_a_color_of_its_own():
+def test_a_mask_of_other_proportions_follows_with_its_fill_color():
     image = programs((32, 32), (1000, 46))
     source = GeometrySource("image", image.decoder, None, np.array([1000]), np.array([46]), (32, 32))
     follower = FollowImage("image", fill=255)

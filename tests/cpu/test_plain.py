@@ -101,10 +101,10 @@ def test_transparency_is_resized_as_pillow_does(box):
     assert np.abs(out[..., 3] - expected[..., 3]).max() <= 1
     assert np.abs(out - expected)[expected[..., 3] > 60].max() <= 5
     naive = np.asarray(Image.merge("RGB", crop.split()[:3]).resize((9, 11), Image.Resampling.BILINEAR)).astype(int)
-    assert np.abs(out[..., :3] - naive).max() > 20, "colors nobody sees count as much as the others"
+    assert np.abs(out[..., :3] - naive).max() > 20, "transparent pixels count as much as the others"
 
 
-def test_what_nobody_sees_is_kept_where_nothing_is_resized():
+def test_transparent_pixels_are_preserved_where_nothing_is_resized():
     pixels = noise(IMAGE_KINDS["rgba"], 9, 8)
     pixels[..., 3] = 0
     program = program_of(4, 5, kind="rgba")
@@ -127,7 +127,7 @@ def test_nothing_beyond_the_image_is_read(kind, source, box):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_sizes_that_lie_are_told(kind):
+def test_a_wrong_size_in_the_metadata_is_reported(kind):
     pixels = noise(kind, 8, 9)
     data = pixels.reshape(-1).view(np.uint8)
     program = program_of(4, 4, kind=kind.name)
@@ -140,7 +140,7 @@ def test_sizes_that_lie_are_told(kind):
 
 
 @pytest.mark.parametrize("box", [(-1, 0, 4, 4), (0, -1, 4, 4), (0, 0, 0, 4), (0, 0, 4, 0), (5, 0, 4, 4), (0, 6, 4, 4)])
-def test_a_crop_beyond_the_image_is_told(box):
+def test_a_crop_beyond_the_image_is_reported(box):
     program = program_of(4, 4, kind="gray16")
     _, bad = make(program, [stored_raw(noise(IMAGE_KINDS["gray16"], 8, 9))], [draw_of(program, box)])
     assert "crop box" in bad[0].reason

@@ -68,7 +68,7 @@ def test_a_plain_color_stays_as_it_is_however_it_is_resampled(interpolation, lev
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-def test_an_image_of_its_own_size_stays_as_it_is(interpolation):
+def test_an_image_at_its_stored_size_does_not_change(interpolation):
     for size in ((1, 1), (3, 10), (7, 11), (16, 16), (33, 65)):
         rgb = noise(*size)
         assert np.array_equal(make_one(program_of(*size, interpolation), stored_raw(rgb)), rgb)
@@ -90,8 +90,8 @@ def test_a_shift_reads_further_on_and_repeats_the_edge(shift):
     rows, columns = np.clip(np.arange(20) + shift[0], 0, 19), np.clip(np.arange(24) + shift[1], 0, 23)
     assert np.array_equal(moved, unmoved[np.ix_(rows, columns)])
     inside = ~np.isnan(place(rgb, draw_of(program, (1, 2, 30, 40), flip=1, shift=shift), (20, 24), "area"))
-    wanted = np.rint(place(rgb, plain, (20, 24), "area"))[np.ix_(rows, columns)]
-    assert np.abs(moved.astype(int) - wanted)[inside].max(initial=0) <= 1
+    expected = np.rint(place(rgb, plain, (20, 24), "area"))[np.ix_(rows, columns)]
+    assert np.abs(moved.astype(int) - expected)[inside].max(initial=0) <= 1
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 3 * 5 * 7 - 1, 3 * 5 * 7 + 1, 3 * 6 * 7])
@@ -99,7 +99,7 @@ def test_a_size_in_bytes_that_does_not_fit_the_metadata_is_named(wrong):
     good, program = stored_raw(noise(5, 7)), program_of(4, 4)
     image = type(good)(np.zeros(wrong, np.uint8), 5, 7, good.mode)
     out, bad = make(program, [good, image, good], [draw_of(program, whole(good))] * 3)
-    assert [(one.row, one.reason) for one in bad] == [
+    assert [(bad_image.row, bad_image.reason) for bad_image in bad] == [
         (1, f"it has {wrong} bytes, but the file's metadata have 5 x 7 pixels, 105 bytes")
     ]
     assert (out[1] == 0xA5).all()
@@ -110,7 +110,7 @@ def test_a_size_in_bytes_that_does_not_fit_the_metadata_is_named(wrong):
 def test_a_crop_box_that_is_no_part_of_the_image_is_named(box):
     image, program = stored_raw(noise(5, 7)), program_of(4, 4)
     out, bad = make(program, [image], [draw_of(program, box)])
-    assert [one.reason for one in bad] == ["its crop box is empty or passes its border"]
+    assert [bad_image.reason for bad_image in bad] == ["its crop box is empty or passes its border"]
     assert (out == 0xA5).all()
 
 
@@ -153,8 +153,8 @@ def test_bicubic_is_pillows(stored, source, size):
         if stored != "raw":
             image = stored_jpeg(jpeg(rgb // 2 + 64 if is_mild else rgb, 90, stored))
         pixels = image.data.reshape(*source, 3) if stored == "raw" else decoded(bytes(image.data))
-        wanted = np.asarray(Image.fromarray(pixels).resize(size[::-1], Image.Resampling.BICUBIC)).astype(int)
-        off = np.abs(make_one(program, image) - wanted)
+        expected = np.asarray(Image.fromarray(pixels).resize(size[::-1], Image.Resampling.BICUBIC)).astype(int)
+        off = np.abs(make_one(program, image) - expected)
         if is_mild:
             assert off.max() <= (2 if stored in ("raw", "gray") else 3)
         assert (off > 2).mean() < 0.01

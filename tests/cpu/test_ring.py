@@ -45,7 +45,7 @@ def test_a_worker_goes_on_until_python_must_see_to_something():
     assert ring.codes[0].tolist() == [OK, OK, WRONG_SIZE, OK]
 
 
-def test_whoever_makes_the_last_image_learns_of_it():
+def test_the_worker_that_makes_the_last_image_completes_the_batch():
     ring, outputs, scratch, _ = started([RAW, RAW])
     assert work(ring, outputs, scratch, 0) == (BATCH_DONE, 1)
     assert work(ring, outputs, scratch, 0) == (IDLE, 2)

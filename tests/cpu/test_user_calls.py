@@ -77,10 +77,10 @@ def batches(path, decoder, num_workers=1):
 
 @pytest.mark.parametrize("write_mode", ["raw", "jpg"])
 @pytest.mark.parametrize(("decoder", "num_workers"), [(Whole, 1), (WholeInParallel, 2)])
-def test_a_decoder_written_for_ffcv_gives_what_the_librarys_gives(tmp_path, write_mode, decoder, num_workers):
+def test_a_decoder_written_for_ffcv_gives_the_pixels_of_the_librarys(tmp_path, write_mode, decoder, num_workers):
     path = write_photos(tmp_path / "photos.beton", 20, write_mode=write_mode)
-    found, expected = batches(path, decoder(), num_workers), batches(path, Corner((12, 10)))
-    assert np.abs(found.astype(int) - expected).max() <= 1
+    result, expected = batches(path, decoder(), num_workers), batches(path, Corner((12, 10)))
+    assert np.abs(result.astype(int) - expected).max() <= 1
 
 
 @pytest.mark.parametrize(("decoder", "num_workers"), [(Whole, 1), (WholeInParallel, 2)])
@@ -94,7 +94,7 @@ def test_an_image_that_cannot_be_decoded_reaches_the_loop_also_from_parallel_cod
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
-def test_bytes_are_copied_whatever_their_types(is_compiled):
+def test_bytes_are_copied_between_all_types(is_compiled):
     copy = Compiler.compile(memcpy) if is_compiled else memcpy
     source = np.arange(6, dtype=np.float32).reshape(2, 3)
     dest = np.zeros(25, np.uint8)
@@ -121,7 +121,7 @@ def test_jpegs_of_any_kind_are_decoded_exactly(data, is_compiled):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ((61, 33), r"33 x 61 pixels \(height x width\), expected 61 x 33"),
         ((33, 61, 33, 61, 0, 0, 1, 1, True, False), "enable_crop, do_flip"),
@@ -129,9 +129,9 @@ def test_jpegs_of_any_kind_are_decoded_exactly(data, is_compiled):
         ((33, 61, 33, 61, 0, 0, 1, 2, False, False), "enable_crop, do_flip"),
     ],
 )
-def test_what_is_not_decoded_is_said(arguments, says):
+def test_an_option_or_size_that_imdecode_lacks_is_reported(arguments, message):
     content, target = np.frombuffer(jpeg(photo(33, 61, 1)), np.uint8), np.zeros((33, 61, 3), np.uint8)
-    with pytest.raises(OperationError, match=says):
+    with pytest.raises(OperationError, match=message):
         call_code(imdecode, content, target, *arguments)
     with pytest.raises(OperationError, match=r"6039 bytes.* 6038$"):
         call_code(imdecode, content, target.reshape(-1)[1:], 33, 61)
@@ -152,7 +152,7 @@ def test_a_part_that_is_none_is_refused(part):
     assert not small.any()
 
 
-def test_another_error_stays_what_it_is_and_takes_old_refusals_along():
+def test_another_error_is_not_changed_and_carries_earlier_refusals():
     def fails():
         raise KeyError("own")
 

@@ -80,14 +80,14 @@ def row_of(program, box, flip):
 def test_each_view_has_the_bits_that_it_has_alone(data, kind, count):
     programs = [data.draw(st.sampled_from(PROGRAMS)) for _ in range(count)]
     draws = [[row_of(program, data.draw(boxes()), data.draw(st.integers(0, 1)))] for program in programs]
-    found, bad = together(programs, [IMAGES[kind]], draws)
+    result, bad = together(programs, [IMAGES[kind]], draws)
     apart, none = together(programs, [IMAGES[kind]], draws, source="")
     assert bad == none == []
-    for shared, alone in zip(found, apart, strict=True):
+    for shared, alone in zip(result, apart, strict=True):
         assert np.array_equal(shared, alone)
     plain = programs.index(PROGRAMS[3]) if PROGRAMS[3] in programs else None
     if plain is not None:
-        assert np.array_equal(found[plain], make(PROGRAMS[3], [IMAGES[kind]], draws[plain])[0])
+        assert np.array_equal(result[plain], make(PROGRAMS[3], [IMAGES[kind]], draws[plain])[0])
 
 
 def test_small_crops_at_the_corners_leave_a_gap_between_them():
@@ -95,13 +95,13 @@ def test_small_crops_at_the_corners_leave_a_gap_between_them():
     for kind, image in IMAGES.items():
         programs = [PROGRAMS[0]] * len(corners)
         draws = [[draw_of(PROGRAMS[0], corner)] for corner in corners]
-        found, _ = together(programs, [image], draws)
-        for batch, rows in zip(found, draws, strict=True):
+        result, _ = together(programs, [image], draws)
+        for batch, rows in zip(result, draws, strict=True):
             assert np.array_equal(batch, make(PROGRAMS[0], [image], rows)[0]), kind
 
 
 def test_only_the_first_view_looks_at_the_stored_image(monkeypatch):
-    """The others are made even if nobody knows where it is."""
+    """The others are made even if the address is no longer known."""
     images, programs = [IMAGES["4:2:0"], IMAGES["raw"]], [PROGRAMS[0], PROGRAMS[3]]
 
     def publish_without_later_addresses(ring, number):
@@ -113,9 +113,9 @@ def test_only_the_first_view_looks_at_the_stored_image(monkeypatch):
     draws = [[draw_of(program, whole(image)) for image in images] for program in programs]
     with monkeypatch.context() as patch:
         patch.setattr(worker_pool, "publish", publish_without_later_addresses)
-        found, bad = together(programs, images, draws)
+        result, bad = together(programs, images, draws)
     assert bad == []
-    for out, program, rows in zip(found, programs, draws, strict=True):
+    for out, program, rows in zip(result, programs, draws, strict=True):
         assert np.array_equal(out, make(program, images, rows)[0])
 
 
@@ -125,10 +125,10 @@ def test_libjpeg_turbo_decodes_a_refused_image_once_for_all_views(monkeypatch):
     monkeypatch.setattr(refused_images, "decode_rgb", lambda data: calls.append(len(data)) or decode(data))
     programs = [PROGRAMS[0], PROGRAMS[3], PROGRAMS[0]]
     draws = [[draw_of(program, whole(IMAGES["progressive"]))] for program in programs]
-    found, bad = together(programs, [IMAGES["progressive"]], draws)
+    result, bad = together(programs, [IMAGES["progressive"]], draws)
     assert bad == []
     assert len(calls) == 1
-    assert np.array_equal(found[0], found[2])
+    assert np.array_equal(result[0], result[2])
 
 
 @pytest.mark.parametrize("kind", ["4:2:0", "raw", "progressive"])
@@ -137,10 +137,10 @@ def test_a_bad_image_is_bad_in_all_views_for_the_same_reason_and_others_are_not(
     cut = type(good)(data[: len(data) // 3], good.height, good.width, good.mode)
     programs = [PROGRAMS[0], PROGRAMS[3]]
     draws = [[draw_of(program, whole(good))] * 3 for program in programs]
-    found, bad = together(programs, [good, cut, good], draws)
-    assert sorted((one.program, one.row) for one in bad) == [(0, 1), (1, 1)]
-    assert len({one.reason for one in bad}) == 1
-    for batch in found:
+    result, bad = together(programs, [good, cut, good], draws)
+    assert sorted((bad_image.program, bad_image.row) for bad_image in bad) == [(0, 1), (1, 1)]
+    assert len({bad_image.reason for bad_image in bad}) == 1
+    for batch in result:
         assert np.array_equal(batch[0], batch[2])
 
 
@@ -157,7 +157,7 @@ def test_a_view_that_reaches_damage_makes_the_sample_bad_in_all_its_views(first)
     """One verdict for a sample, though the other view alone would not have met the damage."""
     draws = [[ABOVE], [BELOW]] if first else [[BELOW], [ABOVE]]
     _, bad = together([PROGRAMS[0]] * 2, [damaged_below()], draws)
-    assert sorted(one.program for one in bad) == [0, 1]
+    assert sorted(bad_image.program for bad_image in bad) == [0, 1]
 
 
 @pytest.mark.parametrize("kind", ["4:2:0", "raw", "progressive"])
@@ -168,18 +168,20 @@ def test_a_crop_box_that_is_no_part_of_the_image_spoils_its_own_view_alone(kind,
         [draw_of(program, (0, 0, 132, 9) if number == wrong else (5, 6, 77, 88))]
         for number, program in enumerate(programs)
     ]
-    found, bad = together(programs, [IMAGES[kind]], draws)
-    assert [(one.program, one.reason) for one in bad] == [(wrong, "its crop box is empty or passes its border")]
+    result, bad = together(programs, [IMAGES[kind]], draws)
+    assert [(bad_image.program, bad_image.reason) for bad_image in bad] == [
+        (wrong, "its crop box is empty or passes its border")
+    ]
     for number, program in enumerate(programs):
         if number != wrong:
-            assert np.array_equal(found[number], make(program, [IMAGES[kind]], draws[number])[0])
+            assert np.array_equal(result[number], make(program, [IMAGES[kind]], draws[number])[0])
 
 
 def test_images_of_other_fields_and_other_places_are_made_apart():
     """Damage that one of them reaches is no matter of the other."""
     image, copy = (damaged_below() for _ in range(2))
     for images, sources in (([image, copy], ("photos", "photos")), ([image, image], ("photos", "masks"))):
-        jobs = [job_of(PROGRAMS[0], [one], [box]) for one, box in zip(images, (ABOVE, BELOW), strict=True)]
+        jobs = [job_of(PROGRAMS[0], [image], [box]) for image, box in zip(images, (ABOVE, BELOW), strict=True)]
         for job, source in zip(jobs, sources, strict=True):
             job.source = source
         pool = WorkerPool([PROGRAMS[0]] * 2, 1, num_workers=1, ring=1)

@@ -12,7 +12,7 @@ from tests.cpu.pictures import noise
 PROGRAM = program_of(12, 10)
 
 
-def test_the_work_of_all_workers_counts_also_what_is_under_way():
+def test_the_work_of_all_workers_includes_images_in_progress():
     clocks = np.zeros((3, 8), np.int64)
     clocks[0, [BUSY, CPU]] = 6 * 10**9, 4 * 10**9
     clocks[1, [BUSY, CPU]] = 2 * 10**9 - time.monotonic_ns(), 10**9

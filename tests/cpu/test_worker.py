@@ -29,7 +29,7 @@ def test_a_row_of_draws_is_as_long_as_the_longest():
     assert draw_columns([SMALL, LARGE, HALF]) == DRAW_COLUMNS + 3 * PAINT_COLUMNS
 
 
-def test_outputs_say_what_each_program_wants():
+def test_outputs_hold_the_settings_of_each_program():
     outputs = outputs_of([SMALL, LARGE, HALF])
     assert outputs.settings[:, [OUT_HEIGHT, OUT_WIDTH]].tolist() == [[4, 6], [20, 9], [7, 8]]
     names = ("area", "bilinear", "antialias")

@@ -157,7 +157,7 @@ def test_an_image_that_memory_does_not_suffice_for_is_bad_and_all_others_are_mad
 
 
 def test_the_output_of_a_bad_image_holds_nothing_of_earlier_batches():
-    """A slot of the ring is used again and again; what was there before must not come back."""
+    """A slot of the ring is used again and again; earlier contents must not come back."""
     with pool_of(batch_size=1, ring=1) as pool:
         for _ in range(3):
             assert run(pool, [[0]], 1)[0][1] == []
@@ -175,7 +175,7 @@ def test_partial_and_empty_batches_are_batches():
     assert results[1][1] == []
 
 
-def test_rows_behind_a_partial_batch_are_not_those_of_the_batch_before():
+def test_a_partial_batch_does_not_repeat_rows_of_the_batch_before():
     with pool_of(ring=1) as pool:
         first, second = run(pool, [[7] * 8, [0, 7]], 1)
     assert len(first[1]) == 8
@@ -201,7 +201,7 @@ def test_colors_of_paints_are_those_of_the_own_program():
     programs = [program_of(4, 4, "area", Cutout(4, color)) for color in ((1, 2, 3), (4, 5, 6))]
     paint = [(0, 0, 4, 4, 0)]
     with pool_of(*programs, batch_size=1) as pool:
-        jobs = [job_of(each, [STOCK[5]], [draw_of(each, (0, 0, 9, 9), paints=paint)]) for each in programs]
+        jobs = [job_of(program, [STOCK[5]], [draw_of(program, (0, 0, 9, 9), paints=paint)]) for program in programs]
         pool.submit(jobs)
         assert pool.collect() == []
     assert [job.out[0, 2, 2].tolist() for job in jobs] == [[1, 2, 3], [4, 5, 6]]
@@ -230,7 +230,7 @@ def test_a_full_ring_refuses_another_batch_and_takes_it_after_the_next_collect()
         assert same((jobs[2].out, []), expected(range(3)))
 
 
-def test_collecting_what_was_never_submitted_is_an_error_and_no_wait():
+def test_collecting_without_a_submitted_batch_raises_and_does_not_wait():
     with pool_of() as pool, pytest.raises(RuntimeError, match="no batch is in flight"):
         pool.collect()
 
@@ -315,7 +315,7 @@ class TestEnd:
         with pytest.raises(LoaderClosedError):
             pool.collect()
 
-    def test_whoever_waits_learns_that_another_thread_closed(self, endless):
+    def test_a_waiting_thread_learns_that_another_thread_closed_the_pool(self, endless):
         pool = WorkerPool([PROGRAM], 8, 2, 4)
         pool.submit([jobs_of(range(8))])
         errors = []
@@ -346,7 +346,7 @@ class TestEnd:
             assert workers() <= earlier
             assert all(np.array_equal(job.out, copy) for job, copy in zip(jobs, before, strict=True))
 
-    def test_a_closed_pool_leaves_nothing_behind(self):
+    def test_a_closed_pool_frees_its_threads_and_memory(self):
         before = workers()
         pool = WorkerPool([PROGRAM], 8, 4, 2)
         run(pool, [range(8)] * 3, 2)
@@ -360,7 +360,7 @@ class TestEnd:
 
 
 class TestFailure:
-    def test_what_ends_a_worker_reaches_whoever_collects(self, monkeypatch):
+    def test_an_error_in_a_worker_reaches_collect_and_submit(self, monkeypatch):
         def fail(self, ring):
             raise ZeroDivisionError("planted")
 

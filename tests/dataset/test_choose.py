@@ -10,7 +10,7 @@ from gpubeton.errors import OptionError
 
 
 @given(st.integers(4, 200), st.lists(st.floats(0.05, 0.3), min_size=1, max_size=3), st.booleans(), st.integers(0, 9))
-def test_parts_share_no_sample_and_the_rest_takes_what_is_left(count, shares, shuffle, seed):
+def test_parts_share_no_sample_and_the_last_one_takes_the_rest(count, shares, shuffle, seed):
     assume(all(share * count >= 2 for share in shares))
     parts = split(count, [*shares, None], shuffle=shuffle, seed=seed)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(count))

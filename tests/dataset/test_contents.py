@@ -160,7 +160,7 @@ def test_a_field_that_stores_values_in_another_way_does_not_read_them_as_its_bas
     assert verify(path, {"info": Packed}).is_sound
 
 
-def test_a_custom_field_can_say_how_its_values_are_read(tmp_path):
+def test_a_custom_field_can_decode_its_values(tmp_path):
     path = write(tmp_path / "a.beton", {"info": Unpacked()}, [({"legs": 4},)])
     contents = Contents(path, {"info": Unpacked})
     assert contents.value(0, "info") == {"legs": 4}

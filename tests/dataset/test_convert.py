@@ -198,7 +198,7 @@ def test_progress_reaches_the_end(tmp_path):
 
 @pytest.mark.parametrize("mode", ["rgb", "gray", "rgba"])
 def test_no_program_runs_for_an_image_that_is_a_program(mode, tmp_path, monkeypatch):
-    """Pillow decodes PostScript with Ghostscript, whatever the name of the file."""
+    """Pillow decodes PostScript with Ghostscript, for any file name."""
     (tmp_path / "photos").mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "a.jpg", "EPS")
     Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "b.jpg", "JPEG")

@@ -188,7 +188,7 @@ def test_files_that_name_different_classes_are_not_mixed_up(tmp_path):
     assert Reader(tmp_path / "d.beton").class_names is None
 
 
-def test_what_cannot_be_copied_is_refused(tmp_path):
+def test_impossible_copies_are_refused(tmp_path):
     path = write_photos(tmp_path / "a.beton", 3)
     other = write(tmp_path / "b.beton", {"x": IntField()}, [(1,)])
     big = write(tmp_path / "c.beton", {"x": BytesField()}, [(b"1",)])

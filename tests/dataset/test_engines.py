@@ -67,7 +67,7 @@ def test_processes_end_with_the_last_shard():
             os.kill(process, 0)
 
 
-def test_a_process_that_is_killed_is_an_error_that_tells_what_to_do():
+def test_a_killed_process_raises_an_error_with_advice():
     with pytest.raises(WriteError, match=r"killed or could not start.*start again") as caught:
         list(shards._run_here(kill, range(2), 2))
     assert isinstance(caught.value.__cause__, BrokenProcessPool)

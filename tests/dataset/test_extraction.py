@@ -31,7 +31,7 @@ def write_labelled(path, names, labels, write_mode="raw"):
 
 
 @pytest.mark.parametrize("write_mode", ["jpg", "raw"])
-def test_converting_what_was_extracted_gives_the_same_samples(write_mode, tmp_path):
+def test_converting_extracted_files_gives_the_same_samples(write_mode, tmp_path):
     source = open_source(write_folder(tmp_path / "photos", 12))
     settings = Settings(write_mode, page_size=1 << 21, shuffle=True)
     first = convert(source, tmp_path / "a.beton", settings, num_workers=1).path
@@ -91,7 +91,7 @@ def test_names_of_fields_lead_nowhere_else(tmp_path):
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["_.._up", "_samples.csv", "samples.csv"]
 
 
-def test_what_cannot_be_extracted_is_named(tmp_path):
+def test_a_value_that_cannot_be_extracted_is_named(tmp_path):
     path = write_photos(tmp_path / "a.beton", 4)
     damage(path, 2, field="info", content=b"[")
     done = extract(path, tmp_path / "out", num_workers=1)

@@ -94,7 +94,7 @@ def test_an_interrupted_index_continues_and_is_the_same(file):
 
 
 @pytest.mark.parametrize("change", ["cut", "bit", "append"])
-def test_what_did_not_reach_the_disk_is_found_again(file, change):
+def test_entry_points_that_did_not_reach_the_disk_are_found_again(file, change):
     with pytest.raises(PlugError):
         index_images(file, num_workers=1, on_progress=stop_at(200))
     unfinished = file.parent / ".a.beton.index.entries"
@@ -119,7 +119,7 @@ def test_the_unfinished_index_of_another_file_is_discarded(file, tmp_path):
     assert entry_points(file) == expected(file)
 
 
-def test_a_killed_process_leaves_what_another_continues(file):
+def test_another_process_continues_the_work_of_a_killed_one(file):
     call = f"index_images({str(file)!r}, on_progress=lambda done, _: time.sleep(300 if done > 200 else 0))"
     code = f"import time; from gpubeton.dataset.indexing import index_images; {call}"
     process = subprocess.Popen([sys.executable, "-c", code])
@@ -219,7 +219,7 @@ def test_a_file_with_checksums_and_without_jpegs_gets_no_index(tmp_path):
     assert names(tmp_path) == ["a.beton"]
 
 
-def test_a_file_of_another_kind_is_replaced_only_if_told(file):
+def test_a_file_of_another_kind_is_replaced_only_with_overwrite(file):
     beside = file.parent / "a.beton.index"
     beside.write_text("notes")
     with pytest.raises(OptionError, match=r"a\.beton\.index.*--overwrite"):
@@ -230,7 +230,7 @@ def test_a_file_of_another_kind_is_replaced_only_if_told(file):
     assert index_images(file).found == COUNT
 
 
-def test_what_a_killed_process_left_beside_a_finished_index_is_removed(file):
+def test_leftovers_of_a_killed_process_beside_a_finished_index_are_removed(file):
     index_images(file)
     unfinished = file.parent / ".a.beton.index.entries"
     unfinished.write_bytes(b"left")

@@ -41,7 +41,7 @@ def made(photos, tmp_path, **settings):
     return done.changed, [contents.value(number, "image") for number in range(done.samples)]
 
 
-def test_what_photos_carry_is_kept_and_counted(photos, tmp_path):
+def test_metadata_of_photos_are_kept_and_counted(photos, tmp_path):
     changed, images = made(photos, tmp_path)
     assert changed == {"jpeg": 1, "orientation": 2, "position": 1}
     assert images[0].content == (photos / "0.jpg").read_bytes()
@@ -77,8 +77,8 @@ def test_images_are_turned_by_their_orientation(mode, photos, tmp_path):
 
 def test_the_command_reports_each_kind_once_with_the_option_that_helps(photos, tmp_path):
     done = run(photos, tmp_path / "a.beton")
-    told = {word: done.stdout.count(word) for word in ("--write-mode raw", "--apply-orientation", "--strip-metadata")}
-    assert told == dict.fromkeys(told, 1)
+    counts = {word: done.stdout.count(word) for word in ("--write-mode raw", "--apply-orientation", "--strip-metadata")}
+    assert counts == dict.fromkeys(counts, 1)
     done = run(photos, tmp_path / "b.beton", "--strip-metadata", "--apply-orientation", "--write-mode", "raw")
     assert (done.exit_code, "--strip" in done.stdout) == (0, False)
 

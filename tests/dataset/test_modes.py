@@ -171,7 +171,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_mode_cannot_hold_is_refused_with_advice(name, tmp_path):
+def test_an_image_that_a_mode_cannot_hold_is_refused_with_advice(name, tmp_path):
     mode, content, message = REFUSED[name]
     with pytest.raises(SampleError, match=message):
         made(folder(tmp_path, {"x.png": content}), tmp_path, mode)

@@ -113,7 +113,7 @@ def test_finished_chunks_are_kept_with_and_without_entry_points(folder, tmp_path
 
 
 @pytest.mark.parametrize("change", ["written", "added", "removed", "shuffled", "limited"])
-def test_a_source_that_has_changed_is_converted_anew(change, folder, tmp_path):
+def test_a_changed_source_is_converted_from_the_beginning(change, folder, tmp_path):
     path, settings = tmp_path / "a.beton", SETTINGS
     interrupted(folder, path)
     cats = sorted((folder / "cat").iterdir())
@@ -136,7 +136,7 @@ def test_a_source_that_has_changed_is_converted_anew(change, folder, tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
 
 
-def test_mending_the_bad_image_keeps_what_is_done(folder, tmp_path):
+def test_replacing_the_bad_image_keeps_the_finished_chunks(folder, tmp_path):
     path, bad = tmp_path / "a.beton", sorted((folder / "dog").iterdir())[8]  # sample 18
     bad.write_bytes(b"no image")
     interrupted(folder, path, 18)
@@ -146,7 +146,7 @@ def test_mending_the_bad_image_keeps_what_is_done(folder, tmp_path):
     assert path.read_bytes() == uninterrupted(folder, tmp_path)
 
 
-def test_leaving_out_the_bad_image_keeps_what_is_done(folder, tmp_path):
+def test_leaving_out_the_bad_image_keeps_the_finished_chunks(folder, tmp_path):
     path, bad = tmp_path / "a.beton", sorted((folder / "dog").iterdir())[8]  # sample 18
     bad.write_bytes(b"no image")
     interrupted(folder, path, 18)

@@ -252,7 +252,7 @@ def test_a_dataset_of_hugging_face_is_divided_by_rows(photos, tmp_path):
     assert values(*shards(tmp_path / "out")) == whole(tmp_path / "hf", tmp_path)
 
 
-def test_running_again_makes_what_is_missing(photos, tmp_path, monkeypatch):
+def test_running_again_makes_only_the_missing_shards(photos, tmp_path, monkeypatch):
     done = make(photos, tmp_path / "out", 3, SETTINGS)
     before = contents(tmp_path / "out")
     with monkeypatch.context() as patch:
@@ -313,7 +313,7 @@ def test_a_failed_shard_leaves_the_others(num_workers, photos, tmp_path):
     assert make(photos, tmp_path / "out", 2, SETTINGS).samples == 17
 
 
-def test_a_shard_without_a_sound_sample_is_an_error_that_tells_what_to_do(photos, tmp_path):
+def test_a_shard_without_a_sound_sample_is_an_error_with_advice(photos, tmp_path):
     for path in (photos / "cat").iterdir():
         path.write_bytes(b"no picture")
     with pytest.raises(WriteError, match=r"shard 0 of 17.*Make fewer shards"):

@@ -224,7 +224,7 @@ def test_a_dataset_of_hugging_faces_gives_its_files_and_class_names(huggingface,
 
 
 class Digits:
-    """Stands in for a dataset of torchvision's in memory."""
+    """A fake of a torchvision dataset in memory."""
 
     classes = ("zero", "one")
 
@@ -259,7 +259,7 @@ class Made(Digits):
 
 
 class Wanting:
-    """Wants an argument that nobody gives."""
+    """Needs an argument that the caller does not pass."""
 
     def __init__(self, root, loader):
         raise AssertionError
@@ -345,7 +345,7 @@ def test_options_of_another_kind_are_refused(tmp_path):
 
 
 @given(st.lists(st.integers(-(2**62), 2**62), min_size=1))
-def test_whole_numbers_stay_what_they_are_also_as_text(values):
+def test_whole_numbers_do_not_change_even_as_text(values):
     assert Labels(values, where="").numbers == values
     assert Labels([str(value) for value in values], where="").numbers == values
 

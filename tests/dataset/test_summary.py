@@ -110,7 +110,7 @@ def test_every_number_is_in_a_bin_however_large(values):
     assert spread.minimum <= spread.mean <= spread.maximum
 
 
-def test_entry_points_are_counted_and_their_faults_told(tmp_path):
+def test_entry_points_are_counted_and_their_faults_reported(tmp_path):
     path = write_photos(tmp_path / "a.beton", 6)
     assert summarize(path).fields[0].image.indexed == 0
     done = index_images(path)

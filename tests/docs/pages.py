@@ -31,7 +31,7 @@ PAGES = tuple(
 
 #: Blocks in these are for reading.
 SHOWN = {"text"}
-#: Blocks in these run: Python; what a ``diff`` ends in, as Python; commands behind ``$ ``, with what they print.
+#: Blocks in these run: Python; the new side of a ``diff``, as Python; commands after ``$ ``, with their output.
 RUN = {"python", "diff", "console"}
 
 #: A training script as readers have one.
@@ -65,7 +65,7 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code of a page; `why` says why it cannot run here, if it cannot."""
+    """A block of code of a page; `why` is the reason that it cannot run here, if any."""
 
     page: str
     line: int
@@ -116,9 +116,9 @@ def ends_in(diff: str) -> str:
 
 
 def commands(text: str) -> list[tuple[str, str]]:
-    """List the commands of a block, and what stands below each."""
+    """List the commands of a block, and the text below each."""
     parts = re.split(r"^\$ ", text, flags=re.MULTILINE)
-    assert not parts[0].strip(), f"a console block begins with a command behind a dollar sign, not with {parts[0]!r}"
+    assert not parts[0].strip(), f"a console block begins with a command after a dollar sign, not with {parts[0]!r}"
     lines = [re.match(r"((?:[^\n]*\\\n)*[^\n]*\n?)(.*)", part, re.DOTALL) for part in parts[1:]]
     return [(line[1], line[2]) for line in lines if line]
 
@@ -143,7 +143,7 @@ def shell(command: str) -> str:
 
 
 def matches(printed: str, shown: str) -> bool:
-    """Compare without regard to spaces; three dots stand for anything, and nothing printed says nothing."""
+    """Compare without regard to spaces; three dots match anything, and an empty expectation matches all output."""
     expected = [re.escape(part) for part in printed.split()]
     pattern = r"\s+".join(expected).replace(r"\.\.\.", ".*?")
     return not expected or re.fullmatch(pattern, " ".join(shown.split()), re.DOTALL) is not None

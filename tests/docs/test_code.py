@@ -1,4 +1,4 @@
-"""Every block of code of the documentation runs as it stands there."""
+"""Every block of code of the documentation runs as it is printed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def prepared(tmp_path_factory):
 
 @pytest.fixture
 def started_by_torchrun(monkeypatch):
-    """What torchrun says to the only process of a group."""
-    said = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    for name, value in said.items():
+    """The environment that torchrun gives to the only process of a group."""
+    environment = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
     yield
-    # What a program leaves behind when it ends; here other tests come after it.
+    # A program's modules are gone when it ends; here other tests come after it.
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
     if "accelerate" in sys.modules:
@@ -54,11 +54,11 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, prepared, tmp_path, mo
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_block_says_what_it_is_and_why_it_does_not_run(page):
+def test_a_block_has_a_language_and_a_reason_if_it_does_not_run(page):
     runnable = RUN | SHOWN | {"sh"}
     assert [f"line {block.line}: {block.language!r}" for block in blocks(page) if block.language not in runnable] == []
     left_out = [block.line for block in blocks(page) if block.language == "sh" and block.why is None]
-    assert left_out == [], "a block of sh does not run: say why, or make it console"
+    assert left_out == [], "a block of sh does not run: give the reason, or make it console"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
@@ -83,14 +83,14 @@ def test_few_blocks_of_python_do_not_run():
     assert len(left_out) <= 9
 
 
-def test_what_a_command_prints_is_compared(tmp_path, monkeypatch):
+def test_the_output_of_a_command_is_compared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(Block("page", 1, "console", "$ echo one two\none ...\n$ echo three \\\n  four\nthree   four\n", None), {})
     with pytest.raises(AssertionError, match="expected"):
         run(Block("page", 1, "console", "$ echo one\ntwo\n", None), {})
     with pytest.raises(AssertionError, match="status 3"):
         run(Block("page", 1, "console", "$ exit 3\n", None), {})
-    assert matches("", "whatever")
+    assert matches("", "anything")
     assert not matches("a b", "a b c")
 
 
@@ -100,5 +100,5 @@ def test_an_error_in_a_block_names_its_page_and_line():
     assert (str(caught.traceback[-1].path), caught.traceback[-1].lineno + 1) == ("page.md", 12)
 
 
-def test_a_diff_is_run_as_what_it_ends_in():
+def test_the_new_side_of_a_diff_is_run():
     assert ends_in("-a\n+b\n c\n") == "b\nc\n"

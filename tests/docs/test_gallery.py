@@ -9,7 +9,7 @@ import gpubeton.transforms
 from docs.entries import ENTRIES, Entry
 from docs.gallery import Gallery, draw_gallery
 
-#: Transforms that draw nothing: what they do to one image they do to all.
+#: Transforms that draw nothing: they do the same to all images.
 NOT_RANDOM = {"Pad", "NormalizeImage", "ModuleWrapper", "CenterCropRGBImageDecoder", "PadRGBImageDecoder"}
 
 
@@ -48,7 +48,7 @@ def test_the_page_shows_each_picture_below_the_code_that_made_it(tmp_path):
 
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.kind in {"gray", "gray16"}], ids=str)
-def test_images_of_other_kinds_are_drawn_as_what_they_are(gallery, entry):
+def test_images_of_other_kinds_are_drawn_in_their_kind(gallery, entry):
     images = np.asarray(gallery.batch(entry))
     assert images.shape == (6, 144, 144, 1)
     assert images.dtype == {"gray": np.uint8, "gray16": np.float32}[entry.kind]

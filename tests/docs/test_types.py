@@ -50,7 +50,7 @@ NormalizeImage(np.full(3, 100), [1, 2, 3], torch.bfloat16), NormalizeImage(1, 2.
 
 @pytest.fixture(scope="module")
 def messages(tmp_path_factory):
-    """What mypy says, by the name of the file: in one process, because torch's types take it ten seconds."""
+    """The messages of mypy, by the name of the file: in one process, because torch's types take it ten seconds."""
     folder = tmp_path_factory.mktemp("typed")
     for page in PAGES:
         (folder / file_of(page)).write_text(code_of(page))
@@ -84,10 +84,10 @@ def run_mypy(folder) -> dict[str, list[str]]:
         check=False,
     )
     assert done.returncode in {0, 1}, done.stdout + done.stderr
-    said: dict[str, list[str]] = {path.name: [] for path in folder.iterdir()}
+    messages: dict[str, list[str]] = {path.name: [] for path in folder.iterdir()}
     for name, message in re.findall(r"^([\w.]+\.py):(\d+: .*)$", done.stdout, re.MULTILINE):
-        said[name].append(message)
-    return said
+        messages[name].append(message)
+    return messages
 
 
 def test_the_code_of_the_pages_has_the_types_that_the_package_declares(messages):
@@ -101,6 +101,6 @@ def test_a_word_that_is_no_choice_is_an_error_that_names_the_choices(messages, l
     assert WRONG[line] in message
 
 
-def test_a_loop_may_declare_what_a_batch_holds(messages):
+def test_a_loop_may_declare_the_types_of_a_batch(messages):
     revealed = [message.partition("Revealed type is ")[2].strip('"') for message in messages["right.py"]]
     assert revealed == ["torch._tensor.Tensor", "tuple[Any, ...]"]

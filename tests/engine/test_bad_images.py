@@ -57,7 +57,7 @@ def test_rows_and_outputs_are_named_in_order_whichever_executor_was_first():
     assert list(rows.items()) == [(1, BadSample(51, "image: early; mask: late")), (3, BadSample(53, "image: cut"))]
 
 
-def test_one_reason_is_told_once_for_each_field():
+def test_a_reason_is_reported_once_for_each_field():
     images = [BadImage(program, 0, "cut") for program in range(3)]
     assert bad_rows(images, NAMES, u8(5), lambda _: "")[0] == BadSample(5, "image: cut; mask: cut")
 

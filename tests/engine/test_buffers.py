@@ -40,7 +40,7 @@ def is_reused(pool, first):
     ],
     ids=["array", "slice", "view", "transposed", "tensor", "row", "permuted", "round-trip", "dlpack", "memoryview"],
 )
-def test_memory_is_not_used_again_while_somebody_holds_a_part_of_it(keep):
+def test_memory_is_not_reused_while_a_part_of_it_is_referenced(keep):
     pool = ArrayPool()
     array = pool.take(SHAPE, DTYPE)
     first = address(array)
@@ -66,7 +66,7 @@ def test_large_arrays_begin_at_a_page():
     assert address(ArrayPool().take((100_001,), np.uint8)) % 4096 == 0
 
 
-def test_sizes_that_nobody_asked_for_in_an_epoch_are_freed_after_it():
+def test_sizes_that_an_epoch_did_not_use_are_freed_after_it():
     pool = ArrayPool(blocks := Blocks())
     pool.take(SHAPE, DTYPE)
     pool.begin_epoch(8)
@@ -94,7 +94,7 @@ def test_a_closed_pool_keeps_nothing_and_arrays_stay_good():
     assert blocks.alive() == []
 
 
-def test_whoever_holds_an_array_does_not_keep_the_pool():
+def test_a_reference_to_an_array_does_not_keep_the_pool():
     pool = ArrayPool()
     array = pool.take(SHAPE, DTYPE)
     alive = weakref.ref(pool)

@@ -20,7 +20,7 @@ from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCro
 from gpubeton.fields.registry import open_index
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
-from tests.standin_crew import StandinCrew, level
+from tests.fake_worker_pool import FakeWorkerPool, level
 
 CROP = [CenterCropRGBImageDecoder((8, 8), ratio=1), ToTensor()]
 
@@ -40,28 +40,30 @@ def levels(file):
     ]
 
 
-class Line:
+class EngineBench:
     """An engine over a file, with everything that it needs."""
 
-    def __init__(self, file, pipelines=None, *, samples=range(50), batch_size=8, bad=(), crew=StandinCrew, **options):
+    def __init__(
+        self, file, pipelines=None, *, samples=range(50), batch_size=8, bad=(), make_pool=FakeWorkerPool, **options
+    ):
         index, fields = file
         self.indices = np.array(samples, np.uint64)
         outputs = compile_outputs(index, fields, {"image": CROP} if pipelines is None else pipelines, self.indices)
         self.plan = Plan(outputs, EpochBatches(self.indices, batch_size, drop_last=False), seed=3, epoch=2)
         self.storage = options.pop("storage", MappedStorage)(OpenSources([(index.path, index.files[0].identity)]))
-        self.crews = []
+        self.pools = []
         first_batch = options.pop("first_batch", 0)
 
-        def make_crew(*arguments):
-            self.crews.append(crew(*arguments))
-            self.crews[-1].bad = frozenset(bad)
-            return self.crews[-1]
+        def start_pool(*arguments):
+            self.pools.append(make_pool(*arguments))
+            self.pools[-1].bad = frozenset(bad)
+            return self.pools[-1]
 
         defaults = {"path": str(index.path), "num_workers": 1, "num_in_flight": 2, "on_error": "raise"}
         self.engine = Engine(
             self.plan,
             self.storage,
-            make_crew,
+            start_pool,
             ArrayPool(),
             indices=self.indices,
             options=EngineOptions(**{**defaults, **options}),
@@ -81,10 +83,10 @@ class RecordedFetch:
         self.is_released = True
 
 
-def recorded(line):
-    """List the fetches of a line from now on."""
-    fetches, fetch = [], line.storage.fetch
-    line.storage.fetch = lambda *regions: (fetches.append(RecordedFetch(fetch(*regions))), fetches[-1])[1]
+def recorded(bench):
+    """List the fetches of an engine from now on."""
+    fetches, fetch = [], bench.storage.fetch
+    bench.storage.fetch = lambda *regions: (fetches.append(RecordedFetch(fetch(*regions))), fetches[-1])[1]
     return fetches
 
 
@@ -92,7 +94,7 @@ def recorded(line):
 @pytest.mark.parametrize("num_in_flight", [1, 2, 5])
 def test_the_right_bytes_reach_the_right_rows(file, storage, num_in_flight):
     samples = np.random.default_rng(0).permutation(50)
-    received = list(Line(file, samples=samples, storage=storage, num_in_flight=num_in_flight))
+    received = list(EngineBench(file, samples=samples, storage=storage, num_in_flight=num_in_flight))
     assert [batch.number for batch in received] == list(range(7))
     assert np.concatenate([batch.samples for batch in received]).tolist() == samples.tolist()
     images = torch.cat([batch.outputs[0] for batch in received])
@@ -101,7 +103,7 @@ def test_the_right_bytes_reach_the_right_rows(file, storage, num_in_flight):
 
 
 def test_every_field_of_a_batch_is_of_the_same_sample(file):
-    for batch in Line(file, {"image": CROP}, samples=[5, 3, 49, 5], batch_size=3):
+    for batch in EngineBench(file, {"image": CROP}, samples=[5, 3, 49, 5], batch_size=3):
         _, label, weight, note, info, vector = batch.outputs
         for row, sample in enumerate(batch.samples.tolist()):
             assert label[row].tolist() == [sample * 10]
@@ -111,77 +113,77 @@ def test_every_field_of_a_batch_is_of_the_same_sample(file):
             assert (vector[row] == sample).all()
 
 
-def test_a_file_without_images_needs_no_crew(file):
-    line = Line(file, {"image": None})
-    assert [len(batch.outputs) for batch in line] == [5] * 7
-    assert line.crews == []
+def test_a_file_without_images_needs_no_worker_pool(file):
+    bench = EngineBench(file, {"image": None})
+    assert [len(batch.outputs) for batch in bench] == [5] * 7
+    assert bench.pools == []
 
 
 def test_only_the_fields_that_are_wanted_are_read(file):
-    line = Line(file, dict.fromkeys(["image", "label", "weight", "note", "vector"]))
+    bench = EngineBench(file, dict.fromkeys(["image", "label", "weight", "note", "vector"]))
     regions = file[0].regions("info")
-    read = line.plan[0].ranges(max_gap=0)
+    read = bench.plan[0].ranges(max_gap=0)
     assert int((read.stop - read.start).sum()) == int(regions.size[:8].sum())
-    line.engine.close()
+    bench.engine.close()
 
 
 def test_a_field_with_two_outputs_is_read_once_and_drawn_twice(file):
     crop = [RandomResizedCropRGBImageDecoder((8, 8)), ToTensor()]
-    line = Line(file, {"image": crop, "again": PipelineSpec("image", transforms=crop)})
-    assert [source.name for source in line.plan.sources].count("image") == 1
-    plan = line.plan[0]
+    bench = EngineBench(file, {"image": crop, "again": PipelineSpec("image", transforms=crop)})
+    assert [source.name for source in bench.plan.sources].count("image") == 1
+    plan = bench.plan[0]
     assert (plan.images["image"].draws != plan.images["again"].draws).any()
-    for batch in line:
+    for batch in bench:
         assert torch.equal(batch.outputs[0], batch.outputs[-1])
 
 
 def test_a_plan_is_a_sequence_and_opens_no_file(file, monkeypatch):
-    line = Line(file, {"image": [RandomResizedCropRGBImageDecoder((8, 8))]})
+    bench = EngineBench(file, {"image": [RandomResizedCropRGBImageDecoder((8, 8))]})
     monkeypatch.setattr("builtins.open", None)
-    assert len(line.plan) == 7
-    assert [plan.number for plan in line.plan] == list(range(7))
-    assert line.plan[-1].samples.tolist() == [48, 49]
-    assert [plan.number for plan in line.plan[2:4]] == [2, 3]
+    assert len(bench.plan) == 7
+    assert [plan.number for plan in bench.plan] == list(range(7))
+    assert bench.plan[-1].samples.tolist() == [48, 49]
+    assert [plan.number for plan in bench.plan[2:4]] == [2, 3]
     number, row = divmod(17, 8)
-    (draw,) = line.plan.of(np.array([17], np.uint64), 0).images["image"].draws
-    assert (draw == line.plan[number].images["image"].draws[row]).all()
+    (draw,) = bench.plan.of(np.array([17], np.uint64), 0).images["image"].draws
+    assert (draw == bench.plan[number].images["image"].draws[row]).all()
     with pytest.raises(IndexError):
-        line.plan[7]
+        bench.plan[7]
 
 
 def test_an_engine_may_begin_in_the_middle(file):
-    assert [batch.number for batch in Line(file, first_batch=5)] == [5, 6]
-    assert list(Line(file, first_batch=7)) == []
+    assert [batch.number for batch in EngineBench(file, first_batch=5)] == [5, 6]
+    assert list(EngineBench(file, first_batch=7)) == []
 
 
-def test_bytes_are_on_their_way_before_the_crew_has_room_for_them(file):
-    line = Line(file, num_in_flight=1)
+def test_bytes_are_requested_before_the_worker_pool_has_a_free_slot(file):
+    bench = EngineBench(file, num_in_flight=1)
     fetched = []
-    fetch = line.storage.fetch
-    line.storage.fetch = lambda *asked: (fetched.append(len(asked[0])), fetch(*asked))[1]
-    assert line.engine.start(may_wait=True)
-    assert not line.engine.start(may_wait=True)
+    fetch = bench.storage.fetch
+    bench.storage.fetch = lambda *asked: (fetched.append(len(asked[0])), fetch(*asked))[1]
+    assert bench.engine.start(may_wait=True)
+    assert not bench.engine.start(may_wait=True)
     assert len(fetched) == 1 + 2
-    line.engine.close()
+    bench.engine.close()
 
 
 def test_a_batch_whose_bytes_are_not_there_is_not_waited_for_while_another_is_in_work(file):
-    line = Line(file)
-    fetches = recorded(line)
-    assert line.engine.start(may_wait=True)
+    bench = EngineBench(file)
+    fetches = recorded(bench)
+    assert bench.engine.start(may_wait=True)
     fetches[1].is_ready = False
-    assert not line.engine.start(may_wait=False)
-    assert line.engine.start(may_wait=True)
-    line.engine.close()
+    assert not bench.engine.start(may_wait=False)
+    assert bench.engine.start(may_wait=True)
+    bench.engine.close()
 
 
 def test_every_fetch_is_released_whether_its_batch_was_finished_or_not(file):
-    line = Line(file)
-    fetches = recorded(line)
+    bench = EngineBench(file)
+    fetches = recorded(bench)
     for _ in range(2):
-        line.engine.start(may_wait=True)
-    line.engine.complete(line.engine.collect())
-    line.engine.close()
+        bench.engine.start(may_wait=True)
+    bench.engine.complete(bench.engine.collect())
+    bench.engine.close()
     assert len(fetches) == 4
     assert all(fetch.is_released for fetch in fetches)
 
@@ -200,7 +202,7 @@ def bad_samples(file, *samples):
 
 def test_a_bad_image_is_named_after_the_batches_before_it(file):
     bad = bad_samples(file, 19)
-    batches = iter(Line(file, bad=bad_levels(file, 19)))
+    batches = iter(EngineBench(file, bad=bad_levels(file, 19)))
     assert [next(batches).number for _ in range(bad[0] // 8)] == list(range(bad[0] // 8))
     with pytest.raises(
         BadImageError, match=rf"batch {bad[0] // 8} of epoch 2: sample {bad[0]}: image: level"
@@ -213,7 +215,7 @@ def test_a_bad_image_is_named_after_the_batches_before_it(file):
 
 def test_a_skipped_sample_is_missing_in_all_outputs_and_the_rest_arrives(file):
     bad = bad_samples(file, 19, 20, 47)
-    received = list(Line(file, bad=bad_levels(file, *bad), on_error="skip"))
+    received = list(EngineBench(file, bad=bad_levels(file, *bad), on_error="skip"))
     good = [sample for sample in range(50) if sample not in bad]
     assert np.concatenate([batch.samples for batch in received]).tolist() == good
     for batch in received:
@@ -225,7 +227,7 @@ def test_a_skipped_sample_is_missing_in_all_outputs_and_the_rest_arrives(file):
 
 def test_a_batch_of_which_nothing_is_left_has_no_outputs(file):
     bad = bad_samples(file, 8)
-    (batch,) = Line(file, samples=bad, bad=bad_levels(file, 8), on_error="skip")
+    (batch,) = EngineBench(file, samples=bad, bad=bad_levels(file, 8), on_error="skip")
     assert batch.outputs is None
     assert len(batch.samples) == 0
     assert [entry.sample for entry in batch.bad] == bad
@@ -235,8 +237,8 @@ def test_a_batch_of_which_nothing_is_left_has_no_outputs(file):
 def test_a_bad_sample_is_replaced_by_the_next_good_one_in_all_outputs(file, storage):
     bad = bad_samples(file, 19, 20, 47)
     samples = [*range(40), 47]  # 47 is followed by the first
-    line = Line(file, samples=samples, bad=bad_levels(file, *bad), on_error="replace", storage=storage)
-    for batch in line:
+    bench = EngineBench(file, samples=samples, bad=bad_levels(file, *bad), on_error="replace", storage=storage)
+    for batch in bench:
         for row, planned in enumerate(samples[batch.number * 8 : batch.number * 8 + 8]):
             expected = planned
             while expected in bad:
@@ -245,31 +247,35 @@ def test_a_bad_sample_is_replaced_by_the_next_good_one_in_all_outputs(file, stor
             assert int(batch.outputs[0][row, 0, 0, 0]) == levels(file)[expected]
             assert int(batch.outputs[1][row, 0]) == expected * 10
             assert (batch.outputs[5][row] == expected).all()
-    assert line.indices.tolist() == samples  # the plan stays as it was
+    assert bench.indices.tolist() == samples  # the plan stays as it was
 
 
-def test_what_replaces_a_sample_does_not_depend_on_the_batch(file):
+def test_the_replacement_of_a_sample_does_not_depend_on_the_batch(file):
     bad = bad_samples(file, 19, 20)
 
     def replaced(batch_size):
-        line = Line(file, samples=range(40), bad=bad_levels(file, *bad), on_error="replace", batch_size=batch_size)
-        return np.concatenate([batch.samples for batch in line]).tolist()
+        bench = EngineBench(
+            file, samples=range(40), bad=bad_levels(file, *bad), on_error="replace", batch_size=batch_size
+        )
+        return np.concatenate([batch.samples for batch in bench]).tolist()
 
     assert replaced(1) == replaced(7) == replaced(40)
 
 
 def test_if_nothing_can_replace_a_sample_it_is_named(file):
-    line = Line(file, bad=range(256), on_error="replace")
+    bench = EngineBench(file, bad=range(256), on_error="replace")
     with pytest.raises(BadImageError, match="16 samples") as caught:
-        list(line)
+        list(bench)
     assert caught.value.samples == (0,)
-    assert line.crews[0].num_decoded <= 3 * 8 + 16
+    assert bench.pools[0].num_decoded <= 3 * 8 + 16
 
 
 def test_a_sample_whose_image_is_bad_in_two_views_is_named_once_with_one_reason(file):
-    line = Line(file, {"image": CROP, "again": PipelineSpec("image", transforms=CROP)}, samples=[19], bad=range(256))
+    bench = EngineBench(
+        file, {"image": CROP, "again": PipelineSpec("image", transforms=CROP)}, samples=[19], bad=range(256)
+    )
     with pytest.raises(BadImageError) as caught:
-        list(line)
+        list(bench)
     assert caught.value.samples == (19,)
     (reason,) = caught.value.reasons
     assert reason.count("level") == reason.count("image: level") == 1
@@ -290,21 +296,21 @@ def test_an_error_of_a_users_draws_reaches_the_loop_with_its_batch(file):
             raise ValueError("planted")
 
     with pytest.raises(ValueError, match="planted") as caught:
-        list(Line(file, {"image": [CROP[0], Broken(), ToTensor()]}))
+        list(EngineBench(file, {"image": [CROP[0], Broken(), ToTensor()]}))
     assert "batch 0 of epoch 2" in notes_of(caught.value)
 
 
 def test_an_error_of_a_worker_reaches_the_loop_with_batch_and_samples_and_closes_everything(file):
-    class DyingCrew(StandinCrew):
+    class DyingPool(FakeWorkerPool):
         def collect(self):
             if self.num_collected == 3:
                 raise MemoryError("planted")
             return super().collect()
 
-    line = Line(file, crew=DyingCrew)
+    bench = EngineBench(file, make_pool=DyingPool)
     with pytest.raises(MemoryError, match="planted") as caught:
-        list(line)
-    assert line.crews[0].is_closed.is_set()
+        list(bench)
+    assert bench.pools[0].is_closed.is_set()
     assert "batch 3 of epoch 2, samples 24, 25, 26, 27, 28, 29, 30, 31" in notes_of(caught.value)
 
 
@@ -313,9 +319,9 @@ def test_an_error_of_a_pipeline_reaches_the_loop_with_the_output_and_its_own_typ
         def forward(self, batch):
             raise ZeroDivisionError("planted")
 
-    line = Line(file, {"image": CROP, "vector": [ToTensor(), Broken()]})
+    bench = EngineBench(file, {"image": CROP, "vector": [ToTensor(), Broken()]})
     with pytest.raises(ZeroDivisionError, match="planted") as caught:
-        list(line)
+        list(bench)
     assert "in the pipeline of 'vector'" in notes_of(caught.value)
     assert "batch 0 of epoch 2" in notes_of(caught.value)
 
@@ -330,19 +336,19 @@ def test_an_error_of_the_disk_reaches_the_loop(file):
                 raise StorageError("planted")
             return super().fetch(offset, size, batch)
 
-    line = Line(file, storage=BrokenStorage)
+    bench = EngineBench(file, storage=BrokenStorage)
     with pytest.raises(StorageError, match="planted"):
-        list(line)
-    assert line.crews[0].is_closed.is_set()
+        list(bench)
+    assert bench.pools[0].is_closed.is_set()
 
 
 def test_long_batches_are_not_listed_in_full(file):
-    class DyingCrew(StandinCrew):
+    class DyingPool(FakeWorkerPool):
         def collect(self):
             raise MemoryError
 
     with pytest.raises(MemoryError) as caught:
-        list(Line(file, crew=DyingCrew, batch_size=50))
+        list(EngineBench(file, make_pool=DyingPool, batch_size=50))
     assert "5, 6, 7, ... (50 in all)" in notes_of(caught.value)
 
 
@@ -362,7 +368,7 @@ def test_long_batches_are_not_listed_in_full(file):
 )
 def test_a_pipeline_that_cannot_be_planned_is_refused_with_its_field(file, pipelines, message):
     with pytest.raises(PipelineError, match=message):
-        Line(file, pipelines)
+        EngineBench(file, pipelines)
 
 
 @pytest.mark.parametrize(
@@ -375,4 +381,4 @@ def test_a_pipeline_that_cannot_be_planned_is_refused_with_its_field(file, pipel
 )
 def test_a_pipeline_of_no_field_is_refused_with_the_names_that_there_are(file, pipelines, message):
     with pytest.raises(NoSuchFieldError, match=message):
-        Line(file, pipelines)
+        EngineBench(file, pipelines)

@@ -26,8 +26,8 @@ def output(name, device, *operations):
     return ImageOutput(name, SimpleNamespace(name=name), program)
 
 
-class Workers:
-    """A crew that writes down what it is asked for; the CPU's or a GPU's."""
+class RecordedExecutor:
+    """An executor that records its calls; the CPU's or a GPU's."""
 
     def __init__(self, calls, where, programs, arguments):
         self.calls, self.where = calls, where
@@ -80,17 +80,17 @@ class Bench:
     def __init__(self, *outputs):
         self.calls, self.made = [], {}
 
-        def make_crew(programs, *arguments):
+        def start_cpu_executor(programs, *arguments):
             where = "CPU" if "CPU" not in self.made else "GPU's CPU"
-            self.made[where] = Workers(self.calls, where, programs, arguments)
+            self.made[where] = RecordedExecutor(self.calls, where, programs, arguments)
             return self.made[where]
 
-        def make_gpu_crew(programs, host):
-            self.made["GPU"] = Workers(self.calls, "GPU", programs, host)
+        def start_gpu_executor(programs, host):
+            self.made["GPU"] = RecordedExecutor(self.calls, "GPU", programs, host)
             return self.made["GPU"]
 
-        self.crews = ImageExecutors(
-            outputs, make_crew, make_gpu_crew, ArrayPool(), batch_size=8, num_workers=2, num_in_flight=3
+        self.executors = ImageExecutors(
+            outputs, start_cpu_executor, start_gpu_executor, ArrayPool(), batch_size=8, num_workers=2, num_in_flight=3
         )
 
     def names(self, where):
@@ -103,7 +103,7 @@ def mixed():
     return Bench(output("a", "cpu"), output("b", "cuda:0"), output("c", "cpu", HALVES), output("d", "cuda:0", HALVES))
 
 
-def test_each_output_is_made_where_its_program_says(mixed):
+def test_each_output_is_made_on_the_device_of_its_program(mixed):
     assert (mixed.names("CPU"), mixed.names("GPU")) == (["a", "c"], ["b", "d"])
     assert mixed.made["CPU"].arguments == (8, 2, 3)
 
@@ -112,33 +112,33 @@ def test_each_output_is_made_where_its_program_says(mixed):
 def test_workers_that_have_nothing_to_do_are_not_started(device, made):
     bench = Bench(output("a", device), output("b", device))
     assert list(bench.made) == made
-    bench.crews.submit([1, 2])
-    bench.crews.collect()
+    bench.executors.submit([1, 2])
+    bench.executors.collect()
     assert [call[:2] for call in bench.calls] == [(made[0], "submit"), (made[0], "collect")]
 
 
-def test_without_images_nobody_is_started():
+def test_without_images_no_executor_is_started():
     bench = Bench()
     assert bench.made == {}
-    bench.crews.submit([])
-    assert bench.crews.collect() == []
-    assert bench.crews.arrival([]) is None
-    bench.crews.close()
+    bench.executors.submit([])
+    assert bench.executors.collect() == []
+    assert bench.executors.arrival([]) is None
+    bench.executors.close()
 
 
-def test_memory_is_that_of_whoever_writes_it(mixed):
-    taken = [mixed.crews.take(number, 3) for number in range(4)]
+def test_memory_is_allocated_by_its_writer(mixed):
+    taken = [mixed.executors.take(number, 3) for number in range(4)]
     assert [type(one) for one in taken] == [np.ndarray, torch.Tensor] * 2
     assert [str(one.dtype).removeprefix("torch.") for one in taken] == ["uint8", "uint8", "float16", "float16"]
     assert mixed.calls == [("GPU", "take", 0, 3), ("GPU", "take", 1, 3)]
 
 
 def test_jobs_go_to_their_workers_and_bad_images_come_back_with_the_number_of_their_output(mixed):
-    mixed.crews.submit(["job a", "job b", "job c", "job d"])
+    mixed.executors.submit(["job a", "job b", "job c", "job d"])
     assert mixed.calls == [("GPU", "submit", "job b", "job d"), ("CPU", "submit", "job a", "job c")]
     mixed.made["GPU"].bad = [BadImage(1, 5, "why")]
     mixed.made["CPU"].bad = [BadImage(0, 6, "how"), BadImage(1, 7, "when")]
-    assert sorted(mixed.crews.collect(), key=lambda bad: bad.program) == [
+    assert sorted(mixed.executors.collect(), key=lambda bad: bad.program) == [
         BadImage(0, 6, "how"),
         BadImage(2, 7, "when"),
         BadImage(3, 5, "why"),
@@ -147,7 +147,7 @@ def test_jobs_go_to_their_workers_and_bad_images_come_back_with_the_number_of_th
 
 def test_a_job_alone_is_carried_out_by_its_own_workers(mixed):
     for number in range(4):
-        assert mixed.crews.decode(number, f"job {number}")
+        assert mixed.executors.decode(number, f"job {number}")
     assert mixed.calls == [
         ("CPU", "decode", 0, "job 0"),
         ("GPU", "decode", 0, "job 1"),
@@ -156,10 +156,10 @@ def test_a_job_alone_is_carried_out_by_its_own_workers(mixed):
     ]
 
 
-def test_batches_are_finished_where_torch_finds_the_gpus_work(mixed):
-    with mixed.crews.torch_context():
+def test_batch_operations_run_in_the_gpus_torch_context(mixed):
+    with mixed.executors.torch_context():
         assert mixed.calls == [("GPU", "batch_ops")]
-    with Bench(output("a", "cpu")).crews.torch_context():
+    with Bench(output("a", "cpu")).executors.torch_context():
         pass
 
 
@@ -171,9 +171,9 @@ def test_batches_are_finished_where_torch_finds_the_gpus_work(mixed):
         ([NormalizeImage((1, 2, 3), (4, 5, 6), np.float32)], np.float32),
     ],
 )
-def test_what_returns_to_the_cpu_is_fetched_as_an_array(operations, dtype):
+def test_an_output_that_returns_to_the_cpu_is_fetched_as_an_array(operations, dtype):
     bench = Bench(output("a", "cuda:0", *operations))
-    found = bench.crews.finished(0, bench.crews.take(0, 2), None)
+    found = bench.executors.finished(0, bench.executors.take(0, 2), None)
     assert (type(found), found.dtype, found.shape) == (np.ndarray, dtype, (2, 4, 5, 3))
     assert bench.calls[1:] == [("GPU", "fetch", (2, 4, 5, 3))]
 
@@ -181,37 +181,37 @@ def test_what_returns_to_the_cpu_is_fetched_as_an_array(operations, dtype):
 def test_bfloat16_is_fetched_as_its_bits():
     own = output("a", "cuda:0", BFLOAT, ToTensor())
     bench = Bench(replace(own, program=replace(own.program, returns_to_cpu=True)))
-    found = bench.crews.finished(0, torch.ones(1, 4, 5, 3, dtype=torch.bfloat16), None)
+    found = bench.executors.finished(0, torch.ones(1, 4, 5, 3, dtype=torch.bfloat16), None)
     assert (found.dtype, found[0, 0, 0, 0]) == (np.uint16, 0x3F80)
 
 
-def test_what_stays_on_the_gpu_is_not_fetched(mixed):
+def test_an_output_that_stays_on_the_gpu_is_not_fetched(mixed):
     bench = Bench(output("a", "cuda:0", ToTensor()), output("b", "cpu"))
     tensor, array = torch.zeros(2), np.zeros(2)
-    assert bench.crews.finished(0, tensor, None) is tensor
-    assert bench.crews.finished(1, array, None) is array
+    assert bench.executors.finished(0, tensor, None) is tensor
+    assert bench.executors.finished(1, array, None) is array
     assert bench.calls == []
 
 
-def test_whoever_receives_a_batch_waits_for_its_tensors(mixed):
-    arrive = mixed.crews.arrival([torch.zeros(1), np.zeros(1), torch.zeros(1)])
+def test_the_receiver_of_a_batch_waits_for_its_tensors(mixed):
+    arrive = mixed.executors.arrival([torch.zeros(1), np.zeros(1), torch.zeros(1)])
     arrive()
     assert mixed.calls == [("GPU", "arrival", 2), ("GPU", "arrived")]
-    assert Bench(output("a", "cpu")).crews.arrival([torch.zeros(1)]) is None
+    assert Bench(output("a", "cpu")).executors.arrival([torch.zeros(1)]) is None
 
 
 def test_the_usage_is_that_of_all_workers(mixed):
-    assert mixed.crews.usage == Usage(5.0, 2.5)
-    assert Bench(output("a", "cpu")).crews.usage == Usage(1.0, 0.5)
-    assert Bench(output("a", "cuda:0")).crews.usage == Usage(4.0, 2.0)
-    assert Bench().crews.usage == Usage()
+    assert mixed.executors.usage == Usage(5.0, 2.5)
+    assert Bench(output("a", "cpu")).executors.usage == Usage(1.0, 0.5)
+    assert Bench(output("a", "cuda:0")).executors.usage == Usage(4.0, 2.0)
+    assert Bench().executors.usage == Usage()
 
 
 def test_both_are_closed_although_one_fails(mixed):
     for where in ("GPU", "CPU"):
         mixed.made[where].fails = True
     with pytest.raises(MemoryError, match="planted on the CPU"):
-        mixed.crews.close()
+        mixed.executors.close()
     assert mixed.calls == [("GPU", "close"), ("CPU", "close")]
 
 
@@ -219,18 +219,20 @@ def test_the_cpus_workers_are_ended_if_the_gpu_cannot_begin():
     outputs = output("a", "cpu"), output("b", "cuda:0")
     calls = []
 
-    def make_crew(programs, *arguments):
-        return Workers(calls, "CPU", programs, arguments)
+    def start_cpu_executor(programs, *arguments):
+        return RecordedExecutor(calls, "CPU", programs, arguments)
 
-    def make_gpu_crew(programs, host):
+    def start_gpu_executor(programs, host):
         raise MemoryError("planted")
 
     with pytest.raises(MemoryError, match="planted"):
-        ImageExecutors(outputs, make_crew, make_gpu_crew, ArrayPool(), batch_size=8, num_workers=2, num_in_flight=3)
+        ImageExecutors(
+            outputs, start_cpu_executor, start_gpu_executor, ArrayPool(), batch_size=8, num_workers=2, num_in_flight=3
+        )
     assert calls == [("CPU", "close")]
 
 
-def test_a_gpu_may_have_workers_of_the_cpu_of_its_own(mixed):
+def test_a_gpu_may_have_a_separate_worker_pool_of_the_cpu(mixed):
     host = mixed.made["GPU"].arguments
     assert (host.probe, host.num_workers) == (probe_jpegs, 2)
     workers = host.start_executor(["programs"])

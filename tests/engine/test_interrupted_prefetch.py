@@ -10,12 +10,12 @@ import pytest
 
 from gpubeton._engine.prefetch import Prefetcher, _Channel
 from gpubeton.errors import LoaderClosedError
-from tests.engine.test_prefetch import CountingLine, wait_until
+from tests.engine.test_prefetch import CountingPipeline, wait_until
 
 
 def iterator_after(received):
     """An iterator over two batches, of which some were received."""
-    iterator = Prefetcher(CountingLine(2), 1)
+    iterator = Prefetcher(CountingPipeline(2), 1)
     for _ in range(received):
         next(iterator)
     return iterator

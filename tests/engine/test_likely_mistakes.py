@@ -1,4 +1,4 @@
-"""Pipelines that run, but probably do not do what is meant, are told when the loader is made."""
+"""Pipelines that run, but probably not as intended, cause a warning when the loader is made."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def warnings_of(file, **pipelines):
         ([SimpleRGBImageDecoder(), ToTensor(), RandomRotation(20)], [ToTensor()]),
     ],
 )
-def test_a_mask_that_does_not_follow_the_moves_of_its_image_is_told_with_the_decoder_that_does(file, image, mask):
+def test_a_mask_that_does_not_follow_the_moves_of_its_image_causes_a_warning_that_names_the_decoder(file, image, mask):
     (message,) = warnings_of(file, image=image, mask=mask)
     assert "those of 'mask' do not follow" in message
     assert "FollowImage('image')" in message
@@ -169,7 +169,7 @@ class Plain(Operation):
         ([TO_HALF, Plain(), ToTensor(), ToTorchImage()], "Plain"),
     ],
 )
-def test_bits_of_halves_that_are_read_as_numbers_are_told_with_the_cure(file, operations, reader):
+def test_bits_of_halves_read_as_numbers_cause_a_warning_with_the_remedy(file, operations, reader):
     (message,) = warnings_of(file, image=[SimpleRGBImageDecoder(), *operations])
     assert f"{reader}" in message.partition(" gets int16 numbers")[0]
     assert "'image'" in message
@@ -193,7 +193,7 @@ def test_halves_that_are_turned_back_are_not_warned_of(file, operations):
     assert warnings_of(file, image=[SimpleRGBImageDecoder(), *operations]) == []
 
 
-def test_an_output_that_continues_from_bits_of_halves_is_told_of_too(file):
+def test_an_output_that_continues_from_bits_of_halves_causes_a_warning_too(file):
     image = [SimpleRGBImageDecoder(), TO_HALF, BRANCH, ToTorchImage()]
     (message,) = warnings_of(file, image=image, branch=PipelineSpec(BRANCH))
     assert "'branch'" in message

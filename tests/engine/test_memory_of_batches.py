@@ -1,4 +1,4 @@
-"""Errors and batches that nobody has any more keep nothing alive."""
+"""Errors and released batches keep nothing alive."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import weakref
 import pytest
 
 from gpubeton._engine.prefetch import Prefetcher
-from tests.engine.test_prefetch import CountingLine, wait_until
+from tests.engine.test_prefetch import CountingPipeline, wait_until
 
 
 @pytest.mark.parametrize("method", ["start", "collect", "complete", "close"])
 def test_a_handled_error_keeps_nothing_alive(method):
-    line = CountingLine(3)
+    pipeline = CountingPipeline(3)
 
     def fail(*_arguments, **_keywords):
         raise MemoryError("planted")
 
-    setattr(line, method, fail)
-    iterator, alive = Prefetcher(line, 2), weakref.ref(line)
-    del line
+    setattr(pipeline, method, fail)
+    iterator, alive = Prefetcher(pipeline, 2), weakref.ref(pipeline)
+    del pipeline
     gc.disable()
     try:
         try:
@@ -34,18 +34,18 @@ def test_a_handled_error_keeps_nothing_alive(method):
         gc.enable()
 
 
-def test_closing_frees_batches_that_nobody_received():
+def test_closing_frees_batches_that_were_never_received():
     class Batch:
         pass
 
-    class Line(CountingLine):
+    class Pipeline(CountingPipeline):
         def complete(self, collected):
             batch = Batch()
             batches.append(weakref.ref(batch))
             return batch
 
     batches = []
-    iterator = Prefetcher(Line(100), 4)
+    iterator = Prefetcher(Pipeline(100), 4)
     wait_until(lambda: len(batches) == 4)
     iterator.close()
     gc.collect()
@@ -56,14 +56,14 @@ def test_the_thread_does_not_keep_a_batch_that_was_received():
     class Batch:
         pass
 
-    class Line(CountingLine):
+    class Pipeline(CountingPipeline):
         def collect(self):
             if super().collect() > 0:
                 go.wait()
             return Batch()
 
     go = threading.Event()
-    iterator = Prefetcher(Line(10), 1)
+    iterator = Prefetcher(Pipeline(10), 1)
     first = weakref.ref(next(iterator))
     wait_until(lambda: first() is None)  # while the next one is being made
     go.set()

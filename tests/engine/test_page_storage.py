@@ -118,7 +118,7 @@ def test_each_page_is_asked_for_once_in_the_order_of_need(files, traffic):  # no
 
 @pytest.mark.parametrize("requests", [1, 4, 16])
 @pytest.mark.parametrize("in_work", [0, 3])
-def test_the_memory_is_what_the_plan_promises(files, traffic, requests, in_work):  # noqa: F811
+def test_the_memory_is_that_of_the_plan(files, traffic, requests, in_work):  # noqa: F811
     order = window_order(streams=4, width=5)
     plan = plan_of(order, in_work)
     storage = PageStorage(files, plan, most_requests=requests)
@@ -291,7 +291,7 @@ def go_through_two_epochs(files, guessed):
     return PageStorage(files, plan_of(orders[1]), most_requests=8, begun=begun), orders[1]
 
 
-def test_what_was_asked_for_ahead_of_an_epoch_is_not_asked_for_again(files, traffic):  # noqa: F811
+def test_pages_requested_ahead_of_an_epoch_are_not_requested_again(files, traffic):  # noqa: F811
     second, order = go_through_two_epochs(files, guessed=1)
     assert go_through(second, order) == []
     second.close()
@@ -299,7 +299,7 @@ def test_what_was_asked_for_ahead_of_an_epoch_is_not_asked_for_again(files, traf
     assert len(traffic.requests) == 2 * NUM_PAGES
 
 
-def test_what_was_asked_for_ahead_of_another_epoch_is_let_go(files, traffic):  # noqa: F811
+def test_pages_requested_ahead_of_another_epoch_are_released(files, traffic):  # noqa: F811
     second, order = go_through_two_epochs(files, guessed=5)
     gc.collect()
     wait_until(lambda: traffic.in_flight == 0 and traffic.live_parts == 8)

@@ -18,7 +18,7 @@ from gpubeton.errors import LoaderClosedError
 from tests.waiting import wait_until
 
 
-class CountingLine:
+class CountingPipeline:
     """Makes the numbers 0, 1, 2, ..., with planted faults."""
 
     def __init__(self, length, *, step=None, refusals=0):
@@ -76,13 +76,13 @@ def own_threads(own_threads):
 @pytest.mark.parametrize("num_ahead", [1, 2, 3, 10])
 @pytest.mark.parametrize("length", [0, 1, 2, 7])
 def test_every_batch_arrives_once_and_in_order(length, num_ahead):
-    line = CountingLine(length)
-    assert list(Prefetcher(line, num_ahead)) == list(range(length))
-    assert line.was_closed.is_set()
+    pipeline = CountingPipeline(length)
+    assert list(Prefetcher(pipeline, num_ahead)) == list(range(length))
+    assert pipeline.was_closed.is_set()
 
 
 def test_the_iterator_stays_at_its_end():
-    iterator = Prefetcher(CountingLine(1), 1)
+    iterator = Prefetcher(CountingPipeline(1), 1)
     assert list(iterator) == [0]
     assert list(iterator) == []
     iterator.close()
@@ -90,25 +90,25 @@ def test_the_iterator_stays_at_its_end():
 
 
 def test_when_the_end_is_reached_the_thread_is_gone(own_threads):
-    for _ in Prefetcher(CountingLine(2), 3):
+    for _ in Prefetcher(CountingPipeline(2), 3):
         pass
     assert not own_threads()
 
 
 @pytest.mark.parametrize("num_ahead", [1, 2, 5])
 def test_no_more_than_num_ahead_batches_are_in_flight_or_ready(num_ahead):
-    line = CountingLine(100)
-    iterator = Prefetcher(line, num_ahead)
+    pipeline = CountingPipeline(100)
+    iterator = Prefetcher(pipeline, num_ahead)
     for received in range(20):
-        wait_until(lambda received=received: line.num_started == received + num_ahead)
+        wait_until(lambda received=received: pipeline.num_started == received + num_ahead)
         time.sleep(0.002)
-        assert line.num_started == received + num_ahead
+        assert pipeline.num_started == received + num_ahead
         assert next(iterator) == received
     iterator.close()
 
 
-def test_a_thread_whose_batches_nobody_takes_rests():
-    class Line(CountingLine):
+def test_a_thread_whose_batches_are_not_taken_rests():
+    class Pipeline(CountingPipeline):
         num_looks = 0
 
         @property
@@ -116,23 +116,23 @@ def test_a_thread_whose_batches_nobody_takes_rests():
             self.num_looks += 1
             return super().has_more
 
-    line = Line(100)
-    iterator = Prefetcher(line, 2)
-    wait_until(lambda: line.num_collected == 2)
-    before = line.num_looks
+    pipeline = Pipeline(100)
+    iterator = Prefetcher(pipeline, 2)
+    wait_until(lambda: pipeline.num_collected == 2)
+    before = pipeline.num_looks
     time.sleep(0.05)
-    assert line.num_looks - before < 10
+    assert pipeline.num_looks - before < 10
     iterator.close()
 
 
 def test_a_batch_that_would_have_to_wait_does_not_hold_up_one_that_is_in_flight():
-    # Batch 1 cannot start without waiting until batch 0 was taken off the line.
-    line = CountingLine(3, refusals=1)
-    assert list(Prefetcher(line, 3)) == [0, 1, 2]
+    # Batch 1 cannot start without waiting until batch 0 was received.
+    pipeline = CountingPipeline(3, refusals=1)
+    assert list(Prefetcher(pipeline, 3)) == [0, 1, 2]
 
 
 def test_a_batch_that_has_to_wait_is_waited_for_where_nothing_is_in_flight():
-    assert list(Prefetcher(CountingLine(3, refusals=sys.maxsize), 3)) == [0, 1, 2]
+    assert list(Prefetcher(CountingPipeline(3, refusals=sys.maxsize), 3)) == [0, 1, 2]
 
 
 def test_an_error_in_the_thread_reaches_the_loop_after_the_batches_before_it():
@@ -140,7 +140,7 @@ def test_an_error_in_the_thread_reaches_the_loop_after_the_batches_before_it():
         if number == 2:
             raise KeyError("planted")
 
-    iterator = Prefetcher(CountingLine(5, step=step), 3)
+    iterator = Prefetcher(CountingPipeline(5, step=step), 3)
     assert [next(iterator), next(iterator)] == [0, 1]
     with pytest.raises(KeyError, match="planted") as caught:
         next(iterator)
@@ -154,7 +154,7 @@ def test_even_an_error_that_is_no_exception_reaches_the_loop(error):
         raise error
 
     with pytest.raises(type(error)):
-        next(Prefetcher(CountingLine(1, step=step), 1))
+        next(Prefetcher(CountingPipeline(1, step=step), 1))
 
 
 def test_a_stop_iteration_of_an_operation_is_not_taken_for_the_end():
@@ -162,23 +162,23 @@ def test_a_stop_iteration_of_an_operation_is_not_taken_for_the_end():
         next(iter(()))
 
     with pytest.raises(RuntimeError, match="StopIteration"):
-        list(Prefetcher(CountingLine(3, step=step), 1))
+        list(Prefetcher(CountingPipeline(3, step=step), 1))
 
 
 def test_an_error_while_starting_collecting_or_closing_reaches_the_loop():
     for method in ("start", "collect", "close"):
-        line = CountingLine(2)
+        pipeline = CountingPipeline(2)
 
         def fail(*args, method=method, **kwargs):
             raise OSError(method)
 
-        setattr(line, method, fail)
+        setattr(pipeline, method, fail)
         with pytest.raises(OSError, match=method):
-            list(Prefetcher(line, 2))
+            list(Prefetcher(pipeline, 2))
 
 
 def test_an_error_while_closing_does_not_hide_the_one_before_it():
-    class Line(CountingLine):
+    class Pipeline(CountingPipeline):
         def collect(self):
             raise ArithmeticError("first")
 
@@ -186,55 +186,55 @@ def test_an_error_while_closing_does_not_hide_the_one_before_it():
             super().close()
             raise MemoryError("planted")
 
-    line = Line(5)
+    pipeline = Pipeline(5)
     with pytest.raises(ArithmeticError, match="first"):
-        next(Prefetcher(line, 2))
-    assert line.was_closed.is_set()
+        next(Prefetcher(pipeline, 2))
+    assert pipeline.was_closed.is_set()
 
 
-def test_leaving_the_loop_early_closes_the_line_at_once(own_threads, monkeypatch):
+def test_leaving_the_loop_early_closes_the_pipeline_at_once(own_threads, monkeypatch):
     monkeypatch.setattr(prefetch, "_PATIENCE_SECONDS", 600)
-    line = CountingLine(1000)
-    for batch in Prefetcher(line, 3):
+    pipeline = CountingPipeline(1000)
+    for batch in Prefetcher(pipeline, 3):
         if batch == 4:
             break
-    assert line.was_closed.is_set()
+    assert pipeline.was_closed.is_set()
     assert not own_threads()
 
 
-def test_leaving_a_loop_of_another_thread_closes_the_line_at_once(monkeypatch):
-    class Line(CountingLine):
+def test_leaving_a_loop_of_another_thread_closes_the_pipeline_at_once(monkeypatch):
+    class Pipeline(CountingPipeline):
         def close(self):
             time.sleep(0.05)  # longer than the thread of the loop takes, if it does not wait
             super().close()
 
     def loop():
-        for _ in Prefetcher(line, 3):
+        for _ in Prefetcher(pipeline, 3):
             break
-        closed.append(line.was_closed.is_set())
+        closed.append(pipeline.was_closed.is_set())
 
     monkeypatch.setattr(prefetch, "_PATIENCE_SECONDS", 600)
-    line, closed = Line(1000), []
+    pipeline, closed = Pipeline(1000), []
     thread = threading.Thread(target=loop)
     thread.start()
     thread.join()
     assert closed == [True]
 
 
-def test_an_error_in_the_loop_body_closes_the_line():
-    line = CountingLine(1000)
+def test_an_error_in_the_loop_body_closes_the_pipeline():
+    pipeline = CountingPipeline(1000)
 
     def loop():
-        for _ in Prefetcher(line, 3):
+        for _ in Prefetcher(pipeline, 3):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         loop()
     gc.collect()
-    wait_until(line.was_closed.is_set)
+    wait_until(pipeline.was_closed.is_set)
 
 
-class Unclosable(CountingLine):
+class Unclosable(CountingPipeline):
     """Fails when it is closed, as a GPU that does not answer."""
 
     def close(self):
@@ -244,13 +244,13 @@ class Unclosable(CountingLine):
 
 @pytest.mark.parametrize("length", [0, 1000])
 def test_an_error_that_was_never_raised_keeps_nothing(length, own_threads):
-    line = Unclosable(length)
-    closed, alive = line.was_closed, weakref.ref(line)
-    iterator = Prefetcher(line, 1)
+    pipeline = Unclosable(length)
+    closed, alive = pipeline.was_closed, weakref.ref(pipeline)
+    iterator = Prefetcher(pipeline, 1)
     if not length:
         closed.wait()
     iterator.close()
-    del line, iterator
+    del pipeline, iterator
     gc.collect()
     wait_until(lambda: not own_threads())
     gc.collect()
@@ -258,23 +258,23 @@ def test_an_error_that_was_never_raised_keeps_nothing(length, own_threads):
     assert alive() is None
 
 
-def test_deleting_the_iterator_closes_the_line_even_if_nothing_was_received(monkeypatch):
+def test_deleting_the_iterator_closes_the_pipeline_even_if_nothing_was_received(monkeypatch):
     monkeypatch.setattr(prefetch, "_PATIENCE_SECONDS", 600)
-    line = CountingLine(1000)
-    iterator = Prefetcher(line, 3)
+    pipeline = CountingPipeline(1000)
+    iterator = Prefetcher(pipeline, 3)
     del iterator
-    assert line.was_closed.is_set()
+    assert pipeline.was_closed.is_set()
 
 
-def test_an_iterator_in_a_cycle_that_is_collected_in_another_thread_closes_the_line():
-    line = CountingLine(1000)
-    cycle = [Prefetcher(line, 3)]
+def test_an_iterator_in_a_cycle_that_is_collected_in_another_thread_closes_the_pipeline():
+    pipeline = CountingPipeline(1000)
+    cycle = [Prefetcher(pipeline, 3)]
     cycle.append(cycle)
     del cycle
     collector = threading.Thread(target=gc.collect)
     collector.start()
     collector.join()
-    wait_until(line.was_closed.is_set)
+    wait_until(pipeline.was_closed.is_set)
 
 
 def test_an_iterator_that_its_own_thread_collects_does_not_wait_for_itself():
@@ -288,15 +288,15 @@ def test_an_iterator_that_its_own_thread_collects_does_not_wait_for_itself():
 
     gc.disable()
     try:
-        line = CountingLine(1000, step=step)
-        cycle = [Prefetcher(line, 1)]
+        pipeline = CountingPipeline(1000, step=step)
+        cycle = [Prefetcher(pipeline, 1)]
         cycle.append(cycle)
         next(cycle[0])
         reached.wait()
         alive = weakref.ref(cycle[0])
         del cycle
         go.set()
-        wait_until(line.was_closed.is_set)
+        wait_until(pipeline.was_closed.is_set)
         wait_until(lambda: alive() is None)
     finally:
         gc.enable()
@@ -304,7 +304,7 @@ def test_an_iterator_that_its_own_thread_collects_does_not_wait_for_itself():
 
 def test_close_wakes_up_a_loop_that_waits_in_another_thread():
     go = threading.Event()
-    iterator = Prefetcher(CountingLine(2, step=lambda _: go.wait()), 1)
+    iterator = Prefetcher(CountingPipeline(2, step=lambda _: go.wait()), 1)
     caught = []
 
     def consume():
@@ -323,8 +323,8 @@ def test_close_wakes_up_a_loop_that_waits_in_another_thread():
     assert len(caught) == 1
 
 
-def test_a_closed_iterator_says_so_and_may_be_closed_again():
-    iterator = Prefetcher(CountingLine(10), 3)
+def test_a_closed_iterator_raises_and_may_be_closed_again():
+    iterator = Prefetcher(CountingPipeline(10), 3)
     next(iterator)
     iterator.close()
     iterator.close()
@@ -333,45 +333,45 @@ def test_a_closed_iterator_says_so_and_may_be_closed_again():
             next(iterator)
 
 
-def test_closing_interrupts_what_the_thread_waits_for():
-    class Line(CountingLine):
+def test_closing_interrupts_a_waiting_thread():
+    class Pipeline(CountingPipeline):
         def start(self, *, may_wait):
             self.was_interrupted.wait()
             raise LoaderClosedError("interrupted")
 
-    line = Line(5)
-    iterator = Prefetcher(line, 2)
+    pipeline = Pipeline(5)
+    iterator = Prefetcher(pipeline, 2)
     iterator.close()
-    assert line.was_interrupted.is_set()
-    assert line.was_closed.is_set()
+    assert pipeline.was_interrupted.is_set()
+    assert pipeline.was_closed.is_set()
 
 
 def test_nothing_is_interrupted_after_the_last_batch():
-    line = CountingLine(2)
-    iterator = Prefetcher(line, 2)
+    pipeline = CountingPipeline(2)
+    iterator = Prefetcher(pipeline, 2)
     assert list(iterator) == [0, 1]
     iterator.close()
-    assert not line.was_interrupted.is_set()
+    assert not pipeline.was_interrupted.is_set()
 
 
 @pytest.mark.parametrize("num_ahead", [1, 2, 5])
 def test_batches_before_one_that_cannot_be_started_arrive(num_ahead):
-    class Line(CountingLine):
+    class Pipeline(CountingPipeline):
         def start(self, *, may_wait):
             if self.num_started == 6:
                 raise MemoryError("planted")
             return super().start(may_wait=may_wait)
 
-    line = Line(10)
-    iterator = Prefetcher(line, num_ahead)
+    pipeline = Pipeline(10)
+    iterator = Prefetcher(pipeline, num_ahead)
     assert [next(iterator) for _ in range(6)] == list(range(6))
     with pytest.raises(MemoryError, match="planted"):
         next(iterator)
-    assert line.was_closed.is_set()
+    assert pipeline.was_closed.is_set()
 
 
 def test_several_threads_may_share_an_iterator_and_each_batch_goes_to_one_of_them():
-    iterator = Prefetcher(CountingLine(300), 4)
+    iterator = Prefetcher(CountingPipeline(300), 4)
     received = []
     consumers = [threading.Thread(target=lambda: received.extend(list(iterator))) for _ in range(4)]
     for consumer in consumers:
@@ -384,7 +384,7 @@ def test_several_threads_may_share_an_iterator_and_each_batch_goes_to_one_of_the
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_interrupts_a_loop_that_waits_and_the_loop_can_go_on():
     go = threading.Event()
-    iterator = Prefetcher(CountingLine(3, step=lambda _: go.wait()), 2)
+    iterator = Prefetcher(CountingPipeline(3, step=lambda _: go.wait()), 2)
     interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         [interrupt.start(), next(iterator)]
@@ -393,8 +393,8 @@ def test_ctrl_c_interrupts_a_loop_that_waits_and_the_loop_can_go_on():
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_after_a_fork_the_child_is_told_that_its_iterator_has_no_thread():
-    iterator = Prefetcher(CountingLine(1000), 2)
+def test_after_a_fork_the_error_in_the_child_names_the_fork():
+    iterator = Prefetcher(CountingPipeline(1000), 2)
     assert next(iterator) == 0
     child = os.fork()
     if child == 0:
@@ -417,7 +417,7 @@ import sys, threading
 sys.path[:0] = {path!r}
 from gpubeton._engine.prefetch import Prefetcher
 
-class Line:
+class Pipeline:
     num_in_flight, has_more, is_first, interrupted = 0, True, True, threading.Event()
     def start(self, *, may_wait):
         self.num_in_flight = 1
@@ -435,7 +435,7 @@ class Line:
     def close(self):
         sys.stdout.write("closed\\n")
 
-iterator = Prefetcher(Line(), 2)
+iterator = Prefetcher(Pipeline(), 2)
 next(iterator)
 {ending}
 """
@@ -445,7 +445,7 @@ next(iterator)
     ("ending", "status"),
     [("", 0), ("raise SystemExit(3)", 3), ("raise ValueError", 1), ("raise KeyboardInterrupt", -2)],
 )
-def test_a_program_that_ends_with_a_live_iterator_closes_its_line(ending, status):
+def test_a_program_that_ends_with_a_live_iterator_closes_its_pipeline(ending, status):
     program = PROGRAM.format(path=sys.path, ending=ending)
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout.split()) == (status, ["interrupted", "closed"]), result.stderr
@@ -456,7 +456,7 @@ import sys, threading
 sys.path[:0] = {path!r}
 import torch
 from gpubeton._engine import prefetch
-from tests.engine.test_prefetch import CountingLine
+from tests.engine.test_prefetch import CountingPipeline
 
 prefetch._PATIENCE_SECONDS = {patience}
 reached = threading.Event()
@@ -467,7 +467,7 @@ def use_torch(number):
     while True:
         numbers = numbers + 1
 
-iterator = prefetch.Prefetcher(CountingLine(5, step=use_torch), 2)
+iterator = prefetch.Prefetcher(CountingPipeline(5, step=use_torch), 2)
 reached.wait()
 {ending}
 """

@@ -23,7 +23,7 @@ def run(operations, batch, state=LABEL):
 
 
 class Shift(Operation):
-    """Adds a number in Numba, into memory of its own."""
+    """Adds a number in Numba, into declared memory."""
 
     def __init__(self, amount):
         super().__init__()
@@ -226,6 +226,6 @@ class NoFunction(Shift):
         (NoFunction(1), "NoFunction.generate_code returned None"),
     ],
 )
-def test_an_operation_that_forgets_to_return_what_is_asked_of_it_is_told_what(operation, message):
+def test_an_operation_whose_method_returns_the_wrong_thing_is_named_with_the_method(operation, message):
     with pytest.raises(PipelineError, match=message):
         compile_batch_ops([operation], LABEL, field_number=1)

@@ -39,7 +39,7 @@ REGIONS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 19_999), st.integ
 
 
 @given(regions=REGIONS, max_open=st.integers(1, 5))
-def test_whatever_is_asked_for_of_whichever_file_is_what_arrives(files, regions, max_open):
+def test_regions_of_any_files_are_fetched(files, regions, max_open):
     expected = [CONTENTS[file][offset : offset + size] for file, offset, size in regions]
     places = np.array([int(first_offset(file)) + offset for file, offset, _ in regions], np.uint64)
     sizes = [len(content) for content in expected]
@@ -52,7 +52,7 @@ def test_whatever_is_asked_for_of_whichever_file_is_what_arrives(files, regions,
         storage.close()
 
 
-def test_the_files_that_were_needed_last_stay_open_and_others_as_long_as_somebody_holds_them(files):
+def test_the_files_used_last_stay_open_and_others_as_long_as_they_are_referenced(files):
     opened = OpenSources(files, max_open=2)
     first = opened.open(0)
     second = opened.open(1).descriptor
@@ -67,7 +67,7 @@ def test_the_files_that_were_needed_last_stay_open_and_others_as_long_as_somebod
     assert not is_open(number)
 
 
-def test_closing_closes_what_nobody_holds(files):
+def test_closing_closes_files_without_references(files):
     opened = OpenSources(files)
     numbers = [opened.open(number).descriptor for number in range(3)]
     opened.close()
@@ -75,7 +75,7 @@ def test_closing_closes_what_nobody_holds(files):
     assert not any(map(is_open, numbers))
 
 
-def test_a_file_is_compared_with_what_it_was_when_it_is_opened_and_when_asked(files, tmp_path):
+def test_a_file_is_compared_with_its_identity_when_it_is_opened_and_on_request(files, tmp_path):
     grown = tmp_path / "grown"
     grown.write_bytes(b"abc")
     opened = OpenSources([*files, (grown, LocalFile.find_identity(grown))])
@@ -99,7 +99,7 @@ def test_a_file_that_stays_open_is_read_though_another_has_its_name_and_one_that
     for path in paths:
         new = path.with_suffix(".new")
         new.write_bytes(b"new")
-        os.utime(new, ns=(1, path.stat().st_mtime_ns))  # nothing but the inode tells them apart
+        os.utime(new, ns=(1, path.stat().st_mtime_ns))  # only the inode differs
         new.rename(path)
     assert opened.open(0).read(0, 3) == b"old"
     with pytest.raises(StorageError, match=r"closed: another .*inode"):
@@ -110,7 +110,7 @@ def test_a_file_that_stays_open_is_read_though_another_has_its_name_and_one_that
 
 
 @pytest.mark.parametrize("is_random", [True, False])
-def test_the_system_is_told_whether_files_are_read_in_random_order(files, monkeypatch, is_random):
+def test_the_system_is_advised_whether_files_are_read_in_random_order(files, monkeypatch, is_random):
     advised = []
     monkeypatch.setattr(os, "posix_fadvise", lambda _, start, count, advice: advised.append((start, count, advice)))
     OpenSources(files[:2], is_random=is_random).hold()
@@ -155,7 +155,7 @@ def test_a_mapping_lives_as_long_as_any_view_of_it_and_no_longer(files):
     assert mappings_of(path) == 0
 
 
-def test_what_cannot_be_mapped_is_told_with_its_size(tmp_path):
+def test_a_file_that_cannot_be_mapped_is_reported_with_its_size(tmp_path):
     empty = tmp_path / "empty"
     empty.touch()
     with open_bytes(empty) as source, pytest.raises(OSError, match=r"0 bytes .*mapped"):

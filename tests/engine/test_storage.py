@@ -106,7 +106,7 @@ def test_several_threads_may_use_one_storage(storage):
 
 
 @given(st.lists(st.tuples(st.integers(0, len(CONTENT) - 1), st.integers(0, 40_000)), max_size=12))
-def test_whatever_is_asked_for_is_what_arrives(path, regions):
+def test_fetched_regions_hold_the_bytes_of_the_file(path, regions):
     offset = [start for start, _ in regions]
     size = [min(count, len(CONTENT) - start) for start, count in regions]
     for storage_class in (MappedStorage, ReadStorage):
@@ -139,7 +139,7 @@ def test_no_file_and_no_thread_is_left_open(storage_class, path, own_threads):
     assert (times_open(path), own_threads()) == (before, [])
 
 
-def test_a_mapped_region_stays_readable_after_close_as_long_as_somebody_holds_it(path):
+def test_a_mapped_region_stays_readable_after_close_until_it_is_released(path):
     storage = MappedStorage(opened(path))
     fetch = storage.fetch(u8(100), u8(50))
     storage.close()
@@ -227,7 +227,7 @@ def test_the_system_is_asked_for_mapped_regions_that_it_does_not_hold(path, monk
     assert announced == [(0, 10, os.POSIX_FADV_WILLNEED), (1_000_000, 3500, os.POSIX_FADV_WILLNEED)]
 
 
-def test_the_middle_byte_of_a_region_is_probed_and_never_one_behind_the_file(path, monkeypatch):
+def test_the_middle_byte_of_a_region_is_probed_and_never_one_after_the_end(path, monkeypatch):
     probed = []
     monkeypatch.setattr(LocalFile, "is_cached", lambda _, *positions: probed.extend(positions) or True)
     MappedStorage(opened(path)).fetch(u8(1_000_000, 3_000_000), u8(2000, 0))
@@ -339,7 +339,7 @@ def test_a_file_that_is_cut_short_while_it_is_read_gives_an_error_with_both_numb
     storage.close()
 
 
-def test_an_error_of_the_disk_is_told_with_the_place_and_the_next_fetch_works(path, monkeypatch):
+def test_an_error_of_the_disk_is_reported_with_the_position_and_the_next_fetch_works(path, monkeypatch):
     def broken(file, buffers, offset):
         raise OSError(errno.EIO, "Input/output error")
 
@@ -356,7 +356,7 @@ def test_an_error_of_the_disk_is_told_with_the_place_and_the_next_fetch_works(pa
 
 
 @pytest.mark.parametrize("broken", [{0}, {1_000_000}, {2_000_000}, {0, 2_000_000}])
-def test_the_first_error_of_a_fetch_is_raised_whatever_its_other_reads_give(path, monkeypatch, broken):
+def test_the_first_error_of_a_fetch_is_raised_whether_or_not_its_other_reads_fail(path, monkeypatch, broken):
     preadv = os.preadv
 
     def breaking(file, buffers, offset):
@@ -374,7 +374,7 @@ def test_the_first_error_of_a_fetch_is_raised_whatever_its_other_reads_give(path
     storage.close()
 
 
-def test_memory_is_used_again_and_never_while_somebody_reads_it(path):
+def test_memory_is_reused_but_never_while_a_fetch_reads_it(path):
     storage = ReadStorage(opened(path))
     first = storage.fetch(u8(0), u8(2_000_000))
     address = int(first.addresses()[0])

@@ -33,7 +33,7 @@ from tests.small_files import picture, write, write_photos
 
 
 class Lengths(Operation):
-    """How many bytes each value has, and their sum, told by reading them as FFCV's decoders do."""
+    """The length of each value, and their sum, found by reading them as FFCV's decoders do."""
 
     jit_mode = True
     is_parallel = False
@@ -189,7 +189,7 @@ def test_a_field_of_the_users_own_may_store_several_regions(file, storage):
         assert pairs[:, 1].tolist() == [[sample + 0.5] * 3 for sample in batch.samples.tolist()]
 
 
-def test_code_in_a_class_derived_from_the_librarys_decoder_is_what_runs(file):
+def test_code_in_a_class_derived_from_the_librarys_decoder_runs(file):
     class Backwards(BytesDecoder):
         def generate_code(self):
             read = self.memory_read
@@ -250,7 +250,7 @@ def test_the_librarys_decoders_ask_for_ffcvs_memory_on_behalf_of_those_derived_f
     assert decoder.declare_state_and_memory(State(True, "cpu", (), np.dtype("u1")))[1] == query
 
 
-def test_a_decoder_that_asks_for_the_region_of_a_number_is_told_what_is_wrong(file):
+def test_a_decoder_that_reads_the_region_of_a_number_gets_an_error_with_the_cause(file):
     class Wrong(Operation):
         def declare_state_and_memory(self, previous_state):
             return replace(previous_state, shape=(8,)), None

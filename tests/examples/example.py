@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 
 
 def run(name, *options):
-    """Run an example as a script, and give what it printed."""
+    """Run an example as a script, and return its output."""
     path, printed = EXAMPLES / name, io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.syspath_prepend(str(path.parent))
@@ -66,7 +66,7 @@ def json_lines(text):
 
 
 def write_images(folder, classes=2, images=8, side=(40, 48)):
-    """Make a folder of small JPEG files, each class of a color of its own."""
+    """Make a folder of small JPEG files; each class has a different color."""
     rng = np.random.default_rng(0)
     for label in range(classes):
         (folder / f"class{label}").mkdir(parents=True)

@@ -24,7 +24,7 @@ PARTS = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
 
 
 def made_up(part, images=16):
-    """Ten classes that a glance at the first colors tells apart: planes of 3072 bytes as CIFAR's, and labels."""
+    """Ten classes that the first colors identify: planes of 3072 bytes as CIFAR's, and labels."""
     rng = np.random.default_rng(PARTS.index(part))
     labels = rng.permutation(images) % 10
     planes = rng.integers(0, 100, (images, 3, 32, 32)) + 15 * labels[:, None, None, None]

@@ -117,7 +117,7 @@ def test_a_node_is_lost_and_another_comes_and_each_sample_of_the_epoch_is_used_o
             begin = batch["end"] - batch["world"] * batch["batch_size"]
             for row, sample in enumerate(batch["samples"]):
                 place = begin + row * batch["world"] + batch["rank"]
-                # What is repeated after a checkpoint is the same.
+                # Samples repeated after a checkpoint are the same.
                 assert places.setdefault(place, sample) == sample
     assert worlds == [2, 2, 1, 2, 2]
     # From one checkpoint to the next.

@@ -1,4 +1,4 @@
-"""The examples run, and do what they say."""
+"""The examples run and do their documented job."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_training_goes_on_from_the_middle_of_an_epoch(tmp_path):
     assert "epoch 0" not in second
     assert "epoch 1, 64 pixels" in second
     assert "over 3 batches" in second
-    assert "epoch 0, 32 pixels" in run("train.py", *options)  # what came to its end is not gone on with
+    assert "epoch 0, 32 pixels" in run("train.py", *options)  # a finished run starts from the beginning
 
 
-def test_fields_of_ones_own_come_back():
+def test_a_users_fields_are_read_back():
     printed = run("fields.py")
     assert printed.count("torch.Size([8, 64, 64, 3])") == 3
     assert "caption of the last: scene 7" in printed
@@ -38,7 +38,7 @@ def test_fields_of_ones_own_come_back():
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_transform_of_ones_own_keeps_a_quarter(workers):
+def test_a_users_transform_keeps_a_quarter(workers):
     printed = run("custom_transform.py", "--images", "100", "--batch-size", "40", "--workers", workers)
     assert printed.splitlines() == [
         *["without: (40, 32, 32, 3), 4 levels in the first image"] * 2,
@@ -47,7 +47,7 @@ def test_a_transform_of_ones_own_keeps_a_quarter(workers):
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_the_same_labels_are_spoiled_in_every_epoch_whatever_the_threads(workers):
+def test_the_same_labels_are_wrong_in_every_epoch_for_any_number_of_threads(workers):
     printed = run("transform_with_indices.py", "--samples", "1000", "--share", "0.3", "--workers", workers)
     assert printed.splitlines() == [
         f"epoch {epoch}: 32.0% of the labels are wrong, the same as before" for epoch in range(3)
@@ -92,7 +92,7 @@ def test_every_example_is_in_the_list():
 
 
 @pytest.mark.parametrize("place", SCRIPTS)
-def test_an_example_says_how_it_is_used(place, monkeypatch, capsys):
+def test_an_example_documents_its_usage(place, monkeypatch, capsys):
     path = EXAMPLES / place
     monkeypatch.syspath_prepend(str(path.parent))
     monkeypatch.setattr(sys, "argv", [str(path), "--help"])

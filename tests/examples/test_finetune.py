@@ -33,7 +33,7 @@ def toy(tmp_path_factory):
 
 @pytest.fixture
 def timm(monkeypatch):
-    """Stand for timm, which does not import without torchvision: its two functions that the recipe calls."""
+    """Replace timm, which does not import without torchvision: its two functions that the recipe calls."""
     found = {"input_size": (3, 24, 24), "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.25, 0.5), "crop_pct": 0.875}
 
     def create_model(name, *, pretrained, num_classes):

@@ -21,7 +21,7 @@ def beton(tmp_path):
     return str(path)
 
 
-def test_networks_learn_in_threads_what_they_learn_alone_and_from_shared_batches(beton, capsys):
+def test_networks_in_threads_reach_the_same_loss_as_alone_and_with_shared_batches(beton, capsys):
     alone = [grid.main([beton, *OPTIONS, rate])[float(rate)] for rate in ("0.1", "0.01", "0.001")]
     capsys.readouterr()
     threads = grid.main([beton, *OPTIONS, "0.1", "0.01", "0.001"])

@@ -67,7 +67,7 @@ def test_images_have_the_side_and_steps_the_rate_of_their_moment(toy, tmp_path, 
     assert steps == [((8, 3, side, side), (8,), rate) for side, rate in zip((32, 32, 64, 64), rates, strict=True)]
 
 
-def test_two_processes_find_what_one_finds_of_the_same_weights(toy, tmp_path):
+def test_two_processes_evaluate_the_same_weights_like_one(toy, tmp_path):
     options = ["--config", str(toy), "--folder", str(tmp_path), "--epochs", "1", "--batch-size", "4"]
     printed = json_lines(run_in_two_processes("imagenet", *options))
     assert printed[0]["world"] == 2
@@ -79,7 +79,7 @@ def test_two_processes_find_what_one_finds_of_the_same_weights(toy, tmp_path):
     assert round(both["top_5"] * 18, 6) % 1 == 0
 
 
-def test_what_a_checkpoint_holds_is_tested_and_told(toy, tmp_path, capsys):
+def test_only_evaluate_tests_the_checkpoint_and_prints_the_result(toy, tmp_path, capsys):
     options = ["--config", str(toy), "--folder", str(tmp_path), "--epochs", "1"]
     trained = trainer.main(options)
     capsys.readouterr()
@@ -110,7 +110,7 @@ def test_a_configuration_is_the_recipe_stretched_over_its_epochs(path):
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("resnet18", 11_689_512), ("resnet50", 25_557_032)])
-def test_a_resnet_has_as_many_parameters_as_torchvision_says(name, parameters):
+def test_a_resnet_has_as_many_parameters_as_torchvisions(name, parameters):
     network = resnet.ResNet(name, 1000)
     assert sum(parameter.numel() for parameter in network.parameters()) == parameters
     assert "layer4.0.downsample.1.running_mean" in network.state_dict()
@@ -133,7 +133,7 @@ def test_every_strided_convolution_but_the_first_is_blurred(name, blurred):
     assert all(max(module.conv.stride) == 2 for module in found)
 
 
-def test_a_blur_takes_away_the_finest_pattern_and_leaves_what_is_even():
+def test_a_blur_removes_the_finest_pattern_and_keeps_even_areas():
     convolution = torch.nn.Conv2d(16, 16, 1, stride=2, bias=False)
     torch.nn.init.dirac_(convolution.weight)
     blurred = resnet.BlurredConvolution(convolution)

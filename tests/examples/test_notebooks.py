@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom without a GPU, and are committed with what they print and draw."""
+"""The notebooks run from top to bottom without a GPU, and are committed with their output."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def cells_of(notebook):
 def kinds_of(cell):
     """Name what a cell shows: text, a picture."""
     kinds = {kind for output in cell.outputs for kind in output.get("data", {output.get("name", ""): None})}
-    return kinds - {"stderr"}  # the first loader on a machine says that it compiles
+    return kinds - {"stderr"}  # the first loader on a machine logs that it compiles
 
 
 @pytest.mark.filterwarnings("ignore:Proactor event loop", "ignore:IPython3 notebook format")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_what_is_committed(path, tmp_path, monkeypatch):
+def test_a_notebook_runs_and_shows_its_committed_kinds_of_output(path, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     committed = nbformat.read(path, as_version=4)
     notebook = nbformat.read(path, as_version=4)
@@ -35,7 +35,7 @@ def test_a_notebook_runs_and_shows_what_is_committed(path, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_promises_what_it_shows(path):
+def test_comparisons_in_a_notebook_print_true(path):
     """Cells that compare print True: equal batches after resuming, equal draws."""
     for cell in cells_of(nbformat.read(path, as_version=4)):
         if "==" in cell.source or "torch.equal" in cell.source:

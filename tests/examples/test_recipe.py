@@ -70,7 +70,7 @@ def test_each_option_trains(files, tmp_path, options):
     run.loader.close()
     assert 0 <= results["top_1"] <= results["top_5"] == 1
     assert not torch.equal(before["1.weight"], run.network.state_dict()["1.weight"])
-    assert checkpoint(tmp_path)["network"].keys() == before.keys()  # whatever is compiled
+    assert checkpoint(tmp_path)["network"].keys() == before.keys()  # compiled or not
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_network_runs_with_the_numbers_of_amp(files, tmp_path, amp, dtype):
     assert {parameter.dtype for parameter in run.network.parameters()} == {torch.float32}
 
 
-def test_the_moving_average_is_what_is_tested(files, tmp_path):
+def test_the_moving_average_is_evaluated(files, tmp_path):
     run = run_of(files, tmp_path, "--ema", "0.5", "--lr", "0.1", "--amp", "none")
     weights = [run.network[1].weight.detach().clone()]
     batches = list(run.loader)

@@ -1,4 +1,4 @@
-"""The SLURM example: a file is copied once to each node, whatever happens, and training starts on the copies."""
+"""The SLURM example: a file is copied once to each node in spite of failures, and training starts on the copies."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_of_many_tasks_one_copies_and_all_get_the_whole_file(file, node):
 
 
 @pytest.mark.parametrize("damage", ["cut", "begin", "end", "newer"])
-def test_a_copy_that_is_not_the_files_is_made_anew(file, node, damage):
-    with open(file, "r+b") as opened:  # nearly empty, but longer than what is compared of it
+def test_a_copy_that_differs_from_the_file_is_copied_again(file, node, damage):
+    with open(file, "r+b") as opened:  # nearly empty, but longer than its compared part
         opened.seek(40 << 20)
         opened.write(os.urandom(100))
     assert stage(file, node)[0] == 0
@@ -112,7 +112,7 @@ def test_a_task_that_was_killed_while_copying_leaves_nothing_in_the_way(file, no
     assert (node / "train.beton").read_bytes() == file.read_bytes()
 
 
-def test_no_room_and_no_file_are_told(file, node):
+def test_too_little_space_and_a_missing_file_are_reported(file, node):
     write_command(node.parent / "commands" / "df", "echo Avail; echo 69999")
     code, _, errors = stage(file, node)
     assert code == 1
@@ -133,7 +133,7 @@ def test_a_copy_of_a_file_that_changes_meanwhile_is_refused(file, node):
 
 @pytest.fixture
 def cluster(tmp_path):
-    """Commands that stand in for SLURM's and for those that jobs start; `tmp_path` has what they were called with."""
+    """Fakes of SLURM's commands and of those that jobs start; `tmp_path` has their arguments."""
     commands = tmp_path / "commands"
     commands.mkdir()
     # Takes srun's options away and runs the rest.
@@ -196,7 +196,7 @@ def test_tasks_of_an_array_share_the_shards_and_the_last_one_finishes(count, tmp
     assert len(list((tmp_path / "out").glob("*.beton"))) == count
 
 
-def test_the_job_fetches_what_is_in_an_object_store_on_every_node(file, cluster, tmp_path):
+def test_the_job_fetches_a_file_of_an_object_store_on_every_node(file, cluster, tmp_path):
     started = submit("train.sbatch", cluster, TRAIN="s3://bucket/in/train.beton", VAL=file, STAGE=tmp_path / "node")
     log = (tmp_path / "log").read_text().splitlines()
     assert log[1] == "gpubeton fetch s3://bucket/in/train.beton"

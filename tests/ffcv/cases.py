@@ -1,4 +1,4 @@
-"""What is done with FFCV and with gpubeton alike."""
+"""The cases that run with FFCV and with gpubeton alike."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.ffcv.package import WIDTH, batches, loader
 
 
 def image(*operations):
-    """A case of one image pipeline behind the decoder; operations are functions of the package."""
+    """A case of one image pipeline after the decoder; operations are functions of the package."""
 
     def case(ffcv, path):
         made = [operation(ffcv) if callable(operation) else getattr(ffcv, operation)() for operation in operations]

@@ -13,7 +13,7 @@ from tests.ffcv.package import BATCH_SIZE, FIELDS, WIDTH, batches, loader, track
 def default_pipelines(ffcv, path):
     fields = {"track": track_field(ffcv)}
     found = batches(ffcv.Loader(path, BATCH_SIZE, num_workers=1, drop_last=False, custom_fields=fields))
-    for position in (3, 4):  # notes and JSON: FFCV leaves behind a value what was there before
+    for position in (3, 4):  # notes and JSON: FFCV leaves the memory's old contents after a value
         for number in range(position, len(found), len(FIELDS)):
             lengths = [value_length(number // len(FIELDS) * BATCH_SIZE + row, position) for row in range(BATCH_SIZE)]
             for row, length in zip(found[number], lengths, strict=False):
@@ -118,7 +118,7 @@ def labels_and_mixup(ffcv, path):
 
 
 def generated_crops(ffcv, path):
-    """A decoder of the user's with a crop function of its own."""
+    """A user's decoder with another crop function."""
 
     class Own(ffcv.ResizedCropRGBImageDecoder):
         def __init__(self, output_size):
@@ -136,7 +136,7 @@ def generated_crops(ffcv, path):
 
 
 def own_image_decoder(ffcv, path):
-    """A decoder of the user's, derived from one of the library's, with code of its own."""
+    """A user's decoder, derived from one of the library's, with different code."""
 
     class Own(ffcv.RandomResizedCropRGBImageDecoder):
         def generate_code(self):

@@ -51,7 +51,7 @@ def normalize(dtype):
 
 
 def levels(dtype):
-    """Levels as floats: they stay what they are."""
+    """Levels as floats: their values do not change."""
     return lambda ffcv: ffcv.NormalizeImage(np.zeros(3), np.ones(3), dtype)
 
 

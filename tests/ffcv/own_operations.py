@@ -1,4 +1,4 @@
-"""Operations of a user's own."""
+"""Users' operations."""
 
 # ruff: noqa: NPY002  (as users of FFCV write it)
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def add(number, *, jit_mode=True, is_parallel=False):
-    """A user's operation in memory of its own."""
+    """A user's operation that declares memory."""
 
     def make(ffcv):
         class Add(ffcv.Operation):
@@ -34,7 +34,7 @@ def add(number, *, jit_mode=True, is_parallel=False):
 
 
 def add_index(ffcv):
-    """A user's operation that is told the sample ids, with two arrays of memory."""
+    """A user's operation that receives the sample ids, with two arrays of memory."""
 
     class AddIndex(ffcv.Operation):
         def generate_code(self):
@@ -74,7 +74,7 @@ def corner(ffcv):
 
 
 def dice(ffcv, *, jit_mode=True, with_indices=False):
-    """A user's operation with memory shared by the pipelines in which it stands; FFCV's sets decide who is first."""
+    """A user's operation with memory shared by its pipelines; FFCV's sets decide which is first."""
 
     class Dice(ffcv.Operation):
         def declare_shared_memory(self, previous_state):

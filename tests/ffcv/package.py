@@ -51,7 +51,7 @@ class Package(SimpleNamespace):
 
 
 class Samples:
-    """What is in the file."""
+    """The samples of the file."""
 
     def __len__(self):
         return SAMPLES

@@ -1,4 +1,4 @@
-"""Run the cases with FFCV or gpubeton, and write what they give.
+"""Run the cases with FFCV or gpubeton, and write their results.
 
     PYTHON tests/ffcv/produce.py PACKAGE FILE.beton RESULTS.npz [CASE ...]
 

@@ -1,4 +1,4 @@
-"""What is drawn at random differs from FFCV's, as it depends on the seed here; what is then done does not."""
+"""Random draws differ from FFCV's, as they depend on the seed here; the results for a given draw do not."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ DRAWN = {
 }
 
 #: Largest differences, in the unit of the output. Levels that were resized are rounded after other sums than OpenCV's;
-#: what is normalised and then blended in float32 is summed in another order.
+#: normalized levels that are then blended in float32 are summed in another order.
 TOLERANCES = {
     "crop_shrinks": 1,
     "crop_grows": 1,
@@ -57,12 +57,12 @@ def expected_of(name, results):
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - DRAWN))
-def test_the_same_script_gives_what_it_gave_with_ffcv(surface_file, name):
+def test_the_same_script_gives_the_results_of_ffcv(surface_file, name):
     assert_same(ours(surface_file, name), expected_of(name, golden()), TOLERANCES.get(name, 0))
 
 
 @pytest.mark.parametrize("name", sorted(DRAWN))
-def test_what_is_drawn_has_ffcvs_shapes_types_and_memory_orders(surface_file, name):
+def test_random_outputs_have_ffcvs_shapes_types_and_memory_orders(surface_file, name):
     def form(results):
         return {
             key: array.tolist() if key.endswith("strides") else (array.dtype.str, array.shape)

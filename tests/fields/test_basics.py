@@ -7,7 +7,7 @@ from gpubeton.fields import FloatField, IntField
 from gpubeton.fields.decoders import FloatDecoder, IntDecoder
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.state import State
-from tests.fields.room import encode
+from tests.fields.memory import encode
 
 NOTHING = State(jit_mode=True, device="cpu", shape=(), dtype=None)
 
@@ -22,7 +22,7 @@ def test_an_integer_is_stored_as_ffcv_stores_it(value, stored):
 @pytest.mark.parametrize(
     ("value", "error"), [(2**63, OverflowError), (None, TypeError), ("a", ValueError), (float("nan"), ValueError)]
 )
-def test_what_is_no_integer_is_refused(value, error):
+def test_a_value_other_than_an_integer_is_refused(value, error):
     with pytest.raises(error):
         encode(IntField(), value)
 

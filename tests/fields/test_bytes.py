@@ -7,7 +7,7 @@ from gpubeton.errors import PipelineError
 from gpubeton.fields import BytesField
 from gpubeton.fields.decoders import BytesDecoder
 from gpubeton.pipeline.state import State
-from tests.fields.room import encode, gather_from
+from tests.fields.memory import encode, gather_from
 
 NOTHING = State(jit_mode=True, device="cpu", shape=(), dtype=None)
 
@@ -35,7 +35,7 @@ def test_no_bytes_are_a_value_too():
 
 
 @pytest.mark.parametrize("value", [[1, 2], "text", 3, None])
-def test_what_is_neither_bytes_nor_an_array_is_refused(value):
+def test_a_value_other_than_bytes_or_an_array_is_refused(value):
     with pytest.raises(TypeError, match="1-dimensional uint8"):
         encode(BytesField(), value)
 
@@ -52,7 +52,7 @@ def test_numbers_that_are_no_bytes_are_refused_instead_of_cut(value):
         encode(BytesField(), value)
 
 
-def test_rows_are_as_long_as_the_longest_value_and_zero_behind_each():
+def test_rows_are_as_long_as_the_longest_value_and_padded_with_zeros():
     decoder = BytesDecoder()
     decoder.accept_extent(5)
     assert decoder.declare_state_and_memory(NOTHING)[0].shape == (5,)
@@ -60,7 +60,7 @@ def test_rows_are_as_long_as_the_longest_value_and_zero_behind_each():
     assert decoded.tolist() == [[97, 98, 99, 0, 0], [0] * 5]
 
 
-def test_a_decoder_outside_a_loader_says_what_it_lacks():
+def test_the_error_of_a_decoder_outside_a_loader_names_the_missing_length():
     with pytest.raises(PipelineError, match=r"BytesDecoder .* longest"):
         BytesDecoder().declare_state_and_memory(NOTHING)
     with pytest.raises(PipelineError, match=r"decode\(\)"):

@@ -57,7 +57,7 @@ def test_the_function_gets_the_size_of_each_image_and_the_decoders_ranges():
     assert boxes.dtype == np.int32
 
 
-def test_what_it_draws_follows_from_the_images_random_numbers():
+def test_its_draws_depend_only_on_the_images_random_numbers():
     decoder = Generated(anywhere)
     assert decoder.is_random
     first = decoder.boxes(HEIGHTS, WIDTHS, uniform)
@@ -119,7 +119,7 @@ def test_while_compilation_is_off_the_programs_own_generators_are_left_alone(mon
     assert following == (np.random.random(), random.random())
 
 
-def test_a_loader_decodes_what_the_function_chooses(tmp_path):
+def test_a_loader_decodes_the_crop_that_the_function_chooses(tmp_path):
     path = write_photos(tmp_path / "raw.beton", 12, write_mode="raw", size=(48, 64))
 
     def batches(decoder, epochs=1):

@@ -48,7 +48,7 @@ def test_more_than_eight_bits_are_refused_instead_of_cut(image):
 
 
 @pytest.mark.parametrize("value", [[[[1, 2, 3]]], 3, None])
-def test_what_is_no_image_is_a_type_error(value):
+def test_a_value_other_than_an_image_is_a_type_error(value):
     with pytest.raises(TypeError, match=r"expected a PIL\.Image"):
         pixels_of(value)
 

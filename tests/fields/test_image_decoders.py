@@ -93,7 +93,7 @@ def test_images_of_several_sizes_are_refused_with_both_sizes_and_the_way_out():
         SimpleRGBImageDecoder().frame(np.array([5, 5]), np.array([7, 8]))
 
 
-def test_an_output_size_may_be_set_anew():
+def test_an_output_size_may_be_set_again():
     decoder = CenterCropRGBImageDecoder((224, 224), 1.0)
     decoder.output_size = (160, 192)
     assert decoder.frame(np.array([1]), np.array([1])) == (160, 192)

@@ -13,7 +13,7 @@ from gpubeton.fields.image_codec import encode_jpeg
 from gpubeton.fields.png import decode_png, encode_png, unfilter
 from gpubeton.format.field_arguments import IMAGE_KINDS
 from gpubeton.format.layout import ImageMode
-from tests.fields.room import encode
+from tests.fields.memory import encode
 
 KINDS = list(IMAGE_KINDS.values())
 COLORS = np.random.default_rng(0).integers(0, 256, (30, 20, 3), np.uint8)
@@ -163,7 +163,7 @@ def test_larger_masks_keep_their_labels():
         ("gray", b"no image", OSError, "no image of a kind"),
     ],
 )
-def test_what_is_refused_is_told_with_what_was_found(mode, value, error, message):
+def test_a_refused_value_is_reported_with_its_type_or_shape(mode, value, error, message):
     with pytest.raises(error, match=message):
         encode(ImageField(mode), value)
 

@@ -62,7 +62,7 @@ def test_a_position_in_xmp_is_found():
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 2}, {"optimize": True}])
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
-def test_removing_metadata_leaves_every_encoded_pixel_and_what_colors_mean(options, mode):
+def test_removing_metadata_keeps_every_encoded_pixel_and_the_color_space(options, mode):
     image = PICTURE.convert(mode)
     plain = saved(image, **options)
     profile = segment(0xE2, b"ICC_PROFILE\0\1\1" + bytes(50))

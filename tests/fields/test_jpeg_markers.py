@@ -78,7 +78,7 @@ JFIF = segment(0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
         (with_colors(JFIF, b"RGB"), True),
     ],
 )
-def test_colors_are_told_as_libjpeg_tells_them(content, is_plain):
+def test_the_color_space_is_that_of_libjpeg(content, is_plain):
     assert read_frame(content).is_plain == is_plain
 
 
@@ -99,7 +99,7 @@ def test_a_file_without_its_end_is_not_plain():
     assert not read_frame(BASELINE[: len(BASELINE) // 2 + 400]).is_plain
 
 
-def test_bytes_behind_the_end_do_not_matter():
+def test_bytes_after_the_end_do_not_matter():
     assert read_frame(BASELINE + bytes(100)).is_plain
 
 
@@ -115,7 +115,7 @@ def test_fill_bytes_and_lone_markers_are_passed_over():
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"\xff\xd8", b"\xff\xd8\xff\xd9", b"\x89PNG" + bytes(100)])
-def test_what_is_no_jpeg_has_no_frame(content):
+def test_a_value_other_than_a_jpeg_has_no_frame(content):
     assert read_frame(content) is None
 
 
@@ -152,5 +152,5 @@ def test_damaged_markers_give_a_frame_or_none(data):
 
 
 @given(st.binary(max_size=300))
-def test_random_bytes_behind_the_start_give_a_frame_or_none(content):
+def test_random_bytes_after_the_start_give_a_frame_or_none(content):
     read_frame(b"\xff\xd8\xff" + content)

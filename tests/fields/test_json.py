@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpubeton.fields import JSONField
 from gpubeton.fields.decoders import JSONDecoder
 from gpubeton.loader import Loader
-from tests.fields.room import encode, gather_from
+from tests.fields.memory import encode, gather_from
 from tests.small_files import damage, write
 
 VALUES = st.recursive(
@@ -23,7 +23,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=25)
 @given(st.lists(VALUES, min_size=1, max_size=4))
-def test_what_was_stored_is_unpacked(values):
+def test_stored_values_are_unpacked(values):
     texts = [encode(JSONField(), value)[1] for value in values]
     decoder = JSONDecoder()
     decoder.accept_extent(max(map(len, texts)))
@@ -45,7 +45,7 @@ def test_not_a_number_is_stored_as_ffcv_does():
     assert math.isnan(JSONField.unpack(np.frombuffer(region, np.uint8)))
 
 
-def test_what_json_cannot_say_is_refused():
+def test_a_value_without_a_json_form_is_refused():
     with pytest.raises(TypeError, match="not JSON serializable"):
         encode(JSONField(), {1, 2})
 

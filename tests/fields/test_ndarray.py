@@ -11,7 +11,7 @@ from gpubeton.errors import FieldArgumentsError
 from gpubeton.fields import NDArrayField, TorchTensorField
 from gpubeton.fields.decoders import NDArrayDecoder
 from gpubeton.pipeline.state import State
-from tests.fields.room import encode, gather_from
+from tests.fields.memory import encode, gather_from
 
 CODES = ["?", "u1", "i1", "<u2", ">i2", "<i4", ">u4", "<i8", "<f2", ">f2", "<f4", ">f8", "<f8", "<c8", ">c16"]
 

@@ -48,7 +48,7 @@ def gray_file(lines, height=2, width=3, interlace=0):
 
 @given(kind=st.sampled_from(KINDS), height=st.integers(1, 9), width=st.integers(1, 9), seed=st.integers(0, 99))
 @settings(max_examples=60)
-def test_what_is_written_is_read_to_the_bit(kind, height, width, seed):
+def test_written_pixels_are_read_back_exactly(kind, height, width, seed):
     pixels = noise(kind, height, width, seed)
     content = encode_png(pixels)
     header = read_png_header(content)
@@ -75,7 +75,7 @@ def test_files_of_pillow_are_read(kind, seed):
 
 
 @pytest.mark.parametrize("filter_kind", range(5))
-def test_each_filter_is_undone_as_the_specification_says(filter_kind):
+def test_each_filter_is_undone_by_the_rule_of_the_specification(filter_kind):
     lines = np.random.default_rng(filter_kind).integers(0, 256, (6, 1 + 8), np.uint8)
     lines[:, 0] = filter_kind
     image = Image.open(io.BytesIO(gray_file(lines.tobytes(), 6, 8)))

@@ -82,7 +82,7 @@ def test_a_class_that_cannot_read_its_arguments_is_named(tmp_path):
         open_index(save("custom", tmp_path), {"caption": BrokenField})
 
 
-def test_a_damaged_shape_is_a_format_error_whoever_reads_it(tmp_path):
+def test_a_damaged_shape_is_a_format_error_for_all_readers(tmp_path):
     path = tmp_path / "damaged.beton"
     file = bytearray(content("ndarray_big"))
     file[24 + 17 + 256] = 0

@@ -15,7 +15,7 @@ from gpubeton.fields.rgb_image import (
     RandomResizedCropRGBImageDecoder,
     SimpleRGBImageDecoder,
 )
-from tests.fields.room import encode
+from tests.fields.memory import encode
 from tests.golden.make_opencv_writer import picture
 
 PIXELS = picture(60, 90)
@@ -104,7 +104,7 @@ def test_a_jpeg_file_cut_short_is_an_error_when_written():
 
 @pytest.mark.parametrize("value", [PIXELS, FILE])
 @pytest.mark.parametrize(("threshold", "mode"), [(PIXELS.nbytes, 1), (PIXELS.nbytes - 1, 0), (None, 1)])
-def test_smart_compresses_what_is_strictly_larger_than_the_threshold(value, threshold, mode):
+def test_smart_compresses_images_strictly_larger_than_the_threshold(value, threshold, mode):
     row, region = encode(RGBImageField("smart", smart_threshold=threshold), value)
     assert row["mode"] == mode
     assert len(region) == PIXELS.nbytes if mode else region[:2] == b"\xff\xd8"

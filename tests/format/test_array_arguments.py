@@ -33,7 +33,7 @@ def test_arguments_are_those_of_ffcv_to_the_byte(name):
     st.sampled_from(["|b1", "|u1", "<f2", ">f4", "<c16", "|S7", "<U3", "<M8[ns]"]),
     array_shapes(max_dims=32, max_side=9),
 )
-def test_what_was_stored_comes_back(code, shape):
+def test_stored_arguments_are_read_back(code, shape):
     arguments = ArrayArguments(shape, np.dtype(code))
     assert ArrayArguments.from_bytes(arguments.to_bytes()) == arguments
 

@@ -1,4 +1,4 @@
-"""Files that ask for much memory: none is taken for what is not there, and little more than what is read."""
+"""Files that ask for much memory: none is allocated for missing bytes, and little more than the bytes read."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_memory_that_is_not_there_is_an_error_with_the_bytes(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("is_sorted", [True, False])
-def test_opening_takes_at_most_twice_what_is_read(tmp_path, is_sorted):
+def test_opening_takes_at_most_twice_the_bytes_that_it_reads(tmp_path, is_sorted):
     count, path = 100_000, tmp_path / "images.beton"
     nbytes = write_images(path, count, is_sorted=is_sorted)
     assert peak_of(lambda: Index.open(path)) < 2 * nbytes

@@ -38,7 +38,7 @@ def test_headers_and_descriptors_of_ffcv_are_read(name, tmp_path):
         assert descriptor.arguments.rstrip(b"\0").hex() == expected["arguments_hex"]
 
 
-def test_a_name_of_16_characters_needs_no_zero_behind_it(tmp_path):
+def test_a_name_of_16_characters_needs_no_zero_after_it(tmp_path):
     assert [field.name for field in read_descriptors(save("names", tmp_path))] == ["x" * 16, "a_name_of_17_cha", "y"]
 
 
@@ -57,14 +57,14 @@ def test_a_file_that_ends_in_its_descriptors_is_truncated(tmp_path):
         read_descriptors(path)
 
 
-def test_another_kind_of_file_is_told_by_its_version(tmp_path):
+def test_another_kind_of_file_is_recognized_by_its_version(tmp_path):
     path = tmp_path / "photo.beton"
     path.write_bytes(b"\xff\xd8\xff\xe0" + bytes(100))
     with pytest.raises(VersionError, match=r"ff d8 ff e0.* 55551.* 2"):
         read_header(path)
 
 
-def test_an_unfinished_conversion_of_ffcv_is_told_by_its_missing_table(tmp_path):
+def test_an_unfinished_conversion_of_ffcv_is_recognized_by_its_missing_table(tmp_path):
     path = patched(tmp_path, "all_fields", (16, bytes(8)))
     with pytest.raises(TruncatedError, match="interrupted"):
         read_header(path)
@@ -101,7 +101,7 @@ def test_an_empty_name_is_a_name(tmp_path):
     assert read_descriptors(patched(tmp_path, "one_int", (25, bytes(16))))[0].name == ""
 
 
-def test_a_missing_file_and_a_folder_raise_what_open_raises(tmp_path):
+def test_a_missing_file_and_a_folder_raise_the_errors_of_open(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_header(tmp_path / "nothing.beton")
     with pytest.raises(IsADirectoryError, match=r"from_image_folder.*gpubeton convert") as caught:

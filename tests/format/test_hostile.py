@@ -1,4 +1,4 @@
-"""Damaged files open or raise FormatError: never another exception, and never memory for what is not there."""
+"""Damaged files open or raise FormatError: never another exception, and never memory for missing bytes."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_a_table_that_lost_whole_rows_lacks_their_regions(tmp_path):
 
 
 @pytest.mark.parametrize("extra", [b"x", bytes(24), bytes(23)])
-def test_bytes_behind_the_table_are_noticed(extra, tmp_path):
+def test_bytes_after_the_table_are_noticed(extra, tmp_path):
     with pytest.raises((TruncatedError, AllocationError), match="appended"):
         Patched("img_raw_var", tmp_path).open(extra=extra)
 

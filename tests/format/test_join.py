@@ -46,7 +46,7 @@ def test_a_file_joined_with_itself_has_each_region_twice_once_in_either_file(nam
 
 
 @pytest.mark.parametrize("name", ["all_fields", "custom", "img_jpg_fixed", "ndarrays"])
-def test_what_the_metadata_call_a_pointer_is_where_the_region_is(name, tmp_path):
+def test_pointers_in_the_metadata_are_those_of_the_regions(name, tmp_path):
     part = Index.open(save(name, tmp_path), CUSTOM_TYPES)
     whole = join([part, part, part], 3)
     for field in part.names:
@@ -154,11 +154,11 @@ def test_the_same_kind_of_field_with_other_arguments_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [[], None, 5, b"x", ["a", 5], iter(["a"])])
-def test_what_is_no_list_of_files_is_refused(wrong):
+def test_a_value_other_than_a_list_of_files_is_refused(wrong):
     with pytest.raises(OptionError, match="expected"):
         listed_paths(wrong)
 
 
-def test_a_string_is_one_file_whatever_it_holds(tmp_path):
+def test_a_string_with_wildcards_is_one_file(tmp_path):
     assert listed_paths("*.beton") == ("*.beton",)
     assert listed_paths([tmp_path / "a", "b"]) == (str(tmp_path / "a"), "b")

@@ -104,7 +104,7 @@ def test_columns_are_read_as_they_were_written(name, copies, tmp_path):
             read_rows(wrong, index.descriptors, kinds, forms, index.num_samples)
 
 
-def test_blocks_are_of_one_length_whatever_the_lengths_of_columns(tmp_path, monkeypatch):
+def test_blocks_have_one_length_for_all_lengths_of_columns(tmp_path, monkeypatch):
     index = Index.open(write(tmp_path / "a.beton", FIELDS, samples(50, 0)))
     whole = b"".join(blocks_of(index))
     monkeypatch.setattr("gpubeton.format.compact_index.BLOCK", 128)
@@ -219,7 +219,7 @@ def test_more_files_than_offsets_can_name_are_refused(tmp_path, monkeypatch):
 
 
 def rewrite(folder, change):
-    """Change what a manifest says, with right checksums."""
+    """Change the content of a manifest, with right checksums."""
     description, columns = folder / DESCRIPTION, folder / COLUMNS
     content = json.loads(description.read_bytes())["content"]
     own = bytearray(columns.read_bytes())
@@ -318,7 +318,7 @@ def have_a_huge_region(content, columns):
 
 
 def have_an_image_without_pixels(content, columns):
-    columns[0:3] = b"\0\0\0"  # JPEG, whose size does not tell
+    columns[0:3] = b"\0\0\0"  # JPEG, whose length does not follow from height and width
 
 
 def have_a_raw_image_of_another_size(content, columns):

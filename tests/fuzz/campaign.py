@@ -18,7 +18,7 @@ class Outcome(NamedTuple):
 
     #: A class; few, so that they can be counted.
     verdict: str
-    #: What is wrong, with the facts; empty if nothing is.
+    #: The fault, with the facts; empty if there is none.
     finding: str = ""
 
 
@@ -26,7 +26,7 @@ class Campaign(Protocol):
     """A way to look for faults."""
 
     def __init__(self, seed: int, folder: Path) -> None:
-        """Prepare, and compile what is compiled; the folder is empty and may be written to."""
+        """Prepare and compile; the folder is empty and may be written to."""
 
     def case(self, number: int) -> list[Outcome]:
         """Try a case, which is a function of the seed and the number."""
@@ -48,7 +48,7 @@ CAMPAIGNS = {
     "entry_points": Kind(0.1, 60, 60),
     "views": Kind(0.12, 60, 60),
     "container": Kind(0.1, 120, 12),
-    "lives": Kind(0.08, 120, 2),
+    "scenarios": Kind(0.08, 120, 2),
     "writer": Kind(0.06, 120, 3),
     "pipelines": Kind(0.04, 120, 3),
     "node_cache": Kind(0.04, 120, 10),

@@ -47,7 +47,7 @@ def run_here(name: str, seed: int, numbers: range, folder: Path) -> Record:
 
 
 def _work(task: Task, first: int, skipped: set[int], present: Any, deadline: Any, pipe: Any) -> None:
-    """Try cases in a process of their own; send what became of them twice a second, and which one is next."""
+    """Try cases in a separate process; send their outcomes twice a second, and the number of the next one."""
     # Ctrl-C is the parent's, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +60,7 @@ def _work(task: Task, first: int, skipped: set[int], present: Any, deadline: Any
                 record.cases += 1
             if number == first:
                 present.value = -1
-                pipe.send(None)  # what is compiled was needed by the first case
+                pipe.send(None)  # compiling for the first case is done
                 while deadline.value == 0:
                     time.sleep(0.01)
             number += task.processes
@@ -77,7 +77,7 @@ def _work(task: Task, first: int, skipped: set[int], present: Any, deadline: Any
 
 @dataclass
 class _Child:
-    """A process, and what is known of it."""
+    """A process and its state."""
 
     task: Task
     first: int  # the first case of which it has sent nothing yet
@@ -161,7 +161,7 @@ def _follow(child: _Child, record: Record) -> list[_Child]:
     else:
         record.fault(case, "crash", _death(child.process.exitcode or 0))
     record.cases += 1
-    # What it tried since it sent something is tried again.
+    # The cases since its last message are tried again.
     return [_Child(child.task, child.first, child.deadline, child.skipped | {case})]
 
 

@@ -271,7 +271,7 @@ def notes(file, rng):
 
 
 def page_bytes(file, rng):
-    """What is stored of the samples."""
+    """Damage the stored bytes of the samples."""
     start = int.from_bytes(file[4:8], "little")
     for _ in range(int(rng.integers(1, 40))):
         file[min(start + int(2 ** rng.uniform(0, 16)), len(file) - 1)] = int(rng.integers(256))

@@ -80,7 +80,7 @@ class Campaign:
         else:
             expected_bad = _damage(rng, path, Index.open(path))
         expected, _ = _crops(original, {"seed": options["seed"]})
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             try:
                 found, bad = _crops(name, options)
@@ -93,7 +93,7 @@ class Campaign:
         lost = sorted(set(expected) - set(found) - set(bad))
         if lost:
             return Outcome("lost samples", f"{facts}: {lost}")
-        return Outcome("reported" if bad else "told" if told else "right")
+        return Outcome("reported" if bad else "warned" if warned else "right")
 
 
 def _crops(name, options):

@@ -30,7 +30,7 @@ class Campaign:
         rng = rng_of(self.seed, number)
         data, height, width = bases()[int(rng.integers(len(bases())))]
         mutants = [(data, "nothing"), *(mutant(data, rng) for _ in range(GROUP))]
-        sizes = [told(one, height, width, rng) for one, _ in mutants]
+        sizes = [size_in_metadata(one, height, width, rng) for one, _ in mutants]
         view = view_of(height, width, rng)
         images = *map(max, zip(*sizes, strict=True)), max(len(one) for one, _ in mutants)
         self.bench.prepare([view], images, at_end=number % 2 == 0)
@@ -49,7 +49,7 @@ class Campaign:
             if libjpeg.pixels.shape[:2] != size:
                 return Outcome("decoded with another size", f"{facts}; libjpeg-turbo: {libjpeg.pixels.shape}")
             return _compared(made.pixels, libjpeg.pixels, view, data, facts)
-        if libjpeg.kind == "cannot say":
+        if libjpeg.kind == "undecided":
             if made.is_fallback and not is_readable(data):
                 return Outcome("decoded, a plain reader finds its data damaged", facts)
             return Outcome(f"decoded, libjpeg-turbo: {libjpeg.message}")
@@ -64,8 +64,8 @@ class Campaign:
         return Outcome(f"decoded{way}, strict libjpeg-turbo refuses: {libjpeg.message}", facts)
 
 
-def told(data, height, width, rng):
-    """The size that the metadata have: that of the sound image, or what the damaged header says."""
+def size_in_metadata(data, height, width, rng):
+    """The size for the metadata: that of the sound image, or that of the damaged header."""
     found = size_of(data) if rng.random() < 0.5 else None
     return found if found and min(found) > 0 and max(found) <= MAX_SIDE else (height, width)
 
@@ -89,7 +89,7 @@ def _refused(made, libjpeg, size, facts):
         return Outcome("refused: the crop passes the border that the metadata have")
     if libjpeg.kind == "refuses":
         return Outcome("both refuse")
-    if libjpeg.kind == "cannot say":
+    if libjpeg.kind == "undecided":
         return Outcome(f"refused, libjpeg-turbo: {libjpeg.message}")
     if libjpeg.pixels is None or libjpeg.pixels.shape[:2] != size:
         return Outcome("refused: another size than in the metadata")

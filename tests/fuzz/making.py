@@ -1,4 +1,4 @@
-"""A worker whose memory, input and output lie between unreadable pages, and what libjpeg-turbo has to say."""
+"""A worker whose memory, input and output lie between unreadable pages, and the verdict of libjpeg-turbo."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Made(NamedTuple):
 
 
 class Bench(Worker):
-    """A worker whose arrays are placed anew for each group of images."""
+    """A worker whose arrays are placed again for each group of images."""
 
     def __init__(self):
         steps = [(), *((NormalizeImage([MEAN] * 3, [STD] * 3, type_.type),) for type_ in FINISHES[1:])]
@@ -80,7 +80,7 @@ class Bench(Worker):
         return self._placed
 
     def make(self, data, height, width, views):
-        """Make the views of a JPEG together; the metadata say `height` and `width`."""
+        """Make the views of a JPEG together; `height` and `width` are those of the metadata."""
         self._images.begin(at_end=self._at_end)
         place = self._images.place(data)
         ring = self._rings[len(views) - 1]
@@ -118,7 +118,7 @@ class Bench(Worker):
 class Verdict(NamedTuple):
     """What strict libjpeg-turbo, as simplejpeg offers it, makes of a JPEG."""
 
-    kind: str  # "accepts", "refuses", or "cannot say"
+    kind: str  # "accepts", "refuses", or "undecided"
     message: str = ""
     pixels: np.ndarray | None = None  # None: accepted, but not comparable
 
@@ -135,7 +135,7 @@ def strict(data):
     """Ask libjpeg-turbo."""
     size = size_of(data)
     if size and size[0] * size[1] > 1 << 18:
-        return Verdict("cannot say", "too large")
+        return Verdict("undecided", "too large")
     try:
         return Verdict("accepts", "", simplejpeg.decode_jpeg(data, colorspace="RGB", strict=True))
     except ValueError as error:
@@ -147,7 +147,7 @@ def strict(data):
         except ValueError as error:
             message = str(error)
     if "subsampling" in message:
-        return Verdict("cannot say", "no name for the sampling")
+        return Verdict("undecided", "no name for the sampling")
     return Verdict("refuses", re.sub(r"\d+", "N", re.sub(r"0x[0-9a-f]+", "X", message)))
 
 

@@ -1,4 +1,4 @@
-"""The first cases of each campaign find nothing, and what is planted is found."""
+"""The first cases of each campaign have no finding, and a planted fault is found."""
 
 from __future__ import annotations
 

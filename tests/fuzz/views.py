@@ -1,6 +1,6 @@
 """Two to four views of an image in one pass, and each of them alone: equal pixels, and verdicts that fit.
 
-What is damaged where a view reaches is damaged for all views that are made together, so that fewer are made together
+Damage within reach of one view counts for all views that are made together, so that fewer are made together
 than alone; never more.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.fuzz.campaign import Outcome, rng_of
-from tests.fuzz.jpeg import MOST_LEVELS, is_ordinary, told, view_of
+from tests.fuzz.jpeg import MOST_LEVELS, is_ordinary, size_in_metadata, view_of
 from tests.fuzz.making import STD, Bench
 from tests.fuzz.mutants import bases, mutant
 
@@ -27,7 +27,7 @@ class Campaign:
         rng = rng_of(self.seed, number)
         data, height, width = bases()[int(rng.integers(len(bases())))]
         images = [(data, "nothing"), *(mutant(data, rng) for _ in range(GROUP))]
-        sizes = [told(one, height, width, rng) for one, _ in images]
+        sizes = [size_in_metadata(one, height, width, rng) for one, _ in images]
         views = [view_of(height, width, rng) for _ in range(int(rng.integers(2, 5)))]
         room = *map(max, zip(*sizes, strict=True)), max(len(one) for one, _ in images)
         together, apart = [], [[] for _ in images]

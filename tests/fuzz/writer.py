@@ -90,7 +90,7 @@ class Campaign:
         status = _wait(process)
         facts = f"{tool.__name__}, {processes} processes, {kill.name} at {moment}, status {status}"
         outcomes = list(self._look(tool, path, processes, old, facts))
-        # An exception takes the writer's own file away; `convert` keeps what it goes on with.
+        # An exception removes the writer's temporary file; `convert` keeps its file to resume from.
         if status == _INTERRUPTED and tool == self._write and (beside := _beside(path)):
             outcomes.append(Outcome("an interrupt leaves something", f"{facts}: {beside}"))
         return [*outcomes, *self._again(tool, path, processes, facts)]
@@ -101,7 +101,7 @@ class Campaign:
         if found == complete:
             yield Outcome(f"{tool.__name__}: complete")
         elif found == (_OLD if old else None):
-            yield Outcome(f"{tool.__name__}: interrupted, what was there is intact")
+            yield Outcome(f"{tool.__name__}: interrupted, the old file is intact")
         else:
             size = "no" if found is None else f"{len(found)}"
             yield Outcome("neither the old file nor the new one", f"{facts}: {size} bytes")
@@ -136,7 +136,7 @@ def _beside(path):
 
 
 def _fork(tool, path, processes, last=None, kill=0):
-    """Run a tool in a process and a group of its own, which is killed at a sample; give its id."""
+    """Run a tool in a separate process and group, which is killed at a sample; give its id."""
     process = os.fork()
     if process:
         return process
@@ -144,11 +144,11 @@ def _fork(tool, path, processes, last=None, kill=0):
     try:
         os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        # A process that a user begins has a tracker of semaphores of its own, which ends after it.
+        # A process that a user begins starts its tracker of semaphores, which ends after it.
         vars(resource_tracker._resource_tracker).update(_fd=None, _pid=None)
         # One that is killed while it holds the lock of all progress bars would hold up those that follow.
         tqdm.tqdm.set_lock(threading.RLock())
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what Python says of an interrupt
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Python's traceback of an interrupt
         main = os.getpid()
         tool(path, processes, lambda sample: os.kill(main, kill) if sample == last else None)
         status = 0

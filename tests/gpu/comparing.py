@@ -17,7 +17,7 @@ from gpubeton._gpu.options import GpuOptions
 from gpubeton.format import ImageMode
 from gpubeton.format.index import Index
 from gpubeton.loader import Loader
-from tests.gpu_path.zoo import StoredField, raw
+from tests.gpu_path.image_samples import StoredField, raw
 
 #: Fields that files have beside their images.
 OTHERS = ("label", "weight", "note", "info", "vector", "number")

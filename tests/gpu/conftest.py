@@ -2,7 +2,7 @@
 
     GPUBETON_REQUIRE_GPU=1 python -m pytest tests/gpu
 
-Without a GPU they are skipped. With GPUBETON_REQUIRE_GPU=1 that is a failure, and so is whatever else is skipped here.
+Without a GPU they are skipped. With GPUBETON_REQUIRE_GPU=1 that is a failure, and so is any other skip here.
 With GPUBETON_SIMULATED=1 they run on the simulated GPU, which shows that they are able to. `make gpu-rehearsal` runs
 them with the real CuPy and torch over the simulated GPU.
 """

@@ -2,7 +2,7 @@
 
 Such a test has its arrays in the host's memory, and addresses of them among a kernel's arguments and in the tables that
 these point to. Here every array has a twin on the device, which it keeps: contents are copied there, addresses changed,
-and what the kernel has written is copied back. Addresses keep what they are modulo 256.
+and the written bytes are copied back. Addresses are the same modulo 256.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpubeton.format.layout import ENTRY_DTYPE
 _ALIGNMENT = 256
 _BLOCK = 32 << 20
 # Kernels may read whole pieces of 16 bytes.
-_BEHIND = 16
+_MARGIN = 16
 
 #: Kernels whose first argument points to a table of addresses: its type, and which of its fields are addresses.
 _JPEGS = JPEG, ["bytes", "entries", "quantization", "coefficients", "samples", "resampled"]
@@ -90,12 +90,12 @@ class Relocated:
             dtype, fields = _TABLES[function_of(name)]
             table = self._find(int(arguments[0]))
             rows = contents[table.start][: table.nbytes // dtype.itemsize * dtype.itemsize].view(dtype)
-            behind = {}
+            referenced = {}
             for field in fields:
                 pairs = zip(rows[field].tolist(), _first_bytes(rows, field), strict=True)
-                rows[field] = [(self._moved(address + first, behind) - first) % 2**64 for address, first in pairs]
-            contents = {**{twin.start: twin.bytes().copy() for twin in behind.values()}, **contents}
-            used = {**behind, **used}
+                rows[field] = [(self._moved(address + first, referenced) - first) % 2**64 for address, first in pairs]
+            contents = {**{twin.start: twin.bytes().copy() for twin in referenced.values()}, **contents}
+            used = {**referenced, **used}
         staging = self._device.allocate_pinned(max(sum(twin.nbytes for twin in used.values()), 1))
         self._copy(used, staging, contents, is_there=False)
         self._device.launch(name, grid, block, moved, self._stream)
@@ -134,7 +134,7 @@ class Relocated:
         return twin.address + address - twin.start
 
     def _room(self, nbytes, remainder):
-        wanted = remainder + nbytes + _BEHIND
+        wanted = remainder + nbytes + _MARGIN
         wanted += -wanted % _ALIGNMENT
         if wanted > self._left:
             self._blocks.append(self._device.allocate(max(_BLOCK, wanted)))
@@ -146,7 +146,7 @@ class Relocated:
         return block.address + place + remainder
 
     def _copy(self, used, staging, contents, *, is_there):
-        """Copy the arrays to the device, or what is there now back to the host."""
+        """Copy the arrays to the device, or their present contents back to the host."""
         places = np.cumsum([0, *(twin.nbytes for twin in used.values())]).tolist()
         for place, twin in zip(places, used.values(), strict=False):
             part = staging.array[place : place + twin.nbytes]

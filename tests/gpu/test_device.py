@@ -59,7 +59,7 @@ def test_memory_begins_where_the_kernels_want_it(gpu):
         assert gpu.device.allocate_pinned(nbytes).address % 16 == 0
 
 
-def test_an_event_is_done_when_what_was_before_it_is(gpu, busy):
+def test_an_event_is_done_when_the_work_before_it_is(gpu, busy):
     device = gpu.device
     stream, event = device.make_stream(), device.make_event()
     assert event.is_done
@@ -121,7 +121,7 @@ def test_each_thread_may_use_the_device(gpu):
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "float16", "bfloat16", "float32", "int64"])
-def test_tensors_show_what_the_device_holds(gpu, dtype):
+def test_tensors_show_the_memory_of_the_device(gpu, dtype):
     device, stream = gpu.device, gpu.device.make_stream()
     kind = getattr(torch, dtype)
     values = torch.arange(24).to(kind)
@@ -173,7 +173,7 @@ def test_memory_that_is_freed_is_there_again(gpu):
     assert before - free() < (64 << 20), "modules that are loaded late, and other processes, take some"
 
 
-def test_more_memory_than_there_is_is_an_error_that_says_so(gpu):
+def test_a_request_for_too_much_memory_raises_an_error_that_names_it(gpu):
     with pytest.raises(DeviceError, match="bytes were asked for"):
         gpu.device.allocate(1 << 45)
     gpu.device.allocate(1 << 20).free()

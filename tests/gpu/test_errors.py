@@ -13,7 +13,7 @@ from gpubeton.errors import BadImageError
 from gpubeton.fields.registry import open_index
 from tests.cpu.pictures import jpeg, photo
 from tests.gpu.comparing import images_loader
-from tests.gpu_path.zoo import stored, write_images
+from tests.gpu_path.image_samples import stored, write_images
 from tests.small_files import damage, write_photos
 
 SAMPLES = 40
@@ -36,7 +36,7 @@ def damaged(whole, tmp_path):
 
 
 def batches(loader):
-    """Samples and images of an epoch, on the host; the loader closed, with what it says of bad ones."""
+    """Samples and images of an epoch, on the host, and the bad samples; the loader is closed."""
     with closing(loader):
         iterator = iter(loader)
         found = [(iterator.samples.tolist(), images.cpu()) for (images,) in iterator]
@@ -103,7 +103,7 @@ def test_data_that_are_cut_short_are_the_same_to_the_gpu_as_to_the_cpu(gpu, whol
     assert others <= set(rows(on_cpu))
 
 
-def test_an_image_whose_size_is_not_what_the_file_says_touches_no_other(gpu, tmp_path):
+def test_an_image_whose_size_differs_from_the_metadata_touches_no_other(gpu, tmp_path):
     """nvJPEG writes by the image's own size: into its neighbors, if it were given to it."""
     images = [stored(jpeg(photo(60, 50, number), quality=90)) for number in range(12)]
     lying = stored(jpeg(photo(200, 50, 99), quality=90), size=(60, 50))

@@ -42,7 +42,7 @@ def _tests():
 globals().update(_tests())
 
 
-def test_what_was_written_for_the_host_is_launched_on_the_device(gpu, monkeypatch):
+def test_launches_of_the_host_tests_run_on_the_device(gpu, monkeypatch):
     launched, kind = [], type(gpu.device)
     launch = kind.launch
 

@@ -10,7 +10,7 @@ from benchmarks.gpu.pipelines import image_pipelines, usual_pipeline
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.transforms import NormalizeImage, ToTensor, ToTorchImage
 from tests.gpu.comparing import assert_equal_to_the_bit, epoch, images_loader, levels_apart, means_apart, plain_twin
-from tests.gpu_path.zoo import BASELINE, ZOO, twin, write_images
+from tests.gpu_path.image_samples import BASELINE, IMAGE_SAMPLES, twin, write_images
 from tests.small_files import write_photos
 
 SIDE = 40
@@ -90,13 +90,13 @@ def test_photographs_are_near_the_cpus(gpu, photos):
 
 
 @pytest.fixture(scope="module")
-def zoo(tmp_path_factory):
+def sample_files(tmp_path_factory):
     """Every kind of image; as JPEG, and as pixels of libjpeg-turbo with interpolated and with repeated chroma."""
-    folder = tmp_path_factory.mktemp("zoo")
+    folder = tmp_path_factory.mktemp("samples")
     return (
-        write_images(folder / "zoo.beton", ZOO),
-        write_images(folder / "twin.beton", twin(ZOO)),
-        write_images(folder / "plain.beton", plain_twin(ZOO)),
+        write_images(folder / "samples.beton", IMAGE_SAMPLES),
+        write_images(folder / "twin.beton", twin(IMAGE_SAMPLES)),
+        write_images(folder / "plain.beton", plain_twin(IMAGE_SAMPLES)),
     )
 
 
@@ -109,8 +109,8 @@ ROUTES = {
 
 
 @pytest.mark.parametrize("name", ROUTES)
-def test_every_route_is_as_near_the_cpu_as_its_own_two_ways_of_chroma_are_to_each_other(gpu, zoo, name):
-    jpegs, pixels, plain = zoo
+def test_every_route_is_as_near_the_cpu_as_its_own_two_ways_of_chroma_are_to_each_other(gpu, sample_files, name):
+    jpegs, pixels, plain = sample_files
     found = epoch(images_loader(jpegs, LEVELS, custom=True, **ROUTES[name]))
     wanted = epoch(images_loader(pixels, LEVELS, custom=True, device="cpu"))
     other = epoch(images_loader(plain, LEVELS, custom=True, device="cpu"))
@@ -118,15 +118,15 @@ def test_every_route_is_as_near_the_cpu_as_its_own_two_ways_of_chroma_are_to_eac
     allowed = means_apart(other, wanted) + 1.0
     apart = means_apart(found, wanted)
     assert (apart <= allowed).all(), {int(i): (apart[i], allowed[i]) for i in np.flatnonzero(apart > allowed)}
-    raws = [number for number, image in enumerate(ZOO) if image not in BASELINE]
-    assert apart[raws].max() == 0, "what is stored raw, or decoded by the CPU, is the CPU's to the bit"
+    raws = [number for number, image in enumerate(IMAGE_SAMPLES) if image not in BASELINE]
+    assert apart[raws].max() == 0, "images stored raw or decoded by the CPU equal the CPU's"
 
 
 def test_explain_names_the_gpu_and_its_routes(gpu, photos, capsys):
     loader = images_loader(photos.beton, usual_pipeline(SIDE))
     loader.explain()
     loader.close()
-    said = capsys.readouterr().out
-    assert gpu.device.name in said
-    assert "JPEG engines" in said
-    assert "fused" in said
+    text = capsys.readouterr().out
+    assert gpu.device.name in text
+    assert "JPEG engines" in text
+    assert "fused" in text

@@ -1,4 +1,4 @@
-"""A loader that goes on where another stood gives the batches that were still to come, to the bit."""
+"""A resumed loader gives the remaining batches of the saved one, bit by bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who decodes: each route does what it is there for, and nobody else does its work."""
+"""Decode routes: each decodes the images that are meant for it, and no other decoder does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches in the hands of other streams and threads: nobody gets their memory too early."""
+"""Batches in use on other streams and threads: their memory is never reused too early."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sums(loader, epochs=1):
 
 
 def numbers(copies):
-    """A number for each of these copies of batches, from the host: by then the streams may be behind."""
+    """A number for each of these copies of batches, from the host: by then the streams may be late."""
     return [number_of(copy.cpu()) for copy in copies]
 
 
@@ -94,7 +94,7 @@ def test_a_batch_that_a_stream_still_reads_is_not_overwritten(gpu, photos, readi
     assert found == expected
 
 
-def test_batches_are_whole_when_they_arrive_whatever_torch_does_beside(gpu, photos, expected):
+def test_batches_are_whole_when_they_arrive_while_torch_runs_other_work(gpu, photos, expected):
     """Torch's allocator is kept busy with blocks of just the batches' size, on the stream that receives them."""
     found, noise = [], []
     with closing(loader_of(photos)) as loader:
@@ -118,7 +118,7 @@ def test_batches_that_are_kept_stay_as_they_are(gpu, photos, expected):
     assert numbers(kept) == expected
 
 
-def test_receivers_on_streams_of_their_own_see_whole_batches(gpu, photos, expected):
+def test_receivers_on_other_streams_see_whole_batches(gpu, photos, expected):
     """A stream for each batch, none of which waits for another."""
     found = []
     with closing(loader_of(photos)) as loader:
@@ -174,7 +174,7 @@ def test_iterators_of_one_loader_may_be_used_in_turn(gpu, photos):
         assert [numbers(copies) for copies in found] == wanted
 
 
-def test_leaving_in_the_middle_of_an_epoch_harms_nobody(gpu, photos, expected):
+def test_leaving_in_the_middle_of_an_epoch_does_not_damage_later_batches(gpu, photos, expected):
     with closing(loader_of(photos)) as loader:
         for _ in range(5):
             loader.set_epoch(0)
@@ -184,7 +184,7 @@ def test_leaving_in_the_middle_of_an_epoch_harms_nobody(gpu, photos, expected):
         assert sums(loader, 2) == expected
 
 
-def test_a_network_trains_with_what_arrives(gpu, photos):
+def test_a_network_trains_with_the_batches(gpu, photos):
     """Gradients are finite: what arrives are pixels, normalized, in a layout that convolutions take."""
     if is_rehearsed():
         pytest.skip("torch's convolutions and their gradients run on a GPU only")

@@ -1,4 +1,4 @@
-"""A executor on the simulated GPU with images to make, without a file or a loader."""
+"""An executor on the simulated GPU with images to make, without a file or a loader."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def job_of(program, images, out, *, epoch=0, first=0, source="image"):
 def made_by_the_cpu(program, images, **which):
     """What the CPU makes of images, and which of them are bad."""
     out = np.zeros((len(images), program.height, program.width, 3), np.uint8)
-    executor = WorkerPool([program], max(1, len(images)), num_workers=0, ring=1)
-    bad = executor.decode(0, job_of(program, images, out, **which))
-    executor.close()
+    pool = WorkerPool([program], max(1, len(images)), num_workers=0, ring=1)
+    bad = pool.decode(0, job_of(program, images, out, **which))
+    pool.close()
     return out, bad

@@ -10,7 +10,7 @@ from gpubeton._gpu.nvjpeg import IMAGE
 
 
 class RecordingLibrary:
-    """Every function succeeds and makes what it is to make; `statuses` and `missing` change that."""
+    """All functions succeed and create their objects; `statuses` and `missing` change that."""
 
     def __init__(self):
         self.calls = []
@@ -54,7 +54,7 @@ class _Function:
 
 
 def batch(count=3):
-    """Where some JPEGs are and where their pixels go; nobody reads there."""
+    """Addresses of some JPEGs and of their pixels; nothing reads there."""
     addresses = np.arange(1, count + 1, dtype=np.uint64) * 4096
     sizes = np.full(count, 100, np.uint64)
     targets = np.zeros(count, IMAGE)

@@ -173,14 +173,14 @@ def test_images_of_a_route_and_sampling_lie_together_the_largest_first(images, s
 
 
 @given(images=IMAGES, sources=st.sampled_from([[0], [0, 0], [0, 1]]), seed=st.integers(0, 1000))
-def test_kernels_are_told_where_each_image_lies_and_which_is_guarded(images, sources, seed):
+def test_kernels_receive_the_address_of_each_image_and_which_is_guarded(images, sources, seed):
     placed = Placed(images, PROGRAMS[: len(sources)], sources, seed=seed)
     arena = {start + ARENA: stop + ARENA for start, stop in placed.arena()}
-    staged = [own.address + np.uint64(STAGING) for own in placed.made.decoded]
+    staged = [decoded.address + np.uint64(STAGING) for decoded in placed.made.decoded]
     placed.made.place(ARENA, STAGING)
-    assert [own.address.tolist() for own in placed.made.decoded] == [addresses.tolist() for addresses in staged]
-    for own in placed.made.decoded:
-        assert np.array_equal(own.target, placed.made.pictures[own.program]["address"][own.rows])
+    assert [decoded.address.tolist() for decoded in placed.made.decoded] == [addresses.tolist() for addresses in staged]
+    for decoded in placed.made.decoded:
+        assert np.array_equal(decoded.target, placed.made.pictures[decoded.program]["address"][decoded.rows])
     for own, job, pictures in zip(placed.programs, placed.jobs, placed.made.pictures, strict=True):
         rows = [-1 if route is DecodeRoute.ENTRIES else row for row, (route, *_) in enumerate(images)]
         assert pictures["row"].tolist() == rows, "our decoder makes its images elsewhere"
@@ -200,7 +200,7 @@ def test_kernels_are_told_where_each_image_lies_and_which_is_guarded(images, sou
 
 
 @pytest.mark.parametrize("route", DecodeRoute)
-def test_what_is_drawn_does_not_change_by_sending_the_crop_alone(route):
+def test_draws_do_not_change_by_sending_the_crop_alone(route):
     steps = RandomHorizontalFlip(), RandomTranslate(2, (9, 8, 7)), Cutout(3)
     operations = [RandomResizedCropRGBImageDecoder((8, 9)), *steps]
     program = compile_image_program("image", 0, operations, np.array([64]), np.array([64]), "cuda:0")
@@ -265,7 +265,7 @@ def test_sizes_of_many_large_crops_do_not_overflow():
     assert one.nbytes >= 20 * 3 * side**2
 
 
-def test_what_the_cpu_has_made_is_copied_as_it_is():
+def test_images_made_by_the_cpu_are_copied_unchanged():
     rgb, program = noise(8, 9), PROGRAMS[0]
     draws = identity_draws(8, 9, DRAW_COLUMNS + 5)
     assert draws.shape == (1, DRAW_COLUMNS + 5)

@@ -32,7 +32,7 @@ def handle(library):
 # --- errors
 
 
-def test_a_status_becomes_an_error_that_names_the_call_and_what_to_try(library, handle):
+def test_a_status_becomes_an_error_with_the_call_and_advice(library, handle):
     library.statuses["nvjpegDecodeBatchedPreAllocate"] = 5
     with pytest.raises(NvjpegError) as caught:
         State(handle).preallocate(56, 4000, 3000)
@@ -43,16 +43,14 @@ def test_a_status_becomes_an_error_that_names_the_call_and_what_to_try(library, 
     assert message.endswith("(nvJPEG 13.0.1, libnvjpeg.so)")
 
 
-def test_a_status_that_nobody_knows_is_an_error_too(library, handle):
+def test_an_unknown_status_is_an_error_too(library, handle):
     library.statuses["nvjpegJpegStateCreate"] = 77
     with pytest.raises(NvjpegError, match="77"):
         State(handle)
 
 
 @pytest.mark.parametrize(("is_there", "advice"), [(True, "no JPEG engines"), (False, "compute,utility,video")])
-def test_hardware_that_cannot_be_reached_is_told_from_hardware_that_is_not_there(
-    library, monkeypatch, is_there, advice
-):
+def test_hardware_without_access_and_missing_hardware_have_different_errors(library, monkeypatch, is_there, advice):
     def open_library(name):
         assert name == "libnvcuvid.so.1"
         if not is_there:
@@ -66,7 +64,7 @@ def test_hardware_that_cannot_be_reached_is_told_from_hardware_that_is_not_there
 
 
 @pytest.mark.parametrize(("driver", "advice"), [(None, "no driver answers"), ((12, 4), "is for CUDA 12.4")])
-def test_a_missing_driver_is_told_from_an_old_one(library, monkeypatch, driver, advice):
+def test_a_missing_driver_and_an_old_one_have_different_errors(library, monkeypatch, driver, advice):
     monkeypatch.setattr("gpubeton._gpu.libraries.driver_version", lambda: driver)
     library.statuses["nvjpegCreateEx"] = 6
     with pytest.raises(NvjpegError, match=advice):
@@ -89,7 +87,7 @@ def test_closing_twice_destroys_once(library, handle):
     assert library.names().count("nvjpegJpegStateDestroy") == 1
 
 
-def test_what_is_closed_is_refused_by_name(handle):
+def test_a_closed_object_is_refused_by_name(handle):
     state = State(handle)
     state.close()
     with pytest.raises(NvjpegError, match="State"):
@@ -105,7 +103,7 @@ def test_a_destruction_that_fails_is_an_error(library, handle):
         handle.close()
 
 
-def test_what_nobody_refers_to_any_more_is_destroyed_the_handle_last(library):
+def test_unreferenced_objects_are_destroyed_and_the_handle_last(library):
     state = State(Handle(Library(library, "libnvjpeg.so", (13, 0, 1))))
     gc.collect()
     assert not any("Destroy" in name for name in library.names())
@@ -125,7 +123,7 @@ def test_a_forked_child_destroys_nothing(library, handle):
     assert state.pointer
 
 
-def test_what_lives_when_the_interpreter_ends_is_left_alone():
+def test_objects_alive_at_the_end_of_the_interpreter_are_not_destroyed():
     script = """
         import sys
         from gpubeton._gpu.nvjpeg import Handle, Library, State

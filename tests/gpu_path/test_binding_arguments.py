@@ -1,4 +1,4 @@
-"""What the binding gives to nvJPEG, and what it refuses to give."""
+"""The arguments that the binding passes to nvJPEG, and those that it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The binding with a library behind it that has nvJPEG's binary interface and decodes: the simulator's."""
+"""The binding over a library that has nvJPEG's binary interface and decodes: the simulator's."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_after_a_bad_image_the_others_are_decoded_one_by_one_and_the_state_goes_
         np.testing.assert_array_equal(made.pixels(index), decoded(images[index]))
 
 
-def test_what_would_crash_nvjpeg_does_not_reach_it(bench, faults):
+def test_arguments_that_would_crash_nvjpeg_do_not_reach_it(bench, faults):
     faults.crash = True  # the process would end
     made = bench(images=[TAKEN["4:2:0"], TAKEN["4:4:4"]])
     arrays = made.addresses, made.sizes, made.targets

@@ -1,4 +1,4 @@
-"""Values whose bytes differ from their checksum: every one is found, wherever it is read and whatever decodes it."""
+"""Values whose bytes differ from their checksum: each is reported, for every storage and every decoder."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_each_damaged_image_is_found_in_random_crops(gpus, files, fault_server, 
 
 
 @pytest.mark.parametrize("executor", ["cpu", "entries", "engines", "resident"])
-def test_what_was_compared_is_not_compared_again(gpus, tmp_path, executor):
+def test_compared_values_are_not_compared_again(gpus, tmp_path, executor):
     path = write(tmp_path / "a.beton", FIELDS, images(), notes={})
     size = int(Index.open(path).regions("image").size.sum())
     with loader_of(path, **EXECUTORS[executor]) as one, loader_of(path, **EXECUTORS[executor]) as two:
@@ -233,7 +233,7 @@ def count_in_child(loader, results):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_compares_what_was_not_compared(tmp_path):
+def test_a_forked_process_compares_the_remaining_values(tmp_path):
     path = write(tmp_path / "a.beton", FIELDS, images(), notes={})
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
@@ -264,7 +264,7 @@ def test_an_index_of_an_earlier_version_of_a_file_with_checksums_is_not_used(tmp
         loader_of(path, device="cpu").close()
 
 
-def test_damaged_checksums_are_told(tmp_path):
+def test_damaged_checksums_are_reported(tmp_path):
     path = write(tmp_path / "a.beton", FIELDS, images())
     index_images(path)
     beside = path.with_name("a.beton.index")

@@ -1,4 +1,4 @@
-"""`Device` without a GPU: what it asks of CuPy and torch, with which arguments and in which order."""
+"""`Device` without a GPU: its calls of CuPy and torch, with their arguments and in their order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def members(kind):
         (PinnedMemory, SimulatedMemory),
     ],
 )
-def test_the_simulated_device_has_what_the_real_one_has(real, simulated):
+def test_the_simulated_device_has_the_methods_of_the_real_one(real, simulated):
     for name in members(real):
         own, other = getattr(real, name), getattr(simulated, name)
         if callable(own):
@@ -49,7 +49,7 @@ def test_the_simulated_device_has_what_the_real_one_has(real, simulated):
 # --- opening
 
 
-def test_a_gpu_is_opened_once_by_whatever_name(record):
+def test_a_gpu_is_opened_once_for_all_its_names(record):
     record.current["torch"] = 1
     names = ["cuda:1", torch.device("cuda", 1), 1, "cuda"]
     assert len({id(open_device(name)) for name in names}) == 1
@@ -65,7 +65,7 @@ def test_a_forked_child_does_not_get_its_parents_gpu(record, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["cpu", "meta"])
-def test_what_is_no_gpu_is_refused(name):
+def test_a_device_other_than_a_gpu_is_refused(name):
     with pytest.raises(DeviceError, match=f"'{name}' is no GPU"):
         open_device(name)
 
@@ -85,7 +85,7 @@ def test_the_reason_why_torch_has_no_gpu_is_given(record, monkeypatch):
         open_device("cuda:0")
 
 
-def test_a_process_that_was_forked_is_told(record, monkeypatch):
+def test_an_error_in_a_forked_process_names_the_fork(record, monkeypatch):
     def refuse():
         raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
 
@@ -233,7 +233,7 @@ def test_events_let_the_thread_sleep_and_take_no_time(cuda_device, record):
     assert record.named("Event") == [("Event", True, True, False)]
 
 
-def test_to_wait_for_a_stream_is_to_wait_for_an_event_behind_it(cuda_device, record):
+def test_synchronizing_a_stream_waits_for_an_event_after_its_work(cuda_device, record):
     stream = cuda_device.make_stream()
     record.calls.clear()
     stream.synchronize()
@@ -253,7 +253,7 @@ def test_an_event_that_failed_is_not_taken_for_one_that_is_not_done_yet(cuda_dev
 
 
 @pytest.mark.parametrize("error", [CudaRuntimeError(700), DriverError(700)])
-def test_an_error_of_earlier_work_is_raised_by_whoever_waits(cuda_device, record, error):
+def test_an_error_of_earlier_work_is_raised_by_the_next_wait(cuda_device, record, error):
     stream, event = cuda_device.make_stream(), cuda_device.make_event()
     record.fail["synchronize"] = [error, error]
     with pytest.raises(DeviceError, match="cuda:1: waiting for an event"):
@@ -276,12 +276,12 @@ def test_memory_is_cudas_own_and_freed_once(cuda_device, record):
     assert record.named("malloc", "free") == [("malloc", 1000), ("free", address)]
 
 
-def test_memory_that_nobody_refers_to_is_freed(cuda_device, record):
+def test_unreferenced_memory_is_freed(cuda_device, record):
     address = cuda_device.allocate(0).address
     assert record.calls == [("malloc", 1), ("torch device", 1), ("free", address), ("torch device", 0)]
 
 
-def test_an_error_while_freeing_is_raised_unless_nobody_is_there_to_hear_it(cuda_device, record):
+def test_an_error_while_freeing_is_raised_except_in_a_finalizer(cuda_device, record):
     record.fail["free"] = [CudaRuntimeError(700), CudaRuntimeError(700)]
     with pytest.raises(DeviceError, match="cuda:1: freeing memory: status 700"):
         cuda_device.allocate(10).free()
@@ -302,7 +302,7 @@ def test_memory_that_torch_keeps_for_itself_is_asked_for(cuda_device, record):
     ]  # fmt: skip
 
 
-def test_too_little_memory_is_told_in_bytes(cuda_device, record):
+def test_too_little_memory_is_reported_in_bytes(cuda_device, record):
     record.fail["malloc"] = [CudaRuntimeError(OUT_OF_MEMORY)] * 2
     with pytest.raises(
         DeviceError,
@@ -383,7 +383,7 @@ def test_cuda_that_does_not_start_is_not_blamed_on_earlier_work(record, monkeypa
     assert "earlier work" not in str(caught.value)
 
 
-def test_an_allocator_of_the_users_without_a_cache_does_not_hide_what_is_missing(cuda_device, record, monkeypatch):
+def test_a_users_allocator_without_a_cache_does_not_hide_the_lack_of_memory(cuda_device, record, monkeypatch):
     def refuse():
         raise RuntimeError("PluggableAllocator does not yet support emptyCache")
 

@@ -1,4 +1,4 @@
-"""`Device` without a GPU: how it launches kernels, and what it asks of torch for the batches."""
+"""`Device` without a GPU: how it launches kernels, and its calls of torch for the batches."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_launch_of_no_blocks_is_refused(cuda_device, record, cubins):
     assert record.named("launch") == []
 
 
-def test_an_error_of_a_launch_says_which_kernel(cuda_device, record, cubins):
+def test_an_error_of_a_launch_names_the_kernel(cuda_device, record, cubins):
     record.fail["launch"] = [DriverError(1)]
     with pytest.raises(DeviceError, match=r"cuda:1: launching resample with grid \(1, 1, 1\) and block \(2, 1, 1\)"):
         cuda_device.launch("resample", (1, 1, 1), (2, 1, 1), [], cuda_device.make_stream())
@@ -135,7 +135,7 @@ def test_hand_over_lets_the_callers_stream_wait_and_torch_know(cuda_device, reco
 
 
 def test_hand_over_leaves_the_cpus_tensors_of_a_batch_alone(cuda_device, record):
-    """Labels without ToDevice, say: torch has no record_stream for them."""
+    """Labels without ToDevice, for example: torch has no record_stream for them."""
     ready = cuda_device.make_event()
     record.calls.clear()
     cuda_device.hand_over([torch.zeros(2)], ready)

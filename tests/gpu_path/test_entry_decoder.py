@@ -22,8 +22,17 @@ from gpubeton.format.entry_points import EntryPoints, read_index
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import ColorJitter, Cutout, RandomContrast, RandomHorizontalFlip
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
+from tests.gpu_path.image_samples import (
+    BASELINE,
+    IMAGE_SAMPLES,
+    Samples,
+    StoredField,
+    assert_same,
+    epochs,
+    gpu_loader,
+    stored,
+)
 from tests.gpu_path.test_gpu_loader import GEOMETRY, PIPELINES, VIEWS, crop, normalize
-from tests.gpu_path.zoo import BASELINE, ZOO, Samples, StoredField, assert_same, epochs, gpu_loader, stored
 from tests.simulator.device import SimulatedEvent
 from tests.small_files import write
 
@@ -52,8 +61,8 @@ def loader_of(path, image, **arguments):
 
 
 @pytest.fixture(scope="module")
-def zoo(tmp_path_factory):
-    return indexed(tmp_path_factory.mktemp("zoo") / "zoo.beton", ZOO)
+def sample_file(tmp_path_factory):
+    return indexed(tmp_path_factory.mktemp("samples") / "samples.beton", IMAGE_SAMPLES)
 
 
 @pytest.fixture(scope="module")
@@ -75,18 +84,18 @@ def made(monkeypatch):
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_every_kind_of_image_is_the_cpus_to_the_bit(gpus, zoo, made, name):
-    found = epochs(loader_of(zoo, PIPELINES[name], decoder="entries"), 2)
+def test_every_kind_of_image_is_the_cpus_to_the_bit(gpus, sample_file, made, name):
+    found = epochs(loader_of(sample_file, PIPELINES[name], decoder="entries"), 2)
     assert sum(made) == 2 * len(BASELINE)
-    assert_same(found, epochs(loader_of(zoo, PIPELINES[name], device="cpu"), 2))
+    assert_same(found, epochs(loader_of(sample_file, PIPELINES[name], device="cpu"), 2))
 
 
 @pytest.mark.parametrize("name", COLORS)
 @pytest.mark.parametrize("changes", [{}, {"os_cache": False}, {"batch_size": 5, "order": "random"}])
-def test_colors_are_the_cpus_to_the_bit(gpus, zoo, made, name, changes):
-    found = epochs(loader_of(zoo, COLORS[name], decoder="entries", **changes), 2)
+def test_colors_are_the_cpus_to_the_bit(gpus, sample_file, made, name, changes):
+    found = epochs(loader_of(sample_file, COLORS[name], decoder="entries", **changes), 2)
     assert sum(made) == 2 * len(BASELINE)
-    assert_same(found, epochs(loader_of(zoo, COLORS[name], device="cpu", **changes), 2))
+    assert_same(found, epochs(loader_of(sample_file, COLORS[name], device="cpu", **changes), 2))
 
 
 def test_batches_of_this_decoder_alone_need_no_canary(gpus, mixed, made):
@@ -210,7 +219,7 @@ def test_headers_are_not_kept_if_bytes_may_be_others_each_time(gpus, mixed, made
     assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 2))
 
 
-def test_headers_are_forgotten_if_too_many_have_tables_of_their_own(gpus, mixed, made, parsed, monkeypatch):
+def test_headers_are_forgotten_if_too_many_have_different_tables(gpus, mixed, made, parsed, monkeypatch):
     monkeypatch.setattr(entry_decoder, "_MOST_TABLES", 1)
     batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"), 3)
     assert sum(made) == sum(parsed) == 3 * len(MIXED)
@@ -269,7 +278,7 @@ def test_images_are_not_looked_up_while_none_was_refused(gpus, mixed, made, monk
     assert sum(made) == len(MIXED)
 
 
-def test_two_outputs_of_one_field_have_crops_of_their_own(gpus, mixed, made):
+def test_two_outputs_of_one_field_have_different_crops(gpus, mixed, made):
     image = [crop((20, 24)), ColorJitter(0.2), Cutout(3), *VIEWS]
     second = [ColorJitter(0.4), RandomHorizontalFlip(), *VIEWS]
     more = {"other": PipelineSpec("image", crop((31, 9)), second)}
@@ -300,7 +309,7 @@ def test_with_engines_only_images_without_entry_points_go_there(gpus, mixed, mad
 
 
 def test_damaged_data_go_to_the_cpu_which_has_the_verdict(gpus, made, tmp_path):
-    """Whatever the CPU makes of them, with the same policy for bad images."""
+    """The CPU's pixels or its error, with the same policy for bad images."""
     path = indexed(tmp_path / "damaged.beton", MIXED)
     content = bytearray(path.read_bytes())
     for number in (2, 7, 16, 19):

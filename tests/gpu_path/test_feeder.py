@@ -8,7 +8,7 @@ import pytest
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.transforms import ToTensor
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
-from tests.gpu_path.zoo import assert_same, epochs, gpu_loader, raw, stored, twin, write_images
+from tests.gpu_path.image_samples import assert_same, epochs, gpu_loader, raw, stored, twin, write_images
 from tests.simulator.faults import hash_of
 
 PIPELINE = [CenterCropRGBImageDecoder((6, 7), 1, "bilinear"), ToTensor()]
@@ -62,7 +62,7 @@ def test_a_batch_of_every_route_needs_one_call(gpus, faults, tmp_path):
 
 
 def test_bytes_of_a_call_are_in_place_before_it_and_stay_until_it_is_done(gpus, faults, path, expected):
-    """The simulator compares what a decoder was given with what it finds at its turn."""
+    """The simulator compares the bytes at the call with the bytes at its turn in the stream."""
     faults.pinned_input = True
     faults.early_write = False
     faults.slow_down(2000)

@@ -35,7 +35,7 @@ class Boxed:
         return picture(number, 30, 40), np.concatenate([corner, corner + 9], axis=1).astype(np.float32)
 
 
-def test_boxes_follow_what_a_gpu_makes_and_are_handed_over_with_it(gpus, tmp_path, monkeypatch):
+def test_boxes_follow_the_images_of_a_gpu_and_are_handed_over_with_them(gpus, tmp_path, monkeypatch):
     handed = []
     hand_over = SimulatedDevice.hand_over
 

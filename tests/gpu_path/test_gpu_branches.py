@@ -1,4 +1,4 @@
-"""Outputs on a GPU that go on from other outputs, and crops of what was decoded there."""
+"""Outputs on a GPU that continue other outputs, and crops of images decoded there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder, SimpleRGB
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, RandomResizedCrop, ToDevice, ToTensor, ToTorchImage
 from tests.cpu.pictures import noise
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, raw, twin, write_images
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, raw, twin, write_images
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 FLIP, THERE = RandomHorizontalFlip(), ToDevice("cuda:0")
@@ -20,7 +20,7 @@ BRANCHES = {
 
 
 @pytest.mark.parametrize("before", [[], [RandomHorizontalFlip()]])
-def test_a_crop_of_decoded_images_gives_on_a_gpu_what_it_gives_on_the_cpu(gpus, tmp_path, before):
+def test_a_crop_of_decoded_images_is_the_same_on_a_gpu_and_on_the_cpu(gpus, tmp_path, before):
     images = [raw(noise(40, 30, seed=number)) for number in range(12)]
     path = write_images(tmp_path / "images.beton", images)
     crop = RandomResizedCrop((0.1, 0.9), (0.7, 1.4), 16)
@@ -31,9 +31,9 @@ def test_a_crop_of_decoded_images_gives_on_a_gpu_what_it_gives_on_the_cpu(gpus, 
 
 @pytest.mark.parametrize("device", ["auto", "cuda:0"])
 @pytest.mark.parametrize("name", BRANCHES)
-def test_a_branch_gives_on_a_gpu_what_it_gives_on_the_cpu(gpus, tmp_path, name, device):
+def test_a_branch_is_the_same_on_a_gpu_and_on_the_cpu(gpus, tmp_path, name, device):
     image, view = BRANCHES[name]
-    images = ZOO[:12]
+    images = IMAGE_SAMPLES[:12]
     there = gpu_loader(write_images(tmp_path / "images.beton", images), image, more={"view": view}, device=device)
     found = epochs(there)
     assert there.gpu is not None

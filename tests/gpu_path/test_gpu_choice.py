@@ -14,13 +14,13 @@ from gpubeton.loader.config import ARGUMENTS
 from gpubeton.loader.resources import choose_gpu
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, twin, write_images
 from tests.gpu_path.test_entry_decoder import indexed, loader_of
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
 from tests.simulator.device import SimulatedDevice
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 THERE = [CROP, ToTensor(), ToDevice("cuda:0"), NormalizeImage((120, 110, 100), (60, 50, 40), np.float16)]
-IMAGES = ZOO[:16]
+IMAGES = IMAGE_SAMPLES[:16]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def path(tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     decoded = write_images(tmp_path_factory.mktemp("decoded") / "decoded.beton", twin(IMAGES))
-    # This torch may know no GPU, and nothing stands in its place here.
+    # This torch may know no GPU, and nothing replaces it here.
     return epochs(gpu_loader(decoded, [one for one in THERE if not isinstance(one, ToDevice)], device="cpu"))
 
 
@@ -63,11 +63,11 @@ def test_a_gpu_is_chosen_by_name_or_by_todevice(device, decoder, target, is_forc
     "pipelines",
     [{}, {"image": None}, {"image": []}, {"image": [ToTensor()]}, {"image": [ToTensor(), ToDevice("cpu")]}],
 )
-def test_nobody_wishes_for_a_gpu(pipelines):
+def test_without_a_request_for_a_gpu_none_is_chosen(pipelines):
     assert choose_gpu("auto", "auto", pipelines).target is None
 
 
-def test_a_wish_may_stand_in_a_further_output():
+def test_a_further_output_may_request_a_gpu():
     pipelines = {"again": PipelineSpec("image", transforms=[ToTensor(), ToDevice("cuda:2")])}
     assert choose_gpu("auto", "auto", pipelines).target.device == "cuda:2"
 
@@ -110,7 +110,7 @@ def unwarned(monkeypatch):
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
-def test_without_engines_the_cpu_decodes_and_explain_says_why(
+def test_without_engines_the_cpu_decodes_and_explain_gives_the_reason(
     gpus, faults, path, capsys, monkeypatch, architecture, unwarned, recwarn
 ):
     """A GPU that should have engines is worth a warning, once."""
@@ -119,9 +119,9 @@ def test_without_engines_the_cpu_decodes_and_explain_says_why(
     for _ in range(2):
         loader = gpu_loader(path, THERE)
         loader.explain()
-        told = capsys.readouterr().out
-        assert "images are decoded by Simulated GPU" in told
-        assert "hardware  nvjpegCreateEx: status 7 (ARCH_MISMATCH)" in told
+        text = capsys.readouterr().out
+        assert "images are decoded by Simulated GPU" in text
+        assert "hardware  nvjpegCreateEx: status 7 (ARCH_MISMATCH)" in text
         found = epochs(loader)
         assert_same(found, epochs(gpu_loader(path, [one for one in THERE if one is not THERE[2]], device="cpu")))
     assert faults.notes("image") == []
@@ -134,7 +134,7 @@ def test_without_engines_the_cpu_decodes_and_explain_says_why(
     ("has_entries", "engines", "decoder", "lacks"),
     [(False, 0, "auto", True), (True, 0, "auto", False), (False, 1, "auto", False), (False, 1, "entries", True)],
 )
-def test_where_only_entry_points_are_missing_it_is_said_how_to_make_them(
+def test_where_only_entry_points_are_missing_a_message_names_the_command_that_makes_them(
     gpus, faults, tmp_path, capsys, unwarned, recwarn, has_entries, engines, decoder, lacks
 ):
     path = indexed(tmp_path / "images.beton", IMAGES)
@@ -199,7 +199,7 @@ def test_engines_alone_without_nvjpeg_are_replaced_by_the_cpu_with_a_warning(gpu
         {"decoder": "nvjpeg", "routes": ("hardware", "entries")},
     ],
 )
-def test_without_nvjpeg_who_asks_for_it_gets_an_error_with_every_place(gpus, path, monkeypatch, choice):
+def test_a_request_for_a_missing_nvjpeg_raises_an_error_with_every_place(gpus, path, monkeypatch, choice):
     missing(monkeypatch)
     with pytest.raises(DeviceError, match="the wheels of NVIDIA: none; /usr/local/cuda: no such file"):
         gpu_loader(path, THERE, **choice)

@@ -6,7 +6,7 @@ from tests.simulator.active_device import device
 __all__ = ["device"]
 
 
-def test_closing_a_gpu_that_is_stuck_with_an_error_closes_what_can_be_closed(device, faults):
+def test_closing_a_gpu_that_is_stuck_with_an_error_closes_all_that_it_can(device, faults):
     """The error was raised where it appeared; in the finally-clause of a training script it would hide another."""
     gpu = open_gpu(device)
     executors = [gpu.start_executor([program_of()], cpu_services()) for _ in range(2)]

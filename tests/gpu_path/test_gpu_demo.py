@@ -25,7 +25,7 @@ def test_a_gpu_is_found_where_torch_cupy_and_nvjpeg_are(gpus, monkeypatch):
     assert "Simulated GPU with nvJPEG " in remark
 
 
-def test_a_gpu_that_lacks_something_is_left_alone_and_it_is_said_what(monkeypatch):
+def test_a_gpu_with_a_missing_part_is_not_used_and_the_part_is_named(monkeypatch):
     def refuse(name):
         raise DeviceError(f"{name}: CuPy is missing")
 

@@ -16,13 +16,13 @@ from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, stored, twin, write_images
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, stored, twin, write_images
 from tests.simulator.device import TENSOR, SimulatedDevice
 from tests.waiting import wait_until
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 PIPELINE = [CROP, NormalizeImage((120, 110, 100), (60, 50, 40), np.float16), ToTensor()]
-IMAGES = [*ZOO[:24], *ZOO[:24]]
+IMAGES = [*IMAGE_SAMPLES[:24], *IMAGE_SAMPLES[:24]]
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +36,14 @@ def expected(tmp_path_factory):
     return epochs(gpu_loader(path, PIPELINE, device="cpu"), 2)
 
 
-def told(caught):
+def formatted(caught):
     return "".join(traceback.format_exception(caught.value))
 
 
 # --- memory
 
 
-def test_too_little_memory_is_an_error_that_says_so_and_passes(gpus, faults, path, expected, own_threads):
+def test_too_little_memory_raises_an_error_that_names_it_and_passes(gpus, faults, path, expected, own_threads):
     loader = gpu_loader(path, PIPELINE)
     faults.leave_memory(100_000)
     with pytest.raises(DeviceError, match=r"\d{5,6}"):
@@ -67,7 +67,7 @@ def test_memory_that_lasts_for_small_images_alone_fails_with_the_batch_named(
     faults.leave_memory(14 << 20)
     with pytest.raises(DeviceError, match="bytes were asked for") as caught:
         received.extend(loader)
-    assert "batch 4 of epoch 0" in told(caught)
+    assert "batch 4 of epoch 0" in formatted(caught)
     assert own_threads() == []
     faults.leave_memory(1 << 30)
     loader.set_epoch(0)
@@ -112,7 +112,7 @@ def test_the_error_of_the_loop_names_its_batch(gpus, faults, path):
     loader = gpu_loader(path, PIPELINE, batches_ahead=1)
     with pytest.raises(DeviceError) as caught:
         use(loader, faults, gpus, "augment")
-    assert "of epoch 0, samples" in told(caught)
+    assert "of epoch 0, samples" in formatted(caught)
     loader.close()
     faults.fail_device(status=0)
 
@@ -169,7 +169,7 @@ def test_an_error_of_a_launch_reaches_the_loop_and_the_next_epoch_is_whole(
     received = []
     with pytest.raises(PlantedError, match="planted in launch") as caught:
         received.extend(loader)
-    assert "of epoch 0, samples" in told(caught)
+    assert "of epoch 0, samples" in formatted(caught)
     assert own_threads() == []
     assert_same(received, expected[: len(received)])
     assert len(received) < number
@@ -241,7 +241,7 @@ def test_memory_is_free_as_soon_as_the_error_is_handled(gpus, faults, path, monk
 
 
 @pytest.mark.parametrize("name", ["probe_jpegs", "pack_regions", "pack_crops"])
-def test_an_error_of_what_the_cpu_does_reaches_the_loop(gpus, path, expected, monkeypatch, name, own_threads):
+def test_an_error_of_the_cpus_part_reaches_the_loop(gpus, path, expected, monkeypatch, name, own_threads):
     failing_at(monkeypatch, executors, name, 3)
     loader = gpu_loader(path, PIPELINE)
     with pytest.raises(PlantedError, match=f"planted in {name}"):

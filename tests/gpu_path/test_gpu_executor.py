@@ -20,7 +20,7 @@ from tests.gpu_path.executor_bench import (
     open_gpu,
     program_of,
 )
-from tests.gpu_path.zoo import raw, stored, twin
+from tests.gpu_path.image_samples import raw, stored, twin
 from tests.simulator.active_device import device
 from tests.simulator.device import DEVICE, PINNED
 
@@ -294,7 +294,7 @@ def test_an_error_of_the_feeder_is_raised_once_and_nothing_is_begun_after_it(beg
     executor.close()
 
 
-def test_closing_ends_the_thread_and_drops_what_is_in_flight(begin, faults, own_threads):
+def test_closing_ends_the_thread_and_drops_batches_in_flight(begin, faults, own_threads):
     faults.slow_down(3000)
     executor = begin()
     for _ in range(SLOTS):
@@ -341,7 +341,7 @@ def test_equipment_is_used_again_by_the_next_epoch(begin, gpu, faults):
     assert [slot.arena.nbytes for slot in resources.slots] == memory
 
 
-def test_an_epoch_beside_another_has_equipment_of_its_own(begin):
+def test_concurrent_epochs_have_separate_resources(begin):
     first, second = begin(), begin()
     assert first._resources is not second._resources
     outs = [submit(executor, PHOTOS, epoch=number) for number, executor in enumerate((first, second))]
@@ -364,7 +364,7 @@ def test_equipment_in_use_is_freed_when_its_epoch_ends_after_the_gpu_was_closed(
     gpu.close()
 
 
-def test_closing_a_gpu_frees_its_memory_whoever_still_knows_of_it(device, faults):
+def test_closing_a_gpu_frees_its_memory_in_spite_of_references(device, faults):
     before = [faults.live_memory(kind) for kind in (DEVICE, PINNED)]
     gpu = open_gpu(device)
     executor = gpu.start_executor([program_of()], cpu_services())
@@ -378,7 +378,7 @@ def test_closing_a_gpu_frees_its_memory_whoever_still_knows_of_it(device, faults
     assert resources.slots[0].arena.nbytes == 0
 
 
-def test_every_batch_has_sentinels_of_its_own(begin, gpu, monkeypatch):
+def test_every_batch_has_different_canaries(begin, gpu, monkeypatch):
     nonces, original = [], gpu.device.launch
 
     def launch(kernel, grid, block, arguments, stream):
@@ -430,7 +430,7 @@ def make_batches(executor):
         submit(executor, PHOTOS)
 
 
-def test_a_executor_of_the_cpu_route_alone_needs_no_nvjpeg_call(begin, faults):
+def test_an_executor_with_images_for_the_cpu_alone_needs_no_nvjpeg_call(begin, faults):
     executor = begin()
     out = submit(executor, [CMYK, RAW])
     executor.collect()
@@ -439,7 +439,7 @@ def test_a_executor_of_the_cpu_route_alone_needs_no_nvjpeg_call(begin, faults):
     assert executor._resources.refused == set()
 
 
-def test_what_was_learnt_of_an_image_is_kept_by_field_and_sample(begin, faults):
+def test_refused_images_are_remembered_by_field_and_sample(begin, faults):
     executor = begin()
     faults.skip_image(PHOTOS[3].data)
     submit(executor, PHOTOS, first=40)

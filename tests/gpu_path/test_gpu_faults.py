@@ -17,7 +17,7 @@ from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 from tests.cpu.making import joined, segments
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, raw, stored, twin, write_images
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, raw, stored, twin, write_images
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 PIPELINE = [CROP, RandomHorizontalFlip(), Cutout(2), NormalizeImage((120, 110, 100), (60, 50, 40), np.float16)]
@@ -52,7 +52,7 @@ def calls(faults, name=None):
 
 
 def with_cpu_images(found, path, numbers, count=1):
-    """What is expected if the CPU makes some images, and the engines the others."""
+    """The expected batches if the CPU makes some images, and the engines the others."""
     expected, of_the_cpu = on_cpu(found, count), on_cpu(path, count)
     for ours, theirs in zip(expected, of_the_cpu, strict=True):
         for row in np.flatnonzero(np.isin(ours[1][:, 0].numpy(), numbers)):
@@ -126,9 +126,9 @@ def test_both_outputs_of_an_image_that_was_left_out_are_repaired(gpus, faults, p
 
 
 def test_images_of_the_cpu_and_raw_ones_in_a_batch_with_missing_ones_are_untouched(gpus, faults, tmp_path):
-    path = write_images(tmp_path / "zoo.beton", ZOO[:16])
-    decoded = write_images(tmp_path / "decoded.beton", twin(ZOO[:16]))
-    for one in ZOO[:16]:
+    path = write_images(tmp_path / "samples.beton", IMAGE_SAMPLES[:16])
+    decoded = write_images(tmp_path / "decoded.beton", twin(IMAGE_SAMPLES[:16]))
+    for one in IMAGE_SAMPLES[:16]:
         faults.skip_image(one.data, times=1)
     assert_same(epochs(gpu_loader(path, PIPELINE)), on_cpu(decoded))
 
@@ -152,8 +152,8 @@ def scribbling(monkeypatch, name, victim):
     monkeypatch.setattr(State, name, decode)
 
 
-def test_what_a_failed_call_has_written_is_no_image(gpus, path, decoded, monkeypatch):
-    """No canary is left then: what was refused has to be remembered by its place."""
+def test_pixels_written_by_a_failed_call_are_no_image(gpus, path, decoded, monkeypatch):
+    """No canary is left then: the refused image has to be remembered by its row."""
     scribbling(monkeypatch, "decode_batched", PHOTOS[BAD].data)
     found = epochs(gpu_loader(path, PIPELINE, images_per_call=3))
     assert_same(found, with_cpu_images(decoded, path, [BAD]))
@@ -167,7 +167,7 @@ def test_a_large_image_that_was_left_out_is_decoded_alone(gpus, faults, tmp_path
     assert_same(epochs(gpu_loader(path, PIPELINE)), on_cpu(decoded))
 
 
-# --- what is remembered
+# --- remembered images
 
 
 def failed_calls(faults):
@@ -175,7 +175,7 @@ def failed_calls(faults):
 
 
 @pytest.mark.parametrize("is_skipped", [True, False])
-def test_what_only_the_cpu_can_decode_is_not_tried_again(gpus, faults, path, is_skipped):
+def test_an_image_that_only_the_cpu_decodes_is_not_tried_again(gpus, faults, path, is_skipped):
     inject = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(3, *data, **which))
     inject(PHOTOS[BAD].data)
     loader = gpu_loader(path, PIPELINE, order="random")
@@ -213,7 +213,7 @@ def without_a_table(data):
 
 
 def with_a_broken_scan(data):
-    """Its end is missing, and nobody would notice before it is decoded."""
+    """Its end is missing, which shows only in decoding."""
     return data[: data.index(b"\xff\xda") + 60] + b"\xff\xd9"
 
 
@@ -244,9 +244,9 @@ def progressive_and_cut(data):
     return whole[: len(whole) // 3]
 
 
-#: Ways in which nvJPEG gets no image at all, because the markers tell.
+#: Ways in which nvJPEG gets no image at all, because the markers show the damage.
 DAMAGE = [truncated_markers, truncated, garbage, taller, lower, progressive_and_cut]
-#: Ways that nobody sees without decoding.
+#: Ways that only decoding shows.
 HIDDEN = [with_a_broken_scan, without_a_table]
 
 
@@ -350,8 +350,8 @@ def test_damage_that_nvjpeg_reports_is_named(gpus, faults, damaged, way, status,
 
 
 @pytest.mark.parametrize("way", HIDDEN)
-def test_damage_inside_a_scan_is_seen_only_if_nvjpeg_says_so(gpus, faults, damaged, decoded, way):
-    """The CPU finds it; nvJPEG decodes what is there. Nothing else of the batch suffers."""
+def test_damage_inside_a_scan_is_detected_only_by_nvjpegs_status(gpus, faults, damaged, decoded, way):
+    """The CPU finds it; nvJPEG decodes the rest. No other image of the batch suffers."""
     assert faults.damaged_status == 0
     loader = gpu_loader(damaged(way), PIPELINE)
     found = epochs(loader)

@@ -52,8 +52,8 @@ def batches(path, device, image, mask, **more):
     return found
 
 
-@pytest.mark.parametrize("tail", [[], [RandomRotation(40)]], ids=["one pass", "turned behind it"])
-def test_masks_are_those_of_the_cpu_to_the_bit_and_show_what_the_image_shows(gpus, noise, tail):
+@pytest.mark.parametrize("tail", [[], [RandomRotation(40)]], ids=["one pass", "rotated after it"])
+def test_masks_have_the_bits_of_the_cpu_and_show_the_objects_of_the_image(gpus, noise, tail):
     views = [ToTensor(), ToTorchImage()]
     there = batches(noise, "cuda:0", [*IMAGE, *tail, *views], MASK)
     here = batches(noise, "cpu", [*IMAGE, *tail, *views], MASK)

@@ -58,7 +58,7 @@ def batches(*arguments, **options):
 
 @pytest.mark.parametrize("device", ["auto", "cuda:0"])
 @pytest.mark.parametrize("os_cache", [True, False])
-def test_masks_beside_images_of_a_gpu_are_what_they_are_on_the_cpu(gpus, path, device, os_cache):
+def test_masks_beside_images_of_a_gpu_equal_those_of_the_cpu(gpus, path, device, os_cache):
     normalized = [NormalizeImage(10, 20), ToTensor(), THERE, ToTorchImage()]
     pipelines = {
         "image": IMAGE,
@@ -80,21 +80,21 @@ def test_masks_beside_images_of_a_gpu_are_what_they_are_on_the_cpu(gpus, path, d
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda:0"])
-def test_a_gpu_is_not_opened_for_what_it_cannot_make(gpus, path, device, capsys):
+def test_a_gpu_is_not_opened_for_images_that_only_the_cpu_makes(gpus, path, device, capsys):
     pipelines = {"mask": [CenterCropImageDecoder((9, 9), 1), ToTensor(), THERE]}
     assert sum(len(masks) for (masks,) in batches(path, pipelines, device)) == 22
     assert not gpus
     loader_of(path, pipelines, device).explain()
-    told = capsys.readouterr().out
-    assert "images are decoded on the CPU, and moved" in told
-    assert "ToDevice(device=device(type='cuda', index=0)" in told
+    text = capsys.readouterr().out
+    assert "images are decoded on the CPU, and moved" in text
+    assert "ToDevice(device=device(type='cuda', index=0)" in text
 
 
-def test_explain_names_what_is_made_on_the_cpu_beside_a_gpu(gpus, path, capsys):
+def test_explain_names_outputs_made_on_the_cpu_beside_a_gpu(gpus, path, capsys):
     pipelines = {"image": IMAGE, "mask": [FollowImage(), ToTensor()], "photo": [CenterCropImageDecoder((9, 9), 1)]}
     loader = loader_of(path, pipelines, "cuda:0")
     loader.explain()
-    told = capsys.readouterr().out
+    text = capsys.readouterr().out
     loader.close()
-    assert "CPU       'mask', 'photo': " in told
-    assert "mask: gray, 16 x 20, nearest, written as uint8\n" in told
+    assert "CPU       'mask', 'photo': " in text
+    assert "mask: gray, 16 x 20, nearest, written as uint8\n" in text

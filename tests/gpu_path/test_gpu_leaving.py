@@ -1,4 +1,4 @@
-"""Every way out of the loop on a GPU: no thread, no memory and nothing of nvJPEG is left behind."""
+"""Every way out of the loop on a GPU: all threads, memory and objects of nvJPEG are released."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import NormalizeImage, ToTensor
 from tests.ctrl_c import ctrl_c
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, twin, write_images
 from tests.loader.test_leaving import (
     Pause,
-    test_an_error_in_the_loop_body_leaves_nothing_behind,
+    test_an_error_in_the_loop_body_releases_everything,
     test_an_iterator_outlives_its_loader,
 )
 from tests.quick_garbage import quick_garbage
@@ -31,7 +31,7 @@ from tests.waiting import wait_until
 __all__ = [
     "ctrl_c",
     "quick_garbage",
-    "test_an_error_in_the_loop_body_leaves_nothing_behind",
+    "test_an_error_in_the_loop_body_releases_everything",
     "test_an_iterator_outlives_its_loader",
 ]
 
@@ -44,7 +44,7 @@ PIPELINE = [
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    return write_images(tmp_path_factory.mktemp("images") / "images.beton", ZOO)
+    return write_images(tmp_path_factory.mktemp("images") / "images.beton", IMAGE_SAMPLES)
 
 
 def left(faults):
@@ -148,7 +148,7 @@ def test_closing_with_several_iterators_under_way_ends_them_all(make, own_thread
     assert own_threads() == []
 
 
-def test_an_error_of_an_operation_leaves_nothing_behind(make, own_threads):
+def test_an_error_of_an_operation_releases_everything(make, own_threads):
     class Failing(torch.nn.Module):
         def forward(self, batch):
             raise ArithmeticError("planted")
@@ -179,11 +179,11 @@ def test_batches_outlive_everything(make, tmp_path):
     del loader
     gc.collect()
     assert_same(batches, copies)
-    decoded = write_images(tmp_path / "decoded.beton", twin(ZOO))
+    decoded = write_images(tmp_path / "decoded.beton", twin(IMAGE_SAMPLES))
     assert_same(batches, epochs(gpu_loader(decoded, PIPELINE, device="cpu", batch_size=4)))
 
 
-def test_a_loader_that_nobody_closes_gives_all_back_when_it_is_garbage(gpus, faults, path):
+def test_a_loader_that_is_never_closed_releases_everything_when_it_is_garbage(gpus, faults, path):
     gc.collect()
     before = left(faults)
     loader = gpu_loader(path, PIPELINE)

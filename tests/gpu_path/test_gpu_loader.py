@@ -1,4 +1,4 @@
-"""What a loader on a GPU gives: the CPU's pixels, whatever way they came."""
+"""The batches of a loader on a GPU: the CPU's pixels, by every decode route."""
 
 from __future__ import annotations
 
@@ -23,7 +23,16 @@ from gpubeton.transforms import (
     ToTensor,
     ToTorchImage,
 )
-from tests.gpu_path.zoo import NUM_DECODED, ZOO, assert_same, epochs, gpu_loader, raw, twin, write_images
+from tests.gpu_path.image_samples import (
+    IMAGE_SAMPLES,
+    NUM_DECODED,
+    assert_same,
+    epochs,
+    gpu_loader,
+    raw,
+    twin,
+    write_images,
+)
 from tests.loader.pipelines import ONLY_IMAGE, augmented
 from tests.reference.image import reference_image
 
@@ -58,20 +67,20 @@ PIPELINES = {
 
 
 @pytest.fixture(scope="module")
-def zoo(tmp_path_factory):
-    return write_images(tmp_path_factory.mktemp("zoo") / "zoo.beton", ZOO)
+def sample_file(tmp_path_factory):
+    return write_images(tmp_path_factory.mktemp("samples") / "samples.beton", IMAGE_SAMPLES)
 
 
 @pytest.fixture(scope="module")
 def decoded(tmp_path_factory):
-    return write_images(tmp_path_factory.mktemp("decoded") / "decoded.beton", twin(ZOO))
+    return write_images(tmp_path_factory.mktemp("decoded") / "decoded.beton", twin(IMAGE_SAMPLES))
 
 
 @pytest.mark.parametrize("raw", ["cpu", "bytes"])
 @pytest.mark.parametrize("name", PIPELINES)
-def test_a_gpu_makes_of_every_kind_of_image_what_the_cpu_makes_of_its_pixels(gpus, zoo, decoded, name, raw):
+def test_a_gpu_gives_the_cpus_result_for_the_pixels_of_every_kind_of_image(gpus, sample_file, decoded, name, raw):
     """To the bit: kernels resample RGB as the CPU does, and images that no route takes come from there anyway."""
-    found = epochs(gpu_loader(zoo, PIPELINES[name], raw=raw), 2)
+    found = epochs(gpu_loader(sample_file, PIPELINES[name], raw=raw), 2)
     assert_same(found, epochs(gpu_loader(decoded, PIPELINES[name], device="cpu"), 2))
 
 
@@ -100,36 +109,36 @@ OF_GPUS = {"routes", "images_per_call", "raw"}
     ],
     ids=str,
 )
-def test_how_it_is_done_does_not_show_in_the_pixels(gpus, faults, zoo, decoded, changes):
+def test_how_it_is_done_does_not_show_in_the_pixels(gpus, faults, sample_file, decoded, changes):
     faults.slow_down(300)
     usual = {name: value for name, value in changes.items() if name not in OF_GPUS}
-    found = epochs(gpu_loader(zoo, PIPELINES["half"], **changes), 2)
+    found = epochs(gpu_loader(sample_file, PIPELINES["half"], **changes), 2)
     assert_same(found, epochs(gpu_loader(decoded, PIPELINES["half"], device="cpu", **usual), 2))
 
 
 @pytest.mark.parametrize("is_early", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-def test_however_streams_run_beside_each_other_the_pixels_stay(gpus, faults, zoo, decoded, is_early, seed):
+def test_however_streams_run_beside_each_other_the_pixels_stay(gpus, faults, sample_file, decoded, is_early, seed):
     faults.early_write = is_early
     faults.slow_down(3000, seed=seed)
     faults.thread_order, faults.thread_seed = seed, seed
-    found = epochs(gpu_loader(zoo, PIPELINES["half"], order="random"), 2)
+    found = epochs(gpu_loader(sample_file, PIPELINES["half"], order="random"), 2)
     assert_same(found, epochs(gpu_loader(decoded, PIPELINES["half"], device="cpu", order="random"), 2))
 
 
 @pytest.mark.parametrize("interpolation", ["area", "bilinear", "antialias", "nearest", "bicubic"])
-def test_every_pixel_is_within_a_level_of_the_reference(gpus, zoo, interpolation):
+def test_every_pixel_is_within_a_level_of_the_reference(gpus, sample_file, interpolation):
     """Between the two directions a sample is rounded by half a level; the last rounding is another half."""
-    loader = gpu_loader(zoo, [crop((20, 24), interpolation), *GEOMETRY, ToTensor()])
+    loader = gpu_loader(sample_file, [crop((20, 24), interpolation), *GEOMETRY, ToTensor()])
     plan = loader.plan(0)
     program = plan.outputs[0].program
     compared = 0
     for batch, (images, numbers) in zip(plan, loader, strict=True):
         for image, number, draw in zip(images, numbers[:, 0].tolist(), batch.images["image"].draws, strict=True):
-            wanted = reference_image(ZOO[number].rgb, draw, program).output
+            wanted = reference_image(IMAGE_SAMPLES[number].rgb, draw, program).output
             assert np.abs(image.numpy().astype(int) - wanted).max() <= 1
             compared += 1
-    assert compared == len(ZOO)
+    assert compared == len(IMAGE_SAMPLES)
 
 
 @pytest.mark.parametrize("interpolation", ["area", "bilinear", "antialias"])
@@ -171,8 +180,8 @@ def test_whole_images_of_one_size_need_no_decoder_in_the_pipeline(gpus, tmp_path
         assert torch.cat([batch for batch, _ in batches])[:, 0, 0, 0].tolist() == list(range(6))
 
 
-def test_every_epoch_draws_anew_and_the_same_again_when_it_is_asked_for(gpus, zoo):
-    loader = gpu_loader(zoo, PIPELINES["half"], order="random")
+def test_every_epoch_has_other_draws_which_can_be_repeated(gpus, sample_file):
+    loader = gpu_loader(sample_file, PIPELINES["half"], order="random")
     first, second = list(loader), list(loader)
     assert not torch.equal(first[0][0], second[0][0])
     loader.set_epoch(0)
@@ -180,9 +189,9 @@ def test_every_epoch_draws_anew_and_the_same_again_when_it_is_asked_for(gpus, zo
     loader.close()
 
 
-def test_batches_that_are_kept_are_never_overwritten(gpus, faults, zoo):
+def test_batches_that_are_kept_are_never_overwritten(gpus, faults, sample_file):
     faults.slow_down(500)
-    loader = gpu_loader(zoo, PIPELINES["half"], order="random", batch_size=5)
+    loader = gpu_loader(sample_file, PIPELINES["half"], order="random", batch_size=5)
     kept = [(batch, [own.clone() for own in batch]) for _ in range(3) for batch in loader]
     loader.close()
     for ours, theirs in kept:
@@ -203,17 +212,17 @@ def num_decoded(faults):
     return len(faults.notes("image"))
 
 
-def test_an_epoch_decodes_each_jpeg_once(gpus, faults, zoo):
-    loader = gpu_loader(zoo, PIPELINES["half"])
+def test_an_epoch_decodes_each_jpeg_once(gpus, faults, sample_file):
+    loader = gpu_loader(sample_file, PIPELINES["half"])
     for epoch in range(1, 3):
         list(loader)
         assert num_decoded(faults) == epoch * NUM_DECODED
     loader.close()
 
 
-def test_batches_of_another_size_come_from_the_next_epoch_on(gpus, zoo, decoded):
+def test_batches_of_another_size_come_from_the_next_epoch_on(gpus, sample_file, decoded):
     made = []
-    for path, device in ((zoo, "cuda:0"), (decoded, "cpu")):
+    for path, device in ((sample_file, "cuda:0"), (decoded, "cpu")):
         loader, batches = gpu_loader(path, PIPELINES["half"], device=device, batch_size=3), []
         for batch_size in (3, 11, 2):
             loader.batch_size = batch_size
@@ -223,8 +232,8 @@ def test_batches_of_another_size_come_from_the_next_epoch_on(gpus, zoo, decoded)
     assert_same(*made)
 
 
-def test_a_gpu_has_memory_for_as_many_batches_ahead_as_at_first(gpus, zoo):
-    loader = gpu_loader(zoo, PIPELINES["half"], batches_ahead=1)
+def test_a_gpu_has_memory_for_as_many_batches_ahead_as_at_first(gpus, sample_file):
+    loader = gpu_loader(sample_file, PIPELINES["half"], batches_ahead=1)
     with pytest.raises(OptionError, match="batches_ahead"):
         loader.batches_ahead = 3
     assert len(epochs(loader)) > 0

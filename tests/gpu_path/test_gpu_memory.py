@@ -1,4 +1,4 @@
-"""The steady state: what is made once is used again, and nothing is allocated while batches follow each other."""
+"""The steady state: objects are reused, and nothing is allocated while batches follow each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCro
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import ColorJitter, NormalizeImage, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
-from tests.gpu_path.zoo import ZOO, gpu_loader, raw, stored, write_images
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, gpu_loader, raw, stored, write_images
 from tests.simulator.device import SimulatedDevice, SimulatedMemory
 
 PIPELINE = [
@@ -35,13 +35,13 @@ def photos(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def zoo(tmp_path_factory):
-    return write_images(tmp_path_factory.mktemp("zoo") / "zoo.beton", ZOO * 2)
+def sample_file(tmp_path_factory):
+    return write_images(tmp_path_factory.mktemp("samples") / "samples.beton", IMAGE_SAMPLES * 2)
 
 
 @pytest.fixture
 def made(monkeypatch):
-    """What was made: names, and bytes of memory."""
+    """The created objects: names, and bytes of memory."""
     calls = []
     for name in ("allocate", "allocate_pinned", "make_stream"):
         original = getattr(SimulatedDevice, name)
@@ -55,7 +55,7 @@ def made(monkeypatch):
 
 
 @pytest.mark.parametrize("os_cache", [True, False])
-@pytest.mark.parametrize("file", ["photos", "zoo"])
+@pytest.mark.parametrize("file", ["photos", "sample_file"])
 def test_after_the_first_batches_nothing_is_allocated(gpus, faults, made, request, file, os_cache):
     faults.slow_down(500)
     loader = gpu_loader(request.getfixturevalue(file), PIPELINE, os_cache=os_cache, order="random")
@@ -148,7 +148,7 @@ def test_no_more_slots_than_batches_in_work(gpus, photos, batches_ahead, slots):
     loader.close()
 
 
-@pytest.mark.parametrize("file", ["photos", "zoo"])
+@pytest.mark.parametrize("file", ["photos", "sample_file"])
 def test_bytes_in_pinned_memory_are_not_copied_once_more(gpus, request, monkeypatch, file):
     """They were read right to where the decoders, and the kernel that gathers crops, find them."""
     copied = []
@@ -161,7 +161,10 @@ def test_bytes_in_pinned_memory_are_not_copied_once_more(gpus, request, monkeypa
 
         monkeypatch.setattr(executors, name, noting)
     path = request.getfixturevalue(file)
-    for os_cache, names in ((False, set()), (True, {"pack_regions"} | ({"pack_crops"} if file == "zoo" else set()))):
+    for os_cache, names in (
+        (False, set()),
+        (True, {"pack_regions"} | ({"pack_crops"} if file == "sample_file" else set())),
+    ):
         loader = gpu_loader(path, PIPELINE, os_cache=os_cache)
         list(loader)
         loader.close()

@@ -1,4 +1,4 @@
-"""What operations give behind a GPU that they give on the CPU as well: in the one pass, or after it."""
+"""Operations give the same on a GPU as on the CPU: in the one pass, or after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gpubeton.transforms import (
     ToTorchImage,
     TrivialAugmentWide,
 )
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, twin, write_images
 from tests.simulator.device import SimulatedDevice
 
 CROP = RandomResizedCropRGBImageDecoder((24, 20))
@@ -70,22 +70,22 @@ PIPELINES = {
 
 
 @pytest.fixture(scope="module")
-def zoo(tmp_path_factory):
-    return write_images(tmp_path_factory.mktemp("zoo") / "zoo.beton", ZOO)
+def sample_file(tmp_path_factory):
+    return write_images(tmp_path_factory.mktemp("samples") / "samples.beton", IMAGE_SAMPLES)
 
 
 @pytest.fixture(scope="module")
 def decoded(tmp_path_factory):
-    return write_images(tmp_path_factory.mktemp("decoded") / "decoded.beton", twin(ZOO))
+    return write_images(tmp_path_factory.mktemp("decoded") / "decoded.beton", twin(IMAGE_SAMPLES))
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_a_gpu_draws_and_does_what_the_cpu_does(gpus, zoo, decoded, name):
-    found = epochs(gpu_loader(zoo, PIPELINES[name]), 2)
+def test_operations_draw_and_give_the_same_on_a_gpu_and_on_the_cpu(gpus, sample_file, decoded, name):
+    found = epochs(gpu_loader(sample_file, PIPELINES[name]), 2)
     assert_same(found, epochs(gpu_loader(decoded, PIPELINES[name], device="cpu"), 2))
 
 
-def test_crop_flip_jitter_cutout_and_normalize_are_four_launches(gpus, zoo, monkeypatch):
+def test_crop_flip_jitter_cutout_and_normalize_are_four_launches(gpus, sample_file, monkeypatch):
     launched, launch = [], SimulatedDevice.launch
 
     def noting(device, kernel, *arguments):
@@ -93,6 +93,8 @@ def test_crop_flip_jitter_cutout_and_normalize_are_four_launches(gpus, zoo, monk
         launch(device, kernel, *arguments)
 
     monkeypatch.setattr(SimulatedDevice, "launch", noting)
-    batches = epochs(gpu_loader(zoo, [CROP, RandomHorizontalFlip(), JITTER, Cutout(4, (9, 8, 7)), NORMALIZE, *VIEWS]))
+    batches = epochs(
+        gpu_loader(sample_file, [CROP, RandomHorizontalFlip(), JITTER, Cutout(4, (9, 8, 7)), NORMALIZE, *VIEWS])
+    )
     # Canaries, which later show whether the decoder wrote, come before it decodes.
     assert launched == ["canary", "taps", "resample", "color_sum", "color"] * len(batches)

@@ -22,14 +22,14 @@ from gpubeton.transforms import (
     ToTensor,
     ToTorchImage,
 )
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, twin, write_images
 from tests.loader.pipelines import augmented, by_sample, equal
 from tests.simulator.device import SimulatedDevice
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
 HALVES = NormalizeImage((120, 110, 100), (60, 50, 40), np.float16)
 THERE = ToDevice("cuda:0")
-IMAGES = ZOO[:24]
+IMAGES = IMAGE_SAMPLES[:24]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def decoded(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """Two fields, each with images of its own."""
+    """Two fields with different images."""
     return write_images(tmp_path_factory.mktemp("two") / "two.beton", IMAGES, IMAGES[::-1])
 
 
@@ -106,7 +106,7 @@ RETURNING = {"nothing", "array", "own", "own, then there", "module", "module, th
 
 
 @pytest.mark.parametrize("name", TAILS)
-def test_a_pipeline_gives_on_a_gpu_what_it_gives_on_the_cpu(gpus, fetched, path, decoded, name):
+def test_a_pipeline_gives_the_same_on_a_gpu_and_on_the_cpu(gpus, fetched, path, decoded, name):
     loader = gpu_loader(path, [CROP, *TAILS[name]])
     found = epochs(loader, 2)
     assert_same(found, epochs(gpu_loader(decoded, [CROP, *TAILS[name]], device="cpu"), 2))
@@ -114,14 +114,14 @@ def test_a_pipeline_gives_on_a_gpu_what_it_gives_on_the_cpu(gpus, fetched, path,
 
 
 @pytest.mark.parametrize("name", TAILS)
-def test_explain_says_who_decodes_and_where_batches_are_copied_back(gpus, path, capsys, name):
+def test_explain_names_the_decoder_and_where_batches_are_copied_back(gpus, path, capsys, name):
     loader = gpu_loader(path, [CROP, *TAILS[name]])
     loader.explain()
-    told = capsys.readouterr().out
+    text = capsys.readouterr().out
     loader.close()
-    assert "images are decoded by Simulated GPU (cuda:0): device='cuda:0' was asked for" in told
-    assert "7 JPEG engines, 56 images a call" in told
-    assert ("(copy to the CPU)" in told) == (name in RETURNING)
+    assert "images are decoded by Simulated GPU (cuda:0): device='cuda:0' was asked for" in text
+    assert "7 JPEG engines, 56 images a call" in text
+    assert ("(copy to the CPU)" in text) == (name in RETURNING)
 
 
 @pytest.mark.parametrize("there", [THERE, ToDevice("cuda"), ToDevice("cuda:0", non_blocking=False)])
@@ -226,7 +226,7 @@ def test_a_loader_may_be_filtered_by_its_images_and_by_others(gpus, path):
         one.close()
 
 
-def test_a_loader_goes_on_where_another_one_stood(gpus, path):
+def test_a_loader_resumes_the_epoch_of_another(gpus, path):
     pipeline = [CROP, RandomHorizontalFlip(), HALVES, ToTensor()]
     expected = epochs(gpu_loader(path, pipeline, order="random"), 2)
     first = gpu_loader(path, pipeline, order="random")
@@ -240,7 +240,7 @@ def test_a_loader_goes_on_where_another_one_stood(gpus, path):
     assert_same(epochs(second), expected[4:])
 
 
-def test_several_iterators_of_one_loader_are_epochs_of_their_own(gpus, faults, path):
+def test_several_iterators_of_one_loader_are_separate_epochs(gpus, faults, path):
     faults.slow_down(300)
     pipeline = [CROP, HALVES, ToTensor()]
     expected = epochs(gpu_loader(path, pipeline, order="random"), 3)

@@ -9,9 +9,9 @@ import pytest
 
 from gpubeton.transforms import Cutout, ImageMixup, RandomBrightness, RandomContrast, RandomHorizontalFlip
 from tests.cpu.pictures import jpeg, photo
+from tests.gpu_path.image_samples import assert_same, stored
 from tests.gpu_path.test_entry_decoder import indexed, loader_of
 from tests.gpu_path.test_gpu_loader import VIEWS, crop, normalize
-from tests.gpu_path.zoo import assert_same, stored
 
 # The nearest pixel of a gray image: the same from the engines and from the CPU.
 IMAGES = [stored(jpeg(photo(60 + number, 90 - number, number), sampling="gray")) for number in range(12)]

@@ -8,14 +8,14 @@ from gpubeton._engine.page_storage import PageStorage
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage
 from tests.bytes.unmapped_source import counted, traffic  # noqa: F401  a fixture
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, write_images
+from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, write_images
 
 PIPELINE = [RandomResizedCropRGBImageDecoder((20, 24)), RandomHorizontalFlip(), ToTensor(), ToTorchImage()]
 
 
 @pytest.mark.parametrize("order", ["sequential", "window"])
 def test_images_are_those_of_a_mapped_file_and_come_from_pinned_memory(gpus, tmp_path, traffic, monkeypatch, order):  # noqa: F811
-    path = write_images(tmp_path / "zoo.beton", ZOO)
+    path = write_images(tmp_path / "samples.beton", IMAGE_SAMPLES)
     expected = epochs(gpu_loader(path, PIPELINE, order=order), 2)
     pinned, fetch = [], PageStorage.fetch
 

@@ -1,6 +1,6 @@
 """Every wait of the GPU path is needed: with one of them taken away, a run goes wrong.
 
-Each scenario makes one queue slow, and looks for wrong pixels, sentinels that tripped although nothing was skipped,
+Each scenario makes one queue slow, and looks for wrong pixels, canaries that survived although nothing was skipped,
 misuse that the simulator has seen, and work that is still under way where none may be. With all waits there is nothing
 of it. The hardware decoder writes when it is called (as on Hopper), or in the stream's order.
 """
@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 
+from tests.gpu_path.image_samples import gpu_loader, twin, write_images
 from tests.gpu_path.wait_scenarios import (
     AUGMENT,
     BATCH_OPS,
@@ -22,22 +23,21 @@ from tests.gpu_path.wait_scenarios import (
     RAWS,
     SEND,
     Bench,
-    a_piece_fails,
     a_repair,
+    a_request_fails,
     a_state_is_used_again,
     an_epoch,
+    canaries_come_late,
     closing_equipment,
     images_stay,
     leaving,
     memory_of_batches_had_an_owner,
     one_of_the_epochs_streams,
-    sentinels_come_late,
     the_feeder_ends,
     windows_grow,
     workers_are_slow,
 )
 from tests.gpu_path.waits import take_away, wait_points
-from tests.gpu_path.zoo import gpu_loader, twin, write_images
 from tests.simulator.device import SimulatedDevice
 
 pytestmark = pytest.mark.campaign
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.campaign
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Files of JPEGs, raw images and those of the CPU, and what is in them."""
+    """Files of JPEGs, raw images and those of the CPU, and their images."""
     folder = tmp_path_factory.mktemp("files")
     images = {"jpegs": JPEGS, "raws": RAWS, "foreign": FOREIGN}
     return {name: (write_images(folder / f"{name}.beton", own), own) for name, own in images.items()}
@@ -84,7 +84,7 @@ CASES = {
     "batch done": [partial(an_epoch, slow=[AUGMENT])],
     "mix table free": [partial(an_epoch, slow=[BATCH_OPS], pipeline=MIXED, batches_ahead=3)],
     "handed over": [partial(an_epoch, slow=[BATCH_OPS], pipeline=MIXED)],
-    "canaries written": [sentinels_come_late],
+    "canaries written": [canaries_come_late],
     "pixels sent": [
         partial(an_epoch, slow=[SEND], name="raws", raw="bytes"),
         partial(an_epoch, slow=[SEND], name="raws", raw="bytes", os_cache=False),
@@ -99,8 +99,8 @@ CASES = {
 LANE_CASES = {
     "cpu images made": workers_are_slow,
     "state free": a_state_is_used_again,
-    "failed batch stopped": a_piece_fails,
-    "half decoded": a_piece_fails,
+    "failed batch stopped": a_request_fails,
+    "half decoded": a_request_fails,
     "executor closing": partial(leaving, slow=[AUGMENT]),
     "streams idle": partial(one_of_the_epochs_streams, name=SEND),
     "backends idle": LEAVING_EARLY,
@@ -133,7 +133,7 @@ def is_seen(scenario, bench, delays):
     """Whether a scenario shows anything, in one of these times."""
     for bench.delay in delays:
         bench.gpus.clear()
-        bench.symptoms.clear()
+        bench.findings.clear()
         with bench.monkeypatch.context() as bench.changes:
             scenario(bench)
         bench.faults.slow_down(0)
@@ -156,7 +156,7 @@ def is_seen(scenario, bench, delays):
 )
 def test_without_a_wait_batches_go_wrong_and_with_it_they_are_right(bench, faults, wait, scenario, is_early):
     faults.early_write = is_early
-    assert not is_seen(scenario, bench, DELAYS[:1]), bench.symptoms
+    assert not is_seen(scenario, bench, DELAYS[:1]), bench.findings
     take_away(bench.monkeypatch, wait)
     assert is_seen(scenario, bench, DELAYS), f"without {wait}"
 
@@ -179,6 +179,6 @@ def test_without_a_wait_work_meets_other_work_and_with_it_none_does(bench, fault
         with device.active():
             scenario(bench, device)
 
-    assert not is_seen(on_a_device, bench, DELAYS[:1]), bench.symptoms
+    assert not is_seen(on_a_device, bench, DELAYS[:1]), bench.findings
     take_away(bench.monkeypatch, wait)
     assert is_seen(on_a_device, bench, DELAYS), f"without {wait}"

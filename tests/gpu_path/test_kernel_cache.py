@@ -129,15 +129,15 @@ def test_a_kernel_that_does_not_exist_is_named(cupy):
         load_machine_code(cupy, "none", "sm_90")
 
 
-def test_the_folder_is_the_users_cache_or_what_the_environment_says(monkeypatch):
+def test_the_folder_is_the_users_cache_or_that_of_the_environment_variable(monkeypatch):
     monkeypatch.setenv(kernels.VARIABLE, "/somewhere")
     assert cache_folder() == Path("/somewhere")
     monkeypatch.setenv(kernels.VARIABLE, "")
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     assert cache_folder() == Path("/caches/gpubeton/kernels")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", "/home/somebody")
-    assert cache_folder() == Path("/home/somebody/.cache/gpubeton/kernels")
+    monkeypatch.setenv("HOME", "/home/a_user")
+    assert cache_folder() == Path("/home/a_user/.cache/gpubeton/kernels")
 
 
 def test_a_user_without_a_home_compiles_each_time(cupy, monkeypatch):

@@ -17,7 +17,7 @@ def test_every_kernel_of_the_checkout_has_one_text_without_includes():
         assert len(re.findall(rf'extern "C" __global__ void[^(]*(?:\([^)]*\))?\s+{kernel}\(', source)) == 1
 
 
-def test_every_line_says_where_it_comes_from():
+def test_every_line_has_its_file_and_number():
     for kernel in kernel_names():
         where, number, lines = "", 0, {}
         for line in source_of(kernel).splitlines():
@@ -31,7 +31,7 @@ def test_every_line_says_where_it_comes_from():
         assert f"{kernel}.cu" in lines
 
 
-def test_a_header_comes_once_and_before_what_includes_it(tmp_path):
+def test_a_header_comes_once_and_before_the_files_that_include_it(tmp_path):
     (tmp_path / "one.cuh").write_text('#pragma once\n#include "two.cuh"\nint one;\n')
     (tmp_path / "two.cuh").write_text("#pragma once\nint two;\n")
     (tmp_path / "main.cu").write_text('#include "one.cuh"\n#include "two.cuh"\nint main;\n')
@@ -68,6 +68,6 @@ def test_a_header_that_is_missing_is_named(tmp_path):
         source_of("real", (tmp_path,))
 
 
-def test_an_installation_without_kernels_says_where_it_looked(tmp_path):
+def test_an_installation_without_kernels_raises_an_error_with_the_folders(tmp_path):
     with pytest.raises(KernelError, match=r"none.*nowhere"):
         kernel_names((tmp_path / "none", tmp_path / "nowhere"))

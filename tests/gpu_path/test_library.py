@@ -90,7 +90,7 @@ def test_cuda_pathfinder_is_asked_before_the_wheels(monkeypatch, tmp_path):
     assert asked == [NAME]
 
 
-def test_what_cuda_pathfinder_says_is_the_reason(monkeypatch):
+def test_the_message_of_cuda_pathfinder_is_the_reason(monkeypatch):
     def find_one(name):
         raise RuntimeError('Failure finding "libnvthing.so"\nand a long list')
 
@@ -113,7 +113,7 @@ def test_of_several_wheels_the_newest_comes_first(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("variable", ["CUDA_HOME", "CUDA_PATH"])
 @pytest.mark.parametrize("folder", ["lib64", "lib"])
-def test_a_toolkit_is_where_its_variable_says(monkeypatch, tmp_path, variable, folder):
+def test_a_toolkit_is_found_by_its_variable(monkeypatch, tmp_path, variable, folder):
     file = put_text(tmp_path / folder / "libnvthing.so.13")
     monkeypatch.setenv(variable, str(tmp_path))
     places = {place.origin: place for place in find(NAME)}
@@ -154,7 +154,7 @@ def test_wheels_that_make_nvidia_a_package_of_one_place_hide_no_others(monkeypat
     assert [place.path for place in find(NAME) if place.origin == "NVIDIA's wheels"] == files
 
 
-# --- what is taken
+# --- the choice
 
 
 def test_a_library_that_cannot_be_loaded_gives_way_to_the_next(monkeypatch, tmp_path):
@@ -194,7 +194,7 @@ def test_a_file_that_was_refused_once_is_not_tried_again(monkeypatch, tmp_path):
     assert checked == [file]
 
 
-def test_the_error_lists_every_place_with_its_reason_and_says_what_to_install(monkeypatch, tmp_path):
+def test_the_error_lists_every_place_with_its_reason_and_the_package_to_install(monkeypatch, tmp_path):
     broken = put_text(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(LibraryError) as caught:
@@ -230,7 +230,7 @@ def test_the_path_is_the_file_that_the_dynamic_loader_took():
 
 
 def put_driver(monkeypatch, version, status=0):
-    """Let the driver say a version; None where there is no driver."""
+    """Let the driver report a version; None where there is no driver."""
 
     def ask(pointer):
         pointer._obj.value = version
@@ -246,7 +246,7 @@ def put_driver(monkeypatch, version, status=0):
 
 
 @pytest.mark.parametrize(("number", "version"), [(13000, (13, 0)), (12090, (12, 9)), (13020, (13, 2))])
-def test_the_driver_says_which_cuda_it_is_for(monkeypatch, number, version):
+def test_the_driver_reports_its_version_of_cuda(monkeypatch, number, version):
     put_driver(monkeypatch, number)
     assert driver_version() == version
 
@@ -267,7 +267,7 @@ def test_nvjpeg_gives_its_version_without_a_gpu():
     assert nvjpeg_parts.cuda_version(library)[0] == library.version[0]
 
 
-def test_the_version_of_cuda_has_a_function_of_its_own():
+def test_the_version_of_cuda_has_a_separate_function():
     functions = RecordingLibrary()
     library = nvjpeg.Library(functions, "libnvjpeg.so.13", (13, 0, 0))
     assert nvjpeg_parts.cuda_version(library) == (0, 0, 0)

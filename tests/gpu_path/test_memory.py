@@ -61,7 +61,7 @@ def test_arrays_are_taken_over_when_they_are_given(table, device, stream):
     assert read(device, stream, places["a"], array).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_what_kernels_have_written_is_brought_back(table, device, stream):
+def test_memory_written_by_kernels_is_copied_back(table, device, stream):
     places = table.fill({"a": np.zeros(4, np.int32), "b": np.zeros(4, np.int32)})
     table.send(stream)
     written = device.allocate_pinned(16)
@@ -72,7 +72,7 @@ def test_what_kernels_have_written_is_brought_back(table, device, stream):
     assert (found.tolist(), found.dtype) == ([5, 6, 7, 8], np.int32)
 
 
-def test_a_table_is_filled_anew_and_grows(table, device, stream):
+def test_a_table_is_filled_again_and_grows(table, device, stream):
     for count in (10, 5, 1_000_000, 3):
         array = np.arange(count)
         places = table.fill({count: array})
@@ -121,26 +121,26 @@ def test_constants_are_sent_once_and_take_no_more_memory_than_their_bytes(device
         assert np.array_equal(read(device, stream, place, array), array)
 
 
-class Piece:
+class Allocation:
     """Memory that remembers whether it was freed."""
 
     live = 0
 
     def __init__(self, nbytes):
         self.nbytes, self.address, self.is_freed = nbytes, 4096, False
-        Piece.live += nbytes
+        Allocation.live += nbytes
 
     def free(self):
         assert not self.is_freed
         self.is_freed = True
-        Piece.live -= self.nbytes
+        Allocation.live -= self.nbytes
 
 
 @pytest.fixture
 def block():
-    Piece.live = 0
+    Allocation.live = 0
     made = []
-    block = GrowableBuffer(lambda nbytes: made.append(Piece(nbytes)) or made[-1])
+    block = GrowableBuffer(lambda nbytes: made.append(Allocation(nbytes)) or made[-1])
     block.made = made
     return block
 
@@ -151,10 +151,10 @@ def test_a_block_allocates_nothing_before_it_is_asked(block):
 
 
 @given(wishes=st.lists(st.integers(0, 1 << 28), min_size=1, max_size=30))
-def test_a_block_has_what_was_asked_for_and_keeps_it_while_that_is_enough(wishes):
-    Piece.live = 0
+def test_a_block_has_the_requested_size_and_stays_while_that_is_enough(wishes):
+    Allocation.live = 0
     made = []
-    block = GrowableBuffer(lambda nbytes: made.append(Piece(nbytes)) or made[-1])
+    block = GrowableBuffer(lambda nbytes: made.append(Allocation(nbytes)) or made[-1])
     for wish in wishes:
         before, allocations = block.nbytes, len(made)
         memory = block.reserve(wish)
@@ -162,11 +162,11 @@ def test_a_block_has_what_was_asked_for_and_keeps_it_while_that_is_enough(wishes
         assert not memory.is_freed
         if 0 < wish <= before or (wish == 0 and before):
             assert len(made) == allocations
-        assert Piece.live == block.nbytes, "what it grew out of is freed"
+        assert Allocation.live == block.nbytes, "the smaller memory is freed"
     largest = max(wishes)
     assert block.nbytes <= largest + largest // 8 + (1 << 20)
     block.free()
-    assert Piece.live == 0
+    assert Allocation.live == 0
 
 
 def test_wishes_that_vary_by_a_tenth_need_one_allocation(block):
@@ -177,19 +177,19 @@ def test_wishes_that_vary_by_a_tenth_need_one_allocation(block):
     assert len(block.made) == 1
 
 
-def test_exactly_what_it_has_is_enough(block):
+def test_memory_of_exactly_the_requested_size_is_enough(block):
     memory = block.reserve(5)
     assert block.reserve(memory.nbytes) is memory
 
 
-def test_what_it_grew_out_of_is_freed_before_more_is_asked_for(block):
+def test_the_smaller_memory_is_freed_before_a_larger_one_is_requested(block):
     """Old and new together might not fit."""
     most = 0
 
     def allocate(nbytes):
         nonlocal most
-        most = max(most, Piece.live + nbytes)
-        return Piece(nbytes)
+        most = max(most, Allocation.live + nbytes)
+        return Allocation(nbytes)
 
     block._allocate = allocate
     block.reserve(1 << 20)
@@ -202,7 +202,7 @@ def test_a_block_that_cannot_grow_has_nothing_and_may_be_asked_again(block):
     allocate, block._allocate = block._allocate, None
     with pytest.raises(TypeError):
         block.reserve(1 << 22)
-    assert (block.nbytes, Piece.live) == (0, 0)
+    assert (block.nbytes, Allocation.live) == (0, 0)
     block._allocate = allocate
     assert block.reserve(1 << 22).nbytes >= 1 << 22
 

@@ -104,7 +104,7 @@ def test_chroma_is_interpolated_where_nvjpeg_can(opened, faults, monkeypatch, sm
     assert seen == [INTERPOLATED if flag else 0]
 
 
-def test_engines_whose_number_cannot_be_asked_leave_nothing_behind(opened, faults):
+def test_engines_whose_number_cannot_be_read_release_everything(opened, faults):
     faults.fail_call("nvjpegGetHardwareDecoderInfo", 5)
     found = opened()
     assert found.backends == {}

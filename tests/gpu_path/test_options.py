@@ -19,7 +19,7 @@ def test_routes_are_named(routes, allowed):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "message"),
     [
         ({"routes": ("hardware", "nvdec")}, "routes holds 'nvdec'; expected some of 'hardware', 'entries'$"),
         ({"routes": ("cpu",)}, "routes holds 'cpu'"),
@@ -28,8 +28,8 @@ def test_routes_are_named(routes, allowed):
         ({"images_per_call": -1}, "images_per_call is -1; expected at least 0"),
     ],
 )
-def test_an_option_out_of_its_range_is_named(wrong, says):
-    with pytest.raises(OptionError, match=says):
+def test_an_option_out_of_its_range_is_named(wrong, message):
+    with pytest.raises(OptionError, match=message):
         GpuOptions(**wrong)
 
 

@@ -45,9 +45,9 @@ def enumerations_of_the_header():
 
 
 def fits(kind, ours):
-    """Tell whether an argument of ours is what C expects."""
+    """Return whether an argument of ours has C's type."""
     if kind.endswith("*") or kind == "cudaStream_t" or kind in OPAQUE:
-        # An array or a struct goes by its address; a result has a type of its own, which has to have the right size.
+        # An array or a struct goes by its address; a result has another type, which has to have the right size.
         pointee = kind.removesuffix("*")
         results = {"int": c_int, "unsigned int": c_uint, "size_t": c_size_t, "void*": c_void_p}
         results |= dict.fromkeys(OPAQUE, c_void_p) | dict.fromkeys(ENUMERATIONS, c_int)
@@ -69,7 +69,7 @@ def test_the_library_has_the_function(name):
 
 
 @pytest.mark.parametrize("name", PROTOTYPES)
-def test_the_prototype_is_what_the_header_says(name):
+def test_the_prototype_is_that_of_the_header(name):
     expected = prototypes_of_the_header()[name]
     ours = PROTOTYPES[name]
     assert len(ours) == len(expected)
@@ -78,14 +78,14 @@ def test_the_prototype_is_what_the_header_says(name):
 
 
 @pytest.mark.parametrize("name", ENUMERATIONS)
-def test_the_enumeration_is_what_the_header_says(name):
+def test_the_enumeration_is_that_of_the_header(name):
     prefix, ours = ENUMERATIONS[name]
     values = enumerations_of_the_header()[name]
     expected = {member.removeprefix(prefix): int(value, 0) for member, value in values.items()}
     assert {member.name: member.value for member in ours}.items() <= expected.items(), "all that are used"
 
 
-def test_the_constants_are_what_the_header_says():
+def test_the_constants_are_those_of_the_header():
     found = enumerations_of_the_header()
     constants = {
         ("nvjpegBackend_t", "NVJPEG_BACKEND_HARDWARE"): nvjpeg.HARDWARE,
@@ -96,7 +96,7 @@ def test_the_constants_are_what_the_header_says():
         assert int(found[kind][name], 0) == ours
 
 
-def test_the_flags_are_what_the_header_says():
+def test_the_flags_are_those_of_the_header():
     found = dict(re.findall(r"#define\s+NVJPEG_FLAGS_(\w+)\s+([0-9<]+)", header()))
     values = {name: int(base or 0) << int(shift or 0) for name, (base, _, shift) in split(found).items()}
     assert values["DEFAULT"] == nvjpeg_parts.Flags.NONE
@@ -123,7 +123,7 @@ def test_a_call_without_anything_is_refused_by_the_library(name):
 
 
 @pytest.mark.parametrize("backend", nvjpeg_parts.Backend)
-def test_without_a_gpu_a_handle_is_refused_with_what_to_try(backend):
+def test_without_a_gpu_a_handle_is_refused_with_advice(backend):
     library = nvjpeg.load(str(installed_nvjpeg()))
     skip_where_there_is_a_gpu()
     with pytest.raises(NvjpegError, match="nvidia-smi shows a GPU") as caught:

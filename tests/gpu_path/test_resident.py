@@ -20,9 +20,9 @@ from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.loader import Loader
 from gpubeton.loader.resident_images import load_resident
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
+from tests.gpu_path.image_samples import ELABORATE, RAW, assert_same, epochs, stored
 from tests.gpu_path.test_entry_decoder import indexed
 from tests.gpu_path.test_gpu_loader import GEOMETRY, VIEWS, crop, normalize
-from tests.gpu_path.zoo import ELABORATE, RAW, assert_same, epochs, stored
 from tests.simulator.device import DEVICE, SimulatedDevice
 
 # Large enough that a piece of a scan is found again, if it is copied.
@@ -40,7 +40,7 @@ def path(tmp_path_factory):
 
 
 def loader_of(path, resident=True, *, device="cuda:0", on_progress=None, **arguments):
-    """A loader whose images are resident, unless it says otherwise."""
+    """A loader whose images are resident by default."""
     options = GpuOptions(resident=resident, on_progress=on_progress)
     usual = {"num_workers": 1, "drop_last": False, "seed": 3, "decoder": "entries" if device != "cpu" else "auto"}
     arguments = {**usual, "order": "random", "gpu_options": options, **arguments}
@@ -159,7 +159,7 @@ def test_many_pieces(gpus, path, faults, piece):
     assert_same(epochs(loader), expected(path))
 
 
-def test_what_is_kept_of_headers_is_what_they_contain(gpus, path):
+def test_resident_header_data_equal_the_headers(gpus, path):
     loader = loader_of(path)
     iter(loader).close()
     resident, files, reader = loader.gpu.resident["image"], loader._resources._mapped, JpegReader()
@@ -274,7 +274,7 @@ def test_without_entry_points_nothing_is_kept(gpus, tmp_path):
         loader_of(plain)
 
 
-def test_what_resident_images_need(gpus, path):
+def test_resident_images_without_their_requirements_are_refused(gpus, path):
     with pytest.raises(OptionError, match="resident is 'yes'"):
         GpuOptions(resident="yes")
     for arguments in ({"os_cache": False}, {"decoder": "nvjpeg"}):

@@ -25,9 +25,9 @@ from gpubeton.errors import DeviceError
 from gpubeton.loader import resources
 from tests.cpu import plain_jpeg
 from tests.cpu.pictures import decoded
+from tests.gpu_path.image_samples import assert_same, epochs
 from tests.gpu_path.self_test_batch import COPIES, make
 from tests.gpu_path.test_entry_decoder import MIXED, PIPELINES, indexed, loader_of
-from tests.gpu_path.zoo import assert_same, epochs
 from tests.kernels.host_build import HostKernels, build
 from tests.simulator.device import DEVICE, PINNED, TENSOR, SimulatedDevice
 
@@ -81,7 +81,7 @@ def usable(found):
 
 
 @pytest.mark.parametrize(("name", "copies"), [("small", 1), ("full", COPIES)])
-def test_the_stored_batches_are_what_the_cpu_makes_of_their_jpegs(name, copies):
+def test_the_stored_batches_are_the_cpus_for_their_jpegs(name, copies):
     stored = self_test.stored_batch(name)
     made = make(name, jpegs_of(name), copies)
     assert made.keys() == stored.keys()
@@ -211,7 +211,7 @@ def test_kernels_that_fail_are_not_used(simulated_device, broken, kernel, instea
     assert "fails the self-test of the decoder in CUDA" in found.warning
 
 
-# Faults of the kernel: what is in its source, and what a compiler or a GPU could make of it.
+# Faults of the kernel: mistakes in its source, and those of a compiler or a GPU.
 HUFFMAN = {
     "the second warp": ("thread >= group.count", "thread >= min(group.count, 32)"),
     "later blocks": ("const Group group =", "if (blockIdx.x > 3) return; const Group group ="),
@@ -279,8 +279,8 @@ def test_loaders_warn_once_and_have_the_cpus_batches(gpus, faults, path, broken,
         for _ in range(2):
             loader = loader_of(path, PIPELINES["half"], routes=("hardware", "entries"))
             loader.explain()
-            told = capsys.readouterr().out
-            assert told.count("closed, as it fails the self-test") == 2
+            text = capsys.readouterr().out
+            assert text.count("closed, as it fails the self-test") == 2
             assert_same(epochs(loader, 1), expected)
     assert len(caught) == 1
     assert "its JPEG engines" in str(caught[0].message)
@@ -305,7 +305,7 @@ def test_doctor_gives_torchs_reason_where_it_has_no_gpu(monkeypatch):
     assert read_gpu().reason == "torch sees no GPU: Error 802: system not yet initialized"
 
 
-def test_doctor_reads_what_it_found(gpus, faults, monkeypatch):
+def test_doctor_reads_the_result_of_the_self_test(gpus, faults, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     write_other_colors(faults)
     state = read_gpu()

@@ -1,4 +1,4 @@
-"""The simulated GPU itself, its order and its errors: what is wrong on a GPU has to go wrong here."""
+"""The simulated GPU itself, its order and its errors: faults on a GPU have to be faults here."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_an_event_is_a_mark_and_not_the_end_of_the_queue(device, faults):
     assert ints(memory)[0] == 1
 
 
-def test_an_event_that_was_never_recorded_holds_nobody_up(device):
+def test_an_event_that_was_never_recorded_blocks_no_wait(device):
     stream, event = device.make_stream(), device.make_event()
     stream.wait(event)
     stream.synchronize()
@@ -148,7 +148,7 @@ def test_a_wait_is_for_the_mark_of_then(device, faults):
         second.synchronize()
 
 
-def test_who_waits_lets_other_threads_run(device, faults):
+def test_waiting_lets_other_threads_run(device, faults):
     stream = device.make_stream()
     with faults.held(stream):
         device.make_event().record(stream)
@@ -169,7 +169,7 @@ def test_arguments_of_a_kernel_are_copied_when_it_is_launched(device, faults):
         arguments = [np.uint64(target.address), np.uint64(source.address), np.uint32(10), np.int32(3)]
         device.launch("add", (1, 1, 1), (64, 1, 1), arguments, stream)
         arguments.clear()
-        # Whoever keeps no copy reads what is there now.
+        # Without a copy the present content is read.
         others = [np.array(value) for value in (np.uint64(0), np.uint32(99), np.int32(1)) for _ in range(100)]
     stream.synchronize()
     assert ints(target).tolist() == [11, 12, 13]
@@ -234,7 +234,7 @@ def test_an_error_of_one_device_leaves_the_others_alone(device, faults):
         device.make_stream().synchronize()
 
 
-def test_whoever_waits_for_an_event_behind_an_error_is_told(device, faults):
+def test_waiting_for_an_event_after_an_error_raises_it(device, faults):
     stream, event = device.make_stream(), device.make_event()
     with faults.held(stream):
         faults.fail_stream(stream)
@@ -276,7 +276,7 @@ def test_an_event_of_another_device_cannot_be_recorded(device, faults):
 # --- the switches
 
 
-def test_with_pixels_off_nothing_is_done_and_nobody_waits(device, faults):
+def test_with_pixels_off_no_work_is_done_and_waits_return(device, faults):
     stream, event = device.make_stream(), device.make_event()
     memory = pinned(device, np.uint32([1]))
     faults.pixels = False
@@ -288,7 +288,7 @@ def test_with_pixels_off_nothing_is_done_and_nobody_waits(device, faults):
     assert ints(memory)[0] == 1
 
 
-def test_the_journal_tells_what_was_done_and_in_which_order(device, faults):
+def test_the_journal_lists_the_work_in_its_order(device, faults):
     stream = device.make_stream()
     memory, other = pinned(device, np.uint32([1])), device.allocate(4)
     add(device, memory, memory, 1, 1, stream)

@@ -1,4 +1,4 @@
-"""The faults that can be planted in the simulated nvJPEG, and what it writes down."""
+"""The faults that can be planted in the simulated nvJPEG, and its journal."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_fault_can_be_of_one_backend_and_of_so_many_times(bench, faults):
         assert made.is_untouched() == is_untouched
 
 
-def test_an_image_can_be_larger_than_its_header_says_but_stays_in_its_memory(bench, faults):
+def test_an_image_can_be_larger_than_its_header_but_stays_in_its_memory(bench, faults):
     faults.enlarge_image(more_height=2, more_width=3)
     small = jpeg(noise(HEIGHT - 1, WIDTH))
     made = bench(images=[small])

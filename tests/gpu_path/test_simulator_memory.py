@@ -111,7 +111,7 @@ CRASHES = {
         device.launch("add", (1, 1, 1), (64, 1, 1), [address, address, np.uint32(1), np.int32(1)], stream)
         stream.synchronize()
         """,
-    "the host reads behind memory": """
+    "the host reads after memory": """
         memory = device.allocate(5120)
         print(device.view(memory.address, (5121,), (1,), "uint8")[5120])
         """,
@@ -123,10 +123,10 @@ CRASHES = {
     [
         ("the host reads freed memory", "the host touches byte 0 of 5000 bytes of pinned memory"),
         ("a kernel writes freed memory", "add touches byte 0 of 5000 bytes of device memory"),
-        ("the host reads behind memory", "the host touches byte 5120 of 5120 bytes of device memory"),
+        ("the host reads after memory", "the host touches byte 5120 of 5120 bytes of device memory"),
     ],
 )
-def test_who_uses_memory_that_is_not_there_ends_the_process(device, crash, message):
+def test_use_of_invalid_memory_ends_the_process(device, crash, message):
     lines = ["import numpy as np", "from tests.simulator.device import SimulatedDevice", "device = SimulatedDevice()"]
     lines += ["with device.active():", *(line[4:] for line in CRASHES[crash].splitlines())]
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
@@ -150,7 +150,7 @@ def test_an_empty_tensor_without_elements_may_be_asked_for(device):
     assert device.empty((0, 3), "float16", device.make_stream()).shape == (0, 3)
 
 
-def test_memory_of_a_tensor_is_freed_behind_what_its_stream_has_to_do(device, faults):
+def test_memory_of_a_tensor_is_freed_after_the_work_of_its_stream(device, faults):
     stream = device.make_stream()
     tensor = device.empty((16,), "uint8", stream)
     with faults.held(stream):
@@ -173,7 +173,7 @@ def test_send_takes_the_source_as_it_is_when_called(device, faults):
     assert device.fetch(sent, stream).tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
-def test_fetch_waits_and_gives_memory_of_its_own(device, faults):
+def test_fetch_waits_and_returns_separate_memory(device, faults):
     faults.slow_down(2000, least=2000)
     stream = device.make_stream()
     sent = device.send(torch.ones(3), stream)

@@ -179,7 +179,7 @@ def test_to_free_memory_before_the_stream_has_come_to_it_is_misuse(bench, faults
     assert "at its turn its target is" in only_misuse(faults)
 
 
-def test_bytes_that_are_not_pinned_are_allowed_unless_told_otherwise(bench, faults):
+def test_bytes_that_are_not_pinned_are_allowed_by_default(bench, faults):
     image = np.frombuffer(TAKEN["4:2:0"], np.uint8).copy()
     made = bench()
     made.addresses[0] = image.ctypes.data

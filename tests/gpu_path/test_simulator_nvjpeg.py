@@ -1,4 +1,4 @@
-"""The simulated nvJPEG itself: pixels, order, and what it refuses."""
+"""The simulated nvJPEG itself: pixels, order, and refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_all_functions_of_the_binding_are_there():
     assert [name for name in PROTOTYPES if not hasattr(library, name)] == []
 
 
-def test_the_version_is_what_is_asked_for(faults):
+def test_the_version_is_the_requested_one(faults):
     faults.version = 12_04_01
     assert load().version == (12, 4, 1)
     assert load().path == str(build())
@@ -85,7 +85,7 @@ def test_the_engines_overtake_a_wait_of_their_stream(device, bench, faults):
     assert copy.array.tolist() == made.pixels().reshape(-1)[:4].tolist()
 
 
-def test_the_engines_can_be_told_to_write_at_the_streams_turn(bench, faults):
+def test_the_engines_can_write_at_the_streams_turn(bench, faults):
     faults.early_write = False
     made = bench()
     with faults.held(made.stream):
@@ -114,7 +114,7 @@ def test_an_image_alone_is_in_the_order_of_the_stream_on_any_backend(bench, faul
     assert not made.is_untouched()
 
 
-# --- what is refused
+# --- refusals
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_damaged_header_has_the_status_of_nvjpeg(bench, damage, status, alone)
     assert caught.value.status == status
 
 
-def test_of_an_image_that_is_cut_short_a_batch_says_so_and_alone_gray_is_success(bench, faults):
+def test_a_truncated_image_is_an_error_in_a_batch_and_a_gray_success_alone(bench, faults):
     cut = TAKEN["4:2:0"][:-200]
     made = bench(Backend.HYBRID, [cut])
     with pytest.raises(NvjpegError) as caught:

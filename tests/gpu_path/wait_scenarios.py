@@ -17,9 +17,9 @@ from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import ImageMixup, NormalizeImage, RandomHorizontalFlip, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
+from tests.gpu_path.decode_requests import DecodeRequests
 from tests.gpu_path.executor_bench import cpu_services, job_of, made_by_the_cpu, open_gpu, program_of
-from tests.gpu_path.pieces import Pieces
-from tests.gpu_path.zoo import bytes_of, gpu_loader, raw, stored, twin
+from tests.gpu_path.image_samples import bytes_of, gpu_loader, raw, stored, twin
 from tests.simulator.device import SimulatedDevice
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
@@ -43,11 +43,11 @@ ENGINES = ("engines 0", "engines 1")
 
 
 class Bench:
-    """What scenarios need; `symptoms` is what they find."""
+    """The tools of scenarios; `findings` is the set of their findings."""
 
     def __init__(self, gpus, faults, files, expected, monkeypatch):
         self.gpus, self.faults, self.files, self.expected, self.monkeypatch = gpus, faults, files, expected, monkeypatch
-        self.symptoms = set()
+        self.findings = set()
         self.delay = DELAYS[0]
 
     def slow(self, *names):
@@ -79,19 +79,19 @@ class Bench:
         kept = []
         for (images,), wanted in zip(loader, self.expected(name, pipeline), strict=True):
             if not np.array_equal(bytes_of(images), bytes_of(wanted)):
-                self.symptoms.add("wrong pixels")
+                self.findings.add("wrong pixels")
             kept.append(images)
         return kept
 
     def count_decoded(self, images):
-        """None is decoded twice, unless a sentinel has tripped."""
+        """None is decoded twice, unless its canary survived."""
         if len(self.faults.notes("image")) > images:
-            self.symptoms.add("a sentinel tripped")
+            self.findings.add("canary survived")
 
     def seen(self):
         if self.faults.take_misuses():
-            self.symptoms.add("misuse")
-        return self.symptoms
+            self.findings.add("misuse")
+        return self.findings
 
 
 # --- scenarios: batches
@@ -108,8 +108,8 @@ def an_epoch(bench, *, slow, name="jpegs", pipeline=PLAIN, **options):
     del kept
 
 
-def sentinels_come_late(bench):
-    """Descriptions are on the device at once, and sentinels later than anything else."""
+def canaries_come_late(bench):
+    """Descriptions are on the device at once, and canaries later than anything else."""
     send = Table.send
 
     def send_and_wait(table, stream):
@@ -120,7 +120,7 @@ def sentinels_come_late(bench):
 
     bench.changes.setattr(Table, "send", send_and_wait)
     loader = bench.loader()
-    # In the stream's order it takes as long, if the sentinels were waited for.
+    # In the stream's order it takes as long, if the canaries were waited for.
     bench.slow(AUGMENT)
     kept = bench.compare(loader)
     bench.count_decoded(len(JPEGS))
@@ -157,9 +157,9 @@ def a_repair(bench, *, slow, every_time=False):
     ):
         for image, *both in zip(bytes_of_rows(images), *map(bytes_of_rows, (wanted, of_the_cpu)), strict=True):
             if not any(np.array_equal(image, other) for other in (both if every_time else both[:1])):
-                bench.symptoms.add("wrong pixels")
+                bench.findings.add("wrong pixels")
     if not every_time and loader.gpu._free[0].refused:
-        bench.symptoms.add("left to the CPU although the engines can")
+        bench.findings.add("left to the CPU although the engines can")
     loader.close()
 
 
@@ -171,15 +171,15 @@ def bytes_of_rows(images):
 # --- scenarios: backends
 
 
-def pieces_of_a_backend(bench, backend, pieces, images):
+def requests_of_a_backend(bench, backend, requests, images):
     bench.slow(*ENGINES)
-    own = [pieces.make(image) for image in images]
-    begun = [backend.begin(piece) for piece in own]
-    for piece, (event, failed) in zip(own, begun, strict=True):
+    own = [requests.make(image) for image in images]
+    begun = [backend.begin(request) for request in own]
+    for request, (event, failed) in zip(own, begun, strict=True):
         if event is not None:
             event.synchronize()
-            if pieces.state_of(piece).count("decoded") != len(piece.size) - len(failed):
-                bench.symptoms.add("wrong pixels")
+            if requests.state_of(request).count("decoded") != len(request.size) - len(failed):
+                bench.findings.add("wrong pixels")
     backend.settle()
     backend.close()
 
@@ -188,17 +188,17 @@ def a_state_is_used_again(bench, device):
     """For batches of other sizes, so that it is initialized each time."""
     backend = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
     images = [[own.data for own in JPEGS[: 2 + number % 3]] for number in range(5)]
-    pieces_of_a_backend(bench, backend, Pieces(device), images)
+    requests_of_a_backend(bench, backend, DecodeRequests(device), images)
 
 
-def a_piece_fails(bench, device):
+def a_request_fails(bench, device):
     """Images before the culprit are on their way when the call returns its status."""
     backend = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
     good, bad = [own.data for own in JPEGS[:3]], pillow_jpeg(photo(9, 9), progressive=True)
-    pieces_of_a_backend(bench, backend, Pieces(device), [good, [*good, good[0], bad], good, good[:2]])
+    requests_of_a_backend(bench, backend, DecodeRequests(device), [good, [*good, good[0], bad], good, good[:2]])
 
 
-# --- scenarios: a executor
+# --- scenarios: an executor
 
 
 def workers_are_slow(bench, device):
@@ -219,7 +219,7 @@ def workers_are_slow(bench, device):
         executor.collect()
         wanted, _ = made_by_the_cpu(program_of(device="cpu"), twin(FOREIGN[4 * number :][:4]))
         if not np.array_equal(out.numpy(), wanted):
-            bench.symptoms.add("wrong pixels")
+            bench.findings.add("wrong pixels")
     executor.close()
     gpu.close()
 
@@ -230,18 +230,18 @@ def workers_are_slow(bench, device):
 def check_idle(bench, device):
     """Nothing may be under way."""
     if any(not stream.is_idle for stream in device.streams):
-        bench.symptoms.add("work under way")
+        bench.findings.add("work under way")
 
 
 def leaving(bench, device, *, slow, fails=False):
-    """The executor is closed while batches are under way; or after an error, when decoding has begun."""
+    """The executor is closed while batches are in flight; or after an error, when decoding has begun."""
     gpu = open_gpu(device)
     executor = gpu.start_executor([program_of()], cpu_services())
     if fails:
         begin = BatchedBackend.begin
 
-        def failing(backend, piece):
-            begin(backend, piece)
+        def failing(backend, request):
+            begin(backend, request)
             raise DeviceError("planted")
 
         bench.changes.setattr(BatchedBackend, "begin", failing)
@@ -305,7 +305,7 @@ def the_feeder_ends(bench, device):
 
     def checked():
         if thread.is_alive():
-            bench.symptoms.add("work under way")
+            bench.findings.add("work under way")
         while thread.is_alive():
             threading.Event().wait(0.001)
         settle()
@@ -328,7 +328,7 @@ def windows_grow(bench, device):
     event.record(stream)
     decoder.reserve(3 << 20, stream)
     if not event.is_done:
-        bench.symptoms.add("memory in use was freed")
+        bench.findings.add("memory in use was freed")
     stream.synchronize()
     decoder.windows.free()
     source.free()
@@ -343,7 +343,7 @@ def images_stay(bench, device):
         staging.array[:] = number
         send_piece(device, memory.address + 64 * number, staging, 64, stream)
     if ctypes.string_at(memory.address, 6 * 64) != bytes(np.repeat(np.arange(6, dtype=np.uint8), 64)):
-        bench.symptoms.add("wrong bytes")
+        bench.findings.add("wrong bytes")
     stream.synchronize()
     staging.free()
     memory.free()

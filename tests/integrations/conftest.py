@@ -11,7 +11,7 @@ LABELS = {"label": [IntDecoder(), ToTensor(), Squeeze(1)]}
 
 
 class Numbers:
-    """Samples that are their own number, so that a batch tells which samples it is of."""
+    """Samples that are their number, so that a batch shows its samples."""
 
     def __init__(self, length):
         self.length = length

@@ -35,7 +35,7 @@ def test_prepare_takes_the_loader_as_it_is(numbers, accelerator):
     assert accelerator.prepare(Loader(numbers, 4, pipelines=LABELS)).batch_size == 4
 
 
-def test_what_is_assigned_to_it_is_the_loaders(numbers, accelerator):
+def test_assigned_attributes_are_set_on_the_loader(numbers, accelerator):
     loader = accelerator.prepare(make(numbers))
     loader.order, loader.indices = "sequential", [5, 2, 8, 1]
     assert ids(loader) == [[5, 2, 8, 1]]
@@ -102,7 +102,7 @@ def test_batches_are_skipped_of_the_next_epoch_only(numbers, accelerator):
     assert ids(skip_first_batches(loader, 5)) == []
 
 
-def test_skipping_what_a_state_skips_already_changes_nothing(numbers, accelerator, tmp_path):
+def test_skipping_batches_that_a_state_skips_already_changes_nothing(numbers, accelerator, tmp_path):
     loader = accelerator.prepare(make(numbers))
     batches = iter(loader)
     next(batches), next(batches)
@@ -119,7 +119,7 @@ def test_samples_of_batches_of_another_size_are_skipped(numbers, accelerator):
     assert [sample for batch in ids(skip_first_batches(loader, 3, total_batch_size=2)) for sample in batch] == whole[6:]
 
 
-def test_what_cannot_be_skipped_is_refused(numbers, accelerator):
+def test_impossible_numbers_of_batches_to_skip_are_refused(numbers, accelerator):
     loader = accelerator.prepare(make(numbers))
     for wrong in (-1, 1.5):
         with pytest.raises(OptionError, match="num_batches is"):

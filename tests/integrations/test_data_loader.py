@@ -24,7 +24,7 @@ def ids(batches):
     return [batch.tolist() for (batch,) in batches]
 
 
-def test_what_code_around_dataloaders_looks_at_is_there(numbers):
+def test_attributes_that_code_around_dataloaders_reads_exist(numbers):
     ours = make(numbers, num_workers=1)
     dataset = torch.utils.data.TensorDataset(torch.arange(22))
     theirs = torch.utils.data.DataLoader(dataset, batch_size=4, shuffle=True, drop_last=True)
@@ -35,7 +35,7 @@ def test_what_code_around_dataloaders_looks_at_is_there(numbers):
     assert not isinstance(ours, torch.utils.data.DataLoader)
 
 
-def test_the_samplers_say_what_the_next_epoch_gives(numbers):
+def test_the_samplers_list_the_samples_of_the_next_epoch(numbers):
     loader = make(numbers)
     for epoch in range(2):
         assert loader.sampler.epoch == epoch
@@ -117,7 +117,7 @@ def test_order_and_epoch_that_are_assigned_are_the_loaders(numbers):
     assert (loader.loader.next_epoch, ids(loader)[-1]) == (3, [16, 17, 18, 19])
 
 
-def test_an_iterator_that_nobody_uses_is_no_epoch(numbers):
+def test_an_unused_iterator_is_no_epoch(numbers):
     loader = make(numbers)
     iter(loader)  # as Lightning does, to see whether it can
     unused = iter(loader)
@@ -156,7 +156,7 @@ def test_progress_bars_know_how_many_batches_are_to_come(numbers):
     assert len(batches) == 0
 
 
-def test_the_iterator_of_a_loader_counts_what_is_to_come_and_knows_its_epoch(numbers):
+def test_the_iterator_of_a_loader_counts_the_remaining_batches_and_knows_its_epoch(numbers):
     loader = Loader(numbers, 4, pipelines=LABELS, drop_last=False)
     batches = iter(loader)
     assert (len(batches), batches.epoch) == (6, 0)

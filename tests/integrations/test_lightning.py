@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 
 
 def steps(folder):
-    """What the diary says: step, epoch and samples."""
+    """The entries of the diary: step, epoch and samples."""
     lines = (folder / "diary").read_text().splitlines()
     return [(int(step), int(epoch), samples) for step, epoch, samples in (line.split(" ", 2) for line in lines)]
 
@@ -88,7 +88,7 @@ def test_data_may_be_loaders_functions_and_several(numbers):
 
 
 class Recorded:
-    """Stands in for Loader: keeps the arguments."""
+    """A fake of Loader: keeps the arguments."""
 
     def __init__(self, **arguments):
         self.arguments = arguments
@@ -124,7 +124,7 @@ def test_batches_are_made_on_the_gpu_of_the_rank_if_that_can(monkeypatch):
     assert str(seen[0].message).endswith("no decoder")
 
 
-def test_a_loader_that_is_not_shared_out_is_told_of(numbers):
+def test_a_loader_that_is_not_shared_out_causes_a_warning(numbers):
     module = BetonDataModule(val=Loader(numbers, 4, pipelines=LABELS))
     module.trainer = SimpleNamespace(world_size=2)
     with pytest.warns(UserWarning, match="2 ranks, .*distributed=False"):

@@ -120,12 +120,12 @@ def test_training_without_augmentation_only_resizes(photos):
      {"interpolation": "random"}, {"collate_fn": list}, {"crop_pct": 1.5}],
     ids=str,
 )  # fmt: skip
-def test_what_has_no_equivalent_is_named(photos, wrong):
+def test_an_argument_without_an_equivalent_is_named(photos, wrong):
     with pytest.raises(OptionError, match=next(iter(wrong))):
         create_loader(photos, 32, 4, **wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"auto_augment": "rand-m9-mstd0.5"}, {"re_mode": "rand"}], ids=str)
-def test_what_has_no_equivalent_in_training_is_named(photos, wrong):
+def test_an_argument_without_an_equivalent_in_training_is_named(photos, wrong):
     with pytest.raises(OptionError, match=next(iter(wrong))):
         create_loader(photos, 32, 4, is_training=True, re_prob=0.5, **wrong)

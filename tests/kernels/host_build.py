@@ -83,12 +83,12 @@ def build(kernels=None, *, sanitize=None, folder=KERNELS, defines=()):
 
 
 def _compile(command, kernels, target):
-    """Compile into a folder of its own, then rename: tests that run at the same time see all of the file or none."""
+    """Compile into a temporary folder, then rename: tests that run at the same time see all of the file or none."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         sources = [Path(folder) / f"{name}_host.cpp" for name in kernels]
         for (name, kernel), source in zip(kernels.items(), sources, strict=True):
-            # Kernels define what they share; in a namespace without name each has its own.
+            # Kernels define the same names; a namespace without name keeps them apart.
             source.write_text(f'#include "{SHIM}"\nnamespace {{\n#include "{kernel}"\n}}\nEXPORT_KERNEL({name})\n')
         made = Path(folder) / "made.so"
         done = subprocess.run(

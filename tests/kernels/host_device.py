@@ -10,7 +10,7 @@ from tests.kernels.host_build import FORWARD, host_kernels, kernels_of
 
 
 class HostDevice:
-    """Stands in for `gpubeton._gpu.cuda.Device` where only kernels are launched.
+    """Replaces `gpubeton._gpu.cuda.Device` where only kernels are launched.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ class HostDevice:
     seed : int
         Of the random order.
     blocks : int, optional
-        Number of blocks, whatever is asked for: a multiple of the number of images.
+        Number of blocks, in place of the requested one: a multiple of the number of images.
     """
 
     def __init__(self, order=FORWARD, seed=0, blocks=None):
@@ -35,7 +35,7 @@ class HostDevice:
 
 
 def placed(array, shift=0):
-    """The array in memory of its own, `shift` bytes behind an address that is a multiple of 16, and before the end."""
+    """Copy the array to `shift` bytes after an address that is a multiple of 16, and right before unreadable memory."""
     room = np.zeros(-(-(array.nbytes + shift) // 16) * 16, np.uint8)
     room[shift : shift + array.nbytes] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
     found = guarded(room, alignment=16)[shift : shift + array.nbytes]

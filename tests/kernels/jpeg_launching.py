@@ -22,7 +22,7 @@ from tests.kernels.launching import ITEMS, RULES, table_of
 
 @dataclass
 class JpegBatch:
-    """JPEGs in memory, with what is known of them."""
+    """JPEGs in memory, with their sizes, entry points and seals."""
 
     data: list
     address: np.ndarray

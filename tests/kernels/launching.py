@@ -36,7 +36,7 @@ class Batch:
     pictures : ndarray of PICTURE, shape (N,)
         Where images are.
     draws : ndarray of int32, shape (N, columns)
-        What is done to them.
+        The drawn parameters of each image.
     size : tuple of int
         Height and width of the output.
     rule : int
@@ -50,13 +50,13 @@ class Batch:
     num_sums : int or None
         Contrasts that images may have; as many as they have by default.
     late : tuple of int
-        Which paints come behind the changes of color: the first, and the one behind the last.
+        Which paints come after the changes of color: the first, and the one after the last.
     table : ndarray of uint32, shape (256, 3), or None
         Bits of output values.
     item_size : int
         Bytes of one.
     nonce : int
-        Of the sentinels.
+        Of the canaries.
     rows : int or None
         Rows of the output; N by default.
     shift : int
@@ -202,7 +202,7 @@ class Pictures:
     pitch : int
         What the distance of rows is a multiple of.
     is_guarded : int
-        Whether they have a sentinel.
+        Whether they have a canary.
     place : callable
         Puts arrays into memory.
     """
@@ -215,7 +215,7 @@ class Pictures:
             between = -(-3 * width // pitch) * pitch
             rows = np.full((height, between), 0x5A, np.uint8)
             rows[:, : 3 * width] = image.reshape(height, -1)
-            # What lies behind the last row's pixels is memory of the picture, too, where rows are aligned.
+            # The bytes after the last row's pixels belong to the picture, too, where rows are aligned.
             stop = None if pitch % 16 == 0 and shift == 0 else height * between - (between - 3 * width)
             memory = place(rows.reshape(-1)[:stop], shift)
             self.memory.append(memory)

@@ -1,6 +1,6 @@
 """Runs the kernels of colors and mixes, compiled with sanitizers, over arrays with poisoned memory around them.
 
-A program of its own: the address sanitizer has to be loaded before Python. `test_sanitized_colors.py` starts it.
+A separate program: the address sanitizer has to be loaded before Python. `test_sanitized_colors.py` starts it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SanitizedDevice:
 
 
 def unguarded(array, shift=0):
-    """The array in memory of its own, with poisoned memory before and behind it."""
+    """A copy of the array, with poisoned memory before and after it."""
     return np.array(array)
 
 

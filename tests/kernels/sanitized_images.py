@@ -1,7 +1,7 @@
 """Runs the kernels that make images, compiled with sanitizers, over arrays with poisoned memory around them.
 
-A program of its own: the address sanitizer has to be loaded before Python. `test_sanitized_images.py` starts it. What
-comes out is held to the CPU elsewhere; here only that it is the same in whichever order threads run.
+A separate program: the address sanitizer has to be loaded before Python. `test_sanitized_images.py` starts it.
+Other tests compare the results with the CPU; here they only have to be the same in every order of threads.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def make_images(kernels, order, shape, rule, item_size):
     batch = Batch(pictures, draws, size, rule, most, fills, table=table, item_size=item_size, nonce=9)
     made = launch_batch(batch, device=SanitizedDevice(kernels, order), place=unguarded)
     assert made.status == [0, 1, 0, 1]
-    # The others begin with sentinels, which are made of addresses.
+    # The others begin with canaries, which are made of addresses.
     return [made.first, made.weights, made.numbers, made.most, made.out[::2]]
 
 

@@ -1,6 +1,6 @@
 """Runs the kernels that decode JPEGs, compiled with sanitizers, over arrays with poisoned memory around them.
 
-A program of its own: the address sanitizer has to be loaded before Python. `test_sanitized_images.py` starts it. Intact
+A separate program: the address sanitizer has to be loaded before Python. `test_sanitized_images.py` starts it. Intact
 images come out the same in whichever order threads run; damaged data and lying entry points touch no other memory.
 """
 

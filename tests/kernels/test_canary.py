@@ -52,7 +52,7 @@ def test_three_places_are_planted_and_nothing_beside_them(order):
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("size", SIZES)
-def test_an_image_that_nobody_wrote_is_missing(size, order):
+def test_an_image_that_was_not_written_is_missing(size, order):
     images = [noise(*size)] * 3
     pictures = Pictures(images, is_guarded=1)
     write_canaries(pictures, 41, order)
@@ -77,14 +77,14 @@ def test_an_image_of_which_one_place_was_not_written_is_missing(place):
     assert status_of(pictures, [image], 41) == [DONE]
 
 
-def test_an_earlier_batchs_sentinel_is_no_sentinel():
+def test_an_earlier_batchs_canary_is_no_canary():
     image = noise(9, 9)
     pictures = Pictures([image], is_guarded=1)
     write_canaries(pictures, 41)
     assert status_of(pictures, [image], 42) == [DONE]
 
 
-def test_images_have_different_sentinels():
+def test_images_have_different_canaries():
     pictures = Pictures([np.zeros((4, 9, 3), np.uint8)] * 20, is_guarded=1)
     write_canaries(pictures, 1)
     first = {pictures.pixels(i).reshape(-1)[:8].tobytes() for i in range(20)}

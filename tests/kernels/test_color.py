@@ -42,7 +42,7 @@ def on_cpu(images, steps):
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("size", SIZES)
-def test_the_kernel_writes_what_the_cpu_does_to_the_bit(size, order):
+def test_the_kernel_writes_the_bits_of_the_cpu(size, order):
     generator = np.random.default_rng(order)
     images = generator.integers(0, 256, (12, *size, 3), np.uint8)
     images[0], images[1] = 255, 0
@@ -166,7 +166,7 @@ def random_paints(generator, count, height, width):
 @pytest.mark.parametrize("item_size", [1, 2, 4])
 @pytest.mark.parametrize("late", [(0, 4), (1, 3), (3, 4), (2, 2)])
 @pytest.mark.parametrize("size", [(13, 21), (30, 3), (5, 1)])
-def test_late_paints_cover_what_the_colors_left_and_each_other_and_nothing_else(size, late, item_size, order):
+def test_late_paints_cover_changed_colors_and_earlier_paints_and_nothing_else(size, late, item_size, order):
     generator = np.random.default_rng(10 * late[0] + late[1])
     images, table = generator.integers(0, 256, (5, *size, 3), np.uint8), table_of_bits(item_size)
     steps, draws = random_steps(generator, 5, 2), random_paints(generator, 5, *size)

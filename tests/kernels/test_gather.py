@@ -12,7 +12,7 @@ from tests.kernels.launching import THREADS, address, ints
 
 pytestmark = needs_compiler
 
-#: What stands where nothing may be written.
+#: The bytes where nothing may be written.
 AROUND = 0xEE
 
 

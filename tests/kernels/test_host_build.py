@@ -1,4 +1,4 @@
-"""The shim does what CUDA's documentation says of each function, and its orders are orders."""
+"""The shim implements CUDA's documentation of each function, and its orders of threads are different."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ def test_threads_run_in_the_order_that_was_asked_for(kernels):
     assert all(
         0 < np.mean([one.ravel()[i] < one.ravel()[j] for one in random]) < 1 for i, j in [(0, 1), (0, 95), (3, 4)]
     )
-    # Blocks run at the same time, so that the seed alone says how the threads of each follow one another.
+    # Blocks run at the same time, so that the seed alone decides the order of each block's threads.
     assert np.array_equal(within_blocks(random[7]), within_blocks(order_of_threads(kernels, RANDOM, 7)))
     assert not np.array_equal(within_blocks(random[7]), within_blocks(random[8]))
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_what_one_step_wrote_all_read_in_the_next(kernels, order):
+def test_all_threads_read_the_writes_of_the_step_before(kernels, order):
     out = np.zeros(190, np.int32)
     kernels.launch("steps", (3, 1, 1), (64, 1, 1), [address(out), *ints(190)], order)
     place = np.arange(192)
@@ -204,7 +204,7 @@ def test_denormal_numbers_count_where_the_process_has_switched_them_off(kernels)
     assert down.view(np.uint32)[0] - 0x04800000 == 77 * 1000 >> 8
 
 
-def test_bytes_are_permuted_and_shifted_as_cuda_says(kernels):
+def test_bytes_are_permuted_and_shifted_as_in_cuda(kernels):
     generator = np.random.default_rng(1)
     low, high, selector = generator.integers(0, 1 << 32, (3, 500), np.uint32)
     permuted, shifted = np.zeros((2, 500), np.uint32)
@@ -227,7 +227,7 @@ def test_arguments_of_another_type_or_number_are_refused(kernels):
             kernels.launch("steps", (1, 1, 1), (64, 1, 1), arguments)
 
 
-def test_a_kernel_that_does_not_compile_says_what_the_compiler_said(tmp_path):
+def test_a_kernel_that_does_not_compile_raises_the_compilers_message(tmp_path):
     (tmp_path / "broken.cu").write_text('extern "C" __global__ void broken(int* out) { *out = nothing; }')
     with pytest.raises(RuntimeError, match=r"(?s)broken.*broken\.cu:1.*nothing"):
         build(folder=tmp_path)

@@ -218,7 +218,7 @@ def test_a_first_coefficient_too_large_for_16_bits_is_left_to_the_cpu():
     assert make_jpegs(program, batch_of([image]), [draw_of(program, whole(image))]).status == [DAMAGED]
 
 
-# --- what is wrong ------------------------------------------------------------------------------------------------
+# --- damage -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -407,7 +407,7 @@ def test_entry_points_in_a_comment_that_has_another_image_are_not_followed():
 
 
 def test_bytes_before_those_that_are_there_are_not_read():
-    """An entry point there is noted, whatever the bytes are."""
+    """The kernel reports an entry point there, for any bytes."""
     program = program_of(9, 9)
     image = stored_jpeg(jpeg(photo(70, 90)))
 
@@ -417,7 +417,7 @@ def test_bytes_before_those_that_are_there_are_not_read():
     assert whole_batch(program, [image], change=change).status == [DAMAGED]
 
 
-def test_restart_intervals_begin_with_zeros_whatever_their_entry_points_say():
+def test_restart_intervals_begin_with_zeros_for_all_entry_points():
     program = program_of(9, 9)
     image = stored_jpeg(restarted(photo(70, 90)))
 

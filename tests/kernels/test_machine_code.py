@@ -58,7 +58,7 @@ def lanes_meet_after_each_symbol(text):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_lanes_meet_after_each_symbol(architecture):
-    """A warp that came apart would decode with one lane at a time, and no result would tell."""
+    """A diverged warp would decode with one lane at a time, and no result would show it."""
     text = text_of(architecture)
     assert lanes_meet_after_each_symbol(text)
 

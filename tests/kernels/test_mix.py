@@ -47,7 +47,7 @@ def on_cpu(images, mixes):
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("item_size", [1, 2, 4])
 @pytest.mark.parametrize("size", SIZES)
-def test_the_kernel_writes_what_the_cpu_does_to_the_bit(size, item_size, order):
+def test_the_kernel_writes_the_bits_of_the_cpu(size, item_size, order):
     generator = np.random.default_rng(item_size)
     images, mixes = generator.integers(0, 256, (13, *size, 3), np.uint8), random_mixes(generator, 13, size)
     table = table_of_bits(item_size)

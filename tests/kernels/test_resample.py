@@ -16,7 +16,7 @@ from tests.reference.image import reference_image
 
 pytestmark = needs_compiler
 
-#: What is done to levels: stored as they are, or looked up in a table of another width.
+#: How levels are stored: as they are, or looked up in a table of another width.
 FINISHES = {
     "uint8": [],
     "float16": [NormalizeImage([10, 20, 30], [40, 50, 60], "float16")],
@@ -90,7 +90,7 @@ def batches(draws):
 @given(batches(), st.integers(0, 15), st.sampled_from([1, 16]), st.integers(0, 1000))
 @settings(max_examples=150)
 def test_any_batch_is_the_cpus_to_the_bit(batch, shift, pitch, seed):
-    """Whatever the alignment of the output and of the source, and the order of threads."""
+    """For any alignment of the output and of the source, and any order of threads."""
     program, images, draws = batch
     pictures = Pictures(images, shift=0 if pitch == 16 else shift, pitch=pitch)
     assert_as_on_the_cpu(program, images, draws, pictures, shift=shift, order=RANDOM, seed=seed)

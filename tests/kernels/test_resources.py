@@ -104,8 +104,8 @@ def limits_of(code, function):
 @pytest.mark.skipif(compiler() is None, reason=WHY_NONE)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("kernel", all_kernels())
-def test_a_kernel_compiles_without_a_warning_to_what_the_file_says(kernel, architecture, resources):
-    """What another version of the compiler makes of it may differ, but may not spill either."""
+def test_a_kernel_compiles_without_a_warning_to_the_resources_in_the_file(kernel, architecture, resources):
+    """The result of another version of the compiler may differ, but may not spill either."""
     if int(architecture[3:]) not in compiler().architectures:
         pytest.skip(f"NVRTC {compiler().version} does not compile for {architecture}")
     compiled = measured(compiler(), kernel, architecture)

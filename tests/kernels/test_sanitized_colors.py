@@ -14,7 +14,7 @@ pytestmark = needs_compiler
 def sanitizer(name="libasan"):
     """Path of one of the compiler's sanitizers; skips the test where it has none."""
     asked = subprocess.run([compiler(), f"-print-file-name={name}.so"], capture_output=True, text=True, check=True)
-    if not os.path.isabs(asked.stdout.strip()):  # noqa: PTH117 - a bare name says that there is none
+    if not os.path.isabs(asked.stdout.strip()):  # noqa: PTH117 - a bare name means that there is none
         pytest.skip(f"{compiler()} has no such sanitizer: install {name}")
     return asked.stdout.strip()
 

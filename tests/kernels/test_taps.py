@@ -52,7 +52,7 @@ def assert_as_on_the_cpu(taps, draws, rule, size, most):
             numbers = taps.numbers[where][:output]
             used = np.arange(most) < np.maximum(numbers, min(4, most))[:, None]
             assert np.array_equal(taps.weights[where][:output][used], (words & 0xFFFF)[used])
-            # Behind them the CPU has nothing either.
+            # The CPU has no more taps either.
             assert not words[~used].any()
             assert taps.most[where] == numbers.max() == largest
 
@@ -109,7 +109,7 @@ def test_taps_of_padded_images_are_the_cpus_to_the_bit(rule, height, width, flip
 
 
 @given(st.sampled_from(sorted(RULES)), st.integers(1, 90), st.integers(1, 90))
-def test_weights_are_the_references_within_what_16_bits_hold(name, source, output):
+def test_weights_are_the_references_within_the_precision_of_16_bits(name, source, output):
     """Each is rounded once, and the largest makes up for what the others lost: at most half a unit for each of them."""
     most = most_taps(source / output * filter_radius(RULES[name]))
     taps = make_taps(draw(source, source)[None], RULES[name], (output, output), most)

@@ -1,4 +1,4 @@
-"""Pipelines and loaders of the small files, and ways to look at what comes out."""
+"""Pipelines and loaders of the small files, and helpers that collect their batches."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels
         ({"distributed": True}, "init_process_group"),
     ],
 )
-def test_an_argument_out_of_its_range_is_refused_with_what_to_try(photos, arguments, message):
+def test_an_argument_out_of_its_range_is_refused_with_advice(photos, arguments, message):
     with pytest.raises(OptionError, match=message):
         Loader(photos, **{"batch_size": 4, "pipelines": ONLY_LABEL, "seed": 0, **arguments})
 
@@ -60,7 +60,7 @@ def test_an_argument_out_of_its_range_is_refused_with_what_to_try(photos, argume
         ("generator", "seed="),
     ],
 )
-def test_an_argument_of_a_dataloader_is_refused_with_what_does_the_same(photos, name, advice):
+def test_an_argument_of_a_dataloader_is_refused_with_its_equivalent(photos, name, advice):
     with pytest.raises(TypeError, match=f"{name}: .*{advice}"):
         Loader(photos, 4, **{name: True})
 
@@ -118,7 +118,7 @@ def test_an_unknown_decoder_is_refused_with_those_that_exist(photos, decoder):
         Loader(photos, 4, decoder=decoder)
 
 
-def test_a_decoder_that_has_nothing_to_do_is_told(photos):
+def test_a_decoder_with_nothing_to_do_is_mentioned_in_the_reason(photos):
     reason = Loader(photos, 4, decoder="nvjpeg", pipelines=ONLY_LABEL).gpu_choice.reason
     assert reason == "no pipeline moves its batches to a GPU, so that decoder='nvjpeg' has nothing to do"
 
@@ -173,7 +173,7 @@ def test_indices_may_be_given_in_many_ways(photos, indices):
     assert labels(Loader(photos, 2, num_workers=1, indices=indices, pipelines=ONLY_LABEL)) == [[30, 10]]
 
 
-def test_an_unknown_field_or_an_impossible_pipeline_is_told_when_the_loader_is_made(photos):
+def test_an_unknown_field_or_an_impossible_pipeline_is_refused_by_the_constructor(photos):
     with pytest.raises(NoSuchFieldError, match=r"'picture'"):
         Loader(photos, 4, pipelines={"picture": []})
     with pytest.raises(PipelineError, match=r"constant size"):

@@ -107,7 +107,7 @@ AUGMENTED = [RandomResizedCropRGBImageDecoder((48, 64), scale=(0.3, 1)), RandomH
         "cropped again",
     ],
 )
-def test_the_box_stays_around_what_is_seen(raw, image):
+def test_the_box_encloses_the_visible_part_of_the_object(raw, image):
     num_seen = num_gone = 0
     loader = make(raw, image, order="random")
     for _ in range(3):
@@ -126,7 +126,7 @@ def test_the_box_stays_around_what_is_seen(raw, image):
                 found = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
                 # A border falls inside a pixel that is more or less than half white. A translate back over a border
                 # that was painted leaves up to its padding black.
-                # So does a window that reaches into the padding; and what is resized twice is blurred twice.
+                # So does a window that reaches into the padding; and an image resized twice is blurred twice.
                 slack = 1 + (3 if len(image) > 3 else 0)
                 np.testing.assert_allclose(found, [left, top, right, bottom], rtol=0, atol=slack)
     assert num_seen > 40
@@ -148,7 +148,7 @@ WINDOWS = {
 
 
 def reference(box, size, operations, row):
-    """One box after all of them, from what was drawn for its image, in plain Python: x and y by themselves."""
+    """One box after all operations, from the draws of its image, in plain Python: x and y by themselves."""
     x, y = [[box[0], box[2]], [box[1], box[3]]]
     height, width = (float(side) for side in size)
 
@@ -180,7 +180,7 @@ def reference(box, size, operations, row):
 
 
 @pytest.mark.parametrize("windows", WINDOWS.values(), ids=WINDOWS)
-def test_boxes_go_where_what_was_drawn_for_the_image_puts_them(raw, windows):
+def test_boxes_move_by_the_draws_of_their_image(raw, windows):
     as_written = make(raw, AUGMENTED).pipelines | {"image": [*AUGMENTED, *windows]}
     # The names of the flips are counted from the first on, which is in the one pass.
     pipelines = as_written | {"drawn": DrawnParameters("image")}
@@ -276,7 +276,7 @@ def test_explain_names_the_output_that_is_followed_and_no_more_of_it(raw, capsys
     assert line.strip().startswith("TransformBoxes(image='image', box_format='xyxy', relative")
 
 
-def test_what_runs_later_and_moves_no_pixel_may_stand_in_the_images_pipeline(raw):
+def test_later_operations_that_move_no_pixel_may_be_in_the_images_pipeline(raw):
     later = [RandomGaussianBlur(3, p=1), NormalizeImage([0] * 3, [1] * 3, np.float64), Cutout(4), ToTensor()]
     later += [ToTorchImage(), torch.nn.Identity()]
     assert boxes_by_sample(make(raw, [*AUGMENTED, *later])) == boxes_by_sample(make(raw, AUGMENTED))
@@ -298,6 +298,6 @@ def test_what_runs_later_and_moves_no_pixel_may_stand_in_the_images_pipeline(raw
         ),
     ],
 )
-def test_what_cannot_be_followed_is_refused_when_the_loader_is_made(raw, image, boxes, message):
+def test_operations_that_boxes_cannot_follow_are_refused_by_the_constructor(raw, image, boxes, message):
     with pytest.raises(PipelineError, match=message):
         make(raw, image, boxes)

@@ -1,4 +1,4 @@
-"""Outputs that go on from other outputs, and operations that stand in several of them."""
+"""Outputs that continue other outputs, and operations shared by several of them."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_outputs_may_go_on_from_a_decoder_a_tensor_and_each_other(photos):
     first, second, third, fourth = rows(
         photos,
         {
-            # Those behind come first here, and a batch has them in this order.
+            # Continuations come first here, and a batch has them in this order.
             "fourth": PipelineSpec(added, transforms=[Add(2), ToTensor()]),
             "third": PipelineSpec(decoder, transforms=[added, ToTensor()]),
             "second": PipelineSpec(tensor, transforms=[Convert(torch.float32)]),
@@ -141,7 +141,7 @@ def test_outputs_may_go_on_from_a_decoder_a_tensor_and_each_other(photos):
     assert torch.equal(fourth, samples + 3)
 
 
-def test_images_are_cropped_alike_up_to_there_and_drawn_anew_behind_it(photos):
+def test_a_branch_shares_the_crop_and_has_separate_later_draws(photos):
     flip = RandomHorizontalFlip()
     plain = [RandomResizedCropRGBImageDecoder((12, 12)), flip]
     normalize = [NormalizeImage([120] * 3, [60] * 3, np.float32), ToTensor(), ToTorchImage()]
@@ -153,10 +153,10 @@ def test_images_are_cropped_alike_up_to_there_and_drawn_anew_behind_it(photos):
     assert torch.equal(torch.where(view == 0, 0, alone), view)
     levels = (image * 60 + 120).round().permute(0, 2, 3, 1).to(torch.uint8)
     assert torch.equal(torch.where(levels == 0, 0, alone), levels)
-    assert not torch.equal(levels == 0, view == 0)  # holes of their own
+    assert not torch.equal(levels == 0, view == 0)  # other holes
 
 
-def test_channels_last_memory_stays_so_behind_a_branch(photos):
+def test_channels_last_memory_stays_so_after_a_branch(photos):
     image = ToTorchImage()
     crop = CenterCropRGBImageDecoder((8, 6), 1)
     loader = Loader(
@@ -191,15 +191,15 @@ def test_bad_images_are_left_out_of_branches_too(photos, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pipelines", "says"),
+    ("pipelines", "message"),
     [
         ({"more": PipelineSpec(Add(1))}, "'more' .*Add"),
         ({"label": [Add(1)], "more": PipelineSpec(Add(1))}, "'more' .*Add"),
         ({"more": PipelineSpec(IntDecoder(), decoder=IntDecoder())}, "has a decoder, too"),
     ],
 )
-def test_an_output_that_goes_on_from_nowhere_is_refused(photos, pipelines, says):
-    with pytest.raises(PipelineError, match=says):
+def test_a_branch_of_an_unknown_operation_is_refused(photos, pipelines, message):
+    with pytest.raises(PipelineError, match=message):
         Loader(photos, 4, num_workers=1, pipelines=pipelines)
 
 
@@ -212,7 +212,7 @@ def test_an_ambiguous_operation_and_a_circle_are_refused(photos):
         Loader(photos, 4, num_workers=1, pipelines=circle)
 
 
-def test_what_does_not_fit_behind_a_branch_is_named(photos):
+def test_an_operation_that_does_not_fit_after_a_branch_is_named(photos):
     tensor = ToTensor()
     pipelines = {**NOTHING_ELSE, "label": [tensor], "more": PipelineSpec(tensor, transforms=[Add(1)])}
     with pytest.raises(PipelineError, match=r"'more': Add .*compiled"):
@@ -240,7 +240,7 @@ def test_one_object_in_two_pipelines_has_one_memory_which_is_filled_once_for_eac
     assert dice.throws == ([] if jit_mode else [np.ndarray] * 3)
 
 
-def test_shared_memory_comes_behind_the_sample_ids(photos):
+def test_shared_memory_is_the_argument_after_the_sample_ids(photos):
     dice = Dice(with_indices=True)
     dice.generate_code_for_shared_state = lambda: lambda shared: shared.fill(0)
     (label,) = rows(photos, {"label": [dice, ToTensor()]})

@@ -123,7 +123,7 @@ def test_a_file_that_is_there_completely_is_mapped_by_later_loaders(names, tmp_p
         assert all_requests(names) == []
 
 
-def test_what_does_not_fit_is_loaded_in_each_epoch_and_what_is_there_stays(names, contents, tmp_path):
+def test_pages_beyond_the_limit_are_loaded_in_each_epoch_and_cached_ones_stay(names, contents, tmp_path):
     with make(names, tmp_path / "cache", cache_limit=8 * PAGE) as loader, local(names) as expected:
         node = loader._resources.cache.node
         forget_all(names)
@@ -158,7 +158,7 @@ def test_single_ranges_are_requested_while_the_cache_fills_in_the_background(nam
     monkeypatch.setattr(resources, "_TOO_MANY", 0)
     expected = list(local(names, order="random"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore" if limit != "1 GB" else "error")  # of what it costs
+        warnings.simplefilter("ignore" if limit != "1 GB" else "error")  # about the cost
         loader = make(names, tmp_path / "cache", order="random", cache_limit=limit)
         with loader:
             assert same(loader, expected)
@@ -229,7 +229,7 @@ def test_objects_of_a_store_are_cached_by_their_versions(contents, tmp_path, mon
     assert len(list((tmp_path / "cache" / "objects").iterdir())) == 2
 
 
-def test_explain_names_the_cache_its_limit_and_what_is_there(names, tmp_path, capsys):
+def test_explain_names_the_cache_its_limit_and_its_content(names, tmp_path, capsys):
     with make(names, tmp_path / "cache", cache_limit="10 MB") as loader:
         loader.explain()
         first = capsys.readouterr().out

@@ -64,7 +64,7 @@ def test_an_epoch_under_way_stays_with_the_original(photos, remake):
     assert (copied.next_epoch, len(list(copied)), len(list(batches))) == (1, 7, 6)
 
 
-def test_a_copy_goes_on_where_a_loaded_state_says(photos, remake):
+def test_a_copy_resumes_at_the_loaded_state(photos, remake):
     loader = make(photos)
     next(batches := iter(loader))
     resumed = make(photos)
@@ -103,7 +103,7 @@ class WithInit(Loader):
         super().__init__(path, 8, num_workers=1, pipelines=ONLY_LABEL)
 
 
-def test_a_class_with_arguments_of_its_own_is_named(photos, remake):
+def test_a_class_with_other_arguments_is_named(photos, remake):
     with pytest.raises(TypeError, match=r"WithInit .*__reduce__"):
         remake(WithInit(photos))
 
@@ -130,7 +130,7 @@ def test_an_order_that_was_assigned_is_not_lost_without_a_word(photos, remake, a
     assert samples(remake(loader)) == samples(loader)
 
 
-def test_an_iterator_says_what_to_pickle_instead(photos):
+def test_pickling_an_iterator_raises_an_error_that_names_state_dict(photos):
     batches = iter(make(photos))
     with pytest.raises(TypeError, match="state_dict"):
         pickle.dumps(batches)

@@ -100,7 +100,7 @@ def test_the_ranks_share_each_epoch(ranks):
     assert len(shares[0] | shares[1]) == 48
 
 
-def test_without_a_seed_all_ranks_use_0_and_say_so(ranks):
+def test_without_a_seed_all_ranks_use_0_and_warn(ranks):
     assert [found["seed"] for found in ranks] == [0, 0]
     assert all(found["warned"] for found in ranks)
 

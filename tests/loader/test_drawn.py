@@ -120,7 +120,7 @@ def test_numbers_do_not_depend_on_the_batch_size_and_workers(photos):
     assert all(np.array_equal(values, second[key][name]) for key in first for name, values in first[key].items())
 
 
-def test_asking_for_what_is_drawn_changes_nothing_else(photos):
+def test_drawn_parameters_change_no_other_output(photos):
     view = PipelineSpec(
         "image", transforms=[RandomResizedCropRGBImageDecoder((8, 8)), RandomHorizontalFlip(), ToTensor()]
     )
@@ -147,7 +147,7 @@ def test_rows_are_those_of_the_samples_that_arrive(photos, tmp_path, on_error):
         assert all(np.array_equal(values, expected[sample][name]) for name, values in drawn.items())
 
 
-def test_of_a_branch_there_is_what_it_shares_and_what_is_its_own(raw_photos):
+def test_drawn_parameters_of_a_branch_are_the_shared_ones_and_its_later_ones(raw_photos):
     shared, own = RandomRotation(10), RandomRotation(180)
     image = [SimpleRGBImageDecoder(), RandomHorizontalFlip(), shared, ColorJitter(0.4), ToTensor()]
     branch = PipelineSpec(shared, transforms=[own, ToTensor()])
@@ -162,7 +162,7 @@ def test_of_a_branch_there_is_what_it_shares_and_what_is_its_own(raw_photos):
         assert of_view["RandomRotation"].abs().max() <= 10 < of_view["RandomRotation_2"].abs().max()
 
 
-def test_of_a_follower_there_is_what_it_has_from_the_image(photos):
+def test_drawn_parameters_of_a_follower_include_those_of_the_image(photos):
     image = [RandomResizedCropRGBImageDecoder((24, 20)), RandomBrightness(0.5), RandomHorizontalFlip(), ToTensor()]
     mask = PipelineSpec("image", transforms=[FollowImage("image"), RandomTranslate(2), ToTensor()])
     loader = make(photos, image, drawn=("image", "mask"), pipelines={"mask": mask})
@@ -181,7 +181,7 @@ def test_of_labels_there_are_partner_and_share(raw_photos):
         assert torch.equal(labels[:, 2], drawn["LabelMixup.share"].float())
 
 
-def test_what_nothing_is_drawn_for_gives_an_empty_dict(raw_photos):
+def test_an_output_without_draws_gives_an_empty_dict(raw_photos):
     assert next(iter(make(raw_photos, None, drawn=("weight",), pipelines={"weight": ()})))[1] == {}
 
 
@@ -194,7 +194,7 @@ def test_outputs_that_do_not_exist_and_names_of_fields_are_refused(photos):
         make(photos, augmented(), drawn=(), pipelines={"label": DrawnParameters("image")})
 
 
-def test_explain_lists_what_there_is(photos, capsys):
+def test_explain_lists_the_drawn_parameters(photos, capsys):
     normalized = [
         RandomResizedCropRGBImageDecoder((24, 20)), RandomHorizontalFlip(), ColorJitter(0.1, hue=0.1),
         NormalizeImage([0] * 3, [1] * 3, np.float16), ToTensor(), ToTorchImage(),

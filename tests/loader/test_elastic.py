@@ -1,4 +1,4 @@
-"""An epoch that some ranks began and others go on with. Torch's fake process groups stand for the ranks."""
+"""An epoch that some ranks began and others continue. Torch's fake process groups replace the ranks."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_ranks_go_on_with_an_epoch_of_a_loader_without_ranks(photos, order):
     assert samples_of(run(photos, 2, 4, {**state, **NEXT}, order=order)[0]) == following
 
 
-def test_what_cannot_be_shared_evenly_is_filled_up_with_few_samples(photos):
+def test_samples_that_cannot_be_shared_evenly_are_filled_up_with_few(photos):
     begun, state = run(photos, 8, 2, None, 3)
     rest, _ = run(photos, 5, 4, state)
     seen = samples_of(begun) + samples_of(rest)
@@ -163,7 +163,7 @@ def test_nothing_is_left_of_an_epoch_that_is_over(photos, drop_last):
     ("changes", "named"),
     [({"batch_size": 3}, "batch_size is 3 here and 2"), ({"world": 4}, "number of ranks is 4 here and 2")],
 )
-def test_a_quasi_random_epoch_needs_as_many_ranks_and_as_large_batches_and_says_why(photos, changes, named):
+def test_a_quasi_random_epoch_needs_as_many_ranks_and_as_large_batches_and_gives_the_reason(photos, changes, named):
     _, state = run(photos, 2, 2, None, 1, order="quasi_random")
     with pytest.raises(StateError, match=f"{named}.*QuasiRandom.*order='window'"):
         run(photos, **{"world": 2, "batch_size": 2, "state": state, "order": "quasi_random", **changes})
@@ -216,7 +216,7 @@ def test_a_copy_of_a_loader_goes_on_where_it_would(photos):
         assert [batch[0].tolist() for batch in other] == [batch[0].tolist() for batch in loader]
 
 
-def test_the_length_of_an_epoch_that_is_gone_on_with_does_not_change_what_is_left(photos):
+def test_the_length_of_a_continued_epoch_does_not_change_the_remaining_samples(photos):
     _, state = run(photos, 2, 4, None, 2)
     rest, _ = run(photos, 3, 4, state)
     with rank_of(0, 3):

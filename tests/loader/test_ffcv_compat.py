@@ -36,7 +36,7 @@ def in_a_row(loader):
 
 
 class Listed(TraversalOrder):
-    """Whatever a list holds when it is asked."""
+    """Reads a list again for each epoch."""
 
     def __init__(self, loader, listed):
         super().__init__(loader)
@@ -214,7 +214,7 @@ def test_settings_are_changed_in_the_specs_of_pipelines(photos):
     assert loader.field_name_to_f_ix["label"] == 1
 
 
-def test_generating_code_says_at_once_what_can_no_longer_be_planned(photos):
+def test_generate_code_reports_immediately_that_an_operation_can_no_longer_be_planned(photos):
     flip = RandomHorizontalFlip()
     loader = make(photos, pipelines={**ONLY_IMAGE, "image": [CenterCropRGBImageDecoder((8, 8), 1), flip, ToTensor()]})
     flip.flip_prob = 7
@@ -263,7 +263,7 @@ class ScaledFromAfar(Scaled):
         return scaled
 
 
-def test_recompile_sees_also_what_lies_deeper(photos):
+def test_recompile_sees_changes_in_nested_objects_too(photos):
     pipelines = {**ONLY_LABEL, "label": [IntDecoder(), ScaledFromAfar(), ToTensor()]}
     SETTINGS.inner.scale = 1
     loader = make(photos, pipelines=pipelines, recompile=True)
@@ -346,7 +346,7 @@ def test_an_iterator_of_chosen_samples_draws_as_the_newest_epoch_and_before_all_
 
 
 class OnDevice(Loader):
-    """Has attributes of its own under names that FFCV's loader leaves free."""
+    """Has attributes under names that FFCV's loader leaves free."""
 
     def __init__(self, *args, **kwargs):
         self.of_pipelines = []
@@ -364,7 +364,7 @@ class OnDevice(Loader):
         self.of_pipelines += self.pipeline_specs
 
 
-def test_a_derived_loader_may_have_a_device_of_its_own(photos):
+def test_a_derived_loader_may_have_an_attribute_device(photos):
     loader = OnDevice(photos, 8, num_workers=1, seed=3, drop_last=False, pipelines=ONLY_LABEL)
     assert (loader.device, loader.os_cache, loader.decoder, loader.of_pipelines) == ("cpu", 3, "mine", ["label"])
     assert labels(loader) == labels(make(photos))
@@ -410,7 +410,7 @@ def test_a_loader_is_closed_at_the_end_of_a_with_block(photos):
         iter(loader)
 
 
-def test_what_of_ffcvs_machinery_is_not_there_says_where_to_look(photos):
+def test_a_missing_attribute_of_ffcvs_machinery_names_its_replacement(photos):
     loader = make(photos)
     with pytest.raises(AttributeError, match=r"'memory_manager'.* os_cache"):
         _ = loader.memory_manager

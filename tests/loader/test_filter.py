@@ -41,7 +41,7 @@ def test_filter_works_on_fields_that_are_switched_off_and_may_keep_nothing(photo
         loader.filter("picture", bool)
 
 
-def test_a_filtered_loader_without_a_seed_of_its_own_can_be_resumed(photos):
+def test_a_filtered_loader_without_a_seed_can_be_resumed(photos):
     saved, resumed = (
         Loader(photos, 4, num_workers=1, order="random", pipelines=ONLY_LABEL).filter("weight", lambda value: value > 5)
         for _ in range(2)

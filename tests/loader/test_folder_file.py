@@ -113,7 +113,7 @@ def test_an_image_that_changes_is_an_error_that_names_it(folder, change):
         list(loader)
 
 
-def test_a_new_loader_reads_what_is_there_now(folder):
+def test_a_new_loader_lists_the_folder_again(folder):
     assert Loader.from_image_folder(folder, 1, pipelines=pipelines()).reader.num_samples == 16
     (folder / "cat" / "0000.jpg").unlink()
     assert Loader.from_image_folder(folder, 1, pipelines=pipelines()).reader.num_samples == 15

@@ -137,7 +137,7 @@ def test_a_mask_of_twice_the_size_shows_the_same(pairs, image):
     assert_same(loader(pairs, image, more=more))
 
 
-def test_whole_images_have_whole_masks_and_a_crop_behind_their_decoder_is_followed(tmp_path):
+def test_whole_images_have_whole_masks_and_a_crop_after_their_decoder_is_followed(tmp_path):
     path = write(tmp_path / "fixed.beton", fields(), Pairs((40, 50)))
     assert_same(loader(path, [SimpleRGBImageDecoder(), FLIP]))
     assert_same(loader(path, [FLIP], more={"mask": None, "double": [FollowImage(), ToTensor()]}))
@@ -160,7 +160,7 @@ def test_a_crop_of_finished_images_is_followed_pixel_by_pixel(pairs):
 
 @pytest.mark.parametrize("policy", [RandAugment(), TrivialAugmentWide()], ids=["RandAugment", "TrivialAugment"])
 def test_the_geometric_part_of_a_policy_is_followed(pairs, policy):
-    """Where only that was drawn, mask and image are the same; and the mask never gets a level of its own."""
+    """Where only that was drawn, mask and image are the same; and the mask keeps to its set of levels."""
     same = changed = 0
     made = loader(pairs, [crop(), policy], [FollowImage(fill=255)], batch_size=1)
     plain = loader(pairs, [crop()], [FollowImage(fill=255)], batch_size=1)
@@ -177,7 +177,7 @@ def test_the_geometric_part_of_a_policy_is_followed(pairs, policy):
 @pytest.mark.parametrize(
     "moves", [[RandomTranslate(9)], [FLIP, RandomRotation(40)], [RandomCrop(24, padding=9)]], ids=str
 )
-def test_what_comes_from_outside_has_the_followers_fill(pairs, moves):
+def test_pixels_from_outside_have_the_followers_fill(pairs, moves):
     outside = 0
     for images, masks, _ in loader(pairs, [crop((24, 24)), *moves], [FollowImage(fill=(255, 254, 253))]):
         is_outside = (images == 0).all(dim=-1)
@@ -207,7 +207,7 @@ def test_colors_and_paints_of_the_image_do_not_reach_the_mask(pairs):
     ],
     ids=lambda changes: type(changes[0]).__name__,
 )
-def test_what_moves_no_pixel_after_the_pass_does_not_reach_the_mask(pairs, changes):
+def test_later_operations_that_move_no_pixel_do_not_change_the_mask(pairs, changes):
     plain = loader(pairs, [crop(), FLIP])
     changed = loader(pairs, [crop(), FLIP, *changes])
     for (images, masks, _), (others, same, _) in zip(plain, changed, strict=True):
@@ -215,7 +215,7 @@ def test_what_moves_no_pixel_after_the_pass_does_not_reach_the_mask(pairs, chang
         assert not torch.equal(images, others)
 
 
-def test_a_mask_may_have_operations_of_its_own(pairs):
+def test_a_mask_may_have_more_operations(pairs):
     own = [FollowImage(), Cutout(6, (7, 7, 7)), RandomHorizontalFlip(1), ToTensor(), ToTorchImage()]
     for images, masks, _ in loader(pairs, [crop(), FLIP], own):
         mirrored = masks.permute(0, 2, 3, 1).flip(2)
@@ -232,7 +232,7 @@ def test_a_mask_is_mixed_as_its_image_by_the_same_operation_in_both_pipelines(pa
     assert not all(torch.equal(batch[1], own[1]) for batch, own in zip(mixed, plain, strict=True))
 
 
-def test_each_view_of_an_image_has_a_mask_of_its_own(pairs):
+def test_each_view_of_an_image_has_a_separate_mask(pairs):
     views = [crop(), FLIP, RandomTranslate(3)]
     more = {
         "second": PipelineSpec("image", transforms=[*views, ToTensor()]),
@@ -244,7 +244,7 @@ def test_each_view_of_an_image_has_a_mask_of_its_own(pairs):
         assert not torch.equal(images, seconds)
 
 
-def test_a_follower_may_be_followed_and_adds_what_it_does_itself(pairs):
+def test_a_follower_may_be_followed_and_adds_its_operations(pairs):
     mask = [FollowImage("image"), RandomTranslate(4), RandomHorizontalFlip()]
     more = {"double": [FollowImage("mask"), ToTensor()]}
     for _, masks, doubles, _ in loader(pairs, [crop(), FLIP], mask, more):
@@ -252,7 +252,7 @@ def test_a_follower_may_be_followed_and_adds_what_it_does_itself(pairs):
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_what_goes_on_from_an_image_can_be_followed_and_a_mask_can_have_branches(pairs, is_first):
+def test_branches_of_an_image_can_be_followed_and_a_mask_can_have_branches(pairs, is_first):
     turn, follow = RandomRotation(40), FollowImage("branch")
     image = PipelineSpec("image", transforms=[crop(), turn, RandomRotation(170), ToTensor()])
     more = {
@@ -332,12 +332,12 @@ def test_masks_stay_with_their_images_when_others_are_bad(tmp_path, on_error):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_followed_is_named(pairs, image, mask, more, message):
+def test_an_operation_that_cannot_be_followed_is_named(pairs, image, mask, more, message):
     with pytest.raises(PipelineError, match=message):
         list(loader(pairs, image, mask, more))
 
 
-def test_explain_says_what_is_drawn_for_another(pairs, capsys):
+def test_explain_marks_draws_that_are_for_another_field(pairs, capsys):
     loader(pairs, [crop(), FLIP, Cutout(4), RandomRotation(9)]).explain()
     text = capsys.readouterr().out
     lines = text[text.index("mask: 24 x 32, nearest") :].splitlines()

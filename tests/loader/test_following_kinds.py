@@ -63,7 +63,7 @@ def scenes(tmp_path_factory):
 
 
 class Untouched(Operation):
-    """A user's: ends the pass over single images, so that what stands behind it runs on the finished batch."""
+    """A user's operation: ends the pass over single images, so that later operations run on the finished batch."""
 
     def declare_state_and_memory(self, previous_state):
         return replace(previous_state, jit_mode=False), None
@@ -98,8 +98,8 @@ MOVES = [
 @pytest.mark.parametrize("tensors", [False, True])
 @pytest.mark.parametrize("moves", MOVES)
 def test_masks_and_depths_are_cut_and_moved_as_their_image(scenes, moves, tensors):
-    behind = [ToTensor(), Untouched(), ToTorchImage()] if tensors else [Untouched()]
-    image = [crop(), *behind, *moves]
+    after = [ToTensor(), Untouched(), ToTorchImage()] if tensors else [Untouched()]
+    image = [crop(), *after, *moves]
     count = 0
     for images, masks, depths, overlays in batches_of(scenes, image, [ToTensor()]):
         red = np.asarray(images if not tensors else images.permute(0, 2, 3, 1))[..., :1]
@@ -118,7 +118,7 @@ def test_the_geometric_part_of_a_policy_moves_every_kind_alike(scenes, policy):
         assert np.array_equal(overlays[..., [0, 3]], masks.repeat(2, axis=3))
 
 
-def test_what_comes_from_outside_has_the_followers_own_fill(scenes):
+def test_pixels_from_outside_have_the_fill_of_each_follower(scenes):
     pipelines = {
         "image": [crop(), RandomTranslate(9), RandomRotation(45)],
         "mask": [FollowImage(fill=255)],
@@ -167,10 +167,10 @@ def test_a_crop_of_finished_images_is_followed(scenes):
 
 
 def test_a_mask_may_be_normalized_and_flipped_after_its_image(scenes):
-    behind = [Untouched(), ToTensor(), RandomHorizontalFlip(1)]
-    for _, _, depths, _ in batches_of(scenes, [crop()], behind):
+    after = [Untouched(), ToTensor(), RandomHorizontalFlip(1)]
+    for _, _, depths, _ in batches_of(scenes, [crop()], after):
         assert depths.dtype == torch.uint16
     straight = batches_of(scenes, [crop()], [NormalizeImage(0, 257, np.float32), ToTensor()], ("depth",))
-    turned = batches_of(scenes, [crop()], behind, ("depth",))
+    turned = batches_of(scenes, [crop()], after, ("depth",))
     for (_, levels), (_, depths) in zip(straight, turned, strict=True):
         assert torch.equal(levels, depths.to(torch.float32).flip(2) / 257)

@@ -22,7 +22,7 @@ CUSTOM = {"caption": Caption}
 
 
 def results():
-    """Every result of FFCV's default pipelines: file, fields that were not switched off, and what came out."""
+    """Every result of FFCV's default pipelines: file, fields that were not switched off, and arrays."""
     found = []
     for name in NAMES:
         default = sidecar(name).get("default_loader")
@@ -39,7 +39,7 @@ def results():
 
 @pytest.mark.parametrize("os_cache", [True, False], ids=["mapped", "read"])
 @pytest.mark.parametrize(("name", "fields", "expected"), results())
-def test_default_pipelines_give_what_ffcv_gives(name, fields, expected, os_cache, tmp_path):
+def test_default_pipelines_give_the_arrays_of_ffcv(name, fields, expected, os_cache, tmp_path):
     every = [field["name"] for field in sidecar(name)["fields"]]
 
     def make_loader():
@@ -77,7 +77,7 @@ def check_rows(name, field, rows, digests):
             continue
         content = np.ascontiguousarray(row)
         if "width" not in stored and "dtype" not in stored and "size" in stored:
-            # Bytes and JSON: FFCV leaves what is behind them as it was.
+            # Bytes and JSON: FFCV leaves the memory after them as it was.
             assert not content.reshape(-1)[stored["size"] :].any()
             content = content.reshape(-1)[: stored["size"]]
         assert hashlib.sha256(content.tobytes()).hexdigest() == digest

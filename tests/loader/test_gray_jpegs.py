@@ -57,14 +57,14 @@ def test_gray_jpegs_are_cropped_as_in_an_rgb_field(tmp_path):
 
     one = write(tmp_path / "gray.beton", {"image": ImageField("gray", "jpg"), "label": IntField()}, Files())
     other = write(tmp_path / "rgb.beton", {"image": RGBImageField("jpg"), "label": IntField()}, Files())
-    for behind in (
+    for after in (
         [],
         [RandomHorizontalFlip(), Cutout(4, 77), RandomTranslate(3)],
         [RandomErasing(1, value=5), NormalizeImage(100, 50)],
         [NormalizeImage(100, 50, np.float32)],
     ):
-        (gray,) = all_of(make(one, {"image": [RandomResizedCropImageDecoder((20, 24)), *behind]}))
-        (rgb,) = all_of(make(other, {"image": [RandomResizedCropRGBImageDecoder((20, 24)), *behind]}))
+        (gray,) = all_of(make(one, {"image": [RandomResizedCropImageDecoder((20, 24)), *after]}))
+        (rgb,) = all_of(make(other, {"image": [RandomResizedCropRGBImageDecoder((20, 24)), *after]}))
         assert gray.shape == (12, 20, 24, 1)
         assert np.array_equal(gray[..., 0], rgb[..., 0])
 
@@ -90,7 +90,7 @@ def test_the_brightness_of_a_color_jpeg_is_taken(tmp_path):
     assert np.abs(gray[0, ..., 0] - weighed).max() <= 0.51
 
 
-def test_two_views_of_a_gray_jpeg_are_what_each_is_alone(tmp_path):
+def test_two_views_of_a_gray_jpeg_equal_each_alone(tmp_path):
     class Gray:
         def __len__(self):
             return 6

@@ -83,7 +83,7 @@ def all_of(loader):
 
 
 @pytest.mark.parametrize("os_cache", [True, False])
-def test_every_kind_is_known_without_being_told_and_read_to_the_bit(images, os_cache):
+def test_every_kind_is_detected_and_decoded_exactly(images, os_cache):
     pipelines = {kind.name: [ImageDecoder()] for kind in KINDS}
     read = all_of(make(images, pipelines, os_cache=os_cache))
     for kind, found in zip(KINDS, read, strict=True):
@@ -170,12 +170,12 @@ def test_rgb_fields_may_have_the_decoders_of_any_kind(images):
 @pytest.mark.parametrize(
     "decoder", [SimpleRGBImageDecoder(), CenterCropRGBImageDecoder((9, 9), 1), RandomResizedCropRGBImageDecoder((9, 9))]
 )
-def test_a_decoder_of_rgb_images_says_which_one_decodes_others(images, decoder):
+def test_the_error_of_an_rgb_decoder_names_the_decoder_for_other_kinds(images, decoder):
     with pytest.raises(PipelineError, match=r"'gray16'.* gray16.* (CenterCrop|RandomResizedCrop|)Image"):
         make(images, {"gray16": [decoder]})
 
 
-def test_a_crop_behind_the_decoder_is_decoded_alone(images, capsys):
+def test_of_a_crop_after_the_decoder_only_the_crop_is_decoded(images, capsys):
     cropped = make(images, {"rgba": [ImageDecoder(), RandomResizedCrop((0.2, 1), (0.75, 1.33), 12)]})
     decoded = make(images, {"rgba": [RandomResizedCropImageDecoder((12, 12), (0.2, 1), (0.75, 1.33))]})
     cropped.explain()
@@ -185,7 +185,7 @@ def test_a_crop_behind_the_decoder_is_decoded_alone(images, capsys):
 
 @pytest.mark.parametrize("operation", [ColorJitter(hue=0.1), RandomGrayscale(1)])
 @pytest.mark.parametrize("name", ["gray", "rgba", "gray16", "rgb16"])
-def test_what_needs_rgb_levels_is_refused_for_others(images, operation, name):
+def test_operations_on_rgb_levels_are_refused_for_other_kinds(images, operation, name):
     with pytest.raises(PipelineError, match=rf"field '{name}': .*(RGB images|works on levels, uint8)"):
         make(images, {name: [ImageDecoder(), operation]})
 
@@ -217,7 +217,7 @@ def spoilt(tmp_path):
     return path
 
 
-def test_a_damaged_png_is_told_skipped_or_replaced(spoilt):
+def test_a_damaged_png_is_reported_skipped_or_replaced(spoilt):
     pipelines = {"gray16": [ImageDecoder()], "label": ()}
     with pytest.raises(BadImageError, match=r"gray16: .*IDAT") as caught:
         all_of(make(spoilt, pipelines))
@@ -230,7 +230,7 @@ def test_a_damaged_png_is_told_skipped_or_replaced(spoilt):
 
 
 def changed(path, target, field, **values):
-    """A copy of a file in which the metadata of sample 2 say something else."""
+    """A copy of a file with other metadata for sample 2."""
     shutil.copy(path, target)
     index, _ = open_index(path)
     number = index.names.index(field)
@@ -270,7 +270,7 @@ def test_a_png_of_another_size_kind_or_none_at_all_is_a_bad_image(tmp_path):
     with pytest.raises(BadImageError, match=r"22 x 31 .* 60000 x 60000"):
         all_of(make(larger, decode))
     jpeg = changed(path, tmp_path / "jpeg.beton", "gray", mode=ImageMode.JPG)
-    assert len(all_of(make(jpeg, decode))[0]) == 10, "what a file is, is told by its first bytes"
+    assert len(all_of(make(jpeg, decode))[0]) == 10, "the first bytes decide the kind of a file"
     damage(path, 2, field="gray", content=b"\xff\xd8nonsense")
     with pytest.raises(BadImageError, match=r"gray: "):
         all_of(make(path, decode))
@@ -291,7 +291,7 @@ def test_filter_and_a_state_work_as_with_rgb_images(images):
         assert torch.equal(one, other)
 
 
-def test_to_device_moves_what_the_cpu_made(images):
+def test_to_device_moves_images_made_by_the_cpu(images):
     pipeline = [ImageDecoder(), NormalizeImage(0, 1), ToTensor(), ToDevice("cpu"), ToTorchImage()]
     (found,) = all_of(make(images, {"gray": pipeline}))
     assert found.shape == (10, 1, *SIZE)

@@ -1,4 +1,4 @@
-"""Loaders of files with entry points: what they read, and what they do with entry points that do not fit."""
+"""Loaders of files with entry points: their reads, and how they treat entry points that do not fit."""
 
 from __future__ import annotations
 

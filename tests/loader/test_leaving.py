@@ -1,4 +1,4 @@
-"""Every way out of the loop: no thread, no file and no memory is left behind, and nothing hangs."""
+"""Every way out of the loop: all threads, files and memory are released, and nothing hangs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpubeton.errors import LoaderClosedError, StorageError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
-from tests.standin_crew import StandinCrew
+from tests.fake_worker_pool import FakeWorkerPool
 from tests.waiting import wait_until
 
 CROP = [CenterCropRGBImageDecoder((32, 32), 1), ToTensor()]
@@ -66,7 +66,7 @@ def _nothing_is_left(request):
         yield
         return
     make = request.getfixturevalue("make")
-    list(make())  # whatever is imported, compiled and opened once is there
+    list(make())  # all imports and compilations are done
     gc.collect()
     before = num_open_files(), threads()
     yield
@@ -94,7 +94,7 @@ def test_leaving_the_loop_early_ends_its_threads_at_once(make):
     assert loader.next_epoch == 3
 
 
-def test_an_error_in_the_loop_body_leaves_nothing_behind(make):
+def test_an_error_in_the_loop_body_releases_everything(make):
     def loop():
         for _ in make():
             raise ZeroDivisionError
@@ -103,7 +103,7 @@ def test_an_error_in_the_loop_body_leaves_nothing_behind(make):
         loop()
 
 
-def test_an_iterator_that_was_never_used_leaves_nothing_behind(make):
+def test_an_iterator_that_was_never_used_releases_everything(make):
     iter(make())
 
 
@@ -125,11 +125,11 @@ def test_an_error_of_an_operation_reaches_the_loop_as_it_is(make):
 
 
 def test_an_error_of_a_worker_reaches_the_loop_as_it_is(make, monkeypatch):
-    class DyingCrew(StandinCrew):
+    class DyingPool(FakeWorkerPool):
         def collect(self):
             raise MemoryError("planted")
 
-    monkeypatch.setattr("gpubeton.loader.resources.WorkerPool", DyingCrew)
+    monkeypatch.setattr("gpubeton.loader.resources.WorkerPool", DyingPool)
     with pytest.raises(MemoryError, match="planted"):
         list(make())
 
@@ -145,7 +145,7 @@ def test_an_error_while_workers_are_started_reaches_the_caller(make, monkeypatch
     assert loader.next_epoch == 0
 
 
-def test_a_loop_may_begin_anew_after_an_error(make):
+def test_a_loop_may_start_again_after_an_error(make):
     failing = Failing()
     pipelines = {"image": CROP, "label": [ToTensor(), failing]}
     loader = make(pipelines=pipelines)
@@ -188,7 +188,7 @@ def test_closing_the_loader_ends_every_iterator_and_refuses_new_ones(make):
         iter(loader)
 
 
-def test_all_iterators_are_told_to_stop_before_any_is_waited_for(make, monkeypatch):
+def test_all_iterators_are_stopped_before_any_is_waited_for(make, monkeypatch):
     calls = []
     for method in ("stop", "close"):
         original = getattr(Prefetcher, method)
@@ -232,7 +232,7 @@ def test_parent_and_child_of_a_fork_do_not_share_the_memory_of_batches(make):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_after_a_fork_the_child_may_begin_an_epoch_of_its_own(make):
+def test_after_a_fork_the_child_may_begin_an_epoch(make):
     loader = make()
     batches = iter(loader)
     next(batches)

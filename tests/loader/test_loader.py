@@ -75,7 +75,7 @@ def test_a_batch_that_is_kept_is_never_overwritten(photos):
     )
 
 
-def test_memory_of_batches_that_nobody_holds_is_used_again_also_in_the_next_epoch(photos, monkeypatch):
+def test_memory_of_released_batches_is_used_again_also_in_the_next_epoch(photos, monkeypatch):
     blocks = Blocks()
     monkeypatch.setattr("gpubeton.loader.resources.ArrayPool", partial(ArrayPool, blocks))
     pipelines = {**ONLY_IMAGE, "image": augmented((128, 128))}
@@ -88,7 +88,7 @@ def test_memory_of_batches_that_nobody_holds_is_used_again_also_in_the_next_epoc
     ("batch_size", "whole", "all_of_them"),
     [(3, [3] * 3, [3, 3, 3, 1]), (4, [4, 4], [4, 4, 2]), (10, [10], [10]), (11, [], [10])],
 )
-def test_a_last_batch_of_fewer_samples_is_dropped_unless_told_otherwise(photos, batch_size, whole, all_of_them):
+def test_a_last_batch_of_fewer_samples_is_dropped_unless_drop_last_is_false(photos, batch_size, whole, all_of_them):
     for drop_last, sizes in [(True, whole), (False, all_of_them)]:
         loader = Loader(photos, batch_size, num_workers=1, indices=range(10), drop_last=drop_last, pipelines=ONLY_LABEL)
         assert len(loader) == len(sizes)
@@ -166,7 +166,7 @@ def test_a_plain_module_in_a_pipeline_is_applied(photos):
     assert label[:, 0].tolist() == [0, 20, 40, 60]
 
 
-def test_explain_prints_what_runs_where(photos, capsys):
+def test_explain_prints_the_device_of_each_operation(photos, capsys):
     Loader(
         photos,
         8,

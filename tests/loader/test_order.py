@@ -75,7 +75,7 @@ def test_an_order_of_ones_own_decides(photos):
 
 
 class Beginning(TraversalOrder):
-    """Two batches of the loader's size, or as many samples as somebody says."""
+    """Two batches of the loader's size, or another number of samples."""
 
     def __init__(self, loader):
         super().__init__(loader)
@@ -96,7 +96,7 @@ def test_the_length_follows_a_batch_size_and_an_attribute_that_the_order_reads(p
     assert len(loader) == 2
 
 
-def test_an_order_that_gives_what_is_no_sample_is_refused(photos):
+def test_an_order_with_an_unknown_sample_is_refused(photos):
     class Wrong(TraversalOrder):
         def sample_order(self, epoch):
             return [0, 50]

@@ -1,4 +1,4 @@
-"""A state says where the samples of its epoch came from, whatever was assigned to the loader since."""
+"""A state describes the source of its epoch's samples, in spite of later assignments to the loader."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ if __name__ == "__main__":
     print(*seen)
 """
 
-# A user who may read everything and write nothing but what is for all; the superuser is another one to start it.
+# A user who may read everything and write only where all may; only the superuser can start such a process.
 READERS = ("--clear-groups", "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search")
 
 
@@ -70,7 +70,7 @@ def train(program, file, *start, change=None):
 @pytest.mark.parametrize(
     ("uid", "home"),
     [(65534, None), (65534, "/"), (54321, "/nonexistent")],
-    ids=["nobody without a home", "nobody with a home of another", "a user without a name"],
+    ids=["without a home", "with the home of another", "a user without a name"],
 )
 def test_a_user_who_may_write_nothing_trains(training, uid, home):
     program, file, expected = training

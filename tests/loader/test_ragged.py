@@ -107,7 +107,7 @@ def test_numbers_of_another_byte_order_come_in_the_machines(detections):
     assert same(rows_of(make(detections, {"tokens": ()})), tokens_of)
 
 
-def test_the_state_behind_the_decoder_has_the_machines_byte_order_and_a_length_that_varies():
+def test_the_state_after_the_decoder_has_the_machines_byte_order_and_a_length_that_varies():
     decoder = RaggedDecoder(">i2", (-1, 3))
     decoder.accept_field(BytesField())
     decoder.accept_globals(np.zeros(2, BytesField.metadata_type), None)
@@ -158,7 +158,7 @@ def test_ffcv_finds_a_field_of_bytes(detections):
     assert size.tolist() == [16 * (number % 4) for number in range(30)]
 
 
-def test_the_file_tells_type_and_shape(detections):
+def test_the_file_stores_type_and_shape(detections):
     field = Reader(detections).handlers["boxes"]
     assert (type(field), field.dtype, field.shape) == (RaggedField, np.dtype("<f4"), (-1, 4))
     assert type(Reader(detections).handlers["raw"]) is BytesField
@@ -205,7 +205,7 @@ def test_explain_shows_that_the_length_varies(detections, capsys):
         ({"raw": [RaggedDecoder("<f4", (-1, 3))]}, PipelineError, r"sample 1 .*16 bytes, .* 12"),
     ],
 )
-def test_what_is_stored_otherwise_is_refused_when_the_loader_is_made(detections, pipelines, error, message):
+def test_a_type_or_shape_other_than_the_stored_is_refused_by_the_constructor(detections, pipelines, error, message):
     specs = {name: PipelineSpec(name, *pipeline) for name, pipeline in pipelines.items()}
     with pytest.raises(error, match=message):
         make(detections, specs)
@@ -228,7 +228,7 @@ def test_a_shape_that_varies_elsewhere_is_refused(kind, shape):
     ],
 )
 def test_an_array_of_another_kind_is_not_stored(value, message):
-    from tests.fields.room import encode
+    from tests.fields.memory import encode
 
     with pytest.raises(ValueError, match=message):
         encode(RaggedField("<f4", (-1,) if value.ndim == 0 else (-1, 4)), value)
@@ -236,14 +236,14 @@ def test_an_array_of_another_kind_is_not_stored(value, message):
 
 @pytest.mark.parametrize("value", [[], np.zeros(0), np.zeros((0, 4), "f4"), torch.zeros(0, 4)])
 def test_nothing_may_have_any_shape_and_type(value):
-    from tests.fields.room import encode
+    from tests.fields.memory import encode
 
     row, region = encode(RaggedField("<f4", (-1, 4)), value)
     assert (row["size"], region) == (0, b"")
 
 
-def test_arrays_are_stored_in_c_order_whatever_theirs_is():
-    from tests.fields.room import encode
+def test_arrays_are_stored_in_c_order_also_from_other_orders():
+    from tests.fields.memory import encode
 
     value = np.arange(12, dtype="<f4").reshape(4, 3).T
     for given in (value, value.astype(">f4"), torch.from_numpy(value)):

@@ -88,7 +88,7 @@ def test_shards_with_a_manifest_are_opened_without_a_request_for_each(photos, s3
     assert reader.index.files[3].identity == object_store.head_object(s3_server.url("data/3.beton"))
 
 
-def test_a_folder_without_files_says_what_is_there(s3_server):
+def test_a_folder_without_files_lists_its_content_in_the_error(s3_server):
     s3_server.put("data/notes.txt", b"x")
     with pytest.raises(RemoteMissingError, match=r"data/: 1 other objects, .*notes\.txt"):
         Reader(s3_server.url("data/"))
@@ -123,7 +123,7 @@ def test_opening_takes_two_round_trips(fault_server, tmp_path, count):
     assert needed < opening < needed + (512 << 10)
     fault_server.latency = 0
     with reader.index.files[0].open() as source:
-        assert find_stored(source) == (place, place, ())  # looked for with what is there
+        assert find_stored(source) == (place, place, ())  # without another request
     assert (index.regions("image").checksums == zlib.crc32(bytes(12))).all()
     assert sum(each.stop - each.start for each in fault_server.requests) == opening
     assert reader.class_names == ("cat", "dog")
@@ -153,7 +153,7 @@ def test_the_first_batch_takes_one_round_trip_after_those_that_open_the_file(fau
         iterator.close()
 
 
-def test_what_a_converter_knows_comes_with_the_requests_that_open_a_file(photos, fault_server):
+def test_reading_the_notes_of_a_converter_needs_no_further_request(photos, fault_server):
     fault_server.objects["photos.beton"] = photos.read_bytes()
     reader, local = Reader(fault_server.url("photos.beton")), Reader(photos)
     opening = len(fault_server.requests)
@@ -201,8 +201,8 @@ def test_which_batches_use_entry_points_depends_on_their_number_alone(photos, fa
         assert first.num_entries.all()
 
 
-class Looking:
-    """Stands in for what looks for entry points: waits, and fails as often as it is asked for."""
+class DelayedSearch:
+    """Replaces the search for entry points: waits, and fails for the first `faults` calls."""
 
     def __init__(self, monkeypatch, faults=0):
         self.faults, self.may_go_on, self.began = faults, threading.Event(), threading.Event()
@@ -224,7 +224,7 @@ def made(loader):
 
 def test_no_batch_is_lost_where_the_store_fails_while_it_is_asked_for_entry_points(photos, fault_server, monkeypatch):
     fault_server.objects["photos.beton"] = photos.read_bytes()
-    expected, looking, received = batches(photos), Looking(monkeypatch, faults=100), []
+    expected, looking, received = batches(photos), DelayedSearch(monkeypatch, faults=100), []
     with opened(fault_server.url("photos.beton")) as loader:
         iterator = iter(loader)
         received += [next(iterator), next(iterator)]  # while it is silent
@@ -238,7 +238,7 @@ def test_no_batch_is_lost_where_the_store_fails_while_it_is_asked_for_entry_poin
 
 def test_a_loop_that_ends_early_does_not_wait_for_entry_points(photos, fault_server, monkeypatch):
     fault_server.objects["photos.beton"] = photos.read_bytes()
-    expected, looking, is_needed = batches(photos), Looking(monkeypatch), threading.Event()
+    expected, looking, is_needed = batches(photos), DelayedSearch(monkeypatch), threading.Event()
     load = remote_entry_points._Parts.load
 
     def noting(*arguments):
@@ -258,7 +258,7 @@ def test_a_loop_that_ends_early_does_not_wait_for_entry_points(photos, fault_ser
 
 def test_entry_points_are_looked_for_again_in_a_forked_process(photos, fault_server, monkeypatch):
     fault_server.objects["photos.beton"] = photos.read_bytes()
-    looking, number = Looking(monkeypatch), os.getpid()
+    looking, number = DelayedSearch(monkeypatch), os.getpid()
     with opened(fault_server.url("photos.beton")) as loader:
         points = loader._resources.entry_points["image"]
         points.prepare(np.arange(2))

@@ -40,7 +40,7 @@ def shards(tmp_path_factory):
 
 @pytest.fixture
 def requests(monkeypatch):
-    """The requests that are made: the name of the object, and what is asked for."""
+    """The requests that are made: the name of the object, and the kind of request."""
     found, ask = [], object_store.ask
 
     def counted(url, remote, what, *arguments):
@@ -127,7 +127,7 @@ def test_batches_of_indexed_shards_are_those_of_the_files(shards, s3_server, tmp
 
 
 def rewrite(url, s3_server, change):
-    """Change what the manifest says, with a right checksum."""
+    """Change the content of the manifest, with a right checksum."""
     content = json.loads(read_object(f"{url}index.json"))["content"]
     change(content)
     text = json.dumps(content)
@@ -159,7 +159,7 @@ def swap(content):
 
 
 @pytest.mark.parametrize("change", [move, swap])
-def test_entry_points_in_another_place_than_the_manifest_says_are_found(shards, s3_server, change):
+def test_entry_points_are_found_where_the_manifest_has_another_place(shards, s3_server, change):
     url = uploaded(shards, s3_server)
     rewrite(url, s3_server, change)
     with quietly(url) as loader, opened(str(shards)) as local:

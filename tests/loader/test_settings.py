@@ -1,4 +1,4 @@
-"""What is assigned to a loader counts from the next epoch on, or is refused."""
+"""Assignments to a loader's attributes take effect in the next epoch, or are refused."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_state_is_of_the_batches_of_the_epoch_that_is_under_way(photos):
         loader.load_state_dict(state)
 
 
-def test_where_a_loaded_state_says_how_an_epoch_is_cut_it_is_not_cut_otherwise(photos):
+def test_a_loaded_state_fixes_the_batch_size_until_its_epoch_ends(photos):
     loader = make(photos)
     batches = iter(loader)
     next(batches)
@@ -78,7 +78,7 @@ def test_where_a_loaded_state_says_how_an_epoch_is_cut_it_is_not_cut_otherwise(p
     assert len(resumed) == 10
 
 
-def test_what_may_be_set_is_checked_as_an_argument_is(photos):
+def test_an_assigned_value_is_checked_like_an_argument(photos):
     loader = make(photos)
     for name, value in (("batch_size", 0), ("num_workers", 1.5), ("batches_ahead", "3"), ("on_error", "ignore")):
         before = getattr(loader, name)
@@ -97,12 +97,12 @@ FIXED = (
 
 
 @pytest.mark.parametrize("name", FIXED.split())
-def test_what_would_change_nothing_is_refused_and_the_way_out_named(photos, name):
+def test_an_assignment_without_effect_is_refused_with_the_alternative(photos, name):
     loader = make(photos)
     before = getattr(loader, name)
     with pytest.raises(OptionError, match=rf"{name} .*Loader\(.*{name}="):
         setattr(loader, name, object())
-    setattr(loader, name, before)  # as classes derived from Loader do, which keep what they were given
+    setattr(loader, name, before)  # as classes derived from Loader do, which keep their arguments
     assert getattr(loader, name) is before
 
 

@@ -224,7 +224,7 @@ def test_files_that_do_not_fit_each_other_are_refused(shards, tmp_path):
         make([*shards, other])
 
 
-def test_a_loader_says_how_many_files_it_has(shards, capsys):
+def test_explain_counts_the_files(shards, capsys):
     loader = make(shards)
     loader.explain()
     assert f"{shards[0]} and 2 more: mapped into memory" in capsys.readouterr().out

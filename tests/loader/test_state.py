@@ -92,7 +92,7 @@ def test_a_loop_that_was_left_can_be_taken_up_by_another_loader(photos):
     assert same(list(resumed), list(again)[2:])
 
 
-def test_a_loader_may_go_back_to_a_state_of_its_own(photos):
+def test_a_loader_may_go_back_to_an_earlier_state(photos):
     loader = make(photos)
     batches = iter(loader)
     next(batches)
@@ -166,7 +166,7 @@ def test_a_loader_without_a_seed_takes_over_that_of_the_state(photos):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_the_state_of_another_loader_is_refused_with_what_differs(photos, changes, message):
+def test_the_state_of_another_loader_is_refused_with_the_differences(photos, changes, message):
     state = make(photos).state_dict()
     with pytest.raises(StateError, match=message):
         make(photos, **changes).load_state_dict(state)
@@ -247,7 +247,7 @@ def test_all_that_differs_is_named_at_once(photos):
         (lambda state: {**state, "samples": 8, "first": 16}, "8 samples"),
     ],
 )
-def test_what_is_no_state_is_refused(photos, broken, message):
+def test_an_invalid_state_is_refused(photos, broken, message):
     loader = make(photos)
     with pytest.raises(StateError, match=message):
         loader.load_state_dict(broken(loader.state_dict()))

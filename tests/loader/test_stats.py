@@ -1,4 +1,4 @@
-"""Where the time of an epoch goes: what `loader.stats()` says."""
+"""Where the time of an epoch goes: the figures of `loader.stats()`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PIPELINES = {"image": augmented(), **dict.fromkeys(["label", "weight", "note", "
 
 
 class Clock:
-    """Stands still until it is moved."""
+    """Does not advance by itself."""
 
     def __init__(self):
         self.now = 100.0
@@ -46,7 +46,7 @@ def wait(record, clock, seconds):
     record.end_wait(marked)
 
 
-def test_what_the_loop_itself_does_is_neither_waiting_nor_handing_over(photos, clock):
+def test_time_in_the_loop_body_is_neither_waiting_nor_handover(photos, clock):
     loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=1)
     for _ in loader:
         clock.now += 2
@@ -90,7 +90,7 @@ def test_all_epochs_add_up_and_each_counts_once(clock):
         record.receive(8)
         clock.now += 2
         record.end()
-        clock.now += 50  # a validation, say
+        clock.now += 50  # a validation, for example
     total = history.stats(total=True)
     assert (total.epoch, total.batches, total.images, total.seconds) == (None, 3, 24, 6)
     assert (history.stats(total=False).epoch, history.stats(total=False).images) == (2, 8)
@@ -237,7 +237,7 @@ def test_statistics_that_cannot_be_written_do_not_end_the_training(photos, tmp_p
     assert len(list(loader)) == len(list(loader)) == 5
 
 
-def test_facts_name_what_is_not_fused(photos):
+def test_facts_name_the_operations_that_are_not_fused(photos):
     for number, image in enumerate([augmented(), [*augmented(), torch.nn.Identity()]]):
         unfused = Loader(photos, 10, pipelines={**PIPELINES, "image": image}, num_workers=1)._summarize().unfused
         assert len(unfused) == number

@@ -20,7 +20,7 @@ def test_names_have_the_prefix_and_values_are_numbers():
     assert "loader/epoch" not in (STATS + STATS).to_metrics()
 
 
-def test_a_loader_reports_what_it_did(photos):
+def test_a_loader_reports_its_work(photos):
     loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=1)
     assert loader.stats().to_metrics()["loader/images"] == 0
     for _ in range(2):

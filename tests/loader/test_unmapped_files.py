@@ -233,7 +233,7 @@ def test_a_bad_image_is_replaced_by_one_that_is_loaded_for_it(tmp_path, traffic)
     assert found[0] == found[1]
 
 
-def test_leaving_a_loop_ends_what_was_asked_for(paths, traffic, monkeypatch):  # noqa: F811
+def test_leaving_a_loop_cancels_outstanding_requests(paths, traffic, monkeypatch):  # noqa: F811
     monkeypatch.setattr(load_threads, "_PATIENCE_SECONDS", 60)
     traffic.delay = 0.01
     with loader_of(counted(paths[0])) as loader:
@@ -246,7 +246,7 @@ def test_leaving_a_loop_ends_what_was_asked_for(paths, traffic, monkeypatch):  #
 
 @pytest.fixture
 def gate(traffic, monkeypatch):  # noqa: F811
-    """Holds what is asked for ahead of an epoch until it is opened."""
+    """Holds back requests ahead of an epoch until it is opened."""
 
     def ask(self, threads, count):
         original_ask(self, threads, count)  # it begins to plan
@@ -298,7 +298,7 @@ def test_closing_does_not_wait_for_the_parts_of_a_loop_before(paths, traffic, ga
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_loads_what_the_parent_has_asked_for(paths, traffic, gate):  # noqa: F811
+def test_a_forked_process_loads_regions_that_the_parent_has_requested(paths, traffic, gate):  # noqa: F811
     def compare():
         gate.set()
         results.put(received(loader) == expected)
@@ -387,7 +387,7 @@ def test_the_first_pages_of_the_next_epoch_come_before_it_begins(paths, traffic,
         assert loader.stats().requests == alone - opening(traffic)
         received(loader)
         while len(traffic.requests) <= alone + loader.stats().requests:
-            time.sleep(0.001)  # until the threads come to what was asked for
+            time.sleep(0.001)  # until the threads reach the requests
         local.set_epoch(2)
         assert received(loader) == received(local)
         requests = loader.stats().requests

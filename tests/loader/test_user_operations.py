@@ -20,7 +20,7 @@ OTHERS = dict.fromkeys(["image", "weight", "note", "info", "vector"])
 
 
 class Add(Operation):
-    """Adds a number in memory of its own, over as many threads as the loader has."""
+    """Adds a number in declared memory, over as many threads as the loader has."""
 
     def __init__(self, number):
         super().__init__()
@@ -81,7 +81,7 @@ def test_two_loaders_with_one_list_of_operations_may_run_at_once(photos):
 
 
 class Spread(Operation):
-    """Spreads each label over memory of its own, of which a batch has more than a page."""
+    """Spreads each label over declared memory, of which a batch has more than a page."""
 
     def generate_code(self):
         def spread(labels, memory):
@@ -96,7 +96,7 @@ class Spread(Operation):
         return replace(previous_state, jit_mode=True, shape=shape), AllocationQuery(shape, previous_state.dtype)
 
 
-def test_memory_of_an_operation_is_the_loaders_and_not_used_again_while_somebody_has_it(photos, monkeypatch):
+def test_memory_of_an_operation_belongs_to_the_loader_and_is_not_reused_while_referenced(photos, monkeypatch):
     taken, take = [], ArrayPool.take
 
     def noting(pool, shape, dtype):
@@ -115,14 +115,14 @@ class Broken(Add):
 
     def generate_code(self):
         def broken(labels, memory):
-            return labels + nothing_of_this_name  # noqa: F821  (that is what is tested)
+            return labels + nothing_of_this_name  # noqa: F821  (under test)
 
         return broken
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have no notes")
 @pytest.mark.parametrize("is_enabled", [False, True])
-def test_an_error_in_an_operation_names_it_and_where_its_code_stands(photos, is_enabled, monkeypatch):
+def test_an_error_in_an_operation_names_it_and_the_line_of_its_code(photos, is_enabled, monkeypatch):
     monkeypatch.setattr(Compiler, "is_enabled", is_enabled)
     with pytest.raises(Exception, match="nothing_of_this_name") as caught:
         next(iter(loader(photos, Broken(1))))
@@ -160,7 +160,7 @@ class Shade(Operation):
 
 
 class Corner(ResizedCropRGBImageDecoder):
-    """A box whose place stands in an array of the module."""
+    """A box whose position is read from an array of the module."""
 
     scale = ratio = None
 
@@ -182,7 +182,7 @@ def seen(path, recompile):
     return epochs
 
 
-def test_with_recompile_each_epoch_has_what_its_code_reads_as_it_is_then(photos):
+def test_with_recompile_the_code_of_each_epoch_reads_current_values(photos):
     assert seen(photos, recompile=True) == [(1, 10, 1), (2, 11, 2)]
     assert seen(photos, recompile=False) == [(1, 10, 1), (1, 10, 1)]
 
@@ -211,7 +211,7 @@ def test_other_loaders_that_are_made_in_an_epoch_leave_it_as_it_is(photos):
     assert (list(read(other)), list(read(loader))) == ([(3, 30, 3)] * 5, [(2, 20, 2)] * 5)
 
 
-def test_what_is_compiled_reads_what_is_there_when_the_first_loop_begins(photos):
+def test_compiled_code_reads_globals_when_the_first_loop_begins(photos):
     WEIGHTS[0], SHADE[0] = 4, 40
     first, second = reading(photos), reading(photos)
     WEIGHTS[0], SHADE[0] = 5, 50

@@ -37,7 +37,7 @@ def loader(path, names=tuple(VIEWS), **arguments):
 
 
 @pytest.mark.parametrize("os_cache", [True, False])
-def test_each_view_is_the_one_that_a_loader_of_its_own_gives(photos, os_cache):
+def test_each_view_equals_that_of_a_loader_with_it_alone(photos, os_cache):
     together = list(loader(photos, os_cache=os_cache))
     assert len(together) == 4
     # A view's draws depend on its place among the outputs: the first two have it alone, too.
@@ -111,7 +111,7 @@ def test_views_stay_together_when_images_are_bad(damaged, on_error):
     assert seen == (LENGTH if on_error == "replace" else LENGTH - 2)
 
 
-def test_explain_says_what_is_decoded_once(photos, capsys):
+def test_explain_lists_the_views_that_are_decoded_once(photos, capsys):
     loader(photos).explain()
     assert "  decoded once for 'image', 'second', 'small', 'plain': each image of 'image'" in capsys.readouterr().out
     loader(photos, ("second",)).explain()

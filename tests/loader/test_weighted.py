@@ -38,7 +38,7 @@ def drawn(loader, epoch=0):
 
 
 @pytest.mark.parametrize("weights", [WEIGHTS, WEIGHTS.tolist(), torch.tensor(WEIGHTS, dtype=torch.float32)])
-def test_an_epoch_holds_what_was_drawn(photos, weights):
+def test_an_epoch_consists_of_the_drawn_samples(photos, weights):
     loader = make(photos, weights=weights, num_samples=30)
     expected = draw_weighted(WEIGHTS.astype(float), 30, 5, 0, replacement=True)
     assert drawn(loader) == expected.tolist()
@@ -69,7 +69,7 @@ def test_a_filtered_loader_keeps_the_weights_of_its_samples(photos):
     assert len(make(photos, num_samples=3).filter("label", lambda value: int(value) < 0)) == 0
 
 
-def test_a_resumed_loader_goes_on_with_what_was_drawn(photos):
+def test_a_resumed_loader_continues_the_drawn_samples(photos):
     loader = make(photos)
     batches = iter(loader)
     next(batches)
@@ -105,7 +105,7 @@ def test_the_state_of_a_loader_with_other_weights_is_refused(photos, as_weights)
         ({"num_samples": 43, "replacement": False}, "43 samples"),
     ],
 )
-def test_what_cannot_be_drawn_is_told_when_the_loader_is_made(photos, kwargs, message):
+def test_impossible_weights_are_refused_by_the_constructor(photos, kwargs, message):
     with pytest.raises(OptionError, match=message):
         make(photos, **kwargs)
 

@@ -36,7 +36,7 @@ def test_the_same_code_with_the_same_values_is_compiled_once():
 
 
 @pytest.mark.parametrize("amount", [6, 5.0, True])
-def test_another_captured_value_or_type_is_compiled_anew(amount):
+def test_another_captured_value_or_type_is_compiled_again(amount):
     assert Compiler.compile(adder(5)) is not Compiler.compile(adder(amount))
 
 
@@ -92,7 +92,7 @@ def test_more_functions_than_are_remembered_still_compile(monkeypatch):
     assert [Compiler.compile(adder(amount))(0) for amount in (101, 102, 103, 101)] == [101, 102, 103, 101]
 
 
-def test_what_is_remembered_to_the_last_place_is_not_forgotten_by_being_asked_for(monkeypatch):
+def test_a_function_in_the_last_place_of_the_cache_survives_a_lookup(monkeypatch):
     monkeypatch.setattr(Compiler, "max_compiled", 1)
     Compiler.compile(adder(100))  # all others are forgotten, and this one takes one place
     monkeypatch.setattr(Compiler, "max_compiled", 1 + 4)
@@ -117,7 +117,7 @@ def weighted(x):
 
 
 @pytest.mark.parametrize("compile_", [Compiler.compile, Compiler.compile_exact])
-def test_what_changed_in_place_is_seen_once_compiled_functions_are_forgotten(compile_):
+def test_a_change_in_place_is_seen_once_compiled_functions_are_forgotten(compile_):
     WEIGHTS[0] = 2
     kept = compile_(weighted)
     assert kept(1) == 2
@@ -129,7 +129,7 @@ def test_what_changed_in_place_is_seen_once_compiled_functions_are_forgotten(com
 
 
 @pytest.mark.parametrize("compile_", [Compiler.compile, Compiler.compile_exact])
-def test_what_changed_in_place_is_seen_from_the_next_beginning_on(compile_):
+def test_a_change_in_place_is_seen_from_the_next_beginning_on(compile_):
     WEIGHTS[0] = 2
     first, kept = Compiler.begin(), compile_(weighted)
     assert kept(1) == 2

@@ -21,7 +21,7 @@ def test_an_operation_without_a_constructor_knows_nothing_yet():
     assert keep.field is keep.metadata is keep.memory_read is None
 
 
-def test_an_operation_keeps_what_it_is_told():
+def test_an_operation_keeps_its_field_and_metadata():
     keep = Keep()
     keep.accept_field("field")
     keep.accept_globals("metadata", len)

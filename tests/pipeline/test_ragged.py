@@ -26,7 +26,7 @@ def test_a_ragged_is_a_sequence_of_its_samples_arrays(ragged):
             ragged[outside]
 
 
-def test_lengths_and_rows_tell_which_sample_has_what(ragged):
+def test_lengths_and_rows_assign_values_to_samples(ragged):
     assert ragged.lengths.tolist() == [2, 0, 3]
     assert ragged.rows.tolist() == [0, 0, 2, 2, 2]
     assert type(ragged.lengths) is type(ragged.rows) is type(ragged.values)
@@ -71,5 +71,5 @@ def test_a_clone_may_be_changed(ragged):
     assert before == (ragged.values[0, 0].item(), ragged.offsets[1].item())
 
 
-def test_the_repr_tells_sizes_and_no_values(ragged):
+def test_the_repr_shows_sizes_and_no_values(ragged):
     assert repr(ragged).startswith("Ragged(3 samples, values of shape (5, 2), ")

@@ -79,7 +79,7 @@ def test_a_value_in_range_comes_back_in_a_plain_type(check, value, expected):
         (partial(check_choice, choices=("raw", "jpg")), np.zeros(2), "'raw', 'jpg'"),
     ],
 )
-def test_any_other_value_is_refused_with_its_name_and_what_was_expected(check, value, expected):
+def test_any_other_value_is_refused_with_its_name_and_the_expected_values(check, value, expected):
     with pytest.raises(OptionError) as caught:
         check("Noise: size", value)
     assert f"Noise: size is {value!r}; expected " in str(caught.value)

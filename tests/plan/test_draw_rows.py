@@ -39,7 +39,7 @@ STEPS = st.lists(
 
 @settings(max_examples=150)
 @given(STEPS, st.integers(5, 9), st.integers(5, 9), st.integers(0, 2**64 - 1), st.integers(0, 1000))
-def test_folded_steps_give_what_they_give_one_after_another(steps, height, width, seed, epoch):
+def test_folded_steps_equal_the_steps_one_after_another(steps, height, width, seed, epoch):
     images = np.random.default_rng(0).integers(0, 256, (5, height, width, 3), np.uint8)
     samples = np.array([3, 1, 4, 1, 5], np.uint64)
     sizes = np.full(5, height), np.full(5, width)
@@ -65,7 +65,7 @@ def test_paints_lie_inside_the_image(steps, seed):
     assert ((fill >= 0) & (fill < len(program.fills))).all()
 
 
-def test_the_columns_stand_where_executors_expect_them():
+def test_the_columns_are_at_the_places_that_executors_expect():
     box = np.array([[5, 6, 40, 30]], np.int32)
     steps = [RandomTranslate(3, (1, 1, 1)), RandomHorizontalFlip(), Cutout(2, (2, 2, 2))]
     draws = [np.array([[5, 2]]), np.array([[1]]), np.array([[4, 6]])]

@@ -60,7 +60,7 @@ WHOLE = [ToTensor(), *GEOMETRY, ToTorchImage(), normalize()]
 
 @pytest.mark.parametrize("there", [THERE, ToDevice("cuda")])
 @pytest.mark.parametrize("position", range(1, len(WHOLE) + 1))
-def test_the_one_pass_is_that_of_the_cpu_wherever_todevice_stands(there, position):
+def test_the_one_pass_is_that_of_the_cpu_for_any_position_of_todevice(there, position):
     program, cpu = program_of(*WHOLE[:position], there, *WHOLE[position:]), program_of(*WHOLE, device="cpu")
     assert (program.device, program.returns_to_cpu) == ("cuda:0", False)
     assert (program.dtype, program.max_paints, program.stream) == (cpu.dtype, cpu.max_paints, cpu.stream)
@@ -75,15 +75,15 @@ def test_the_one_pass_is_that_of_the_cpu_wherever_todevice_stands(there, positio
     assert program.state.device == there.device
 
 
-def test_todevice_of_the_same_gpu_needs_no_step_of_its_own():
+def test_todevice_of_the_same_gpu_needs_no_separate_step():
     program = program_of(ToTensor(), THERE, ToTorchImage(), normalize())
     assert tail(program) == ["ToTensor", "ToTorchImage"]
     assert (notes(program)[2], notes(program)[4]) == ("there already", "fused")
     assert program.state.device == torch.device("cuda:0")
 
 
-def test_without_todevice_the_state_says_what_the_user_sees():
-    """Loaders put a ToDevice behind, where they leave everything on the GPU."""
+def test_without_todevice_the_state_is_that_of_a_cpu_pipeline():
+    """Loaders append a ToDevice where they leave everything on the GPU."""
     assert program_of(normalize(), ToTensor()).state.device == torch.device("cpu")
 
 
@@ -107,13 +107,13 @@ def test_a_users_operation_in_front_of_todevice_gets_the_batch_on_the_cpu(operat
     program = program_of(*GEOMETRY, *operations, THERE, normalize())
     assert program.returns_to_cpu
     assert len(program.steps) == 3
-    assert program.table is None, "what comes behind it is not fused"
+    assert program.table is None, "the operations after it are not fused"
     assert tail(program)[-2:] == ["ToDevice", "NormalizeImage"], "its ToDevice is carried out"
     assert program.state.device == torch.device("cuda:0")
 
 
 @pytest.mark.parametrize("own", [Own(), torch.nn.Identity()])
-def test_a_users_operation_behind_todevice_gets_the_batch_on_the_gpu(own):
+def test_a_users_operation_after_todevice_gets_the_batch_on_the_gpu(own):
     program = program_of(*GEOMETRY, normalize(), ToTensor(), THERE, own, ToTorchImage())
     assert not program.returns_to_cpu
     assert len(tail(program)) == 3
@@ -148,7 +148,7 @@ def test_the_librarys_own_operations_run_where_the_batch_is(operations):
     assert tail(program)
 
 
-def test_going_to_the_cpu_brings_the_batch_back_and_keeps_what_is_fused():
+def test_going_to_the_cpu_copies_the_batch_back_and_keeps_operations_fused():
     program = program_of(ToTensor(), ToDevice("cpu"), ToTorchImage(), *GEOMETRY, normalize())
     assert program.returns_to_cpu
     assert (len(program.steps), program.dtype) == (3, "float16")
@@ -162,7 +162,7 @@ def test_a_module_on_the_gpu_stays_there_although_the_batch_goes_to_the_cpu_afte
     assert program.state.device == torch.device("cpu")
 
 
-def test_a_module_on_the_cpu_behind_one_on_the_gpu_gets_what_it_expects():
+def test_a_module_on_the_cpu_after_one_on_the_gpu_gets_its_batch_on_the_cpu():
     program = program_of(ToTensor(), THERE, torch.nn.Identity(), ToDevice("cpu"), torch.nn.Identity())
     assert not program.returns_to_cpu
     assert tail(program) == ["ToTensor", "ModuleWrapper", "ToDevice", "ModuleWrapper"]
@@ -171,7 +171,7 @@ def test_a_module_on_the_cpu_behind_one_on_the_gpu_gets_what_it_expects():
     assert not there_again.returns_to_cpu
 
 
-def test_explain_says_where_the_copy_to_the_cpu_happens():
+def test_explain_marks_the_copy_to_the_cpu():
     program = program_of(RandomHorizontalFlip(), ToTensor(), Own(), ToDevice("cuda:0"))
     head, *lines = program.explain().splitlines()
     assert head.endswith("written as uint8 on cuda:0")

@@ -141,7 +141,7 @@ def test_quasi_random_ranks_read_different_pages():
 
 
 @given(st.integers(0, 60), st.integers(1, 7), st.integers(0, 70))
-def test_the_ranks_share_what_is_left_after_some_samples(count, world, first):
+def test_the_ranks_share_the_samples_that_remain(count, world, first):
     ids = np.arange(100, 100 + count, dtype=np.uint64)
     shares = [share(ids, Rank(number, world), first) for number in range(world)]
     assert len({len(own) for own in shares}) == 1
@@ -161,7 +161,7 @@ def test_an_empty_epoch_is_empty():
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: Rank(2, 2), "rank 2 of 2; expected a rank from 0 to 1"),
         (lambda: Rank(-1, 2), "rank -1"),
@@ -169,8 +169,8 @@ def test_an_empty_epoch_is_empty():
         (lambda: quasi_random([1], np.array([1]), 0, 0, 0), "batch_size is 0"),
     ],
 )
-def test_impossible_arguments_are_refused(make, says):
-    with pytest.raises(OptionError, match=says):
+def test_impossible_arguments_are_refused(make, message):
+    with pytest.raises(OptionError, match=message):
         make()
 
 

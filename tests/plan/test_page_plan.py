@@ -169,7 +169,7 @@ def test_ranks_that_do_not_divide_the_streams_load_mostly_whole_pages(world):
     assert requests < 16_000 / 8  # every world-th place would be nearly as many requests as samples
 
 
-def test_what_is_loaded_is_a_function_of_the_order_and_the_first_batch():
+def test_a_page_plan_is_a_function_of_the_order_and_the_first_batch():
     regions, files, pages = dataset(60, per_page=20)
     order = window(np.arange(1200), pages, 4, 4, 0, 0)
     again = [all_parts(plan_of(regions, files, order, 16, first_batch=20)) for _ in range(2)]

@@ -135,7 +135,7 @@ GEOMETRY = [RandomHorizontalFlip(), Cutout(3, (1, 2, 3)), RandomTranslate(2, (4,
         [*GEOMETRY[:2], normalize(), GEOMETRY[0], ToTensor(), ToTorchImage()],
     ],
 )
-def test_all_is_fused_whatever_views_stand_between(operations):
+def test_all_is_fused_with_any_views_between(operations):
     program = program_of(*operations)
     assert not [step for step in program.ops.steps if not isinstance(step.operation, ToTensor | ToTorchImage)]
     assert len(program.steps) == 3
@@ -162,7 +162,7 @@ def test_where_fusion_ends_does_not_show_in_the_result(position):
     assert np.array_equal(finished(*operations[:position], Plain(), *operations[position:]), wanted)
 
 
-def test_paints_after_normalizing_are_not_levels_and_stay_behind():
+def test_paints_after_normalizing_are_not_levels_and_are_not_fused():
     program = program_of(normalize(np.float32), Cutout(3, (-1, -1, -1)))
     assert program.steps == ()
     assert (finished(normalize(np.float32), Cutout(3, (-1, -1, -1))) == -1).sum() == 3 * 27
@@ -234,7 +234,7 @@ def test_explain_has_a_line_for_each_operation():
 
 
 @pytest.mark.parametrize(
-    ("operations", "says"),
+    ("operations", "message"),
     [
         ([ToTorchImage()], "field 'image': ToTorchImage works on torch tensors"),
         ([normalize(), normalize()], "field 'image': NormalizeImage reads levels"),
@@ -243,8 +243,8 @@ def test_explain_has_a_line_for_each_operation():
         ([ToTensor], "field 'image': operation 0"),
     ],
 )
-def test_operations_that_do_not_fit_are_refused_with_the_field(operations, says):
-    with pytest.raises(PipelineError, match=says):
+def test_operations_that_do_not_fit_are_refused_with_the_field(operations, message):
+    with pytest.raises(PipelineError, match=message):
         program_of(*operations)
 
 

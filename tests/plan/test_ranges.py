@@ -44,7 +44,7 @@ def test_a_range_of_exactly_max_read_is_kept_whole():
     assert spans([0, 100, 200], [100, 100, 100], max_read=299) == [(0, 200), (200, 300)]
 
 
-def test_a_sample_longer_than_max_read_has_a_range_of_its_own():
+def test_a_sample_longer_than_max_read_has_a_separate_range():
     assert spans([0, 10, 1010], [10, 1000, 10], max_read=100) == [(0, 10), (10, 1010), (1010, 1020)]
 
 

@@ -68,7 +68,7 @@ def test_a_jpeg_whose_markers_contradict_the_metadata_is_left_to_the_cpu(kind, m
 
 
 @pytest.mark.parametrize("raw", [DecodeRoute.CPU, DecodeRoute.BYTES])
-def test_a_raw_image_goes_where_raw_images_go_whatever_its_bytes_look_like(raw):
+def test_a_raw_image_takes_the_route_of_raw_images_in_spite_of_jpeg_markers(raw):
     size = 3 * 48 * 64
     for kind in JpegKind:
         for markers in ((48, 64), (0, 0)):
@@ -119,7 +119,7 @@ def test_an_image_goes_where_it_would_go_alone(available, raw, images):
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, MANY_CORES - 1, MANY_CORES, 100])
-def test_raw_images_are_cropped_on_the_cpu_only_if_it_has_many_cores_or_is_told_to(num_workers):
+def test_raw_images_are_cropped_on_the_cpu_only_with_many_cores_or_on_request(num_workers):
     assert raw_route("auto", num_workers) == (DecodeRoute.CPU if num_workers >= MANY_CORES else DecodeRoute.BYTES)
     assert raw_route("cpu", num_workers) == DecodeRoute.CPU
     assert raw_route("bytes", num_workers) == DecodeRoute.BYTES

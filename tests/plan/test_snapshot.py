@@ -22,12 +22,12 @@ def test_a_pipeline_without_decoder_gets_one_and_nothing_else():
     assert kinds(snapshot([Cutout(1)], SimpleRGBImageDecoder)) == [SimpleRGBImageDecoder, Cutout]
 
 
-def test_any_decoder_of_the_fields_kind_stands_first():
+def test_any_decoder_of_the_fields_kind_may_be_first():
     crop = CenterCropRGBImageDecoder((4, 4), 1)
     assert kinds(snapshot((crop,), SimpleRGBImageDecoder)) == [CenterCropRGBImageDecoder]
 
 
-def test_what_follows_a_decoder_stays_as_it_is():
+def test_operations_after_a_decoder_do_not_change():
     assert snapshot([]) == []
 
 
@@ -54,7 +54,7 @@ def of_torchvision(name):
 
 
 @pytest.mark.parametrize(
-    ("operation", "says"),
+    ("operation", "message"),
     [
         (of_torchvision("ToTensor")(), "ToTensor.*, of torchvision.*: gpubeton.transforms.ToTensor"),
         (of_torchvision("ToTensor"), ": gpubeton.transforms.ToTensor"),
@@ -64,13 +64,13 @@ def of_torchvision(name):
         (np.flip, r"PerSample\(function\)"),
     ],
 )
-def test_an_operation_of_another_library_is_refused_with_what_to_write_instead(operation, says):
-    with pytest.raises(PipelineError, match=f"(?s)operation 0 .*{says}"):
+def test_an_operation_of_another_library_is_refused_with_its_replacement(operation, message):
+    with pytest.raises(PipelineError, match=f"(?s)operation 0 .*{message}"):
         snapshot([operation], SimpleRGBImageDecoder)
 
 
 @pytest.mark.parametrize(
-    ("operations", "says"),
+    ("operations", "message"),
     [
         ([ToTensor(), CenterCropRGBImageDecoder((4, 4), 1)], "operation 1 .* decoder"),
         ([ToTensor], r"operation 0 .* Write ToTensor\(\.\.\.\), with brackets"),
@@ -78,6 +78,6 @@ def test_an_operation_of_another_library_is_refused_with_what_to_write_instead(o
         (ToTensor(), "a pipeline is a list"),
     ],
 )
-def test_what_is_no_pipeline_is_refused(operations, says):
-    with pytest.raises(PipelineError, match=says):
+def test_other_values_than_a_pipeline_are_refused(operations, message):
+    with pytest.raises(PipelineError, match=message):
         snapshot(operations, SimpleRGBImageDecoder)

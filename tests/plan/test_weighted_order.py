@@ -27,7 +27,7 @@ def test_with_replacement_each_comes_in_proportion_to_its_weight():
     assert np.all(np.abs(shares - chances) <= 5 * np.sqrt(chances * (1 - chances) / count))
 
 
-def test_without_replacement_what_is_left_is_drawn_in_proportion_to_its_weights():
+def test_without_replacement_the_remaining_samples_are_drawn_in_proportion_to_their_weights():
     count = 6000
     found = Counter(tuple(draw_weighted(WEIGHTS, 3, seed, 0, replacement=False).tolist()) for seed in range(count))
     assert sum(found.values()) == count
@@ -38,7 +38,7 @@ def test_without_replacement_what_is_left_is_drawn_in_proportion_to_its_weights(
 
 
 @pytest.mark.parametrize("replacement", [True, False])
-def test_seed_and_epoch_decide_what_is_drawn(replacement):
+def test_seed_and_epoch_decide_the_draws(replacement):
     weights = np.arange(1.0, 101)
 
     def draw(seed, epoch):
@@ -67,7 +67,7 @@ def test_a_chance_on_a_border_is_the_next_ones_and_the_largest_never_leads_past_
         (np.zeros(2), 1, True, "1 samples .* with replacement, but of 2 only 0 have a weight above 0"),
     ],
 )
-def test_too_few_weights_are_refused_with_what_to_try(weights, count, replacement, message):
+def test_too_few_weights_are_refused_with_advice(weights, count, replacement, message):
     with pytest.raises(OptionError, match=message):
         draw_weighted(weights, count, 0, 0, replacement=replacement)
 

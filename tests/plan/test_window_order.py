@@ -42,7 +42,7 @@ def test_any_part_of_a_window_order_is_that_of_the_whole(file, streams, width, s
     st.integers(0, 90), st.integers(1, 7), st.integers(1, 5), st.none() | st.integers(0, 11), st.integers(1, 12),
     st.integers(0, 90), st.integers(1, 40), st.integers(1, 17),
 )  # fmt: skip
-def test_the_shares_of_ranks_are_those_of_the_whole_whatever_the_blocks(
+def test_the_shares_of_ranks_are_those_of_the_whole_for_all_sizes_of_blocks(
     total, per_page, streams, number, world, first, least, batch
 ):
     rank, first, pages = None if number is None else Rank(number % world, world), min(first, total), np.arange(total)

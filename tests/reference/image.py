@@ -33,7 +33,7 @@ class Reference:
     levels : ndarray of float64, shape (H, W, 3)
         Levels from 0 to 255 before rounding, painted where the draw paints.
     output : ndarray, shape (H, W, 3)
-        What is written: rounded, and looked up if there is a table.
+        The result: rounded, and looked up if there is a table.
     """
 
     levels: np.ndarray

@@ -1,4 +1,4 @@
-"""What becomes of levels, one at a time and as the definitions say, in float64 and before the last rounding down.
+"""New levels, one at a time, by the definitions, in float64 and before the last rounding down.
 
 From ``torchvision/transforms/v2/functional/_color.py`` (solarize, posterize, invert, autocontrast) and
 ``PIL/ImageOps.py`` (equalize).

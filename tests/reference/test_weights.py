@@ -34,7 +34,7 @@ def test_weights_of_a_pixel_sum_to_one_and_only_those_of_bicubic_may_be_negative
 
 
 @pytest.mark.parametrize("name", ["img_raw_fixed", "img_raw_var", "img_raw_odd"])
-def test_area_is_what_ffcv_makes_of_center_crops(name):
+def test_area_gives_the_center_crops_of_ffcv(name):
     expected, parameters = center_crops(name)
     decoder = CenterCropRGBImageDecoder(tuple(parameters["output_size"]), parameters["ratio"])
     for image, wanted in zip(raw_images(name), expected, strict=True):

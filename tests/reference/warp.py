@@ -1,4 +1,4 @@
-"""Blurred, sharpened and warped images in float64, before they are rounded, written as the definitions say.
+"""Blurred, sharpened and warped images in float64 before rounding, by the definitions.
 
 From ``torchvision/transforms/v2/functional``: gaussian_blur_image, adjust_sharpness_image, and affine_image, whose
 matrix is made here as the product that its comment names.

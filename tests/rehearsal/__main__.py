@@ -3,7 +3,7 @@
     python -m tests.rehearsal                        # tests/gpu, then each mutation; writes a report
     python -m tests.rehearsal tests/gpu/test_device.py -k memory      # pytest's own arguments: no mutations, no report
 
-What is needed is downloaded and built at the first time, under build/rehearsal (10 GB of disk).
+The first run downloads and builds everything, under build/rehearsal (10 GB of disk).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ BUILD = ROOT / "build" / "rehearsal"
 
 _PYTHON = BUILD / "venv" / "bin" / "python"
 _LIBRARIES = BUILD / "lib"
-_OVERLAY = BUILD / "overlay"  # before site-packages: CuPy's wheel with one extension module linked anew
+_OVERLAY = BUILD / "overlay"  # before site-packages: CuPy's wheel with one extension module linked again
 _HEADERS = BUILD / "headers" / "nvidia" / "cu13" / "include"
 _VERSION_NODE = "libcudart.so.13"
 _CUPY_VERSION = "14.2.0"
@@ -41,7 +41,7 @@ _CONSTANTS = {
 
 
 def prepare():
-    """Download and build what is missing; the environment variables of a rehearsal."""
+    """Download and build the missing parts; return the environment variables of a rehearsal."""
     BUILD.mkdir(parents=True, exist_ok=True)
     _once("venv", [HERE / "requirements.txt"], _make_venv)
     _once("headers", [HERE / "headers.txt"], _install_headers)
@@ -89,7 +89,7 @@ def _once(step, sources, make):
 
 def _make_venv():
     """Install torch for CUDA and CuPy (some 3 GB to download, once)"""
-    shutil.rmtree(BUILD / "venv", ignore_errors=True)  # what is there would be kept
+    shutil.rmtree(BUILD / "venv", ignore_errors=True)  # an older one would be kept
     subprocess.run([sys.executable, "-m", "venv", BUILD / "venv"], check=True)
     _pip(*installed(BUILD / "constraints.txt"))
 

@@ -29,7 +29,7 @@ def _ask_without_forgetting():
     cupy.cuda.runtime.check_status = _nothing
 
 
-#: What is left out, in words: the function that leaves it out.
+#: Each mutation, with the function that makes it.
 MUTATIONS = {
     "tensors handed over are not recorded on the stream": _leave_out(torch.Tensor, "record_stream"),
     "the stream that gets tensors does not wait for them": _hand_over_without_waiting,

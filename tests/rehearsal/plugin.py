@@ -22,7 +22,7 @@ from tests.simulator.library import library
 #: Names the mutation.
 VARIABLE = "GPUBETON_MUTATION"
 
-#: Operations for which torch has kernels of its own, as far as the loader and the tests use them.
+#: Operations for which torch has native kernels, as far as the loader and the tests use them.
 _RETURNING = ("add.Tensor", "cat", "index.Tensor", "index_select", "mul.Tensor", "sum")
 _WRITING = ("fill_.Scalar",)  # into their first argument
 

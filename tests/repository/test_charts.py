@@ -30,7 +30,7 @@ def test_the_colors_of_texts_can_be_read():
     assert [(file, color) for file, color, page in pairs if contrast(color, page) < 4.5] == []
 
 
-def test_each_chart_is_on_a_page_with_a_text_for_those_who_do_not_see_it():
+def test_each_chart_is_on_a_page_with_an_alternative_text():
     found = {}
     for page in map(ROOT.joinpath, PAGES):
         for match in PICTURE.finditer(page.read_text()):

@@ -1,4 +1,4 @@
-"""Every public name is documented in numpydoc's form: what goes in, what comes out."""
+"""Every public name is documented in numpydoc's form: parameters, returned values and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.public_names import FFCV, PUBLIC
 
 #: Besides the checks of pyproject.toml, which look at every docstring one by one.
 CHECKS = {"GL08", "PR01", "PR02", "PR03", "PR07", "PR10", "RT01", "RT03", "YD01"}
-#: Those about the parameters of a constructor, where nobody calls one.
+#: Those about the parameters of a constructor, where users do not call it.
 PARAMETERS = {"PR01", "PR02"}
 #: What a reader needs no example of, and why.
 WITHOUT_EXAMPLE = {
@@ -55,7 +55,7 @@ def names_of_modules() -> list[tuple[str, Any]]:
 
 
 def methods(thing: Any) -> Iterator[tuple[str, Any]]:
-    """Give the public methods that a class defines; one that overrides another says what both do only if it differs."""
+    """Give the public methods that a class defines; one that overrides another is documented only if it differs."""
     if not inspect.isclass(thing):
         return
     for name, part in vars(thing).items():
@@ -88,7 +88,7 @@ def test_the_list_of_names_without_an_example_names_no_other() -> None:
     assert {*WITHOUT_EXAMPLE, *NEEDS_MORE} - {path for path, _ in names_of_modules()} == set()
 
 
-def test_a_transform_says_where_it_comes_from() -> None:
+def test_a_transform_cites_its_source() -> None:
     documented = {name: inspect.getdoc(getattr(transforms, name)) or "" for name in transforms.__all__}
     sources = "arXiv", "torch", "FFCV", "Pillow"
     silent = {name for name, text in documented.items() if not any(source in text for source in sources)}
@@ -96,7 +96,7 @@ def test_a_transform_says_where_it_comes_from() -> None:
 
 
 def users_call(thing: Any) -> bool:
-    """Tell whether it is for users to call; not so exceptions, enumerations and what comes out of other calls."""
+    """Return whether users call it; not so exceptions, enumerations and results of other calls."""
     if inspect.isclass(thing) and issubclass(thing, Enum | Exception):
         return False
     return "Made by" not in (inspect.getdoc(thing) or "")

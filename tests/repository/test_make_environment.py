@@ -54,7 +54,7 @@ MACHINES = {
 @pytest.mark.skipif(os.uname().sysname != "Linux", reason="looks at Linux's files")
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machine_gets_the_torch_and_the_extras_that_it_can_use(tmp_path, name):
-    prepare, wanted, is_for_the_cpu, told = MACHINES[name]
+    prepare, wanted, is_for_the_cpu, message = MACHINES[name]
     root = tmp_path / "root"
     root.mkdir()
     prepare(root)
@@ -70,7 +70,7 @@ def test_a_machine_gets_the_torch_and_the_extras_that_it_can_use(tmp_path, name)
     installed = (tmp_path / "installed").read_text().split()
     assert wanted in installed
     assert ("https://download.pytorch.org/whl/cpu" in installed) == is_for_the_cpu
-    assert told in done.stdout
+    assert message in done.stdout
 
 
 def test_a_rehearsal_runs_with_the_torch_that_users_get(tmp_path):

@@ -1,4 +1,4 @@
-"""The pages name what there is: error classes, import paths, files."""
+"""Pages name only things that exist: error classes, import paths, files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_troubleshooting_has_an_entry_for_each_error_class_with_something_to_do(
     assert [name for name, entry in entries.items() if "**Do:**" not in entry and name != "GpubetonError"] == []
 
 
-def test_the_table_of_import_paths_names_what_can_be_imported():
+def test_the_paths_in_the_table_of_imports_can_be_imported():
     text = (ROOT / "docs/guides/from_ffcv.md").read_text()
     (table,) = re.findall(r"<!-- table: import paths.*?-->\n(.*?)<!-- end of table -->", text, re.DOTALL)
     rows = [[re.findall(r"`([^`]+)`", cell) for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
@@ -66,7 +66,7 @@ def anchors(page):
 
 
 def test_the_reference_has_a_page_for_each_public_name(tmp_path):
-    (tmp_path / "gpubeton.gone.rst").write_text("what was public once")
+    (tmp_path / "gpubeton.gone.rst").write_text("a name that was public once")
     write_reference(tmp_path)
     pages = {path.stem for path in tmp_path.iterdir()}
     names = public_names()
@@ -79,7 +79,7 @@ def test_the_reference_has_a_page_for_each_public_name(tmp_path):
             assert id(thing) in shown or not getattr(thing, "__module__", module).startswith("gpubeton")
 
 
-def test_pages_tell_that_no_gpu_has_run_it_as_long_as_there_is_no_result_of_one():
+def test_pages_warn_that_no_gpu_has_run_it_as_long_as_there_is_no_result_of_one():
     for page in ("README.md", "docs/index.md"):
         warns = re.search(r"No (real )?GPU has run gpubeton yet", (ROOT / page).read_text())
         assert bool(warns) == (latest("gpu") is None), page

@@ -1,4 +1,4 @@
-"""What `make test` runs, and what it leaves to `make test-rest`."""
+"""The tests that `make test` runs, and those that it leaves to `make test-rest`."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def built(tmp_path_factory):
     return wheel, sdist
 
 
-def test_package_indexes_accept_what_is_built(built):
+def test_package_indexes_accept_the_built_files(built):
     run(sys.executable, "-m", "twine", "check", "--strict", *built)
     run(sys.executable, "-m", "check_wheel_contents", built[0])
 
@@ -113,7 +113,7 @@ def test_the_changelog_has_versions_newest_first():
     assert all("not released" not in line for line in headings[1:])
 
 
-def test_the_container_image_is_made_of_what_exists(tmp_path):
+def test_the_container_image_copies_only_files_that_exist(tmp_path):
     """Docker does not run in the tests: the files, extras and commands that the image is made of are checked."""
     folder = ROOT / "tools/container"
     lines = (folder / "Dockerfile").read_text().replace("\\\n", " ").splitlines()

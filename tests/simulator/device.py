@@ -235,7 +235,7 @@ class SimulatedDevice:
             return torch.empty(shape, dtype=kind)
         address = _allocate(self, nbytes, TENSOR)
         memory = (ctypes.c_ubyte * nbytes).from_address(address)
-        # torch's allocator gives the memory of a tensor to nobody before the stream has done what was in its queue.
+        # torch's allocator reuses the memory of a tensor only after the stream has done the work in its queue.
         weakref.finalize(memory, library().simulated_memory_free_in_order, address, stream.handle).atexit = False
         return torch.frombuffer(memory, dtype=kind).reshape(shape)
 
@@ -256,7 +256,7 @@ class SimulatedDevice:
             source = tensor.detach().contiguous()
             ctypes.memmove(staging.address, source.data_ptr(), tensor.nbytes)
             self.copy(sent.data_ptr(), staging.address, tensor.nbytes, stream)
-            # Freed behind the copy, in the stream's order.
+            # Freed after the copy, in the stream's order.
             staging._finalizer.detach()
             _check(library().simulated_memory_free_in_order(staging.address, stream.handle), "send", self)
         return sent
@@ -273,7 +273,7 @@ class SimulatedDevice:
 
 
 class _InOrder(TorchDispatchMode):
-    """torch's operations begin when the stream has done what was put into it before, as they do on a GPU."""
+    """torch's operations begin when the stream has done its earlier work, as they do on a GPU."""
 
     def __init__(self, stream):
         super().__init__()

@@ -1,4 +1,4 @@
-"""How the simulated GPU behaves and misbehaves, and what it has seen."""
+"""How the simulated GPU behaves and misbehaves, and its journal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Switch:
 
 @dataclass(frozen=True)
 class Note:
-    """One line of the journal; journal.h says what the attributes mean."""
+    """One line of the journal; journal.h describes the attributes."""
 
     sequence: int
     kind: str
@@ -68,7 +68,7 @@ class Faults:
     cores = _Switch(int)
     #: What a batch returns that the engines do not take: 4 or 9.
     unsupported_status = _Switch(int)
-    #: What is returned for damaged entropy-coded data; 0 is what nvJPEG does: it decodes what is there.
+    #: Status for damaged entropy-coded data; 0 is nvJPEG's behaviour: it decodes the part before the damage.
     damaged_status = _Switch(int)
     #: Whether the process ends where the real nvJPEG would crash.
     crash = _Switch()
@@ -129,7 +129,7 @@ class Faults:
         self._plant(data, is_skipped=True, **which)
 
     def enlarge_image(self, data=None, *, more_height=0, more_width=0, **which):
-        """Write more rows or columns than the image's header says."""
+        """Write more rows or columns than the image's header has."""
         self._plant(data, more_height=more_height, more_width=more_width, **which)
 
     def _plant(self, data, *, index=-1, every=1, batched=None, backend=-1, times=-1, **what):
@@ -156,10 +156,10 @@ class Faults:
         self._decoder = decode
         callback = _callback(decode)
         library().simulated_decoder(ctypes.cast(callback, ctypes.c_void_p))
-        self._callback = callback  # not before: nobody is in the former one now
+        self._callback = callback  # not before: no thread is in the former one now
         library().simulated_pixels_forget()
 
-    # --- what was seen
+    # --- observations
 
     def notes(self, kind=None, name=None):
         """The journal, in order; all of it, or of one kind ("call", "work", "image", "grow") or name."""
@@ -248,7 +248,7 @@ def _callback(decode):
                 return 2
             rows = np.ctypeslib.as_array(rgb, (height, pitch))
             rows[:, : 3 * width] = pixels.reshape(height, 3 * width)
-        except Exception:  # noqa: BLE001 - whatever the decoder finds, it is damage; C cannot take an exception
+        except Exception:  # noqa: BLE001 - any error of the decoder means damage; C cannot take an exception
             return 1
         return 0
 

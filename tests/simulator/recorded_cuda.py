@@ -1,4 +1,4 @@
-"""Stand-ins for `cupy.cuda` and `torch.cuda` that write down what they are asked for, for the tests of `Device`.
+"""Fakes of `cupy.cuda` and `torch.cuda` that record their calls, for the tests of `Device`.
 
 Signatures are those of CuPy 14; `test_cupy_has_everything_that_is_used` compares them where CuPy is installed.
 """
@@ -30,7 +30,7 @@ class DriverError(RuntimeError):
 
 
 class RecordedCuda:
-    """What was asked for, in `calls`; and what is answered.
+    """The calls, in `calls`; and the prepared answers.
 
     Attributes
     ----------
@@ -206,14 +206,14 @@ class RecordedCuda:
             "set_stream": self.set_stream,
             "ExternalStream": self.external_stream,
         }
-        for name, stand_in in replaced.items():
-            monkeypatch.setattr(torch.cuda, name, stand_in)
+        for name, fake in replaced.items():
+            monkeypatch.setattr(torch.cuda, name, fake)
         monkeypatch.setattr(torch.version, "cuda", "13.0")
         monkeypatch.setattr(torch, "empty", self.empty)
 
 
 class RecordedTensor:
-    """A tensor that writes down what is done to it."""
+    """A tensor that records its operations."""
 
     is_cuda = True
 
@@ -234,16 +234,16 @@ class RecordedTensor:
 
 @pytest.fixture
 def record(monkeypatch):
-    """Stand-ins for CuPy and torch's CUDA, and what they were asked for."""
+    """Fakes of CuPy and torch's CUDA, and their calls."""
     monkeypatch.setattr(cuda, "_devices", {})
-    stand_in = RecordedCuda()
-    stand_in.install(monkeypatch)
-    return stand_in
+    fake = RecordedCuda()
+    fake.install(monkeypatch)
+    return fake
 
 
 @pytest.fixture
 def cuda_device(record):
-    """cuda:1 of the stand-ins."""
+    """cuda:1 of the fakes."""
     opened = cuda.open_device(1)
     record.calls.clear()
     return opened

@@ -43,10 +43,10 @@ def test_weights_are_a_bell_to_half_a_unit_and_sum_to_one(size, sigma):
 @pytest.mark.parametrize("size", [3, 5, 25])
 def test_a_blur_is_the_exact_one_rounded(size, layout):
     rows = bell_weights(np.array([0.4, 1.0, 2.5, 6.0, 1.5]), size)
-    found = applied(BLUR, rows, layout)
-    for image, own, weights in zip(IMAGES, found, rows, strict=True):
+    result = applied(BLUR, rows, layout)
+    for image, output, weights in zip(IMAGES, result, rows, strict=True):
         # Rows are rounded to half of 2**-7 first, and their mean is no further off.
-        assert np.abs(blurred(image, weights / ONE) - own).max() <= 0.5 + 2**-8
+        assert np.abs(blurred(image, weights / ONE) - output).max() <= 0.5 + 2**-8
 
 
 @pytest.mark.parametrize("name", [name for name in GOLDEN if name.startswith("blur")])
@@ -54,8 +54,8 @@ def test_blurs_are_torchvisions(name):
     _, size, sigma = name.split()
     if int(size) // 2 >= min(IMAGE.shape[:2]):
         return
-    found = BLUR.apply(IMAGE[None].copy(), bell_weights(np.array([float(sigma)]), int(size)))[0]
-    apart = np.abs(found.astype(int) - GOLDEN[name])
+    result = BLUR.apply(IMAGE[None].copy(), bell_weights(np.array([float(sigma)]), int(size)))[0]
+    apart = np.abs(result.astype(int) - GOLDEN[name])
     # Both round a mean that ours has to 2**-8 and to what its weights are off: 2 axes, at most 2 * size * 2**-16.
     assert apart.max() <= 1
     assert np.count_nonzero(apart) <= apart.size * 2 * (2**-8 + 255 * 4 * int(size) * 2**-16)
@@ -64,35 +64,35 @@ def test_blurs_are_torchvisions(name):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("factor", [0, 1, 20_000, ONE - 1, ONE + 1, 3 * ONE + 7, 128 * ONE])
 def test_sharpness_is_the_exact_one_rounded_down(factor, layout):
-    found = applied(SHARPEN, [[factor]] * len(IMAGES), layout)
+    result = applied(SHARPEN, [[factor]] * len(IMAGES), layout)
     # Exact in float64: a factor has 15 binary digits, levels 8.
-    assert np.array_equal(found, np.stack([np.floor(sharpened(image, factor / ONE)) for image in IMAGES]))
+    assert np.array_equal(result, np.stack([np.floor(sharpened(image, factor / ONE)) for image in IMAGES]))
 
 
 @pytest.mark.parametrize("name", [name for name in GOLDEN if name.startswith("sharpness")])
 def test_sharpness_is_torchvisions(name):
-    found = SHARPEN.apply(IMAGE[None].copy(), np.array([[int(name.split()[1])]]))[0]
-    assert np.array_equal(found, GOLDEN[name])
+    result = SHARPEN.apply(IMAGE[None].copy(), np.array([[int(name.split()[1])]]))[0]
+    assert np.array_equal(result, GOLDEN[name])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_image_of_two_rows_cannot_be_sharpened_and_stays(layout):
     images = IMAGES[:, :2]
-    found = SHARPEN.apply(in_layout(images, layout), np.full((5, 1), 2 * ONE))
-    assert np.array_equal(as_nhwc_array(found, layout), images)
+    result = SHARPEN.apply(in_layout(images, layout), np.full((5, 1), 2 * ONE))
+    assert np.array_equal(as_nhwc_array(result, layout), images)
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_compiled_code_and_tensors_agree_to_the_bit_and_idle_images_stay(operation, is_enabled, monkeypatch):
     rows = operation.draw(numbers, 20_000, NHWC)[:5]
-    wanted = applied(operation, rows)
+    expected = applied(operation, rows)
     stays = (rows == (ONE if operation is SHARPEN else [0, 0, ONE, 0, 0])).all(axis=1)
     assert 0 < stays.sum() < 5
-    assert np.array_equal(wanted[stays], IMAGES[stays])
+    assert np.array_equal(expected[stays], IMAGES[stays])
     monkeypatch.setattr(Compiler, "is_enabled", is_enabled)
     for layout in LAYOUTS:
-        assert np.array_equal(applied(operation, rows, layout), wanted)
+        assert np.array_equal(applied(operation, rows, layout), expected)
 
 
 def test_images_are_blurred_as_often_and_as_much_as_asked():

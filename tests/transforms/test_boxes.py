@@ -51,19 +51,19 @@ def test_boxes_go_where_a_plain_computation_puts_them(min_visible):
         )
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ragged = Ragged(np.concatenate(boxes).astype(np.float32), offsets)
-    found = TransformBoxes(min_visible=min_visible).apply(ragged, np.array(placements))
+    result = TransformBoxes(min_visible=min_visible).apply(ragged, np.array(placements))
     everything = TransformBoxes(min_visible=min_visible, keep="all").apply(ragged, np.array(placements))
     num_hidden = 0
-    for placement, own, kept, every in zip(placements, ragged, found, everything, strict=True):
+    for placement, own, output, every in zip(placements, ragged, result, everything, strict=True):
         expected = [(*reference(row[:4].tolist(), placement, min_visible), row[4]) for row in own]
         visible = [[*box, label] for box, counts, label in expected if counts]
         num_hidden += len(expected) - len(visible)
         # Float64 all the way, rounded to float32 once: half a unit in the last place of numbers below 32.
-        np.testing.assert_allclose(kept, np.reshape(visible, (-1, 5)), rtol=0, atol=2.0**-20)
+        np.testing.assert_allclose(output, np.reshape(visible, (-1, 5)), rtol=0, atol=2.0**-20)
         rows = [[*box, label, counts] for box, counts, label in expected]
         np.testing.assert_allclose(every, np.reshape(rows, (-1, 6)), rtol=0, atol=2.0**-20)
     assert num_hidden > 10
-    assert found.dtype == everything.dtype == np.float32
+    assert result.dtype == everything.dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_placements_follow_one_another():
     assert moved([[2, 0, 25, 15]], MIRRORED + then, min_visible=10 / 23 * 10 / 15 + 1e-6) == []
 
 
-def test_what_one_placement_cuts_off_does_not_come_back_with_the_next():
+def test_a_part_cut_off_by_one_placement_does_not_come_back_with_the_next():
     padded = (-10, -10, 60, 100, 0, 0, 0, 40, 80, 60, 100)
     assert moved([[0, 0, 15, 10]], AS_IT_IS + padded) == [[10, 10, 20, 20]]
 
 
-def test_what_a_shift_takes_out_of_the_image_does_not_come_back():
+def test_a_part_shifted_out_of_the_image_does_not_come_back():
     # Right of the crop, and 4 pixels to the right again: the shift to the left shows nothing of it.
     outside = (5, 10, 20, 40, 0, 0, 4, 40, 60, 40, 80)
     assert moved([[49, 10, 52, 15]], outside) == [[74, 10, 76, 20]]
@@ -122,7 +122,7 @@ def test_a_box_counts_from_the_share_on_that_is_wished(min_visible, count):
     assert len(moved([[5, 10, 15, 15]], min_visible=min_visible)) == count
 
 
-def test_a_box_that_is_inside_as_a_whole_counts_whatever_rounding_does():
+def test_a_box_that_is_inside_as_a_whole_counts_in_spite_of_rounding():
     corner = np.random.default_rng(1).uniform(0.1, 0.4, (200, 2))
     boxes = np.concatenate([corner, corner + 0.3], axis=1)
     rolled = (0, 0, 37, 53, 1, 0, 1, 37, 53, 41, 29)

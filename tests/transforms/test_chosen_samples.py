@@ -28,26 +28,26 @@ def poisoned(images, clamp=(0, 255)):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_mask_is_blended_over_the_chosen_images_and_no_others(layout):
-    wanted = IMAGES.copy()
-    wanted[[1, 2]] = poisoned(IMAGES[[1, 2]])
+    expected = IMAGES.copy()
+    expected[[1, 2]] = poisoned(IMAGES[[1, 2]])
     batch = in_layout(IMAGES, layout)
     assert Poison(MASK, ALPHA, [9, 1, 77]).apply(batch, SAMPLES) is batch
-    assert np.array_equal(as_nhwc_array(batch, layout), wanted)
+    assert np.array_equal(as_nhwc_array(batch, layout), expected)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.4, 0.8])
 def test_a_blend_that_is_a_level_but_for_float64_is_that_level(alpha):
     levels = np.arange(256, dtype=np.uint8)
     image, mask = np.broadcast_arrays(levels[:, None, None], levels[None, :, None], np.zeros(3, np.uint8))[:2]
-    found = Poison(mask, np.full((256, 256), alpha), [0]).apply(image[None].copy(), np.zeros(1, np.uint64))[0]
+    result = Poison(mask, np.full((256, 256), alpha), [0]).apply(image[None].copy(), np.zeros(1, np.uint64))[0]
     tenths = round(10 * alpha)
-    assert np.array_equal(found, ((10 - tenths) * image.astype(int) + tenths * mask.astype(int)) // 10)
+    assert np.array_equal(result, ((10 - tenths) * image.astype(int) + tenths * mask.astype(int)) // 10)
 
 
 def test_values_are_cut_off():
-    found = Poison(MASK, ALPHA, [4], clamp=(60, 180)).apply(IMAGES.copy(), SAMPLES)
-    assert np.array_equal(found[0], poisoned(IMAGES[0], (60, 180)).astype(np.uint8))
-    assert (found[0].min(), found[0].max()) == (60, 180)
+    result = Poison(MASK, ALPHA, [4], clamp=(60, 180)).apply(IMAGES.copy(), SAMPLES)
+    assert np.array_equal(result[0], poisoned(IMAGES[0], (60, 180)).astype(np.uint8))
+    assert (result[0].min(), result[0].max()) == (60, 180)
 
 
 def test_floating_point_images_are_poisoned_in_their_own_units():
@@ -81,7 +81,7 @@ def test_by_itself_an_operation_asks_for_the_sample_ids_as_ffcvs_does():
     assert code(np.ones(5), None, SAMPLES).tolist() == [1, 1, 0, 1, 1]
 
 
-def test_without_the_sample_ids_an_operation_says_what_is_missing():
+def test_apply_without_sample_ids_names_the_missing_argument():
     with pytest.raises(TypeError, match=r"Poison.apply .* ids"):
         Poison(MASK, ALPHA, [1]).apply(IMAGES.copy())
 
@@ -105,11 +105,11 @@ def test_halves_written_as_integers_are_not_taken_for_levels():
 def test_whole_floats_are_sample_ids_as_in_ffcv():
     labels = np.array([[5], [6], [7], [8], [9]])
     assert ReplaceLabel([3.0, 9.0], 1).apply(labels, SAMPLES).ravel().tolist() == [5, 6, 1, 1, 9]
-    found = Poison(MASK, ALPHA, np.array([9, 1], np.float32)).apply(IMAGES.copy(), SAMPLES)
-    assert np.array_equal(found, Poison(MASK, ALPHA, [9, 1]).apply(IMAGES.copy(), SAMPLES))
+    result = Poison(MASK, ALPHA, np.array([9, 1], np.float32)).apply(IMAGES.copy(), SAMPLES)
+    assert np.array_equal(result, Poison(MASK, ALPHA, [9, 1]).apply(IMAGES.copy(), SAMPLES))
 
 
-def test_images_of_16_bits_are_sent_behind_normalize_image():
+def test_the_error_for_16_bit_images_recommends_normalize_image_first():
     with pytest.raises(PipelineError, match=r"uint16\. .*NormalizeImage\(0, 257"):
         Poison(MASK, ALPHA, [1]).declare_state_and_memory(State(True, "cpu", (6, 8, 3), np.dtype("uint16")))
 

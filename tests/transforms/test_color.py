@@ -49,12 +49,12 @@ def every_color():
 @pytest.mark.parametrize("factor", [0, 1, 9_999, ONE // 2, ONE - 1, ONE + 1, 50_000, 3 * ONE, 200 * ONE + 7])
 @pytest.mark.parametrize("kind", BLENDS)
 def test_a_blend_is_the_exact_one_rounded_down(kind, factor, layout):
-    found = applied(IMAGES, kind, factor, layout=layout)
-    for image, own in zip(IMAGES, found, strict=True):
+    result = applied(IMAGES, kind, factor, layout=layout)
+    for image, output in zip(IMAGES, result, strict=True):
         exact = step(image, kind, factor / ONE)
         # With a mean in float64 a sum that is a whole number may come out a little less than it.
-        assert (own <= exact + NEARLY).all()
-        assert (own > exact - 1 - NEARLY).all()
+        assert (output <= exact + NEARLY).all()
+        assert (output > exact - 1 - NEARLY).all()
 
 
 @pytest.mark.parametrize("turn", [-ONE // 2, -9_999, -1, 1, 2_731, 5_461, 10_923, ONE // 2])
@@ -63,9 +63,9 @@ def test_a_turn_of_the_hue_is_torchvisions(turn):
     exact = step(images[0], HUE, turn / ONE)
     # 0.999 / 255 is known to 2e-5 of itself, and 7 of 15 bits below a level are dropped first: see `_rounded`.
     tolerance = 255 * 0.004 * 2e-5 + 2**-15 + 2**-8 * 0.004
-    for found in (applied(images, HUE, turn)[0], applied(images, HUE, turn, layout="nchw")[0]):
-        assert (found <= exact + tolerance).all()
-        assert (found > exact - 1 - tolerance).all()
+    for result in (applied(images, HUE, turn)[0], applied(images, HUE, turn, layout="nchw")[0]):
+        assert (result <= exact + tolerance).all()
+        assert (result > exact - 1 - tolerance).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,9 +94,9 @@ def test_gray_is_rounded_down_from_the_exact_decimal_sum():
 
 
 def test_contrast_zero_is_the_mean_of_the_gray_values_rounded_down():
-    found = applied(IMAGES[:4], CONTRAST, 0)
-    for image, own in zip(IMAGES[:4], found, strict=True):
-        assert (own == int(gray(image).mean())).all()
+    result = applied(IMAGES[:4], CONTRAST, 0)
+    for image, output in zip(IMAGES[:4], result, strict=True):
+        assert (output == int(gray(image).mean())).all()
 
 
 @pytest.mark.parametrize("layout", ["numpy", "nchw"])
@@ -119,11 +119,11 @@ def test_the_largest_factor_does_not_overflow(kind):
 
 def test_steps_are_carried_out_one_after_another():
     row = (CONTRAST, 40_000, HUE, 5_000, BRIGHTNESS, 30_000, CONTRAST, 20_000, SATURATION, 50_000)
-    wanted = IMAGES
+    expected = IMAGES
     for place in range(0, len(row), 2):
-        wanted = applied(wanted, *row[place : place + 2])
-    assert np.array_equal(applied(IMAGES, *row), wanted)
-    assert not np.array_equal(applied(IMAGES, *row[2:], *row[:2]), wanted)
+        expected = applied(expected, *row[place : place + 2])
+    assert np.array_equal(applied(IMAGES, *row), expected)
+    assert not np.array_equal(applied(IMAGES, *row[2:], *row[:2]), expected)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -151,7 +151,7 @@ def test_a_batch_is_changed_in_place(operation, layout):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_draw_holds_as_many_steps_as_the_operation_says(operation):
+def test_a_draw_has_num_steps_columns_and_num_contrasts(operation):
     steps = operation.draw(numbers, 20_000, NHWC)
     assert (steps.shape, steps.dtype) == ((20_000, 2 * operation.num_steps), np.int32)
     assert (steps[:, ::2] == CONTRAST).sum(axis=1).max() == operation.num_contrasts
@@ -199,7 +199,7 @@ def test_factors_of_a_jitter_are_torchvisions():
         assert np.histogram(factors, bins=4)[0].min() > 0.23 * 20_000
 
 
-def test_a_factor_of_a_jitter_does_not_depend_on_what_else_it_does():
+def test_a_factor_of_a_jitter_does_not_depend_on_its_other_steps():
     def factors(jitter):
         steps = jitter.draw(numbers, 20_000, NHWC).reshape(20_000, -1, 2)
         return steps[steps[..., 0] == SATURATION][:, 1]
@@ -246,13 +246,13 @@ def test_only_images_of_levels_are_taken(operation):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_without_its_draw_an_operation_says_what_is_missing(operation):
+def test_apply_without_a_draw_names_the_missing_argument(operation):
     with pytest.raises(TypeError, match=r"draw\(\)"):
         operation.apply(IMAGES.copy())
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_by_itself_an_operation_draws_what_it_needs(operation):
+def test_generated_code_draws_for_itself(operation):
     assert operation.generate_code()(IMAGES.copy(), None).shape == IMAGES.shape
 
 
@@ -298,7 +298,7 @@ def test_gray_values_of_all_pixels_are_exact_quotients_rounded_down():
         assert np.array_equal(line, [exact] * 3)
 
 
-def test_gray_values_are_exact_whatever_pixels_they_are_of():
+def test_gray_values_are_exact_for_all_pixels():
     # Every sum that weights can make: what float32 does to it, in the order in which it is done.
     weighed = np.arange(255 * 9_999 + 1)
     gray = ((weighed.astype(np.float32) + np.float32(0.5)) * np.float32(1 / 10_000)).astype(np.int32)

@@ -44,33 +44,33 @@ def steps_of(kind):
 def test_a_blend_is_cut_off_and_not_rounded_to_levels(kind, dtype, layout):
     images = IMAGES.astype(dtype)
     batch = in_layout(images, layout)
-    found = OPERATIONS[kind].apply(batch, steps_of(kind))
-    assert found is batch
-    found = as_nhwc_array(found, layout)
-    assert found.dtype == dtype
-    assert np.abs(found - blend(kind, images.astype(np.float64), FACTORS)).max() <= tolerance(dtype)
+    result = OPERATIONS[kind].apply(batch, steps_of(kind))
+    assert result is batch
+    result = as_nhwc_array(result, layout)
+    assert result.dtype == dtype
+    assert np.abs(result - blend(kind, images.astype(np.float64), FACTORS)).max() <= tolerance(dtype)
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
 def test_bfloat16_is_taken_too(kind):
     images = torch.from_numpy(IMAGES).bfloat16()
-    found = OPERATIONS[kind].apply(images.clone(), steps_of(kind))
-    wanted = blend(kind, images.double().numpy(), FACTORS)
-    assert np.abs(found.double().numpy() - wanted).max() <= 256 * torch.finfo(torch.bfloat16).eps
+    result = OPERATIONS[kind].apply(images.clone(), steps_of(kind))
+    expected = blend(kind, images.double().numpy(), FACTORS)
+    assert np.abs(result.double().numpy() - expected).max() <= 256 * torch.finfo(torch.bfloat16).eps
 
 
 @pytest.mark.parametrize("kind", [BRIGHTNESS, CONTRAST])
 def test_a_gray_image_is_its_own_gray_value_and_a_fourth_channel_stays(kind):
     gray, rgba = IMAGES[..., :1].copy(), np.concatenate([IMAGES, IMAGES[..., :1]], axis=3)
-    found = OPERATIONS[kind].apply(gray.copy(), steps_of(kind))
-    assert np.abs(found - blend(kind, gray, FACTORS)).max() <= tolerance("float64")
-    found = OPERATIONS[kind].apply(rgba.copy(), steps_of(kind))
-    assert np.abs(found[..., :3] - blend(kind, IMAGES, FACTORS)).max() <= tolerance("float64")
-    assert np.array_equal(found[..., 3], IMAGES[..., 0])
+    result = OPERATIONS[kind].apply(gray.copy(), steps_of(kind))
+    assert np.abs(result - blend(kind, gray, FACTORS)).max() <= tolerance("float64")
+    result = OPERATIONS[kind].apply(rgba.copy(), steps_of(kind))
+    assert np.abs(result[..., :3] - blend(kind, IMAGES, FACTORS)).max() <= tolerance("float64")
+    assert np.array_equal(result[..., 3], IMAGES[..., 0])
 
 
 @pytest.mark.parametrize("operation", [RandomBrightness(0.5), RandomContrast(0.5), RandomSaturation(0.5)])
-def test_an_image_has_the_factor_that_it_has_as_levels_whatever_batch_it_is_in(operation):
+def test_the_factor_of_an_image_depends_on_neither_its_dtype_nor_its_batch(operation):
     state = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("float32"))
     tail = compile_batch_ops([operation], state, field_number=2)
     samples, order = np.array([9, 4, 7, 1, 0], np.uint64), [3, 0, 2]
@@ -83,12 +83,12 @@ def test_an_image_has_the_factor_that_it_has_as_levels_whatever_batch_it_is_in(o
         [operation], State(True, torch.device("cpu"), (20, 30, 3), levels.dtype), field_number=2
     )
     floats = run_batch_ops(tail, levels.astype(np.float32), 5, 1, samples)
-    # A gray value that is rounded down is up to a level less, and so is what is rounded down in the end.
+    # Gray values are rounded down, by up to one level, and so are the results.
     assert np.abs(run_batch_ops(rounded, levels.copy(), 5, 1, samples) - floats).max() < 1.51
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values())
-def test_it_runs_behind_normalize_image_and_not_on_bits_of_halves(operation):
+def test_it_runs_after_normalize_image_but_not_on_the_bits_of_halves(operation):
     levels = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint8"))
     tail = compile_batch_ops([NormalizeImage(0, 1, np.float32), operation], levels, field_number=0)
     assert tail.state.dtype == np.float32
@@ -96,7 +96,7 @@ def test_it_runs_behind_normalize_image_and_not_on_bits_of_halves(operation):
         compile_batch_ops([NormalizeImage(0, 1, np.float16), operation], levels, field_number=0)
 
 
-def test_images_of_16_bits_are_sent_behind_normalize_image_where_that_helps():
+def test_the_error_for_16_bit_images_recommends_normalize_image_where_it_helps():
     sixteen = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint16"))
     for operation in OPERATIONS.values():
         with pytest.raises(PipelineError, match=r"uint16\. .*NormalizeImage\(0, 257, np"):

@@ -1,4 +1,4 @@
-"""What `drawn` says of each operation, and that it is enough to do the same again."""
+"""The parameters that `drawn` returns for each operation suffice to repeat it."""
 
 from __future__ import annotations
 
@@ -168,15 +168,15 @@ CASES = [
 
 
 @pytest.mark.parametrize(("operation", "redo"), CASES, ids=[type(operation).__name__ for operation, _ in CASES])
-def test_what_is_drawn_is_enough_to_do_the_same_again(operation, redo):
+def test_drawn_parameters_suffice_to_repeat_an_operation(operation, redo):
     drawn = operation.drawn(uniform, COUNT, NHWC)
     assert all(len(values) == COUNT for values in drawn.values())
     redo = redo_blur if operation is CASES_BLUR else redo
     expected = operation.apply(IMAGES.copy(), operation.draw(uniform, COUNT, NHWC))
     alone, named = drawn.pop("", None), drawn
-    found = redo(**named) if alone is None else redo(alone, **named)
-    assert found.shape == expected.shape
-    assert np.array_equal(found, expected)
+    result = redo(**named) if alone is None else redo(alone, **named)
+    assert result.shape == expected.shape
+    assert np.array_equal(result, expected)
     assert not np.array_equal(expected, IMAGES)
 
 
@@ -211,7 +211,7 @@ def test_labels_are_mixed_as_their_images():
         assert of_image["share"].tolist() == pytest.approx(of_label["share"].tolist(), abs=1e-12)
 
 
-def test_an_operation_of_the_users_own_gives_what_it_draws():
+def test_a_users_operation_returns_its_draws():
     class Shake(Transform):
         is_random = True
 

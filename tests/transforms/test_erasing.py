@@ -18,18 +18,18 @@ NHWC = State(True, "cpu", (60, 80, 3), np.dtype("uint8"))
 
 
 def numbers(count, rows=None):
-    made = np.random.default_rng(1).random((20_000, 32))[:, :count]
-    return made if rows is None else made[rows]
+    result = np.random.default_rng(1).random((20_000, 32))[:, :count]
+    return result if rows is None else result[rows]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_rectangle_is_painted_and_nothing_else(layout):
     boxes = np.array([[0, 0, 2, 3], [4, 6, 6, 8], [0, 0, 0, 0], [3, 0, 4, 8]])
-    wanted = IMAGES.copy()
-    for image, (top, left, bottom, right) in zip(wanted, boxes, strict=True):
+    expected = IMAGES.copy()
+    for image, (top, left, bottom, right) in zip(expected, boxes, strict=True):
         image[top:bottom, left:right] = [7, 8, 9]
     erased = RandomErasing(value=(7, 8, 9)).apply(in_layout(IMAGES, layout), boxes)
-    assert np.array_equal(as_nhwc_array(erased, layout), wanted)
+    assert np.array_equal(as_nhwc_array(erased, layout), expected)
 
 
 def test_rectangles_happen_as_often_and_are_as_large_as_asked():
@@ -72,7 +72,7 @@ def test_a_rectangle_that_does_not_fit_is_drawn_again_and_at_last_given_up():
     assert not RandomErasing(1, (1, 1), (0.75, 0.75)).draw(numbers, 20_000, NHWC).any()
 
 
-def test_it_is_fused_into_the_one_pass_and_runs_afterwards_behind_normalization():
+def test_it_is_fused_into_the_one_pass_and_runs_later_after_normalization():
     size = np.array([60, 60])
     program = compile_image_program("image", 0, [RandomErasing(value=(9.8, 8.5, 7)), RandomErasing()], size, size)
     assert (len(program.steps), len(program.ops.steps), program.max_paints) == (2, 0, 2)
@@ -86,7 +86,7 @@ def test_it_is_fused_into_the_one_pass_and_runs_afterwards_behind_normalization(
     assert (len(late.steps), len(late.ops.steps)) == (0, 1)
 
 
-def test_what_does_not_fit_is_refused():
+def test_values_that_do_not_fit_the_images_are_refused():
     for value in (-0.5, 256.0):
         with pytest.raises(PipelineError, match="levels from 0 to 255"):
             RandomErasing(value=value).declare_state_and_memory(NHWC)
@@ -119,11 +119,11 @@ def test_noise_is_painted_on_the_rectangle_and_nothing_else(dtype, layout):
     images = np.full((4, 60, 80, 3), 9, dtype)
     batch = in_layout(images, layout)
     assert erasing.apply(batch, boxes) is batch
-    found = as_nhwc_array(batch, layout)
-    assert np.array_equal(found, erasing.apply(images, boxes))  # as on arrays
-    for image, (top, left, bottom, right) in zip(found, boxes[:, :4], strict=True):
+    result = as_nhwc_array(batch, layout)
+    assert np.array_equal(result, erasing.apply(images, boxes))  # as on arrays
+    for image, (top, left, bottom, right) in zip(result, boxes[:, :4], strict=True):
         noise = image[top:bottom, left:right].copy()
-        assert len(np.unique(noise)) > noise.size / 4  # of its own for each pixel and channel; halves are few
+        assert len(np.unique(noise)) > noise.size / 4  # drawn for each pixel and channel; there are few halves
         image[top:bottom, left:right] = 9
         assert (image == 9).all()
 
@@ -152,9 +152,9 @@ def test_noise_is_normally_distributed_and_uncorrelated():
 def test_noise_is_for_floating_point_images():
     noise = RandomErasing(1, value="random")
     size = np.array([60, 60])
-    for behind in ([ToTensor()], []):
+    for before in ([ToTensor()], []):
         with pytest.raises(PipelineError, match=r"'random'.*uint8.*NormalizeImage"):
-            compile_image_program("image", 0, [*behind, noise], size, size)
+            compile_image_program("image", 0, [*before, noise], size, size)
     halves = NormalizeImage(0, 1, np.float16)
     with pytest.raises(PipelineError, match=r"'random'.*int16.*ToTorchImage"):
         compile_image_program("image", 0, [halves, noise], size, size)

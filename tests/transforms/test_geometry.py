@@ -38,21 +38,21 @@ def many(uniforms):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_flip_mirrors_the_chosen_images(layout):
-    wanted = IMAGES.copy()
-    wanted[[1, 3]] = wanted[[1, 3], :, ::-1]
+    expected = IMAGES.copy()
+    expected[[1, 3]] = expected[[1, 3], :, ::-1]
     batch = in_layout(IMAGES, layout)
     flipped = RandomHorizontalFlip().apply(batch, np.array([[0], [1], [0], [1]]))
-    assert np.array_equal(as_nhwc_array(flipped, layout), wanted)
+    assert np.array_equal(as_nhwc_array(flipped, layout), expected)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_cutout_paints_its_square_and_nothing_else(layout):
     corner = np.array([[0, 0], [4, 6], [1, 2], [3, 0]])
-    wanted = IMAGES.copy()
-    for image, (top, left) in zip(wanted, corner, strict=True):
+    expected = IMAGES.copy()
+    for image, (top, left) in zip(expected, corner, strict=True):
         image[top : top + 2, left : left + 2] = [7, 8, 9]
     cut = Cutout(2, (7, 8, 9)).apply(in_layout(IMAGES, layout), corner)
-    assert np.array_equal(as_nhwc_array(cut, layout), wanted)
+    assert np.array_equal(as_nhwc_array(cut, layout), expected)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -61,9 +61,9 @@ def test_a_translate_is_a_window_of_the_padded_image(layout):
     padded = np.empty((4, 10, 12, 3), np.uint8)
     padded[:] = [7, 8, 9]
     padded[:, 2:-2, 2:-2] = IMAGES
-    wanted = np.stack([image[y : y + 6, x : x + 8] for image, (y, x) in zip(padded, window, strict=True)])
+    expected = np.stack([image[y : y + 6, x : x + 8] for image, (y, x) in zip(padded, window, strict=True)])
     moved = RandomTranslate(2, (7, 8, 9)).apply(in_layout(IMAGES, layout), window)
-    assert np.array_equal(as_nhwc_array(moved, layout), wanted)
+    assert np.array_equal(as_nhwc_array(moved, layout), expected)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS[:3])
@@ -84,7 +84,7 @@ def test_a_batch_is_changed_in_place():
         assert operation.apply(batch, operation.draw(many(4), 4, NHWC)) is batch
 
 
-def test_draws_do_not_depend_on_where_the_channels_stand():
+def test_draws_do_not_depend_on_the_memory_layout_of_channels():
     for operation in OPERATIONS:
         drawn = [operation.draw(many(4), 4, state) for state in (NHWC, NCHW)]
         assert np.array_equal(*drawn)
@@ -141,8 +141,8 @@ def test_levels_drop_the_fraction_of_a_fill(operation, layout):
     operation.declare_state_and_memory(NHWC)
     images = np.zeros((4, 6, 8, 3), np.uint8)
     draw = operation.draw(many(4), 4, NHWC)
-    found = as_nhwc_array(operation.apply(in_layout(images, layout), draw), layout)
-    assert np.unique(found.reshape(-1, 3), axis=0).tolist() == [[0, 0, 0], [125, 255, 3]]
+    result = as_nhwc_array(operation.apply(in_layout(images, layout), draw), layout)
+    assert np.unique(result.reshape(-1, 3), axis=0).tolist() == [[0, 0, 0], [125, 255, 3]]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -150,8 +150,8 @@ def test_levels_drop_the_fraction_of_a_fill(operation, layout):
 def test_floating_point_images_are_painted_with_the_fraction(operation, dtype):
     state = State(True, "cpu", (6, 8, 3), np.dtype(dtype))
     operation.declare_state_and_memory(state)
-    found = operation.apply(np.zeros((4, 6, 8, 3), dtype), operation.draw(many(4), 4, state))
-    assert np.unique(found.reshape(-1, 3), axis=0).tolist() == [[0] * 3, np.array(FRACTIONS, dtype).tolist()]
+    result = operation.apply(np.zeros((4, 6, 8, 3), dtype), operation.draw(many(4), 4, state))
+    assert np.unique(result.reshape(-1, 3), axis=0).tolist() == [[0] * 3, np.array(FRACTIONS, dtype).tolist()]
 
 
 def test_a_fill_in_normalized_units_is_painted_on_normalized_images():
@@ -182,11 +182,11 @@ def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_by_itself_an_operation_draws_what_it_needs(operation):
+def test_generated_code_draws_for_itself(operation):
     assert operation.generate_code()(IMAGES.copy(), None).shape == IMAGES.shape
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_without_its_draw_an_operation_says_what_is_missing(operation):
+def test_apply_without_a_draw_names_the_missing_argument(operation):
     with pytest.raises(TypeError, match=r"draw\(\)"):
         operation.apply(IMAGES.copy())

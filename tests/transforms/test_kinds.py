@@ -40,12 +40,12 @@ def draw_of(operation, channels, count=5):
 
 
 def applied(operation, images, draw):
-    """What it makes of an array; of tensors it has to make the same."""
+    """Apply it to an array; check that tensors give the same."""
     found = operation.apply(images.copy(), draw)
     for tensor in (torch.from_numpy(images.copy()), torch.from_numpy(images.copy()).permute(0, 3, 1, 2)):
-        made = operation.apply(tensor, draw)
-        made = made.permute(0, 2, 3, 1) if made.shape[1] != SHAPE[0] else made
-        assert np.array_equal(made.numpy(), found)
+        result = operation.apply(tensor, draw)
+        result = result.permute(0, 2, 3, 1) if result.shape[1] != SHAPE[0] else result
+        assert np.array_equal(result.numpy(), found)
     return found
 
 
@@ -53,17 +53,17 @@ def applied(operation, images, draw):
 def test_levels_of_gray_images_change_as_those_of_a_channel_do(operation):
     gray, draw = noise(1), draw_of(operation, 1)
     wide = operation.apply(gray.repeat(3, axis=3), draw)
-    found = applied(operation, gray, draw)
-    assert np.array_equal(found, wide[..., :1])
-    assert not np.array_equal(found, gray)
+    result = applied(operation, gray, draw)
+    assert np.array_equal(result, wide[..., :1])
+    assert not np.array_equal(result, gray)
 
 
 @pytest.mark.parametrize("operation", [*LEVELS, RandomBrightness(0.5, 1), RandomContrast(0.5, 1)])
 def test_transparency_stays_as_it_is(operation):
     images, draw = noise(4), draw_of(operation, 4)
-    found = applied(operation, images, draw)
-    assert np.array_equal(found[..., 3], images[..., 3])
-    assert np.array_equal(found[..., :3], operation.apply(images[..., :3].copy(), draw))
+    result = applied(operation, images, draw)
+    assert np.array_equal(result[..., 3], images[..., 3])
+    assert np.array_equal(result[..., :3], operation.apply(images[..., :3].copy(), draw))
 
 
 @pytest.mark.parametrize("operation", [RandomBrightness(0.6, 1), RandomContrast(0.6, 0.7)])
@@ -72,19 +72,19 @@ def test_brightness_and_contrast_of_gray_images_are_the_float64_reference_rounde
     factor = draw[:, 1].astype(np.float64)[:, None, None, None] / 2**15
     mean = images.mean(axis=(1, 2, 3), keepdims=True) if isinstance(operation, RandomContrast) else 0
     exact = np.clip(factor * images + (1 - factor) * mean, 0, 255)
-    found = applied(operation, images, draw).astype(int)
-    # What is added is rounded down first, by less than 2**-15.
-    assert ((found <= exact + 1e-9) & (found > exact - 1 - 2**-14)).all()
+    result = applied(operation, images, draw).astype(int)
+    # The added term is rounded down first, by less than 2**-15.
+    assert ((result <= exact + 1e-9) & (result > exact - 1 - 2**-14)).all()
 
 
 @pytest.mark.parametrize("operation", [ImageMixup(0.7, same_lambda=False), ImageCutMix(1.0, same_lambda=False)])
 @pytest.mark.parametrize("channels", [1, 4])
 def test_images_of_any_channels_are_mixed_channel_by_channel(operation, channels):
     images, draw = noise(channels), draw_of(operation, channels)
-    found = applied(operation, images, draw)
+    result = applied(operation, images, draw)
     for channel in range(channels):
         wide = images[..., channel : channel + 1].repeat(3, axis=3)
-        assert np.array_equal(found[..., channel], operation.apply(wide, draw)[..., 0])
+        assert np.array_equal(result[..., channel], operation.apply(wide, draw)[..., 0])
 
 
 @pytest.mark.parametrize("operation", [ColorJitter(brightness=0.1), RandomSaturation(0.5)])

@@ -49,23 +49,23 @@ def applied(rows, layout="numpy"):
 @pytest.mark.parametrize("is_enabled", [True, False])
 def test_levels_are_the_exact_ones_rounded_down(kind, parameter, layout, is_enabled, monkeypatch):
     monkeypatch.setattr(Compiler, "is_enabled", is_enabled)
-    wanted = np.stack([np.floor(changed(image, kind, parameter)) for image in IMAGES])
-    assert np.array_equal(applied([(kind, parameter)] * len(IMAGES), layout), wanted)
+    expected = np.stack([np.floor(changed(image, kind, parameter)) for image in IMAGES])
+    assert np.array_equal(applied([(kind, parameter)] * len(IMAGES), layout), expected)
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])
 def test_each_image_has_its_own_kind(is_enabled, monkeypatch):
     monkeypatch.setattr(Compiler, "is_enabled", is_enabled)
     rows = [(INVERT, 0), (EQUALIZE, 0), (KEEP, 0), (AUTOCONTRAST, 0), (EQUALIZE, 0), (SOLARIZE, 7), (SOLARIZE, 200)]
-    wanted = [np.floor(changed(image, *row)) for image, row in zip(IMAGES, rows, strict=True)]
-    assert np.array_equal(applied(rows), np.stack(wanted))
+    expected = [np.floor(changed(image, *row)) for image, row in zip(IMAGES, rows, strict=True)]
+    assert np.array_equal(applied(rows), np.stack(expected))
 
 
 @pytest.mark.parametrize(("operation", "row"), OPERATIONS)
 def test_results_are_torchvisions(operation, row):
     name = {SOLARIZE: "solarize 100.5", POSTERIZE: "posterize 3", INVERT: "invert", AUTOCONTRAST: "autocontrast"}
-    found = operation.apply(IMAGE[None].copy(), np.array([row], np.int32))[0]
-    apart = found.astype(int) - GOLDEN[name.get(row[0], "equalize")]
+    result = operation.apply(IMAGE[None].copy(), np.array([row], np.int32))[0]
+    apart = result.astype(int) - GOLDEN[name.get(row[0], "equalize")]
     # torchvision stretches in float32, which can end below a whole level.
     assert apart.min() >= 0
     assert apart.max() <= (row[0] == AUTOCONTRAST)

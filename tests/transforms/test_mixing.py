@@ -42,18 +42,18 @@ def run(operation, batch, state, *, field_number=1, seed=0, epoch=0, samples=SAM
 def test_mixup_is_the_exact_mean_rounded_down(same_lambda, layout):
     mixes = ImageMixup(0.7, same_lambda).draw(numbers, 20_000, NHWC)[:COUNT]
     mixes[:, PARTNER] = np.roll(np.arange(COUNT), 1)
-    found = as_nhwc_array(ImageMixup(0.7, same_lambda).apply(in_layout(IMAGES, layout), mixes), layout)
+    result = as_nhwc_array(ImageMixup(0.7, same_lambda).apply(in_layout(IMAGES, layout), mixes), layout)
     # In float64 this is exact: a share has 15 binary digits, a level 8.
-    assert np.array_equal(found, np.floor(mixup(IMAGES.astype(float), mixes[:, WEIGHT] / ONE)))
+    assert np.array_equal(result, np.floor(mixup(IMAGES.astype(float), mixes[:, WEIGHT] / ONE)))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_cutmix_pastes_the_box_of_the_image_before(layout):
     mixes = ImageCutMix(1.0, False).draw(numbers, 20_000, NHWC)[:COUNT]
     mixes[:, PARTNER] = np.roll(np.arange(COUNT), 1)
-    found = as_nhwc_array(ImageCutMix(1.0, False).apply(in_layout(IMAGES, layout), mixes), layout)
-    assert np.array_equal(found, cutmix(IMAGES, mixes[:, TOP:].tolist()))
-    assert not np.array_equal(found, IMAGES)
+    result = as_nhwc_array(ImageCutMix(1.0, False).apply(in_layout(IMAGES, layout), mixes), layout)
+    assert np.array_equal(result, cutmix(IMAGES, mixes[:, TOP:].tolist()))
+    assert not np.array_equal(result, IMAGES)
 
 
 @pytest.mark.parametrize("count", [1, 2, COUNT])
@@ -70,9 +70,9 @@ def test_partners_may_be_any_images():
     mixes[0, PARTNER] = 0
     mixes[:, WEIGHT] = generator.integers(0, ONE + 1, COUNT)
     mixes[:, [BOTTOM, RIGHT]] = 20, 30
-    found = ImageMixup(1.0, False).apply(IMAGES.copy(), mixes)
+    result = ImageMixup(1.0, False).apply(IMAGES.copy(), mixes)
     share = (mixes[:, WEIGHT] / ONE)[:, None, None, None]
-    assert np.array_equal(found, np.floor(share * IMAGES + (1 - share) * IMAGES[mixes[:, PARTNER]]))
+    assert np.array_equal(result, np.floor(share * IMAGES + (1 - share) * IMAGES[mixes[:, PARTNER]]))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -93,13 +93,13 @@ def test_floating_point_images_are_mixed_without_rounding_to_levels(dtype):
     values = np.random.default_rng(4).normal(size=IMAGES.shape)
     batch = torch.from_numpy(values).to(dtype) if isinstance(dtype, torch.dtype) else values.astype(dtype)
     exact = mixup(torch.as_tensor(batch).double().numpy(), mixes[:, WEIGHT] / ONE)
-    found = ImageMixup(0.7, False).apply(batch, mixes)
-    assert found is batch
+    result = ImageMixup(0.7, False).apply(batch, mixes)
+    assert result is batch
     # Rounded twice at most: in float32, or finer, and to the batch's own type.
-    digits = torch.finfo(found.dtype if isinstance(dtype, torch.dtype) else torch.from_numpy(found).dtype).eps
-    wrong = np.abs(torch.as_tensor(found).double().numpy() - exact)
+    digits = torch.finfo(result.dtype if isinstance(dtype, torch.dtype) else torch.from_numpy(result).dtype).eps
+    wrong = np.abs(torch.as_tensor(result).double().numpy() - exact)
     assert (wrong <= 4 * (digits + np.finfo(np.float32).eps) * np.abs(values).max()).all()
-    assert len(np.unique(torch.as_tensor(found).double().numpy())) > 256
+    assert len(np.unique(torch.as_tensor(result).double().numpy())) > 256
 
 
 @pytest.mark.parametrize("operation", IMAGE_OPERATIONS)
@@ -171,7 +171,7 @@ def test_shares_are_beta_distributed(alpha):
     assert ours[0] >= 0
     assert ours[-1] <= 1
     # Kolmogorov and Smirnov: two samples of one distribution are further apart once in a thousand times. Shares of a
-    # small alpha lie at the ends closer than float64 tells apart from 1, so that there numpy's are counted alike.
+    # small alpha lie so near to 0 or 1 that float64 rounds them to it; NumPy's shares are counted in the same way.
     places = np.linspace(0.001, 0.999, 999)
     apart = np.abs(np.searchsorted(ours, places) - np.searchsorted(theirs, places)).max() / 20_000
     assert apart < 1.95 * np.sqrt(2 / 20_000)
@@ -197,11 +197,11 @@ def test_mixup_shares_of_images_are_the_drawn_ones():
 def test_cutmix_boxes_are_torchvisions():
     drawn = numbers(4)
     lam, rows, columns = symmetric_beta(0.9, drawn[:, :2]), drawn[:, 2] * 20, drawn[:, 3] * 30
-    wanted = [
+    expected = [
         cutmix_box(*own, (20, 30)) for own in zip(lam.tolist(), rows.astype(int), columns.astype(int), strict=True)
     ]
     mixes = ImageCutMix(0.9, False).draw(numbers, 20_000, NHWC)
-    assert np.array_equal(mixes[:, TOP:], wanted)
+    assert np.array_equal(mixes[:, TOP:], expected)
     assert (mixes[:, WEIGHT] == 0).all()
     assert mixes[:, [TOP, LEFT]].min(axis=0).tolist() == [0, 0]
     assert mixes[:, [BOTTOM, RIGHT]].max(axis=0).tolist() == [20, 30]
@@ -242,7 +242,7 @@ def test_the_states_of_ffcvs_chain_of_label_operations():
     assert compile_batch_ops([LabelMixup(0.5, True)], LABEL, field_number=1).state.dtype == np.dtype("float32")
 
 
-def test_labels_without_an_axis_of_their_own_are_taken():
+def test_labels_with_one_dimension_are_accepted():
     state = State(True, CPU, (), np.dtype("int64"))
     assert np.array_equal(run(PAIRS[0][1], LABELS[:, 0], state), run(PAIRS[0][1], LABELS, LABEL))
 
@@ -273,13 +273,13 @@ def test_labels_of_several_numbers_are_refused(operation):
 
 
 @pytest.mark.parametrize("operation", [*IMAGE_OPERATIONS, *LABEL_OPERATIONS])
-def test_without_its_draw_an_operation_says_what_is_missing(operation):
+def test_apply_without_a_draw_names_the_missing_argument(operation):
     with pytest.raises(TypeError, match=r"draw\(\)"):
         operation.apply(IMAGES.copy())
 
 
 @pytest.mark.parametrize("operation", [*IMAGE_OPERATIONS, *LABEL_OPERATIONS])
-def test_by_itself_an_operation_draws_what_it_needs(operation):
+def test_generated_code_draws_for_itself(operation):
     batch = IMAGES if operation in IMAGE_OPERATIONS else LABELS
     assert len(operation.generate_code()(batch.copy(), None)) == COUNT
 

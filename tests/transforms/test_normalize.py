@@ -31,7 +31,7 @@ def test_the_result_is_the_exact_one_rounded_once(layout, dtype):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_bfloat16_is_what_torch_rounds_to(layout):
+def test_bfloat16_is_rounded_as_in_torch(layout):
     result = NormalizeImage(MEAN, STD, torch.bfloat16).apply(in_layout(LEVELS, layout))
     assert result.dtype is torch.bfloat16
     if layout in {"channels_last", "nchw"}:
@@ -44,8 +44,8 @@ def test_the_bits_of_the_bfloat16_table_are_torchs_for_any_mean_and_std(seed):
     generator = np.random.default_rng(seed)
     normalize = NormalizeImage(generator.uniform(0, 255, 3), generator.uniform(1e-3, 300, 3), "bfloat16")
     exact = (np.arange(256.0)[:, None] - normalize.mean) / np.array(normalize.std)
-    wanted = torch.from_numpy(exact).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
-    assert np.array_equal(normalize.table(), wanted)
+    expected = torch.from_numpy(exact).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    assert np.array_equal(normalize.table(), expected)
 
 
 def test_bfloat16_ties_go_to_even():
@@ -65,7 +65,7 @@ def test_the_levels_stay_as_they_are():
 
 
 @pytest.mark.parametrize(
-    ("state", "dtype", "wanted"),
+    ("state", "dtype", "expected"),
     [
         (STATE, np.float16, np.dtype("int16")),
         (STATE, np.float32, np.dtype("float32")),
@@ -75,10 +75,10 @@ def test_the_levels_stay_as_they_are():
         (TENSOR, "bfloat16", torch.bfloat16),
     ],
 )
-def test_halves_are_carried_as_int16_only_before_totensor(state, dtype, wanted):
+def test_halves_are_carried_as_int16_only_before_totensor(state, dtype, expected):
     after, memory = NormalizeImage(MEAN, STD, dtype).declare_state_and_memory(state)
-    assert after.dtype == wanted
-    assert after.jit_mode == isinstance(wanted, np.dtype)
+    assert after.dtype == expected
+    assert after.jit_mode == isinstance(expected, np.dtype)
     assert memory is None
 
 
@@ -118,9 +118,9 @@ def test_arrays_of_any_strides_are_normalized_into_the_memory_that_is_given(dtyp
         given.append(np.full(shape, 7, dtype))
         return given[-1]
 
-    found = normalize.apply(LEVELS[:, ::-2, ::3], take=take)
-    assert np.shares_memory(found, given[0])
-    assert np.array_equal(found.view(dtype), EXACT[:, ::-2, ::3].astype(dtype))
+    result = normalize.apply(LEVELS[:, ::-2, ::3], take=take)
+    assert np.shares_memory(result, given[0])
+    assert np.array_equal(result.view(dtype), EXACT[:, ::-2, ::3].astype(dtype))
 
 
 def test_statistics_of_images_from_0_to_1_are_noticed():

@@ -53,22 +53,22 @@ def test_totorchimage_without_channels_last_is_a_contiguous_copy():
     assert result.data_ptr() != images.data_ptr()
 
 
-@pytest.mark.parametrize(("convert_back", "wanted"), [(True, torch.float16), (False, torch.int16)])
-def test_totorchimage_turns_the_bits_of_halves_back(convert_back, wanted):
+@pytest.mark.parametrize(("convert_back", "expected"), [(True, torch.float16), (False, torch.int16)])
+def test_totorchimage_turns_the_bits_of_halves_back(convert_back, expected):
     halves = torch.full((1, 4, 5, 3), 1.5, dtype=torch.float16)
     operation = ToTorchImage(convert_back_int16=convert_back)
     result = operation.apply(halves.view(torch.int16))
-    assert result.dtype is wanted is declared(operation, State(False, CPU, (4, 5, 3), torch.int16)).dtype
+    assert result.dtype is expected is declared(operation, State(False, CPU, (4, 5, 3), torch.int16)).dtype
     assert torch.equal(result.view(torch.float16), halves.permute(0, 3, 1, 2))
 
 
 @pytest.mark.parametrize("operation", [ToTorchImage(), ToDevice("cpu"), ModuleWrapper(torch.nn.ReLU())])
-def test_what_needs_a_tensor_says_so(operation):
+def test_an_operation_on_tensors_refuses_an_array_and_recommends_to_tensor(operation):
     with pytest.raises(PipelineError, match=r"numpy .*ToTensor"):
         declared(operation, ARRAY)
 
 
-def test_channels_that_stand_first_are_not_moved_again():
+def test_to_torch_image_refuses_images_whose_channels_are_first():
     with pytest.raises(PipelineError, match=r"ToTorchImage.*\(3, 20, 30\)"):
         declared(ToTorchImage(), State(False, CPU, (3, 20, 30), torch.uint8))
     assert declared(ToTorchImage(), State(False, CPU, (3, 30, 3), torch.uint8)).shape == (3, 3, 30)
@@ -112,7 +112,7 @@ def test_an_array_cannot_become_bfloat16():
 
 @pytest.mark.parametrize("make", [np.zeros, torch.zeros])
 @pytest.mark.parametrize(
-    ("dims", "shape", "wanted"),
+    ("dims", "shape", "expected"),
     [
         ((), (4, 1), (4,)),
         ((), (1, 1), (1,)),
@@ -123,11 +123,11 @@ def test_an_array_cannot_become_bfloat16():
         ((0,), (1, 1), (1,)),
     ],
 )
-def test_squeeze_drops_axes_of_length_one_but_keeps_the_batch(make, dims, shape, wanted):
+def test_squeeze_drops_axes_of_length_one_but_keeps_the_batch(make, dims, shape, expected):
     operation = Squeeze(*dims)
-    assert operation.apply(make(shape)).shape == wanted
+    assert operation.apply(make(shape)).shape == expected
     if 0 not in dims:
-        assert declared(operation, State(False, CPU, shape[1:], torch.int64)).shape == wanted[1:]
+        assert declared(operation, State(False, CPU, shape[1:], torch.int64)).shape == expected[1:]
 
 
 def test_squeeze_names_an_axis_that_is_not_there():

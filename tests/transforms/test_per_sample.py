@@ -79,7 +79,7 @@ def test_errors_name_the_sample(file):
 
 
 @pytest.mark.parametrize(("error", "expected"), [(KeyboardInterrupt(), KeyboardInterrupt), (SystemExit(3), SystemExit)])
-def test_errors_that_are_to_end_the_program_stay_what_they_are(error, expected):
+def test_exceptions_that_end_the_program_are_not_wrapped(error, expected):
     def raises(image, generator):
         raise error
 
@@ -117,7 +117,7 @@ def test_a_forked_process_begins_its_own_threads():
 
 
 def train(file, end):
-    """Take a batch as one of several processes of a training; end as told."""
+    """Take a batch as one of several processes of a training; end in the way that `end` names."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest has a handler
     signal.alarm(200)  # ends this process, if it waits for its threads
     loader = training_loader(file)
@@ -168,7 +168,7 @@ def test_after_an_error_nothing_goes_on_for_the_batch():
     assert len(finished) == count
 
 
-def test_what_cannot_work_is_refused():
+def test_functions_and_devices_that_cannot_work_are_refused():
     for function in (len, partial(drawn, 0), os.getcwd):
         with pytest.raises(OptionError, match=r"function\(sample, generator\)"):
             PerSample(function)

@@ -44,12 +44,12 @@ def test_operations_and_their_magnitudes_are_torchvisions(policy):
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_what_an_operation_makes_of_an_image_is_torchvisions(name):
+def test_an_operation_gives_the_image_of_torchvision(name):
     policy, place, operation, sign = name.split()
     which = [one for one, *_ in SPACES[policy]].index(operation)
     row = policy_rows(SPACES[policy], 31, SIZE)[which, int(place), int(sign == "-")]
-    found = RandAugment(1, fill=(1, 2, 3)).apply(IMAGE[None].copy(), row[None])[0]
-    apart = np.abs(found.astype(int) - GOLDEN[name])
+    result = RandAugment(1, fill=(1, 2, 3)).apply(IMAGE[None].copy(), row[None])[0]
+    apart = np.abs(result.astype(int) - GOLDEN[name])
     if operation.startswith(("Shear", "Rotate")):
         assert not apart[~nearly_a_tie(row[5:], SIZE)].any()
     elif operation in {"Brightness", "Color", "Contrast", "Sharpness", "AutoContrast"}:
@@ -77,10 +77,10 @@ def test_compiled_code_and_tensors_agree_to_the_bit(operation, monkeypatch):
 def test_operations_are_carried_out_one_after_another():
     rows = RandAugment(3, 20).draw(numbers, 20_000, NHWC)[:12]
     single = RandAugment(1)
-    wanted = IMAGES.copy()
+    expected = IMAGES.copy()
     for row in np.split(rows, 3, axis=1):
-        single.apply(wanted, row)
-    assert np.array_equal(RandAugment(3).apply(IMAGES.copy(), rows), wanted)
+        single.apply(expected, row)
+    assert np.array_equal(RandAugment(3).apply(IMAGES.copy(), rows), expected)
     nothing = RandAugment(0)
     assert np.array_equal(nothing.apply(IMAGES.copy(), nothing.draw(numbers, 20_000, NHWC)[:12]), IMAGES)
 
@@ -147,7 +147,7 @@ def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_planning_adds_nothing_to_what_is_printed(operation):
+def test_planning_does_not_change_the_repr(operation):
     before = repr(operation)
     operation.declare_state_and_memory(NHWC)
     assert repr(operation) == before

@@ -33,7 +33,7 @@ CROP = RandomResizedCrop((0.1, 0.9), (0.7, 1.4), size=20)
 
 
 class Nothing(Operation):
-    """An operation of the user's, behind which nothing is fused."""
+    """A user's operation: nothing after it is fused."""
 
     def generate_code(self):
         return lambda batch, _memory: batch
@@ -95,23 +95,23 @@ def test_parts_are_chosen_as_the_decoder_of_that_name_chooses_them():
 @pytest.mark.parametrize("before", [[], [ToTensor()], [ToTensor(), ToTorchImage()]])
 def test_arrays_and_tensors_keep_their_kind_and_their_channels_place(before):
     tail = compile_batch_ops([*before, CROP], LEVELS, field_number=1)
-    found = run_batch_ops(tail, IMAGES.copy(), 1, 2, SAMPLES)
-    assert tuple(found.shape) == (3, *tail.state.shape)
-    assert isinstance(found, torch.Tensor) == bool(before)
+    result = run_batch_ops(tail, IMAGES.copy(), 1, 2, SAMPLES)
+    assert tuple(result.shape) == (3, *tail.state.shape)
+    assert isinstance(result, torch.Tensor) == bool(before)
     if len(before) == 2:
         assert tail.state.shape == (3, 20, 20)
-        assert found.is_contiguous(memory_format=torch.channels_last)
-        found = found.permute(0, 2, 3, 1)
+        assert result.is_contiguous(memory_format=torch.channels_last)
+        result = result.permute(0, 2, 3, 1)
     assert np.array_equal(
-        np.asarray(found), run_batch_ops(compile_batch_ops([CROP], LEVELS, field_number=1), IMAGES, 1, 2, SAMPLES)
+        np.asarray(result), run_batch_ops(compile_batch_ops([CROP], LEVELS, field_number=1), IMAGES, 1, 2, SAMPLES)
     )
 
 
-def test_right_behind_the_decoder_only_the_part_is_decoded(raw_photos, capsys):
+def test_directly_after_the_decoder_only_the_crop_is_decoded(raw_photos, capsys):
     rest = [RandomHorizontalFlip(), NormalizeImage([120] * 3, [60] * 3, np.float32), ToTensor(), ToTorchImage()]
-    found = images(raw_photos, SimpleRGBImageDecoder(), CROP, *rest)
+    pixels = images(raw_photos, SimpleRGBImageDecoder(), CROP, *rest)
     decoder = RandomResizedCropRGBImageDecoder((20, 20), CROP.scale, CROP.ratio)
-    assert np.array_equal(found, images(raw_photos, decoder, *rest))
+    assert np.array_equal(pixels, images(raw_photos, decoder, *rest))
     pipelines = {"image": [CROP, *rest], "label": None}
     loader = Loader(raw_photos, 8, num_workers=1, pipelines=pipelines)
     loader.explain()
@@ -119,7 +119,7 @@ def test_right_behind_the_decoder_only_the_part_is_decoded(raw_photos, capsys):
     assert [line[-1] for line in lines] == ["fused", "fused"]
 
 
-def test_behind_other_operations_the_same_parts_are_taken_from_finished_images(raw_photos):
+def test_after_other_operations_the_same_crops_are_taken_from_decoded_images(raw_photos):
     fused = images(raw_photos, SimpleRGBImageDecoder(), CROP)
     late = images(raw_photos, SimpleRGBImageDecoder(), Nothing(), CROP)
     difference = np.abs(fused.astype(int) - late)
@@ -129,11 +129,11 @@ def test_behind_other_operations_the_same_parts_are_taken_from_finished_images(r
 
 def test_a_part_of_a_resized_image_is_not_decoded_instead_of_it(raw_photos):
     center = CenterCropRGBImageDecoder((40, 40), 0.5)
-    found = images(raw_photos, center, RandomResizedCrop((1, 1), (1, 1), 40))
-    assert np.abs(found.astype(int) - images(raw_photos, center)).max() <= 1
+    pixels = images(raw_photos, center, RandomResizedCrop((1, 1), (1, 1), 40))
+    assert np.abs(pixels.astype(int) - images(raw_photos, center)).max() <= 1
 
 
-def test_what_was_flipped_before_is_cropped_where_it_stands(raw_photos):
+def test_a_crop_after_a_flip_is_taken_from_the_flipped_image(raw_photos):
     flip, crop = RandomHorizontalFlip(1.0), RandomResizedCrop((0.2, 0.2), (1, 1), 16)
     flipped = images(raw_photos, SimpleRGBImageDecoder(), flip, crop)
     plain = images(raw_photos, SimpleRGBImageDecoder(), flip, Nothing(), crop)
@@ -141,7 +141,7 @@ def test_what_was_flipped_before_is_cropped_where_it_stands(raw_photos):
 
 
 @pytest.mark.parametrize("before", [[], [RandomHorizontalFlip()], [RandomHorizontalFlip(), ToTensor()]])
-def test_behind_other_operations_it_works_where_the_images_were_made(before):
+def test_after_other_operations_it_runs_on_the_device_that_decoded(before):
     size = np.array([40])
     operations = [SimpleRGBImageDecoder(), *before, CROP, ToTensor(), ToDevice("cuda:0"), ToTorchImage()]
     program = compile_image_program("image", 0, operations, size, size, "cuda:0")
@@ -150,7 +150,7 @@ def test_behind_other_operations_it_works_where_the_images_were_made(before):
     assert program.state == State(False, torch.device("cuda:0"), (3, 20, 20), torch.uint8)
 
 
-def test_it_may_stand_behind_the_way_to_a_gpu():
+def test_it_may_follow_to_device():
     size = np.array([40])
     operations = [SimpleRGBImageDecoder(), RandomHorizontalFlip(), ToTensor(), ToDevice("cuda:0"), CROP]
     for device in ("cpu", "cuda:0"):
@@ -180,9 +180,9 @@ def test_tensors_of_levels_are_resized_without_compiled_code_to_the_same_bit(
     crop.interpolation = interpolation
     compiled = crop.apply(images, BOXES)
     monkeypatch.setattr(Compiler, "is_enabled", False)
-    found = crop.apply(in_layout(images, layout), BOXES)
-    assert isinstance(found, np.ndarray) == (layout == "numpy")
-    assert np.array_equal(as_nhwc_array(found, layout), compiled)
+    result = crop.apply(in_layout(images, layout), BOXES)
+    assert isinstance(result, np.ndarray) == (layout == "numpy")
+    assert np.array_equal(as_nhwc_array(result, layout), compiled)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
@@ -205,27 +205,27 @@ def test_floating_point_numbers_are_means_of_areas_that_are_not_rounded(layout, 
     values = np.random.default_rng(2).standard_normal((6, 50, 70, 3))
     batch = in_layout(values, layout).to(dtype)
     given = as_nhwc_array(batch.to(torch.float64), layout)
-    found = CROP.apply(batch, BOXES)
-    assert found.dtype == dtype
+    result = CROP.apply(batch, BOXES)
+    assert result.dtype == dtype
     if layout != "tensor":
-        assert found.is_contiguous(memory_format=torch.channels_last)
-    found = as_nhwc_array(found.to(torch.float64), layout)
+        assert result.is_contiguous(memory_format=torch.channels_last)
+    result = as_nhwc_array(result.to(torch.float64), layout)
     # Rounded once to the type; before that, sums of not a hundred products in single precision and such weights.
     tolerance = torch.finfo(dtype).eps * np.abs(given).max() + 200 * 2.0**-24 * np.abs(given).max()
-    for image, (top, left, height, width), resized in zip(given, BOXES.tolist(), found, strict=True):
+    for image, (top, left, height, width), resized in zip(given, BOXES.tolist(), result, strict=True):
         exact = resize(image[top : top + height, left : left + width], (20, 20), "area")
         assert np.abs(resized - exact).max() <= tolerance
 
 
-def test_what_is_not_taken_stays_out_of_the_part():
+def test_pixels_outside_the_crop_do_not_change_it():
     batch = torch.full((1, 50, 70, 3), torch.inf)
     batch[:, 10:25, 30:44] = 1.5
     other = torch.ones((1, 50, 70, 3))
-    found = CROP.apply(torch.cat([batch, other]), np.array([[10, 30, 15, 14], [0, 0, 50, 70]], np.int32))
-    assert (found[0] == 1.5).all()
+    result = CROP.apply(torch.cat([batch, other]), np.array([[10, 30, 15, 14], [0, 0, 50, 70]], np.int32))
+    assert (result[0] == 1.5).all()
 
 
-def test_each_epoch_and_sample_has_a_part_of_its_own():
+def test_each_epoch_and_sample_has_another_crop():
     tail = compile_batch_ops([CROP], LEVELS, field_number=1)
     same = np.stack([IMAGES[0]] * 3)
     first, second = run_batch_ops(tail, same, 0, 0, SAMPLES), run_batch_ops(tail, same, 0, 1, SAMPLES)
@@ -234,7 +234,7 @@ def test_each_epoch_and_sample_has_a_part_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"scale": (1, 0.5)}, r"RandomResizedCrop: scale is \(1, 0.5\)"),
         ({"ratio": (0, 1)}, r"RandomResizedCrop: ratio is \(0, 1\)"),
@@ -242,21 +242,21 @@ def test_each_epoch_and_sample_has_a_part_of_its_own():
         ({"size": 0}, "RandomResizedCrop: size is 0"),
     ],
 )
-def test_wrong_arguments_are_refused(arguments, says):
-    with pytest.raises(OptionError, match=says):
+def test_wrong_arguments_are_refused(arguments, message):
+    with pytest.raises(OptionError, match=message):
         RandomResizedCrop(**{"scale": (0.1, 1), "ratio": (0.75, 1.5), "size": 8, **arguments})
 
 
 @pytest.mark.parametrize(
-    ("state", "says"),
+    ("state", "message"),
     [
         (replace(LEVELS, dtype=np.dtype("int16")), "works on levels, uint8 or uint16, and on .* images are int16. Put"),
         (State(False, torch.device("cuda:0"), (50, 70, 3), torch.int64), "images are int64"),
         (replace(LEVELS, shape=(1,)), "works on images"),
     ],
 )
-def test_what_are_no_images_of_levels_or_floats_is_refused(state, says):
-    with pytest.raises(PipelineError, match=says):
+def test_states_other_than_images_of_levels_or_floats_are_refused(state, message):
+    with pytest.raises(PipelineError, match=message):
         CROP.declare_state_and_memory(state)
 
 

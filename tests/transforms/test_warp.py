@@ -27,7 +27,7 @@ WARPS = [
     {"shear": (16.0, 0.0), "center": (-9.0, -6.5)},
     {"translate": (-40.0, 3.0)},
 ]
-ROWS = np.concatenate([affine_rows(SIZE, **one) for one in WARPS])
+ROWS = np.concatenate([affine_rows(SIZE, **warp) for warp in WARPS])
 
 
 def operation(interpolation):
@@ -48,19 +48,19 @@ def test_a_row_is_the_inverse_matrix_in_units_of_a_four_billionth(one):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_bilinear_warp_is_the_exact_one_rounded(layout):
-    found = applied("bilinear", ROWS, layout)
-    for image, own, row in zip(IMAGES, found, ROWS, strict=True):
+    result = applied("bilinear", ROWS, layout)
+    for image, output, row in zip(IMAGES, result, ROWS, strict=True):
         place = np.vstack([row.reshape(2, 3) / 2**32, [0, 0, 1]])
         # Places are rounded by half of 2**-11, along which a level changes by at most 255, on two axes.
-        assert np.abs(warped(image, place, "bilinear", FILL) - own).max() <= 0.5 + 2 * 255 * 2**-12
+        assert np.abs(warped(image, place, "bilinear", FILL) - output).max() <= 0.5 + 2 * 255 * 2**-12
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_nearest_warp_takes_the_pixel_there(layout):
-    found = applied("nearest", ROWS, layout)
-    for image, own, row in zip(IMAGES, found, ROWS, strict=True):
+    result = applied("nearest", ROWS, layout)
+    for image, output, row in zip(IMAGES, result, ROWS, strict=True):
         place = np.vstack([row.reshape(2, 3) / 2**32, [0, 0, 1]])
-        assert np.array_equal(warped(image, place, "nearest", FILL), own)
+        assert np.array_equal(warped(image, place, "nearest", FILL), output)
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
@@ -104,7 +104,7 @@ def test_warps_are_torchvisions(name):
     if interpolation == "nearest":
         assert not apart[~nearly_a_tie(rows[0], IMAGE.shape[:2])].any()
     else:
-        # Values are as far apart as places, half of 2**-11 on each of two axes: rounding seldom tells them apart.
+        # Values are as far apart as positions, half of 2**-11 on each of two axes: rounding rarely makes them differ.
         assert apart.max() <= 1
         assert np.count_nonzero(apart) <= 2 * 2 * 255 * 2**-12 * apart.size
 
@@ -132,8 +132,8 @@ def test_an_affine_warp_is_drawn_as_asked():
     shift = np.rint((drawn[:, 2:4] * 2 - 1) * [0.5 * 18, 0.25 * 13])
     shear = np.stack([-20 + 30 * drawn[:, 5], 5 + 25 * drawn[:, 6]], axis=1)
     for number in np.flatnonzero(~stays)[:50]:
-        wanted = matrix(SIZE, angle[number], shift[number], scale[number], shear[number])
-        assert np.abs(rows[number] / 2**32 - wanted[:2].ravel()).max() <= 2**-33 + 2**-40
+        expected = matrix(SIZE, angle[number], shift[number], scale[number], shear[number])
+        assert np.abs(rows[number] / 2**32 - expected[:2].ravel()).max() <= 2**-33 + 2**-40
     assert (RandomAffine(0).draw(numbers, 20_000, NHWC) == IDENTITY).all()
     assert RandomAffine(0, shear=10).shear == (-10, 10, 0, 0)
 

@@ -19,28 +19,28 @@ OPERATIONS = [RandomCrop((4, 5)), RandomCrop(7, 2, (1, 2, 3)), CornerCrop((4, 6)
 
 
 def padded(images, left, top, right, bottom, fill):
-    wanted = np.empty((len(images), images.shape[1] + top + bottom, images.shape[2] + left + right, 3), np.uint8)
-    wanted[:] = fill
-    wanted[:, top : top + images.shape[1], left : left + images.shape[2]] = images
-    return wanted
+    expected = np.empty((len(images), images.shape[1] + top + bottom, images.shape[2] + left + right, 3), np.uint8)
+    expected[:] = fill
+    expected[:, top : top + images.shape[1], left : left + images.shape[2]] = images
+    return expected
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("padding", "sides"), [(2, (2, 2, 2, 2)), ((3, 1), (3, 1, 3, 1)), ((1, 2, 0, 3), (1, 2, 0, 3)), (0, (0, 0, 0, 0))]
 )
-def test_padding_stands_on_the_sides_that_torchvision_puts_it_on(padding, sides, layout):
-    found = Pad(padding, (7, 8, 9)).apply(in_layout(IMAGES, layout))
-    assert np.array_equal(as_nhwc_array(found, layout), padded(IMAGES, *sides, (7, 8, 9)))
+def test_padding_is_added_on_the_sides_of_torchvision(padding, sides, layout):
+    result = Pad(padding, (7, 8, 9)).apply(in_layout(IMAGES, layout))
+    assert np.array_equal(as_nhwc_array(result, layout), padded(IMAGES, *sides, (7, 8, 9)))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_crop_is_a_window_of_the_padded_image(layout):
     corners = np.array([[-2, -2], [1, 4], [-1, 3], [0, 0]])
     wide = padded(IMAGES, 2, 2, 2, 2, (7, 8, 9))
-    wanted = [image[y + 2 : y + 9, x + 2 : x + 9] for image, (y, x) in zip(wide, corners, strict=True)]
-    found = RandomCrop(7, 2, (7, 8, 9)).apply(in_layout(IMAGES, layout), corners)
-    assert np.array_equal(as_nhwc_array(found, layout), np.stack(wanted))
+    expected = [image[y + 2 : y + 9, x + 2 : x + 9] for image, (y, x) in zip(wide, corners, strict=True)]
+    result = RandomCrop(7, 2, (7, 8, 9)).apply(in_layout(IMAGES, layout), corners)
+    assert np.array_equal(as_nhwc_array(result, layout), np.stack(expected))
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
@@ -49,15 +49,15 @@ def test_contiguous_images_with_channels_first_stay_contiguous(operation, channe
     images = np.random.default_rng(0).integers(1, 256, (4, 6, 9, channels), np.uint8)
     first = torch.from_numpy(images).permute(0, 3, 1, 2)
     draw = operation.draw(lambda count, _rows=None: np.full((4, count), 0.3), 4, NHWC)
-    found = operation.apply(first.contiguous(), draw)
-    assert found.is_contiguous()
+    result = operation.apply(first.contiguous(), draw)
+    assert result.is_contiguous()
     last = operation.apply(first, draw)
     assert last.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(found, last)
+    assert torch.equal(result, last)
 
 
-def test_windows_as_wide_as_there_are_channels_are_read_rightly_by_what_follows():
-    # Of shape (N, 3, H, 3), only the memory tells where channels are.
+def test_windows_as_wide_as_there_are_channels_keep_their_memory_layout():
+    # In shape (N, 3, H, 3), only the strides show which axis holds the channels.
     corners, first = np.zeros((4, 2), int), torch.from_numpy(IMAGES).permute(0, 3, 1, 2)
     for batch in (first, first.contiguous()):
         twice = Pad((1, 0)).apply(RandomCrop(3).apply(batch, corners))
@@ -65,8 +65,8 @@ def test_windows_as_wide_as_there_are_channels_are_read_rightly_by_what_follows(
 
 
 def test_a_window_outside_the_image_is_all_padding():
-    found = RandomCrop(2, 50, (7, 8, 9)).apply(IMAGES, np.array([[-50, 0], [0, -50], [40, 0], [0, 40]]))
-    assert (found == [7, 8, 9]).all()
+    result = RandomCrop(2, 50, (7, 8, 9)).apply(IMAGES, np.array([[-50, 0], [0, -50], [40, 0], [0, 40]]))
+    assert (result == [7, 8, 9]).all()
 
 
 def test_every_place_of_a_crop_is_equally_likely():
@@ -81,11 +81,11 @@ def test_every_place_of_a_crop_is_equally_likely():
 def test_a_crop_of_the_images_size_is_a_translate():
     crop, translate = RandomCrop((6, 9), 3, (4, 5, 6)), RandomTranslate(3, (4, 5, 6))
     samples = np.arange(4, dtype=np.uint64)
-    found = [
+    results = [
         run_batch_ops(compile_batch_ops([one], NHWC, field_number=1), IMAGES.copy(), 7, 0, samples)
         for one in (crop, translate)
     ]
-    assert np.array_equal(*found)
+    assert np.array_equal(*results)
 
 
 def test_the_five_places_of_a_corner_crop_are_torchvisions_and_equally_likely():
@@ -98,7 +98,7 @@ def test_the_five_places_of_a_corner_crop_are_torchvisions_and_equally_likely():
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("layout", ["numpy", "nchw"])
-def test_the_state_tells_the_new_size(operation, layout):
+def test_the_state_has_the_new_size(operation, layout):
     state = NHWC if layout == "numpy" else NCHW
     after, _ = operation.declare_state_and_memory(state)
     tail = compile_batch_ops([operation], state, field_number=2)
@@ -125,7 +125,7 @@ def test_normalized_images_are_padded_in_their_units():
         (Pad(1, (256, 0, 0)), "levels from 0 to 255"),
     ],
 )
-def test_what_does_not_fit_is_refused(operation, message):
+def test_windows_that_do_not_fit_are_refused(operation, message):
     with pytest.raises(PipelineError, match=message):
         operation.declare_state_and_memory(NHWC)
 

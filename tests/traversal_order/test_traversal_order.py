@@ -67,7 +67,7 @@ def test_a_sampler_that_is_set_is_followed_by_the_orders_of_ranks(order_class, p
     assert len(alone.sample_order(0)) == len(INDICES)
 
 
-def test_distributed_without_a_process_group_says_what_to_call():
+def test_distributed_without_a_process_group_names_the_missing_call():
     with pytest.raises(OptionError, match="init_process_group"):
         Sequential(loader(distributed=True))
 

@@ -16,8 +16,8 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def leave_behind(folder, name):
-    """What a killed process leaves: its file, no longer locked."""
+def make_leftover(folder, name):
+    """Make the file of a killed process, which is no longer locked."""
     path = folder / f".{name}.0123456789abcdef.partial"
     path.write_bytes(b"half")
     return path
@@ -74,7 +74,7 @@ def test_parts_are_written_anywhere_and_the_gaps_are_zeros(tmp_path):
 
 
 def test_a_leftover_of_a_killed_process_is_removed(tmp_path):
-    leave_behind(tmp_path, "data.beton")
+    make_leftover(tmp_path, "data.beton")
     with AtomicFile(tmp_path / "data.beton") as file:
         assert names(tmp_path) == [file.temporary.name]
 
@@ -91,7 +91,7 @@ def kill_while_it_writes(path):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_the_next_writer_to_a_folder_removes_what_killed_writers_of_any_name_left(tmp_path):
+def test_the_next_writer_to_a_folder_removes_leftovers_of_killed_writers_of_any_name(tmp_path):
     for name in ("train.beton", "with.dots.and spaces"):
         assert kill_while_it_writes(tmp_path / name).exists()
     with AtomicFile(tmp_path / "other.beton") as file:
@@ -99,7 +99,7 @@ def test_the_next_writer_to_a_folder_removes_what_killed_writers_of_any_name_lef
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_what_is_still_being_written_under_another_name_is_left_alone(tmp_path):
+def test_a_file_being_written_under_another_name_is_not_removed(tmp_path):
     ready, go = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -126,7 +126,7 @@ def test_what_is_still_being_written_under_another_name_is_left_alone(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_what_another_computer_may_still_write_under_another_name_is_left_alone(tmp_path):
+def test_a_file_that_another_computer_may_still_write_is_not_removed(tmp_path):
     # Its locks need not be seen here.
     leftover = kill_while_it_writes(tmp_path / "train.beton")
     digits = leftover.name.split(".")[-2]
@@ -138,7 +138,7 @@ def test_what_another_computer_may_still_write_under_another_name_is_left_alone(
 def test_files_of_other_names_are_no_leftovers(tmp_path):
     with AtomicFile(tmp_path / "data.beton") as file:
         digits = file.temporary.name.split(".")[-2]
-    others = [leave_behind(tmp_path, name) for name in ("other.beton", "data.beton.beton", "data")]
+    others = [make_leftover(tmp_path, name) for name in ("other.beton", "data.beton.beton", "data")]
     others += [tmp_path / "data.beton.partial", tmp_path / ".data.beton.abc.partial"]
     others += [tmp_path / f".{digits}.partial", tmp_path / f"data.{digits}.partial", tmp_path / f".x.{digits}.journal"]
     others += [tmp_path / ".data.beton.unfinished", tmp_path / ".data.beton.journal"]  # a resumable writer's
@@ -182,7 +182,7 @@ def test_a_file_system_without_locks_is_written_to_and_keeps_its_leftovers(tmp_p
         raise OSError(errno.ENOTSUP, "no locks here")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    leftover = leave_behind(tmp_path, "data.beton")
+    leftover = make_leftover(tmp_path, "data.beton")
     with AtomicFile(tmp_path / "data.beton") as file:
         file.commit()
     assert names(tmp_path) == [leftover.name, "data.beton"]

@@ -65,7 +65,7 @@ def test_all_pointers_of_a_users_field_are_found():
     assert chunk.metadata["f0"]["inside"].tolist() == [104, 502]
 
 
-def test_an_integer_that_looks_like_a_pointer_stays_what_it_is():
+def test_an_integer_that_looks_like_a_pointer_is_not_changed():
     lookalike = 0x7BE7 << 48
     chunk = encode([(b"abc", lookalike)])
     settle(chunk, [100], list(FIELDS.values()))

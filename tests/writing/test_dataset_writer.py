@@ -48,7 +48,7 @@ def image_writer(path, workers=1, **options):
     return DatasetWriter(path, fields, 1 << 21, workers, progress=False, **options)
 
 
-def test_a_folder_gets_what_the_command_gives_it(tmp_path):
+def test_from_image_folder_writes_the_file_of_the_command(tmp_path):
     write_folder(tmp_path / "photos")
     image_writer(tmp_path / "a.beton").from_image_folder(tmp_path / "photos")
     made = convert(open_source(tmp_path / "photos"), tmp_path / "b.beton", Settings(page_size=1 << 21), num_workers=1)

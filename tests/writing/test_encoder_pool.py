@@ -222,12 +222,12 @@ def test_ctrl_c_in_the_first_moments_of_a_process_is_left_to_the_calling_one(tmp
     assert run(tmp_path, Numbers())[1000:] == expected()
 
 
-def test_what_a_writing_process_starts_can_be_asked_to_end(tmp_path):
-    def tell(_):
+def test_processes_that_a_writing_process_starts_accept_sigterm(tmp_path):
+    def raise_signal_mask(_):
         raise ValueError(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
     with pytest.raises(SampleError, match=r"ValueError: set\(\)"):
-        run(tmp_path, Numbers({0: tell}), workers=2)
+        run(tmp_path, Numbers({0: raise_signal_mask}), workers=2)
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 

@@ -103,7 +103,7 @@ def test_an_interrupted_conversion_continues_without_overwrite(here):
     assert convert(open_source("photos"), "b.beton", SMALL, num_workers=1, chunksize=2).resumed == 2
 
 
-def test_what_another_process_completed_while_this_one_waited_is_kept(here):
+def test_a_file_that_another_process_completed_meanwhile_is_kept(here):
     (here / "b.beton").write_bytes(b"complete")
     with pytest.raises(OptionError):
         ResumableFile("b.beton", "key", overwrite=False)

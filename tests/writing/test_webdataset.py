@@ -205,22 +205,22 @@ class Inconstant:
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 @pytest.mark.parametrize(
-    ("change", "error", "says"),
+    ("change", "error", "message"),
     [
         (-2, None, "shard-003.tar, sample 9 of the shard: 11 samples were counted, and now there are only 9"),
         (2, None, "shard-003.tar, sample 11 of the shard: there is one more sample than the 11 that were counted"),
         (0, OSError("gone"), "shard-003.tar, sample 4 of the shard: OSError: gone"),
     ],
 )
-def test_another_number_of_samples_than_counted_is_an_error(tmp_path, shards, num_workers, change, error, says):
+def test_another_number_of_samples_than_counted_is_an_error(tmp_path, shards, num_workers, change, error, message):
     path = tmp_path / "found.beton"
-    with pytest.raises(SampleError, match=says):
+    with pytest.raises(SampleError, match=message):
         writer(path, num_workers).from_webdataset(shards, Inconstant(tmp_path, change, error))
     assert not path.exists()
 
 
 def die(_sample):
-    sys.exit("out of memory, say")
+    sys.exit("out of memory, for example")
 
 
 def test_the_death_of_a_process_is_reported(tmp_path, shards):

@@ -77,19 +77,19 @@ class Plain:
 
     def steps(self, bits):
         """AC symbols while they are whole: (bits used so far, run, value, whether the block ends)."""
-        used, found = 0, []
+        used, results = 0, []
         while (step := self.first(bits[used:])) is not None:
             (run, size), length = divmod(step[0], 16), step[1]
             value_bits = bits[used + length : used + length + size]
             used += length + size
             if size == 0 and run != 15:
-                return [*found, (used, 0, None, True)]
+                return [*results, (used, 0, None, True)]
             value = None
             if len(value_bits) == size:
                 value = int(value_bits or "0", 2)
                 value += 1 - (1 << size) if size and value_bits[0] == "0" else 0
-            found.append((used, run, value, False))
-        return found
+            results.append((used, run, value, False))
+        return results
 
 
 def bits_of(number, count):
@@ -105,13 +105,13 @@ def test_any_code_is_found_among_short_and_long_ones(code, windows):
     longest = [int(bits, 2) << (62 - len(bits)) for bits in plain.symbols if len(bits) > 9]
     for window in [*windows, *longest]:
         length, size, run = symbol_at(tables, slot, window << 2 if window < 1 << 61 else (window << 2) - (1 << 64))
-        wanted = plain.first(bits_of(window, 62))
-        if wanted is None:
+        expected = plain.first(bits_of(window, 62))
+        if expected is None:
             assert length == 0
         else:
-            symbol = wanted[0]
+            symbol = expected[0]
             ends = is_ac and symbol % 16 == 0 and symbol != 0xF0
-            assert (length, size) == (wanted[1], symbol % 16)
+            assert (length, size) == (expected[1], symbol % 16)
             assert run == (END_OF_BLOCK if ends else symbol // 16)
 
 
@@ -142,7 +142,7 @@ def check_pair(entry, plain, bits):
 
 @given(codes(is_ac=True), st.lists(st.integers(0, (1 << 20) - 1), min_size=7, max_size=7))
 @settings(max_examples=12)
-def test_pairs_and_skips_say_what_reading_symbol_by_symbol_says(code, later):
+def test_pairs_and_skips_equal_decoding_symbol_by_symbol(code, later):
     (tables, _), plain = built(*code, is_ac=True), Plain(*code)
     for number in range(1 << PAIR_BITS):
         bits = bits_of(number, PAIR_BITS) + bits_of(later[number % len(later)], 20)
@@ -152,7 +152,7 @@ def test_pairs_and_skips_say_what_reading_symbol_by_symbol_says(code, later):
 
 
 def check_skip(entry, steps):
-    """An entry of `skip` may stop early, but whatever it passes over must be what there is."""
+    """An entry of `skip` may stop early, but all that it skips must be in the bits."""
     if entry == 0:
         # Longer codes are left to the search.
         assert not steps or steps[0][0] > PAIR_BITS or steps[0][1] + 1 > 63
@@ -172,8 +172,8 @@ def test_the_usual_tables_decode_every_symbol():
         tables, slot = built(lengths, symbols, is_ac=key >= 16)
         for symbol, (code, length) in codes_of(lengths, symbols).items():
             window = (code << (64 - length)) | 0x1234
-            found = symbol_at(tables, slot, window - (1 << 64) if window >> 63 else window)
-            assert found[:2] == (length, symbol % 16)
+            result = symbol_at(tables, slot, window - (1 << 64) if window >> 63 else window)
+            assert result[:2] == (length, symbol % 16)
 
 
 @given(st.lists(st.integers(0, 255), min_size=16, max_size=16) | codes(is_ac=True).map(lambda code: code[0]))

@@ -111,11 +111,11 @@ def test_several_views_have_the_same_bits_with_entry_points(data, sampling, coun
     programs = [data.draw(st.sampled_from(PROGRAMS)) for _ in range(count)]
     draws = [[row_of(program, data.draw(boxes()), data.draw(st.integers(0, 1)))] for program in programs]
     image = IMAGES[sampling]
-    found, bad = together(programs, [image], draws)
+    result, bad = together(programs, [image], draws)
     plain, none = together(programs, [without(image)], draws)
     assert bad == none == []
-    for one, other in zip(found, plain, strict=True):
-        assert np.array_equal(one, other)
+    for output, other in zip(result, plain, strict=True):
+        assert np.array_equal(output, other)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)

@@ -55,7 +55,7 @@ def plain_copy(content, start, stop):
 
 def plain_intervals(content, start, count):
     """The verdict about a scan of `count` restart intervals, and where they begin, byte by byte (E.1.4)."""
-    found, i = [start], start
+    results, i = [start], start
     while i + 1 < len(content):
         marker = content[i + 1]
         if content[i] != 0xFF or marker in (0, 0xFF):
@@ -63,13 +63,13 @@ def plain_intervals(content, start, count):
             continue
         i += 2
         if marker == 0xD9:
-            return OK if len(found) == count else DAMAGED_SCAN, found
+            return OK if len(results) == count else DAMAGED_SCAN, results
         if not 0xD0 <= marker <= 0xD7:
-            return SEPARATE_SCANS, found
-        if len(found) == count or marker != 0xD0 + (len(found) - 1) % 8:
-            return DAMAGED_SCAN, found
-        found.append(i)
-    return CUT_SHORT, found
+            return SEPARATE_SCANS, results
+        if len(results) == count or marker != 0xD0 + (len(results) - 1) % 8:
+            return DAMAGED_SCAN, results
+        results.append(i)
+    return CUT_SHORT, results
 
 
 runs = st.binary(max_size=70) | st.sampled_from([b"\xff\0", b"\xff\xff", b"\xff", b"\0", b"\xff\xd9", b"\xff\xda\0\2"])

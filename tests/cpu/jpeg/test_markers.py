@@ -48,7 +48,7 @@ def with_segments(*new, data=FILE):
 
 
 def split_tables():
-    """Each Huffman table in a segment of its own."""
+    """Each Huffman table in a separate segment."""
     parts = []
     for marker, content in segments(FILE):
         if marker == 0xC4:
@@ -93,8 +93,8 @@ SOUND = {
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_what_says_nothing_about_pixels_changes_none(name):
-    assert np.array_equal(decoded(SOUND[name]), decoded(FILE)), "the file is not what its name says"
+def test_segments_without_pixel_data_do_not_change_pixels(name):
+    assert np.array_equal(decoded(SOUND[name]), decoded(FILE)), "the file does not match its name"
     out, code = alone(SOUND[name])
     assert code == OK
     assert np.array_equal(out, alone(FILE)[0])
@@ -153,7 +153,7 @@ REFUSED = {
     "a DC category of 12": (DAMAGED_TABLE, changed(0xC4, lambda content: replaced(content, 17, 12))),
     "a restart interval of three bytes": (DAMAGED_HEADER, with_segments((0xDD, b"\0\0\0"))),
     "a scan of other components": (DAMAGED_HEADER, changed(0xDA, lambda content: replaced(content, 1, 9))),
-    "restart markers that nobody announced": (DAMAGED_SCAN, changed(0xDA, lambda content: content + b"\xff\xd0")),
+    "restart markers without an announcement": (DAMAGED_SCAN, changed(0xDA, lambda content: content + b"\xff\xd0")),
     "restart markers that are missing": (DAMAGED_SCAN, with_segments((0xDD, b"\0\1"))),
     "no end": (CUT_SHORT, FILE[:-2]),
     "half a marker at the end": (CUT_SHORT, FILE[:-1]),
@@ -163,9 +163,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_for_this_decoder_is_refused_with_the_right_reason(name):
-    wanted, data = REFUSED[name]
-    assert alone(data)[1] == wanted
+def test_a_file_for_another_decoder_is_refused_with_the_right_reason(name):
+    expected, data = REFUSED[name]
+    assert alone(data)[1] == expected
 
 
 def test_a_segment_longer_than_the_file_is_not_followed():
@@ -184,7 +184,7 @@ def test_tables_of_the_last_image_are_not_taken_for_this_ones():
     assert codes.tolist() == [OK, DAMAGED_TABLE, OK, DAMAGED_TABLE]
 
 
-def test_tables_are_built_anew_after_a_damaged_file_changed_half_of_one():
+def test_tables_are_rebuilt_after_a_damaged_file_changed_half_of_one():
     half = changed(0xC4, lambda content: replaced(content, 1, 3))
     images = [stored_jpeg(data, HEIGHT, WIDTH) for data in (FILE, half, FILE)]
     out, codes = make_alone(PROGRAM, images, [draw_of(PROGRAM, whole(image)) for image in images])

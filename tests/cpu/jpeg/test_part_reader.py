@@ -29,7 +29,7 @@ class Files:
         self.entries, self.num_entries, self.seals, _ = self.found.of(np.arange(len(files)))
 
     def read(self, box):
-        """The parts that a crop needs of all images, or each of its own."""
+        """Read the crop windows of one box for all images, or of one box for each."""
         draws = np.zeros((len(self.data), DRAW_COLUMNS), np.int32)
         draws[:, TOP : WIDTH + 1] = box
         known = self.entries, self.num_entries, self.seals
@@ -197,10 +197,12 @@ def test_other_tables_with_the_same_hash_are_not_taken_for_the_same():
         next_word = words[first + 1] ^ after(begun, [words[first]]) ^ after(begun, [other])
         if all(symbol & 15 <= 10 for symbol in next_word.to_bytes(8, "little")):
             break
-    made = [*words[:first], other, next_word, *words[first + 2 :]]
-    assert after(0, made) == after(0, words)
-    assert made != words
-    before, now = (b"".join(word.to_bytes(8, "little") for word in some[first : first + 2]) for some in (words, made))
+    results = [*words[:first], other, next_word, *words[first + 2 :]]
+    assert after(0, results) == after(0, words)
+    assert results != words
+    before, now = (
+        b"".join(word.to_bytes(8, "little") for word in some[first : first + 2]) for some in (words, results)
+    )
     assert data.count(before) == 1
     parts = Files([data, data.replace(before, now)]).read((0, 0, *SIZE))
     assert parts.rows[:, EVERY].tolist() == [3, 3]

@@ -48,7 +48,7 @@ def decode_alone(program, data, draw=None):
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("picture", [photo, noise])
 def test_a_crop_is_within_a_level_of_its_resampled_planes(sampling, interpolation, picture):
-    """And not more: libjpeg rounds what it upsamples, half a level of Cb is 0.9 of B, and 0.5 is the last rounding.
+    """And not more: libjpeg rounds upsampled values, half a level of Cb is 0.9 of B, and 0.5 is the last rounding.
 
     The absolute weights of bicubic sum to 1.25 in each direction: half a level of Cb becomes up to 1.4 of B.
     """
@@ -57,8 +57,8 @@ def test_a_crop_is_within_a_level_of_its_resampled_planes(sampling, interpolatio
         data = jpeg(picture(*source, number), 92, sampling)
         program = program_of(*size, interpolation)
         out = decode_alone(program, data, draw_of(program, box, flip=number % 2))
-        wanted = expected_levels(data, box, size, interpolation, flip=number % 2)
-        assert np.abs(out - wanted).max() <= most, (source, box, size)
+        expected = expected_levels(data, box, size, interpolation, flip=number % 2)
+        assert np.abs(out - expected).max() <= most, (source, box, size)
 
 
 @pytest.mark.parametrize("sampling", ["4:2:0", "gray"])
@@ -80,8 +80,8 @@ def test_images_of_every_small_size_are_decoded(sampling):
     program = program_of(21, 19, "bilinear")
     out, codes = make_alone(program, images, [draw_of(program, whole(image)) for image in images])
     assert not codes.any()
-    for size, data, made in zip(sizes, files, out, strict=True):
-        assert np.abs(made - expected_levels(data, (0, 0, *size), (21, 19), "bilinear")).max() <= 1, size
+    for size, data, pixels in zip(sizes, files, out, strict=True):
+        assert np.abs(pixels - expected_levels(data, (0, 0, *size), (21, 19), "bilinear")).max() <= 1, size
 
 
 @pytest.mark.parametrize("width", range(1, 7))
@@ -94,7 +94,7 @@ def test_chroma_of_very_narrow_images_is_repeated_as_libjpeg_does(width, samplin
 
 
 @pytest.mark.parametrize("quality", [1, 5, 20, 50, 75, 90, 100])
-def test_a_gray_image_of_its_own_size_is_libjpegs_to_the_bit(quality):
+def test_a_gray_image_at_its_stored_size_equals_libjpegs(quality):
     """One is stored as 65535/65536: a sample loses 2/256 of a level on its way, and rounding brings it back."""
     for picture in (photo, noise):
         data = jpeg(picture(45, 67), quality, "gray")
@@ -113,7 +113,7 @@ def test_colors_of_any_quality_at_their_own_size_are_within_a_level(quality, sam
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_crop_is_cut_from_the_whole_to_the_bit(sampling):
-    """Only the crop's MCUs are decoded; nothing of what is left out may be missed."""
+    """Only the crop's MCUs are decoded; the others must not be needed."""
     data = jpeg(noise(35, 52), 80, sampling)
     image, full = stored_jpeg(data), decode_alone(program_of(35, 52), data)
     for height, width in ((1, 1), (8, 16), (9, 3), (17, 33)):
@@ -122,8 +122,8 @@ def test_a_crop_is_cut_from_the_whole_to_the_bit(sampling):
         draws = [draw_of(program, (y, x, height, width)) for y, x in places]
         out, codes = make_alone(program, [image] * len(places), draws)
         assert not codes.any()
-        for (y, x), made in zip(places, out, strict=True):
-            assert np.array_equal(made, full[y : y + height, x : x + width]), (y, x, height, width)
+        for (y, x), pixels in zip(places, out, strict=True):
+            assert np.array_equal(pixels, full[y : y + height, x : x + width]), (y, x, height, width)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -180,15 +180,15 @@ def test_nothing_of_an_image_is_left_in_the_next(sampling):
     images = [stored_jpeg(data) for data in files]
     out, codes = make_alone(program, images, [draw_of(program, whole(image)) for image in images])
     assert not codes.any()
-    for image, made in zip(images, out, strict=True):
-        assert np.array_equal(made, make_one(program, image))
+    for image, pixels in zip(images, out, strict=True):
+        assert np.array_equal(pixels, make_one(program, image))
 
 
 def test_a_size_other_than_the_metadatas_is_named_and_nothing_is_decoded():
     image = stored_jpeg(jpeg(photo(20, 30)), 21, 30)
     program = program_of(8, 8)
     out, bad = make(program, [image], [draw_of(program, whole(image))])
-    assert [(one.row, one.reason) for one in bad] == [
+    assert [(bad_image.row, bad_image.reason) for bad_image in bad] == [
         (0, "it is 20 x 30 pixels, but the file's metadata have 21 x 30 pixels")
     ]
     assert (out == 0xA5).all()
@@ -209,19 +209,19 @@ def test_every_flipped_bit_that_libjpeg_turbo_notices_is_noticed(options):
         except ValueError:
             noticed.append(len(images) - 1)
     _, bad = make(program, images, [draw_of(program, whole(images[0]))] * 1000)
-    assert [one.row for one in bad] == noticed
+    assert [bad_image.row for bad_image in bad] == noticed
     assert len(noticed) > 50
 
 
 def left_over(data, interval, count=40):
     """The file with bytes that no MCU takes at the end of a restart interval; libjpeg-turbo overlooks a few."""
     scan = data.index(b"\xff\xda")
-    ends = [found.start() for found in re.finditer(rb"\xff[\xd0-\xd9]", data) if found.start() > scan]
+    ends = [match.start() for match in re.finditer(rb"\xff[\xd0-\xd9]", data) if match.start() > scan]
     return data[: ends[interval]] + b"\x55" * count + data[ends[interval] :]
 
 
 def test_damage_counts_as_far_as_the_crops_of_a_sample_reach():
-    """The rule: what was read is checked, from the restart marker before the crop to its last row; no more is read."""
+    """The rule: check all that is read, from the restart marker before the crop to its last row; read no more."""
     data = pillow_jpeg(photo(64, 48), quality=85, restart_marker_rows=1)
     program = program_of(8, 8)
     for damaged_row in range(4):

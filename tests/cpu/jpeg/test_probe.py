@@ -19,14 +19,14 @@ SOF0, DHT, SOS, APP0, APP14 = 0xC0, 0xC4, 0xDA, 0xE0, 0xEE
 
 
 def probe(*files):
-    """What the probes says of files, each of which ends right before an unreadable page."""
+    """Probe files, each of which ends right before an unreadable page."""
     slots = Slots(len(files), max(map(len, files)) + 1)
     places = [slots.ending(i, data) for i, data in enumerate(files)]
     address = np.array([place.ctypes.data for place in places], np.uint64)
     size = np.array([len(data) for data in files], np.uint64)
-    found = np.full((len(files), PROBE_COLUMNS), 77, np.int32)
-    probe_jpegs(address, size, found)
-    return found
+    result = np.full((len(files), PROBE_COLUMNS), 77, np.int32)
+    probe_jpegs(address, size, result)
+    return result
 
 
 def kind(data):
@@ -88,7 +88,7 @@ def test_the_hash_of_the_tables_changes_with_them_and_with_nothing_else():
     assert probe(with_segments((0xFE, b"a comment")))[0, TABLES] == hashes[0]
 
 
-def test_restart_markers_comments_and_own_tables_leave_a_file_what_it_is():
+def test_restart_markers_comments_and_other_tables_do_not_change_the_kind():
     for data in (
         pillow_jpeg(PHOTO, optimize=True, restart_marker_blocks=1),
         pillow_jpeg(PHOTO, comment=b"\xff\xda\xff\xc2" * 9),
@@ -110,7 +110,7 @@ def test_restart_markers_comments_and_own_tables_leave_a_file_what_it_is():
     ],
     ids=["progressive", "progressive gray", "4:1:1", "CMYK", "RGB"],
 )
-def test_other_files_of_libjpeg_are_told_apart(data, expected, sampling):
+def test_each_other_kind_of_libjpegs_files_is_recognized(data, expected, sampling):
     assert probe(data)[0, [KIND, SAMPLING]].tolist() == [expected, sampling]
     assert probe(data)[0, [HEIGHT, WIDTH]].tolist() == [ROWS, COLUMNS]
 
@@ -132,7 +132,7 @@ def test_lossless_hierarchical_and_arithmetic_files_are_foreign(marker):
         ((0, 0, 0), JpegKind.FOREIGN),
     ],
 )
-def test_samplings_that_nobody_uses_are_left_to_the_cpu(factors, expected):
+def test_rare_samplings_are_left_to_the_cpu(factors, expected):
     def change(frame):
         for component, factor in enumerate(factors):
             frame = replaced(frame, 7 + 3 * component, factor)
@@ -164,12 +164,12 @@ def test_files_of_twelve_bits_two_colors_or_four_are_foreign():
         (with_segments((APP0, b"JFXX\0\x10"), data=without(APP0)), JpegKind.BASELINE),
     ],
 )
-def test_the_colors_are_told_by_libjpegs_rule(data, expected):
-    """A JFIF marker says YCbCr; then Adobe's word counts; then the components' names."""
+def test_the_color_space_follows_libjpegs_rule(data, expected):
+    """A JFIF marker means YCbCr; without one Adobe's segment counts; then the components' names."""
     assert kind(data) == (JpegKind.FOREIGN if expected == "RGB" else expected)
 
 
-def test_several_scans_are_told_by_the_first_ones_components():
+def test_the_components_of_the_first_scan_decide_whether_there_are_several():
     ycc = planes(jpeg(PHOTO, 95, "4:4:4"))
     assert kind(write(components_of(ycc, ((1, 1), (1, 1), (1, 1))), ROWS, COLUMNS)) == JpegKind.BASELINE
     assert kind(changed(SOS, lambda scan: replaced(scan, 0, 1))) == JpegKind.ELABORATE
@@ -205,22 +205,22 @@ def test_several_scans_are_told_by_the_first_ones_components():
         changed(SOF0, lambda frame: replaced(frame, 1, 0x40, 0, 0x40, 0)),  # 16384 x 16384 pixels
     ],
 )
-def test_what_is_no_jpeg_up_to_its_first_scan_is_called_damaged(data):
+def test_a_file_without_a_valid_header_is_damaged(data):
     assert kind(data) == JpegKind.DAMAGED
 
 
 def test_every_beginning_of_a_file_is_damaged_and_not_read_past():
-    """NvJPEG refuses the whole batch for a file without its end, or shows what is there and says nothing."""
-    found = probe(*(FILE[:stop] for stop in range(len(FILE))))
-    assert (found[:, KIND] == JpegKind.DAMAGED).all()
+    """NvJPEG refuses the whole batch for a file without its end, or decodes a part of it without an error."""
+    rows = probe(*(FILE[:stop] for stop in range(len(FILE))))
+    assert (rows[:, KIND] == JpegKind.DAMAGED).all()
     scan = FILE.index(b"\xff\xda") + 14
     assert kind(FILE[:scan] + b"\xff\xd9") == JpegKind.BASELINE
     assert kind(FILE[:scan] + b"\xff") == JpegKind.DAMAGED
 
 
-@pytest.mark.parametrize("behind", [b"\0", b"\xff", b"\xff\xff\xd9\xff", b"\xd9" * 9, bytes(5000)])
-def test_bytes_behind_the_end_do_no_harm(behind):
-    assert kind(FILE + behind) == JpegKind.BASELINE
+@pytest.mark.parametrize("after", [b"\0", b"\xff", b"\xff\xff\xd9\xff", b"\xd9" * 9, bytes(5000)])
+def test_bytes_after_the_end_do_no_harm(after):
+    assert kind(FILE + after) == JpegKind.BASELINE
 
 
 def test_the_end_of_a_thumbnail_is_not_the_files():
@@ -230,7 +230,7 @@ def test_the_end_of_a_thumbnail_is_not_the_files():
 def test_images_of_one_batch_do_not_touch_each_others_rows():
     files = [FILE, b"no", pillow_jpeg(PHOTO, "CMYK"), jpeg(photo(9, 8), sampling="gray"), FILE]
     together = probe(*files)
-    assert together.tolist() == [probe(one)[0].tolist() for one in files]
+    assert together.tolist() == [probe(file)[0].tolist() for file in files]
 
 
 def sizes_of_libjpeg(data):
@@ -249,15 +249,15 @@ def test_damaged_files_are_surveyed_without_reading_past_them_and_never_with_a_s
         pillow_jpeg(PHOTO, quality=60, restart_marker_blocks=1),
     ]
     files = [damage.WAYS[i % len(damage.WAYS)](sound[int(rng.integers(len(sound)))], rng) for i in range(1500)]
-    found = probe(*files)
+    rows = probe(*files)
     known = [JpegKind.BASELINE, JpegKind.ELABORATE]
     compared = 0
-    for data, row in zip(files, found, strict=True):
+    for data, row in zip(files, rows, strict=True):
         size = sizes_of_libjpeg(data)
         if row[KIND] in known and size is not None:
             compared += 1
             assert tuple(row[[HEIGHT, WIDTH]]) == size
     assert compared > 300
-    # Whatever is decoded without a warning is known, but for markers that only libjpeg forgives.
-    unknown = [data for data, row in zip(files, found, strict=True) if row[KIND] == 0 and sizes_of_libjpeg(data)]
+    # All files that decode without a warning are known, except for markers that only libjpeg forgives.
+    unknown = [data for data, row in zip(files, rows, strict=True) if row[KIND] == 0 and sizes_of_libjpeg(data)]
     assert len(unknown) < 40

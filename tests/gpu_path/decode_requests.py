@@ -12,8 +12,8 @@ from gpubeton._plan.arena_layout import lay_out_images
 GARBAGE = 0xCD
 
 
-class Pieces:
-    """Makes pieces, and looks at what became of them. The arena is pinned memory, which the test can read."""
+class DecodeRequests:
+    """Makes requests, and looks at what became of them. The arena is pinned memory, which the test can read."""
 
     def __init__(self, device):
         self.device = device
@@ -27,7 +27,7 @@ class Pieces:
         height, width = (np.array([size[axis] for size in sizes], np.int32) for axis in (0, 1))
         layout = lay_out_images(height, width)
         arena = self.device.allocate_pinned(layout.nbytes)
-        piece = DecodedImages(
+        request = DecodedImages(
             program=0,
             rows=np.arange(len(images)),
             routes=np.zeros(len(images), np.int8),
@@ -38,12 +38,12 @@ class Pieces:
             height=height,
             width=width,
         )
-        self.kept.append((staging, arena, layout, images, piece))
-        return piece
+        self.kept.append((staging, arena, layout, images, request))
+        return request
 
-    def state_of(self, piece):
+    def state_of(self, request):
         """For each image "decoded", "untouched" or "something else"."""
-        (arena, layout, images) = next(kept[1:4] for kept in self.kept if kept[4] is piece)
+        (arena, layout, images) = next(kept[1:4] for kept in self.kept if kept[4] is request)
         found = []
         for start, pitch, image in zip(layout.offset.tolist(), layout.pitch.tolist(), images, strict=True):
             rgb = decode_rgb(image)

@@ -1,4 +1,4 @@
-"""A crew without threads and without a decoder, for planting faults."""
+"""A worker pool without threads and without a decoder, for planting faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def level(content: bytes) -> int:
     return zlib.crc32(content) % 256
 
 
-class StandinCrew:
+class FakeWorkerPool:
     """Fills each output with the level of its image's bytes.
 
     Images whose level is in `bad` cannot be decoded. `before_collect(batch)` is called while a batch is waited for.

@@ -17,7 +17,7 @@ from tests.small_files import write
 
 
 class Stored(NamedTuple):
-    """An image as it lies in the file; `height` and `width` are what the file's metadata say."""
+    """An image as stored in the file; `height` and `width` are those of the metadata."""
 
     data: bytes
     height: int
@@ -37,7 +37,7 @@ def raw(rgb):
 
 
 def stored(data, size=None):
-    """A JPEG; the metadata say what they are told, or the truth."""
+    """A JPEG; the metadata have `size`, or the true size."""
     return Stored(data, *(size or decode_rgb(data).shape[:2]), ImageMode.JPG)
 
 
@@ -93,10 +93,10 @@ RAW = [
     for height, width in ((1, 1), (1, 50), (60, 1), (7, 5), (30, 10), (64, 48), (37, 53))
 ]
 #: All of them, mixed as a file in "smart" mode has them.
-ZOO = [one for four in zip(BASELINE, ELABORATE * 4, RAW + RAW[:5], FOREIGN * 6, strict=True) for one in four]
+IMAGE_SAMPLES = [one for four in zip(BASELINE, ELABORATE * 4, RAW + RAW[:5], FOREIGN * 6, strict=True) for one in four]
 
 NUM_DECODED = 12
-"""Images of the zoo that the engines decode."""
+"""Images of the sample_file that the engines decode."""
 
 
 def twin(images):

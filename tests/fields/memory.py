@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 
-class Room:
-    """Gives room behind 1000, as a page of a file would."""
+class SampleMemory:
+    """Allocates at address 1000, as a page of a file would."""
 
     def __init__(self, sample=0):
         self.sample = sample
@@ -23,9 +23,9 @@ class Room:
 def encode(field, value, sample=0):
     """One value, encoded: its metadata and the bytes of its region (None without one)."""
     row = np.zeros(1, field.metadata_type)
-    room = Room(sample)
-    field.encode(row, value, room)
-    regions = [region.tobytes() for region in room.regions.values()]
+    memory = SampleMemory(sample)
+    field.encode(row, value, memory)
+    regions = [region.tobytes() for region in memory.regions.values()]
     return row[0], regions[0] if regions else None
 
 

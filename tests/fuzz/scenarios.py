@@ -1,6 +1,6 @@
-"""The life of a loader in random steps: what it gives is what a fresh loader gives for that epoch.
+"""Scenarios: a loader takes random steps; its batches equal those of a fresh loader in the same epoch.
 
-After each life there are as many threads and open files as before, and at the end of all no more memory.
+After each scenario there are as many threads and open files as before, and at the end of all no more memory.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from tests.small_files import damage, picture, write
 
 _SAMPLES = 40
 _STEPS = 12
-#: Lives after which memory has what it needs, and bytes that it may grow by from there on.
+#: Scenarios after which memory has reached its size, and bytes that it may grow by from there on.
 _SETTLED, _GROWTH = 100, 64 << 20
 
 
 class Campaign:
     def __init__(self, seed, folder):
-        self.seed, self.lives, self.settled = seed, 0, 0
+        self.seed, self.scenarios, self.settled = seed, 0, 0
         self.files = {mode: _file(folder / f"{mode}.beton", mode) for mode in ("jpg", "raw")}
-        life = Life(self.files, rng_of(seed, 0))
-        list(life.loader)  # compiles, which leaves a locked file open
-        life.close()
+        scenario = Scenario(self.files, rng_of(seed, 0))
+        list(scenario.loader)  # compiles, which leaves a locked file open
+        scenario.close()
 
     def case(self, number):
         rng = rng_of(self.seed, number)
         gc.collect()
         before = _held()
-        life, done = Life(self.files, rng), []
+        scenario, done = Scenario(self.files, rng), []
         try:
             for _ in range(_STEPS):
                 step = STEPS[int(rng.integers(len(STEPS)))]
                 done.append(step.__name__)
-                fault = step(life, rng)
+                fault = step(scenario, rng)
                 if fault:
-                    return [Outcome("other batches", f"{fault}; steps: {', '.join(done)}; {life.options}")]
+                    return [Outcome("other batches", f"{fault}; steps: {', '.join(done)}; {scenario.options}")]
         except Exception as error:
-            raise RuntimeError(f"steps: {', '.join(done)}; {life.options}") from error
+            raise RuntimeError(f"steps: {', '.join(done)}; {scenario.options}") from error
         finally:
-            life.close()
-        self.lives += 1
-        if self.lives == _SETTLED:
+            scenario.close()
+        self.scenarios += 1
+        if self.scenarios == _SETTLED:
             self.settled = _memory()
         left = _left(before)
-        return [Outcome("left behind", left)] if left else [Outcome("as a fresh loader")]
+        return [Outcome("not released", left)] if left else [Outcome("as a fresh loader")]
 
     def close(self):
-        if self.lives < 3 * _SETTLED:
+        if self.scenarios < 3 * _SETTLED:
             return []
         grown = _memory() - self.settled
-        text = f"{grown >> 20} MiB in {self.lives - _SETTLED} lives" if grown > _GROWTH else ""
+        text = f"{grown >> 20} MiB in {self.scenarios - _SETTLED} scenarios" if grown > _GROWTH else ""
         return [Outcome("memory grows" if text else "memory stays", text)]
 
 
@@ -86,7 +86,7 @@ def _held():
 
 
 def _left(before):
-    """What is there that was not; threads may take a moment to end."""
+    """Describe threads and files that are new and stay; threads may take a moment to end."""
     for _ in range(100):
         gc.collect()
         now = _held()
@@ -96,7 +96,7 @@ def _left(before):
     return f"threads and open files: {before} before, {now} after"
 
 
-class Life:
+class Scenario:
     """A loader, and what a fresh one would be made with."""
 
     def __init__(self, files, rng):
@@ -140,20 +140,20 @@ def _differ(found, expected, what):
     return ""
 
 
-def go_through(life, rng):
-    epoch = life.loader.next_epoch
-    return _differ(list(life.loader), life.expected(epoch), f"epoch {epoch}")
+def go_through(scenario, rng):
+    epoch = scenario.loader.next_epoch
+    return _differ(list(scenario.loader), scenario.expected(epoch), f"epoch {epoch}")
 
 
-def leave_early(life, rng):
-    epoch, count = life.loader.next_epoch, int(rng.integers(0, 4))
-    found = list(itertools.islice(life.loader, count))
-    return _differ(found, life.expected(epoch)[:count], f"start of epoch {epoch}")
+def leave_early(scenario, rng):
+    epoch, count = scenario.loader.next_epoch, int(rng.integers(0, 4))
+    found = list(itertools.islice(scenario.loader, count))
+    return _differ(found, scenario.expected(epoch)[:count], f"start of epoch {epoch}")
 
 
-def two_at_once(life, rng):
-    epoch = life.loader.next_epoch
-    first, second = iter(life.loader), iter(life.loader)
+def two_at_once(scenario, rng):
+    epoch = scenario.loader.next_epoch
+    first, second = iter(scenario.loader), iter(scenario.loader)
     found = [], []
     for _ in range(200):
         k = int(rng.integers(2))
@@ -162,89 +162,89 @@ def two_at_once(life, rng):
             found[k].append(batch)
     found[0].extend(first)
     found[1].extend(second)
-    fault = _differ(found[0], life.expected(epoch), f"epoch {epoch} of two at once")
-    return fault or _differ(found[1], life.expected(epoch + 1), f"epoch {epoch + 1} of two at once")
+    fault = _differ(found[0], scenario.expected(epoch), f"epoch {epoch} of two at once")
+    return fault or _differ(found[1], scenario.expected(epoch + 1), f"epoch {epoch + 1} of two at once")
 
 
-def set_epoch(life, rng):
-    life.loader.set_epoch(int(rng.integers(1000)))
+def set_epoch(scenario, rng):
+    scenario.loader.set_epoch(int(rng.integers(1000)))
     return ""
 
 
-def resume(life, rng):
+def resume(scenario, rng):
     """A new loader goes on with the state of this one, which goes on, too."""
-    epoch, batches = life.loader.next_epoch, iter(life.loader)
+    epoch, batches = scenario.loader.next_epoch, iter(scenario.loader)
     count = len(list(itertools.islice(batches, int(rng.integers(0, 4)))))
-    state = json.loads(json.dumps(life.loader.state_dict()))
-    expected = life.expected(epoch)
-    other = life.fresh()
+    state = json.loads(json.dumps(scenario.loader.state_dict()))
+    expected = scenario.expected(epoch)
+    other = scenario.fresh()
     other.load_state_dict(state)
     resumed = list(other)
-    following = _differ(list(itertools.islice(other, 2)), life.expected(epoch + 1)[:2], "the epoch after resuming")
+    following = _differ(list(itertools.islice(other, 2)), scenario.expected(epoch + 1)[:2], "the epoch after resuming")
     other.close()
     fault = _differ(list(batches), expected[count:], f"epoch {epoch} from batch {count}")
     if resumed and count == len(expected):  # a loader that is at the end of an epoch begins the next one
-        expected, count = life.expected(epoch + 1), 0
+        expected, count = scenario.expected(epoch + 1), 0
         following = ""
     return fault or _differ(resumed, expected[count:], f"resumed epoch {epoch} from batch {count}") or following
 
 
-def go_back(life, rng):
-    """The loader goes on with a state of its own."""
-    epoch, batches = life.loader.next_epoch, iter(life.loader)
+def go_back(scenario, rng):
+    """Load an earlier state of the same loader."""
+    epoch, batches = scenario.loader.next_epoch, iter(scenario.loader)
     count = len(list(itertools.islice(batches, 1)))
-    state = life.loader.state_dict()
+    state = scenario.loader.state_dict()
     list(itertools.islice(batches, int(rng.integers(3))))
-    if count == len(life.expected(epoch)):
+    if count == len(scenario.expected(epoch)):
         return ""
-    life.loader.load_state_dict(state)
-    return _differ(list(life.loader), life.expected(epoch)[count:], f"epoch {epoch} again from batch {count}")
+    scenario.loader.load_state_dict(state)
+    return _differ(list(scenario.loader), scenario.expected(epoch)[count:], f"epoch {epoch} again from batch {count}")
 
 
-def other_samples(life, rng):
+def other_samples(scenario, rng):
     # More than the two damaged ones: those alone cannot be replaced.
     chosen = rng.permutation(_SAMPLES)[: int(rng.integers(3, _SAMPLES + 1))].tolist()
-    life.options["indices"] = life.loader.indices = chosen
+    scenario.options["indices"] = scenario.loader.indices = chosen
     return ""
 
 
-def other_settings(life, rng):
-    life.options["batch_size"] = life.loader.batch_size = int(rng.integers(1, 12))
-    life.options["num_workers"] = life.loader.num_workers = workers(int(rng.integers(1, 4)))
-    life.options["batches_ahead"] = life.loader.batches_ahead = int(rng.integers(1, 5))
-    life.options["drop_last"] = life.loader.drop_last = bool(rng.integers(2))
+def other_settings(scenario, rng):
+    scenario.options["batch_size"] = scenario.loader.batch_size = int(rng.integers(1, 12))
+    scenario.options["num_workers"] = scenario.loader.num_workers = workers(int(rng.integers(1, 4)))
+    scenario.options["batches_ahead"] = scenario.loader.batches_ahead = int(rng.integers(1, 5))
+    scenario.options["drop_last"] = scenario.loader.drop_last = bool(rng.integers(2))
     return ""
 
 
-def filtered(life, rng):
+def filtered(scenario, rng):
     """A filter's loader begins at epoch 0, with the samples of this one that are wanted."""
     number = int(rng.integers(2, 5))
-    part = life.loader.filter("label", lambda label: int(label) % number == 0)
-    wanted = [sample for sample in life.options["indices"] if sample % number == 0]
+    part = scenario.loader.filter("label", lambda label: int(label) % number == 0)
+    wanted = [sample for sample in scenario.options["indices"] if sample % number == 0]
     if part.indices.tolist() != wanted:
         return f"filter: {part.indices.tolist()}, expected {wanted}"
-    before = life.options
-    life.options = {**before, "indices": wanted}
+    before = scenario.options
+    scenario.options = {**before, "indices": wanted}
     try:
-        return _differ(list(part), life.expected(0), "epoch 0 of a filter") if wanted else ""
+        return _differ(list(part), scenario.expected(0), "epoch 0 of a filter") if wanted else ""
     finally:
         part.close()
-        life.options = before
+        scenario.options = before
 
 
-def new_loader(life, rng):
-    epoch = life.loader.next_epoch
-    batches = iter(life.loader)
+def new_loader(scenario, rng):
+    epoch = scenario.loader.next_epoch
+    batches = iter(scenario.loader)
     next(batches, None)
-    life.loader.close()
+    scenario.loader.close()
     try:
-        iter(life.loader)
+        iter(scenario.loader)
     except LoaderClosedError:
         pass
     else:
         return "a closed loader begins an epoch"
-    life.loader = life.fresh()
-    life.loader.set_epoch(epoch)
+    scenario.loader = scenario.fresh()
+    scenario.loader.set_epoch(epoch)
     return ""
 
 
