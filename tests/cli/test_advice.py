@@ -219,7 +219,7 @@ def test_findings_outside_the_loop_are_notes():
     assert named(changed(gpu=tested))["self_test"].text == "H100 fails the self-test: hardware: 7 differ."
     assert "route" not in named(changed(gpu=tested))
     passed = GpuState("H100", self_test={"cpu": "", "entries": ""})
-    assert named(changed(gpu=passed))["self_test"].text == "H100 passes the self-test (cpu, own)."
+    assert named(changed(gpu=passed))["self_test"].text == "H100 passes the self-test (cpu, entries)."
     unusable = GpuState(reason="no CuPy", is_present=True)
     assert "no CuPy" in named(changed(gpu=unusable))["gpu_unusable"].text
 
