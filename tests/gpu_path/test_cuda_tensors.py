@@ -128,7 +128,7 @@ def test_hand_over_lets_the_callers_stream_wait_and_torch_know(cuda_device, reco
     record.calls.clear()
     cuda_device.hand_over(tensors, ready)
     assert record.calls == [
-        ("streamWaitEvent", 556, ready.own.ptr, 0),
+        ("streamWaitEvent", 556, ready.cupy.ptr, 0),
         ("record_stream", "tensor 0", 556),
         ("record_stream", "tensor 1", 556),
     ]
