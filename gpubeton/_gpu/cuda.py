@@ -1,4 +1,4 @@
-"""Device: a real GPU, through CuPy and torch. The only module that names CuPy, and calls CUDA.
+"""Device: a real GPU, through CuPy and torch. The only module that imports CuPy, and calls CUDA.
 
 Tests have another device in its place, made of threads and the host's memory. CuPy gives CUDA's streams, events, memory
 and kernels. Torch gives the memory of batches, since the training loop frees it. Decoded images are in memory of
@@ -368,20 +368,20 @@ class Device:
                 tensor.record_stream(current)
 
 
-def _check_torch(place: str) -> None:
+def _check_torch(device: str) -> None:
     """Raise DeviceError if torch cannot use a GPU, or not in this process."""
     import torch
 
     if torch.version.cuda is None:
         raise DeviceError(
-            f"{place}: this torch ({torch.__version__}) was built without CUDA. Install one that has it: "
+            f"{device}: this torch ({torch.__version__}) was built without CUDA. Install one that has it: "
             "https://pytorch.org/get-started/locally"
         )
     try:
         torch.cuda.current_device()
     except RuntimeError as error:
         raise DeviceError(
-            f"{place}: torch cannot start CUDA in this process: {error}. nvidia-smi has to list a GPU; torch was built "
-            f"for CUDA {torch.version.cuda}, which the driver has to know; a container needs --gpus all; after error "
-            "802, on machines with NVSwitch, start nvidia-fabricmanager"
+            f"{device}: torch cannot start CUDA in this process: {error}. nvidia-smi has to list a GPU; torch was "
+            f"built for CUDA {torch.version.cuda}, which the driver has to know; a container needs --gpus all; after "
+            "error 802, on machines with NVSwitch, start nvidia-fabricmanager"
         ) from error

@@ -93,10 +93,10 @@ def test_the_stored_batches_are_the_cpus_for_their_jpegs(name, copies):
 def jpegs_of(name):
     """The different JPEGs of a stored batch."""
     stored = self_test.stored_batch(name)
-    places, rows = np.unique(stored["place"], return_index=True)
+    offsets, rows = np.unique(stored["offset"], return_index=True)
     return [
-        stored["jpegs"][place : place + size].tobytes()
-        for place, size in zip(places, stored["size"][rows], strict=True)
+        stored["jpegs"][offset : offset + size].tobytes()
+        for offset, size in zip(offsets, stored["size"][rows], strict=True)
     ]
 
 
@@ -121,7 +121,7 @@ def test_every_kind_of_compressed_data_is_among_them(monkeypatch):
     assert data.count(b"\xff\0") > 100
 
 
-def test_one_launch_has_thousands_of_intervals_in_full_warps_whose_routes_differ():
+def test_one_launch_has_thousands_of_intervals_in_full_warps_whose_lanes_differ():
     stored = self_test.stored_batch("full")
     assert len(stored["intervals"]) >= 4096
     assert (stored["groups"][:, 2] == GROUP).sum() >= 4096 // GROUP
