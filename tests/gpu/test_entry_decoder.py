@@ -92,7 +92,7 @@ def test_resident_jpegs_are_copied_once_and_stay_the_cpus_to_the_bit(gpu, indexe
             assert_equal_to_the_bit(ours, cpus)
             assert_equal_to_the_bit(sent, cpus)
     jpegs = int(Index.open(indexed_photos).regions("image").size.sum())
-    assert nbytes[False] - nbytes[True] >= jpegs > 0
+    assert nbytes[False] - nbytes[True] > jpegs // 4, "of each JPEG the bytes that its crop needs"
 
 
 @pytest.fixture
