@@ -11,7 +11,7 @@ from rich.console import Console
 
 from benchmarks.harness.photos import PhotoSet, list_photos, write_photos
 from gpubeton.fields import Field, IntField, RGBImageField
-from gpubeton.format.index import Index
+from gpubeton.format.dataset import open_dataset
 from gpubeton.writer import DatasetWriter
 
 __all__ = ["Corpus", "full_size_raw", "make_corpus"]
@@ -65,7 +65,7 @@ def full_size_raw(corpus: Corpus, data: Path, console: Console) -> tuple[str, di
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    index = Index.open(path)
+    index = open_dataset(path)
     column = index.column("image")
     return {
         "images": index.num_samples,

@@ -25,7 +25,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.results import DATA, RESULTS
 from benchmarks.table import save_and_draw
 from gpubeton.dataset import index_images
-from gpubeton.format import Index
+from gpubeton.format import open_dataset
 
 WITHOUT = "without entry points"
 
@@ -91,7 +91,7 @@ def indexed(corpus: Corpus, data: Path) -> Path:
 def _bytes(path: Path) -> int:
     """Count the bytes of the images and of their entry points; pages of a file hide small differences."""
     index = Path(f"{path}.index")
-    images = int(Index.open(path).regions("image").size.sum())
+    images = int(open_dataset(path).regions("image").size.sum())
     return images + (index.stat().st_size if index.exists() else 0)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.results import RESULTS, save
 from gpubeton._writing.find_entry_points import find_blocks
-from gpubeton.format import Index
+from gpubeton.format import open_dataset
 from gpubeton.format.entry_points import image_fields
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the result")
     options = parser.parse_args()
-    index = Index.open(options.file)
+    index = open_dataset(options.file)
     (name, *_) = image_fields(index)
     stored = int(index.regions(name).size.sum())
     blocks = list(find_blocks(index, name, options.workers))  # compiles, and reads the file into memory

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from benchmarks.results import RESULTS, save
-from gpubeton._plan.order import IdRange, quasi_random, random
-from gpubeton._plan.window_order import WindowIds, WindowOrder
+from gpubeton._plan.order import IdRange, WindowIds, WindowOrder, quasi_random, random
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.format.page_runs import PageRuns
 from gpubeton.traversal_order import QuasiRandom, Window

@@ -19,7 +19,7 @@ from rich.console import Console
 from benchmarks.results import RESULTS
 from benchmarks.sparse_file import write_sparse_beton
 from benchmarks.table import save_and_draw
-from gpubeton.format.index import Index
+from gpubeton.format.dataset import open_dataset
 from gpubeton.loader import Loader, OrderOption
 
 
@@ -38,8 +38,8 @@ def main(
             write_sparse_beton(in_order, samples, image_bytes)
             write_sparse_beton(mixed, samples, image_bytes, chunk=100)
         ways: dict[str, Callable[[], object]] = {
-            "index, one worker wrote it": lambda: Index.open(in_order),
-            "index, several workers wrote it": lambda: Index.open(mixed),
+            "index, one worker wrote it": lambda: open_dataset(in_order),
+            "index, several workers wrote it": lambda: open_dataset(mixed),
             "loader, several workers wrote it": lambda: _open_loader(mixed),
         }
         _open_loader(in_order)  # import everything before the timing

@@ -34,7 +34,7 @@ from benchmarks.results import DATA, RESULTS
 from benchmarks.table import save_and_draw
 from gpubeton._machine import count_cores
 from gpubeton.fields import Field, IntField, RGBImageField
-from gpubeton.format.index import Index
+from gpubeton.format.dataset import open_dataset
 from gpubeton.format.layout import ImageMode
 from gpubeton.writer import DatasetWriter
 
@@ -113,7 +113,7 @@ def time_writing(photos: Path, paths: dict[Setting, Path], rounds: int, console:
 
     def write(setting: Setting) -> int:
         DatasetWriter(paths[setting], columns[setting], num_workers=1, progress=False).from_image_folder(photos)
-        return Index.open(paths[setting]).num_samples
+        return open_dataset(paths[setting]).num_samples
 
     laps = {setting.name: partial(time_lap, partial(write, setting)) for setting in paths}
     with console.status("") as status:
@@ -160,7 +160,7 @@ def read_lap(work: Work) -> Lap:
 
 def describe_file(path: Path) -> dict[str, Any]:
     """Describe a file and its images; sizes in bytes and pixels."""
-    index = Index.open(path)
+    index = open_dataset(path)
     column = index.column("image")
     return {
         "file_bytes": index.file_size,

@@ -35,8 +35,8 @@ class Machine:
     @property
     def usable_memory_bytes(self) -> int | None:
         """The smaller of the free memory and the container's limit."""
-        known = [size for size in (self.memory_bytes, self.memory_limit_bytes) if size is not None]
-        return min(known, default=None)
+        sizes = [size for size in (self.memory_bytes, self.memory_limit_bytes) if size is not None]
+        return min(sizes, default=None)
 
 
 def read_machine(root: Path = _ROOT) -> Machine:
@@ -71,7 +71,7 @@ def _locked_limit() -> int | None:
 
 def _groups(root: Path, controller: str) -> list[Path]:
     """Folders of this process's control group and of those around it, of version 2 and of version 1."""
-    found = []
+    folders = []
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
@@ -79,8 +79,8 @@ def _groups(root: Path, controller: str) -> list[Path]:
             continue
         base = root / "sys/fs/cgroup" / (controller if names else "")
         parts = [part for part in path.split("/") if part not in ("", "..")]
-        found += [base.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
-    return found
+        folders += [base.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
+    return folders
 
 
 def _core_limit(root: Path) -> float | None:

@@ -37,7 +37,7 @@ _REPLACEMENTS: dict[tuple[str, ...], str] = {
     ("pipeline.graph", "pipeline.Pipeline", "pipeline.pipeline"): (
         "`loader.plan()` shows the batches of an epoch, `loader.explain()` where each operation runs"
     ),
-    ("types", "utils"): "`read_header` and `Index` of `format`; `Reader` of `reader`",
+    ("types", "utils"): "`read_header` and `open_dataset` of `format`; `Reader` of `reader`",
 }
 
 REPLACEMENTS = {name: text for names, text in _REPLACEMENTS.items() for name in names}

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.format.data_files import find_file
 from gpubeton.format.file_notes import Notes, read_notes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._bytes.remote_options import RemoteOptions
-    from gpubeton.format.data_files import Paths
+    from gpubeton.format.dataset import Paths
 
 __all__ = ["Reader"]
 
@@ -26,7 +27,8 @@ class Reader:
     Parameters
     ----------
     fname : str, path, or sequence of them
-        The file, or several with the same fields, whose samples follow each other; also URLs, as in `Loader`.
+        The file, or several with the same fields, whose samples follow each other; also a folder, a pattern or a URL,
+        as in `open_dataset`.
     custom_handlers : mapping of str to Field class, optional
         The class of each custom field, by its name.
     remote : RemoteOptions, optional
@@ -92,9 +94,9 @@ class Reader:
     @property
     def checksums(self) -> NDArray[np.uint32] | None:
         """CRC-32 of each region, in the order of `alloc_table`; None if a file has none."""
-        found = [notes.checksums for notes in self._read_notes()]
-        held = [checksums for checksums in found if checksums is not None]
-        return np.concatenate(held) if len(held) == len(found) else None
+        notes = self._read_notes()
+        checksums = [file.checksums for file in notes if file.checksums is not None]
+        return np.concatenate(checksums) if len(checksums) == len(notes) else None
 
     def _read_notes(self) -> tuple[Notes, ...]:
         # Not in the constructor: a loader works with damaged notes, too.
@@ -150,5 +152,5 @@ class Reader:
         tuple of str and int
             The file, and the number of the sample in it, from 0. IndexError if there is no such sample.
         """
-        file = self.index.file_of(sample)
+        file = find_file(self.index.files, sample)
         return file.path, sample - file.first_sample

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 
-from gpubeton._bytes.staging import allocate_block
+from gpubeton._engine.buffers import allocate_block
 
 
 class Blocks:

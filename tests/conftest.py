@@ -41,7 +41,7 @@ def own_threads() -> Callable[[], list[str]]:
     """Names of the threads of a loader that were started since the test began, and have not ended."""
     # Those of earlier tests may be on the way to their end; threads that load from object stores stay.
     before = set(threading.enumerate())
-    kinds = tuple(f"gpubeton-{kind}" for kind in ("prefetch", "read", "worker", "feeder"))
+    kinds = tuple(f"gpubeton-{kind}" for kind in ("prefetch", "load", "worker", "feeder"))
     return lambda: sorted(each.name for each in set(threading.enumerate()) - before if each.name.startswith(kinds))
 
 

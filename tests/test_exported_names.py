@@ -127,8 +127,8 @@ class Refuse:
 
 sys.meta_path.insert(0, Refuse())
 from gpubeton.format.header import read_header
-from gpubeton.format.index import Index
-print(read_header({str(path)!r}).num_samples, Index.open({str(path)!r}).num_samples)
+from gpubeton.format.dataset import open_dataset
+print(read_header({str(path)!r}).num_samples, open_dataset({str(path)!r}).num_samples)
 """
     assert run(program) == "1 1"
 

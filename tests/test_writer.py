@@ -32,7 +32,7 @@ from gpubeton.fields import (
 )
 from gpubeton.fields.image_codec import encode_jpeg
 from gpubeton.fields.registry import open_index
-from gpubeton.format import FieldType, Index
+from gpubeton.format import FieldType, open_dataset
 from gpubeton.format.field_arguments import ArrayArguments
 from gpubeton.writer import DatasetWriter
 from tests.fields.test_registry import CaptionField
@@ -96,7 +96,7 @@ def field_and_values(index, descriptor):
 @pytest.mark.parametrize("num_workers", [1, 3])
 @pytest.mark.parametrize("name", BY_ONE_PROCESS)
 def test_the_file_is_that_of_ffcv_to_the_byte(name, num_workers, tmp_path):
-    index = Index.open(save(name, tmp_path))
+    index = open_dataset(save(name, tmp_path))
     fields, columns = {}, []
     for descriptor in index.descriptors:
         fields[descriptor.name], values = field_and_values(index, descriptor)
@@ -128,33 +128,33 @@ def test_the_file_does_not_depend_on_the_number_of_processes_or_the_chunks(tmp_p
         for num_workers, chunksize in [(1, 100), (2, 100), (2, 1), (5, 7), (2, 10**6)]
     ]
     assert len({hashlib.sha256(file).hexdigest() for file in files}) == 1
-    index = Index.open(tmp_path / "data.beton")
+    index = open_dataset(tmp_path / "data.beton")
     assert regions(index, "blob") == [blob for blob, _, _ in dataset]
     assert set(index.column("image")["mode"].tolist()) == {0, 1}
-    assert len(set(index.sample_pages().tolist())) > 1
+    assert len(index.page_runs().page) > 1
 
 
 def test_empty_values_have_different_pointers(tmp_path):
     # FFCV finds regions by their pointer alone, and with equal ones gives a neighbor the size 0.
     write(tmp_path / "data.beton", MIXED_FIELDS, mixed_dataset())
-    assert len(np.unique(Index.open(tmp_path / "data.beton").allocations["ptr"])) == 300
+    assert len(np.unique(open_dataset(tmp_path / "data.beton").allocations["ptr"])) == 300
 
 
 def test_all_values_may_be_empty(tmp_path):
     write(tmp_path / "data.beton", {"blob": BytesField()}, [(b"",), (b"",)])
-    assert regions(Index.open(tmp_path / "data.beton"), "blob") == [b"", b""]
+    assert regions(open_dataset(tmp_path / "data.beton"), "blob") == [b"", b""]
 
 
 def test_indices_choose_the_samples_and_their_order(tmp_path):
     dataset = [(number,) for number in range(20)]
     for indices in ([9, 2, 5, 5, 0], np.array([9, 2, 5, 5, 0]), (9, 2, 5, 5, 0)):
         write(tmp_path / "data.beton", {"label": IntField()}, dataset, indices=indices)
-        assert Index.open(tmp_path / "data.beton").column("label").tolist() == [9, 2, 5, 5, 0]
+        assert open_dataset(tmp_path / "data.beton").column("label").tolist() == [9, 2, 5, 5, 0]
 
 
 def test_indices_may_be_anything_that_the_dataset_knows(tmp_path):
     write(tmp_path / "data.beton", {"label": IntField()}, {"a": (1,), "b": (2,)}, indices=["b", "a"])
-    assert Index.open(tmp_path / "data.beton").column("label").tolist() == [2, 1]
+    assert open_dataset(tmp_path / "data.beton").column("label").tolist() == [2, 1]
 
 
 def test_a_dataset_is_asked_for_plain_integers(tmp_path):
@@ -172,7 +172,7 @@ def test_shuffling_is_that_of_ffcv_for_numpy_s_global_seed(tmp_path):
     np.random.shuffle(expected)  # noqa: NPY002
     np.random.seed(5)  # noqa: NPY002
     write(tmp_path / "data.beton", {"x": IntField()}, [(number,) for number in range(30)], shuffle_indices=True)
-    assert Index.open(tmp_path / "data.beton").column("x").tolist() == expected.tolist()
+    assert open_dataset(tmp_path / "data.beton").column("x").tolist() == expected.tolist()
 
 
 def test_shuffling_with_a_seed_does_not_change_numpys_global_state(tmp_path):
@@ -290,7 +290,7 @@ def test_a_folder_of_images_keeps_the_files_that_fit(num_workers, tmp_path):
     fields = {"image": RGBImageField("jpg", max_resolution=64), "label": IntField()}
     writer = DatasetWriter(tmp_path / "data.beton", fields, num_workers=num_workers, progress=False)
     assert writer.from_image_folder(tmp_path / "photos") == ("cat", "dog")
-    index = Index.open(tmp_path / "data.beton")
+    index = open_dataset(tmp_path / "data.beton")
     assert index.column("label").tolist() == [0, 1, 1]
     assert index.column("image")[["mode", "width", "height"]].tolist() == [(0, 30, 20), (0, 12, 10), (0, 64, 56)]
     stored = regions(index, "image")
@@ -360,7 +360,7 @@ def test_a_killed_program_leaves_the_older_file_and_the_next_one_tidies_up(num_w
     wait_until(lambda: is_gone(encoding_process))
     write(path, {"x": IntField()}, [(1,)])
     wait_until(lambda: [entry.name for entry in tmp_path.iterdir()] == ["data.beton"])
-    assert Index.open(path).num_samples == 1
+    assert open_dataset(path).num_samples == 1
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gpubeton._gpu.cuda import Device
 from gpubeton._gpu.nvjpeg import IMAGE
 from gpubeton._plan.arena_layout import lay_out_images
-from gpubeton.format.index import Index
+from gpubeton.format.dataset import open_dataset
 
 __all__ = ["Encoded", "Piece", "load_encoded"]
 
@@ -78,7 +78,7 @@ class Encoded:
 
 def load_encoded(device: Device, beton: str) -> Encoded:
     """Load the JPEGs of the field ``image`` into page-locked memory."""
-    index = Index.open(beton)
+    index = open_dataset(beton)
     regions, column = index.regions("image"), index.column("image")
     size = regions.size.astype(np.uint64)
     room = -(-size.astype(np.int64) // _ALIGNMENT) * _ALIGNMENT

@@ -30,7 +30,7 @@ from benchmarks.results import DATA, RESULTS, save
 from gpubeton._gpu.options import GpuOptions
 from gpubeton.fields.decoders import IntDecoder
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
-from gpubeton.format.index import Index
+from gpubeton.format.dataset import open_dataset
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 
@@ -147,7 +147,7 @@ def _loader(case: Case, photos: Photos, batch_size: int, batches: int) -> Loader
         os_cache=case.os_cache,
         order=OrderOption.RANDOM,
         seed=0,
-        indices=np.arange(wanted) % Index.open(beton).num_samples,
+        indices=np.arange(wanted) % open_dataset(beton).num_samples,
         pipelines={"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]},
         drop_last=True,
         device="cuda:0",

@@ -37,7 +37,7 @@ from gpubeton._gpu.cuda import Stream
 from gpubeton._gpu.kernels import SIGNED_KERNELS
 from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.draw_rows import HEIGHT, WIDTH
-from gpubeton.format.index import Index
+from gpubeton.format.dataset import open_dataset
 from gpubeton.loader import Loader
 
 __all__ = ["Launch", "copy_rate", "measure_decoder", "measure_pipeline", "noted_launches"]
@@ -194,8 +194,8 @@ def _loader_of(beton: str, pipeline: Sequence[Any], batch_size: int, **more: Any
         batch_size,
         num_workers=1,
         seed=0,
-        indices=np.arange(wanted) % Index.open(beton).num_samples,
-        pipelines={**dict.fromkeys(Index.open(beton).names), "image": pipeline},
+        indices=np.arange(wanted) % open_dataset(beton).num_samples,
+        pipelines={**dict.fromkeys(open_dataset(beton).names), "image": pipeline},
         batches_ahead=_BATCHES,
         device="cuda:0",
         **more,

@@ -16,7 +16,7 @@ from PIL import Image
 from benchmarks.harness.photos import PhotoSet, list_photos, write_photos
 from gpubeton.dataset import index_images
 from gpubeton.fields import IntField, RGBImageField
-from gpubeton.format.index import Index
+from gpubeton.format.dataset import open_dataset
 from gpubeton.writer import DatasetWriter
 
 __all__ = ["IMAGENET_LIKE", "QUALITIES", "Photos", "make_photos", "make_raw"]
@@ -81,7 +81,7 @@ def make_raw(data: Path, photos: Photos) -> str:
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    index = Index.open(path)
+    index = open_dataset(path)
     column = index.column("image")
     width, height = column["width"].astype(np.int64), column["height"].astype(np.int64)
     return {

@@ -153,7 +153,7 @@ def measure_network(trainer: Trainer, beton: str, seconds: float) -> dict[str, d
 
 
 def _loader(trainer: Trainer, beton: str, arguments: dict[str, Any]) -> Loader:
-    from gpubeton.format.index import Index
+    from gpubeton.format.dataset import open_dataset
 
     moves: list[Any] = [ToDevice("cuda:0")] if arguments["device"] == "cpu" else []
     return Loader(
@@ -162,7 +162,7 @@ def _loader(trainer: Trainer, beton: str, arguments: dict[str, Any]) -> Loader:
         num_workers=-1,
         order=OrderOption.RANDOM,
         seed=0,
-        indices=np.arange(_EPOCH) % Index.open(beton).num_samples,
+        indices=np.arange(_EPOCH) % open_dataset(beton).num_samples,
         pipelines={
             "image": [*usual_pipeline(trainer.side), *moves],
             "label": [IntDecoder(), ToTensor(), Squeeze(), *moves],

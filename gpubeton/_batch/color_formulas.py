@@ -88,13 +88,13 @@ def _compiled_images() -> Callable[..., Any]:
                 start, stop = stop, stop + 2
                 while stop < steps.shape[1] and steps[number, stop] != CONTRAST:
                     stop += 2
-                own = steps[number, start:stop]
-                if is_idle(own):
+                run = steps[number, start:stop]
+                if is_idle(run):
                     continue
-                added = image_mean(image, line, ONE - own[1]) if own[0] == CONTRAST else 0
+                added = image_mean(image, line, ONE - run[1]) if run[0] == CONTRAST else 0
                 for y in range(len(image)):
                     load(image[y], line)
-                    line_steps(line, own, added)
+                    line_steps(line, run, added)
                     store(line, image[y])
 
     return Compiler.compile(images_steps)

@@ -67,10 +67,10 @@ def _blur_tensors(images: Any, rows: NDArray[Any]) -> None:
     chosen = np.flatnonzero(rows[:, reach] != ONE)
     if len(chosen) == 0:
         return
-    own = torch.from_numpy(chosen).to(images.device)
+    indices = torch.from_numpy(chosen).to(images.device)
     # Not a convolution: on a GPU those may round to 10 bits.
     weights = torch.from_numpy(rows[chosen].astype(np.int32)).to(images.device).view(len(chosen), -1, 1, 1, 1)
-    levels = images[own].to(torch.int32)
+    levels = images[indices].to(torch.int32)
     for axis, added, shift in ((2, 128, 8), (1, 1 << 21, 22)):
         length = levels.shape[axis]
         places = torch.arange(-reach, length + reach, device=images.device)
@@ -79,7 +79,7 @@ def _blur_tensors(images: Any, rows: NDArray[Any]) -> None:
         for tap in range(rows.shape[1]):
             total += weights[:, tap] * padded.narrow(axis, tap, length)
         levels = total >> shift
-    images[own] = levels.to(torch.uint8)
+    images[indices] = levels.to(torch.uint8)
 
 
 def _sharpen_arrays(images: NDArray[np.uint8], rows: NDArray[Any]) -> None:
@@ -111,10 +111,10 @@ def sharpen_images(
             for x in range(1, width - 1):
                 for channel in range(3):
                     place = 3 * x + channel
-                    own = line[place]
-                    total = np.uint32(columns[place - 3] + columns[place] + columns[place + 3] + 4 * own)
+                    level = line[place]
+                    total = np.uint32(columns[place - 3] + columns[place] + columns[place + 3] + 4 * level)
                     mean = np.int32(np.uint32(2 * total + 13) // np.uint32(26))
-                    changed = np.int32(np.int32(own * ONE) + np.int32(away * np.int32(mean - own))) >> 15
+                    changed = np.int32(np.int32(level * ONE) + np.int32(away * np.int32(mean - level))) >> 15
                     image[y, x, channel] = min(max(changed, 0), 255)
 
 
@@ -124,9 +124,9 @@ def _sharpen_tensors(images: Any, rows: NDArray[Any]) -> None:
     chosen = np.flatnonzero(rows[:, 0] != ONE)
     if len(chosen) == 0 or min(images.shape[1:3]) < 3:
         return
-    own = torch.from_numpy(chosen).to(images.device)
+    indices = torch.from_numpy(chosen).to(images.device)
     factor = torch.from_numpy(rows[chosen, 0].astype(np.int32)).to(images.device).view(-1, 1, 1, 1)
-    levels = images[own].to(torch.int32)
+    levels = images[indices].to(torch.int32)
     height, width = levels.shape[1] - 2, levels.shape[2] - 2
     middle = levels[:, 1:-1, 1:-1]
     total = 4 * middle
@@ -136,7 +136,7 @@ def _sharpen_tensors(images: Any, rows: NDArray[Any]) -> None:
     mean = (2 * total + 13) // 26
     changed = (middle * ONE + (ONE - factor) * (mean - middle)) >> 15
     levels[:, 1:-1, 1:-1] = changed.clamp(0, 255)
-    images[own] = levels.to(torch.uint8)
+    images[indices] = levels.to(torch.uint8)
 
 
 change_blur = ImageChange(_blur_arrays, _blur_tensors)

@@ -114,11 +114,11 @@ def fill_like(
     fill: Fill,
 ) -> Any:  # (C,)
     """Make a fill that can be assigned to pixels of a batch."""
-    own = fill_of("fill", fill, as_nhwc(batch).shape[3])
+    levels = fill_of("fill", fill, as_nhwc(batch).shape[3])
     if is_torch_dtype(batch.dtype):
         # torch drops fractions too, but refuses 255.9 as too large for uint8.
-        return batch.new_tensor(own if batch.dtype.is_floating_point else tuple(map(int, own)))
-    values: NDArray[Any] = np.asarray(own).astype(batch.dtype)
+        return batch.new_tensor(levels if batch.dtype.is_floating_point else tuple(map(int, levels)))
+    values: NDArray[Any] = np.asarray(levels).astype(batch.dtype)
     return values
 
 
@@ -169,9 +169,9 @@ def blend_mask(
     tensor = as_tensor(as_nhwc(batch))
     chosen = torch.from_numpy(rows).to(tensor.device)
     opacity = torch.from_numpy(alpha)[:, :, None]
-    kept, added = ((1 - opacity).to(tensor.device), (opacity * torch.from_numpy(mask)).to(tensor.device))
+    base_share, added = ((1 - opacity).to(tensor.device), (opacity * torch.from_numpy(mask)).to(tensor.device))
     # Rounded to float32 first, as FFCV does: a value a little below a level becomes that level.
-    blended = (tensor[chosen].double() * kept + added).float()
+    blended = (tensor[chosen].double() * base_share + added).float()
     tensor[chosen] = blended.clamp(*clamp).to(tensor.dtype)
 
 
@@ -188,10 +188,10 @@ def shift_images(batch: Any, shifts: NDArray[np.int32], fill: Fill) -> None:
     images, color = as_nhwc(batch), fill_like(batch, fill)
     for image, (down, right) in zip(images, shifts.tolist(), strict=True):
         height, width = image.shape[:2]
-        kept = image[_overlap(down, height), _overlap(right, width)]
-        kept = kept.copy() if isinstance(kept, np.ndarray) else kept.clone()
+        inside = image[_overlap(down, height), _overlap(right, width)]
+        inside = inside.copy() if isinstance(inside, np.ndarray) else inside.clone()
         image[:] = color
-        image[_overlap(-down, height), _overlap(-right, width)] = kept
+        image[_overlap(-down, height), _overlap(-right, width)] = inside
 
 
 def _overlap(shift: int, length: int) -> slice:

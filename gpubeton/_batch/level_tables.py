@@ -44,26 +44,26 @@ def level_tables(
 
     level = torch.arange(256, device=parameters.device).expand(len(parameters), 3, 256)
     if kind == SOLARIZE:
-        made = torch.where(level >= parameters, 255 - level, level)
+        table = torch.where(level >= parameters, 255 - level, level)
     elif kind == POSTERIZE:
-        made = level & (256 - (1 << (8 - parameters)))
+        table = level & (256 - (1 << (8 - parameters)))
     elif kind == INVERT:
-        made = 255 - level
+        table = 255 - level
     else:
         occurs = histograms > 0
         least = torch.where(occurs, level, 255).amin(2, keepdim=True)
         most = torch.where(occurs, level, 0).amax(2, keepdim=True)
         if kind == AUTOCONTRAST:
             span = most - least
-            made = (level - least).clamp(min=0) * 255 // span.clamp(min=1)
-            made = torch.where(span > 0, made, level)
+            table = (level - least).clamp(min=0) * 255 // span.clamp(min=1)
+            table = torch.where(span > 0, table, level)
         else:
             before = histograms.cumsum(2) - histograms
             # How many pixels to a level: all but those of the largest, spread over 255.
             step = (histograms.sum(2, keepdim=True) - histograms.gather(2, most)) // 255
-            made = (before + step // 2) // step.clamp(min=1)
-            made = torch.where(step > 0, made, level)
-    return made.clamp(0, 255).to(torch.uint8)
+            table = (before + step // 2) // step.clamp(min=1)
+            table = torch.where(step > 0, table, level)
+    return table.clamp(0, 255).to(torch.uint8)
 
 
 def _change_arrays(images: NDArray[np.uint8], rows: NDArray[Any]) -> None:
@@ -94,17 +94,17 @@ def _change_tensors(images: Any, rows: NDArray[Any]) -> None:
         chosen = np.flatnonzero(rows[:, 0] == kind)
         if len(chosen) == 0:
             continue
-        own = torch.from_numpy(chosen).to(images.device)
+        indices = torch.from_numpy(chosen).to(images.device)
         # Level and channel of every value in one number: its place in the three tables of its image.
-        levels = images[own].to(torch.int64)
+        levels = images[indices].to(torch.int64)
         places = (levels + 256 * torch.arange(3, device=images.device)).flatten(1)
         histograms = None
         if kind in _WITH_HISTOGRAM:
-            counts = torch.zeros((len(own), 768), dtype=torch.int64, device=images.device)
+            counts = torch.zeros((len(indices), 768), dtype=torch.int64, device=images.device)
             histograms = counts.scatter_add_(1, places, torch.ones_like(places)).view(-1, 3, 256)
         parameters = torch.from_numpy(rows[chosen, 1].astype(np.int64)).to(images.device).view(-1, 1, 1)
         tables = level_tables(kind, parameters, histograms)
-        images[own] = tables.flatten(1).gather(1, places).view(levels.shape)
+        images[indices] = tables.flatten(1).gather(1, places).view(levels.shape)
 
 
 def write_table(
@@ -121,19 +121,19 @@ def write_table(
                 least, most = min(least, level), level
     step = (counts.sum() - counts[most]) // 255
     for level in range(256):
-        made = level
+        value = level
         if kind == SOLARIZE:
-            made = 255 - level if level >= parameter else level
+            value = 255 - level if level >= parameter else level
         elif kind == POSTERIZE:
-            made = level & (256 - (1 << (8 - parameter)))
+            value = level & (256 - (1 << (8 - parameter)))
         elif kind == INVERT:
-            made = 255 - level
+            value = 255 - level
         elif kind == AUTOCONTRAST and most > least:
-            made = (max(level, least) - least) * 255 // (most - least)
+            value = (max(level, least) - least) * 255 // (most - least)
         elif kind == EQUALIZE and step > 0:
-            made = (before + step // 2) // step
+            value = (before + step // 2) // step
             before += counts[level]
-        table[level] = min(made, 255)
+        table[level] = min(value, 255)
 
 
 def count_levels(
@@ -191,6 +191,6 @@ def look_up_values(
         for y in range(levels.shape[1]):
             line, target = levels[number, y], values[number, y]
             for channel in range(len(table)):
-                own = table[channel]
+                entries = table[channel]
                 for x in range(len(line)):
-                    target[x, channel] = own[line[x, channel]]
+                    target[x, channel] = entries[line[x, channel]]

@@ -60,10 +60,10 @@ def mix_tensor(
     height, width = (torch.arange(side, device=images.device) for side in images.shape[1:3])
     rows, places = height[:, None, None], width[:, None]
     inside = (rows >= columns[TOP]) & (rows < columns[BOTTOM]) & (places >= columns[LEFT]) & (places < columns[RIGHT])
-    own, other = images, images[columns[PARTNER].view(-1).long()]
+    first, other = images, images[columns[PARTNER].view(-1).long()]
     # Of levels this is exact: a weight has 15 binary digits, a level 8, and float32 24.
     weight = columns[WEIGHT].to(torch.float32) / ONE
-    mixed = weight * own + (1 - weight) * other
+    mixed = weight * first + (1 - weight) * other
     images.copy_(torch.where(inside, mixed.to(images.dtype), images))
 
 
@@ -79,11 +79,11 @@ def _compiled(channels: int) -> Callable[..., Any]:
                 left_over -= 1
                 partner = saved[left_over]
             for y in range(mixes[number, TOP], mixes[number, BOTTOM]):
-                own = images[number, y, channels * mixes[number, LEFT] : channels * mixes[number, RIGHT]]
+                line = images[number, y, channels * mixes[number, LEFT] : channels * mixes[number, RIGHT]]
                 other = partner[y, channels * mixes[number, LEFT] : channels * mixes[number, RIGHT]]
-                for x in range(len(own)):
-                    mixed = np.int32(np.int32(weight * own[x]) + np.int32(rest * other[x])) >> SHIFT
-                    own[x] = mixed
+                for x in range(len(line)):
+                    mixed = np.int32(np.int32(weight * line[x]) + np.int32(rest * other[x])) >> SHIFT
+                    line[x] = mixed
 
     return Compiler.compile(mix)
 
@@ -91,11 +91,11 @@ def _compiled(channels: int) -> Callable[..., Any]:
 def mix_labels(labels: Any, mixes: NDArray[np.float64]) -> Any:
     """Return own label, partner's label and own share, float32 (N, 3), of labels (N,) or (N, 1) and mixes (N, 2)."""
     partner = mixes[:, 0].astype(np.intp)
-    own = labels.reshape(len(mixes))
+    flat = labels.reshape(len(mixes))
     if isinstance(labels, np.ndarray):
-        return np.stack([own, own[partner], mixes[:, 1]], axis=1).astype(np.float32)
+        return np.stack([flat, flat[partner], mixes[:, 1]], axis=1).astype(np.float32)
     import torch
 
     share = torch.from_numpy(mixes[:, 1].astype(np.float32)).to(labels.device)
-    other = own[torch.from_numpy(partner).to(labels.device)]
-    return torch.stack([own.to(torch.float32), other.to(torch.float32), share], dim=1)
+    other = flat[torch.from_numpy(partner).to(labels.device)]
+    return torch.stack([flat.to(torch.float32), other.to(torch.float32), share], dim=1)

@@ -211,13 +211,13 @@ def _weighed(images: Any, axis: int, taps: tuple[NDArray[np.int64], NDArray[np.f
 
 def _packed(taps: list[Taps], start: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return places and weights of all taps, (N, output, taps); images with fewer repeat their last place, times 0."""
-    most = max(own.weights.shape[1] for own in taps)
+    most = max(axis_taps.weights.shape[1] for axis_taps in taps)
     places = np.empty((len(taps), len(taps[0].first), most), np.int64)
     weights = np.zeros(places.shape, np.float32)
-    for number, own in enumerate(taps):
-        count = own.weights.shape[1]
-        places[number] = start[number] + own.first[:, None] + np.minimum(np.arange(most), count - 1)
-        weights[number, :, :count] = own.weights
+    for number, axis_taps in enumerate(taps):
+        count = axis_taps.weights.shape[1]
+        places[number] = start[number] + axis_taps.first[:, None] + np.minimum(np.arange(most), count - 1)
+        weights[number, :, :count] = axis_taps.weights
     return places, weights
 
 
@@ -241,5 +241,5 @@ def _on(images: Any, values: NDArray[Any]) -> Any:
     """Return the values as a tensor on the device of the images; integers as int64, for indices."""
     import torch
 
-    wanted = values.astype(np.int64) if values.dtype.kind == "i" else values
-    return torch.from_numpy(np.ascontiguousarray(wanted)).to(images.device)
+    converted = values.astype(np.int64) if values.dtype.kind == "i" else values
+    return torch.from_numpy(np.ascontiguousarray(converted)).to(images.device)

@@ -47,8 +47,8 @@ def _warp_arrays(interpolation: str, fill: tuple[int, ...], images: NDArray[Any]
             channels = images.shape[3] - first
             part = images[number, ..., first : first + CHANNELS]
             triple[0, ..., :channels] = part
-            own = np.array([*outside[first : first + CHANNELS], 0, 0][:CHANNELS], np.int64)
-            code(triple, np.zeros(1, np.intp), rows[number : number + 1], own)
+            color = np.array([*outside[first : first + CHANNELS], 0, 0][:CHANNELS], np.int64)
+            code(triple, np.zeros(1, np.intp), rows[number : number + 1], color)
             part[:] = triple[0, ..., :channels]
 
 
@@ -61,12 +61,12 @@ def warp_nearest(
     """Warp images in place, each pixel the nearest."""
     height, width = images.shape[1], images.shape[2]
     for number in chosen:
-        image, own = images[number], rows[number]
+        image, matrix = images[number], rows[number]
         old = image.copy()
         for y in range(height):
             for x in range(width):
-                column = (own[0] * x + own[1] * y + own[2] + (1 << 31)) >> 32
-                row = (own[3] * x + own[4] * y + own[5] + (1 << 31)) >> 32
+                column = (matrix[0] * x + matrix[1] * y + matrix[2] + (1 << 31)) >> 32
+                row = (matrix[3] * x + matrix[4] * y + matrix[5] + (1 << 31)) >> 32
                 if 0 <= column < width and 0 <= row < height:
                     for channel in range(3):
                         image[y, x, channel] = old[row, column, channel]
@@ -84,12 +84,12 @@ def warp_bilinear(
     """Warp images in place, each pixel weighed of four."""
     height, width = images.shape[1], images.shape[2]
     for number in chosen:
-        image, own = images[number], rows[number]
+        image, matrix = images[number], rows[number]
         old = image.copy()
         for y in range(height):
             for x in range(width):
-                across = (own[0] * x + own[1] * y + own[2] + (1 << 20)) >> 21
-                down = (own[3] * x + own[4] * y + own[5] + (1 << 20)) >> 21
+                across = (matrix[0] * x + matrix[1] * y + matrix[2] + (1 << 20)) >> 21
+                down = (matrix[3] * x + matrix[4] * y + matrix[5] + (1 << 20)) >> 21
                 left, top = across >> 11, down >> 11
                 part_x, part_y = np.int32(across & 2047), np.int32(down & 2047)
                 rest_x, rest_y = np.int32(2048 - part_x), np.int32(2048 - part_y)
@@ -117,10 +117,10 @@ def _warp_tensors(interpolation: str, fill: tuple[int, ...], images: Any, rows: 
     outside = torch.tensor(fill_of("warp", fill, images.shape[3]), dtype=wide, device=images.device)
     for start in range(0, len(chosen), _IMAGES_AT_ONCE):
         part = chosen[start : start + _IMAGES_AT_ONCE]
-        own = torch.from_numpy(part).to(images.device)
+        indices = torch.from_numpy(part).to(images.device)
         warps = torch.from_numpy(np.ascontiguousarray(rows[part].T)).to(images.device).view(6, -1, 1, 1)
-        warped = _read(interpolation, images[own].to(wide), warps, outside).to(images.dtype)
-        writable(images)[own] = writable(warped)
+        warped = _read(interpolation, images[indices].to(wide), warps, outside).to(images.dtype)
+        writable(images)[indices] = writable(warped)
 
 
 def _read(interpolation: str, levels: Any, warps: Any, outside: Any) -> Any:
@@ -135,12 +135,12 @@ def _read(interpolation: str, levels: Any, warps: Any, outside: Any) -> Any:
     def at(column: Any, row: Any) -> Any:
         is_inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
         places = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
-        found = (
+        levels_at = (
             levels.flatten(1, 2)
             .gather(1, places.flatten(1).unsqueeze(2).expand(-1, -1, levels.shape[3]))
             .view(levels.shape)
         )
-        return torch.where(is_inside.unsqueeze(3), found, outside)
+        return torch.where(is_inside.unsqueeze(3), levels_at, outside)
 
     if interpolation == "nearest":
         return at((across + (1 << 31)) >> 32, (down + (1 << 31)) >> 32)

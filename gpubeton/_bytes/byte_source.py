@@ -41,8 +41,8 @@ class SourceIdentity(ABC):
         """Whether both are states of one file, which may have been written to in between."""
 
     @abstractmethod
-    def check(self, name: str, found: SourceIdentity) -> None:
-        """Raise `StorageError` if `found`, the identity of the file now, is another one."""
+    def check(self, name: str, current: SourceIdentity) -> None:
+        """Raise `StorageError` if `current`, the identity of the file now, is another one."""
 
 
 class ByteSource(ABC):
@@ -81,8 +81,8 @@ class ByteSource(ABC):
         remote: RemoteOptions | None = None,  # noqa: ARG003  for those in object stores
     ) -> Self:
         """Open a file, `StorageError` if it has another identity."""
-        found = cls.find_identity(name)  # it raises if opening would block, as with a pipe
-        source = cls.open(name, (identity or found).size, is_random=is_random)
+        current = cls.find_identity(name)  # it raises if opening would block, as with a pipe
+        source = cls.open(name, (identity or current).size, is_random=is_random)
         if identity is not None:
             try:
                 identity.check(name, source.identity())

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from gpubeton._bytes.byte_locks import locked_byte
 from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
-from gpubeton._bytes.descriptors import open_descriptor, read_at, write_some
+from gpubeton._bytes.descriptors import locked_byte, open_descriptor, read_at, write_some
 from gpubeton._bytes.local_file import FileIdentity, LocalFile
 from gpubeton.errors import StorageError
 
@@ -40,7 +39,7 @@ _SHORT = 8
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # FALLOC_FL_*
 
 
-class Room(Protocol):
+class CacheBudget(Protocol):
     """Where the pages of objects are kept."""
 
     is_full: bool  # no further page will be kept
@@ -49,7 +48,7 @@ class Room(Protocol):
         """Allocate the blocks of a page of an open file; False if it may not be kept."""
         ...
 
-    def count(self, *, kept: int = 0, fetched: int = 0) -> None:
+    def count(self, *, cached: int = 0, fetched: int = 0) -> None:
         """Count the bytes of a region that were there, or of a request."""
         ...
 
@@ -61,10 +60,10 @@ class Room(Protocol):
 class CachedFile(ByteSource):
     """The pages of a source that are there, and the source for all others."""
 
-    def __init__(self, source: ByteSource, folder: Path, page_size: int, room: Room) -> None:
+    def __init__(self, source: ByteSource, folder: Path, page_size: int, budget: CacheBudget) -> None:
         super().__init__(source.name, source.size)
         self._source = source
-        self._folder, self._page_size, self.room = folder, page_size, room
+        self._folder, self._page_size, self.budget = folder, page_size, budget
         table = _table_bytes(source.size, page_size)
         with LocalFile.open(os.fspath(folder / "pages"), table, is_random=False) as pages:
             self._entries: NDArray[np.uint64] = pages.map().view(_ENTRY)  # (pages,), changed by all processes
@@ -74,8 +73,8 @@ class CachedFile(ByteSource):
         if not self._identities[0].is_same_source(LocalFile.find_identity(os.fspath(folder / "pages"))):
             raise files_removed()
         self._content = self._local.map()  # (size,)
-        # The room marks the object as in use as long as a view of it lives.
-        weakref.finalize(self._content, _let_go, room).atexit = False
+        # The cache marks the object as in use as long as a view of it lives.
+        weakref.finalize(self._content, _keep_alive, budget).atexit = False
 
     @classmethod
     def open(cls, name: str, size: int, *, is_random: bool) -> Self:  # noqa: ARG003  it never opens
@@ -95,7 +94,7 @@ class CachedFile(ByteSource):
 
     def count_pages(self) -> int:
         """Count the pages that are there, and were written or checked since the machine was started."""
-        return count_kept(self._entries)
+        return count_cached(self._entries)
 
     @property
     def is_complete(self) -> bool:
@@ -103,14 +102,14 @@ class CachedFile(ByteSource):
         return self.count_pages() == self.num_pages
 
     def load(self, start: int, size: int) -> memoryview:
-        """Give a region of the shared mapping if its pages are there; for a long one they are fetched to stay."""
+        """Give a region of the shared mapping; fetch missing pages into the cache if the region is long."""
         pages = self._pages(start, size)
         if self._has_all(pages):
-            self.room.count(kept=size)
-        elif not (self._is_long(size, pages) and all(map(self.ensure, pages))):
+            self.budget.count(cached=size)
+        elif not (self._is_long(size, pages) and self._ensure_all(pages)):
             if any(map(self._has, pages)):
                 return super().load(start, size)
-            self.room.count(fetched=size)
+            self.budget.count(fetched=size)
             return self._source.load(start, size)
         return self._content[start : start + size].data
 
@@ -123,12 +122,12 @@ class CachedFile(ByteSource):
             low, high = max(start, page * self._page_size), min(stop, (page + 1) * self._page_size)
             part = target[low - start : high - start]
             if self._has(page):
-                self.room.count(kept=high - low)
+                self.budget.count(cached=high - low)
                 part[:] = self._content[low:high].data
             elif (count := self._source.read_into(low, part)) < high - low:
                 return low - start + count
             else:
-                self.room.count(fetched=count)
+                self.budget.count(fetched=count)
         return len(target)
 
     def ensure(self, page: int, *, waits: bool = True) -> bool:
@@ -141,8 +140,17 @@ class CachedFile(ByteSource):
         except StorageError:
             raise
         except OSError as error:
-            self.room.warn(error)
+            self.budget.warn(error)
             return False
+
+    def _ensure_all(self, pages: range) -> bool:
+        """Fetch the pages that are not there; False if some are not kept."""
+        # Also those after the first that is not kept: one of them may be on its way in another thread that has begun
+        # before the cache was full. Without waiting for it, it would be requested twice.
+        are_there = True
+        for page in pages:
+            are_there &= self.ensure(page)
+        return are_there
 
     def reload(self, start: int, size: int) -> bool:
         """Fetch the pages of damaged bytes again, into the mapping that all processes share."""
@@ -199,18 +207,21 @@ class CachedFile(ByteSource):
         """Make a page that this thread has claimed complete; False if it may not be kept."""
         entry, start, size = int(self._entries[page]), page * self._page_size, self.page_bytes(page)
         with _opened(self._folder / "data") as data:
-            found = [FileIdentity.from_stat(os.fstat(each)) for each in (claim, data)]
-            if not all(map(FileIdentity.is_same_source, self._identities, found)) or found[1].size != self.size:
+            identities = [FileIdentity.from_stat(os.fstat(opened)) for opened in (claim, data)]
+            if (
+                not all(map(FileIdentity.is_same_source, self._identities, identities))
+                or identities[1].size != self.size
+            ):
                 raise files_removed()
             # Another may have fetched it meanwhile. A page of an earlier boot is compared with its checksum.
             if entry and (self._has(page) or zlib.crc32(self._content[start : start + size].data) == entry >> 32):
-                self.room.count(kept=size)
+                self.budget.count(cached=size)
                 self._mark(claim, page, entry >> 32)
                 return True
-            if not self.room.reserve(data, start, size):
+            if not self.budget.reserve(data, start, size):
                 return False
             content = self._source.load(start, size)
-            self.room.count(fetched=size)
+            self.budget.count(fetched=size)
             write_all(data, content, start)
         self._mark(claim, page, zlib.crc32(content))
         return True
@@ -219,7 +230,7 @@ class CachedFile(ByteSource):
         write_all(claim, memoryview((checksum << 32 | boot_tag()).to_bytes(8, "little")), _ENTRY.itemsize * page)
 
 
-def count_kept(entries: NDArray[np.uint64]) -> int:
+def count_cached(entries: NDArray[np.uint64]) -> int:
     """Count the pages that are there by their entries, (N,), and were written or checked in this boot."""
     return int((entries & np.uint64(0xFFFFFFFF) == boot_tag()).sum())
 
@@ -256,9 +267,9 @@ def make_object(folder: Path, size: int, page_size: int) -> None:
             pages.unlink(missing_ok=True)  # first: a page without bytes must have no entry
             os.ftruncate(data, size)
     with _opened(pages) as descriptor:
-        found = os.fstat(descriptor).st_size
+        length = os.fstat(descriptor).st_size
         # Not a hole: a full disk is noticed here.
-        write_all(descriptor, memoryview(bytes(max(0, _table_bytes(size, page_size) - found))), found)
+        write_all(descriptor, memoryview(bytes(max(0, _table_bytes(size, page_size) - length))), length)
 
 
 def drop_pages(folder: Path, page_size: int, need: int) -> int:
@@ -348,5 +359,5 @@ def _libc() -> Any:
     return libc
 
 
-def _let_go(room: Room) -> None:
+def _keep_alive(budget: CacheBudget) -> None:
     """Do nothing: the arguments of a finalizer live until it runs."""

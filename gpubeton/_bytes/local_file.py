@@ -56,30 +56,30 @@ class FileIdentity(SourceIdentity):
     mtime_ns: int  # last written, nanoseconds since 1970
 
     @classmethod
-    def from_stat(cls, found: os.stat_result) -> FileIdentity:
+    def from_stat(cls, status: os.stat_result) -> FileIdentity:
         """Take what identifies a file from its status."""
-        return cls(found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns)
+        return cls(status.st_size, status.st_dev, status.st_ino, status.st_mtime_ns)
 
     def is_same_source(self, other: SourceIdentity) -> bool:
         return isinstance(other, FileIdentity) and (self.device, self.inode) == (other.device, other.inode)
 
-    def check(self, name: str, found: SourceIdentity) -> None:
-        if found == self:
+    def check(self, name: str, current: SourceIdentity) -> None:
+        if current == self:
             return
-        if not isinstance(found, FileIdentity) or not self.is_same_source(found):
-            inode = getattr(found, "inode", None)
+        if not isinstance(current, FileIdentity) or not self.is_same_source(current):
+            inode = getattr(current, "inode", None)
             raise StorageError(
-                f"{name}: another file (inode {inode}, {found.size} bytes) has this name now; when it was opened "
+                f"{name}: another file (inode {inode}, {current.size} bytes) has this name now; when it was opened "
                 f"it was inode {self.inode} of {self.size} bytes. The file was replaced: open it again, in training "
                 "with a new Loader."
             )
-        if found.size != self.size:
+        if current.size != self.size:
             raise StorageError(
-                f"{name}: {found.size} bytes, but {self.size} when it was opened. Something writes to the file while "
+                f"{name}: {current.size} bytes, but {self.size} when it was opened. Something writes to the file while "
                 "it is being read: wait until it is complete, and open it again, in training with a new Loader."
             )
         raise StorageError(
-            f"{name}: modified at {found.mtime_ns / 1e9:.3f} s since 1970, but at {self.mtime_ns / 1e9:.3f} when it "
+            f"{name}: modified at {current.mtime_ns / 1e9:.3f} s since 1970, but at {self.mtime_ns / 1e9:.3f} when it "
             "was opened. Something has written to the file since, so its samples may have changed: open it again, in "
             "training with a new Loader. To replace a file that is in use, write a new one and rename it."
         )
@@ -105,17 +105,17 @@ class LocalFile(ByteSource):
 
     @classmethod
     def find_identity(cls, name: str) -> FileIdentity:
-        found = os.stat(name)  # noqa: PTH116  the error names the path as given
-        if stat.S_ISDIR(found.st_mode):
+        status = os.stat(name)  # noqa: PTH116  the error names the path as given
+        if stat.S_ISDIR(status.st_mode):
             error = IsADirectoryError(
                 f"{name}: a folder, but not of .beton files; expected a .beton file. If it has images, open them with "
                 "Loader.from_image_folder(...), or make a file of them: gpubeton convert"
             )
             error.errno = errno.EISDIR  # with a file name as well, the text would begin with "[Errno 21]"
             raise error
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise FormatError(f"{name}: not a regular file. A .beton file has to be readable at any offset.")
-        return FileIdentity.from_stat(found)
+        return FileIdentity.from_stat(status)
 
     def identity(self) -> FileIdentity:
         return FileIdentity.from_stat(os.fstat(self.descriptor))

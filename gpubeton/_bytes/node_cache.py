@@ -9,29 +9,29 @@ import re
 import struct
 import threading
 import warnings
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton._bytes.byte_locks import NO_LOCKS, lock_byte, locked_byte, unlock
 from gpubeton._bytes.cached_file import (
     CachedFile,
     allocate,
     boot_tag,
-    count_kept,
+    count_cached,
     drop_pages,
     files_removed,
     is_made,
     make_object,
     read_entries,
 )
-from gpubeton._bytes.descriptors import open_descriptor, read_at, write_some
-from gpubeton._bytes.transfer import Transfer
+from gpubeton._bytes.descriptors import NO_LOCKS, lock_byte, locked_byte, open_descriptor, read_at, unlock, write_some
+from gpubeton._bytes.load_pool import LoadPool, Transfer
 from gpubeton.errors import OptionError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
 
@@ -60,19 +60,19 @@ def _make_directory(directory: Path, part: Path) -> None:
     try:
         for folder in (directory, part):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        above, found = directory.stat(), part.stat()
+        above, inner = directory.stat(), part.stat()
     except OSError as error:
         raise _unusable(directory, error) from error
     # Who can write to it decides what is read from it. A volume of a container often belongs to root.
     user = os.geteuid()
-    if others := {found.st_uid, above.st_uid or user} - {user}:
+    if others := {inner.st_uid, above.st_uid or user} - {user}:
         raise StorageError(
             f"{directory}: this cache belongs to user {others.pop()}, and this process runs as user {user}. "
             "Each user needs a cache_dir of their own."
         )
-    if found.st_mode & 0o022:
+    if inner.st_mode & 0o022:
         raise StorageError(
-            f"{part}: other users can write here (mode {found.st_mode & 0o777:o}), and so decide what is read. Delete "
+            f"{part}: other users can write here (mode {inner.st_mode & 0o777:o}), and so decide what is read. Delete "
             "the cache, or if you trust what is in it: chmod go-w."
         )
 
@@ -90,12 +90,12 @@ def parse_size(name: str, size: Any) -> int:
     """Read a number of bytes: a whole number, or text such as "800 GB" or "1.5 TiB"; `name` is named in errors."""
     if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
         return size
-    found = (
+    match = (
         re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?|)b?\s*", size, re.IGNORECASE) if isinstance(size, str) else None
     )
-    if found is None:
+    if match is None:
         raise OptionError(f'{name} is {size!r}; expected a number of bytes, or text such as "800 GB" or "1.5 TiB"')
-    return int(float(found[1]) * _UNITS[found[2].lower()])
+    return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
 def open_cache(directory: str | os.PathLike[str], limit: int | None) -> NodeCache | None:
@@ -194,13 +194,13 @@ class NodeCache:
     def count_pages(self, identity: SourceIdentity) -> tuple[int, int]:
         """Count the pages of a file that are there, and all its pages."""
         key = self._key(identity)
-        kept = 0 if key is None else count_kept(read_entries(self._objects / key))
-        return kept, -(-identity.size // self.page_size)
+        cached = 0 if key is None else count_cached(read_entries(self._objects / key))
+        return cached, -(-identity.size // self.page_size)
 
     def is_complete(self, identity: SourceIdentity) -> bool:
         """Whether all pages of a file are there, so that it can be mapped like a file of this machine."""
-        kept, needed = self.count_pages(identity)
-        return kept == needed > 0
+        cached, needed = self.count_pages(identity)
+        return cached == needed > 0
 
     def reserve(self, descriptor: int, start: int, size: int) -> bool:
         """Allocate the blocks of a page; False if that would exceed the limit."""
@@ -216,12 +216,12 @@ class NodeCache:
             usage.used += allocate(descriptor, start, size)
         return True
 
-    def count(self, *, kept: int = 0, fetched: int = 0) -> None:
+    def count(self, *, cached: int = 0, fetched: int = 0) -> None:
         """Count the bytes of a region that were there, or of a request."""
         with self._lock:
             self._counts.requests += fetched > 0
             self._counts.nbytes += fetched
-            self._counts.cached_nbytes += kept
+            self._counts.cached_nbytes += cached
 
     def warn(self, error: OSError) -> None:
         """Warn, once, that pages cannot be kept; they are read from their source."""
@@ -253,11 +253,11 @@ class NodeCache:
     def _drop_unused(self, need: int) -> None:
         """Free bytes of objects that no process uses, those opened longest ago first."""
         need = max(need, self.limit // 64)  # rarely, and not page by page
-        found = [(_opened(folder), folder) for folder in self._objects.iterdir() if _KEY.fullmatch(folder.name)]
+        objects = [(_opened(folder), folder) for folder in self._objects.iterdir() if _KEY.fullmatch(folder.name)]
         # Its locks end when it is closed. It is not the file of `hold`, so that this process counts as another one.
         descriptor = open_descriptor(self._uses_path, os.O_RDWR)
         try:
-            for _, folder in sorted(found):
+            for _, folder in sorted(objects):
                 if need > 0 and lock_byte(descriptor, _place(folder.name), waits=False):
                     need -= drop_pages(folder, _page_size(folder), need)
         finally:
@@ -281,8 +281,8 @@ class NodeCache:
             write_some(descriptor, _USAGE.pack(boot_tag(), usage.used), 0)
 
     def _default_limit(self, used: int) -> int:
-        found = os.statvfs(self.directory)
-        free = found.f_bavail * found.f_frsize + used
+        disk = os.statvfs(self.directory)
+        free = disk.f_bavail * disk.f_frsize + used
         return max(0, min(int(_DEFAULT_SHARE * free), free - _KEPT_FREE))
 
 
@@ -310,3 +310,73 @@ def _page_size(folder: Path) -> int:
 def _place(key: str) -> int:
     """Choose the byte of an object in `uses`: 62 bits of its key."""
     return int(key[:16], 16) >> 2
+
+
+NUM_THREADS = 8
+"""Pages on their way at once: enough for most networks."""
+
+
+class CacheFiller:
+    """Fetches pages until all are there, the cache is full or a fetch fails."""
+
+    def __init__(
+        self,
+        files: Iterable[Callable[[], object]],
+        *,
+        waits: bool = False,  # for pages that others fetch; otherwise they are left to them
+        on_page: Callable[[int], object] = int,  # called with the bytes of each page that is there
+        num_threads: int = NUM_THREADS,
+    ) -> None:
+        # `files` open the files, each when it is its turn.
+        self.error: BaseException | None = None
+        self._waits, self._on_page = waits, on_page
+        self._pages = self._list_pages(files)
+        self._lock = threading.Lock()
+        self._is_ended = threading.Event()
+        self._is_interrupted = False
+        pool = LoadPool("cache_dir", num_threads)
+        self._works = [pool.enqueue(self._work) for _ in range(num_threads)]
+        pool.finish(self._works)
+
+    def join(self) -> None:
+        """Wait until all threads have ended or `interrupt` is called, or end them on Ctrl-C; raise the first error."""
+        try:
+            while not self._is_interrupted and wait_for(self._works, 0.1).not_done:
+                pass
+        except BaseException:  # such as Ctrl-C
+            self.close()
+            raise
+        if self.error is not None:
+            raise self.error
+
+    def interrupt(self) -> None:
+        """End the threads, and end `join` before; called from any thread."""
+        self._is_interrupted = True
+        self.close()
+
+    def close(self) -> None:
+        """End the threads once their pages are there; may be called twice, also from one of them."""
+        self._is_ended.set()
+
+    def _list_pages(self, files: Iterable[Callable[[], object]]) -> Iterator[tuple[CachedFile, int]]:
+        for open_file in files:
+            file = open_file()
+            if isinstance(file, CachedFile):
+                yield from ((file, page) for page in range(file.num_pages))
+
+    def _work(self) -> None:
+        """Fetch one page after the other; several threads do."""
+        try:
+            while not self._is_ended.is_set():
+                with self._lock:
+                    file, page = next(self._pages, (None, 0))
+                if file is None:
+                    return
+                if file.ensure(page, waits=self._waits):
+                    with self._lock:
+                        self._on_page(file.page_bytes(page))
+                elif self._waits or file.budget.is_full:
+                    self.close()
+        except BaseException as error:  # noqa: BLE001  it would be lost in this thread
+            self.error = self.error or error
+            self.close()

@@ -10,33 +10,32 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from operator import itemgetter
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
+from gpubeton._bytes.load_pool import LoadPool, has_failed
 from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._bytes.store_client import (
     SIGNATURE,
-    ask,
     exists_error,
     find_endpoint,
     is_signed,
     refuse_after_fork,
+    request_with_retries,
     shown,
     split_url,
 )
 from gpubeton.errors import OptionError, RemoteChangedError, RemoteMissingError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 FIRST_READ = 256 << 10
 """Bytes of the first request for a file: they hold the header and the fields, and its answer the size and version."""
 
 PART = 8 << 20
-"""Longer ranges are read in parts of this size, side by side."""
+"""Longer ranges are read in segments of this size, side by side."""
 
 #: Bytes of announced ranges that are requested before they are read.
 _MOST_AHEAD = 16 * PART
@@ -46,9 +45,7 @@ _WITH_SIGNATURE = re.compile(
     re.IGNORECASE,
 )
 #: Bytes of opened files that are kept for those who open them again, as the readers of notes do.
-_KEPT_BYTES = 32 << 20
-
-_T = TypeVar("_T")
+_MOST_CACHED_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -74,9 +71,9 @@ class ObjectIdentity(SourceIdentity):
     def is_same_source(self, other: SourceIdentity) -> bool:
         return isinstance(other, ObjectIdentity) and self.url == other.url
 
-    def check(self, name: str, found: SourceIdentity) -> None:
-        if found != self:
-            now = found.version if isinstance(found, ObjectIdentity) else "another kind of file"
+    def check(self, name: str, current: SourceIdentity) -> None:
+        if current != self:
+            now = current.version if isinstance(current, ObjectIdentity) else "another kind of file"
             raise RemoteChangedError(
                 f"{shown(name)}: the store has {now} now; when it was opened it was {self.version}. The object was "
                 "replaced while it was being read: open it again, in training with a new Loader. To replace a file "
@@ -99,7 +96,7 @@ def _query_without_signature(url: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Segment:
     """A range of an object that was requested."""
 
     start: int
@@ -107,40 +104,38 @@ class _Part:
     content: Future[memoryview]
 
     @classmethod
-    def there(cls, start: int, content: memoryview | bytes) -> _Part:
-        """Make a part of bytes that are there."""
+    def of_bytes(cls, start: int, content: memoryview | bytes) -> _Segment:
+        """Make a segment of bytes that are in memory."""
         done: Future[memoryview] = Future()
         done.set_result(memoryview(content))
         return cls(start, start + len(content), done)
 
 
-def _has_failed(part: _Part) -> bool:
-    """Whether a part has to be requested again."""
-    return part.content.done() and (part.content.cancelled() or part.content.exception() is not None)
-
-
-class _KeptParts:
-    """First bytes of the objects opened last, and parts that were requested but not used. Safe to use from threads."""
+class _SegmentCache:
+    """First bytes of the objects opened last, and segments that were requested and not used. Thread-safe."""
 
     def __init__(self) -> None:
-        self._parts: OrderedDict[ObjectIdentity, list[_Part]] = OrderedDict()
+        self._segments: OrderedDict[ObjectIdentity, list[_Segment]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, identity: ObjectIdentity) -> list[_Part]:
-        """Give the parts of an object."""
+    def find(self, identity: ObjectIdentity) -> list[_Segment]:
+        """Give the segments of an object."""
         with self._lock:
-            return list(self._parts.get(identity, ()))
+            return list(self._segments.get(identity, ()))
 
-    def keep(self, identity: ObjectIdentity, parts: list[_Part]) -> None:
-        """Keep parts of an object, and let go those of the objects opened first."""
+    def keep(self, identity: ObjectIdentity, segments: list[_Segment]) -> None:
+        """Keep segments of an object, and let go those of the objects opened first."""
         with self._lock:
-            self._parts[identity] = parts
-            self._parts.move_to_end(identity)
-            while sum(part.stop - part.start for kept in self._parts.values() for part in kept) > _KEPT_BYTES:
-                self._parts.popitem(last=False)
+            self._segments[identity] = segments
+            self._segments.move_to_end(identity)
+            while (
+                sum(segment.stop - segment.start for segments in self._segments.values() for segment in segments)
+                > _MOST_CACHED_BYTES
+            ):
+                self._segments.popitem(last=False)
 
 
-_KEPT = _KeptParts()
+_CACHED = _SegmentCache()
 
 
 class ObjectFile(ByteSource):
@@ -152,7 +147,7 @@ class ObjectFile(ByteSource):
         super().__init__(identity.url, identity.size)
         self.num_readers = identity.remote.requests
         self._identity = identity
-        self._parts = _KEPT.find(identity)
+        self._segments = _CACHED.find(identity)
         self._announced: list[range] = []
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
@@ -172,9 +167,9 @@ class ObjectFile(ByteSource):
     ) -> ObjectFile:
         if isinstance(identity, ObjectIdentity):
             return cls(identity)  # each request for bytes is for this version
-        found, first = _get(name, remote or RemoteOptions(), 0, FIRST_READ)
-        _KEPT.keep(found, [_Part.there(0, first)])
-        return cls(found)
+        identity, first = _get(name, remote or RemoteOptions(), 0, FIRST_READ)
+        _CACHED.keep(identity, [_Segment.of_bytes(0, first)])
+        return cls(identity)
 
     @classmethod
     def find_identity(cls, name: str) -> ObjectIdentity:
@@ -193,7 +188,9 @@ class ObjectFile(ByteSource):
                 f"{shown(self.name)}: {size} bytes from {start} on, but the object ends after {self.size}. "
                 "The file is damaged; compare it with the original."
             )
-        if 0 < size <= PART and not any(part.start < start + size and start < part.stop for part in self._parts):
+        if 0 < size <= PART and not any(
+            segment.start < start + size and start < segment.stop for segment in self._segments
+        ):
             return self._get(start, start + size)  # the store's own buffer, not copied
         content = bytearray(size)
         self.read_into(start, memoryview(content))
@@ -202,14 +199,14 @@ class ObjectFile(ByteSource):
     def read_into(self, start: int, target: memoryview) -> int:
         stop = max(start, min(start + len(target), self.size))
         for announced in self._announced:
-            if start in announced:  # in whole parts, counted from its start
-                parts = -(-(start - announced.start) // PART) + _MOST_AHEAD // PART
-                self._request(start, min(announced.stop, announced.start + parts * PART))
-        for part in self._request(start, stop):
-            low, high = max(start, part.start), min(stop, part.stop)
-            target[low - start : high - start] = part.content.result()[low - part.start : high - part.start]
-            if start <= part.start and part.stop <= stop:
-                self._forget(part)
+            if start in announced:  # in whole segments, counted from its start
+                count = -(-(start - announced.start) // PART) + _MOST_AHEAD // PART
+                self._request(start, min(announced.stop, announced.start + count * PART))
+        for segment in self._request(start, stop):
+            low, high = max(start, segment.start), min(stop, segment.stop)
+            target[low - start : high - start] = segment.content.result()[low - segment.start : high - segment.start]
+            if start <= segment.start and segment.stop <= stop:
+                self._forget(segment)
         return stop - start
 
     def reload(self, start: int, size: int) -> bool:
@@ -222,42 +219,44 @@ class ObjectFile(ByteSource):
 
     def interrupt(self) -> None:
         self._is_closed.set()
-        for part in self._parts:
-            part.content.cancel()
+        for segment in self._segments:
+            segment.content.cancel()
 
     def close(self) -> None:
         self.interrupt()
-        if done := [part for part in self._parts if part.content.done() and not _has_failed(part)]:
+        if done := [
+            segment for segment in self._segments if segment.content.done() and not has_failed(segment.content)
+        ]:
             # Copied: the blocks of pages keep all memory for pages.
-            self._parts = [_Part.there(part.start, bytes(part.content.result())) for part in done]
-            _KEPT.keep(self._identity, self._parts)
+            self._segments = [_Segment.of_bytes(segment.start, bytes(segment.content.result())) for segment in done]
+            _CACHED.keep(self._identity, self._segments)
 
     def __del__(self) -> None:
-        # Without `close`: objects are deleted at any time, also while this thread has the lock of `_KEPT`.
+        # Without `close`: objects are deleted at any time, also while this thread has the lock of `_CACHED`.
         self._is_closed.set()
 
-    def _request(self, start: int, stop: int) -> list[_Part]:
-        """Give the parts that a range consists of; those that nobody has requested are requested now."""
+    def _request(self, start: int, stop: int) -> list[_Segment]:
+        """Give the segments that a range consists of; those that were not requested are requested now."""
         refuse_after_fork()  # the threads of the pool, and who has the lock, may be in the other process
-        found = []
+        segments = []
         with self._lock:
-            self._parts = [part for part in self._parts if not _has_failed(part)]
+            self._segments = [segment for segment in self._segments if not has_failed(segment.content)]
             while start < stop:
-                part = next((part for part in self._parts if part.start <= start < part.stop), None)
-                if part is None:
-                    end = min((part.start for part in self._parts if part.start > start), default=stop)
+                segment = next((segment for segment in self._segments if segment.start <= start < segment.stop), None)
+                if segment is None:
+                    end = min((segment.start for segment in self._segments if segment.start > start), default=stop)
                     end = min(end, stop, start + PART)
                     load = partial(self._get, start, end)
-                    part = _Part(start, end, _waiters(self._identity.remote).submit(load))
-                    self._parts.append(part)
-                found.append(part)
-                start = part.stop
-        return found
+                    segment = _Segment(start, end, _waiters(self._identity.remote).enqueue(load))
+                    self._segments.append(segment)
+                segments.append(segment)
+                start = segment.stop
+        return segments
 
-    def _forget(self, part: _Part) -> None:
+    def _forget(self, segment: _Segment) -> None:
         with self._lock:
-            if part in self._parts:
-                self._parts.remove(part)
+            if segment in self._segments:
+                self._segments.remove(segment)
 
     def _get(self, start: int, stop: int) -> memoryview:
         remote, identity = self._identity.remote, self._identity
@@ -267,8 +266,9 @@ class ObjectFile(ByteSource):
 def head_object(url: str, remote: RemoteOptions | None = None) -> ObjectIdentity:
     """Find the size and version of an object."""
     remote = remote or RemoteOptions()
-    found = ask(url, remote, "its size", lambda obstore, store, key: obstore.head(store, key))
-    return _identity(url, remote, found)
+    return _identity(
+        url, remote, request_with_retries(url, remote, "its size", lambda obstore, store, key: obstore.head(store, key))
+    )
 
 
 def list_objects(prefix: str, remote: RemoteOptions | None = None) -> list[tuple[str, int, str | None]]:
@@ -284,9 +284,9 @@ def list_objects(prefix: str, remote: RemoteOptions | None = None) -> list[tuple
     def find(obstore: Any, store: Any, _: str) -> list[Any]:
         return list(obstore.list_with_delimiter(store, key.rstrip("/"))["objects"])
 
-    found = ask(prefix, remote, "a list of objects", find)
+    objects = request_with_retries(prefix, remote, "a list of objects", find)
     start = f"{scheme}://{place}/"
-    return sorted((start + each["path"], int(each["size"]), each["e_tag"]) for each in found)
+    return sorted((start + item["path"], int(item["size"]), item["e_tag"]) for item in objects)
 
 
 def put_object(
@@ -299,17 +299,17 @@ def put_object(
     mode = "overwrite" if overwrite or size > PART else "create"
     if mode == "overwrite" and not overwrite:
         try:
-            found = head_object(url, remote)
+            present = head_object(url, remote)
         except RemoteMissingError:
             pass
         else:
-            raise exists_error(url, found.version)
+            raise exists_error(url, present.version)
 
     def put(obstore: Any, store: Any, key: str) -> Any:
         return obstore.put(store, key, content, mode=mode, chunk_size=PART, max_concurrency=min(12, remote.requests))
 
-    found = ask(url, remote, "to be written", put)
-    return ObjectIdentity(size, url, found["e_tag"], remote=remote)
+    answer = request_with_retries(url, remote, "to be written", put)
+    return ObjectIdentity(size, url, answer["e_tag"], remote=remote)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -324,30 +324,31 @@ def _get(
     is_closed: threading.Event | None = None,
 ) -> tuple[ObjectIdentity, memoryview]:
     """Get a range of one version of an object; without an identity, the part of it that exists, of any version."""
-    wanted: dict[str, Any] = {"range": (start, stop)}
+    options: dict[str, Any] = {"range": (start, stop)}
     # A weak ETag matches nothing; the answer is compared below.
     if identity is not None and identity.etag and not identity.etag.startswith("W/"):
-        wanted["if_match"] = identity.etag
+        options["if_match"] = identity.etag
 
     def get(obstore: Any, store: Any, key: str) -> tuple[Any, memoryview]:
-        answer = obstore.get(store, key, options=wanted)
+        answer = obstore.get(store, key, options=options)
         return _identity(url, remote, answer.meta), memoryview(answer.bytes())
 
     what, opened = f"bytes {start} to {stop}", identity.version if identity else None
-    request = partial(ask, url, remote, what, get, opened, is_closed)
+    request = partial(request_with_retries, url, remote, what, get, opened, is_closed)
     if threading.current_thread() is threading.main_thread():  # in the library, Ctrl-C would wait for the answer
-        found, content = _waiters(remote).submit(request).result()
+        refuse_after_fork()  # the threads are in the other process
+        answered, content = _waiters(remote).enqueue(request).result()
     else:
-        found, content = request()
+        answered, content = request()
     if identity is not None:
-        identity.check(url, found)
-    expected = min(stop, found.size) - start
+        identity.check(url, answered)
+    expected = min(stop, answered.size) - start
     if len(content) != expected:
         raise StorageError(
             f"{shown(url)}: the server gave {len(content)} bytes for bytes {start} to {stop}, expected {expected}. "
             "It, or a proxy before it, does not do what HTTP asks of requests for ranges: use another."
         )
-    return found, content
+    return answered, content
 
 
 def _identity(url: str, remote: RemoteOptions, meta: Any) -> ObjectIdentity:
@@ -360,39 +361,7 @@ def _identity(url: str, remote: RemoteOptions, meta: Any) -> ObjectIdentity:
     return ObjectIdentity(int(meta["size"]), url, meta["e_tag"], modified, remote)
 
 
-class _Waiters:
-    """Threads that wait for answers; unlike for those of an executor, the end of a program does not wait for them."""
-
-    def __init__(self, most: int) -> None:
-        self._left, self._lock = most, threading.Lock()
-        self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
-
-    def submit(self, load: Callable[[], _T]) -> Future[_T]:
-        """Have something loaded."""
-        refuse_after_fork()  # the threads are in the other process
-        coming: Future[_T] = Future()
-        self._asked.put((coming, load))
-        with self._lock:  # files share the threads
-            begins = self._left > 0
-            self._left -= begins
-        if begins:
-            threading.Thread(target=self._work, name="gpubeton-remote", daemon=True).start()
-        return coming
-
-    def _work(self) -> None:
-        """Body of a thread."""
-        while True:
-            coming, load = self._asked.get()
-            if coming.set_running_or_notify_cancel():
-                try:
-                    coming.set_result(load())
-                except BaseException as error:  # noqa: BLE001  it is raised where the part is waited for
-                    coming.set_exception(error)
-            # They hold memory, and a file.
-            del coming, load
-
-
 @lru_cache(maxsize=8)
-def _waiters(remote: RemoteOptions) -> _Waiters:
-    """Start as many threads as may wait at once."""
-    return _Waiters(remote.requests)
+def _waiters(remote: RemoteOptions) -> LoadPool:
+    """Give the threads that wait for answers to a program: as many as requests may be in flight."""
+    return LoadPool("object stores", remote.requests, adapts=False, name="gpubeton-remote")

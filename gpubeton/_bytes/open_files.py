@@ -67,9 +67,9 @@ def list_shards(folder: str, remote: RemoteOptions | None = None) -> list[str]:
     listed = [url for url, _, _ in list_objects(folder, remote)]
     shards = [url for url in listed if url.endswith(".beton")]
     if not shards:
-        there = f"{len(listed)} other objects, {listed[0]} first" if listed else "no objects"
+        content = f"{len(listed)} other objects, {listed[0]} first" if listed else "no objects"
         raise RemoteMissingError(
-            f"{folder}: {there}; expected files whose names end in .beton. Check the bucket and the folder."
+            f"{folder}: {content}; expected files whose names end in .beton. Check the bucket and the folder."
         )
     return shards
 
@@ -85,9 +85,9 @@ class OpenSources:
         is_random: bool = False,
         cache: NodeCache | None = None,  # for those that are not on this machine
     ) -> None:
-        found = [(os.fspath(path), identity) for path, identity in files]
-        self.paths = tuple(path for path, _ in found)
-        self.identities = tuple(identity for _, identity in found)
+        named = [(os.fspath(path), identity) for path, identity in files]
+        self.paths = tuple(path for path, _ in named)
+        self.identities = tuple(identity for _, identity in named)
         self.sizes = tuple(identity.size for identity in self.identities)
         self._max_open = max_open
         self._is_random = is_random
@@ -160,7 +160,7 @@ class OpenSources:
             with self._lock:
                 source = self._open.get(number)
             try:
-                found = source_type(path).find_identity(path) if source is None else source.identity()
+                current = source_type(path).find_identity(path) if source is None else source.identity()
             except (FileNotFoundError, IsADirectoryError, FormatError) as error:
                 if is_mapped:
                     continue
@@ -171,8 +171,8 @@ class OpenSources:
                     "replaced: open it again, in training with a new Loader."
                 ) from error
             # The inode of a mapped file is in use, so that no other file can have its number.
-            if not is_mapped or identity.is_same_source(found):
-                identity.check(path, found)
+            if not is_mapped or identity.is_same_source(current):
+                identity.check(path, current)
 
     def close(self) -> None:
         """Close all files that nothing else holds; the others are closed when they are let go. May be called twice."""

@@ -1,4 +1,4 @@
-"""Requests to object stores and web servers: connections, credentials, repetition, and errors in the house's words.
+"""Requests to object stores and web servers: connections, credentials, retries, and errors.
 
 The only module that names obstore, the library that talks to the stores; it is imported at the first request.
 """
@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import cache, lru_cache
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from gpubeton._machine import install
@@ -47,8 +47,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0  # seconds before a request is repeated
 #: Seconds after which a store that has never answered is given up: its address is probably wrong.
 _FIRST_PATIENCE = 20.0
 _EXIT_SECONDS = 5.0  # that the end of a program waits for answers at most
-#: Stores that have answered: scheme, bucket or server, endpoint.
-_ANSWERED: set[tuple[str, str, str | None]] = set()
 
 _T = TypeVar("_T")
 
@@ -69,13 +67,14 @@ class Repeats:
 
 
 REPEATS = Repeats()
-"""Counts all requests that `ask` makes again."""
+"""Counts all requests that `request_with_retries` makes again."""
 
 
-class _Gate:
-    """Lets so many requests be in flight at once: each is a `with` of it. Safe to use from threads."""
+class _Server:
+    """A store or web server: lets so many requests be in flight, each a `with` of it. Safe to use from threads."""
 
     def __init__(self, most: int) -> None:
+        self.has_answered = False
         self._most, self._in_flight = most, 0
         self._change = threading.Condition()
 
@@ -100,7 +99,7 @@ class _Gate:
 
 
 #: By scheme, bucket or server, endpoint, and number of requests.
-_GATES: dict[tuple[Any, ...], _Gate] = {}
+_SERVERS: dict[tuple[Any, ...], _Server] = {}
 
 
 @atexit.register
@@ -109,11 +108,11 @@ def _end_requests() -> None:
     if _FORKED.is_set():
         return
     deadline = time.monotonic() + _EXIT_SECONDS
-    for gate in list(_GATES.values()):
-        gate.close(max(0.0, deadline - time.monotonic()))
+    for server in list(_SERVERS.values()):
+        server.close(max(0.0, deadline - time.monotonic()))
 
 
-def ask(
+def request_with_retries(
     url: str,
     remote: RemoteOptions,
     what: str,
@@ -124,34 +123,34 @@ def ask(
     """Make a request, again and again while the store is overloaded, silent or out of reach."""
     refuse_after_fork()
     scheme, place, key = split_url(url)
-    server = (scheme, place.partition("/")[0], remote.endpoint)
+    key_of_server = scheme, place.partition("/")[0], remote.endpoint, remote.requests
     store = _connect(url, remote)
-    gate = _GATES.setdefault((*server, remote.requests), _Gate(remote.requests))
+    server = _SERVERS.setdefault(key_of_server, _Server(remote.requests))
     began, pause, refused = 0.0, _FIRST_PAUSE, None
     while True:
-        with gate:
+        with server:
             if is_closed is not None and is_closed.is_set():
                 raise _closed_error(url, what)
             began = began or time.monotonic()
             _check_redirects(url, remote.silence_seconds)
             try:
-                made = make(_obstore(), store, key)
+                answer = make(_obstore(), store, key)
             except (_obstore().exceptions.BaseError, OSError, NotImplementedError) as error:  # missing, existing
                 waited = time.monotonic() - began
-                found = _translate(error, url, remote, what, opened, waited)
+                failure = _translate(error, url, remote, what, opened, waited)
                 patience = remote.retry_seconds
-                if server not in _ANSWERED and isinstance(found, RemoteTimeoutError):
+                if not server.has_answered and isinstance(failure, RemoteTimeoutError):
                     patience = min(patience, _FIRST_PATIENCE)
-                if isinstance(found, RemoteDeniedError) and refused is None:
+                if isinstance(failure, RemoteDeniedError) and refused is None:
                     refused, store = store, _connect(url, remote, refused=store)
-                    if server in _ANSWERED and scheme not in ("http", "https"):  # the credentials may have expired
+                    if server.has_answered and scheme not in ("http", "https"):  # the credentials may have expired
                         continue
-                if not isinstance(found, RemoteSlowDownError | RemoteTimeoutError) or waited + pause > patience:
-                    raise found from _cause(url, error)
-                REPEATS.add(found)
+                if not isinstance(failure, RemoteSlowDownError | RemoteTimeoutError) or waited + pause > patience:
+                    raise failure from _cause(url, error)
+                REPEATS.add(failure)
             else:
-                _ANSWERED.add(server)
-                return made
+                server.has_answered = True
+                return answer
         if is_closed is None:
             time.sleep(pause)
         elif is_closed.wait(pause):
@@ -166,16 +165,44 @@ def _closed_error(url: str, what: str) -> StorageError:
 def _translate(
     error: Exception, url: str, remote: RemoteOptions, what: str, opened: str | None, waited: float
 ) -> Exception:
-    """Describe an error of obstore's in the house's words."""
+    """Translate an error of obstore to one of gpubeton."""
     # obstore has classes for few cases; its text holds the status of the answer.
     url, reason = shown(url), _reason(error)
-    if code := re.search("<Code>(.*?)</Code>", reason):  # of an answer in XML
-        reason = f"{re.split('<[?]xml|<Error>', reason)[0].strip(' :')}, {code[1]}"
     # Without the names in it, which may have any word.
     answer = re.sub(r"performing [A-Z]+ \S+|(?<=supported) by .*", "", reason)
-    found = re.search(r"status code: (\d+)", answer)
-    status = int(found[1]) if found else 0
+    match = re.search(r"status code: (\d+)", answer)
+    status = int(match[1]) if match else 0
     where = f"{url}: {what} could not be had"
+    about_object = _translate_about_object(error, url, reason, status, opened)
+    if about_object is not None:
+        return about_object
+    for pattern, advice in _CAUSES:
+        if match := re.search(pattern, str(error)):
+            return StorageError(f"{where}: {advice.format(reason=reason, detail=match[match.lastindex or 0])}")
+    # Once a file is open, credentials were found: where nothing answers, their source is out of reach for a while.
+    may_be_refused = (400 <= status < 500 and status != 429) or (status == 0 and opened is None)
+    if status in (401, 403) or (may_be_refused and (_NO_CREDENTIALS.search(answer) or _ROLE.search(reason))):
+        return RemoteDeniedError(
+            f"{where}: {_described_credentials(remote)}, and the answer was: {reason}. {_CREDENTIALS}"
+        )
+    if status in (429, 503):
+        return RemoteSlowDownError(
+            f"{where}: the store was overloaded for {waited:.0f} s, the last answer was: {reason}. Lower "
+            f"RemoteOptions(requests={remote.requests}), spread the files over several prefixes, or allow more "
+            f"retry_seconds ({remote.retry_seconds:g} now)."
+        )
+    if status >= 500 or _NO_ANSWER.search(answer):
+        return RemoteTimeoutError(
+            f"{where}: no complete answer for {waited:.0f} s, at last: {reason}. Check the address and the network; "
+            f"RemoteOptions has retry_seconds={remote.retry_seconds:g} and silence_seconds={remote.silence_seconds:g}."
+        )
+    return StorageError(f"{where}: {reason}.")
+
+
+def _translate_about_object(
+    error: Exception, url: str, reason: str, status: int, opened: str | None
+) -> Exception | None:
+    """Translate errors that say something about the object itself: it is missing, there already, or another one."""
     if isinstance(error, FileNotFoundError) or status == 404:
         return RemoteMissingError(
             f"{url}: the store has no object of this name ({reason}). Check the bucket and the name, and that the "
@@ -191,47 +218,16 @@ def _translate(
             f"{url}: the object has another version now; {then}. It was replaced while it was being read: open it "
             "again, in training with a new Loader. To replace a file that is in use, write it under another name."
         )
-    # Once a file is open, credentials were found: where nothing answers, their source is out of reach for a while.
-    may_be_refused = (400 <= status < 500 and status != 429) or (status == 0 and opened is None)
-    if status in (401, 403) or (may_be_refused and (_NO_CREDENTIALS.search(answer) or _ROLE.search(reason))):
-        return RemoteDeniedError(
-            f"{where}: {_described_credentials(remote)}, and the answer was: {reason}. {_CREDENTIALS}"
-        )
-    if "InvalidContentType" in str(error):  # in the details
-        return StorageError(
-            f"{where}: the server's first bytes were plain, as those of HTTP are ({reason}); https:// expects TLS. Try "
-            "http://, or check the port."
-        )
-    if refused := _CERTIFICATE.search(str(error)):  # in the details
-        return StorageError(f"{where}: the certificate of the server was refused ({refused[1]}){_ABOUT_CERTIFICATES}")
-    if status in (429, 503):
-        return RemoteSlowDownError(
-            f"{where}: the store was overloaded for {waited:.0f} s, the last answer was: {reason}. Lower "
-            f"RemoteOptions(requests={remote.requests}), spread the files over several prefixes, or allow more "
-            f"retry_seconds ({remote.retry_seconds:g} now)."
-        )
-    if status >= 500 or _NO_ANSWER.search(answer):
-        return RemoteTimeoutError(
-            f"{where}: no complete answer for {waited:.0f} s, at last: {reason}. Check the address and the network; "
-            f"RemoteOptions has retry_seconds={remote.retry_seconds:g} and silence_seconds={remote.silence_seconds:g}."
-        )
-    if isinstance(error, NotImplementedError) or _NO_RANGES.search(answer):
-        return StorageError(
-            f"{where}: the server does not give parts of files as asked ({reason}). It, or a proxy before it, has to "
-            "support requests for ranges: use another, or download the file."
-        )
-    if url.startswith("s3:") and _OTHER_REGION.search(reason):
-        return StorageError(
-            f"{where}: {reason}. The bucket is probably in another region: set AWS_REGION, or "
-            "RemoteOptions(region=...), to that of the bucket."
-        )
-    return StorageError(f"{where}: {reason}.")
+    return None
 
 
 def _reason(error: Exception) -> str:
     """Give the text of an error of obstore's, without its details for debugging, pages of HTML and secrets."""
     text = re.split("\n\nDebug source|:? *<!doctype|:? *<html", str(error), maxsplit=1, flags=re.IGNORECASE)[0].strip()
-    return re.sub(r"https?://\S+", lambda found: shown(found[0]), text)
+    text = re.sub(r"https?://\S+", lambda match: shown(match[0]), text)
+    if code := re.search("<Code>(.*?)</Code>", text):  # of an answer in XML
+        text = f"{re.split('<[?]xml|<Error>', text)[0].strip(' :')}, {code[1]}"
+    return text
 
 
 def _cause(url: str, error: Exception) -> Exception | None:
@@ -245,14 +241,38 @@ _ROLE = re.compile(
     r"performing [A-Z]+ https?://(169\.254\.|metadata[./]|[^/]+/latest/(api/token|meta-data/)|\[fd00:ec2)"
 )
 _NO_ANSWER = re.compile("error sending request|body error|timed out|timeout|connect")
-#: Of rustls, with its own name of the fault.
-_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)")
-_ABOUT_CERTIFICATES = (
-    ": it is not signed by an authority that this machine knows, not for this name, or not valid today. SSL_CERT_FILE "
-    "names a file with the certificates of another authority, as a company's; else check the address and the clock."
-)
-_OTHER_REGION = re.compile("redirect without LOCATION|PermanentRedirect|AuthorizationHeaderMalformed")
-_NO_RANGES = re.compile("non-partial|Requested .* got|Range request not supported")
+
+
+class _Cause(NamedTuple):
+    """A cause that has no status: how the text and the details of obstore's error show it, and what to do about it."""
+
+    pattern: str
+    advice: str  # with the reason, and the group of the pattern
+
+
+_CAUSES = [
+    _Cause(
+        "InvalidContentType",
+        "the server's first bytes were plain, as those of HTTP are ({reason}); https:// expects TLS. Try http://, or "
+        "check the port.",
+    ),
+    _Cause(
+        r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)",  # of rustls, with its name of the fault
+        "the certificate of the server was refused ({detail}): it is not signed by an authority that this machine "
+        "knows, not for this name, or not valid today. SSL_CERT_FILE names a file with the certificates of another "
+        "authority, as a company's; else check the address and the clock.",
+    ),
+    _Cause(
+        "redirect without LOCATION|PermanentRedirect|AuthorizationHeaderMalformed",
+        "{reason}. The bucket is probably in another region: set AWS_REGION, or RemoteOptions(region=...), to that of "
+        "the bucket.",
+    ),
+    _Cause(
+        "non-partial|Requested .* got|Range request not supported",
+        "the server does not give parts of files as asked ({reason}). It, or a proxy before it, has to support "
+        "requests for ranges: use another, or download the file.",
+    ),
+]
 _CREDENTIALS = (
     "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN), GOOGLE_APPLICATION_CREDENTIALS, or "
     "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; RemoteOptions(profile=...) takes them from the files of "
@@ -335,7 +355,7 @@ def split_url(url: str) -> tuple[str, str, str]:
     is_odd = any(part in ("", ".", "..") for part in key.removesuffix("/").split("/")) and key != ""
     if place[:1] in ("", "/") or scheme not in SCHEMES or is_odd or not slash:
         raise OptionError(
-            f"{shown(url)!r} is no address of a file; expected {', '.join(f'{each}://...' for each in SCHEMES)}, and "
+            f"{shown(url)!r} is no address of a file; expected {', '.join(f'{name}://...' for name in SCHEMES)}, and "
             "after it the bucket and the name, as in s3://bucket/train.beton, without //, /./ and /../ in it. "
             "That of a folder ends in a slash: s3://bucket/folder/."
         )
@@ -387,7 +407,7 @@ def _store(
             "timeout": timedelta(days=1),  # of a whole answer: on a slow link it takes long, but is not silent
             "pool_idle_timeout": timedelta(seconds=30),
         },
-        # A request is repeated by `_ask`, which can be interrupted; only the rest of an answer is asked for in here.
+        # `request_with_retries` repeats requests, and can be interrupted; here only the rest of an answer is.
         "retry_config": {
             "max_retries": 2,
             "retry_timeout": min(seconds, timedelta(seconds=remote.retry_seconds)),
@@ -472,9 +492,9 @@ def refuse_after_fork() -> None:
         )
 
 
-def exists_error(url: str, found: str) -> RemoteExistsError:
+def exists_error(url: str, version: str) -> RemoteExistsError:
     """Describe an object that would be overwritten."""
     return RemoteExistsError(
-        f"{shown(url)}: the store has an object of this name already ({found}); expected none. Delete it, or "
+        f"{shown(url)}: the store has an object of this name already ({version}); expected none. Delete it, or "
         "overwrite it."
     )

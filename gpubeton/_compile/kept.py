@@ -19,20 +19,33 @@ from typing import TYPE_CHECKING, Any
 
 import llvmlite
 import numba
-from numba.core.compiler import CompileResult
-from numba.core.serialize import dumps
+
+from gpubeton._compile.numba_hooks import dump_code, load_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FunctionType
 
 _config: Any = numba.config
-_result: Any = CompileResult
-_dumps: Any = dumps
 _PACKAGE = Path(__file__).resolve().parent.parent
 
-#: The folders of the package from which functions and constants can go into machine code: cpu and the floors below.
-SOURCES = ("_cpu", "_plan", "transforms", "fields", "_batch", "pipeline", "format", "_compile")
+#: Rooms and modules that machine code is made of: after a change in one of them all of it is compiled again. They have
+#: the compiled functions and the constants that these capture; tests/cpu/test_kept.py follows each name to its module.
+SOURCES = (
+    "_batch",
+    "_compile",
+    "_cpu",
+    "_plan.draw_rows",
+    "_plan.jpeg_windows",
+    "_plan.routes",
+    "_plan.philox",
+    "_plan.arena_layout",
+    "fields.jpeg_markers",
+    "fields.png",
+    "format.layout",
+    "pipeline.compiler",
+    "pipeline.interpolation",
+)
 #: Folders of earlier sources that are left: branches that are switched, processes that still run.
 _NUM_OLD = 3
 
@@ -46,18 +59,29 @@ def folders(package: Path = _PACKAGE) -> list[Path]:
     """List the folders where machine code of the present sources may be kept, the preferred one first."""
     # In NUMBA_CACHE_DIR if that is set, in the package, and in the user's cache. They need not exist.
     state = hashlib.sha256()
-    for folder in SOURCES:
-        for source in sorted((package / folder).rglob("*.py")):
-            state.update(f"{source.relative_to(package).as_posix()}\0".encode())
-            state.update(hashlib.sha256(source.read_bytes()).digest())
+    for path in source_files(package):
+        state.update(f"{path.relative_to(package).as_posix()}\0".encode())
+        state.update(hashlib.sha256(path.read_bytes()).digest())
     # Installations that share a root do not remove each other's code.
-    own = Path(f"gpubeton-{hashlib.sha256(os.fsencode(package)).hexdigest()[:8]}") / state.hexdigest()[:16]
+    folder = Path(f"gpubeton-{hashlib.sha256(os.fsencode(package)).hexdigest()[:8]}") / state.hexdigest()[:16]
     roots = [package / "_cpu" / "__pycache__"]
     if _config.CACHE_DIR:
         roots.insert(0, Path(_config.CACHE_DIR))
     with suppress(RuntimeError):  # there may be no home
         roots.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"))
-    return [root / own for root in roots]
+    return [root / folder for root in roots]
+
+
+def source_files(package: Path = _PACKAGE) -> list[Path]:
+    """List the files of `SOURCES`."""
+    places = [package.joinpath(*name.split(".")) for name in SOURCES]
+    files = {path for place in places for path in (*place.rglob("*.py"), place.with_suffix(".py")) if path.is_file()}
+    return sorted(files)
+
+
+def is_source(module: str) -> bool:
+    """Return whether the functions of a module may be kept: those of other modules may change unnoticed."""
+    return any(f"{module}.".startswith(f"gpubeton.{name}.") for name in SOURCES)
 
 
 class KeptCode:
@@ -85,11 +109,11 @@ class KeptCode:
         name = self._file_name(signature, target.codegen())
         for folder in self._folders:
             with suppress(OSError, EOFError, pickle.UnpicklingError):
-                found = pickle.loads((folder / name).read_bytes())
+                values = pickle.loads((folder / name).read_bytes())
                 self.folder = folder
                 with suppress(OSError):
                     os.utime(folder)
-                return _result._rebuild(target, *found)  # noqa: SLF001 - as Numba's own cache does it
+                return load_code(target, values)
         if self.has_notice:
             _log_notice(next(self._writable(), None))
         return None
@@ -100,7 +124,7 @@ class KeptCode:
         if code.library.has_dynamic_globals or _takes_a_function(signature):
             return  # it holds addresses of this process
         name = self._file_name(signature, code.codegen)
-        data = _dumps(code._reduce())  # noqa: SLF001 - as above
+        data = dump_code(code)
         for folder in self._writable():
             partial = folder / f"{name}.{uuid.uuid4().hex}"
             with suppress(OSError):
@@ -138,10 +162,10 @@ def _remove_old(folder: Path) -> None:
     """Remove machine code of earlier sources beside a new folder, but for the few that were used last."""
     with suppress(OSError):
         others = sorted(
-            (each for each in folder.parent.iterdir() if each != folder), key=lambda each: each.stat().st_mtime
+            (path for path in folder.parent.iterdir() if path != folder), key=lambda path: path.stat().st_mtime
         )
-        for each in others[:-_NUM_OLD]:
-            shutil.rmtree(each, ignore_errors=True)
+        for path in others[:-_NUM_OLD]:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _log_notice(folder: Path | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._compile.compile import compiled, stage
+from gpubeton._compile.compile import compiled, device_function
 from gpubeton._cpu.intrinsics import load_i64, load_u8
 from gpubeton._cpu.simd import I32, I64, Vector, VectorBuilder, call_intrinsic, has_feature, vector_kernel
 
@@ -39,7 +39,7 @@ def _tables() -> Array:  # (8, 256) int64: what a byte adds, followed by 0 to 7 
 _TABLES = _tables()
 
 
-@stage
+@device_function
 def crc_by_table(state: int, address: int, size: int) -> int:
     """Continue a CRC-32, inverted, over `size` bytes, eight at a time."""
     for place in range(address, address + (size & ~7), 8):
@@ -52,9 +52,9 @@ def crc_by_table(state: int, address: int, size: int) -> int:
     return state
 
 
-def _times(one: Vector, two: Vector, which: int) -> Vector:
+def _times(first: Vector, second: Vector, which: int) -> Vector:
     """Multiply two 64-bit polynomials: lanes of `one` and `two`, by the digits of `which`."""
-    return call_intrinsic("x86.pclmulqdq", I64, 2, one, two, which)
+    return call_intrinsic("x86.pclmulqdq", I64, 2, first, second, which)
 
 
 @vector_kernel
@@ -75,11 +75,11 @@ def _crc_by_products(emit: VectorBuilder, state: Vector, address: Vector, chunks
     running = [emit.variable(load(address + 16 * i) ^ (zero if i else first)) for i in range(_ACROSS)]
     rounds = chunks.shift_right(2) - 1
     with emit.loop(rounds) as i:
-        for number, one in enumerate(running):
+        for number, variable in enumerate(running):
             place = address + (i + 1) * (16 * _ACROSS) + 16 * number
-            one.set(fold(one.get(), by_512) ^ load(place))
-    for one in running[1:]:
-        running[0].set(fold(running[0].get(), by_128) ^ one.get())
+            variable.set(fold(variable.get(), by_512) ^ load(place))
+    for variable in running[1:]:
+        running[0].set(fold(running[0].get(), by_128) ^ variable.get())
     done = (rounds + 1) * _ACROSS
     with emit.loop(chunks - done) as i:
         running[0].set(fold(running[0].get(), by_128) ^ load(address + (done + i) * 16))
@@ -104,7 +104,7 @@ def add_words(emit: VectorBuilder, state: Vector, address: Vector, words: Vector
 _crc_by_instruction = vector_kernel(add_words)
 
 
-@stage
+@device_function
 def crc32(address: int, size: int) -> int:
     """Compute the CRC-32 of `size` bytes."""
     state, done = 0xFFFFFFFF, 0

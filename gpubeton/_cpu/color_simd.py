@@ -23,7 +23,7 @@ from gpubeton._batch.color_formulas import (
     SHIFT,
     WEIGHTS,
 )
-from gpubeton._compile.compile import inlined, stage
+from gpubeton._compile.compile import device_function, inlined
 from gpubeton._cpu.epilogue import ITEM_SIZE, METHOD, store_row
 from gpubeton._cpu.interleave import best_span, deinterleave, has_byte_permute, interleave, load_planes, store_planes
 from gpubeton._cpu.intrinsics import signed
@@ -156,16 +156,15 @@ def _changed(emit: VectorBuilder, kind: int | None, step: Vector, values: list[V
         return _turned(values, factor)
     if kind == _SATURATION:
         gray = _gray(values)
-        twice = [(value - gray).shift_left(1) for value in values]
-        away = [one.times_signed_fraction(factor) for one in twice]
-        return [(value + one).clamp(0, 255) for value, one in zip(values, away, strict=True)]
+        away = [(value - gray).shift_left(1).times_signed_fraction(factor) for value in values]
+        return [(value + distance).clamp(0, 255) for value, distance in zip(values, away, strict=True)]
     twice = [value.shift_left(1) for value in values]
     changed = [value + two.times_signed_fraction(factor) for value, two in zip(values, twice, strict=True)]
     if kind == _CONTRAST:
         added, added_part = every_lane(ADDED), every_lane(ADDED_PART)
         # The lower half of the product plus the lower part of the addend may carry one.
         lower = [(two * factor).shift_right_logical(1) + added_part for two in twice]
-        changed = [one + added + part.shift_right_logical(15) for one, part in zip(changed, lower, strict=True)]
+        changed = [value + added + part.shift_right_logical(15) for value, part in zip(changed, lower, strict=True)]
         return [value.clamp(0, 255) for value in changed]
     return [value.smaller(value.like(255)) for value in changed]
 
@@ -196,7 +195,7 @@ def _change_groups(
         else:
             step = steps + number * (2 * STEP_FIELDS)
             halves = [_changed(emit, kind, step, half) for half in _halves(values)]
-            changed = [_joined(list(one)) for one in zip(*halves, strict=True)]
+            changed = [_joined(list(pair)) for pair in zip(*halves, strict=True)]
         for channel, value in zip(channels, changed, strict=True):
             channel.set(value)
 
@@ -216,7 +215,7 @@ def _change_groups(
     return total.get().zero_extend(I32).sum().zero_extend(I64)
 
 
-@stage
+@device_function
 def change_groups(
     pixels: Array,  # (GROUP * n, 3) uint8, C-contiguous; at most MOST_PIXELS, changed if `stores`
     steps: Array,  # (>= count, STEP_FIELDS) int16: see `write_step`
@@ -291,7 +290,7 @@ def _is_simd(kind: int, factor: int) -> bool:
     return factor <= LARGEST_FACTOR
 
 
-@stage
+@device_function
 def _write_steps(steps: Array, added: int, memory: ColorScratch, count: int) -> int:
     """Write the steps that change something after `count` others; return the new count, or -1 if SIMD cannot do one."""
     for step in range(0, steps.shape[0], 2):
@@ -300,27 +299,27 @@ def _write_steps(steps: Array, added: int, memory: ColorScratch, count: int) -> 
             return -1
         if _is_idle(kind, factor):
             continue
-        own = added if kind == _CONTRAST else 0
+        addend = added if kind == _CONTRAST else 0
         if HAS_TABLES and kind in (_BRIGHTNESS, _CONTRAST):
             if count == 0 or memory.steps[count - 1, KIND] != TABLE:
                 begin_table(memory.steps[count], memory.tables[count])
                 count += 1
-            continue_table(memory.tables[count - 1], factor, own)
+            continue_table(memory.tables[count - 1], factor, addend)
         else:
-            write_step(memory.steps[count], kind, factor, own)
+            write_step(memory.steps[count], kind, factor, addend)
             count += 1
     return count
 
 
 # --- steps without SIMD -----------------------------------------------------------------------------------------------
 
-_blend = stage(color_formulas.blend)
-_saturate = stage(color_formulas.saturate)
-_turn = stage(color_formulas.turn)
-_gray_sum = stage(color_formulas.gray_sum)
+_blend = device_function(color_formulas.blend)
+_saturate = device_function(color_formulas.saturate)
+_turn = device_function(color_formulas.turn)
+_gray_sum = device_function(color_formulas.gray_sum)
 
 
-@stage
+@device_function
 def _change_rest(pixels: Array, memory: Array, steps: Array, added: int) -> int:
     """Change at most a row of pixels; return the sum of the new gray values."""
     # Only the first step may be a contrast.
@@ -342,7 +341,7 @@ def _change_rest(pixels: Array, memory: Array, steps: Array, added: int) -> int:
 # --- an image ---------------------------------------------------------------------------------------------------------
 
 
-@stage
+@device_function
 def change_colors(
     image: Array,  # (H, W, 3) uint8, C-contiguous: the u8 staging image, changed
     steps: Array,  # (2 * K,) int32: kind and factor of each step, see `gpubeton._batch.color_formulas`

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpubeton._batch.mix import mix_levels
-from gpubeton._compile.compile import compiled, stage
+from gpubeton._compile.compile import compiled, device_function
 from gpubeton._cpu.intrinsics import copy, load_u8, store_i16, store_u8
 from gpubeton._cpu.simd import F32, I8, I32, Vector, VectorBuilder, vector_kernel
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
@@ -86,21 +86,21 @@ def _affine_half(
             emit.store(halves, target + group * (2 * _GROUP) + 16 * i)
 
 
-@stage
+@device_function
 def _table_8(pixels: int, target: int, table: Array, count: int) -> None:
     for i in range(count):
         for color in range(3):
             store_u8(target + 3 * i + color, table[load_u8(pixels + 3 * i + color), color])
 
 
-@stage
+@device_function
 def _table_16(pixels: int, target: int, table: Array, count: int) -> None:
     for i in range(count):
         for color in range(3):
             store_i16(target + 6 * i + 2 * color, table[load_u8(pixels + 3 * i + color), color])
 
 
-@stage
+@device_function
 def _table_32(pixels: int, target: int, table: Array, count: int) -> None:
     for i in range(count):
         for color in range(3):
@@ -109,7 +109,7 @@ def _table_32(pixels: int, target: int, table: Array, count: int) -> None:
             store_i16(target + 12 * i + 4 * color + 2, value >> 16)
 
 
-@stage
+@device_function
 def store_row(
     pixels: int,  # address of (count, 3) uint8
     target: int,  # address of the output row
@@ -146,7 +146,7 @@ def store_rows(
     store_row(pixels.ctypes.data, target.ctypes.data, pixels.shape[0], method, factors, table)
 
 
-@stage
+@device_function
 def store_bits(address: int, size: int, bits: int) -> None:
     """Store the low `size` (1, 2 or 4) bytes of `bits`."""
     if size == 1:
@@ -157,7 +157,7 @@ def store_bits(address: int, size: int, bits: int) -> None:
         store_i16(address + 2, bits >> 16)
 
 
-@stage
+@device_function
 def fill_rects(
     draw: Array,  # int32: the image's row, see `gpubeton._plan.draw_rows`
     output: Array,  # (OUT_FIELDS,) int64

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpubeton._batch import color_formulas
-from gpubeton._compile.compile import stage
+from gpubeton._compile.compile import device_function
 from gpubeton._cpu.simd import I8, I32, Vector, VectorBuilder, has_feature, vector_kernel
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def interleave(
 # --- whole rows as planes of 32-bit values ----------------------------------------------------------------------------
 # LLVM does not vectorize the plain loops over pixels: it moves single bytes, which takes longer than most color steps.
 
-_load_few = stage(color_formulas.load_line)
-_store_few = stage(color_formulas.store_line)
+_load_few = device_function(color_formulas.load_line)
+_store_few = device_function(color_formulas.store_line)
 
 
 @vector_kernel
@@ -100,7 +100,7 @@ def _store(emit: VectorBuilder, planes: Vector, row: Vector, width: Vector, grou
         interleave(emit, channels, row + first * 3, _GROUP)
 
 
-@stage
+@device_function
 def load_planes(
     row: Array,  # (W, 3) uint8, C-contiguous
     planes: Array,  # (3, W) int32, C-contiguous, written
@@ -113,7 +113,7 @@ def load_planes(
         _load(row.ctypes.data, planes.ctypes.data, width, -(-width // _GROUP))
 
 
-@stage
+@device_function
 def store_planes(
     planes: Array,  # (3, W) int32, C-contiguous: values from 0 to 255
     row: Array,  # (W, 3) uint8, C-contiguous, written

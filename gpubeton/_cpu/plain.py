@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton._compile.compile import stage
+from gpubeton._compile.compile import device_function
 from gpubeton._cpu.epilogue import (
     CHANNELS,
     INTERPOLATION,
@@ -173,7 +173,7 @@ def _sum_across(
 # --- an image ---------------------------------------------------------------------------------------------------------
 
 
-@stage
+@device_function
 def _fill_axis(
     rule: int,
     size: int,
@@ -200,7 +200,7 @@ def _fill_axis(
     return most
 
 
-@stage
+@device_function
 def _sum_down(
     source: int, stride: int, size: int, weights: Array, count: int, values: int, blends: bool, line: Array
 ) -> None:
@@ -226,7 +226,7 @@ def _sum_down(
         line[i] = total
 
 
-@stage
+@device_function
 def _sum_across_gray(pixels: Array, line: Array, first: Array, counts: Array, weights: Array, columns: int) -> None:
     for x in range(columns):
         total = np.float32(0)
@@ -235,7 +235,7 @@ def _sum_across_gray(pixels: Array, line: Array, first: Array, counts: Array, we
         pixels[x] = total
 
 
-@stage
+@device_function
 def _limit(line: Array, values: int, most: int, blends: bool) -> None:
     """Limit sums with negative weights to the levels, as Pillow does in both directions; colors may be times alpha."""
     for i in range(values):
@@ -243,7 +243,7 @@ def _limit(line: Array, values: int, most: int, blends: bool) -> None:
         line[i] = min(max(line[i], np.float32(0)), limit)
 
 
-@stage
+@device_function
 def _store_row(pixels: Array, target: int, output: Array, tables: Array, blends: bool) -> None:
     """Round one row, look its output values up, and store them."""
     channels, size, begin, most = output[CHANNELS], output[ITEM_SIZE], output[TABLE_ROW], output[MAX_VALUE]
@@ -258,7 +258,7 @@ def _store_row(pixels: Array, target: int, output: Array, tables: Array, blends:
             store_bits(target + (x * channels + c) * size, size, bits)
 
 
-@stage
+@device_function
 def make_plain(
     task: Array,  # (TASK_FIELDS,) int64: see `image_tasks`
     draw: Array,  # int32: see `gpubeton._plan.draw_rows`

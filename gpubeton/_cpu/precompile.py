@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._compile.draws import choose_crops, fill_uniform
+from gpubeton._batch.random_crops import compiled_rule
+from gpubeton._compile import numba_hooks
+from gpubeton._compile.kept import KeptCode
 from gpubeton._cpu.checksum import find_damage
 from gpubeton._cpu.epilogue import draw_columns, outputs_of, store_rows
 from gpubeton._cpu.jpeg.entries import write_entries
@@ -29,6 +31,7 @@ from gpubeton._cpu.worker_pool import Worker
 from gpubeton._plan.arena_layout import lay_out_pixels
 from gpubeton._plan.draw_rows import most_taps
 from gpubeton._plan.fusion import compile_image_program
+from gpubeton._plan.philox import fill_uniform
 from gpubeton._plan.routes import assign_routes
 from gpubeton.errors import StorageError
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
@@ -43,7 +46,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._compile.kept import KeptCode
     from gpubeton._plan.program import ImageProgram
     from gpubeton.transforms.transform import Transform
 
@@ -61,23 +63,25 @@ _CHANGES = (
 def precompile(on_progress: Callable[[int, int], object] | None = None) -> Path:
     """Compile all functions that loaders need on this CPU, and keep their machine code; return its folder."""
     # Calls ``on_progress(done, all)`` before each function. Raises StorageError if the code cannot be kept.
+    if not numba_hooks.IS_ENABLED:
+        raise StorageError("machine code cannot be kept with GPUBETON_NUMBA_HOOKS=0: leave out this variable")
     calls = _calls()
     folder = Path()
     for done, (function, arguments) in enumerate(calls):
         if on_progress is not None:
             on_progress(done, len(calls))
-        kept: KeptCode | None = getattr(function, "_cache", None)  # see `compile.compiled`
-        if kept is None:
+        cache = numba_hooks.cache_of(function)
+        if not isinstance(cache, KeptCode):
             function(*arguments)
             continue
-        kept.has_notice = False  # it recommends this very command
+        cache.has_notice = False  # it recommends this very command
         function(*arguments)
-        if kept.folder is None:
+        if cache.folder is None:
             raise StorageError(
-                f"{kept.cache_path}: machine code of {function.__name__} could not be written to this or any other "
+                f"{cache.cache_path}: machine code of {function.__name__} could not be written to this or any other "
                 f"folder. Set NUMBA_CACHE_DIR to a writable folder with room for some megabytes"
             )
-        folder = kept.folder
+        folder = cache.folder
     return folder
 
 
@@ -98,7 +102,7 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         (work_plain, (ring, outputs, worker.plain_scratch(1, 1), 0)),
         (fill_uniform, (0, 0, 0, none, np.zeros((0, 2), np.uint32), np.zeros((0, 0)))),
         (
-            choose_crops,
+            compiled_rule(),
             (np.zeros((2, 0)), np.zeros((4, 0)), np.zeros((1, 0)), np.ones(4), True, np.zeros((0, 4), np.int32)),
         ),
         (gather_rows, (none, none, rows)),

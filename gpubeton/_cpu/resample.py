@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubeton._compile.compile import inlined, stage
+from gpubeton._compile.compile import device_function, inlined
 from gpubeton._cpu.epilogue import BYTES, INTERPOLATION, ITEM_SIZE, METHOD, OUT_HEIGHT, OUT_WIDTH, store_row
 from gpubeton._cpu.intrinsics import copy, signed
 from gpubeton._cpu.simd import HALVES, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton._cpu.taps import BICUBIC, SIGNED_BITS, effective, fill_axis
 
 if TYPE_CHECKING:
-    from gpubeton._cpu.image_tasks import Box
+    from gpubeton._cpu.image_tasks import Box, Scratch
     from gpubeton._cpu.intrinsics import Array
-    from gpubeton._cpu.scratch import Scratch
 
 # Bytes per step of resampling down, and pixels per step of resampling across.
 _CHUNK = 32
@@ -53,8 +52,8 @@ def _resample_down_signed(
         with emit.loop((taps + 1).shift_right_logical(1)) as pair:
             weights = emit.fraction(words + pair * 8, 16)
             # There may be no row after the last tap's, which then has no partner: it is its own, with a weight of 0.
-            one, other = (source + offset + stride * tap for tap in (pair * 2, (pair * 2 + 1).smaller(taps - 1)))
-            rows = [emit.load(row, I16, _CHUNK // 2) for row in (one, other)]
+            first, second = (source + offset + stride * tap for tap in (pair * 2, (pair * 2 + 1).smaller(taps - 1)))
+            rows = [emit.load(row, I16, _CHUNK // 2) for row in (first, second)]
             for i, half in enumerate(HALVES):
                 # Two neighboring bytes of one row, then of the other: bytes with an even number, then the others.
                 both = rows[0].shuffle(rows[1], [lane for k in half for lane in (k, _CHUNK // 2 + k)])
@@ -225,18 +224,18 @@ def _resample_rows(
         place = target + i * columns * 3 * output[ITEM_SIZE]
         # Bytes go to the output directly if the bytes written after the row belong to the next row.
         at_once = output[METHOD] == BYTES and columns >= _LANES and i < rows - 1
-        made = place if at_once else pixels
+        row = place if at_once else pixels
         if is_signed:
             _resample_down_signed(line, above, stride, weights, count, size)
-            _resample_across_signed(made, line, starts, lane_words, pairs, groups)
+            _resample_across_signed(row, line, starts, lane_words, pairs, groups)
         else:
             _resample_down(line, above, stride, weights, count, size)
-            _resample_across(made, line, starts, lane_words, pairs, groups)
+            _resample_across(row, line, starts, lane_words, pairs, groups)
         if not at_once:
             store_row(pixels, place, columns, output[METHOD], factors, table)
 
 
-@stage
+@device_function
 def resample_rgb(
     source: int,  # address of the image's first pixel, uint8 RGB
     stride: int,  # bytes from one row to the next

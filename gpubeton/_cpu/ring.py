@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gpubeton._compile.compile import compiled, compiled_with_notice, merged, stage
+from gpubeton._compile.compile import compiled, compiled_with_notice, device_function, inline_untyped
 from gpubeton._cpu.checksum import crc32
 from gpubeton._cpu.color_simd import change_colors
 from gpubeton._cpu.epilogue import (
@@ -68,9 +68,9 @@ from gpubeton._cpu.system_calls import CPU_CLOCK, WALL_CLOCK, begin_semaphore
 from gpubeton._plan.draw_rows import HEIGHT, LEFT, NUM_PAINTS, RESIZED_HEIGHT, RESIZED_WIDTH, TOP, WIDTH
 
 if TYPE_CHECKING:
+    from gpubeton._cpu.image_tasks import Scratch
     from gpubeton._cpu.intrinsics import Array
     from gpubeton._cpu.plain import PlainScratch
-    from gpubeton._cpu.scratch import Scratch
 
 # Words of `Ring.control`. Each that changes has its own cache line.
 NEXT = 0  # the next ticket
@@ -165,7 +165,7 @@ def publish(ring: Ring, batch: int) -> None:
     _wake_workers(ring)
 
 
-@stage
+@device_function
 def _wake_workers(ring: Ring) -> None:
     """Let every worker that waits look for images."""
     # A worker that takes a token that is there already will see the present tickets, too.
@@ -199,7 +199,7 @@ def give_up(ring: Ring, ticket: int) -> None:
     _count(ring, batch)
 
 
-@stage
+@device_function
 def _count(ring: Ring, batch: int) -> bool:
     """Count an image that is made; return True, and wake the thread that collects, if it was the last of its batch."""
     if atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) != 1:
@@ -228,14 +228,14 @@ def wake(ring: Ring, is_shut: bool) -> None:
 # --- the time of the workers ------------------------------------------------------------------------------------------
 
 
-@stage
+@device_function
 def _count_cpu(clock: Array) -> None:
     now = clock_nanoseconds(CPU_CLOCK)
     clock[CPU] += now - clock[_CPU_BEGUN]
     clock[_CPU_BEGUN] = now
 
 
-@stage
+@device_function
 def _await_tickets(ring: Ring, worker: int) -> bool:
     """Wait until there are images that no worker has taken; return False if the ring is shut."""
     control, clock = ring.control.ctypes.data, ring.clocks[worker]
@@ -261,7 +261,7 @@ def await_tickets(ring: Ring, worker: int) -> bool:
 # --- one RGB image and its views --------------------------------------------------------------------------------------
 
 
-@stage
+@device_function
 def _list_views(tasks: Array, draws: Array, codes: Array, image: int, outputs: Outputs, scratch: Scratch) -> int:
     """Write an image and its later views to `scratch.views`, except for wrong crops; return their number."""
     height, width = tasks[image, IMAGE_HEIGHT], tasks[image, IMAGE_WIDTH]
@@ -289,7 +289,7 @@ def _list_views(tasks: Array, draws: Array, codes: Array, image: int, outputs: O
             return count
 
 
-@stage
+@device_function
 def _store_gray(output: Array, pixels: int, table: Array, target: int) -> None:
     """Store the brightness of an RGB image; a gray JPEG has three equal channels."""
     size = output[ITEM_SIZE]
@@ -300,7 +300,7 @@ def _store_gray(output: Array, pixels: int, table: Array, target: int) -> None:
         store_bits(target + i * size, size, table[value, 0])
 
 
-@stage
+@device_function
 def _complete_view(draw: Array, place: int, target: int, outputs: Outputs, scratch: Scratch) -> None:
     """Fill the rectangles of a view that is resampled, and carry out its color steps."""
     view = scratch.views[place]
@@ -319,7 +319,7 @@ def _complete_view(draw: Array, place: int, target: int, outputs: Outputs, scrat
     fill_rects(draw, final, outputs.fills, target, final[EARLY_FILLS], draw[NUM_PAINTS])
 
 
-@merged
+@inline_untyped
 def make_image(
     tasks: Array,  # (T, TASK_FIELDS) int64: the images of a batch
     draws: Array,  # (T, D) int32
@@ -339,21 +339,21 @@ def make_image(
         code = decode_picture(task, count, outputs, scratch)
     for place in range(count):
         view = scratch.views[place]
-        own = view[VIEW_IMAGE]
+        image_of_view = view[VIEW_IMAGE]
         if code == OK and task[MODE] != JPEG:
             output, factors, table = epilogue_of(view, outputs)
             box = box_of(view)
             resample_rgb(task[ADDRESS], 3 * width, box, output, factors, table, view[VIEW_TARGET], scratch)
         if code == OK:
-            _complete_view(draws[own], place, tasks[own, TARGET], outputs, scratch)
-        codes[own] = code
+            _complete_view(draws[image_of_view], place, tasks[image_of_view, TARGET], outputs, scratch)
+        codes[image_of_view] = code
     return code
 
 
 # --- the loops --------------------------------------------------------------------------------------------------------
 
 
-@stage
+@device_function
 def _take(ring: Ring, is_plain: bool, capacity: Array, worker: int) -> tuple[int, int]:
     """Take the next image for one of the two loops, or wait for it; return _TAKEN or another event, and the ticket."""
     control = ring.control.ctypes.data
@@ -378,7 +378,7 @@ def _take(ring: Ring, is_plain: bool, capacity: Array, worker: int) -> tuple[int
             return _TAKEN, ticket
 
 
-@stage
+@device_function
 def _check(task: Array) -> int:
     """Compare the bytes of an image with their checksum; return OK if it can be made from them here."""
     if task[CHECKSUM] != 0 and crc32(task[ADDRESS], task[SIZE]) != task[CHECKSUM]:

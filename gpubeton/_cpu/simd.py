@@ -73,7 +73,7 @@ def _converts_halves() -> bool:
 def call_intrinsic(name: str, element: Any, count: int, *arguments: Vector | int) -> Vector:
     """Call an instruction by LLVM's name; it returns `count` lanes of `element`, or a scalar. Numbers become bytes."""
     builder = next(argument.builder for argument in arguments if isinstance(argument, Vector))
-    values = [each.value if isinstance(each, Vector) else ir.Constant(I8, each) for each in arguments]
+    values = [operand.value if isinstance(operand, Vector) else ir.Constant(I8, operand) for operand in arguments]
     result = ir.VectorType(element, count) if count else element
     kind = ir.FunctionType(result, [value.type for value in values])
     instruction = _cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}")
@@ -269,7 +269,7 @@ class Vector:
     def joined(vectors: list[Vector]) -> Vector:
         """Concatenate vectors; their number is a power of two."""
         while len(vectors) > 1:
-            vectors = [one.join(other) for one, other in zip(vectors[::2], vectors[1::2], strict=True)]
+            vectors = [vector.join(other) for vector, other in zip(vectors[::2], vectors[1::2], strict=True)]
         return vectors[0]
 
     def part(self, start: int, stop: int) -> Vector:

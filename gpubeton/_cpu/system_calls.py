@@ -65,14 +65,14 @@ def _post(semaphore: int) -> int:
     return 0
 
 
-def _tokens(semaphore: int, found: int) -> int:
-    ctypes.c_int.from_address(found).value = _queue(semaphore).qsize()
+def _tokens(semaphore: int, count: int) -> int:
+    ctypes.c_int.from_address(count).value = _queue(semaphore).qsize()
     return 0
 
 
-def _clock(clock: int, found: int) -> int:
+def _clock(clock: int, seconds: int) -> int:
     now = time.thread_time_ns() if clock == CPU_CLOCK else time.monotonic_ns()
-    (ctypes.c_int64 * 2).from_address(found)[:] = list(divmod(now, 10**9))
+    (ctypes.c_int64 * 2).from_address(seconds)[:] = list(divmod(now, 10**9))
     return 0
 
 

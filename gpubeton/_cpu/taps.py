@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from gpubeton._batch.resize import SLIVER
-from gpubeton._compile.compile import inlined, stage
+from gpubeton._compile.compile import device_function, inlined
 from gpubeton.pipeline.interpolation import AREA_ENLARGING, INTERPOLATIONS
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def most_taps(scale: float) -> int:
     return 2 * math.ceil(max(1.0, scale)) + 4
 
 
-@stage
+@device_function
 def effective(interpolation: int, source_height: int, source_width: int, height: int, width: int) -> int:
     """Return the rule of an interpolation for this crop and its size in the output."""
     if interpolation == AREA and (source_height < height or source_width < width):
@@ -64,7 +64,7 @@ def _two_taps(position: int, fraction: float, size: int, row: Array) -> tuple[in
     return position, 2 if position + 1 < size and fraction > 0 else 1
 
 
-@stage
+@device_function
 def _area_enlarging(index: int, size: int, output: int, row: Array) -> tuple[int, int]:
     # OpenCV rounds twice, which matters where an output pixel ends at the border of a source pixel. And in float32 a
     # fraction of almost one becomes one, which counts as none.
@@ -78,7 +78,7 @@ def _area_enlarging(index: int, size: int, output: int, row: Array) -> tuple[int
     return _two_taps(first, fraction, size, row)
 
 
-@stage
+@device_function
 def _area(index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
     start = index * scale
     stop = start + scale
@@ -127,7 +127,7 @@ def _antialias(index: int, scale: float, size: int, is_cubic: bool, row: Array) 
     return first, stop - first
 
 
-@stage
+@device_function
 def ideal(
     rule: int,  # of `effective`
     index: int,
@@ -156,15 +156,15 @@ def ideal(
 
 
 @inlined
-def _settle(words: Array, count: int, width: int, total: int, one: int) -> None:
+def _settle(words: Array, count: int, width: int, total: int, unit: int) -> None:
     """Make `count` weights sum to exactly one (the largest takes the rounding error); store each twice, or as pairs."""
     largest = 0
     for k in range(1, count):
         if words[k] > words[largest]:
             largest = k
     # One does not fit into 16 bits: 65535/65536 is off by 1/256 of a gray level.
-    words[largest] = min(65535, words[largest] + (one - total))
-    if one == _ONE:
+    words[largest] = min(65535, words[largest] + (unit - total))
+    if unit == _ONE:
         for k in range(count):
             words[k] *= 65537
     else:
@@ -176,14 +176,14 @@ def _settle(words: Array, count: int, width: int, total: int, one: int) -> None:
 
 
 @inlined
-def _quantize(row: Array, count: int, words: Array, one: int) -> int:
+def _quantize(row: Array, count: int, words: Array, unit: int) -> int:
     """Round weights to fractions, carrying each rounding error to the next; return their sum."""
     total = 0
     rest = 0.5
     for k in range(count):
-        exact = row[k] * one + rest
+        exact = row[k] * unit + rest
         weight = int(exact)
-        if one != _ONE and exact < weight:  # rounded up, as negative numbers are
+        if unit != _ONE and exact < weight:  # rounded up, as negative numbers are
             weight -= 1
         rest = exact - weight
         words[k] = weight
@@ -222,14 +222,14 @@ def _through_upsampling(
 
 @inlined
 def _settle_pair(
-    row: Array, luma: tuple[int, int], limit: int, fancy: bool, luma_words: Array, chroma_words: Array, one: int
+    row: Array, luma: tuple[int, int], limit: int, fancy: bool, luma_words: Array, chroma_words: Array, unit: int
 ) -> tuple[int, int]:
     """Make the weights of luma samples (first, count) and of chroma; return the first chroma sample and the number."""
     width = luma_words.shape[0]
-    total = _quantize(row, luma[1], luma_words, one)
+    total = _quantize(row, luma[1], luma_words, unit)
     origin, count, chroma_total = _through_upsampling(luma_words, luma[0], luma[1], limit, fancy, chroma_words)
-    _settle(luma_words, luma[1], width, total, one)
-    _settle(chroma_words, count, width, chroma_total, one)
+    _settle(luma_words, luma[1], width, total, unit)
+    _settle(chroma_words, count, width, chroma_total, unit)
     return origin, count
 
 
@@ -240,7 +240,7 @@ def resized_index(i: int, output: int, resized: int, shift: int, flip: bool) -> 
     return resized - 1 - index if flip else index
 
 
-@stage
+@device_function
 def fill_axis(
     rule: int,  # of `effective`
     start: int,  # of the crop, in source samples
@@ -266,7 +266,7 @@ def fill_axis(
     return taps
 
 
-@stage
+@device_function
 def fill_axis_pair(
     rule: int,  # the first seven: as for `fill_axis`
     start: int,

@@ -163,10 +163,10 @@ def _note_ways(_: int) -> None:
 def _decode_at(address: int, size: int, target: int, room: int, height: int, width: int) -> int:
     try:
         data = bytes_at(address, size)
-        found = jpeg_size(data)
-        if found != (height, width) or height * width * 3 > room:
+        sides = jpeg_size(data)
+        if sides != (height, width) or height * width * 3 > room:
             note_nopython_error(
-                f"imdecode: an image of {found[0]} x {found[1]} pixels (height x width), expected {height} x {width}; "
+                f"imdecode: an image of {sides[0]} x {sides[1]} pixels (height x width), expected {height} x {width}; "
                 f"they need {height * width * 3} bytes, and the destination has {room}"
             )
             return 1

@@ -29,6 +29,8 @@ from gpubeton._cpu.image_tasks import (
     RAW,
     SEAL,
     SIZE,
+    Scratch,
+    allocate,
 )
 from gpubeton._cpu.plain import PlainScratch, allocate_plain
 from gpubeton._cpu.refused_images import UNDECODABLE, bad_images, decode_refused, views_of
@@ -51,7 +53,6 @@ from gpubeton._cpu.ring import (
     work_plain,
     write_tasks,
 )
-from gpubeton._cpu.scratch import Scratch, allocate
 from gpubeton._cpu.system_calls import raise_interrupt
 from gpubeton._plan.image_job import ImageJob, Usage
 from gpubeton.errors import LoaderClosedError
@@ -90,7 +91,7 @@ class Worker:
         self._scratch: Scratch | None = None
         self._plain_scratch: PlainScratch | None = None
         # An image that libjpeg-turbo has decoded is made as a raw image, on a ring of one.
-        self._own = allocate_ring(1, 1, draw_columns(programs))
+        self._spare_ring = allocate_ring(1, 1, draw_columns(programs))
 
     def run(self, ring: Ring) -> tuple[int, int]:
         """Make images of a ring until an event that Python has to handle; see `ring.work`."""
@@ -148,17 +149,17 @@ class Worker:
         if pixels is None:
             codes[views] = code
             return code, reason
-        own = self._own
+        spare = self._spare_ring
         for image in views:
-            own.control[:] = 0
-            own.tasks[0, 0] = ring.tasks[batch, image]
-            own.tasks[0, 0, [ADDRESS, SIZE]] = pixels.ctypes.data, pixels.nbytes
-            own.tasks[0, 0, [NEXT_VIEW, IS_LATER_VIEW, CHECKSUM]] = 0
-            own.tasks[0, 0, MODE] = RAW if kind == RGB else PLAIN
-            own.draws[0, 0] = ring.draws[batch, image]
-            publish(own, 0)
-            self.run(own)
-            codes[image] = own.codes[0, 0]
+            spare.control[:] = 0
+            spare.tasks[0, 0] = ring.tasks[batch, image]
+            spare.tasks[0, 0, [ADDRESS, SIZE]] = pixels.ctypes.data, pixels.nbytes
+            spare.tasks[0, 0, [NEXT_VIEW, IS_LATER_VIEW, CHECKSUM]] = 0
+            spare.tasks[0, 0, MODE] = RAW if kind == RGB else PLAIN
+            spare.draws[0, 0] = ring.draws[batch, image]
+            publish(spare, 0)
+            self.run(spare)
+            codes[image] = spare.codes[0, 0]
         return int(codes[views[0]]), ""
 
 
@@ -298,8 +299,8 @@ class WorkerPool:
                     batch = event[1] // self._ring.codes.shape[1]
                     self._make_refused(worker, self._ring, event[1], self._batches[batch].reasons)
         except BaseException as error:  # noqa: BLE001 - any error has to reach the user's loop
-            own = self._ring.clocks[number : number + 1]
-            own[0, BUSY] = 1e9 * usage_of(own).busy_seconds
+            clock = self._ring.clocks[number : number + 1]
+            clock[0, BUSY] = 1e9 * usage_of(clock).busy_seconds
             self._failure = self._failure or error
             wake(self._ring, False)
 

@@ -59,8 +59,8 @@ def bad_rows(
         output, field = names[image.program]
         reasons.setdefault(image.row, {}).setdefault((field, image.reason), f"{output}: {image.reason}")
     rows = {}
-    for row, found in reasons.items():
-        sample, reason = int(samples[row]), "; ".join(found.values())
+    for row, texts in reasons.items():
+        sample, reason = int(samples[row]), "; ".join(texts.values())
         rows[row] = BadSample(sample, f"{origin(sample)}: {reason}" if origin(sample) else reason)
     return rows
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
+from gpubeton._engine.loaded_storage import MAX_READ
 from gpubeton._engine.mapped_storage import MAX_GAP
 from gpubeton._engine.output_graph import dependencies_first
 from gpubeton._engine.outputs import BranchOutput, ImageOutput
-from gpubeton._engine.read_storage import MAX_READ
 from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD, Source
 from gpubeton._plan.image_job import ImageJob
 from gpubeton._plan.ranges import RangePlan, plan_ranges
@@ -87,7 +87,7 @@ class Plan(Sequence[BatchPlan]):
     def __getitem__(self, number: int | slice) -> BatchPlan | list[BatchPlan]:
         """Plan one batch, or several for a slice; raises IndexError after the last."""
         if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
+            return [self[index] for index in range(*number.indices(len(self)))]
         number += len(self) if number < 0 else 0
         return self.of(self.batches.samples(number), number)
 
@@ -103,8 +103,8 @@ class Plan(Sequence[BatchPlan]):
     def _is_ours(self) -> bool:
         """Whether all draws are the library's: those of users' classes may depend on the batch."""
         programs = [output.program for output in self.outputs if isinstance(output, ImageOutput)]
-        drawing = [own for program in programs for own in program.drawing]
-        return all(type(own).__module__.startswith("gpubeton.") for own in drawing)
+        drawing = [operation for program in programs for operation in program.drawing]
+        return all(type(operation).__module__.startswith("gpubeton.") for operation in drawing)
 
     def _may_lack_entries(self, number: int) -> bool:
         """Whether a batch is one of the first, and some entry points come late."""
@@ -118,10 +118,10 @@ class Plan(Sequence[BatchPlan]):
             for output in self.outputs
             if isinstance(output, ImageOutput)
         }
-        regions = [own for source in self.sources for own in source.regions]
+        regions = [stored for source in self.sources for stored in source.regions]
         places = np.empty((2, len(regions), len(samples)), np.uint64)
-        for own, (offset, size) in zip(regions, places.swapaxes(0, 1), strict=True):
-            offset[:], size[:] = own.offset[samples], own.size[samples]
+        for stored, (offset, size) in zip(regions, places.swapaxes(0, 1), strict=True):
+            offset[:], size[:] = stored.offset[samples], stored.size[samples]
         return BatchPlan(number, samples, images, places)
 
     def _plan_images(self, output: ImageOutput, samples: NDArray[np.uint64], number: int) -> ImageJob:

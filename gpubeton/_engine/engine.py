@@ -274,13 +274,13 @@ class Engine:
 
     def _handle_bad_images(self, batch: _InFlight) -> tuple[BadSample, ...]:
         """Raise, skip or replace bad samples; return those that are no longer in the batch."""
-        found = [*batch.bad, *self._damaged_values(batch.regions)]
-        if not found:
+        images = [*batch.bad, *self._damaged_values(batch.regions)]
+        if not images:
             return ()
         names = [(output.name, output.source.name) for output in self._read]
-        rows = bad_rows(found, names, batch.samples, self._options.origin)
+        rows = bad_rows(images, names, batch.samples, self._options.origin)
         batch.samples = batch.samples.copy()
-        for row in {image.row for image in found if image.is_damaged}:
+        for row in {image.row for image in images if image.is_damaged}:
             # Damaged on its way, as a rule, if it comes from another machine.
             if self._storage.reload(*batch.regions.places(row)) and self._remake(batch, row, rows[row].sample):
                 del rows[row]
@@ -288,7 +288,7 @@ class Engine:
         match self._options.on_error:
             case "raise" if bad:
                 advice = 'Pass on_error="skip" or "replace" to go on without such samples.'
-                if any(image.is_damaged for image in found):
+                if any(image.is_damaged for image in images):
                     advice = f"{_OF_DAMAGE} {advice}"
                 raise bad_image_error(self._where(batch.plan.number), bad, advice)
             case "skip":

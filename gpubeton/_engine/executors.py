@@ -86,7 +86,7 @@ class ImageExecutors:
 
     def decode(self, number: int, job: ImageJob) -> list[BadImage]:
         """Make the images of one output in the caller's thread."""
-        executor, numbers = next(each for each in self._executors if number in each[1])
+        executor, numbers = next(pair for pair in self._executors if number in pair[1])
         return executor.decode(numbers.index(number), job)
 
     def torch_context(self) -> Any:

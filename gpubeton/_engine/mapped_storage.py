@@ -31,8 +31,8 @@ _SMALL_BATCH = 1 << 20
 
 def reload_regions(files: OpenSources, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
     """Carry out `Storage.reload`."""
-    found = zip(*(column.tolist() for column in (*split_offsets(offset), size)), strict=True)
-    return all(files.open(number).reload(start, nbytes) for number, start, nbytes in found)
+    places = zip(*(column.tolist() for column in (*split_offsets(offset), size)), strict=True)
+    return all(files.open(number).reload(start, nbytes) for number, start, nbytes in places)
 
 
 class MappedStorage:

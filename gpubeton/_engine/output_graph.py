@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from gpubeton._engine.drawn_output import DrawnOutput, choices_of_pass, choices_of_tail
-from gpubeton._engine.outputs import BranchOutput, ImageOutput, PipelineOutput, RowOutput
+from gpubeton._engine.outputs import (
+    BranchOutput,
+    DrawnOutput,
+    ImageOutput,
+    PipelineOutput,
+    RowOutput,
+    choices_of_pass,
+    choices_of_tail,
+)
+from gpubeton._engine.run_batch_ops import UserDecoder, brings_own_code, read_region
 from gpubeton._engine.sources import Source
-from gpubeton._engine.user_code import UserDecoder, brings_own_code, read_region
 from gpubeton._plan.batch_ops import compile_batch_ops, declare
 from gpubeton._plan.draw_rows import filling_crops
 from gpubeton._plan.fusion import compile_image_program
@@ -39,8 +46,8 @@ if TYPE_CHECKING:
 
     from gpubeton._engine.outputs import Decodes
     from gpubeton._plan.batch_ops import BatchOp, BatchOps
+    from gpubeton._plan.linked_outputs import GeometrySource
     from gpubeton._plan.order import IdRange
-    from gpubeton._plan.program import GeometrySource
     from gpubeton.fields.base import Field
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
@@ -87,8 +94,8 @@ def compile_outputs(
     compiler = _Compiler(index, fields, specs, numbers, indices, gpu, entry_points or {})
     outputs, left_on = compiler.compile(), compiler.left_on
     _connect_boxes(outputs)
-    made = {**outputs, **{name: _drawn_output(name, spec, outputs, left_on) for name, spec in drawn.items()}}
-    return tuple(made[name] for name in names)
+    by_name = {**outputs, **{name: _drawn_output(name, spec, outputs, left_on) for name, spec in drawn.items()}}
+    return tuple(by_name[name] for name in names)
 
 
 def _check_names(index: Index, pipelines: Mapping[str, Any]) -> None:
@@ -130,19 +137,19 @@ def find_parents(specs: Mapping[str, PipelineSpec]) -> dict[str, str]:
             raise PipelineError(
                 f"output {name!r} continues from {operation}, where images are decoded already, but has a decoder, too"
             )
-        found = [
+        containing = [
             other
             for other, pipeline in specs.items()
-            for one in (pipeline.decoder, *(pipeline.transforms or ()))
-            if one is spec.source
+            for candidate in (pipeline.decoder, *(pipeline.transforms or ()))
+            if candidate is spec.source
         ]
-        if len(found) != 1:
-            where = f"is in {', '.join(map(repr, found))}" if found else "is in no pipeline"
+        if len(containing) != 1:
+            where = f"is in {', '.join(map(repr, containing))}" if containing else "is in no pipeline"
             raise PipelineError(
                 f"output {name!r} continues from {operation}, which {where}; expected the very object that is once "
                 f"in the pipeline of another output"
             )
-        parents[name] = found[0]
+        parents[name] = containing[0]
     return parents
 
 
@@ -177,7 +184,7 @@ def dependencies_first(names: Sequence[str], needed: Mapping[str, str]) -> list[
                     f"outputs continue from each other, or follow each other, in a circle: "
                     f"{', '.join(map(repr, chain))}"
                 )
-        in_order.extend(one for one in reversed(chain) if one not in in_order)
+        in_order.extend(link for link in reversed(chain) if link not in in_order)
     return in_order
 
 
@@ -245,7 +252,7 @@ class _Compiler:
 
     def _geometry_source(self, name: str) -> GeometrySource:
         """Collect what moves the pixels of an output that another one follows."""
-        root, steps = history_of(self.outputs[name], self.outputs)
+        root, steps = ops_since_decoder(self.outputs[name], self.outputs)
         if not isinstance(root, ImageOutput):
             raise _no_images(f"FollowImage({name!r})", name, self.outputs)
         column = root.source.column
@@ -277,7 +284,7 @@ class _Compiler:
         spec, parent = self.specs[name], self.outputs[self.parents[name]]
         (state,) = (step.before for step in _ops_of(parent).steps if _is_branch_point(step, spec.source))
         try:
-            operations = _introduce(snapshot(spec.transforms or ()), parent.source)
+            operations = _bind_to_field(snapshot(spec.transforms or ()), parent.source)
             ops = compile_batch_ops(
                 self._with_branch_points(operations), state, field_number=self.numbers[name], left_on=self.left_on
             )
@@ -310,20 +317,21 @@ def _field_operations(name: str, spec: PipelineSpec, source: Source) -> list[Ope
             _refuse_other_decoder(operations, source)
     except TypeError as error:  # a PipelineError, or from a decoder that needs arguments
         raise PipelineError(f"field {name!r}: {error}") from error
-    return _introduce(operations, source)
+    return _bind_to_field(operations, source)
 
 
 def _refuse_other_decoder(operations: Sequence[Operation], source: Source) -> None:
     """Refuse a decoder of fields of another kind, before which the field's own was inserted."""
-    own, first = operations[:2]
-    if isinstance(first, (RowDecoder, SimpleRGBImageDecoder)) and own.copy_of is None:
+    inserted, first = operations[:2]
+    if isinstance(first, (RowDecoder, SimpleRGBImageDecoder)) and inserted.copy_of is None:
+        expected = type(inserted).__name__
         raise PipelineError(
-            f"{first!r} does not decode values of {type(source.field).__name__}; expected "
-            f"{type(own).__name__} or another decoder of such fields, or none, which means {type(own).__name__}"
+            f"{first!r} does not decode values of {type(source.field).__name__}; expected {expected} or another "
+            f"decoder of such fields, or none, which means {expected}"
         )
 
 
-def _introduce(operations: list[Operation], source: Source) -> list[Operation]:
+def _bind_to_field(operations: list[Operation], source: Source) -> list[Operation]:
     for operation in operations:
         operation.accept_field(source.field)
         operation.accept_globals(source.column, Compiler.compile(read_region))
@@ -338,19 +346,23 @@ def _is_branch_point(step: BatchOp, operation: Any) -> bool:
     return isinstance(step.operation, BranchPoint) and step.operation.copy_of is operation
 
 
-def history_of(
+def ops_since_decoder(
     output: PipelineOutput, outputs: Mapping[str, PipelineOutput]
 ) -> tuple[ImageOutput | RowOutput, list[BatchOp]]:
     """Find the output with the decoder that an output begins with, and all operations on whole batches since then."""
     if not isinstance(output, BranchOutput):
         return output, list(_ops_of(output).steps)
-    root, steps = history_of(outputs[output.parent], outputs)
+    root, steps = ops_since_decoder(outputs[output.parent], outputs)
     shared = takewhile(lambda step: not _is_branch_point(step, output.operation), steps)
     return root, [*shared, *output.ops.steps]
 
 
 def _no_images(what: str, name: str, outputs: Mapping[str, PipelineOutput]) -> PipelineError:
-    images = [repr(other) for other, one in outputs.items() if isinstance(history_of(one, outputs)[0], ImageOutput)]
+    images = [
+        repr(other)
+        for other, output in outputs.items()
+        if isinstance(ops_since_decoder(output, outputs)[0], ImageOutput)
+    ]
     return PipelineError(
         f"{what}, but {name!r} is no output with decoded images; there are {', '.join(images) or 'none'}."
     )
@@ -389,7 +401,7 @@ def _connect_boxes(outputs: Mapping[str, PipelineOutput]) -> None:
 
 
 def _followed(name: str, outputs: Mapping[str, PipelineOutput]) -> ImagePlacements:
-    root, steps = history_of(outputs[name], outputs) if name in outputs else (None, [])
+    root, steps = ops_since_decoder(outputs[name], outputs) if name in outputs else (None, [])
     if not isinstance(root, ImageOutput):
         raise _no_images(f"TransformBoxes(image={name!r})", name, outputs)
     return ImagePlacements(root, moves_of(name, steps))
@@ -403,7 +415,7 @@ def _drawn_output(
             f"output {name!r}: DrawnParameters({spec.output!r}), but there is no output {spec.output!r}; there are "
             f"{', '.join(map(repr, outputs)) or 'none'}"
         )
-    root, steps = history_of(outputs[spec.output], outputs)
+    root, steps = ops_since_decoder(outputs[spec.output], outputs)
     program = root.program if isinstance(root, ImageOutput) else None
     fused = [] if program is None else choices_of_pass(program)
     return DrawnOutput(name, root.source, spec.output, program, (*fused, *choices_of_tail(steps)), left_on)
@@ -412,7 +424,7 @@ def _drawn_output(
 def likely_mistakes(outputs: Sequence[Output]) -> list[str]:
     """Describe what is probably not meant in the pipelines: a model would learn from wrong data, without an error."""
     with_pipelines = {output.name: output for output in outputs if not isinstance(output, DrawnOutput)}
-    histories = {name: history_of(output, with_pipelines) for name, output in with_pipelines.items()}
+    histories = {name: ops_since_decoder(output, with_pipelines) for name, output in with_pipelines.items()}
     halves = [_misread_halves(name, *histories[name], _ops_of(output).state) for name, output in with_pipelines.items()]
     return [mistake for mistake in (_unfollowed_moves(histories), *halves) if mistake is not None]
 
@@ -428,7 +440,7 @@ def _unfollowed_moves(histories: Mapping[str, tuple[ImageOutput | RowOutput, lis
     for name, (root, steps) in images.items():
         program, choices = root.program, (*choices_of_pass(root.program), *choices_of_tail(steps))
         moves = [operation.moves in (Moves.ALONG_AXES, Moves.FREELY) for operation, _, _ in choices]
-        if program.followed is None and (program.stream is not None or any(moves)):
+        if program.followed is None and (program.rng_stream is not None or any(moves)):
             moving.setdefault(root.source.name, name)
         elif program.followed is None and root.source.name in gray:
             still.setdefault(root.source.name, name)

@@ -256,8 +256,8 @@ def _leave(channel: _Channel[Any], thread: threading.Thread, process: int, consu
 def _request_end(channel: _Channel[Any], interrupt: weakref.WeakMethod[Callable[[], None]]) -> None:
     """Stop a thread, and end what its pipeline waits for."""
     channel.stop()
-    if (found := interrupt()) is not None:
-        found()
+    if (interrupt_pipeline := interrupt()) is not None:
+        interrupt_pipeline()
 
 
 @atexit.register

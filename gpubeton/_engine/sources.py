@@ -28,9 +28,9 @@ READS_AHEAD = 2
 """Batches whose bytes are fetched before the executors have room for them."""
 
 BATCHES_WITHOUT_ENTRIES = 6
-"""First batches of an epoch that do without entry points that come late, on the CPU: they are decoded meanwhile."""
-# More than are read and decoded before the first one is handed over. A fixed number, and not those before they came:
-# beside damage an image has other pixels without them.
+"""The CPU decodes so many first batches of an epoch without remote entry points, which are loaded meanwhile."""
+# More than are read and decoded before the first one is handed over. A fixed number, because a damaged image is decoded
+# differently without entry points: its pixels must not depend on when they came.
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +63,11 @@ class Source:
         self, samples: NDArray[Any], verified: NDArray[np.bool_]
     ) -> NDArray[np.uint64]:  # (regions of the field, N)
         """Give the CRC-32 of the regions of samples, (N,); 0 where it is not known, or the sample is `verified`."""
-        found = np.zeros((len(self.regions), len(samples)), np.uint64)
-        for row, regions in zip(found, self.regions, strict=True):
+        checksums = np.zeros((len(self.regions), len(samples)), np.uint64)
+        for row, regions in zip(checksums, self.regions, strict=True):
             if regions.checksums is not None:
                 np.copyto(row, regions.checksums[samples], where=~verified[samples])
-        return found
+        return checksums
 
     @property
     def max_size(self) -> int:
@@ -85,7 +85,7 @@ def _pointed_to(index: Index, column: NDArray[Any]) -> tuple[Regions, ...]:
     if len(table) == 0:
         return ()
     sample = np.arange(len(column), dtype=np.uint64)
-    found = []
+    regions = []
     for pointer in _numbers(column):
         # Of rows with the same pointer the last is the one that is not empty.
         row = np.searchsorted(table["ptr"], pointer, side="right") - 1
@@ -93,8 +93,8 @@ def _pointed_to(index: Index, column: NDArray[Any]) -> tuple[Regions, ...]:
         if is_own.any():
             # Any other number is no pointer, and may be outside of the file.
             columns = (pointer, table["size"][row], index.checksums[row])
-            found.append(Regions(*(np.where(is_own, column, column.dtype.type(0)) for column in columns)))
-    return tuple(found)
+            regions.append(Regions(*(np.where(is_own, column, column.dtype.type(0)) for column in columns)))
+    return tuple(regions)
 
 
 def _numbers(column: NDArray[Any]) -> list[NDArray[np.uint64]]:
@@ -191,14 +191,14 @@ class FetchedRegions:
 
     def replace_row(self, row: int, other: FetchedRegions) -> None:
         """Replace a sample by one that was fetched alone, and take over its bytes."""
-        for own, new in zip(self._columns(), other._columns(), strict=True):
-            own[:, row] = new[:, 0]
+        for column, new in zip(self._columns(), other._columns(), strict=True):
+            column[:, row] = new[:, 0]
         self._fetches.extend(other._fetches)
 
     def keep_rows(self, rows: NDArray[np.intp]) -> None:
         """Drop all samples but these rows."""
         # By `take`, without gaps, as compiled code has it.
-        columns = (own.take(rows, axis=1) for own in self._columns())
+        columns = (column.take(rows, axis=1) for column in self._columns())
         self._offset, self._size, self._checksums, self._address = columns
 
     def release(self) -> None:

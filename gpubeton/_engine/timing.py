@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
 
-from gpubeton._bytes.transfer import Transfer
+from gpubeton._bytes.load_pool import Transfer
 from gpubeton._plan.image_job import Usage
 
 STAGES: Final = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._plan.philox import StreamNumbers
+from gpubeton._plan.philox import RngStreams
 from gpubeton._plan.snapshot import BranchPoint, snapshot
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
@@ -38,29 +38,33 @@ class BatchOp:
 
     operation: Operation
     before: State  # the batch before it
-    stream: int | None = None  # stream number of its random numbers, if it draws any
+    rng_stream: int | None = None  # of its random numbers, if it draws any
     memory: Memory = None  # requested by a user's operation
     code: Callable[..., Any] | None = None  # of a user's operation, compiled if it asked for that
     shared_memory: SharedMemory | None = None
 
     @cached_property
-    def is_plain(self) -> bool:
+    def needs_batch_only(self) -> bool:
         """Whether it is a transform that needs nothing but the batch."""
-        own = self.operation
-        if not isinstance(own, Transform) or isinstance(own, BranchPoint):
+        operation = self.operation
+        if not isinstance(operation, Transform) or isinstance(operation, BranchPoint):
             return False
-        return self.stream is None and not own.takes_memory and type(own).draw_batch is Transform.draw_batch
+        return (
+            self.rng_stream is None
+            and not operation.takes_memory
+            and type(operation).draw_batch is Transform.draw_batch
+        )
 
     def place(self) -> str:
         """Name the operation and where its code is, for a note: an error in compiled code does not name it."""
         name = operation_name(self.operation)
-        source = getattr(plain_code(self.code), "__code__", None) if self.code is not None else None
+        source = getattr(python_code(self.code), "__code__", None) if self.code is not None else None
         return f"in {name}" if source is None else f"in {name} ({source.co_filename}:{source.co_firstlineno})"
 
     def __str__(self) -> str:
         if self.code is None:
             return "after, on the finished batch"
-        return "after, plain Python" if self.code is plain_code(self.code) else "after, compiled"
+        return "after, plain Python" if self.code is python_code(self.code) else "after, compiled"
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +79,9 @@ def compile_batch_ops(
     operations: Sequence[Any], state: State, *, field_number: int, ordinal: int = 0, left_on: str | None = None
 ) -> BatchOps:
     """Prepare the operations after the decoder, which follow `ordinal` random ones; for `left_on` see `move_to`."""
-    steps, streams = [], StreamNumbers(field_number, ordinal)
+    steps, rng_streams = [], RngStreams(field_number, ordinal)
     for operation in snapshot(operations):
-        step, state = compile_batch_op(operation, state, streams.next(operation))
+        step, state = compile_batch_op(operation, state, rng_streams.next(operation))
         steps.append(step)
     if move := move_to(left_on, state):
         step, state = compile_batch_op(move, state, None)
@@ -92,7 +96,7 @@ def move_to(device: str | None, state: State) -> ToDevice | None:
     return ToDevice(device)
 
 
-def compile_batch_op(operation: Operation, state: State, stream: int | None) -> tuple[BatchOp, State]:
+def compile_batch_op(operation: Operation, state: State, rng_stream: int | None) -> tuple[BatchOp, State]:
     """Prepare one operation: ask it for its state, memory and code; return also the state after it."""
     if isinstance(operation, Transform) and is_ragged(state) and not operation.takes_ragged:
         raise PipelineError(
@@ -101,7 +105,7 @@ def compile_batch_op(operation: Operation, state: State, stream: int | None) -> 
         )
     after, memory = declare(operation, state)
     if isinstance(operation, Transform):
-        return BatchOp(operation, state, stream), after
+        return BatchOp(operation, state, rng_stream), after
     if after.jit_mode and is_ragged(state):
         raise PipelineError(
             f"{type(operation).__name__} is a compiled operation (jit_mode=True), but the batch is a Ragged here, "
@@ -123,7 +127,7 @@ def compile_batch_op(operation: Operation, state: State, stream: int | None) -> 
     common = None
     if fill is not None:
         common = SharedMemory(operation.copy_of or operation, operation.declare_shared_memory(state), fill)
-    return BatchOp(operation, state, stream, memory, code, common), after
+    return BatchOp(operation, state, rng_stream, memory, code, common), after
 
 
 def declare(operation: Operation, state: State) -> tuple[State, Memory]:
@@ -140,7 +144,7 @@ def declare(operation: Operation, state: State) -> tuple[State, Memory]:
     return replace(after, shape=tuple(after.shape), dtype=np.dtype(after.dtype)), memory
 
 
-def plain_code(code: Callable[..., Any]) -> Callable[..., Any]:
+def python_code(code: Callable[..., Any]) -> Callable[..., Any]:
     """Give the Python function that was compiled; it has the attributes that the user set."""
     plain: Callable[..., Any] = getattr(code, "py_func", code)
     return plain

@@ -1,4 +1,4 @@
-"""Fusion: a user's image pipeline becomes one pass over the pixels and a tail."""
+"""Fusion: a user's image pipeline becomes one pass over the pixels, and batch operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from gpubeton._batch.image_batch import fill_of
 from gpubeton._plan.batch_ops import BatchOp, BatchOps, compile_batch_op, move_to
 from gpubeton._plan.draw_rows import PADDING_PAINTS
-from gpubeton._plan.philox import StreamNumbers
+from gpubeton._plan.philox import RngStreams
 from gpubeton._plan.program import MAX_COLOR_STEPS, ImageProgram, image_state, numbered_fills
 from gpubeton._plan.snapshot import snapshot
 from gpubeton.errors import PipelineError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._batch.image_batch import Fill
-    from gpubeton._plan.program import GeometrySource
+    from gpubeton._plan.linked_outputs import GeometrySource
     from gpubeton.transforms.color_jitter import ColorTransform
     from gpubeton.transforms.mixup import ImageMixing
     from gpubeton.transforms.normalize import NormalizeImage
@@ -88,10 +88,10 @@ class _Fusion:
         self.steps: list[tuple[Transform, int]] = []
         self.normalize: NormalizeImage | None = None
         self.halves_as_int16 = False
-        self.tail: list[BatchOp] = []
+        self.batch_ops: list[BatchOp] = []
         self.notes = [(repr(decoder), "fused")]
         self.is_open = True
-        # Where the batch is in the tail so far, and whether a user's operation has found it on the GPU.
+        # Where the batch is after the operations so far, and whether a user's operation has found it on the GPU.
         self.is_there = device != "cpu"
         self.stays = False
         self.returns_to_cpu = False
@@ -100,19 +100,19 @@ class _Fusion:
         self.mixing: tuple[ImageMixing, int] | None = None
         self.followed: GeometrySource | None = None
         self.padding = self._checked_padding(decoder.fill) if isinstance(decoder, PadRGBImageDecoder) else None
-        self.numbers = StreamNumbers(field_number)
-        self.decoder_stream = self.stream = self.numbers.next(decoder)
+        self.numbers = RngStreams(field_number)
+        self.decoder_rng_stream = self.rng_stream = self.numbers.next(decoder)
 
     def add(self, operation: Operation) -> None:
         """Fuse the operation, or run it on the finished batch."""
-        self.stream = self.numbers.next(operation)
-        step, after = compile_batch_op(operation, self.state, self.stream)
+        self.rng_stream = self.numbers.next(operation)
+        step, after = compile_batch_op(operation, self.state, self.rng_stream)
         if self.is_open and isinstance(operation, Transform) and operation.fuse(self):
             self.notes.append((operation_name(operation), "fused"))
         elif self._is_there(operation):
             self.notes.append((operation_name(operation), "there already"))
         else:
-            self._put_into_tail(operation, step)
+            self._add_batch_op(operation, step)
         self.state = after
 
     def follow(self, followed: GeometrySource, decoder: FollowImage) -> None:
@@ -122,17 +122,17 @@ class _Fusion:
             self.padding = self._checked_padding(decoder.fill)
         drawn = f"as drawn for {followed.name!r}"
         self.notes.append((f"boxes of {followed.decoder!r}", f"fused, {drawn}"))
-        self.decoder_stream = followed.stream
-        for operation, stream in followed.steps:
-            own = operation.follower(decoder.interpolation, decoder.fill)
-            compile_batch_op(own, self.state, stream)  # refuses a fill that does not fit
-            self.steps.append((own, stream))
-            self.notes.append((operation_name(own), f"fused, {drawn}"))
-        for operation, stream_after in followed.ops:
-            own = operation.follower(decoder.interpolation, decoder.fill)
-            step, self.state = compile_batch_op(own, self.state, stream_after)
-            self._put_into_tail(own, step)
-            self.notes[-1] = (operation_name(own), f"{self.notes[-1][1]}, {drawn}")
+        self.decoder_rng_stream = followed.rng_stream
+        for operation, rng_stream in followed.steps:
+            follower = operation.follower(decoder.interpolation, decoder.fill)
+            compile_batch_op(follower, self.state, rng_stream)  # refuses a fill that does not fit
+            self.steps.append((follower, rng_stream))
+            self.notes.append((operation_name(follower), f"fused, {drawn}"))
+        for operation, rng_stream_after in followed.ops:
+            follower = operation.follower(decoder.interpolation, decoder.fill)
+            step, self.state = compile_batch_op(follower, self.state, rng_stream_after)
+            self._add_batch_op(follower, step)
+            self.notes[-1] = (operation_name(follower), f"{self.notes[-1][1]}, {drawn}")
 
     def program(self, field: str) -> ImageProgram:
         """Return the complete program."""
@@ -154,8 +154,8 @@ class _Fusion:
             fills=np.array(fills or [(0,) * channels], self.kind.dtype),
             table=None if self.normalize is None else self.normalize.table(channels, num_levels),
             dtype=self.kind.dtype.name if self.normalize is None else self.normalize.type,
-            ops=BatchOps(tuple(self.tail), self.state),
-            stream=self.decoder_stream,
+            ops=BatchOps(tuple(self.batch_ops), self.state),
+            rng_stream=self.decoder_rng_stream,
             halves_as_int16=self.halves_as_int16 and not self._takes_halves_back(),
             notes=tuple(self.notes),
             mean_std=None if self.normalize is None else self.normalize.constants(channels),
@@ -174,7 +174,7 @@ class _Fusion:
         is_untouched = not (self.steps or self.colors or self.normalize or self.mixing)
         if not is_untouched or type(self.decoder) not in (SimpleRGBImageDecoder, ImageDecoder):
             return False
-        self.decoder_stream = self._stream_of(crop)
+        self.decoder_rng_stream = self._stream_of(crop)
         self.size = (crop.size, crop.size)
         field = self.decoder.field
         decoder_class = (
@@ -222,14 +222,16 @@ class _Fusion:
         return True
 
     def _takes_halves_back(self) -> bool:
-        """Whether the tail makes int16 halves again before anything looks at them: two views saved."""
-        first = next((step.operation for step in self.tail if type(step.operation) not in (ToTensor, ToDevice)), None)
+        """Whether a batch operation makes int16 halves again before anything looks at them: two views saved."""
+        first = next(
+            (step.operation for step in self.batch_ops if type(step.operation) not in (ToTensor, ToDevice)), None
+        )
         return isinstance(first, ToTorchImage) and first.convert_back_int16
 
     def _stream_of(self, operation: Operation) -> int:
-        if self.stream is None:
+        if self.rng_stream is None:
             raise PipelineError(f"{operation!r} has no random numbers")
-        return self.stream
+        return self.rng_stream
 
     def _num_paints(self) -> int:
         return (0 if self.padding is None else PADDING_PAINTS) + sum(step.num_paints for step, _ in self.steps)
@@ -242,7 +244,7 @@ class _Fusion:
         """Whether the operation moves the batch to where it is."""
         return self.is_there and isinstance(operation, ToDevice) and operation.moves_to(self.device)
 
-    def _put_into_tail(self, operation: Operation, step: BatchOp) -> None:
+    def _add_batch_op(self, operation: Operation, step: BatchOp) -> None:
         is_on_cpu = self.state.device.type == "cpu"
         needs_declared_device, is_view = True, False
         if isinstance(operation, Transform):
@@ -255,10 +257,10 @@ class _Fusion:
         self.stays = self.stays or (self.is_there and needs_declared_device)
         self.is_open = self.is_open and is_view
         self.notes.append((operation_name(operation), "view" if self.is_open else str(step)))
-        self.tail.append(step)
+        self.batch_ops.append(step)
 
     def _return_to_cpu(self) -> None:
-        """Note that the tail begins on the CPU."""
+        """Note that the batch operations begin on the CPU."""
         self.returns_to_cpu = True
         first = next(
             (place for place, (_, note) in enumerate(self.notes) if not note.startswith("fused")), len(self.notes)

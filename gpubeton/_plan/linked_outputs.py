@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gpubeton._plan.philox import BatchNumbers
-from gpubeton._plan.program import GeometrySource
 from gpubeton.errors import PipelineError
 from gpubeton.transforms.boxes import PlacementRows
 from gpubeton.transforms.checks import image_size
@@ -14,31 +16,66 @@ from gpubeton.transforms.transform import BatchKey, Moves, Transform
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from gpubeton._plan.batch_ops import BatchOp
     from gpubeton._plan.program import ImageProgram
+    from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
+    from gpubeton.pipeline.operation import Uniform
+
+
+@dataclass(frozen=True, eq=False)
+class GeometrySource:
+    """How an output crops and moves its images."""
+
+    name: str  # of the output
+    decoder: SimpleRGBImageDecoder  # chooses its crop boxes
+    rng_stream: int | None  # of the decoder's random numbers, if it draws any
+    heights: NDArray[Any]  # (N,) sizes of its stored images, of all samples of the file, in pixels
+    widths: NDArray[Any]  # (N,)
+    size: tuple[int, int]  # height and width after the pass, in pixels
+    steps: tuple[tuple[Transform, int], ...] = ()  # operations of the pass that move pixels, with their streams
+    ops: tuple[tuple[Transform, int | None], ...] = ()  # operations after the pass that move pixels
+
+    def boxes(
+        self, samples: NDArray[np.uint64], heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None
+    ) -> NDArray[np.int32]:
+        """Choose the crop boxes, (N, 4) top, left, height and width, of images of the given sizes that follow these."""
+        sizes = np.stack([self.heights[samples], self.widths[samples]], axis=1).astype(np.int32)
+        boxes = self.decoder.boxes(sizes[:, 0], sizes[:, 1], uniform)
+        return scaled_boxes(boxes, sizes, np.stack([heights, widths], axis=1))
+
+
+def scaled_boxes(boxes: NDArray[Any], source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.int32]:
+    """Scale boxes, (N, 4) top, left, height and width, from images of `source` sizes, (N, 2), to those of `target`."""
+    # Borders are rounded to the nearest pixel (halves up); an empty box becomes the pixel around its center.
+    first = np.asarray(boxes[:, :2], np.int64)
+    last = first + boxes[:, 2:]
+    whole, other = source.astype(np.int64), target.astype(np.int64)
+    middle = (first + last) * other // (2 * whole)
+    first, last = ((2 * edge * other + whole) // (2 * whole) for edge in (first, last))
+    first = np.where(last > first, first, middle)
+    return np.concatenate([first, np.maximum(last - first, 1)], axis=1).astype(np.int32)
 
 
 def geometry_source_of(
     name: str,
     program: ImageProgram,
-    tail: Sequence[BatchOp],
+    batch_ops: Sequence[BatchOp],
     heights: NDArray[Any],  # (N,) sizes of the stored images of all samples, in pixels
     widths: NDArray[Any],
 ) -> GeometrySource:
     """Collect the operations of an output that masks have to follow."""
-    steps = _moving(f"FollowImage({name!r})", tail)
-    moves = tuple((step.operation, step.stream) for step in steps)
-    decoder, stream = program.decoder, program.stream
+    steps = _moving(f"FollowImage({name!r})", batch_ops)
+    moves = tuple((step.operation, step.rng_stream) for step in steps)
+    decoder, rng_stream = program.decoder, program.rng_stream
     if program.followed is not None:
         # A mask of a mask takes its boxes from the first image, so that they are not rounded twice.
         first = program.followed
-        decoder, stream, heights, widths = first.decoder, first.stream, first.heights, first.widths
+        decoder, rng_stream, heights, widths = first.decoder, first.rng_stream, first.heights, first.widths
     size = program.height, program.width
     moved = tuple(pair for pair in program.steps if pair[0].moves is not Moves.NOTHING)
-    return GeometrySource(name, decoder, stream, heights, widths, size, moved, moves)
+    return GeometrySource(name, decoder, rng_stream, heights, widths, size, moved, moves)
 
 
 def moves_of(name: str, steps: Iterable[BatchOp]) -> tuple[BatchOp, ...]:
@@ -61,7 +98,7 @@ def placements_by(
     """Return the placements of one operation that `moves_of` found; the source is the image before it."""
     operation: Any = step.operation
     placed = PlacementRows(len(samples), image_size(operation, step.before, any_channels=True))
-    numbers = None if step.stream is None else BatchNumbers(seed, epoch, samples, step.stream)
+    numbers = None if step.rng_stream is None else BatchNumbers(seed, epoch, samples, step.rng_stream)
     operation.fold(placed, operation.draw_batch(BatchKey(seed, epoch, samples), numbers, step.before))
     return placed.rows
 

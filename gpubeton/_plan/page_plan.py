@@ -1,4 +1,4 @@
-"""Decide which parts of files an epoch loads, in which order, and when each is let go."""
+"""Decide which pages and ranges of files an epoch loads, in which order, and when each is let go."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from gpubeton.format.data_files import DataFile
     from gpubeton.format.regions import Regions
 
-MAX_PART = 8 << 20
+MAX_REQUEST = 8 << 20
 """Most bytes of a request, if no region is larger than half of it."""
 MAX_GAP = 256 << 10
-"""Bytes that are loaded in vain to save a request: it takes as long as they do."""
+"""Largest gap that is read through: it is cheaper than another request."""
 
-# Samples whose ranges are merged, where parts are not whole pages.
+# Samples whose ranges are merged, where pages are not loaded as a whole.
 _SAMPLES_AHEAD = 1024
 # Samples that are looked at together, for arrays of bounded size.
 _CHUNK = 1 << 20
@@ -35,7 +35,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class Part:
+class PageRange:
     """Bytes that one request loads: a page, pages that follow each other, or ranges within a page."""
 
     number: int  # in the epoch
@@ -47,17 +47,17 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The parts that batches next to each other need first."""
+    """What batches next to each other need first."""
 
     batches: range
-    parts: list[Part]  # in the order in which they are needed
+    pages: list[PageRange]  # in the order in which they are needed
     ranges: RangePlan | None = None  # of the samples that are not in whole pages
-    first_range: int = 0  # number of the part that is range 0
+    first_range: int = 0  # number of the page range that is range 0
 
 
 @dataclass(frozen=True)
 class TransferCost:
-    """What an epoch asks for, estimated from some of its batches where parts are ranges."""
+    """What an epoch asks for, estimated from some of its batches where pages are not whole."""
 
     samples: int
     requests: int
@@ -76,14 +76,14 @@ class TransferCost:
 
 
 class PagePlan:
-    """The parts of an epoch: a pure function of its samples, their regions and the page sizes of the files."""
+    """The page ranges of an epoch: a pure function of its samples, their regions and the page sizes of the files."""
 
     # A page of which half or more is used is loaded once as a whole, and stays until the last batch that uses it; of
     # others only ranges are loaded. So it is with all pages, if those in use at a time would take more than
     # `most_bytes`.
 
-    # A unit is a page, or the regions that begin in 4 MiB of a page larger than 8 MiB. The arrays have an entry for
-    # each unit of the files.
+    # A block is a page, or the regions that begin in 4 MiB of a page larger than 8 MiB. The arrays have an entry for
+    # each block of the files.
 
     def __init__(
         self,
@@ -98,13 +98,13 @@ class PagePlan:
         self._batches, self._regions = batches, regions
         self.first_batch, self._in_work = first_batch, in_work
         page_size = np.array([file.page_size for file in files])
-        unit_size = np.where(page_size <= MAX_PART, page_size, MAX_PART // 2)
-        self._units_of_part = np.where(page_size <= MAX_PART, MAX_PART // unit_size, 1)  # of each file
-        self._shift = np.array([int(size).bit_length() - 1 for size in unit_size], np.uint64)
+        block_size = np.where(page_size <= MAX_REQUEST, page_size, MAX_REQUEST // 2)
+        self._blocks_of_request = np.where(page_size <= MAX_REQUEST, MAX_REQUEST // block_size, 1)  # of each file
+        self._shift = np.array([int(size).bit_length() - 1 for size in block_size], np.uint64)
         counts = [(file.size >> int(shift)) + 1 for file, shift in zip(files, self._shift, strict=True)]
-        self._first_unit = np.cumsum([0, *counts])
-        self._look_at_units()
-        self._is_whole = self._used * 2 >= self._stop - self._start  # (units,)
+        self._first_block = np.cumsum([0, *counts])
+        self._measure_blocks()
+        self._is_whole = self._used * 2 >= self._stop - self._start  # (blocks,)
         self._is_whole &= self._last >= 0
         self.whole_page_bytes = self._choose_whole()  # in use at a time, if pages are loaded as a whole
         if most_bytes is not None and self.whole_page_bytes > most_bytes:
@@ -112,9 +112,9 @@ class PagePlan:
             self._choose_whole()
         self._has_ranges = bool((~self._is_whole & (self._last >= 0)).any())
 
-    def _look_at_units(self) -> None:
-        """Find the extent of each unit, the bytes used of it, and the places in the epoch of its first and last use."""
-        count = int(self._first_unit[-1])
+    def _measure_blocks(self) -> None:
+        """Find the extent of each block, the bytes used of it, and its first and last use in the epoch."""
+        count = int(self._first_block[-1])
         self._first, self._last = np.full(count, _NEVER), np.full(count, -1)
         self._start, self._stop = np.full(count, _NEVER), np.zeros(count, np.int64)
         self._used = np.zeros(count, np.int64)
@@ -123,50 +123,50 @@ class PagePlan:
         for chunk in range(begin, end, _CHUNK):
             place = np.arange(chunk, min(chunk + _CHUNK, end))
             samples = self._batches.order[chunk : chunk + len(place)]
-            for own in self._regions:
-                size = own.size[samples].astype(np.int64)
+            for regions in self._regions:
+                size = regions.size[samples].astype(np.int64)
                 is_solid = size > 0
-                offset, size, at = own.offset[samples][is_solid], size[is_solid], place[is_solid]
-                unit, start = self._units(offset), offset.astype(np.int64)
-                np.minimum.at(self._first, unit, at)
-                np.maximum.at(self._last, unit, at)
-                np.minimum.at(self._start, unit, start)
-                np.maximum.at(self._stop, unit, start + size)
-                np.add.at(self._used, unit, size)
+                offset, size, at = regions.offset[samples][is_solid], size[is_solid], place[is_solid]
+                block, start = self._blocks(offset), offset.astype(np.int64)
+                np.minimum.at(self._first, block, at)
+                np.maximum.at(self._last, block, at)
+                np.minimum.at(self._start, block, start)
+                np.maximum.at(self._stop, block, start + size)
+                np.add.at(self._used, block, size)
 
-    def _units(self, offset: NDArray[np.uint64]) -> NDArray[np.intp]:
-        """Number the units of global offsets, (N,)."""
+    def _blocks(self, offset: NDArray[np.uint64]) -> NDArray[np.intp]:
+        """Number the blocks of global offsets, (N,)."""
         file, position = split_offsets(offset)
-        return self._first_unit[file] + (position >> self._shift[file]).astype(np.intp)
+        return self._first_block[file] + (position >> self._shift[file]).astype(np.intp)
 
     def _choose_whole(self) -> int:
-        """Make parts of the whole units in the order of their first use; return the bytes in use at a time."""
-        units = np.flatnonzero(self._is_whole)
-        units = units[np.argsort(self._first[units], kind="stable")]
-        joined = self._joined(units)
-        self._part_of = np.full(len(self._is_whole), -1, np.int32)
-        self._part_of[units] = np.cumsum(~joined) - 1
+        """Make page ranges of the whole blocks in the order of their first use; return the bytes in use at a time."""
+        blocks = np.flatnonzero(self._is_whole)
+        blocks = blocks[np.argsort(self._first[blocks], kind="stable")]
+        joined = self._joined(blocks)
+        self._range_of = np.full(len(self._is_whole), -1, np.int32)
+        self._range_of[blocks] = np.cumsum(~joined) - 1
         heads = np.flatnonzero(~joined)
-        self._parts = np.zeros((4, 0), np.int64)  # start, stop, first and last batch of each
+        self._whole = np.zeros((4, 0), np.int64)  # start, stop, first and last batch of each
         if len(heads):
             first, last = (place // self._batches.batch_size for place in (self._first, self._last))
             columns = (np.minimum, self._start), (np.maximum, self._stop), (np.minimum, first), (np.maximum, last)
-            self._parts = np.stack([choose.reduceat(column[units], heads) for choose, column in columns])
-        return self._most_in_use(self._parts[1] - self._parts[0], *self._parts[2:])
+            self._whole = np.stack([choose.reduceat(column[blocks], heads) for choose, column in columns])
+        return self._most_in_use(self._whole[1] - self._whole[0], *self._whole[2:])
 
-    def _joined(self, units: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Whether each unit is loaded together with the one before it, its neighbor in the file."""
-        if len(units) < 2:
-            return np.zeros(len(units), np.bool_)
-        file = np.searchsorted(self._first_unit, units, side="right") - 1
-        # The first unit of a file begins with its header, so that no region of another file is next to one there.
-        follows = np.concatenate([[False], np.diff(units) == 1])
-        run = np.arange(len(units)) - np.maximum.accumulate(np.where(follows, 0, np.arange(len(units))))
-        joined: NDArray[np.bool_] = follows & (run % self._units_of_part[file] != 0)
+    def _joined(self, blocks: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Whether each block is loaded together with the one before it, its neighbor in the file."""
+        if len(blocks) < 2:
+            return np.zeros(len(blocks), np.bool_)
+        file = np.searchsorted(self._first_block, blocks, side="right") - 1
+        # The first block of a file begins with its header, so that no region of another file is next to one there.
+        follows = np.concatenate([[False], np.diff(blocks) == 1])
+        run = np.arange(len(blocks)) - np.maximum.accumulate(np.where(follows, 0, np.arange(len(blocks))))
+        joined: NDArray[np.bool_] = follows & (run % self._blocks_of_request[file] != 0)
         return joined
 
     def _most_in_use(self, amount: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]) -> int:
-        """Sum up an amount of each part over those that are in memory together; return the largest sum."""
+        """Sum up an amount of each page range over those that are in memory together; return the largest sum."""
         if len(first) == 0:
             return 0
         first, last = first - self.first_batch, last - self.first_batch + self._in_work + 1
@@ -176,9 +176,9 @@ class PagePlan:
 
     @cached_property
     def in_use(self) -> tuple[int, int]:
-        """How many whole-page parts are in memory at a time at most, and their bytes; without those asked ahead."""
-        size = self._parts[1] - self._parts[0]
-        return self._most_in_use(np.ones_like(size), *self._parts[2:]), self._most_in_use(size, *self._parts[2:])
+        """How many whole pages are in memory at a time at most, and their bytes; without those requested ahead."""
+        size = self._whole[1] - self._whole[0]
+        return self._most_in_use(np.ones_like(size), *self._whole[2:]), self._most_in_use(size, *self._whole[2:])
 
     @cached_property
     def ranges_in_use(self) -> tuple[int, int]:
@@ -186,9 +186,9 @@ class PagePlan:
         counts, nbytes, step = [0], [0], self._batches_of_group
         for probe in self._probes():
             groups = range(probe, min(probe + step + self._in_work + 1, len(self._batches)), step)
-            found = [self._plan_ranges(self._group_at(first)) for first in groups]
-            size = np.concatenate([(ranges.stop - ranges.start).astype(np.int64) for ranges, _, _ in found])
-            first, last = (np.concatenate(batches) for batches in zip(*(own[1:] for own in found), strict=True))
+            plans = [self._plan_ranges(self._group_at(first)) for first in groups]
+            size = np.concatenate([(ranges.stop - ranges.start).astype(np.int64) for ranges, _, _ in plans])
+            first, last = (np.concatenate(batches) for batches in zip(*(plan[1:] for plan in plans), strict=True))
             counts.append(self._most_in_use(np.ones_like(size), first, last))
             nbytes.append(self._most_in_use(size, first, last))
         return max(counts), max(nbytes)
@@ -207,29 +207,29 @@ class PagePlan:
         return range(first, min(first + self._batches_of_group, len(self._batches)))
 
     def groups(self) -> Iterator[Group]:
-        """Decide the parts of one group of batches after the other."""
-        next_range = self._parts.shape[1]  # parts that are whole pages have the numbers below
+        """Decide the page ranges of one group of batches after the other."""
+        next_range = self._whole.shape[1]  # whole pages have the numbers below
         for first_batch in range(self.first_batch, len(self._batches), self._batches_of_group):
             batches = self._group_at(first_batch)
-            begin, end = np.searchsorted(self._parts[2], (batches.start, batches.stop)).tolist()
-            whole = _parts(begin, *self._parts[:, begin:end])
+            begin, end = np.searchsorted(self._whole[2], (batches.start, batches.stop)).tolist()
+            whole = _page_ranges(begin, *self._whole[:, begin:end])
             if not self._has_ranges:
                 yield Group(batches, whole)
                 continue
             ranges, first, last = self._plan_ranges(batches)
-            own = _parts(next_range, ranges.start, ranges.stop, first, last)
-            yield Group(batches, sorted(whole + own, key=lambda part: part.first), ranges, next_range)
-            next_range += len(own)
+            pages = whole + _page_ranges(next_range, ranges.start, ranges.stop, first, last)
+            yield Group(batches, sorted(pages, key=lambda page: page.first), ranges, next_range)
+            next_range += len(ranges.start)
 
     def _plan_ranges(self, batches: range) -> tuple[RangePlan, NDArray[np.int64], NDArray[np.int64]]:
         """Merge the regions of a group that are not in whole pages; with the first and the last batch of each, (R,)."""
         start, stop = (number * self._batches.batch_size for number in (batches.start, batches.stop))
         samples = self._batches.order[start:stop]
         place = np.arange(start, start + len(samples))
-        offset = np.concatenate([own.offset[samples] for own in self._regions])
-        size = np.concatenate([own.size[samples] for own in self._regions])
-        size = np.where(self._is_whole[self._units(offset)], np.uint64(0), size)
-        ranges = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=MAX_PART)
+        offset = np.concatenate([regions.offset[samples] for regions in self._regions])
+        size = np.concatenate([regions.size[samples] for regions in self._regions])
+        size = np.where(self._is_whole[self._blocks(offset)], np.uint64(0), size)
+        ranges = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=MAX_REQUEST)
         batch = np.tile(place // self._batches.batch_size, len(self._regions))[ranges.source >= 0]
         source = ranges.source[ranges.source >= 0]
         first, last = np.full(len(ranges.start), _NEVER), np.full(len(ranges.start), -1)
@@ -238,8 +238,8 @@ class PagePlan:
         return ranges, first, last
 
     def find(self, group: Group, offset: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Find the part of each region, by its global offset, (N,), of samples of a group."""
-        number = self._part_of[self._units(offset)].astype(np.int64)
+        """Find the page range of each region, by its global offset, (N,), of samples of a group."""
+        number = self._range_of[self._blocks(offset)].astype(np.int64)
         if group.ranges is not None:
             among = np.searchsorted(group.ranges.start, offset, side="right") - 1
             number = np.where(number < 0, group.first_range + among, number)
@@ -248,7 +248,7 @@ class PagePlan:
     @cached_property
     def cost(self) -> TransferCost:
         """What the epoch asks for."""
-        size = self._parts[1] - self._parts[0]
+        size = self._whole[1] - self._whole[0]
         requests, fetched = float(len(size)), float(size.sum())
         probes, num_groups = self._probes(), -(-(len(self._batches) - self.first_batch) // self._batches_of_group)
         for first in probes:
@@ -260,7 +260,7 @@ class PagePlan:
         return TransferCost(samples, round(requests), round(fetched), int(self._used.sum()))
 
 
-def _parts(first_number: int, *columns: NDArray[Any]) -> list[Part]:
-    """Make numbered parts of columns (P,) each: start, stop, first batch, last batch."""
+def _page_ranges(first_number: int, *columns: NDArray[Any]) -> list[PageRange]:
+    """Make numbered page ranges of columns (P,) each: start, stop, first batch, last batch."""
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    return [Part(number, *row) for number, row in enumerate(rows, start=first_number)]
+    return [PageRange(number, *row) for number, row in enumerate(rows, start=first_number)]

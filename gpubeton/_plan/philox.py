@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._compile.draws import fill_uniform
+from gpubeton._compile.compile import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,37 +19,69 @@ if TYPE_CHECKING:
 
     from gpubeton.pipeline.operation import Operation
 
+_ROUNDS = 10
+_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_KEY_STEPS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+_LOW_WORD, _WORD_BITS = np.uint64(0xFFFFFFFF), np.uint64(32)
+_SCALE = 2.0**-32
+
 _WORD = 0xFFFFFFFF
 _NUMBERS_PER_BLOCK = 4
 _NO_FIELD = 0xFFFF
 """Field number of random numbers that operations of several fields share."""
 
 
+@compiled
+def fill_uniform(
+    low: int,  # word of the key
+    high: int,
+    epoch: int,
+    samples: NDArray[np.uint64],  # (N,) uint64
+    counters: NDArray[np.uint32],  # (B, 2) uint32: operation and block of each block of four numbers
+    numbers: NDArray[np.float64],  # (4 * B, N) float64, C-contiguous, written
+) -> None:
+    """Compute Philox 4x32-10 for each block and sample: multiples of 2**-32, at least 0 and less than 1."""
+    for block in range(len(counters)):
+        rng_stream, number = np.uint64(counters[block, 0]), np.uint64(counters[block, 1])
+        rows = numbers[4 * block : 4 * block + 4]
+        # LLVM makes SIMD instructions of this loop: whole vectors of samples.
+        for n in range(len(samples)):
+            first, second, third, fourth = np.uint64(epoch), samples[n] & _LOW_WORD, rng_stream, number
+            key, other_key = np.uint64(low), np.uint64(high)
+            for _ in range(_ROUNDS):
+                product, other = first * _MULTIPLIERS[0], third * _MULTIPLIERS[1]
+                first, second = (other >> _WORD_BITS) ^ second ^ key, other & _LOW_WORD
+                third, fourth = (product >> _WORD_BITS) ^ fourth ^ other_key, product & _LOW_WORD
+                key, other_key = (key + _KEY_STEPS[0]) & _LOW_WORD, (other_key + _KEY_STEPS[1]) & _LOW_WORD
+            rows[0, n], rows[1, n] = np.int64(first) * _SCALE, np.int64(second) * _SCALE
+            rows[2, n], rows[3, n] = np.int64(third) * _SCALE, np.int64(fourth) * _SCALE
+
+
 def uniform(seed: int, epoch: int, samples: NDArray[np.uint64], operation: int, count: int) -> NDArray[np.float64]:
     """Draw random numbers, (N, count), at least 0 and less than 1: multiples of 2**-32."""
     # The key is the seed, low word first; the counter of a block of four numbers is (epoch, sample, operation, block),
-    # and `operation` is the stream number of `StreamNumbers`. More numbers do not change the first ones.
+    # and `operation` is a number of `RngStreams`. More numbers do not change the first ones.
     return uniforms(seed, epoch, samples, [(operation, count)])[0]
 
 
 def uniforms(
-    seed: int, epoch: int, samples: NDArray[np.uint64], wanted: Sequence[tuple[int, int]]
+    seed: int, epoch: int, samples: NDArray[np.uint64], requests: Sequence[tuple[int, int]]
 ) -> list[NDArray[np.float64]]:
     """Call `uniform` for several pairs of operation and count, at little more than the cost of one."""
-    columns = _numbers(seed, epoch, np.array(samples, np.uint64), _counters(tuple(wanted))).T
-    found, start = [], 0
-    for _, count in wanted:
-        found.append(columns[:, start : start + count])
+    columns = _numbers(seed, epoch, np.array(samples, np.uint64), _counters(tuple(requests))).T
+    numbers, start = [], 0
+    for _, count in requests:
+        numbers.append(columns[:, start : start + count])
         start += _blocks(count) * _NUMBERS_PER_BLOCK
-    return found
+    return numbers
 
 
-def sort_keys(seed: int, epoch: int, stream: int, count: int, first: int = 0) -> NDArray[np.uint64]:
+def sort_keys(seed: int, epoch: int, rng_stream: int, count: int, first: int = 0) -> NDArray[np.uint64]:
     """Draw random numbers, (count,), to sort by: the same on every machine and with every version of numpy."""
     # They are those from number `first` on of an endless list.
     pairs = np.arange(first // 2, -(-(first + count) // 2), dtype=np.uint64)
     # A block that no sample's numbers reach.
-    numbers = _numbers(seed, epoch, pairs, np.array([[stream, _WORD]], np.uint32))
+    numbers = _numbers(seed, epoch, pairs, np.array([[rng_stream, _WORD]], np.uint32))
     words = np.ascontiguousarray((numbers * 2.0**32).astype(np.uint32).T)
     return words.view(np.uint64).reshape(-1)[first % 2 :][:count]
 
@@ -62,10 +94,10 @@ class BatchNumbers:
         seed: int,
         epoch: int,
         samples: NDArray[np.uint64],  # (N,) sample ids
-        stream: int,
+        rng_stream: int,
         first: NDArray[np.float64] | None = None,  # (N, count) those that `uniforms` has drawn
     ) -> None:
-        self._seed, self._epoch, self._samples, self._stream, self._first = seed, epoch, samples, stream, first
+        self._seed, self._epoch, self._samples, self._stream, self._first = seed, epoch, samples, rng_stream, first
 
     def __call__(self, count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         first = self._first
@@ -75,7 +107,7 @@ class BatchNumbers:
         return uniform(self._seed, self._epoch, samples, self._stream, count)
 
 
-class StreamNumbers:
+class RngStreams:
     """Numbers the random operations of one pipeline, so that each has a stream of random numbers."""
 
     def __init__(self, field_number: int, ordinal: int = 0) -> None:
@@ -83,7 +115,7 @@ class StreamNumbers:
         self._ordinal = ordinal  # random operations before the next one; the decoder counts
 
     def next(self, operation: Operation) -> int | None:
-        """Give the stream number of the next operation of the pipeline; None if it draws nothing."""
+        """Give the stream's number of the next operation of the pipeline; None if it draws nothing."""
         if not getattr(operation, "is_random", False):
             return None
         shared: int | None = getattr(operation, "shared_numbers", None)
@@ -98,9 +130,9 @@ def _blocks(count: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _counters(wanted: tuple[tuple[int, int], ...]) -> NDArray[np.uint32]:
+def _counters(requests: tuple[tuple[int, int], ...]) -> NDArray[np.uint32]:
     """List operation and block of every block of four numbers of one sample, (B, 2)."""
-    pairs = [(operation, block) for operation, count in wanted for block in range(_blocks(count))]
+    pairs = [(operation, block) for operation, count in requests for block in range(_blocks(count))]
     return np.array(pairs, np.uint32).reshape(len(pairs), 2)
 
 

@@ -22,46 +22,13 @@ if TYPE_CHECKING:
 
     from gpubeton._batch.image_batch import Fill
     from gpubeton._plan.batch_ops import BatchOps
+    from gpubeton._plan.linked_outputs import GeometrySource
     from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
     from gpubeton.pipeline.interpolation import Interpolation
-    from gpubeton.pipeline.operation import Operation, Uniform
+    from gpubeton.pipeline.operation import Operation
     from gpubeton.transforms.color_jitter import ColorTransform
     from gpubeton.transforms.mixup import ImageMixing
     from gpubeton.transforms.transform import Transform
-
-
-@dataclass(frozen=True, eq=False)
-class GeometrySource:
-    """How an output crops and moves its images."""
-
-    name: str  # of the output
-    decoder: SimpleRGBImageDecoder  # chooses its crop boxes
-    stream: int | None  # stream number of the decoder's random numbers, if it draws any
-    heights: NDArray[Any]  # (N,) sizes of its stored images, of all samples of the file, in pixels
-    widths: NDArray[Any]  # (N,)
-    size: tuple[int, int]  # height and width after the pass, in pixels
-    steps: tuple[tuple[Transform, int], ...] = ()  # operations of the pass that move pixels, with stream numbers
-    ops: tuple[tuple[Transform, int | None], ...] = ()  # operations after the pass that move pixels
-
-    def boxes(
-        self, samples: NDArray[np.uint64], heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None
-    ) -> NDArray[np.int32]:
-        """Choose the crop boxes, (N, 4) top, left, height and width, of images of the given sizes that follow these."""
-        own = np.stack([self.heights[samples], self.widths[samples]], axis=1).astype(np.int32)
-        boxes = self.decoder.boxes(own[:, 0], own[:, 1], uniform)
-        return scaled_boxes(boxes, own, np.stack([heights, widths], axis=1))
-
-
-def scaled_boxes(boxes: NDArray[Any], source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.int32]:
-    """Scale boxes, (N, 4) top, left, height and width, from images of `source` sizes, (N, 2), to those of `target`."""
-    # Borders are rounded to the nearest pixel (halves up); an empty box becomes the pixel around its center.
-    first = np.asarray(boxes[:, :2], np.int64)
-    last = first + boxes[:, 2:]
-    whole, other = source.astype(np.int64), target.astype(np.int64)
-    middle = (first + last) * other // (2 * whole)
-    first, last = ((2 * edge * other + whole) // (2 * whole) for edge in (first, last))
-    first = np.where(last > first, first, middle)
-    return np.concatenate([first, np.maximum(last - first, 1)], axis=1).astype(np.int32)
 
 
 MAX_COLOR_STEPS = 24
@@ -78,7 +45,7 @@ class ImageProgram:
     height: int  # of the output in pixels
     width: int
     interpolation: Interpolation  # how crops are resized
-    steps: tuple[tuple[Transform, int], ...]  # of the pass, with stream numbers; those of `followed` come first
+    steps: tuple[tuple[Transform, int], ...]  # of the pass, with their streams; those of `followed` come first
     max_paints: int  # rectangles in a row of draws
     fills: NDArray[np.uint8]  # (F, C) their colors, of the kind's type; at least one
     # (256, 3) for RGB images of 8 bits: output for each value and channel (of bfloat16 the bits, as uint16). None if
@@ -86,16 +53,16 @@ class ImageProgram:
     table: NDArray[Any] | None
     dtype: str  # element type that the pass writes: "uint8", "uint16", "float16", "bfloat16" or "float32"
     ops: BatchOps  # operations on the whole batch after the pass
-    stream: int | None = None  # stream number of the random crop boxes; None if nothing is random about them
+    rng_stream: int | None = None  # of the random crop boxes; None if nothing is random about them
     halves_as_int16: bool = False  # whether `ops` get float16 as int16, as FFCV has it before ``ToTensor``
     notes: tuple[tuple[str, str], ...] = ()  # each operation of the pipeline and where it runs
     # `table` as mean and standard deviation: (value - mean) / std may replace it if the bits are the same.
     mean_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     device: str = "cpu"  # where the pass runs: "cpu", or a GPU such as "cuda:0"
     returns_to_cpu: bool = False  # whether the GPU's images are copied to the CPU before `ops`
-    colors: tuple[tuple[ColorTransform, int], ...] = ()  # operations on colors, with stream numbers
+    colors: tuple[tuple[ColorTransform, int], ...] = ()  # operations on colors, with their streams
     early_paints: int = 0  # rectangles that are painted before them
-    mixing: tuple[ImageMixing, int] | None = None  # of the batch before the table, with its stream number
+    mixing: tuple[ImageMixing, int] | None = None  # of the batch before the table, with its stream
     followed: GeometrySource | None = None  # the output that these images follow
     padding: Fill | None = None  # color around images that are not resized to the whole output
     kind: ImageKind = RGB
@@ -156,30 +123,30 @@ class ImageProgram:
         widths: NDArray[Any],
     ) -> NDArray[np.int32]:
         """Draw a row for each image, see `gpubeton._plan.draw_rows`; it does not depend on the batch of the sample."""
-        first = uniforms(seed, epoch, samples, self._wanted)
+        columns = uniforms(seed, epoch, samples, self._usual_numbers)
         numbers = [
-            BatchNumbers(seed, epoch, samples, stream, own)
-            for (stream, _), own in zip(self._wanted, first, strict=True)
+            BatchNumbers(seed, epoch, samples, rng_stream, first)
+            for (rng_stream, _), first in zip(self._usual_numbers, columns, strict=True)
         ]
-        own_numbers = None if self.stream is None else numbers.pop(0)
+        decoder_numbers = None if self.rng_stream is None else numbers.pop(0)
         if self.followed is None:
-            boxes = self.decoder.boxes(heights, widths, own_numbers)
+            boxes = self.decoder.boxes(heights, widths, decoder_numbers)
         else:
-            boxes = self.followed.boxes(samples, heights, widths, own_numbers)
+            boxes = self.followed.boxes(samples, heights, widths, decoder_numbers)
             heights, widths = self.followed.heights[samples], self.followed.widths[samples]
         chooser, padding = self.drawing[0], None
         if isinstance(chooser, PadRGBImageDecoder) and self.padding is not None:
             padding = chooser.places(heights, widths), self.padding
         steps, size = [step for step, _ in self.steps], (self.height, self.width)
-        draws = [step.draw(own, len(samples), self._image) for step, own in zip(steps, numbers, strict=True)]
+        draws = [step.draw(uniform, len(samples), self._image) for step, uniform in zip(steps, numbers, strict=True)]
         return compose(steps, draws, boxes, size=size, fills=self._fills, padding=padding)
 
     @cached_property
-    def _wanted(self) -> tuple[tuple[int, int], ...]:
+    def _usual_numbers(self) -> tuple[tuple[int, int], ...]:
         """Stream and count of the random numbers that are drawn in advance."""
         decoder = self.decoder if self.followed is None else self.followed.decoder
-        of_boxes = () if self.stream is None else ((self.stream, decoder.usual_numbers),)
-        return *of_boxes, *((stream, step.usual_numbers) for step, stream in self.steps)
+        of_boxes = () if self.rng_stream is None else ((self.rng_stream, decoder.usual_numbers),)
+        return *of_boxes, *((rng_stream, step.usual_numbers) for step, rng_stream in self.steps)
 
     @cached_property
     def _fills(self) -> dict[Fill, int]:
@@ -194,8 +161,8 @@ class ImageProgram:
         if not self.colors:
             return np.zeros((len(samples), 0), np.int32)
         rows = [
-            color.draw(BatchNumbers(seed, epoch, samples, stream), len(samples), self._image)
-            for color, stream in self.colors
+            color.draw(BatchNumbers(seed, epoch, samples, rng_stream), len(samples), self._image)
+            for color, rng_stream in self.colors
         ]
         return np.concatenate(rows, axis=1)
 
@@ -203,8 +170,8 @@ class ImageProgram:
         """Draw how the images of a finished batch are mixed, (N, MIX_COLUMNS): see `gpubeton._batch.mix`."""
         if self.mixing is None:
             return None
-        mixing, stream = self.mixing
-        return mixing.draw(BatchNumbers(seed, epoch, samples, stream), len(samples), self._image)
+        mixing, rng_stream = self.mixing
+        return mixing.draw(BatchNumbers(seed, epoch, samples, rng_stream), len(samples), self._image)
 
     def explain(self) -> str:
         """Describe each operation and where it runs."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gpubeton._compile.compile import compiled
-from gpubeton.format import ImageMode
+from gpubeton.format.layout import ImageMode
 
 if TYPE_CHECKING:
     from collections.abc import Collection

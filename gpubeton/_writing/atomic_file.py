@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._bytes.byte_locks import lock_file
-from gpubeton._bytes.descriptors import open_descriptor, write_some
+from gpubeton._bytes.descriptors import lock_file, open_descriptor, write_some
 from gpubeton.errors import OptionError, StorageError
 from gpubeton.format.entry_layout import remove_index
 from gpubeton.format.layout import HEADER_DTYPE, VERSION

@@ -10,8 +10,8 @@ import numpy as np
 from gpubeton._bytes.open_files import open_bytes
 from gpubeton._machine import count_cores
 from gpubeton.errors import StorageError
+from gpubeton.format.dataset import open_dataset
 from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, write_entry_points
-from gpubeton.format.index import Index
 from gpubeton.format.layout import ImageMode
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
+    from gpubeton.format.index import Index
 
 #: Images that a thread takes at a time.
 IMAGES_AT_ONCE = 64
@@ -40,7 +41,7 @@ def index_file(
 ) -> int:
     """Write the entry points of each field of a complete file from `start` on; return where they end."""
     # `custom_types` is the metadata of custom fields; `blocks_of` gives the entry points of a field.
-    index = Index.open(path, custom_types)
+    index = open_dataset(path, custom_types)
     for name in image_fields(index):
         start = write_entry_points(write, start, name, identity_of(index, name), blocks_of(index, name))
     return start

@@ -23,6 +23,7 @@ class ImageFolder:
 
     # With `flat`, a folder of images without folders of classes is allowed: its images have no labels. Hidden files and
     # folders, whose names begin with a dot, are none of them: notebooks, macOS and version control leave such things.
+    # No file is opened.
 
     def __init__(
         self, root: str | os.PathLike[str], suffixes: Sequence[str] = IMAGE_SUFFIXES, *, flat: bool = False
@@ -37,7 +38,7 @@ class ImageFolder:
         if flat:
             images = self._images(os.fspath(root), [entry.name for entry in entries if entry.is_file()])
             if not folders:
-                self.classes, self.files = (), images
+                self.files = images
                 if not images:
                     raise OptionError(
                         f"{os.fspath(root)}: no images in it ({', '.join(suffixes)}), and no folders of images, one "
@@ -50,18 +51,15 @@ class ImageFolder:
             raise OptionError(f"{os.fspath(root)}: no folders in it, expected one folder of images per class")
         self.labels = []
         for label, name in enumerate(folders):
-            found = [
-                file
-                for parent, names in self._walk(os.path.join(root, name))  # noqa: PTH118  text, not a Path for each
-                for file in self._images(parent, names)
-            ]
-            if not found:
+            top = os.path.join(root, name)  # noqa: PTH118  text, not a Path for each
+            images = [file for folder, names in self._walk(top) for file in self._images(folder, names)]
+            if not images:
                 raise OptionError(
                     f"{Path(root) / name}: no images in it ({', '.join(suffixes)}). Every folder is a class; remove "
                     "folders without images, or move them away"
                 )
-            self.files += found
-            self.labels += [label] * len(found)
+            self.files += images
+            self.labels += [label] * len(images)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -71,10 +69,10 @@ class ImageFolder:
         return (path,) if self.labels is None else (path, self.labels[index])
 
     def _walk(self, top: str) -> list[tuple[str, list[str]]]:
-        """List the folders below a folder with the files in each, links to folders included, each folder once."""
-        seen, found = {os.path.realpath(top)}, []
+        """List the folders below a folder with their files, links to folders included, each folder once."""
+        seen, listed = {os.path.realpath(top)}, []
         for parent, folders, names in os.walk(top, followlinks=True):
-            found.append((parent, names))
+            listed.append((parent, names))
             inside = []
             for name in folders:
                 target = os.path.realpath(os.path.join(parent, name))  # noqa: PTH118
@@ -87,7 +85,7 @@ class ImageFolder:
                 seen.add(target)
                 inside.append(name)
             folders[:] = inside
-        return sorted(found)
+        return sorted(listed)
 
     def _is_hidden(self, name: str) -> bool:
         if name.startswith("."):
@@ -96,15 +94,11 @@ class ImageFolder:
         return False
 
     def _images(self, folder: str, names: Iterable[str]) -> list[str]:
-        found = []
-        for name in sorted(names):
-            if self._is_hidden(name):
-                continue
-            if name.lower().endswith(self._suffixes):
-                found.append(f"{folder}{os.sep}{name}")
-            else:
-                self.passed_over[Path(name).suffix.lower()] += 1
-        return found
+        """List the images among the files of a folder, and count the others."""
+        visible = sorted(name for name in names if not self._is_hidden(name))
+        images = [name for name in visible if name.lower().endswith(self._suffixes)]
+        self.passed_over.update(Path(name).suffix.lower() for name in set(visible).difference(images))
+        return [f"{folder}{os.sep}{name}" for name in images]
 
 
 class CheckedImages:

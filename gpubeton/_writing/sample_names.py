@@ -15,9 +15,9 @@ def file_of(dataset: Any, index: Any) -> str | None:
             listed = getattr(dataset, attribute, None)
             if listed is None:
                 continue
-            found = listed[index][0] if isinstance(listed[index], tuple | list) else listed[index]
-            if isinstance(found, str | os.PathLike) and os.path.isfile(found):  # noqa: PTH113  a text
-                return os.fspath(found)
+            file = listed[index][0] if isinstance(listed[index], tuple | list) else listed[index]
+            if isinstance(file, str | os.PathLike) and os.path.isfile(file):  # noqa: PTH113  a text
+                return os.fspath(file)
     except (IndexError, KeyError, TypeError, ValueError):
         pass  # the attribute means something else
     return None

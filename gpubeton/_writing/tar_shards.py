@@ -117,5 +117,5 @@ def _webdataset() -> Any:
 
 def _open_dataset(shard: str) -> Any:
     dataset = _webdataset().WebDataset
-    known = inspect.signature(dataset.__init__).parameters
-    return dataset(shard, **{name: value for name, value in _ALL_IN_ORDER.items() if name in known})
+    parameters = inspect.signature(dataset.__init__).parameters
+    return dataset(shard, **{name: value for name, value in _ALL_IN_ORDER.items() if name in parameters})

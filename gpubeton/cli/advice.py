@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpubeton.cli.environment import FilePlace
     from gpubeton.cli.timeline import Timeline
     from gpubeton.loader import LoaderStats
-    from gpubeton.loader.describe import ImageSummary, LoaderSummary
+    from gpubeton.loader.describe import ImageSummary, LoaderInfo
 
 
 # So short an epoch is a trial: what its beginning costs needs no change.
@@ -31,7 +31,7 @@ class Measurements:
     """Everything that advice is based on."""
 
     stats: LoaderStats
-    facts: LoaderSummary
+    facts: LoaderInfo
     machine: Machine
     places: tuple[FilePlace, ...] = ()
     gpu: GpuState = field(default_factory=GpuState)

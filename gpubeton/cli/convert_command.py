@@ -303,7 +303,7 @@ def _make_shards(
 ) -> None:
     """Make all shards, or some; the call that completes the dataset finishes it."""
     from gpubeton.dataset.shards import find_missing, finish, make_shards
-    from gpubeton.format.manifest import DESCRIPTION
+    from gpubeton.format.data_files import DESCRIPTION
 
     with progress("Converting") as advance:
         made = make_shards(shards, share, scratch, on, workers, advance)

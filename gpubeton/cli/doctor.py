@@ -20,7 +20,7 @@ from gpubeton.cli.environment import FilePlace, OtherPrograms, measure_disk, rea
 from gpubeton.cli.runs import image_field, run_loader, training_loader
 from gpubeton.errors import FormatError, OptionError
 from gpubeton.loader import Loader, LoaderStats
-from gpubeton.loader.describe import LoaderSummary
+from gpubeton.loader.describe import LoaderInfo
 from gpubeton.loader.stats import DOCTOR_VARIABLE
 from gpubeton.reader import Reader
 
@@ -71,7 +71,7 @@ def examine_loader(
 ) -> Measurements:
     """Loop over a loader; the rehearsal, an equal one, compiles first. Closes both."""
     # `places` were read before the rehearsal brought the files into memory.
-    facts = loader._summarize()  # noqa: SLF001  no method for users
+    facts = loader._describe()  # noqa: SLF001  no method for users
     places = _places(facts) if places is None else places
     try:
         run_loader(rehearsal, seconds=0.0)
@@ -106,7 +106,7 @@ def _read_loops(folder: Path) -> list[Measurements]:
     loops = []
     for path in folder.glob("*.json"):
         numbers = json.loads(path.read_text(encoding="utf-8"))
-        stats, facts = LoaderStats.from_dict(numbers["total"]), LoaderSummary.from_dict(numbers["facts"])
+        stats, facts = LoaderStats.from_dict(numbers["total"]), LoaderInfo.from_dict(numbers["info"])
         loops.append(_measurements(stats, facts, _places(facts), is_measured=False))
     return sorted(loops, key=lambda loop: -loop.stats.seconds)
 
@@ -156,12 +156,12 @@ def _exists(path: str) -> bool:
     return True
 
 
-def _places(facts: LoaderSummary) -> tuple[FilePlace, ...]:
+def _places(facts: LoaderInfo) -> tuple[FilePlace, ...]:
     return tuple(read_file_place(path) for path in facts.files if _exists(path))
 
 
 def _measurements(
-    stats: LoaderStats, facts: LoaderSummary, places: tuple[FilePlace, ...], *, is_measured: bool
+    stats: LoaderStats, facts: LoaderInfo, places: tuple[FilePlace, ...], *, is_measured: bool
 ) -> Measurements:
     speed = measure_disk(places[0].path, seconds=0.5).cold_bytes_per_second if is_measured and places else None
     return Measurements(stats, facts, read_machine(), places, read_gpu(), speed)

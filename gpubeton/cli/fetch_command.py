@@ -31,8 +31,7 @@ def fetch(
 
     Loaders with the same cache_dir then map the files. After an interruption of any kind, the same command continues.
     """
-    from gpubeton._bytes.cache_filler import CacheFiller
-    from gpubeton._bytes.node_cache import NodeCache, parse_size
+    from gpubeton._bytes.node_cache import CacheFiller, NodeCache, parse_size
     from gpubeton._bytes.open_files import OpenSources, source_type
     from gpubeton.reader import Reader
 

@@ -20,10 +20,11 @@ from gpubeton._writing.file_builder import FileBuilder, RegionSizes, checked_pag
 from gpubeton._writing.find_entry_points import index_file
 from gpubeton._writing.moved_regions import MovedRegions
 from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
-from gpubeton.fields.registry import CustomFields, listed_files, open_index
+from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import Index, Notes, read_notes
+from gpubeton.format.data_files import origin_of
+from gpubeton.format.dataset import join, list_files
 from gpubeton.format.entry_points import no_entry_points, open_blocks
-from gpubeton.format.join import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._bytes.byte_source import ByteSource
-    from gpubeton.format.data_files import Paths
+    from gpubeton.format.dataset import Paths
     from gpubeton.format.entry_points import EntryBlock
 
 __all__ = ["choose", "copy_samples", "split"]
@@ -101,7 +102,7 @@ def copy_samples(
     >>> Loader(both, 50).reader.num_samples
     400
     """
-    names = listed_files(paths)
+    names = list_files(paths)
     check_target(out, names, overwrite=overwrite)
     parts = [open_index(path, custom_fields)[0] for path in names]
     inputs = _Inputs(parts, [read_notes(part.files[0].path, part.files[0].identity) for part in parts])
@@ -286,9 +287,10 @@ def _check(block: _Block, run: slice, data: bytes, sums: NDArray[np.uint32], who
         position += size
         if block.expected[region] not in (-1, sums[region]):
             sample = int(block.samples[block.owner[region]])
+            where = origin_of(whole.files, sample) or f"{whole.title}: sample {sample}"
             raise RegionError(
-                f"{whole.origin(sample) or f'{whole.title}: sample {sample}'}: a region of {size} bytes has the "
-                f"checksum {sums[region]:08x}, expected {int(block.expected[region]):08x}. The file is damaged; "
+                f"{where}: a region of {size} bytes has the checksum {sums[region]:08x}, expected "
+                f"{int(block.expected[region]):08x}. The file is damaged; "
                 "`gpubeton verify` names all such samples."
             )
 

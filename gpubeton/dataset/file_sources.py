@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import os
-import re
-import tarfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from glob import glob
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,7 +13,8 @@ import numpy as np
 
 from gpubeton._machine import install
 from gpubeton._writing.image_folder import IMAGE_SUFFIXES, ImageFolder
-from gpubeton.dataset.source import LABEL, LabelledSource, Labels, stat_identity
+from gpubeton._writing.tar_files import TarSample, find_tar_files, list_samples, read_range
+from gpubeton.dataset.source import LABEL, LabelledSource, Labels, choose_column, choose_image_column, stat_identity
 from gpubeton.errors import OptionError
 from gpubeton.fields.json import parse_json
 
@@ -87,14 +83,10 @@ class TableSource(LabelledSource):
         self._root = self._path.parent if root is None else Path(root)
         is_parquet = self._path.suffix.lower() == ".parquet"
         columns: Mapping[str, Sequence[Any]] = _read_parquet(self._path, rows) if is_parquet else _read_csv(self._path)
-        image = self._find(columns, image, _IMAGE_COLUMNS, "images", "--image")
-        if image is None:
-            raise OptionError(
-                f"{path}: no column of images; the columns are {', '.join(map(repr, columns))}. Name it: --image COLUMN"
-            )
+        image = choose_image_column(path, columns, image, _usual(columns, _IMAGE_COLUMNS))
         self._images = columns[image]
         others = {key: columns[key] for key in columns if key != image}
-        label = self._find(others, label, _LABEL_COLUMNS, "labels", "--label")
+        label = choose_column(path, others, label, _usual(others, _LABEL_COLUMNS), "--label")
         self.unused = [name for name in others if name != label and (label is None or name not in _CLASS_COLUMNS)]
         if label is not None:
             names = class_names or (_class_names(columns, label) if rows is None else None)
@@ -137,18 +129,11 @@ class TableSource(LabelledSource):
             raise ValueError(f"{value!r} is neither a path nor the content of a file")
         return self._root / path
 
-    def _find(
-        self, columns: Mapping[str, Any], wanted: str | None, usual: Sequence[str], what: str, option: str
-    ) -> str | None:
-        if wanted is not None:
-            if wanted not in columns:
-                raise OptionError(
-                    f"{self._path}: no column {wanted!r} for the {what}; there are {', '.join(map(repr, columns))}. "
-                    f"Choose one of them: {option} COLUMN"
-                )
-            return wanted
-        by_name = {name.lower(): name for name in columns}
-        return next((by_name[name] for name in usual if name in by_name), None)
+
+def _usual(columns: Iterable[str], names: Sequence[str]) -> list[str]:
+    """List the columns of usual names, in upper or lower case."""
+    by_name = {column.lower(): column for column in columns}
+    return [by_name[name] for name in names if name in by_name]
 
 
 def _class_names(columns: Mapping[str, Sequence[Any]], label: str) -> tuple[str, ...] | None:
@@ -207,14 +192,14 @@ def _read_rows(path: Path, rows: Sequence[int]) -> tuple[Any, list[int]]:
 
     with parquet.ParquetFile(path) as file:
         counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
-        ends, wanted = np.cumsum(counts), np.asarray(rows)
-        groups, tables = np.searchsorted(ends, wanted, "right"), []
-        for number in np.unique(groups).tolist():
-            own = wanted[groups == number] - (ends[number] - counts[number])
-            tables.append(file.read_row_group(number).take(own))
+        ends, numbers = np.cumsum(counts), np.asarray(rows)
+        groups, tables = np.searchsorted(ends, numbers, "right"), []
+        for group in np.unique(groups).tolist():
+            in_group = numbers[groups == group] - (ends[group] - counts[group])
+            tables.append(file.read_row_group(group).take(in_group))
     # Not in the order of the rows: columns of more than 2 GiB cannot be put into another.
-    places = np.empty(len(wanted), np.int64)
-    places[np.argsort(groups, kind="stable")] = np.arange(len(wanted))
+    places = np.empty(len(numbers), np.int64)
+    places[np.argsort(groups, kind="stable")] = np.arange(len(numbers))
     return pa.concat_tables(tables), places.tolist()
 
 
@@ -245,14 +230,6 @@ _LABEL_MEMBERS = ("cls", "label", "target", "cls.txt", "label.txt")
 _IMAGE_MEMBERS = tuple(suffix.removeprefix(".") for suffix in IMAGE_SUFFIXES)
 
 
-@dataclass(frozen=True)
-class _TarSample:
-    """Files of a tar file with one name before the first dot."""
-
-    key: str
-    members: dict[str, tuple[int, int]] = field(default_factory=dict)  # offset and size of each, by its ending
-
-
 class TarSource(LabelledSource):
     """Images and labels in uncompressed tar files of webdataset: ``KEY.jpg``, ``KEY.cls``."""
 
@@ -271,8 +248,8 @@ class TarSource(LabelledSource):
         class_names: Sequence[str] | None = None,
         are_names: bool | None = None,
     ) -> None:
-        given = [shards] if isinstance(shards, str | os.PathLike) else shards
-        self._shards = [path for shard in given for path in find_tar_files(os.fspath(shard))]
+        patterns = [shards] if isinstance(shards, str | os.PathLike) else shards
+        self._shards = [path for pattern in patterns for path in find_tar_files(os.fspath(pattern))]
         self._image_names = (image,) if image is not None else _IMAGE_MEMBERS
         self._label_member = label
         # A few numbers for each sample, not its members: there may be millions.
@@ -283,16 +260,17 @@ class TarSource(LabelledSource):
         hidden: Counter[str] = Counter()
         for number, path in enumerate(self._shards):
             with path.open("rb") as file:
-                for sample in _read_samples(path, hidden):
+                for sample in list_samples(path, hidden):
                     endings.update(dict.fromkeys(sample.members))
-                    found = next((name for name in self._image_names if name in sample.members), None)
-                    if found is not None:
-                        places.append((number, *sample.members[found]))
-                        self._names.append(f"{sample.key}.{found}")
+                    ending = next((name for name in self._image_names if name in sample.members), None)
+                    if ending is not None:
+                        member = sample.members[ending]
+                        places.append((number, member.offset, member.size))
+                        self._names.append(f"{sample.key}.{ending}")
                         values += self._read_label(sample, file, path, is_first=len(places) == 1)
         if not places:
             raise OptionError(
-                f"{', '.join(map(str, given))}: no samples with an image, expected files such as 000001.jpg and "
+                f"{', '.join(map(str, patterns))}: no samples with an image, expected files such as 000001.jpg and "
                 f"000001.cls ({', '.join(self._image_names)}). Name the ending of images: --image ENDING"
             )
         used = (*self._image_names, (self._label_member or "").partition(":")[0])
@@ -307,7 +285,7 @@ class TarSource(LabelledSource):
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         shard, offset, size = self._places[index].tolist()
         with self._shards[shard].open("rb") as file:
-            content = _read_part(file, (offset, size), self.name(index))
+            content = read_range(file, offset, size, self.name(index))
         return self._with_label(content, index)
 
     def name(self, index: int) -> str:
@@ -319,7 +297,7 @@ class TarSource(LabelledSource):
     def input_files(self) -> Sequence[Path]:
         return self._shards
 
-    def _read_label(self, sample: _TarSample, file: BinaryIO, path: Path, *, is_first: bool) -> list[Any]:
+    def _read_label(self, sample: TarSample, file: BinaryIO, path: Path, *, is_first: bool) -> list[Any]:
         """Read the label of a sample; the first sample decides whether there are any."""
         if is_first and self._label_member is None:
             self._label_member = next((name for name in _LABEL_MEMBERS if name in sample.members), None)
@@ -331,7 +309,7 @@ class TarSource(LabelledSource):
                 f"{path}: {sample.key} has no {member!r} for its label, it has "
                 f"{', '.join(map(repr, sample.members))}. Name the ending of labels: --label ENDING, or json:KEY"
             )
-        content = _read_part(file, sample.members[member], f"{path}: {sample.key}.{member}")
+        content = read_range(file, *sample.members[member][1:], f"{path}: {sample.key}.{member}")
         if member != "json" and not key:
             return [content.decode("utf-8", "replace").strip()]
         values: Any = None
@@ -339,74 +317,7 @@ class TarSource(LabelledSource):
             values = parse_json(content)
             return [values[key or LABEL]]
         except (KeyError, TypeError, ValueError) as error:
-            known = f"it has {', '.join(map(repr, values))}" if isinstance(error, KeyError) else "it has no keys"
+            keys = f"it has {', '.join(map(repr, values))}" if isinstance(error, KeyError) else "it has no keys"
             raise OptionError(
-                f"{path}: {sample.key}.{member} has no {key or LABEL!r}, {known}. Choose one: --label json:KEY"
+                f"{path}: {sample.key}.{member} has no {key or LABEL!r}, {keys}. Choose one: --label json:KEY"
             ) from error
-
-
-def _read_samples(path: Path, hidden: Counter[str]) -> Iterator[_TarSample]:
-    """List the samples of a tar file: consecutive files with one name before the first dot; count hidden files."""
-    try:
-        with tarfile.open(path, "r:") as tar:
-            sample = _TarSample("")
-            for member in tar:
-                # Otherwise it remembers all of them.
-                tar.members = []  # type: ignore[attr-defined]  # the stubs leave it out
-                # webdataset's rule: the key reaches to the first dot of the file's name without its folder.
-                folder, _, own = member.name.rpartition("/")
-                stem, dot, ending = own.partition(".")
-                # macOS puts `._0001.jpg` between `0001.jpg` and `0001.cls`.
-                if any(part.startswith(".") and part not in (".", "..") for part in member.name.split("/")):
-                    hidden["hidden"] += member.isfile()
-                    continue
-                if not member.isfile() or not dot:
-                    continue
-                key = f"{folder}/{stem}" if folder else stem
-                if key != sample.key:
-                    if sample.members:
-                        yield sample
-                    sample = _TarSample(key)
-                sample.members[ending.lower()] = (member.offset_data, member.size)
-            if sample.members:
-                yield sample
-    except tarfile.ReadError as error:
-        raise OptionError(
-            f"{path}: not a tar file that can be read at any place ({error}). Decompress .tar.gz and the like "
-            "before, or use DatasetWriter.from_webdataset."
-        ) from error
-
-
-def _read_part(file: BinaryIO, place: tuple[int, int], name: str) -> bytes:
-    offset, size = place
-    file.seek(offset)
-    content = file.read(size)
-    if len(content) < size:
-        raise EOFError(f"{name}: {len(content)} bytes, expected {size}")
-    return content
-
-
-def expand_braces(pattern: str) -> list[str]:
-    """Expand braces as shells and webdataset do: ``{a,b}`` are alternatives, ``{000..146}`` numbers of 3 digits."""
-    parts = re.split(r"\{([^{}]*)\}", pattern)
-    choices = [_alternatives(part) if number % 2 else [part] for number, part in enumerate(parts)]
-    return ["".join(chosen) for chosen in itertools.product(*choices)]
-
-
-def _alternatives(text: str) -> list[str]:
-    numbers = re.fullmatch(r"(\d+)\.\.(\d+)", text)
-    if numbers is None:
-        return text.split(",")
-    first, last = numbers.groups()
-    return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-
-
-def find_tar_files(pattern: str) -> list[Path]:
-    """Find the tar files that a pattern with braces, ``*`` or ``?`` names, or that lie in a folder."""
-    found = [Path(each) for name in expand_braces(pattern) for each in sorted(glob(name)) or [name]]  # noqa: PTH207  absolute ones, too
-    found = [path for each in found for path in (sorted(each.glob("*.tar")) if each.is_dir() else [each])]
-    missing = [path for path in found if not path.is_file()]
-    if missing or not found:
-        which = missing[0] if missing else pattern
-        raise OptionError(f"{which}: no such tar file ({len(missing)} of {len(found)} are missing)")
-    return found

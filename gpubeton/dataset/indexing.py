@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._bytes.descriptors import open_descriptor, read_at
+from gpubeton._bytes.local_file import temporary_folder
 from gpubeton._bytes.open_files import list_shards, source_type
 from gpubeton._writing.atomic_file import (
     AtomicFile,
@@ -24,23 +28,35 @@ from gpubeton._writing.atomic_file import (
     write_at,
 )
 from gpubeton._writing.find_entry_points import find_blocks, find_checksums
+from gpubeton._writing.target_folder import TargetFolder
 from gpubeton.errors import NotesError, OptionError, StorageError
 from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.format.data_files import DESCRIPTION
 from gpubeton.format.entry_layout import AFTER_CHECKSUMS, BESIDE, digest_of, index_path, is_index
 from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, open_blocks, write_entry_points
-from gpubeton.format.file_notes import Notes, notes_of
+from gpubeton.format.file_notes import Notes, notes_of, read_notes
 from gpubeton.format.layout import ENTRY_DTYPE, ImageMode
-from gpubeton.format.manifest import write_manifest
+from gpubeton.format.manifest import (
+    COLUMNS,
+    Manifest,
+    Shard,
+    blocks_of,
+    form_of,
+    path_in,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from typing_extensions import Self
+    from typing_extensions import Buffer, Self
 
     from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton.format import Index
+    from gpubeton.format.data_files import DataFile
 
 __all__ = ["Indexed", "IndexedShards", "index_images", "index_shards"]
+
+_NUM_THREADS = 8  # shards that are described at once
 
 _RECORD_DTYPE = np.dtype(
     [("field", "<u4"), ("images", "<u4"), ("entries", "<u8"), ("checksum", "<u4"), ("zeros", "<u4")]
@@ -247,6 +263,71 @@ def index_shards(
     index, _ = open_index(paths, custom_fields, remote)
     written = write_manifest(name, index, remote)
     return IndexedShards(name, len(index.files), index.num_samples, written.num_bytes)
+
+
+def _describe(index: Index, file: DataFile) -> tuple[Shard, tuple[str, ...] | None]:
+    """Describe a file, and give the names of its classes; () if it has none, None if its notes cannot be read."""
+    shard = Shard.of(file, index)
+    try:
+        notes = read_notes(file.path, file.identity)
+    except NotesError:
+        return shard, None
+    return shard, (notes and notes.class_names) or ()
+
+
+def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = None) -> Manifest:
+    """Write the manifest of a folder or a URL whose shards are the files of `index`, in this order."""
+    with ThreadPoolExecutor(_NUM_THREADS) as threads:
+        shards, names_of = zip(*threads.map(partial(_describe, index), index.files), strict=True)
+    names = None if None in names_of else names_of[0] if len(set(names_of)) == 1 else ()
+    paths = [file.path for file in index.files]
+    wrong = [path for path, shard in zip(paths, shards, strict=True) if path != path_in(folder, shard.name)]
+    if wrong or len(set(paths)) < len(paths):
+        raise StorageError(f"{folder}: {(wrong or paths)[0]} is no file of this folder, or occurs twice")
+    if "://" not in folder:
+        return _write_pair(Path(folder), index, shards, names)
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as work:
+        manifest = _write_pair(Path(work), index, shards, names)
+        # The description last: until it is there, readers take the one before, and find the columns changed.
+        for name in (COLUMNS, DESCRIPTION):
+            TargetFolder(folder, remote).upload(name, Path(work) / name, overwrite=True)
+    return manifest
+
+
+def _write_pair(folder: Path, index: Index, shards: tuple[Shard, ...], class_names: tuple[str, ...] | None) -> Manifest:
+    """Write the columns, then their description, each under a temporary name first."""
+    checksums, num_bytes = [], 0
+
+    def blocks() -> Iterable[bytes]:
+        nonlocal num_bytes
+        for block in blocks_of(index):
+            checksums.append(zlib.crc32(block))
+            num_bytes += len(block)
+            yield block
+
+    _write_file(folder / COLUMNS, blocks())
+    forms = tuple(map(form_of, index.rows))
+    manifest = Manifest(
+        index.header, index.descriptors, forms, shards, index.fingerprint, num_bytes, tuple(checksums), class_names
+    )
+    _write_file(folder / DESCRIPTION, [manifest.to_bytes()])
+    return manifest
+
+
+def _write_file(path: Path, blocks: Iterable[Buffer]) -> None:
+    """Write a file under a temporary name first."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with open(descriptor, "wb") as file:
+            file.writelines(blocks)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink()
+        raise
 
 
 def _unfinished_path(target: Path) -> Path:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubeton._machine import install
 from gpubeton._writing.sample_names import class_names_of
-from gpubeton.dataset.source import LabelledSource, Labels, stat_identity
+from gpubeton.dataset.source import LabelledSource, Labels, choose_column, choose_image_column, stat_identity
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -46,23 +46,12 @@ class HuggingFaceSource(LabelledSource):
                 f"Try: {install('huggingface')}"
             ) from error
         self._path, self._rows = Path(path), rows
-        is_file = self._path.suffix == ".arrow"  # one of the files that the dataset is made of
-        try:
-            dataset: Any = (datasets.Dataset.from_file if is_file else datasets.load_from_disk)(os.fspath(path))
-        except (OSError, ValueError) as error:
-            if not is_file or (isinstance(error, OSError) and error.errno is not None):  # of the disk
-                raise
-            raise OptionError(f"{path}: no .arrow file that can be read ({error})") from error
+        dataset: Any = datasets.load_from_disk(os.fspath(path))
         if isinstance(dataset, datasets.DatasetDict):
             dataset = self._split(dataset, split)
         images = [name for name, kind in dataset.features.items() if type(kind).__name__ == "Image"]
-        image = self._column(dataset, image, images)
-        if image is None:
-            raise OptionError(
-                f"{path}: no column of images; the columns are {', '.join(map(repr, dataset.features))}. "
-                "Name it: --image COLUMN"
-            )
-        label = self._column(dataset, label, [name for name in _LABEL_COLUMNS if name in dataset.features])
+        image = choose_image_column(path, dataset.features, image, images)
+        label = choose_column(path, dataset.features, label, _LABEL_COLUMNS, "--label")
         self._image = image
         self.unused = [name for name in dataset.features if name not in (image, label)]
         if rows is not None:
@@ -72,7 +61,7 @@ class HuggingFaceSource(LabelledSource):
         if label is not None:
             names = class_names or getattr(dataset.features[label], "names", None)
             self._set_labels(Labels(list(dataset[label]), names, where=os.fspath(path), are_names=are_names))
-        self._identity = stat_identity(self._path) if is_file else _fingerprint(self._path, split)
+        self._identity = _fingerprint(self._path, split)
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -88,7 +77,7 @@ class HuggingFaceSource(LabelledSource):
         return f"{self._row(index)} {self._label_text(index)} {self._identity}"
 
     def input_files(self) -> Iterable[Path]:
-        return self._path.rglob("*") if self._path.is_dir() else [self._path]
+        return self._path.rglob("*")
 
     def _split(self, dataset: Any, split: str | None) -> Any:
         if split is None and len(dataset) == 1:
@@ -99,11 +88,6 @@ class HuggingFaceSource(LabelledSource):
                 f"{'choose one' if split is None else f'there is no {split!r}'}: --split NAME"
             )
         return dataset[split]
-
-    def _column(self, dataset: Any, wanted: str | None, usual: Sequence[str]) -> str | None:
-        if wanted is not None and wanted not in dataset.features:
-            raise OptionError(f"{self._path}: no column {wanted!r}; there are {', '.join(map(repr, dataset.features))}")
-        return wanted or next(iter(usual), None)
 
 
 def _fingerprint(path: Path, split: str | None) -> str:
@@ -136,15 +120,13 @@ class TorchvisionSource(LabelledSource):
                 f"torchvision:{name} needs {error.name or 'torchvision'}, which is not installed or does not fit to "
                 f"this torch ({error}). Try: pip install torchvision"
             ) from error
-        found: Any = getattr(datasets, name, None)
-        if not inspect.isclass(found):
-            known = sorted(
-                each for each in getattr(datasets, "__all__", ()) if inspect.isclass(getattr(datasets, each))
-            )
-            raise OptionError(f"torchvision.datasets has no {name!r}; it has {', '.join(known)}")
+        make: Any = getattr(datasets, name, None)
+        if not inspect.isclass(make):
+            exported = getattr(datasets, "__all__", ())
+            names = sorted(key for key in exported if inspect.isclass(getattr(datasets, key)))
+            raise OptionError(f"torchvision.datasets has no {name!r}; it has {', '.join(names)}")
         self._name = name
         self._split, self._root = split or "train", Path(root)
-        make: Any = found
         try:
             self._dataset: Any = make(**_arguments(make, self._root, self._split, download))
         except TypeError as error:
@@ -179,22 +161,22 @@ class TorchvisionSource(LabelledSource):
 
     def _targets(self) -> list[Any]:
         for attribute in ("targets", "_labels", "labels"):
-            found = getattr(self._dataset, attribute, None)
-            if found is not None and len(found) == len(self._dataset):
-                return [each.item() if hasattr(each, "item") else each for each in found]
+            labels = getattr(self._dataset, attribute, None)
+            if labels is not None and len(labels) == len(self._dataset):
+                return [label.item() if hasattr(label, "item") else label for label in labels]
         return [self._dataset[index][1] for index in range(len(self._dataset))]
 
 
 def _arguments(make: Any, root: Path, split: str, download: bool) -> dict[str, Any]:
     """Pass the root, and the split by the argument that this dataset has for it."""
-    known = inspect.signature(make).parameters
-    arguments: dict[str, Any] = {"root": os.fspath(root)} if "root" in known else {}
-    if "train" in known:
+    parameters = inspect.signature(make).parameters
+    arguments: dict[str, Any] = {"root": os.fspath(root)} if "root" in parameters else {}
+    if "train" in parameters:
         if split not in ("train", "test", "val"):
             raise OptionError(f"torchvision:{make.__name__}: --split is {split!r}, expected train or test")
         arguments["train"] = split == "train"
-    elif "split" in known:
+    elif "split" in parameters:
         arguments["split"] = split
-    if "download" in known:
+    if "download" in parameters:
         arguments["download"] = download
     return arguments

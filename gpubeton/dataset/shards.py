@@ -22,12 +22,12 @@ from gpubeton._writing.encoder import check_on_error
 from gpubeton._writing.target_folder import TargetFolder
 from gpubeton.dataset.conversion import BadSource, convert
 from gpubeton.dataset.file_settings import Settings
+from gpubeton.dataset.indexing import write_manifest
 from gpubeton.dataset.source_parts import SourcePart, split_parts
 from gpubeton.errors import GpubetonError, NoSamplesError, OptionError, StorageError, WriteError
-from gpubeton.fields.registry import open_index
 from gpubeton.format.data_files import MAX_FILES
+from gpubeton.format.dataset import open_dataset
 from gpubeton.format.file_notes import notes_of
-from gpubeton.format.manifest import write_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -289,7 +289,7 @@ def _read_notes(shards: Sequence[Shard]) -> list[dict[str, Any]]:
 def finish(shards: Sequence[Shard]) -> ShardedConversion:
     """Check all shards, and write their index."""
     folder, part, notes = shards[0].folder, shards[0].part, _read_notes(shards)
-    index, _ = open_index([folder.place(shard.name) for shard in shards], remote=folder.remote)
+    index = open_dataset([folder.place(shard.name) for shard in shards], remote=folder.remote)
     write_manifest(folder.name, index, folder.remote)
     changed = sum((Counter(own.get("changed", {})) for own in notes), Counter[str]())
     skipped = [BadSource(**bad) for own in notes for bad in own["skipped"]]

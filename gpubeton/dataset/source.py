@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import MappingProxyType
@@ -10,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 LABEL = "label"
 
@@ -132,9 +132,9 @@ class Labels:
         self.kind = "int"
         self.class_names = None if names is None else tuple(names)
         self.numbers: list[int] | list[float]
-        known = set(self.class_names or ())
-        if are_names is None and known:
-            are_names = all(isinstance(value, str) and value in known for value in values) or None
+        classes = set(self.class_names or ())
+        if are_names is None and classes:
+            are_names = all(isinstance(value, str) and value in classes for value in values) or None
         self.are_names = False
         if not are_names and all(_is_whole(value) for value in values):
             self.numbers = [int(value) for value in values]
@@ -189,13 +189,38 @@ class LabelledSource(Source):
         return str(self._labels[index]) if self._labels else ""
 
 
+def choose_column(
+    path: str | os.PathLike[str], columns: Collection[str], name: str | None, usual: Iterable[str], option: str
+) -> str | None:
+    """Choose the column of that name, by default the first of the usual ones; OptionError if it is not there."""
+    if name is not None and name not in columns:
+        raise OptionError(
+            f"{os.fspath(path)}: no column {name!r}; there are {', '.join(map(repr, columns))}. Choose one of them: "
+            f"{option} COLUMN"
+        )
+    return name or next((column for column in usual if column in columns), None)
+
+
+def choose_image_column(
+    path: str | os.PathLike[str], columns: Collection[str], name: str | None, usual: Iterable[str]
+) -> str:
+    """Choose the column of the images; OptionError if there is none."""
+    column = choose_column(path, columns, name, usual, "--image")
+    if column is None:
+        raise OptionError(
+            f"{os.fspath(path)}: no column of images; the columns are {', '.join(map(repr, columns))}. "
+            "Name it: --image COLUMN"
+        )
+    return column
+
+
 def stat_identity(path: str | os.PathLike[str]) -> str:
     """Give a text that changes when a file does: its size and the time of its last change."""
     try:
-        found = Path(path).stat()
+        state = Path(path).stat()
     except OSError:
         return "missing"
-    return f"{found.st_size} {found.st_mtime_ns}"
+    return f"{state.st_size} {state.st_mtime_ns}"
 
 
 def _is_whole(value: Any) -> bool:

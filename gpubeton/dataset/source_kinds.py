@@ -69,9 +69,9 @@ def recognise(source: str | os.PathLike[str]) -> str:
     if suffix == ".tar" or name.lower().endswith((".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")):
         return "webdataset"
     if not path.is_dir():
-        found = "no such file or directory" if not path.exists() else "no known kind of source"
+        reason = "no known kind of source" if path.exists() else "no such file or directory"
         raise OptionError(
-            f"{name}: {found}; expected a folder of images, a .csv or .parquet table, .tar files, a folder that "
+            f"{name}: {reason}; expected a folder of images, a .csv or .parquet table, .tar files, a folder that "
             "Hugging Face's save_to_disk has written, or torchvision:NAME. Name the kind: --from KIND"
         )
     if (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file():
@@ -115,18 +115,14 @@ def open_source(source: str | os.PathLike[str], kind: str | None = None, **optio
     kind = kind or recognise(source)
     if kind not in _CLASSES:
         raise OptionError(f"kind is {kind!r}, expected one of {', '.join(SOURCE_KINDS)}")
-    given = {name: value for name, value in options.items() if value is not None and value is not False}
-    _check(kind, given)
-    return open_kind(os.fspath(source), kind, given)
+    chosen = {name: value for name, value in options.items() if value is not None and value is not False}
+    wrong = [name for name in chosen if name not in _OPTIONS[kind]]
+    if wrong:
+        names = ", ".join(_OPTIONS[kind]) or "none"
+        raise OptionError(f"{', '.join(wrong)}: not for a source of the kind {kind}, which takes {names}")
+    return open_kind(os.fspath(source), kind, chosen)
 
 
 def open_kind(name: str, kind: str, options: Mapping[str, Any]) -> Source:
     """Open a source whose kind and options have been checked."""
     return _CLASSES[kind](name.removeprefix(_TORCHVISION) if kind == "torchvision" else name, **options)
-
-
-def _check(kind: str, given: Mapping[str, Any]) -> None:
-    wrong = [name for name in given if name not in _OPTIONS[kind]]
-    if wrong:
-        known = ", ".join(_OPTIONS[kind]) or "none"
-        raise OptionError(f"{', '.join(wrong)}: not for a source of the kind {kind}, which takes {known}")

@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpubeton._writing.tar_files import find_tar_files
 from gpubeton.dataset.file_settings import choose_samples
-from gpubeton.dataset.file_sources import TarSource, expand_braces, find_tar_files
+from gpubeton.dataset.file_sources import TarSource
 from gpubeton.dataset.source import LABEL, LabelledSource, Source, stat_identity
 from gpubeton.dataset.source_kinds import open_kind, open_source, recognise
 from gpubeton.errors import OptionError
+from gpubeton.format.dataset import expand_braces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gpubeton.dataset.file_settings import Settings
 
@@ -52,40 +54,49 @@ def split_parts(
     kind = kind or _recognise(source)
     files = _list_files(source, kind)
     is_whole = len(files) > 1 or kind == "webdataset"
-    opened = open_source(files[0], kind, **options)
-    if is_whole and opened.class_names is not None and "class_names" not in options:
-        # Labels that are names of classes: other files may have others.
-        if kind != "webdataset":
-            raise OptionError(
-                f"{files[0]}: its labels are names of classes, and each of the {len(files)} files may have others. "
-                "Give the names of all: --classes FILE"
-            )
-        opened = TarSource(files, **options)
-    labelled = opened if isinstance(opened, LabelledSource) else None
-    images = labelled.image_files() if labelled is not None else None
+    opened = _open_first(files, kind, options, is_whole=is_whole)
+    images: Sequence[str] | None = None
+    labels: Sequence[Any] = ()
+    are_names: bool | None = None
+    if isinstance(opened, LabelledSource):
+        images, labels, are_names = opened.image_files(), opened.labels, opened.labels_are_names
     if is_whole and images is not None:
         raise OptionError(f"{source}: {len(files)} tables of paths; expected one, or tables that hold the images")
     if is_whole and settings.limit is not None:
         raise OptionError(f"{source}: limit is {settings.limit}, but shards of it are made of whole files")
     passed_over = {} if is_whole else dict(opened.passed_over)  # otherwise those of the first file
-    are_names = labelled.labels_are_names if labelled is not None else None
     part = SourcePart(
         kind, options, dict(opened.fields), opened.class_names, tuple(opened.unused), passed_over, are_names
     )
     chosen = choose_samples(len(files) if is_whole else len(opened), settings).tolist()
     if not 1 <= count <= len(chosen):
-        what = "files" if is_whole else "samples"
-        raise OptionError(f"{source}: {count} shards of {len(chosen)} {what}; expected 1 to {len(chosen)} shards")
+        unit = "files" if is_whole else "samples"
+        raise OptionError(f"{source}: {count} shards of {len(chosen)} {unit}; expected 1 to {len(chosen)} shards")
     bounds = [number * len(chosen) // count for number in range(count + 1)]
     shares = [tuple(chosen[start:stop]) for start, stop in itertools.pairwise(bounds)]
     if is_whole:
         return [replace(part, files=tuple(files[number] for number in share)) for share in shares]
-    if images is None or labelled is None:
+    if images is None:
         return [replace(part, files=(source,), rows=share) for share in shares]
-    root, labels = options.get("root") or os.path.dirname(source), labelled.labels  # noqa: PTH120  a text
+    root = options.get("root") or os.path.dirname(source)  # noqa: PTH120  a text
     paths = [os.path.join(root, name) for name in images]  # noqa: PTH118
-    chosen_of = [(tuple(map(paths.__getitem__, share)), share) for share in shares]
-    return [replace(part, images=own, labels=tuple(labels[row] for row in share if labels)) for own, share in chosen_of]
+    return [
+        replace(part, images=tuple(paths[row] for row in share), labels=tuple(labels[row] for row in share if labels))
+        for share in shares
+    ]
+
+
+def _open_first(files: list[str], kind: str, options: Mapping[str, Any], *, is_whole: bool) -> Source:
+    """Open the first file, which shows the fields and the classes; all tar files if these name the classes."""
+    opened = open_source(files[0], kind, **options)
+    if not is_whole or opened.class_names is None or "class_names" in options:
+        return opened
+    if kind != "webdataset":
+        raise OptionError(
+            f"{files[0]}: its labels are names of classes, and each of the {len(files)} files may have others. "
+            "Give the names of all: --classes FILE"
+        )
+    return TarSource(files, **options)
 
 
 def _recognise(source: str) -> str:

@@ -89,12 +89,12 @@ class ImageProperties:
             fits = self.bits == 8 or (kind is RGB and (self.channels == 3 or self.has_alpha))
         if fits:
             return None
-        found, mode = f"an image of {self.bits} bits a channel", self._mode()
+        image, mode = f"an image of {self.bits} bits a channel", self._mode()
         if self.bits == kind.bits:
-            found = f"an image of kind {mode}"
+            image = f"an image of kind {mode}"
         reason = ", and 8 bits made 16 would mean something else" if self.bits < kind.bits else ""
         return (
-            f"{found}, but the mode is {kind.name}{reason}. Mode {mode} takes such images (mode={mode!r}; --mode "
+            f"{image}, but the mode is {kind.name}{reason}. Mode {mode} takes such images (mode={mode!r}; --mode "
             f"{mode} of the command)"
         )
 
@@ -117,7 +117,7 @@ def _largest(image: Image.Image, content: bytes) -> int:
     if image.format == "PPM" and image.mode in ("L", "I", "RGB") and tile:
         arguments = tile[0][3]  # of Pillow's decoder; the largest number is among them, if it has to scale
         if isinstance(arguments, tuple):
-            return next((each for each in arguments if isinstance(each, int)), 255)
+            return next((number for number in arguments if isinstance(number, int)), 255)
     return 255
 
 
@@ -176,12 +176,12 @@ class ValidatedSource:
 
     def take_changes(self, rows: Mapping[int, int], skipped: Collection[int] = ()) -> dict[str, list[int]]:
         """List the rows of the images that lost something since the last call, without rows that were left out."""
-        found: dict[str, list[int]] = {}
+        changed: dict[str, list[int]] = {}
         for index, names in self._changes.items():
             for name in names if rows[index] not in skipped else ():
-                found.setdefault(name, []).append(rows[index])
+                changed.setdefault(name, []).append(rows[index])
         self._changes = {}
-        return found
+        return changed
 
     def _note(self, index: int, changes: list[str]) -> None:
         if changes:

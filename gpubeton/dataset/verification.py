@@ -17,7 +17,7 @@ from gpubeton.dataset.contents import decode_png_file
 from gpubeton.errors import EntryPointsError, FieldTypeError, FormatError, NotesError, StorageError
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, Index, read_notes
-from gpubeton.format.entry_points import read_index, read_stored
+from gpubeton.format.entry_points import read_beside, read_within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -192,7 +192,7 @@ def verify(
 def _check_entry_points(index: Index, threads: int, findings: list[Finding]) -> int:
     """Compare stored entry points with those found again; return how many there are."""
     stored: dict[str, list[EntryBlock]] = {}
-    for read in (read_index, read_stored):
+    for read in (read_beside, read_within):
         try:
             found = read(index)
         except StorageError:

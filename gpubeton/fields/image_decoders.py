@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from gpubeton._batch.random_crops import USUAL_NUMBERS, draw_crops
 from gpubeton.errors import PipelineError
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from gpubeton.pipeline.operation import Memory, Operation
-from gpubeton.pipeline.random_crops import USUAL_NUMBERS, draw_crops
 from gpubeton.pipeline.validation import check_choice, check_fill, check_number, check_range, check_size
 
 if TYPE_CHECKING:

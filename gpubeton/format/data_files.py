@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpubeton._bytes.open_files import open_bytes
-from gpubeton.errors import OptionError
+from gpubeton._bytes.store_client import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
@@ -28,6 +29,9 @@ MAX_FILE_SIZE = (1 << OFFSET_BITS) - (1 << 30)
 MAX_FILES = 1 << (63 - OFFSET_BITS)
 """Most files of a dataset: global offsets fit into signed 64-bit numbers too."""
 
+DESCRIPTION = "index.json"
+"""Name of the file that describes all files of a folder, see `gpubeton.format.manifest`."""
+
 
 def first_offset(file: int) -> np.uint64:
     """Give the global offset of the first byte of a file."""
@@ -38,32 +42,6 @@ def split_offsets(offsets: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArra
     """Split global offsets (N,) into the number of the file (N,) and the offset in it (N,)."""
     files = (offsets >> np.uint64(OFFSET_BITS)).astype(np.intp)
     return files, offsets & np.uint64((1 << OFFSET_BITS) - 1)
-
-
-Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
-"""One file, or several that make one dataset, in this order."""
-
-
-def listed_paths(paths: Any) -> tuple[str, ...]:
-    """List the files of a dataset."""
-    if isinstance(paths, str | os.PathLike):
-        return (os.fspath(paths),)
-    if isinstance(paths, bytes) or not isinstance(paths, Sequence):
-        raise OptionError(
-            f"the file is {paths!r}; expected a path, or a list of paths. "
-            "Make a list in a fixed order of any other iterable: sorted(folder.glob('*.beton'))."
-        )
-    wrong = [path for path in paths if not isinstance(path, str | os.PathLike)]
-    if wrong:
-        raise OptionError(f"the files of the dataset: one of them is {wrong[0]!r}; expected 1 to {MAX_FILES} paths")
-    return check_number(tuple(os.fspath(path) for path in paths))
-
-
-def check_number(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Give the files of a dataset, OptionError if they are too many, or none."""
-    if not 1 <= len(paths) <= MAX_FILES:
-        raise OptionError(f"the files of the dataset: {len(paths)} files; expected 1 to {MAX_FILES} paths")
-    return paths
 
 
 @dataclass(frozen=True)
@@ -106,3 +84,25 @@ class DataFile:
     def num_pages(self) -> int:
         """Pages that the file takes, a last one that is not full included."""
         return -(-self.size // self.page_size)
+
+
+def title_of(files: Sequence[DataFile]) -> str:
+    """Name the files of a dataset, in few words."""
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return f"{shown(files[0].path)}{more}"
+
+
+def find_file(files: Sequence[DataFile], sample: int) -> DataFile:
+    """Find the file that holds a sample; IndexError if there is no such sample."""
+    num_samples = files[-1].rows.stop
+    if not 0 <= sample < num_samples:
+        raise IndexError(f"{title_of(files)}: no sample {sample}; expected 0 to {num_samples - 1}")
+    return files[bisect_right(files, sample, key=lambda file: file.first_sample) - 1]
+
+
+def origin_of(files: Sequence[DataFile], sample: int) -> str:
+    """Name the file of a sample, and its number there; nothing if there is only one file."""
+    if len(files) == 1:
+        return ""
+    file = find_file(files, sample)
+    return f"sample {sample - file.first_sample} of {shown(file.path)}"

@@ -167,26 +167,28 @@ def open_entry_points(
     unknown = [number for number, file in enumerate(index.files) if file.entry_place is None]
     with ThreadPoolExecutor(_NUM_THREADS) as threads:
         # The end of the program waits for threads of an executor: one file, as most datasets are, needs none.
-        each = (threads.map if len(unknown) > 1 else map)(partial(_open_quickly, index), unknown)
-        for number, own in zip(unknown, each, strict=True):
-            opened[number] = own
-    tables = [{name: own for name, own in found.items() if isinstance(own, EntryTables)} for found, _ in opened]
-    faults = [fault for _, own in opened for fault in own]
+        results = (threads.map if len(unknown) > 1 else map)(partial(_open_quickly, index), unknown)
+        for number, result in zip(unknown, results, strict=True):
+            opened[number] = result
+    tables = [
+        {name: points for name, points in by_field.items() if isinstance(points, EntryTables)} for by_field, _ in opened
+    ]
+    faults = [fault for _, faults_of_file in opened for fault in faults_of_file]
     if len(opened) == 1:
         return {**opened[0][0]}, tables, faults
-    found = {}
+    joined = {}
     for name in sorted({name for blocks, _ in opened for name in blocks}):
         parts = [
             blocks.get(name) or no_entry_points(file.num_samples)
             for (blocks, _), file in zip(opened, index.files, strict=True)
         ]
-        found[name] = EntryPoints(
+        joined[name] = EntryPoints(
             np.concatenate([part.addresses for part in parts]),
             np.concatenate([part.counts for part in parts]),
             np.concatenate([part.seals for part in parts]),
             parts,
         )
-    return found, tables, faults
+    return joined, tables, faults
 
 
 def open_blocks(index: Index, file: int = 0) -> tuple[dict[str, EntryBlock], list[str]]:
@@ -197,37 +199,37 @@ def open_blocks(index: Index, file: int = 0) -> tuple[dict[str, EntryBlock], lis
 def _open_quickly(index: Index, file: int) -> tuple[Mapping[str, EntryPoints], list[str]]:
     if source_type(index.files[file].path).is_local:
         return open_blocks(index, file)
-    found, faults = _open(index, file, _read_tables)
-    return {**found}, faults
+    tables, faults = _open(index, file, _read_tables)
+    return {**tables}, faults
 
 
 def _open(index: Index, file: int, read: _Reading[_Points]) -> tuple[dict[str, _Points], list[str]]:
     if not image_fields(index, file):
         return {}, []
     faults: list[str] = []
-    found: dict[str, _Points] = {}
+    points: dict[str, _Points] = {}
     try:
-        found = _read_beside(index, file, read)
+        points = _beside(index, file, read)
     except (FormatError, OSError) as error:
         faults.append(str(error))
     try:
-        found = found or _read_within(index, file, read)
+        points = points or _within(index, file, read)
     except EntryPointsError as error:
         faults.append(str(error))
-    return found, faults
+    return points, faults
 
 
-def read_index(index: Index, file: int = 0) -> dict[str, EntryBlock]:
+def read_beside(index: Index, file: int = 0) -> dict[str, EntryBlock]:
     """Read the entry points beside one of the files, by field; empty if there are none."""
-    return _read_beside(index, file, _read_all)
+    return _beside(index, file, _read_all)
 
 
-def read_stored(index: Index, file: int = 0) -> dict[str, EntryBlock]:
+def read_within(index: Index, file: int = 0) -> dict[str, EntryBlock]:
     """Read the entry points in one of the files itself, by field; empty if there are none."""
-    return _read_within(index, file, _read_all)
+    return _within(index, file, _read_all)
 
 
-def _read_beside(index: Index, file: int, read: _Reading[_Points]) -> dict[str, _Points]:
+def _beside(index: Index, file: int, read: _Reading[_Points]) -> dict[str, _Points]:
     path = index.files[file].path
     try:
         source = open_bytes(index_path(path), remote=index.files[file].identity.remote)
@@ -237,7 +239,7 @@ def _read_beside(index: Index, file: int, read: _Reading[_Points]) -> dict[str, 
         return read(source, 0, source.size, BlockReader(index, file, is_beside=True))
 
 
-def _read_within(index: Index, file: int, read: _Reading[_Points]) -> dict[str, _Points]:
+def _within(index: Index, file: int, read: _Reading[_Points]) -> dict[str, _Points]:
     with index.files[file].open() as source:
         start, stop, _ = find_stored(source)
         return read(source, start, stop, BlockReader(index, file))
@@ -250,8 +252,8 @@ def _read_all(source: ByteSource, start: int, stop: int, blocks: BlockReader) ->
 
 def _read_tables(source: ByteSource, start: int, stop: int, blocks: BlockReader) -> dict[str, EntryTables]:
     place = source.name, source.identity()
-    found = blocks.read(lambda first, last: source.read_array(start + first, start + last), stop - start)
-    return {name: EntryTables(first, seals, start + begin, place) for name, (first, seals, begin) in found.items()}
+    tables = blocks.read(lambda first, last: source.read_array(start + first, start + last), stop - start)
+    return {name: EntryTables(first, seals, start + begin, place) for name, (first, seals, begin) in tables.items()}
 
 
 def find_place(path: str, identity: SourceIdentity) -> EntryPlace:
@@ -288,11 +290,11 @@ class BlockReader:
 
     def parse(self, content: NDArray[np.uint8]) -> dict[str, EntryBlock]:
         """Check the blocks, by field."""
-        found = self.read(lambda start, stop: content[start:stop], len(content))
+        tables = self.read(lambda start, stop: content[start:stop], len(content))
         size = ENTRY_DTYPE.itemsize
         return {
             name: EntryBlock(first, seals, content[begin : begin + size * int(first[-1])].view(ENTRY_DTYPE))
-            for name, (first, seals, begin) in found.items()
+            for name, (first, seals, begin) in tables.items()
         }
 
     def read(self, part: Callable[[int, int], NDArray[np.uint8]], stop: int) -> dict[str, _Tables]:
@@ -356,14 +358,14 @@ class BlockReader:
 
 
 def identity_of(index: Index, name: str, file: int = 0, version: int = WITHIN) -> bytes:
-    """Hash where one of the files has the images of a field, and their sizes; for `BESIDE` also their checksums."""
+    """Hash offsets and sizes of the images of a field in one of the files; for `BESIDE` also their checksums."""
     rows = index.files[file].rows
     column, regions = index.column(name)[rows], index.regions(name)
     images = np.zeros(len(column), _IDENTITY if version != BESIDE else [*_IDENTITY, ("checksum", "<u4")])
     if version == BESIDE and regions.checksums is not None:
         images["checksum"] = regions.checksums[rows]
-    for each in ("mode", "width", "height"):
-        images[each] = column[each]
+    for key in ("mode", "width", "height"):
+        images[key] = column[key]
     images["offset"] = regions.offset[rows] - first_offset(file)
     images["size"] = regions.size[rows]
     return blake2b(images.data, digest_size=16).digest()

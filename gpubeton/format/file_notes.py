@@ -215,7 +215,7 @@ def notes_offset(source: ByteSource, header: Header) -> int:
 def nesting(value: Any) -> int:
     """Count how many lists and mappings are within each other."""
     levels, within = 0, [value]
-    while within := [each for each in within if isinstance(each, list | dict)]:
+    while within := [item for item in within if isinstance(item, list | dict)]:
         levels += 1
-        within = [child for each in within for child in (each.values() if isinstance(each, dict) else each)]
+        within = [child for item in within for child in (item.values() if isinstance(item, dict) else item)]
     return levels

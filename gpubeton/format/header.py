@@ -138,7 +138,7 @@ def read_fields(source: ByteSource) -> tuple[Header, tuple[Descriptor, ...]]:
     """Read the header and the descriptors of the fields."""
     header = header_of(source)
     content = source.read(HEADER_DTYPE.itemsize, header.metadata_offset - HEADER_DTYPE.itemsize)
-    return header, decode_descriptors(source.name, header, content)
+    return header, _decode_descriptors(source.name, header, content)
 
 
 def header_of(source: ByteSource) -> Header:
@@ -172,7 +172,7 @@ def header_of(source: ByteSource) -> Header:
     return header
 
 
-def decode_descriptors(path: str, header: Header, content: bytes) -> tuple[Descriptor, ...]:
+def _decode_descriptors(path: str, header: Header, content: bytes) -> tuple[Descriptor, ...]:
     """Understand the descriptors of the fields."""
     expected = header.num_fields * DESCRIPTOR_DTYPE.itemsize
     if len(content) < expected:

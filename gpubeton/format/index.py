@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from gpubeton._bytes.open_files import open_bytes
-from gpubeton._bytes.store_client import shown
 from gpubeton.errors import (
     AllocationError,
     FieldTypeError,
@@ -20,10 +18,10 @@ from gpubeton.errors import (
     NoSuchFieldError,
     TruncatedError,
 )
-from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset
+from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, title_of
 from gpubeton.format.entry_layout import read_checksums_beside, read_noted_checksums
 from gpubeton.format.field_arguments import ImageKind
-from gpubeton.format.header import Descriptor, Header, header_of, read_fields
+from gpubeton.format.header import Descriptor, Header, read_fields
 from gpubeton.format.layout import (
     ALLOCATION_DTYPE,
     IMAGE_DTYPE,
@@ -36,31 +34,32 @@ from gpubeton.format.page_runs import PageRuns
 from gpubeton.format.regions import Allocations, FieldRows, locate
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
     from gpubeton._bytes.byte_source import ByteSource
-    from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton.format.regions import Regions
+
+MetadataType: TypeAlias = "np.dtype[np.generic] | Callable[[str, Descriptor], np.dtype[np.generic]]"
+CustomTypes: TypeAlias = Mapping[str, MetadataType]
+"""Metadata dtype of each custom field (type 255), by its name; or a function of the file and the descriptor."""
 
 # Samples that are gone through at once, so that their intermediate arrays fit into the processor's cache.
 _BLOCK = 1 << 16
+# Larger than any offset.
+_NOWHERE = np.uint64(2**64 - 1)
 # Bytes of metadata that are read at once.
 _MOST_READ = 64 << 20
 # Bytes before the table and its checksums that are read with them; most notes are shorter.
 _NOTES_SIZE = 64 << 10
-# Larger than any offset.
-_NOWHERE = np.uint64(2**64 - 1)
 
 
 class Index:
     """The fields, metadata and regions of a ``.beton`` file, or of several that make one dataset.
 
-    Made by `Index.open`, and of several by `gpubeton.format.index.join`. Everything in it was checked: each region lies
-    inside the data pages, belongs to its sample and has the size of its value.
-    The arrays are read-only and the files are closed again.
+    Made by `open_dataset`. Everything in it was checked: each region lies inside the data pages, belongs to its sample
+    and has the size of its value. The arrays are read-only and the files are closed again.
 
     Positions of bytes in regions, metadata and the allocation table are global offsets (see
     `gpubeton.format.data_files`): the offset in the file if there is one file.
@@ -85,7 +84,8 @@ class Index:
 
     Examples
     --------
-    >>> index = Index.open("train.beton")
+    >>> from gpubeton.format import open_dataset
+    >>> index = open_dataset("train.beton")
     >>> index.names, index.num_samples
     (('image', 'label'), 300)
     >>> index.column("label")[98:102]
@@ -112,88 +112,8 @@ class Index:
         self.class_names = class_names
         self._fingerprint = fingerprint
         self._regions = {
-            descriptor.name: own.regions(descriptor) for descriptor, own in zip(descriptors, rows, strict=True)
+            descriptor.name: field.regions(descriptor) for descriptor, field in zip(descriptors, rows, strict=True)
         }
-
-    @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str],
-        custom_types: Mapping[str, np.dtype[np.generic]] | None = None,
-        *,
-        remote: RemoteOptions | None = None,
-    ) -> Index:
-        """Read and check everything but the data pages.
-
-        Takes at most about twice the memory that metadata and allocation table have in the file, and keeps little more
-        than the metadata.
-
-        Parameters
-        ----------
-        path : str or path
-            A ``.beton`` file of version 2, written by FFCV or gpubeton.
-        custom_types : mapping of str to dtype, optional
-            Metadata dtype of each custom field (type 255), by its name; the library's own name themselves.
-        remote : RemoteOptions, optional
-            How the store of a file such as ``s3://bucket/train.beton`` is reached.
-
-        Returns
-        -------
-        Index
-            Holds no file open.
-
-        Raises
-        ------
-        FormatError
-            One of its subclasses for each defect, see `gpubeton.errors`.
-        StorageError
-            If the file is written to meanwhile.
-        OSError
-            If the file cannot be opened or read.
-        """
-        with open_bytes(path, remote=remote) as source:
-            return cls.read(source, custom_types or {})
-
-    @classmethod
-    def read(cls, source: ByteSource, custom_types: Mapping[str, np.dtype[np.generic]]) -> Index:
-        """Read and check everything but the data pages of an open file, as `open` does.
-
-        Parameters
-        ----------
-        source : ByteSource
-            The file; it stays open.
-        custom_types : mapping of str to dtype
-            Metadata dtype of each custom field.
-
-        Returns
-        -------
-        Index
-            Does not use the source any more.
-        """
-        name, identity = source.name, source.identity()
-        file_size = identity.size
-        if file_size > MAX_FILE_SIZE:
-            raise FormatError(f"{name}: {file_size} bytes; expected at most {MAX_FILE_SIZE}. Write several files.")
-        header, descriptors = read_fields(source)
-        row_type = metadata_dtype([metadata_type_of(name, field, custom_types) for field in descriptors])
-        metadata_end = header.metadata_offset + header.num_samples * row_type.itemsize
-        _check_extents(name, file_size, header, metadata_end)
-        _check_table_size(name, file_size, header, descriptors)
-        source.check_written(header.metadata_offset, metadata_end)
-        if not source.is_mappable:  # requests to a store take long, and are made at the same time
-            source.announce(header.metadata_offset, metadata_end - header.metadata_offset)
-            start = _notes_begin(file_size, header, metadata_end)
-            source.announce(start, file_size - start)
-        # Before the metadata: while the table is sorted there are two of it.
-        allocations, fault = _read_allocations(source, header, metadata_end)
-        columns = _read_columns(source, header, row_type)
-        identity.check(name, source.identity())
-        rows = [
-            locate(name, descriptor, column, allocations)
-            for descriptor, column in zip(descriptors, columns, strict=True)
-        ]
-        file_itself = DataFile(name, identity, header.page_size, 0, header.num_samples, fault=fault)
-        return cls((file_itself,), header, descriptors, tuple(rows))
 
     def __repr__(self) -> str:
         return f"<Index of {self.title}: {self.num_samples} samples of {', '.join(self.names)}>"
@@ -201,31 +121,20 @@ class Index:
     @property
     def metadata_type(self) -> np.dtype[np.void]:
         """Dtype of `metadata`."""
-        return metadata_dtype([own.column.dtype for own in self.rows])
+        return metadata_dtype([field.column.dtype for field in self.rows])
 
     @cached_property
     def metadata(self) -> NDArray[np.void]:
         """Structured rows with columns ``f0``, ``f1``, ..., shape (num_samples,); made when they are asked for."""
-        metadata = self.metadata_rows(slice(None))
+        metadata = self._metadata_rows(slice(None))
         metadata.setflags(write=False)
         return metadata
 
-    def metadata_rows(self, samples: slice) -> NDArray[np.void]:
-        """Make the structured rows of some samples.
-
-        Parameters
-        ----------
-        samples : slice
-            Which.
-
-        Returns
-        -------
-        ndarray of metadata_type, shape (N,)
-            The rows, with zeros between the columns.
-        """
+    def _metadata_rows(self, samples: slice) -> NDArray[np.void]:
+        """Make the structured rows of some samples, with zeros between the columns."""
         rows = np.zeros(len(range(*samples.indices(self.num_samples))), self.metadata_type)
-        for number, own in enumerate(self.rows):
-            _packed(rows, number)[:] = _packed(own.column)[samples]
+        for number, field in enumerate(self.rows):
+            _packed(rows, number)[:] = _packed(field.column)[samples]
         return rows
 
     @property
@@ -236,7 +145,7 @@ class Index:
             for descriptor in self.descriptors:
                 digest.update(repr((descriptor.name, descriptor.type_id)).encode())
             for start in range(0, self.num_samples, _BLOCK):
-                digest.update(self.metadata_rows(slice(start, start + _BLOCK)).view(np.uint8).data)
+                digest.update(self._metadata_rows(slice(start, start + _BLOCK)).view(np.uint8).data)
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
@@ -252,18 +161,18 @@ class Index:
 
     @cached_property
     def _table(self) -> tuple[NDArray[np.void], NDArray[np.uint32]]:
-        found = [self._read_allocations(number) for number in range(len(self.files))]
-        table, checksums = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
-        table.setflags(write=False)
-        return table, checksums
+        tables = [self._read_table(number) for number in range(len(self.files))]
+        rows, checksums = tables[0] if len(tables) == 1 else map(np.concatenate, zip(*tables, strict=True))
+        rows.setflags(write=False)
+        return rows, checksums
 
-    def _read_allocations(self, number: int) -> tuple[NDArray[np.void], NDArray[np.uint32]]:
+    def _read_table(self, number: int) -> tuple[NDArray[np.void], NDArray[np.uint32]]:
+        """Read the allocation table of one of the files, and the CRC-32 of its regions, (R,) each, for the dataset."""
         file = self.files[number]
         with file.open() as source:
-            header = header_of(source)
-            metadata_end = header.metadata_offset + header.num_samples * self.metadata_type.itemsize
-            _check_extents(file.path, file.size, header, metadata_end)
-            allocations, _ = _read_allocations(source, header, metadata_end)
+            header, end = find_metadata_end(source, self)
+            _check_extents(file.path, file.size, header, end)
+            allocations, _ = _read_allocations(source, header, end)
         rows, checksums = allocations.rows, allocations.row_checksums()
         if number:
             rows.setflags(write=True)
@@ -284,43 +193,7 @@ class Index:
     @property
     def title(self) -> str:
         """The files, in few words."""
-        more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
-        return f"{shown(self.files[0].path)}{more}"
-
-    def origin(self, sample: int) -> str:
-        """Say in which of several files a sample is.
-
-        Parameters
-        ----------
-        sample : int
-            Its id.
-
-        Returns
-        -------
-        str
-            Its number in its file, and the file; nothing if there is only one.
-        """
-        if len(self.files) == 1:
-            return ""
-        file = self.file_of(sample)
-        return f"sample {sample - file.first_sample} of {shown(file.path)}"
-
-    def file_of(self, sample: int) -> DataFile:
-        """Find the file that holds a sample.
-
-        Parameters
-        ----------
-        sample : int
-            Its id.
-
-        Returns
-        -------
-        DataFile
-            The file; the sample is number ``sample - file.first_sample`` in it. IndexError if there is no such sample.
-        """
-        if not 0 <= sample < self.num_samples:
-            raise IndexError(f"{self.title}: no sample {sample}; expected 0 to {self.num_samples - 1}")
-        return self.files[bisect_right(self.files, sample, key=lambda file: file.first_sample) - 1]
+        return title_of(self.files)
 
     def column(self, name: str) -> NDArray[Any]:
         """Give the metadata of one field.
@@ -375,46 +248,16 @@ class Index:
         self._number(name)
         return self._regions[name] is not None
 
-    def max_region(self, name: str) -> int:
-        """Give the size of the longest region of a field.
-
-        Parameters
-        ----------
-        name : str
-            Name of the field, as for `regions`.
-
-        Returns
-        -------
-        int
-            Bytes.
-        """
-        return int(self.regions(name).size.max())
-
-    def sample_pages(self) -> NDArray[np.int64]:
-        """Give the page of each sample's first region.
-
-        FFCV's quasi-random order keeps few pages open by it.
-
-        Returns
-        -------
-        ndarray of int64, shape (num_samples,)
-            Page number, counted from the start of the first file through all of them; -1 for a sample
-            whose values are all empty.
-
-        Raises
-        ------
-        AllocationError
-            If no file has a region at all.
-        """
-        return self.page_runs().to_array()
-
     def page_runs(self) -> PageRuns:
-        """Give the pages of `sample_pages`, each once for the samples that follow each other in it.
+        """Give the page of each sample's first region, counted through all files; -1 for a sample without regions.
+
+        Orders such as FFCV's quasi-random one keep few pages open by it. ``page_runs().to_array()`` has a number for
+        each sample.
 
         Returns
         -------
         PageRuns
-            Where each run of samples starts, and its page.
+            Where each run of samples in one page starts, and its page.
 
         Raises
         ------
@@ -439,22 +282,22 @@ class Index:
             first_page += file.num_pages
 
     def _first_regions(self, number: int) -> Iterator[tuple[slice, NDArray[np.intp], NDArray[np.uint64]]]:
-        """Find which samples of a file have regions, and the offset in the file of each one's first, (N,) each."""
+        """Find which samples of a file have regions, and the offset in the file of the first of each, (N,)."""
         # All samples of the file are looked at, a slice after the other.
         file, fields = self.files[number], [regions for regions in self._regions.values() if regions is not None]
-        if any(not self.has_regions(each.name) and each.type_id not in PLAIN_TYPES for each in self.descriptors):
+        if len(fields) < sum(descriptor.type_id not in PLAIN_TYPES for descriptor in self.descriptors):
             # Only the class of a custom field knows which of its numbers are pointers.
-            table, _ = self._read_allocations(number)
+            table, _ = self._read_table(number)
             solid = table[table["size"] > 0][::-1]  # of several assignments to one sample the last one stays
             yield file.rows, solid["sample_id"].astype(np.intp), solid["ptr"] - first_offset(number)
             return
         for start in range(file.rows.start, file.rows.stop, _BLOCK):
             rows = slice(start, min(start + _BLOCK, file.rows.stop))
             first = np.full(rows.stop - start, _NOWHERE)
-            for own in fields:
-                np.minimum(first, own.offset[rows], out=first, where=own.size[rows] > 0)
-            found = np.flatnonzero(first != _NOWHERE)
-            yield rows, found + start, first[found] - first_offset(number)
+            for regions in fields:
+                np.minimum(first, regions.offset[rows], out=first, where=regions.size[rows] > 0)
+            filled = np.flatnonzero(first != _NOWHERE)
+            yield rows, filled + start, first[filled] - first_offset(number)
 
     def _number(self, name: str) -> int:
         if name not in self.names:
@@ -462,19 +305,54 @@ class Index:
         return self.names.index(name)
 
 
-def metadata_type_of(
-    path: str, descriptor: Descriptor, custom_types: Mapping[str, np.dtype[np.generic]]
-) -> np.dtype[np.generic]:
+def read_index(source: ByteSource, custom_types: CustomTypes) -> Index:
+    """Read and check everything but the data pages of an open file."""
+    # Takes at most about twice the memory that metadata and allocation table have in the file, and the index keeps
+    # little more than the metadata.
+    name, identity = source.name, source.identity()
+    file_size = identity.size
+    if file_size > MAX_FILE_SIZE:
+        raise FormatError(f"{name}: {file_size} bytes; expected at most {MAX_FILE_SIZE}. Write several files.")
+    header, descriptors = read_fields(source)
+    row_type = metadata_dtype([metadata_type_of(name, field, custom_types) for field in descriptors])
+    metadata_end = header.metadata_offset + header.num_samples * row_type.itemsize
+    _check_extents(name, file_size, header, metadata_end)
+    _check_table_size(name, file_size, header, descriptors)
+    source.check_written(header.metadata_offset, metadata_end)
+    if not source.is_mappable:  # requests to a store take long, and are made at the same time
+        source.announce(header.metadata_offset, metadata_end - header.metadata_offset)
+        start = _notes_begin(file_size, header, metadata_end)
+        source.announce(start, file_size - start)
+    # Before the metadata: while the table is sorted there are two of it.
+    allocations, fault = _read_allocations(source, header, metadata_end)
+    columns = _read_columns(source, header, row_type)
+    identity.check(name, source.identity())
+    rows = [
+        locate(name, descriptor, column, allocations) for descriptor, column in zip(descriptors, columns, strict=True)
+    ]
+    file_itself = DataFile(name, identity, header.page_size, 0, header.num_samples, fault=fault)
+    return Index((file_itself,), header, descriptors, tuple(rows))
+
+
+def find_metadata_end(source: ByteSource, index: Index) -> tuple[Header, int]:
+    """Find where the metadata of one of the files ends, whose fields may have another order than those of the index."""
+    header, descriptors = read_fields(source)
+    row_type = metadata_dtype([index.column(descriptor.name).dtype for descriptor in descriptors])
+    return header, header.metadata_offset + header.num_samples * row_type.itemsize
+
+
+def metadata_type_of(path: str, descriptor: Descriptor, custom_types: CustomTypes) -> np.dtype[np.generic]:
     """Give the dtype of a field's metadata."""
     if descriptor.type_id == FieldType.CUSTOM:
-        if descriptor.name not in custom_types and ImageKind.describes(descriptor.arguments):
+        custom = custom_types.get(descriptor.name)
+        if custom is None and ImageKind.describes(descriptor.arguments):
             return IMAGE_DTYPE
-        if descriptor.name not in custom_types:
+        if custom is None:
             raise FieldTypeError(
                 f"{path}: field {descriptor.name!r} is a custom one (type {int(FieldType.CUSTOM)}), whose class the "
                 f"file does not name. Pass it: custom_fields={{{descriptor.name!r}: TheFieldClass}}."
             )
-        return np.dtype(custom_types[descriptor.name])
+        return np.dtype(custom(path, descriptor) if callable(custom) else custom)
     if descriptor.type_id not in METADATA_TYPES:
         raise FieldTypeError(
             f"{path}: field {descriptor.name!r} has the unknown type {descriptor.type_id}, expected one of "
@@ -507,11 +385,11 @@ def _check_table_size(path: str, file_size: int, header: Header, descriptors: tu
         for descriptor in descriptors
     ):
         return  # only its class knows how many regions a value takes
-    expected = header.num_samples * sum(each.type_id not in PLAIN_TYPES for each in descriptors)
-    found = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize
-    if found > expected:
+    most = header.num_samples * sum(descriptor.type_id not in PLAIN_TYPES for descriptor in descriptors)
+    count = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize
+    if count > most:
         raise AllocationError(
-            f"{path}: an allocation table of {found} rows, but {header.num_samples} samples have at most {expected} "
+            f"{path}: an allocation table of {count} rows, but {header.num_samples} samples have at most {most} "
             "regions. Something was appended to the file, or the table's place in the header is wrong."
         )
 
@@ -551,8 +429,8 @@ def _read_columns(source: ByteSource, header: Header, row_type: np.dtype[np.void
     count = max(_MOST_READ // size, 1)
     for first in range(0, header.num_samples, count):
         rows = slice(first, min(first + count, header.num_samples))
-        place = (header.metadata_offset + row * size for row in (rows.start, rows.stop))
-        metadata = source.read_array(*place).view(row_type)
+        start, stop = (header.metadata_offset + row * size for row in (rows.start, rows.stop))
+        metadata = source.read_array(start, stop).view(row_type)
         for number, column in enumerate(columns):
             _packed(column)[rows] = _packed(metadata, number)
     return columns

@@ -1,25 +1,31 @@
 """Manifest of a folder of shards: two files beside them, from which the index of all of them is read.
 
-``index.json`` describes the shards and their fields; ``index.bin`` has the columns of `gpubeton.format.compact_index`.
-
-::
+``index.json`` describes the shards and their fields::
 
     format          "gpubeton index 3"; earlier ones had no checksums of the values
-    header, fields  of the first shard; ``form`` is what the columns have of a field
+    header, fields  of the first shard; ``form`` names the columns of a field
     shards          name, size, samples, page size, version, hash of the metadata, and ``entry_place``: the fields with
                     entry points, the bytes from ``start`` to ``stop`` that hold them, and ``beside``, the size and
                     version of the file beside the shard if they are there; null if the shard has to be looked at
     class_names     of all shards; [] if they have none or differ, null if the notes have to be read
     fingerprint, num_bytes, checksums
-                    of the columns
+                    of ``index.bin``
+
+``index.bin`` has the columns of the index, which all processes of a machine map::
+
+    column      metadata of the first field, one row after the other
+    sizes       4 bytes each: of its regions, where the metadata have none
+    offsets     8 bytes each: of its regions, where the metadata have others for empty ones
+    checksums   4 bytes each: CRC-32 of its regions, where the files have them; 0 if one is not known
+    ...         the same of the next fields
+
+Each begins at a multiple of 64 bytes, and is missing if the field has none. Offsets are global ones.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import os
-import tempfile
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -27,37 +33,54 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton._bytes.local_file import temporary_folder
-from gpubeton._bytes.object_store import ObjectFile, list_objects, put_object
+import numpy as np
+
+from gpubeton._bytes.object_store import ObjectFile, list_objects
 from gpubeton._bytes.open_files import find_identity, list_shards, open_bytes, source_type
-from gpubeton.errors import FormatError, NotesError, OptionError, RemoteChangedError, RemoteDeniedError, StorageError
-from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, checksums_of, form_of, read_rows
-from gpubeton.format.data_files import MAX_FILES, DataFile, EntryPlace
+from gpubeton._machine import count_cores
+from gpubeton.errors import FormatError, OptionError, RemoteChangedError, RemoteDeniedError
+from gpubeton.format.data_files import DESCRIPTION, MAX_FILES, DataFile, EntryPlace, first_offset
 from gpubeton.format.entry_layout import index_path
 from gpubeton.format.entry_points import find_place
-from gpubeton.format.file_notes import notes_offset, read_notes
-from gpubeton.format.header import Descriptor, Header, header_of, read_fields
-from gpubeton.format.index import Index, metadata_type_of
-from gpubeton.format.layout import ARGUMENTS_SIZE, metadata_dtype
+from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.format.file_notes import notes_offset
+from gpubeton.format.header import Descriptor, Header, header_of
+from gpubeton.format.index import Index, find_metadata_end, metadata_type_of
+from gpubeton.format.layout import (
+    ARGUMENTS_SIZE,
+    IMAGE_DTYPE,
+    PLAIN_TYPES,
+    FieldType,
+    ImageMode,
+    round_up,
+)
+from gpubeton.format.regions import FieldRows, pointers_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    import numpy as np
-    from typing_extensions import Buffer
+    from numpy.typing import NDArray
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
     from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton.format.index import CustomTypes
 
-DESCRIPTION, COLUMNS = "index.json", "index.bin"
-"""Names of the two files."""
+COLUMNS = "index.bin"
+"""Name of the file beside `DESCRIPTION`."""
+
+BLOCK = 8 << 20
+"""Bytes of the columns that have a checksum."""
 
 _FORMAT = "gpubeton index 3"
 _LARGEST_DESCRIPTION = 256 << 20  # bytes; 200 for each shard
+_ALIGNMENT = 64
+_MORE = ("sizes", np.dtype("<u4")), ("offsets", np.dtype("<u8")), ("checksums", np.dtype("<u4"))
+# Samples that are checked at once, so that their intermediate arrays fit into the processor's cache.
+_SAMPLES_AT_ONCE = 1 << 16
 _NUM_THREADS = 8  # shards that are looked at, at once
 
 #: Hashes of copied shards that were compared with their manifest.
@@ -85,9 +108,7 @@ class Shard:
         modified, version = getattr(file.identity, "mtime_ns", None), getattr(file.identity, "etag", None)
         name = file.path.rpartition("/")[2]
         with file.open() as source:
-            header, descriptors = read_fields(source)  # in the order of this file
-            row_type = metadata_dtype([index.column(descriptor.name).dtype for descriptor in descriptors])
-            end = header.metadata_offset + header.num_samples * row_type.itemsize
+            _, end = find_metadata_end(source, index)
             digest = _hash_rows(source, end)
         entry_place = None
         with suppress(FormatError, OSError):  # their faults are described where they are opened
@@ -100,16 +121,16 @@ class Shard:
         # the one that was described: requests for its bytes are refused if it was replaced.
         version = self.version if listed is None or (self.version or "").strip('"') == listed.strip('"') else listed
         if version and (version == self.version or version.startswith('"')):  # as in answers; Azure lists no quotes
-            known = source_type(path).known_identity(path, self.size, version, remote)
-            if known is not None:
-                return known
+            described = source_type(path).known_identity(path, self.size, version, remote)
+            if described is not None:
+                return described
         try:
-            found = find_identity(path, remote)
+            identity = find_identity(path, remote)
         except FileNotFoundError as error:
             raise FormatError(f"{self.name} is not there") from error
-        if found.size != self.size:
-            raise FormatError(f"{self.name} has {found.size} bytes now, and had {self.size}")
-        return found
+        if identity.size != self.size:
+            raise FormatError(f"{self.name} has {identity.size} bytes now, and had {self.size}")
+        return identity
 
     def is_copied(self, identity: SourceIdentity) -> bool:
         """Whether a file is another one, or in another state, than the one that was described."""
@@ -139,11 +160,11 @@ def _hash_rows(source: ByteSource, metadata_end: int) -> str:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that is known of a dataset before its columns are read."""
+    """The content of ``index.json``: a dataset without its columns."""
 
     header: Header  # of the first file
     descriptors: tuple[Descriptor, ...]
-    forms: tuple[str, ...]  # of each field, see `compact_index.form_of`
+    forms: tuple[str, ...]  # of each field, see `form_of`
     shards: tuple[Shard, ...]
     fingerprint: str
     num_bytes: int  # of the columns
@@ -153,8 +174,8 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """Give the content of ``index.json``."""
         fields = [
-            {"name": each.name, "type": each.type_id, "arguments": _encode(each.arguments), "form": form}
-            for each, form in zip(self.descriptors, self.forms, strict=True)
+            {"name": field.name, "type": field.type_id, "arguments": _encode(field.arguments), "form": form}
+            for field, form in zip(self.descriptors, self.forms, strict=True)
         ]
         content = {
             "format": _FORMAT,
@@ -181,28 +202,28 @@ class Manifest:
                 raise FormatError(f"format {content['format']!r}, expected {_FORMAT!r}")
             names = content.get("class_names")
             descriptors = tuple(
-                Descriptor(str(each["name"]), _number(each["type"]), _decode(each["arguments"]))
-                for each in content["fields"]
+                Descriptor(str(field["name"]), _number(field["type"]), _decode(field["arguments"]))
+                for field in content["fields"]
             )
-            found = cls(
+            manifest = cls(
                 Header(**{name: _number(value) for name, value in content["header"].items()}),
                 descriptors,
-                tuple(str(each["form"]) for each in content["fields"]),
-                tuple(_shard(each) for each in content["shards"]),
+                tuple(str(field["form"]) for field in content["fields"]),
+                tuple(map(_shard, content["shards"])),
                 str(content["fingerprint"]),
                 _number(content["num_bytes"]),
-                tuple(_number(each) for each in content["checksums"]),
+                tuple(map(_number, content["checksums"])),
                 None if names is None else _texts(names),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, FormatError):
                 raise
             raise FormatError(f"no description of shards: {type(error).__name__}: {error}") from error
-        if len(found.shards) > MAX_FILES:
-            raise FormatError(f"{len(found.shards)} shards, expected at most {MAX_FILES}")
-        if not found.shards or len({each.name for each in descriptors}) < len(descriptors) or not descriptors:
+        if len(manifest.shards) > MAX_FILES:
+            raise FormatError(f"{len(manifest.shards)} shards, expected at most {MAX_FILES}")
+        if not manifest.shards or len({field.name for field in descriptors}) < len(descriptors) or not descriptors:
             raise FormatError("no shards, or no fields of different names")
-        return found
+        return manifest
 
     @property
     def num_samples(self) -> int:
@@ -227,31 +248,31 @@ def _number(value: Any) -> int:
     return value
 
 
-def _shard(found: Mapping[str, Any]) -> Shard:
-    name = str(found["name"])
+def _shard(content: Mapping[str, Any]) -> Shard:
+    name = str(content["name"])
     if name in ("", ".", "..") or set(name) & {"/", "\\", "\0"}:
         raise FormatError(f"a shard of the name {name!r}")
-    place = found.get("entry_place")
-    shard = Shard(**{**found, "name": name, "entry_place": None if place is None else _entry_place(place)})
+    place = content.get("entry_place")
+    shard = Shard(**{**content, "name": name, "entry_place": None if place is None else _entry_place(place)})
     _number(shard.metadata_end)
     page_size = _number(shard.page_size)
     if not (_number(shard.size) and _number(shard.samples) and page_size) or page_size & (page_size - 1):
         raise FormatError(f"{name}: no bytes or samples, or pages of {page_size} bytes")
     if shard.entry_place is not None and shard.entry_place.stop > shard.size * (4 if shard.entry_place.beside else 1):
         raise FormatError(f"{name}: entry points up to byte {shard.entry_place.stop} for {shard.size} bytes")
-    if not all(isinstance(each, str | None) for each in (shard.version, shard.digest)):
+    if not all(isinstance(text, str | None) for text in (shard.version, shard.digest)):
         raise FormatError(f"{name}: {shard.version!r} or {shard.digest!r}, expected text")
     return shard
 
 
-def _texts(found: Any) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise FormatError(f"{found!r:.100}, expected a list of texts")
-    return tuple(found)
+def _texts(content: Any) -> tuple[str, ...]:
+    if not isinstance(content, list) or not all(isinstance(text, str) for text in content):
+        raise FormatError(f"{content!r:.100}, expected a list of texts")
+    return tuple(content)
 
 
-def _entry_place(found: Mapping[str, Any]) -> EntryPlace:
-    start, stop, beside = _number(found["start"]), _number(found["stop"]), found["beside"]
+def _entry_place(content: Mapping[str, Any]) -> EntryPlace:
+    start, stop, beside = _number(content["start"]), _number(content["stop"]), content["beside"]
     if beside is not None:
         size, version = beside
         if stop != _number(size) or not isinstance(version, str | None):
@@ -259,7 +280,139 @@ def _entry_place(found: Mapping[str, Any]) -> EntryPlace:
         beside = size, version
     if start > stop:
         raise FormatError(f"entry points from byte {start} to {stop}")
-    return EntryPlace(_texts(found["fields"]), start, stop, beside)
+    return EntryPlace(_texts(content["fields"]), start, stop, beside)
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def form_of(rows: FieldRows) -> str:
+    """Name the columns of a field: of regions, sizes, offsets, checksums."""
+    more = "".join(f"+{name}" for name, _ in _MORE if getattr(rows, name) is not None)
+    return "regions" * rows.has_regions + more
+
+
+def _possible_forms(descriptor: Descriptor, kind: np.dtype[Any]) -> tuple[str, ...]:
+    """List the forms that a field of a kind may have."""
+    if descriptor.type_id in PLAIN_TYPES:
+        return ("",)
+    if descriptor.type_id == FieldType.CUSTOM:
+        has_pointers = pointers_in(descriptor, np.zeros(1, kind)) is not None
+        is_image = ImageKind.describes(descriptor.arguments) and kind == IMAGE_DTYPE
+        return ("regions+sizes",) if is_image else ("", "regions+sizes") if has_pointers else ("",)
+    return ("regions+sizes",) if descriptor.type_id == FieldType.RGB_IMAGE else ("regions", "regions+offsets")
+
+
+def blocks_of(index: Index) -> Iterator[bytes]:
+    """Give the bytes of the file, `BLOCK` at a time."""
+    waiting = bytearray()
+    for array in chain.from_iterable(rows.arrays for rows in index.rows):
+        waiting += bytes(-len(waiting) % _ALIGNMENT)  # a block is a multiple of it
+        content = array.reshape(-1).view(np.uint8).data
+        start = 0
+        while start < len(content):
+            piece = content[start : start + BLOCK - len(waiting)]
+            waiting += piece
+            start += len(piece)
+            if len(waiting) == BLOCK:
+                yield bytes(waiting)
+                waiting.clear()
+    if waiting:
+        yield bytes(waiting)
+
+
+def read_rows(
+    content: NDArray[np.uint8],
+    descriptors: Sequence[Descriptor],
+    kinds: Sequence[np.dtype[Any]],  # metadata dtype of each field
+    forms: Sequence[str],
+    num_samples: int,
+) -> tuple[FieldRows, ...]:
+    """Read the columns as views of the file's bytes; FormatError if these do not fit."""
+    fields, stop = [], 0
+    for descriptor, kind, form in zip(descriptors, kinds, forms, strict=True):
+        possible = _possible_forms(descriptor, kind)
+        if form not in (*possible, *(f"{name}+checksums" for name in possible if name)):
+            raise FormatError(f"field {descriptor.name!r} of type {descriptor.type_id} in the form {form!r}")
+        arrays: list[NDArray[Any] | None] = []
+        for dtype in (kind, *(dtype if name in form else None for name, dtype in _MORE)):
+            if dtype is None:
+                arrays.append(None)
+                continue
+            start = round_up(stop, _ALIGNMENT)
+            stop = start + num_samples * dtype.itemsize
+            if stop > len(content):
+                raise FormatError(f"{len(content)} bytes, which are too few for {num_samples} samples")
+            flat = content[start:stop].view(dtype.base)
+            arrays.append(flat.reshape(num_samples, *dtype.shape) if dtype.shape else flat)
+        column, sizes, offsets, checksums = arrays
+        assert column is not None
+        fields.append(FieldRows(column, sizes, offsets, form != "", checksums))
+    if stop != len(content):
+        raise FormatError(f"{len(content)} bytes, expected {stop} for {num_samples} samples")
+    return tuple(fields)
+
+
+def checksums_of(content: NDArray[np.uint8]) -> list[int]:
+    """Compute the CRC-32 of each block."""
+    with ThreadPoolExecutor(count_cores()) as threads:
+        return list(threads.map(lambda at: zlib.crc32(content[at : at + BLOCK].data), range(0, len(content), BLOCK)))
+
+
+def check_index(index: Index) -> None:
+    """Check that every region lies in the file of its sample, and that images have as many bytes as they need."""
+
+    def check(block: tuple[int, int]) -> None:
+        number, start = block
+        file = index.files[number]
+        samples = slice(start, min(start + _SAMPLES_AT_ONCE, file.rows.stop))
+        for descriptor, rows in zip(index.descriptors, index.rows, strict=True):
+            if rows.has_regions:
+                _check_rows(file, first_offset(number), descriptor, rows, samples)
+
+    blocks = [
+        (number, start)
+        for number, file in enumerate(index.files)
+        for start in range(file.rows.start, file.rows.stop, _SAMPLES_AT_ONCE)
+    ]
+    with ThreadPoolExecutor(count_cores()) as threads:
+        for _ in threads.map(check, blocks):
+            pass
+
+
+def _check_rows(file: DataFile, first: np.uint64, descriptor: Descriptor, rows: FieldRows, samples: slice) -> None:
+    part = FieldRows(
+        rows.column[samples],
+        None if rows.sizes is None else rows.sizes[samples],
+        None if rows.offsets is None else rows.offsets[samples],
+        rows.has_regions,
+    )
+    regions = part.regions(descriptor)
+    assert regions is not None
+    offset, size = regions.offset - first, regions.size  # one of another file becomes larger than any file
+    end = np.uint64(file.size)
+    is_good = (offset <= end) & (size <= end - np.minimum(offset, end))
+    page = np.uint64(file.page_size.bit_length() - 1)
+    is_good &= (size == 0) | (offset >> page == (offset + size - np.uint64(1)) >> page)
+    mode = np.ascontiguousarray(part.column["mode"]) if part.column.dtype == IMAGE_DTYPE else None
+    if mode is not None and descriptor.type_id == FieldType.RGB_IMAGE and (mode == ImageMode.JPG).all():
+        is_good &= (part.column["height"] > 0) & (part.column["width"] > 0)  # of a JPEG the size tells no more
+    elif mode is not None:
+        height, width = (np.ascontiguousarray(part.column[name]) for name in ("height", "width"))
+        kind = ImageKind.from_bytes(descriptor.arguments) if descriptor.type_id == FieldType.CUSTOM else None
+        # numpy 1 would compute a number times uint16 as uint16, of which 256 times 256 is 0.
+        pixels = (kind or RGB).pixel_size * width.astype(np.uint64) * height.astype(np.uint64)
+        is_good &= (pixels > 0) & (
+            np.isin(mode, (ImageMode.JPG, ImageMode.PNG)[: 1 if kind is None else 2]) | (size == pixels)
+        )
+        if kind is not None:
+            is_good &= np.isin(mode, kind.modes)
+    if not is_good.all():
+        bad = np.flatnonzero(~is_good)
+        raise FormatError(
+            f"sample {samples.start + int(bad[0])}, field {descriptor.name!r}: a region that is not in a page of "
+            f"{file.path}, or has not the size of its image ({len(bad)} such samples)"
+        )
 
 
 # --- folders of shards ------------------------------------------------------------------------------------------------
@@ -283,79 +436,15 @@ def _usable_place(shard: Shard, path: str, listed: Mapping[str, str | None] | No
     if place is None or source_type(path).is_mappable or (place.beside is not None and not place.beside[1]):
         return None
     if listed is not None:
-        found, expected = listed.get(index_path(shard.name)), None if place.beside is None else place.beside[1]
-        if (found and found.strip('"')) != (expected and expected.strip('"')):  # Azure lists no quotes
+        version, expected = listed.get(index_path(shard.name)), None if place.beside is None else place.beside[1]
+        if (version and version.strip('"')) != (expected and expected.strip('"')):  # Azure lists no quotes
             return None
     return place
 
 
-def _describe(index: Index, file: DataFile) -> tuple[Shard, tuple[str, ...] | None]:
-    """Describe a file, and give the names of its classes; () if it has none, None if its notes cannot be read."""
-    shard = Shard.of(file, index)
-    try:
-        notes = read_notes(file.path, file.identity)
-    except NotesError:
-        return shard, None
-    return shard, (notes and notes.class_names) or ()
-
-
-def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = None) -> Manifest:
-    """Write the manifest of a folder or a URL whose shards are the files of `index`, in this order."""
-    with ThreadPoolExecutor(_NUM_THREADS) as threads:
-        shards, own_names = zip(*threads.map(partial(_describe, index), index.files), strict=True)
-    names = None if None in own_names else own_names[0] if len(set(own_names)) == 1 else ()
-    paths = [file.path for file in index.files]
-    wrong = [path for path, shard in zip(paths, shards, strict=True) if path != _join(folder, shard.name)]
-    if wrong or len(set(paths)) < len(paths):
-        raise StorageError(f"{folder}: {(wrong or paths)[0]} is no file of this folder, or occurs twice")
-    if "://" not in folder:
-        return _write_pair(Path(folder), index, shards, names)
-    with tempfile.TemporaryDirectory(dir=temporary_folder()) as place:
-        manifest = _write_pair(Path(place), index, shards, names)
-        # The description last: until it is there, readers take the one before, and find the columns changed.
-        for name in (COLUMNS, DESCRIPTION):
-            put_object(_join(folder, name), Path(place) / name, remote, overwrite=True)
-    return manifest
-
-
-def _join(folder: str, name: str) -> str:
+def path_in(folder: str, name: str) -> str:
+    """Give the path or the URL of a file of a folder."""
     return f"{folder.rstrip('/')}/{name}" if "://" in folder else str(Path(folder, name))
-
-
-def _write_pair(folder: Path, index: Index, shards: tuple[Shard, ...], class_names: tuple[str, ...] | None) -> Manifest:
-    """Write the columns, then their description, each under a temporary name first."""
-    checksums, num_bytes = [], 0
-
-    def blocks() -> Iterable[bytes]:
-        nonlocal num_bytes
-        for block in blocks_of(index):
-            checksums.append(zlib.crc32(block))
-            num_bytes += len(block)
-            yield block
-
-    _write_file(folder / COLUMNS, blocks())
-    forms = tuple(form_of(own) for own in index.rows)
-    manifest = Manifest(
-        index.header, index.descriptors, forms, shards, index.fingerprint, num_bytes, tuple(checksums), class_names
-    )
-    _write_file(folder / DESCRIPTION, [manifest.to_bytes()])
-    return manifest
-
-
-def _write_file(path: Path, blocks: Iterable[Buffer]) -> None:
-    """Write a file under a temporary name first."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with open(descriptor, "wb") as file:
-            file.writelines(blocks)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink()
-        raise
 
 
 def _warn_of_copies(folder: str, count: int) -> None:
@@ -369,58 +458,50 @@ def _warn_of_copies(folder: str, count: int) -> None:
 
 
 class StoredIndex:
-    """A description and columns that were written before, of files as they are now."""
+    """The manifest of a folder whose files are as it describes them."""
 
-    def __init__(self, folder: str, remote: RemoteOptions | None) -> None:
-        with open_bytes(_join(folder, DESCRIPTION), remote=remote) as source:
+    # FileNotFoundError if the folder has none, FormatError if it is that of other files.
+
+    def __init__(self, folder: str, remote: RemoteOptions | None = None) -> None:
+        with open_bytes(path_in(folder, DESCRIPTION), remote=remote) as source:
             if source.size > _LARGEST_DESCRIPTION:
                 raise FormatError(f"{source.name}: {source.size} bytes")
-            self._text = source.read_exactly(0, source.size)
-        self.manifest = Manifest.from_bytes(self._text)
-        self._columns = _join(folder, COLUMNS)
-        self._remote = remote
-        self.folder = folder
-        self.files: Sequence[tuple[str, SourceIdentity]] = ()
-        self.entry_places: list[EntryPlace | None] = [None] * len(self.manifest.shards)
-
-    @classmethod
-    def of_folder(cls, folder: str, remote: RemoteOptions | None = None) -> StoredIndex:
-        """Open the manifest of a folder: FileNotFoundError if it has none, FormatError if it is that of other files."""
-        found = cls(folder, remote)
-        paths = [_join(folder, shard.name) for shard in found.manifest.shards]
-        names = [shard.name for shard in found.manifest.shards]
+            text = source.read_exactly(0, source.size)
+        self.folder, self._remote, self._columns = folder, remote, path_in(folder, COLUMNS)
+        self.manifest = Manifest.from_bytes(text)
+        shards = self.manifest.shards
+        names = [shard.name for shard in shards]
+        paths = [path_in(folder, name) for name in names]
         listed = _list_versions(folder, remote)
         if listed is not None and (odd := {name for name in listed if name.endswith(".beton")} ^ set(names)):
             raise FormatError(f"{min(odd)} is " + ("not there" if min(odd) in names else "a further shard"))
-        found.entry_places = [
-            _usable_place(shard, path, listed) for shard, path in zip(found.manifest.shards, paths, strict=True)
-        ]
-        shards, versions = found.manifest.shards, map((listed or {}).get, names)
+        self._entry_places = [_usable_place(shard, path, listed) for shard, path in zip(shards, paths, strict=True)]
+        versions = map((listed or {}).get, names)
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
             identities = list(threads.map(partial(Shard.find, remote=remote), shards, paths, versions))
-            found.files = list(zip(paths, identities, strict=True))
-            copies = [each for each in zip(shards, paths, identities, strict=True) if each[0].is_copied(each[2])]
+            self.files = list(zip(paths, identities, strict=True))
+            copies = [copy for copy in zip(shards, paths, identities, strict=True) if copy[0].is_copied(copy[2])]
             states = repr([identity.cache_key or identity for _, _, identity in copies])
-            key = blake2b(found._text + states.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+            key = blake2b(text + states.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
             if copies and key not in _CHECKED:
                 list(threads.map(Shard.check_copy, *zip(*copies, strict=True)))
                 _warn_of_copies(folder, len(copies))
             _CHECKED.add(key)
-        return found
 
-    def open(self, custom_types: Mapping[str, np.dtype[np.generic]]) -> Index:
+    def open(self, custom_types: CustomTypes) -> Index:
         """Map or read the columns; FormatError if anything is wrong."""
         manifest = self.manifest
         with open_bytes(self._columns, remote=self._remote) as source:
             if source.size != manifest.num_bytes:
                 raise FormatError(f"{source.name} has {source.size} bytes, expected {manifest.num_bytes}")
             content = source.map() if source.is_mappable else source.read_array(0, source.size)
-        kinds = [metadata_type_of(self._columns, each, custom_types) for each in manifest.descriptors]
+        path = self.files[0][0]
+        kinds = [metadata_type_of(path, descriptor, custom_types) for descriptor in manifest.descriptors]
         rows = read_rows(content, manifest.descriptors, kinds, manifest.forms, manifest.num_samples)
         starts = accumulate((shard.samples for shard in manifest.shards), initial=0)
         files = [
             DataFile(*file, shard.page_size, first, shard.samples, place)
-            for file, shard, first, place in zip(self.files, manifest.shards, starts, self.entry_places, strict=False)
+            for file, shard, first, place in zip(self.files, manifest.shards, starts, self._entry_places, strict=False)
         ]
         index = Index(
             tuple(files), manifest.header, manifest.descriptors, rows, manifest.fingerprint, manifest.class_names

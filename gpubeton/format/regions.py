@@ -53,11 +53,12 @@ class Allocations:
         size = np.ascontiguousarray(rows["size"])
         _check_offsets(path, header, metadata_end, rows, ptr, size)
         is_solid = size > 0
-        found = cls(rows, ptr, size, rows["sample_id"])
+        table_columns = ptr, size, rows["sample_id"]
         if not is_solid.all():
-            found = cls(rows, ptr[is_solid], size[is_solid], rows["sample_id"][is_solid])
-        _check_overlaps(path, found)
-        return found
+            table_columns = ptr[is_solid], size[is_solid], rows["sample_id"][is_solid]
+        allocations = cls(rows, *table_columns)
+        _check_overlaps(path, allocations)
+        return allocations
 
     def with_checksums(self, checksums: NDArray[np.uint32] | None) -> Allocations:
         """Add the CRC-32 of the regions of all rows, (R,)."""
@@ -65,10 +66,10 @@ class Allocations:
 
     def row_checksums(self) -> NDArray[np.uint32]:
         """Give the CRC-32 of the regions of all rows, (R,), 0 where it is not known."""
-        found = np.zeros(len(self.rows), np.uint32)
+        checksums = np.zeros(len(self.rows), np.uint32)
         if self.checksums is not None:
-            found[self.rows["size"] > 0] = self.checksums
-        return found
+            checksums[self.rows["size"] > 0] = self.checksums
+        return checksums
 
     def checksums_of(self, row: NDArray[np.intp] | slice, empty: NDArray[np.bool_]) -> NDArray[np.uint32] | None:
         """Give the CRC-32 of the regions of some rows; 0 where the value is `empty`."""
@@ -81,9 +82,9 @@ class Allocations:
         # As a rule the samples lie one after the other, with as many regions each: comparing is faster than searching.
         if len(ptr) and (step := len(self.ptr) // len(ptr)):
             first = int(np.searchsorted(self.ptr, ptr[0]))
-            found = slice(first, first + step * len(ptr), step)
-            if np.array_equal(self.ptr[found], ptr):
-                return found
+            regular = slice(first, first + step * len(ptr), step)
+            if np.array_equal(self.ptr[regular], ptr):
+                return regular
         row = np.minimum(np.searchsorted(self.ptr, ptr), len(self.ptr) - 1)
         row[self.ptr[row] != ptr] = -1
         return row
@@ -341,10 +342,10 @@ def _check_modes(field: _Field, modes: NDArray[np.uint8], kind: ImageKind) -> No
     bad = np.flatnonzero(~np.isin(modes, kind.modes))
     if len(bad):
         sample = int(bad[0])
-        known = ", ".join(f"{int(mode)} ({mode.name})" for mode in kind.modes)
+        modes_allowed = ", ".join(f"{int(mode)} ({mode.name})" for mode in kind.modes)
         raise FieldTypeError(
-            f"{field.at(sample)}: an image of kind {kind.name} stored in way {modes[sample]}, expected one of {known} "
-            f"({len(bad)} such samples). The file is damaged, or needs a newer version of this library."
+            f"{field.at(sample)}: an image of kind {kind.name} stored in way {modes[sample]}, expected one of "
+            f"{modes_allowed} ({len(bad)} such samples). The file is damaged, or needs a newer version of this library."
         )
 
 
@@ -376,16 +377,16 @@ def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed:
 
 
 def _locate_custom(descriptor: Descriptor, column: NDArray[Any], allocations: Allocations) -> FieldRows:
-    """Take a custom column for pointers if every value of it is one; only its own class knows better."""
+    """Treat a custom column as pointers if all values are; only its class knows better."""
     pointers = pointers_in(descriptor, column)
     if pointers is None or len(allocations.ptr) == 0:
         return FieldRows(column)
     ptr = _copy(pointers)
     row = allocations.find(ptr)
-    own = allocations.sample_id[row] == np.arange(len(ptr), dtype=np.uint64)
-    if not (own.all() and (isinstance(row, slice) or (row >= 0).all())):
+    is_right = allocations.sample_id[row] == np.arange(len(ptr), dtype=np.uint64)
+    if not (is_right.all() and (isinstance(row, slice) or (row >= 0).all())):
         return FieldRows(column)
-    checksums = allocations.checksums_of(row, ~own)
+    checksums = allocations.checksums_of(row, ~is_right)
     return FieldRows(column, allocations.size[row].astype(np.uint32), has_regions=True, checksums=checksums)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.format.data_files import Paths
+    from gpubeton.format.dataset import Paths
     from gpubeton.pipeline.interpolation import Interpolation
     from gpubeton.pipeline.operation import Uniform
 

@@ -1,37 +1,35 @@
-"""LoaderConfig: a loader's arguments, checked once, and which of them may be assigned later."""
+"""Checks of a loader's arguments, and the values that its epochs read."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from enum import Enum, auto
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, get_args, overload
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from gpubeton._bytes.open_files import CACHE_VARIABLE
 from gpubeton._bytes.remote_options import RemoteOptions
-from gpubeton._engine.bad_images import OnError
-from gpubeton._gpu.options import GpuOptions
 from gpubeton._machine import count_cores
 from gpubeton._plan.order import EpochBatches, IdRange, LazyIds
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.format.data_files import listed_paths
+from gpubeton.format.dataset import list_paths
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
-from gpubeton.pipeline.validation import check_choice, check_whole
+from gpubeton.pipeline.validation import check_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import ArrayLike, NDArray
-    from typing_extensions import ParamSpec, Self
+    from typing_extensions import ParamSpec
+
+    from gpubeton._engine.bad_images import OnError
+    from gpubeton._gpu.options import GpuOptions
 
     P = ParamSpec("P")
-
-T = TypeVar("T")
 
 Decoder = Literal["auto", "entries", "nvjpeg", "cpu"]
 
@@ -66,21 +64,6 @@ def name_replacements(make: Callable[P, None]) -> Callable[P, None]:
     return checked
 
 
-class Effect(Enum):
-    """When an assignment to the loader's attribute takes effect."""
-
-    NEXT_EPOCH = auto()
-    NEVER = auto()
-    NEVER_OURS = auto()  # FFCV's loader has no such attribute: classes derived from it may have their own
-
-
-class Argument(NamedTuple):
-    """How an argument is checked, and when an assignment to it takes effect."""
-
-    check: Callable[[Any], Any]
-    effect: Effect
-
-
 def default_os_cache() -> bool:
     """Whether files are mapped by default: unless FFCV_DEFAULT_CACHE_PROCESS is 1, as in FFCV."""
     return os.environ.get("FFCV_DEFAULT_CACHE_PROCESS", "0").strip() in ("", "0")
@@ -94,11 +77,11 @@ DEFAULT_PROCESS_CACHE = int(not DEFAULT_OS_CACHE)
 
 def check_fname(fname: Any) -> str | tuple[str, ...]:
     """List the files; a single one is a string."""
-    paths = listed_paths(fname)
+    paths = list_paths(fname)
     return paths if len(paths) > 1 else paths[0]
 
 
-def check_workers(num_workers: Any) -> int:
+def check_workers(num_workers: Any, *, stacklevel: int) -> int:
     """Count decoding threads; less than 1 means one for each core that this process may use."""
     import numba
 
@@ -110,7 +93,7 @@ def check_workers(num_workers: Any) -> int:
         warnings.warn(
             f"num_workers is {num_workers}, but this process may use {limit} threads: it gets {limit}. num_workers=-1 "
             "takes one for each core; the environment variable NUMBA_NUM_THREADS allows for more.",
-            stacklevel=5,  # where the loader is made
+            stacklevel=stacklevel,
         )
     return min(count, limit)
 
@@ -181,45 +164,34 @@ def check_remote(remote: Any) -> RemoteOptions:
     raise OptionError(f"remote is {remote!r}; expected RemoteOptions(...)")
 
 
-def check_decoder(decoder: Any) -> Decoder:
-    """Check the decoder of a GPU."""
-    choices: tuple[Decoder, ...] = get_args(Decoder)
-    return check_choice("decoder", decoder, choices)
+def check_os_cache(os_cache: Any) -> bool:
+    """Check whether files are mapped; None takes FFCV's default."""
+    return default_os_cache() if os_cache is None else bool(os_cache)
 
 
-def _rule(check: Callable[[Any], Any], effect: Effect = Effect.NEVER) -> dict[str, Argument]:
-    return {"argument": Argument(check, effect)}
+def check_seed(seed: Any, *, distributed: bool) -> int:
+    """Check the seed; None takes the one that all ranks share, or draws one."""
+    if seed is not None:
+        return check_whole("seed", seed)
+    # As in FFCV from numpy's global generator, so that np.random.seed holds.
+    return 0 if distributed else int(np.random.randint(0, np.iinfo(np.int32).max))  # noqa: NPY002
 
 
-def _check_os_cache(value: Any) -> bool:
-    return default_os_cache() if value is None else bool(value)
+def check_cache_dir(cache_dir: Any) -> str | None:
+    """Check the directory of the cache; None takes the environment's."""
+    if cache_dir is None:
+        return os.environ.get(CACHE_VARIABLE) or None
+    directory: str = os.path.expanduser(cache_dir)  # noqa: PTH111  otherwise as the user wrote it
+    return directory
 
 
-def _check_seed(value: Any) -> int | None:
-    return None if value is None else check_whole("seed", value)
-
-
-def _check_cache_dir(value: Any) -> str | None:
-    return os.environ.get(CACHE_VARIABLE) or None if value is None else os.path.expanduser(value)  # noqa: PTH111  as given
-
-
-def _check_cache_limit(value: Any) -> int | None:
-    if value is None:
+def check_cache_limit(cache_limit: Any) -> int | None:
+    """Check the size of the cache; None stays, for the default of the cache."""
+    if cache_limit is None:
         return None
     from gpubeton._bytes.node_cache import parse_size  # few loaders need it
 
-    return parse_size("cache_limit", value)
-
-
-def _dict(mapping: Mapping[str, Any] | None) -> dict[str, Any]:
-    return dict(mapping or {})
-
-
-def _as_given(value: T) -> T:
-    return value  # checked by the loader: the check takes the file, or the loader itself
-
-
-_check_on_error = partial(check_choice, "on_error", choices=get_args(OnError))
+    return parse_size("cache_limit", cache_limit)
 
 
 class Batching(NamedTuple):
@@ -233,116 +205,42 @@ class Batching(NamedTuple):
         return EpochBatches(samples, self.batch_size, self.drop_last)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LoaderConfig:
-    """A loader's arguments, as they were resolved. One line for each: its type, its check, and when it may change."""
+class EpochConfig(NamedTuple):
+    """The arguments that an epoch reads when it begins, besides its order and its batches."""
 
-    fname: str | tuple[str, ...] = field(metadata=_rule(check_fname))
-    batch_size: int = field(metadata=_rule(partial(check_whole, "batch_size", least=1), Effect.NEXT_EPOCH))
-    num_workers: int = field(metadata=_rule(check_workers, Effect.NEXT_EPOCH))
-    os_cache: bool = field(metadata=_rule(_check_os_cache, Effect.NEVER_OURS))
-    order: Any = field(metadata=_rule(_as_given, Effect.NEXT_EPOCH))
-    distributed: bool = field(metadata=_rule(bool))
-    seed: int = field(metadata=_rule(_check_seed))
-    indices: NDArray[np.uint64] | IdRange = field(metadata=_rule(_as_given, Effect.NEXT_EPOCH))  # (N,)
-    pipelines: dict[str, Any] = field(metadata=_rule(check_pipelines))
-    custom_fields: dict[str, Any] = field(metadata=_rule(_dict, Effect.NEVER_OURS))
-    drop_last: bool = field(metadata=_rule(bool, Effect.NEXT_EPOCH))
-    batches_ahead: int = field(metadata=_rule(partial(check_whole, "batches_ahead", least=1), Effect.NEXT_EPOCH))
-    recompile: bool = field(metadata=_rule(bool, Effect.NEXT_EPOCH))
-    order_kwargs: dict[str, Any] = field(metadata=_rule(_dict))
-    device: str = field(metadata=_rule(check_device, Effect.NEVER_OURS))
-    decoder: Decoder = field(metadata=_rule(check_decoder, Effect.NEVER_OURS))
-    gpu_options: GpuOptions = field(metadata=_rule(lambda value: value or GpuOptions(), Effect.NEVER_OURS))
-    on_error: OnError = field(metadata=_rule(_check_on_error, Effect.NEXT_EPOCH))
-    remote: RemoteOptions = field(metadata=_rule(check_remote, Effect.NEVER_OURS))
-    cache_dir: str | None = field(metadata=_rule(_check_cache_dir, Effect.NEVER_OURS))
-    cache_limit: int | None = field(metadata=_rule(_check_cache_limit, Effect.NEVER_OURS))
-    checksums: bool = field(metadata=_rule(bool, Effect.NEVER_OURS))
-    seed_is_given: bool = True  # no argument: whether the user chose the seed
-
-    @classmethod
-    def resolve(cls, arguments: Mapping[str, Any]) -> LoaderConfig:
-        """Check all arguments. Those without a seed get one."""
-        checked = {}
-        for name, argument in ARGUMENTS.items():  # a comprehension may be a frame: warnings count frames
-            checked[name] = argument.check(arguments[name])
-        seed_is_given = checked["seed"] is not None
-        if not seed_is_given:
-            # All ranks need the same. Otherwise as in FFCV: from numpy's global generator.
-            drawn = 0 if checked["distributed"] else np.random.randint(0, np.iinfo(np.int32).max)  # noqa: NPY002  so that np.random.seed holds
-            checked["seed"] = int(drawn)
-        return cls(**checked, seed_is_given=seed_is_given)
-
-    def replace(self, **changes: Any) -> Self:
-        """Copy with other values, which are checked."""
-        checked = {
-            name: ARGUMENTS[name].check(value) if name in ARGUMENTS else value for name, value in changes.items()
-        }
-        return replace(self, **checked)
-
-    @property
-    def batching(self) -> Batching:
-        """How an epoch's samples become batches."""
-        return Batching(self.batch_size, self.drop_last)
+    indices: NDArray[np.uint64] | IdRange  # (N,)
+    num_workers: int
+    batches_ahead: int
+    on_error: OnError
 
     @property
     def num_in_flight(self) -> int:
         """Number of batches that the workers have at once."""
         return min(self.batches_ahead, _MAX_IN_FLIGHT)
 
-    def as_arguments(self) -> dict[str, Any]:
-        """Collect the arguments by name: `Loader` takes them."""
-        is_all = isinstance(self.indices, IdRange)
-        return {name: None if name == "indices" and is_all else getattr(self, name) for name in ARGUMENTS}
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoaderConfig:
+    """The arguments that never change, and that FFCV's loader has no attributes for."""
 
-ARGUMENTS: Final[dict[str, Argument]] = {
-    entry.name: entry.metadata["argument"] for entry in fields(LoaderConfig) if entry.metadata
-}
-
-
-class _Configured(Protocol):
-    _config: LoaderConfig
-
-    def _assign(self, name: str, value: Any) -> None: ...
-
-
-class ConfigAttribute(Generic[T]):
-    """An argument as an attribute of a loader: reads its config; the loader checks an assignment, or refuses it."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._owner, self._name = owner, name
-        self._may_be_shadowed = ARGUMENTS[name].effect is Effect.NEVER_OURS
-
-    @overload
-    def __get__(self, loader: None, owner: type) -> ConfigAttribute[T]: ...
-    @overload
-    def __get__(self, loader: _Configured, owner: type) -> T: ...
-    def __get__(self, loader: _Configured | None, owner: type) -> ConfigAttribute[T] | T:
-        if loader is None:
-            return self
-        own = vars(loader)
-        is_shadowed = self._name in own and (self._may_be_shadowed or "_config" not in own)
-        found: Any = own[self._name] if is_shadowed else getattr(loader._config, self._name)  # noqa: SLF001  its part
-        return cast("T", found.array if isinstance(found, IdRange) else found)
-
-    def __set__(self, loader: _Configured, value: T) -> None:
-        own = vars(loader)
-        # A derived class may use the names that FFCV leaves free, and any name before it calls the loader's __init__.
-        if "_config" not in own or (self._may_be_shadowed and type(loader) is not self._owner):
-            own[self._name] = value
-        else:
-            loader._assign(self._name, value)  # noqa: SLF001  this is a part of the loader
+    os_cache: bool
+    custom_fields: dict[str, Any]
+    device: str
+    decoder: Decoder
+    gpu_options: GpuOptions
+    remote: RemoteOptions
+    cache_dir: str | None
+    cache_limit: int | None
+    checksums: bool
 
 
 def fixed_argument_error(title: str, name: str) -> OptionError:
     """Explain that a loader's attribute cannot be changed."""
-    settable = [name for name, argument in ARGUMENTS.items() if argument.effect is Effect.NEXT_EPOCH]
     return OptionError(
         f"{title}: {name} of a loader cannot be changed once it is made. Make a new one: Loader(..., {name}=...). "
-        f"These may be set, and count from the next epoch on: {', '.join(settable)}, traversal_order, next_epoch; "
-        "changes of a pipeline's operations count from then on, too."
+        "These may be set, and count from the next epoch on: batch_size, num_workers, order, indices, drop_last, "
+        "batches_ahead, recompile, on_error, traversal_order, next_epoch; changes of a pipeline's operations count "
+        "from then on, too."
     )
 
 

@@ -11,9 +11,8 @@ from gpubeton._bytes.open_files import OpenSources, source_type
 from gpubeton.errors import StorageError
 
 if TYPE_CHECKING:
-    from gpubeton._bytes.cache_filler import CacheFiller
-    from gpubeton._bytes.node_cache import NodeCache
-    from gpubeton._bytes.transfer import Transfer
+    from gpubeton._bytes.load_pool import Transfer
+    from gpubeton._bytes.node_cache import CacheFiller, NodeCache
     from gpubeton.format.index import Index
     from gpubeton.loader.config import LoaderConfig
 
@@ -99,7 +98,7 @@ class DatasetCache:
         self.files.close()
 
     def _make_filler(self, *, waits: bool) -> CacheFiller:
-        from gpubeton._bytes.cache_filler import CacheFiller
+        from gpubeton._bytes.node_cache import CacheFiller
 
         return CacheFiller([partial(self.files.open, number) for number in range(len(self.files))], waits=waits)
 
@@ -108,4 +107,4 @@ class DatasetCache:
         assert self.node is not None
         counts = [self.node.count_pages(identity) for identity in self._remote]
         total = sum(pages for _, pages in counts)
-        return total - sum(kept for kept, _ in counts), total
+        return total - sum(cached for cached, _ in counts), total

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.fields.base import Field
-    from gpubeton.loader.config import LoaderConfig
     from gpubeton.loader.schedule import EpochSchedule
     from gpubeton.reader import Reader
 
@@ -22,7 +21,7 @@ class _LoaderParts(Protocol):
     """The parts of a loader that are used here."""
 
     reader: Reader
-    _config: LoaderConfig
+    pipelines: dict[str, Any]
     _schedule: EpochSchedule
     _generation: int
 
@@ -98,7 +97,7 @@ class FfcvSurface:
 
         They hold the very operations that the loader was given: changes of these count from the next epoch on.
         """
-        fields, pipelines = self.reader.handlers, self._config.pipelines
+        fields, pipelines = self.reader.handlers, self.pipelines
         specs = {}
         for name in dict.fromkeys([*fields, *pipelines]):
             pipeline = pipelines.get(name, ())

@@ -65,8 +65,8 @@ class LoaderIterator:
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "an iterator over batches cannot be copied or pickled: its threads belong to this process. Pickle the "
-            "loader; its state_dict() has the position in the epoch"
+            "an iterator over batches cannot be copied or pickled: its threads belong to this process. Make a loader "
+            "with the same arguments there; load_state_dict, with the state_dict() of this loader, lets it go on here"
         )
 
     def __len__(self) -> int:

@@ -1,44 +1,55 @@
-"""Loader: FFCV's signature, on top of a config, a schedule, resources and statistics."""
+"""Loader: FFCV's signature, on top of a schedule, resources and statistics."""
 
 from __future__ import annotations
 
-import copy
-import pickle
 import threading
 import warnings
 import weakref
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
+
+import numpy as np
 
 from gpubeton._bytes.open_files import SOURCES
+from gpubeton._engine.bad_images import OnError
 from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.output_graph import compile_outputs, likely_mistakes
 from gpubeton._engine.prefetch import Prefetcher
-from gpubeton.errors import LoaderClosedError, OptionError, StorageError
-from gpubeton.loader.checkpoint import Checkpoint
+from gpubeton._gpu.options import GpuOptions
+from gpubeton._plan.order import IdRange
+from gpubeton.errors import LoaderClosedError, NoSuchFieldError, OptionError
 from gpubeton.loader.config import (
-    ARGUMENTS,
     DEFAULT_OS_CACHE,
     DEFAULT_PROCESS_CACHE,
-    ConfigAttribute,
-    Effect,
+    Batching,
+    Decoder,
+    EpochConfig,
     LoaderConfig,
+    check_cache_dir,
+    check_cache_limit,
+    check_device,
+    check_fname,
     check_indices_or_all,
+    check_os_cache,
+    check_pipelines,
+    check_remote,
+    check_seed,
+    check_workers,
     fixed_argument_error,
     name_replacements,
     warn_of_no_batch,
 )
-from gpubeton.loader.describe import LoaderSummary, explain, summarize
+from gpubeton.loader.describe import LoaderInfo, describe
 from gpubeton.loader.ffcv_compat import FfcvSurface
-from gpubeton.loader.filter import scan_changes, select_samples
 from gpubeton.loader.folder_file import SCHEME, FolderFile
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.resources import Resources
 from gpubeton.loader.schedule import (
     ORDER_MAP,
     ORDER_TYPE,
+    Checkpoint,
     EpochCursor,
     EpochSchedule,
     OrderOption,
@@ -48,6 +59,7 @@ from gpubeton.loader.schedule import (
 )
 from gpubeton.loader.stats import EpochStats, LoaderStats, StatsHistory
 from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.validation import check_choice, check_whole
 from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
 from gpubeton.traversal_order.base import check_seed_of_ranks
@@ -56,20 +68,15 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
-    import numpy as np
     import torch
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
 
     from gpubeton._bytes.remote_options import RemoteOptions
-    from gpubeton._engine.bad_images import OnError
     from gpubeton._engine.output_graph import Pipeline
     from gpubeton._gpu.gpu import Gpu
-    from gpubeton._gpu.options import GpuOptions
-    from gpubeton._plan.order import IdRange
     from gpubeton.fields.registry import CustomFields
-    from gpubeton.format.data_files import Paths
-    from gpubeton.loader.config import Decoder
+    from gpubeton.format.dataset import Paths
     from gpubeton.loader.resources import GpuChoice
     from gpubeton.loader.schedule import OrderName
 
@@ -78,15 +85,8 @@ SOURCES[SCHEME] = FolderFile
 __all__ = ["DEFAULT_OS_CACHE", "DEFAULT_PROCESS_CACHE", "ORDER_MAP", "ORDER_TYPE", "Loader", "OrderOption"]
 
 
-class _Position(NamedTuple):
-    """The position of a loader for a copy, besides its arguments."""
-
-    seed_is_given: bool
-    epoch: int
-    first: int
-    batch: int
-    for_ranks: bool | None  # whether samples are shuffled as ranks do
-    file: str  # fingerprint
+# FFCV's loader has attributes of these names too, but to assign to them would change nothing.
+_FIXED = frozenset({"fname", "distributed", "seed", "pipelines", "order_kwargs"})
 
 
 class Loader(FfcvSurface):
@@ -103,9 +103,10 @@ class Loader(FfcvSurface):
     ----------
     fname : str, path, or sequence of them
         The file; or several with the same fields, which are read like one file that holds the samples of the first,
-        then those of the second, and so on. A URL is a file in an object store or on a web server: ``s3://bucket/name``,
-        ``gs://``, ``az://container/name``, ``https://`` or ``http://``, and needs ``gpubeton[remote]``. A folder, or a
-        URL that ends in "/", is all ``*.beton`` in it, sorted by name; `gpubeton index` makes it quick to open.
+        then those of the second, and so on. A pattern such as ``"train-{000..146}.beton"`` names several. A URL is a
+        file in an object store or on a web server: ``s3://bucket/name``, ``gs://``, ``az://container/name``,
+        ``https://`` or ``http://``, and needs ``gpubeton[remote]``. A folder, or a URL that ends in "/", is all
+        ``*.beton`` in it, sorted by name; `gpubeton index` makes it quick to open.
     batch_size : int
         Samples in a batch.
     num_workers : int
@@ -251,28 +252,19 @@ class Loader(FfcvSurface):
     (30, 200, ('train.beton', 299))
     """
 
-    fname = ConfigAttribute[str | tuple[str, ...]]()
-    batch_size = ConfigAttribute[int]()
-    num_workers = ConfigAttribute[int]()
-    os_cache = ConfigAttribute[bool]()
-    order = ConfigAttribute[Any]()
-    distributed = ConfigAttribute[bool]()
-    seed = ConfigAttribute[int]()
-    indices = ConfigAttribute["NDArray[np.uint64]"]()
-    pipelines = ConfigAttribute[dict[str, Any]]()
-    custom_fields = ConfigAttribute[dict[str, Any]]()
-    drop_last = ConfigAttribute[bool]()
-    batches_ahead = ConfigAttribute[int]()
-    recompile = ConfigAttribute[bool]()
-    order_kwargs = ConfigAttribute[dict[str, Any]]()
-    device = ConfigAttribute[str]()
-    decoder = ConfigAttribute["Decoder"]()
-    gpu_options = ConfigAttribute["GpuOptions"]()
-    on_error = ConfigAttribute["OnError"]()
-    remote = ConfigAttribute["RemoteOptions"]()
-    cache_dir = ConfigAttribute[str | None]()
-    cache_limit = ConfigAttribute[int | None]()
-    checksums = ConfigAttribute[bool]()
+    _is_ready = False  # until the end of __init__: a derived class may assign to any name before
+
+    # Arguments that never change. FFCV's loader has no attributes of these names, so that a class derived from it may
+    # have its own: the loader itself reads `_config`.
+    os_cache: bool
+    custom_fields: dict[str, Any]
+    device: str
+    decoder: Decoder
+    gpu_options: GpuOptions
+    remote: RemoteOptions
+    cache_dir: str | None
+    cache_limit: int | None
+    checksums: bool
 
     @name_replacements
     def __init__(
@@ -301,30 +293,53 @@ class Loader(FfcvSurface):
         cache_limit: int | str | None = None,
         checksums: bool = True,
     ) -> None:
-        # All arguments by their names: a new one needs no line here. A copy, because debuggers change the original.
-        given = dict(locals())
-        config = LoaderConfig.resolve({name: given[name] for name in ARGUMENTS})
-        self.reader = Reader(config.fname, config.custom_fields, remote=config.remote)
-        self._config = config.replace(indices=check_indices_or_all("indices", indices, self.reader.num_samples))
+        self.fname = check_fname(fname)
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+        self.order = order
+        self.distributed = bool(distributed)
+        self.seed = check_seed(seed, distributed=self.distributed)
+        self.pipelines = check_pipelines(pipelines)
+        self.drop_last = drop_last
+        self.batches_ahead = batches_ahead
+        self.recompile = bool(recompile)
+        self.order_kwargs = dict(order_kwargs or {})
+        self.on_error = on_error
+        self._config = LoaderConfig(
+            os_cache=check_os_cache(os_cache),
+            custom_fields=dict(custom_fields or {}),
+            device=check_device(device),
+            decoder=check_choice("decoder", decoder, get_args(Decoder)),
+            gpu_options=gpu_options or GpuOptions(),
+            remote=check_remote(remote),
+            cache_dir=check_cache_dir(cache_dir),
+            cache_limit=check_cache_limit(cache_limit),
+            checksums=bool(checksums),
+        )
+        vars(self).update({**vars(self._config), **vars(self)})  # a derived class's properties and values stay
+        self.reader = Reader(self.fname, self._config.custom_fields, remote=self._config.remote)
+        self._ids = check_indices_or_all("indices", indices, self.reader.num_samples)
+        self._seed_is_given = seed is not None
         self.bad_samples: list[tuple[int, int, str]] = []
-        make_order = partial(order_class(order), self, **self._config.order_kwargs)
-        self._schedule = EpochSchedule(make_order, self.reader.num_samples, config.batching)
-        self._resources = Resources(self.reader.index, self._config)
+        make_order = partial(order_class(order), self, **self.order_kwargs)
+        self._schedule = EpochSchedule(make_order, self.reader.num_samples, Batching(self.batch_size, self.drop_last))
+        self._resources = Resources(self.reader.index, self._config, self.pipelines)
         self._statistics = StatsHistory()
         weakref.finalize(self, self._statistics.write)
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._is_closed = False
         self._generation = Compiler.begin()
-        if config.distributed and seed is None and order_class(order) is not order_class("sequential"):
+        if self.distributed and seed is None and order_class(order) is not order_class("sequential"):
             warnings.warn("distributed=True without a seed: the seed is 0, so that all ranks agree", stacklevel=3)
-        if config.distributed:
-            title = f"{self.reader.index.title}, {order}, {len(self._config.indices)}, {config.batch_size}"
-            check_seed_of_ranks(title, config.seed)
+        if self.distributed:
+            title = f"{self.reader.index.title}, {order}, {len(self._ids)}, {self.batch_size}"
+            check_seed_of_ranks(title, self.seed)
         outputs = self._compile_outputs()  # raises if a pipeline cannot be planned
-        self._resources.open_gpu(self._config, outputs)
+        self._resources.open_gpu(self._epoch_config, outputs)
         for mistake in likely_mistakes(outputs):
             warnings.warn(f"{self.reader.index.title}: {mistake}", stacklevel=3)
+        self._is_ready = True
 
     @classmethod
     def from_image_folder(cls, path: str | os.PathLike[str], batch_size: int, **arguments: Any) -> Self:
@@ -394,26 +409,26 @@ class Loader(FfcvSurface):
         with self._lock:
             if self._is_closed:
                 raise LoaderClosedError(f"{self.reader.index.title}: the loader was closed. Make a new one.")
-            if self._config.recompile:
+            if self.recompile:
                 self._generation = Compiler.forget()
             elif not self._schedule.has_begun:
                 # Compiled functions keep the global values that they read when the first loop begins.
                 self._generation = Compiler.begin()
-            config, sampling = self._config, self._sampling
-            coming = self._schedule.coming(sampling, is_last=samples is not None)
-            stats = EpochStats(coming.epoch, config.num_workers, is_recorded=self._statistics.is_recorded)
-            order = self._schedule.plan(coming.epoch, samples, first=coming.first, asks_again=True)
-            plan = Plan(self._compile_outputs(), order, config.seed, coming.epoch)
-            if not coming.first:  # otherwise few samples may be left
-                warn_of_no_batch(self.reader.index.title, len(config.indices), len(plan), config.batch_size)
+            config, sampling = self._epoch_config, self._sampling
+            cursor = self._schedule.next_cursor(sampling, is_last=samples is not None)
+            stats = EpochStats(cursor.epoch, config.num_workers, is_recorded=self._statistics.is_recorded)
+            order = self._schedule.plan(cursor.epoch, samples, first=cursor.first, refresh=True)
+            plan = Plan(self._compile_outputs(), order, self.seed, cursor.epoch)
+            if not cursor.first:  # otherwise few samples may be left
+                warn_of_no_batch(self.reader.index.title, len(config.indices), len(plan), self.batch_size)
             # A loader that is used once needs nothing of a second epoch.
-            following = None if samples is not None else self._schedule.following(coming.epoch)
-            engine = self._resources.open_epoch(config, plan, coming.batch, stats.stages, following)
-            cursor = self._schedule.begin(coming, sampling, len(plan))
+            plan_next_epoch = None if samples is not None else self._schedule.plan_next_epoch(cursor.epoch)
+            engine = self._resources.open_epoch(config, plan, cursor.batch, stats.stages, plan_next_epoch)
+            self._schedule.begin(cursor, sampling, len(plan))
             batches = Prefetcher(engine, config.batches_ahead)
             iterator = LoaderIterator(batches, cursor, self.bad_samples, stats, len(plan))
             self._iterators.add(iterator)
-            self._statistics.add(stats, self._summarize)
+            self._statistics.add(stats, self._describe)
             return iterator
 
     def __len__(self) -> int:
@@ -477,14 +492,13 @@ class Loader(FfcvSurface):
         array([200, 201, 202], dtype=uint64)
         """
         epoch = self.next_epoch if epoch is None else epoch
-        return Plan(self._compile_outputs(), self._schedule.plan(epoch), self._config.seed, epoch)
+        return Plan(self._compile_outputs(), self._schedule.plan(epoch), self.seed, epoch)
 
     def _compile_outputs(self) -> tuple[Any, ...]:
         # Compiler.set_num_threads would start Numba's own threads, which only parallel operations of users need.
-        Compiler.num_threads, Compiler.generation = self._config.num_workers, self._generation
-        reader, config = self.reader, self._config
-        target, entry_points = self._resources.gpu_choice.target, self._resources.entry_points
-        return compile_outputs(reader.index, reader.handlers, config.pipelines, config.indices, target, entry_points)
+        Compiler.num_threads, Compiler.generation = self.num_workers, self._generation
+        reader, target, entry_points = self.reader, self._resources.gpu_choice.target, self._resources.entry_points
+        return compile_outputs(reader.index, reader.handlers, self.pipelines, self._ids, target, entry_points)
 
     def filter(self, field_name: str, condition: Callable[[Any], bool]) -> Loader:
         """Make a loader of those samples whose value in one field meets a condition.
@@ -518,30 +532,26 @@ class Loader(FfcvSurface):
         >>> ones.indices[:3], len(ones)
         (array([100, 101, 102], dtype=uint64), 2)
         """
-        with self._with(**scan_changes(self._config, self.reader, field_name)) as scan:
-            # All of them, however many samples and batches the arguments give an epoch.
-            samples = select_samples(scan._begin(scan.indices), condition)  # noqa: SLF001  of this class
-        return self._with(indices=samples)
-
-    def sample_pages(self) -> NDArray[np.int64]:
-        """Find the page of each sample, for orders. Page numbers of several files follow each other.
-
-        Returns
-        -------
-        ndarray of int64, shape (samples of the file,)
-            Page number, -1 for a sample without any bytes.
-
-        Raises
-        ------
-        AllocationError
-            If no field of the file has regions.
-
-        Examples
-        --------
-        >>> set(Loader("train.beton", 50).sample_pages().tolist())
-        {1}
-        """
-        return self.reader.index.sample_pages()
+        fields, pipelines = self.reader.handlers, self.pipelines
+        if field_name not in pipelines and field_name not in fields:
+            names = ", ".join(map(repr, dict.fromkeys([*fields, *pipelines])))
+            raise NoSuchFieldError(f"{self.reader.index.title}: no field {field_name!r}; there are {names}.")
+        scan = self._with(
+            order=OrderOption.SEQUENTIAL,
+            distributed=False,
+            order_kwargs=None,
+            # A field that has been switched off gets its default pipeline.
+            pipelines={**dict.fromkeys(fields), field_name: pipelines.get(field_name) or ()},
+            on_error="raise" if self.on_error == "raise" else "skip",
+        )
+        samples: list[int] = []
+        with scan:
+            batches = scan._begin(scan.indices)  # noqa: SLF001  all of them, however many an epoch has
+            for (values,) in batches:
+                # The iterator knows the ids, also when samples were left out.
+                rows = zip(batches.samples.tolist(), values, strict=True)
+                samples.extend(sample for sample, value in rows if condition(value))
+        return self._with(indices=np.array(samples, np.uint64))
 
     # --- descriptions
 
@@ -557,8 +567,7 @@ class Loader(FfcvSurface):
 
     def explain(self) -> None:
         """Print what runs where, operation by operation, and how much memory it takes at most."""
-        lines = explain(self.reader.index.title, self._config, self.plan(), self._resources)
-        print("\n".join([repr(self), *lines]))
+        print("\n".join([repr(self), *self._describe().explanation]))
 
     def stats(self, *, total: bool = False) -> LoaderStats:
         """Measure how the time is spent: in waiting, in the loop's step, in reading, decoding and the rest.
@@ -577,55 +586,109 @@ class Loader(FfcvSurface):
         """
         return self._statistics.stats(total=total)
 
-    def _summarize(self) -> LoaderSummary:
-        return summarize(self._config, self.plan(), self._resources)
+    def _describe(self) -> LoaderInfo:
+        return describe(self.fname, self.reader.index.title, self._epoch_config, self.plan(), self._resources)
 
     def __repr__(self) -> str:
-        order, kind = self._config.order, type(self._schedule.order)
+        order, kind = self.order, type(self._schedule.order)
         is_named = not isinstance(order, type) and order_class(order) is kind
         return (
-            f"<Loader of {self.reader.index.title}: {len(self._config.indices)} samples in {len(self)} batches of "
-            f"{self._config.batch_size}, {order if is_named else kind.__name__}, seed {self._config.seed}, next epoch "
+            f"<Loader of {self.reader.index.title}: {len(self._ids)} samples in {len(self)} batches of "
+            f"{self.batch_size}, {order if is_named else kind.__name__}, seed {self.seed}, next epoch "
             f"{self.next_epoch}>"
         )
 
-    # --- assignments, which count from the next epoch on
+    # --- arguments that may be assigned, and count from the next epoch on
 
-    def _assign(self, name: str, value: Any) -> None:
-        """Take an assignment to the attribute of an argument, or refuse it."""
-        if ARGUMENTS[name].effect is not Effect.NEXT_EPOCH:
-            if value is not getattr(self._config, name):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Names that are not like an argument's are free: scripts and libraries keep values on a loader.
+        if self._is_ready:
+            is_derived = type(self) is not Loader
+            is_fixed = name in _FIXED or (not is_derived and name in vars(self._config))
+            if is_fixed and value is not getattr(self, name):
                 raise fixed_argument_error(self.reader.index.title, name)
-        elif name == "order":
-            self.traversal_order = value
-        elif name == "indices":
-            self._set_indices(value)
-        elif name == "batches_ahead" and self.gpu is not None:
+            is_new = name not in vars(self) and not hasattr(type(self), name)
+            if is_new and not is_derived and (similar := get_close_matches(name, self._args, 1, 0.8)):
+                raise AttributeError(f"a Loader has no attribute {name!r}; did you mean {similar[0]!r}?")
+        super().__setattr__(name, value)
+
+    @property
+    def batch_size(self) -> int:
+        return self._batch_size
+
+    @batch_size.setter
+    def batch_size(self, batch_size: int) -> None:
+        batch_size = check_whole("batch_size", batch_size, 1)
+        if self._is_ready:
+            self._schedule.set_batching(Batching(batch_size, self.drop_last))
+        self._batch_size = batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        return self._drop_last
+
+    @drop_last.setter
+    def drop_last(self, drop_last: bool) -> None:
+        if self._is_ready:
+            self._schedule.set_batching(Batching(self.batch_size, bool(drop_last)))
+        self._drop_last = bool(drop_last)
+
+    @property
+    def num_workers(self) -> int:
+        return self._num_workers
+
+    @num_workers.setter
+    def num_workers(self, num_workers: int) -> None:
+        # A warning names the line that assigns, or the one that makes the loader.
+        self._num_workers = check_workers(num_workers, stacklevel=4 if self._is_ready else 6)
+
+    @property
+    def batches_ahead(self) -> int:
+        return self._batches_ahead
+
+    @batches_ahead.setter
+    def batches_ahead(self, batches_ahead: int) -> None:
+        if self._is_ready and self.gpu is not None:
             raise OptionError(
                 f"{self.reader.index.title}: batches_ahead cannot be changed: the GPU has its memory for as many "
                 "batches as the loader was made with. Make a new one: Loader(..., batches_ahead=...)."
             )
-        else:
-            config = self._config.replace(**{name: value})
-            if config.batching != self._config.batching:
-                self._schedule.set_batching(config.batching)
-            self._config = config
+        self._batches_ahead = check_whole("batches_ahead", batches_ahead, 1)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Other names are free: scripts and libraries keep values on a loader.
-        is_new = "_generation" in vars(self) and name not in vars(self) and not hasattr(type(self), name)
-        if is_new and type(self) is Loader and (similar := get_close_matches(name, ARGUMENTS, 1, 0.8)):
-            raise AttributeError(f"a Loader has no attribute {name!r}; did you mean {similar[0]!r}?")
-        super().__setattr__(name, value)
+    @property
+    def on_error(self) -> OnError:
+        return self._on_error
 
-    def _set_indices(self, indices: ArrayLike | None) -> None:
-        before = self._config
-        self._config = before.replace(indices=check_indices_or_all("indices", indices, self.reader.num_samples))
+    @on_error.setter
+    def on_error(self, on_error: OnError) -> None:
+        self._on_error: OnError = check_choice("on_error", on_error, get_args(OnError))
+
+    @property
+    def indices(self) -> NDArray[np.uint64]:
+        return self._ids.array if isinstance(self._ids, IdRange) else self._ids
+
+    @indices.setter
+    def indices(self, indices: Any) -> None:
+        if not self._is_ready:  # a derived class's value, which __init__ replaces
+            self._ids = np.asarray(indices)
+            return
+        ids_before, self._ids = self._ids, check_indices_or_all("indices", indices, self.reader.num_samples)
         try:
             self._schedule.set_samples()  # the order reads the new indices from the loader
         except BaseException:
-            self._config = before
+            self._ids = ids_before
             raise
+
+    @property
+    def order(self) -> Any:
+        return self._order
+
+    @order.setter
+    def order(self, order: Any) -> None:
+        if self._is_ready:
+            self.traversal_order = order  # checks it
+        else:
+            self._order = order
 
     @property
     def traversal_order(self) -> TraversalOrder:
@@ -639,11 +702,12 @@ class Loader(FfcvSurface):
     @traversal_order.setter
     def traversal_order(self, order: Any) -> None:
         if isinstance(order, TraversalOrder):
-            then = self._config.indices
-            self._schedule.set_order(lambda: with_current_indices(order, then, self._config.indices), is_assigned=True)
+            ids_before = self._ids
+            self._schedule.set_order(lambda: with_current_indices(order, ids_before, self._ids))
         else:
             self._schedule.set_order(partial(order_class(order), self))
-            self._config = self._config.replace(order=order, order_kwargs={})
+            self._order = order
+            vars(self)["order_kwargs"] = {}
 
     @property
     def next_epoch(self) -> int:
@@ -722,107 +786,73 @@ class Loader(FfcvSurface):
         True
         """
         schedule, num_samples = self._schedule, self.reader.index.num_samples
-        loaded = Checkpoint.from_dict(state, distributed=self._config.distributed, num_samples=num_samples)
+        loaded = Checkpoint.from_dict(state, distributed=self.distributed, num_samples=num_samples)
         # The current epoch may hold other batches than the next.
-        own = self._checkpoint_at(schedule.next, self._sampling)
+        position = self._checkpoint_at(schedule.next, self._sampling)
         loaded.check_against(
-            own, seed_is_fixed=self._config.seed_is_given, order=schedule.order, is_global=schedule.is_global
+            position, seed_is_fixed=self._seed_is_given, order=schedule.order, is_global=schedule.is_global
         )
-        if loaded.seed != self._config.seed:
-            self._config = self._config.replace(seed=loaded.seed)
+        if loaded.seed != self.seed:
+            vars(self)["seed"] = loaded.seed
             schedule.set_seed(loaded.seed)
         schedule.shuffle_for_ranks(loaded.distributed)
-        schedule.go_to(loaded.epoch, *loaded.place_in(own, schedule), self._sampling)
+        schedule.go_to(loaded.epoch, *loaded.place_in(position, schedule), self._sampling)
 
     def _checkpoint(self, *, ends_with_last_batch: bool = False) -> Checkpoint:
-        cursor = self._schedule.after_received if ends_with_last_batch else self._schedule.now
+        cursor = self._schedule.checkpoint_cursor if ends_with_last_batch else self._schedule.current_cursor
         return self._checkpoint_at(cursor, cursor.sampling or self._sampling)
 
     def _checkpoint_at(self, cursor: EpochCursor, sampling: Sampling) -> Checkpoint:
-        index, ranks = self.reader.index, self._schedule.world_size
-        file, num_samples = index.fingerprint, index.num_samples
-        return Checkpoint.of(self._config, cursor, sampling, file=file, num_samples=num_samples, ranks=ranks)
-
-    @property
-    def _ids(self) -> NDArray[np.uint64] | IdRange:
-        """The indices, without an array if they are all samples."""
-        return self._config.indices
+        return Checkpoint.of(
+            cursor,
+            sampling,
+            seed=self.seed,
+            distributed=self.distributed,
+            index=self.reader.index,
+            ranks=self._schedule.world_size,
+        )
 
     @property
     def _sampling(self) -> Sampling:
-        return Sampling.of(self._config.indices, self._schedule.order, self._config.order_kwargs)
+        return Sampling.of(self._ids, self._schedule.order, self.order_kwargs)
 
-    # --- copies: new loaders with the arguments as they are now, whose next loop begins where this one's would
+    # --- other loaders with these arguments
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self.reader.index.title}: a loader cannot be copied or pickled: its threads and open files belong to "
+            "this process. Make another with the same arguments, in the process that uses it; load_state_dict, with "
+            "the state_dict() of this one, lets it go on here"
+        )
 
     @property
     def _args(self) -> dict[str, Any]:  # FFCV's users know this one
-        return self._config.as_arguments()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        arguments = self._checked_args()
-        for name, value in arguments.items():
-            self._check_picklable(name, value)
-        return _make, (type(self), arguments), self._position
-
-    def _check_picklable(self, name: str, value: Any) -> None:
-        try:
-            pickle.dumps(value)
-        except Exception as error:
-            raise TypeError(
-                f"{self.reader.index.title}: the loader cannot be pickled, because its argument {name!r} cannot: "
-                f"{error}. Define its classes and functions at the top of a module; or make the loader in the process "
-                "that uses it."
-            ) from error
-
-    def __setstate__(self, state: _Position) -> None:
-        if self.reader.index.fingerprint != state.file:
-            raise StorageError(
-                f"{self.reader.index.title}: the fields or the metadata of this file differ from those of the file of "
-                "the loader that was copied. The file was replaced, or has another name here; make a new Loader."
-            )
-        self._config = self._config.replace(seed_is_given=state.seed_is_given)
-        self._schedule.shuffle_for_ranks(state.for_ranks)
-        self._schedule.go_to(state.epoch, state.first, state.batch, self._sampling)
-
-    def __copy__(self) -> Self:
-        made = type(self)(**self._checked_args())
-        made.__setstate__(self._position)
-        return made
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        made = type(self)(**copy.deepcopy(self._checked_args(), memo))
-        made.__setstate__(self._position)
-        return made
+        """The arguments as they are now."""
+        return {
+            "fname": self.fname,
+            "batch_size": self.batch_size,
+            "num_workers": self.num_workers,
+            "order": self.order,
+            "distributed": self.distributed,
+            "seed": self.seed,
+            "indices": None if isinstance(self._ids, IdRange) else self._ids,
+            "pipelines": self.pipelines,
+            "drop_last": self.drop_last,
+            "batches_ahead": self.batches_ahead,
+            "recompile": self.recompile,
+            "order_kwargs": self.order_kwargs,
+            "on_error": self.on_error,
+            **vars(self._config),
+        }
 
     @property
-    def _position(self) -> _Position:
-        given, coming, for_ranks = self._config.seed_is_given, self._schedule.next, self._sampling.for_ranks
-        return _Position(given, coming.epoch, coming.first, coming.batch, for_ranks, self.reader.index.fingerprint)
-
-    def _checked_args(self) -> dict[str, Any]:
-        """Collect the arguments, if these determine the loader."""
-        title, kind = self.reader.index.title, type(self)
-        if kind.__init__ is not Loader.__init__:
-            raise TypeError(
-                f"{title}: {kind.__name__} has its own __init__, so that its arguments are not known. "
-                "Give the class a __reduce__ that returns them, or make the loader in the process that uses it."
-            )
-        if self._schedule.is_order_assigned or self._sampling.is_changed:
-            raise TypeError(
-                f"{title}: the loader cannot be copied or pickled, because an object was assigned to its "
-                "traversal_order, or to the indices or the sampler of that. Make the loader with order=... and "
-                "order_kwargs=..., or make it in the process that uses it."
-            )
-        return self._args
+    def _epoch_config(self) -> EpochConfig:
+        return EpochConfig(self._ids, self.num_workers, self.batches_ahead, self.on_error)
 
     def _with(self, **changes: Any) -> Loader:
         """Make a loader with other arguments."""
         loader = Loader(**{**self._args, **changes})
-        for file, found in zip(self.reader.index.files, loader.reader.index.files, strict=True):
-            file.identity.check(file.path, found.identity)  # else the indices would be those of other samples
-        loader._config = loader._config.replace(seed_is_given=self._config.seed_is_given)
+        for file, reopened in zip(self.reader.index.files, loader.reader.index.files, strict=True):
+            file.identity.check(file.path, reopened.identity)  # else the indices would be those of other samples
+        loader._seed_is_given = self._seed_is_given
         return loader
-
-
-def _make(loader_class: type[Loader], arguments: dict[str, Any]) -> Loader:
-    return loader_class(**arguments)

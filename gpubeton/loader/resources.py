@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpubeton._bytes.open_files import source_type
-from gpubeton._bytes.staging import Staging
 from gpubeton._cpu.worker_pool import WorkerPool
-from gpubeton._engine.buffers import ArrayPool
+from gpubeton._engine.buffers import ArrayPool, Staging
 from gpubeton._engine.engine import Engine, EngineOptions
-from gpubeton._engine.load_threads import FIRST_REQUESTS
+from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton._engine.mapped_storage import MappedStorage
 from gpubeton._engine.output_graph import GpuTarget, Output, Pipeline
 from gpubeton._engine.outputs import ImageOutput
-from gpubeton._engine.page_storage import PageStorage
-from gpubeton._engine.read_storage import ReadStorage
+from gpubeton._engine.region_loader import FIRST_REQUESTS
 from gpubeton._engine.sources import READS_AHEAD
 from gpubeton._machine import read_machine
-from gpubeton._plan.page_plan import MAX_PART, PagePlan
+from gpubeton._plan.page_plan import MAX_REQUEST, PagePlan
 from gpubeton.errors import DeviceError, LoaderClosedError, OptionError
 from gpubeton.format import ImageMode
+from gpubeton.format.data_files import origin_of
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.loader.dataset_cache import DatasetCache
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from gpubeton._plan.order import EpochBatches
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
-    from gpubeton.loader.config import Decoder, LoaderConfig
+    from gpubeton.loader.config import Decoder, EpochConfig, LoaderConfig
     from gpubeton.loader.resident_images import ResidentImages
 
 
@@ -96,11 +95,12 @@ def _verified_of(files: bytes, name: str, count: int) -> NDArray[np.bool_]:  # n
 class Resources:
     """Files, memory and the GPU of a loader, kept from epoch to epoch because it takes time to make them."""
 
-    def __init__(self, index: Index, config: LoaderConfig) -> None:
+    def __init__(self, index: Index, config: LoaderConfig, pipelines: Mapping[str, Pipeline]) -> None:
         self.gpu: Gpu | None = None
         self.resident: ResidentImages | None = None
         self.lacks_entries = False  # whether the GPU would decode JPEGs if they had entry points
-        self.gpu_choice = choose_gpu(config.device, config.decoder, config.pipelines)
+        self.gpu_choice = choose_gpu(config.device, config.decoder, pipelines)
+        self.config = config
         self._index = index
         self.cache = DatasetCache(index, config)
         self.entry_points: Mapping[str, EntryPoints]
@@ -123,20 +123,20 @@ class Resources:
             self._verified = {name: find(files, name, index.num_samples) for name in index.names}
         self.files = self.cache.files
         self._mapped: MappedStorage | None = None
-        self._pages: PageStorage | None = None  # of the epoch that began last
-        self._map(config)
+        self._pages: LoadedStorage | None = None  # of the epoch that began last
+        self._map()
         self._staging = Staging()
         self._pool = ArrayPool()
         self._has_warned = False  # of the cost of an epoch
 
-    def open_gpu(self, config: LoaderConfig, outputs: Iterable[Output]) -> None:
+    def open_gpu(self, epoch: EpochConfig, outputs: Iterable[Output]) -> None:
         """Open the chosen GPU, if it makes any output; if it cannot be used, warn, or raise if the user insisted."""
         choice = self.gpu_choice
         images = [output for output in outputs if isinstance(output, ImageOutput) and output.program.device != "cpu"]
         if choice.target is None or not images:
             return
         try:
-            self.gpu = _open_gpu(choice.target, images, config)
+            self.gpu = _open_gpu(choice.target, images, self.config, epoch.num_in_flight)
         except DeviceError as error:
             if choice.is_forced:
                 raise
@@ -155,44 +155,44 @@ class Resources:
             sources = [output.source for output in images]
             self.resident = ResidentImages(self.gpu, self._mapped, self._index, sources, self._verified)
             try:
-                self.resident.choose(config.indices)
+                self.resident.choose(epoch.indices)
             except DeviceError:
                 self.close()
                 raise
 
     def open_epoch(
         self,
-        config: LoaderConfig,
+        epoch: EpochConfig,
         plan: Plan,
         first_batch: int,
         stages: StageTimers,
-        following: Callable[[], EpochBatches] | None = None,  # plans the epoch that probably comes after this one
+        plan_next_epoch: Callable[[], EpochBatches] | None = None,  # the one that probably comes after this one
     ) -> Engine:
         """Make the engine that carries out an epoch; the caller closes it."""
         options = EngineOptions(
             path=self._index.title,
-            num_workers=config.num_workers,
-            num_in_flight=config.num_in_flight,
-            on_error=config.on_error,
-            origin=self._index.origin,
+            num_workers=epoch.num_workers,
+            num_in_flight=epoch.num_in_flight,
+            on_error=epoch.on_error,
+            origin=partial(origin_of, self._index.files),
         )
-        storage = self._open_storage(config, plan, first_batch, stages, following)
+        storage = self._open_storage(epoch, plan, first_batch, stages, plan_next_epoch)
         if self.resident is not None:
-            self.resident.choose(config.indices)
+            self.resident.choose(epoch.indices)
             self.resident.load()
         # Batches in work or ready, one or two in the hands of the loop, and one that is being handed over.
-        self._pool.begin_epoch((config.batches_ahead + 3) * len(plan.outputs))
+        self._pool.begin_epoch((epoch.batches_ahead + 3) * len(plan.outputs))
         try:
             return Engine(
                 plan,
                 storage,
                 WorkerPool,
                 self._pool,
-                indices=config.indices,
+                indices=epoch.indices,
                 options=options,
                 first_batch=first_batch,
                 start_gpu_executor=None if self.gpu is None else self.gpu.start_executor,
-                resident={} if self.gpu is None else {name: own.holds for name, own in self.gpu.resident.items()},
+                resident={} if self.gpu is None else {name: jpegs.holds for name, jpegs in self.gpu.resident.items()},
                 verified=self._verified,
                 timers=stages,
             )
@@ -202,69 +202,69 @@ class Resources:
 
     def _open_storage(
         self,
-        config: LoaderConfig,
+        epoch: EpochConfig,
         plan: Plan,
         first_batch: int,
         stages: StageTimers,
-        following: Callable[[], EpochBatches] | None,
+        plan_next_epoch: Callable[[], EpochBatches] | None,
     ) -> Storage:
         counted = self.cache.begin_counting()
         if counted is not None:
             stages.transfer = counted
         if self._mapped is None:
             self.cache.prepare()
-            self._map(config)
+            self._map()
         if self._mapped is not None:
             stages.transfer.is_all_cached = counted is not None
             self._mapped.check()
             return self._mapped
-        pages = self.plan_pages(config, plan, first_batch)
+        pages = self.plan_pages(epoch, plan, first_batch)
         if pages is None:
-            return ReadStorage(self.files, self._staging)
+            return LoadedStorage(self.files, staging=self._staging)
         if _is_costly(pages):
-            # Not for a small part of the samples: most of what would be fetched would be in vain.
-            if 2 * len(config.indices) >= self._index.num_samples:
+            # Not for a small part of the samples: most of the fetched bytes would not be used.
+            if 2 * len(epoch.indices) >= self._index.num_samples:
                 self.cache.begin_filling()
             if not self.cache.holds_dataset:
                 self._warn_of_cost(pages)
 
         def plan_next() -> PagePlan:
-            assert following is not None, "it is called only if there is one"
-            return self._plan_parts(config, replace(plan, batches=following(), epoch=plan.epoch + 1))
+            assert plan_next_epoch is not None, "it is called only if there is one"
+            return self._plan_pages(epoch, replace(plan, batches=plan_next_epoch(), epoch=plan.epoch + 1))
 
         before = self._pages
-        self._pages = storage = PageStorage(
+        self._pages = storage = LoadedStorage(
             self.files,
             pages,
             self._staging if self._staging.is_pinned else None,
             first_requests=FIRST_REQUESTS if before is None else before.at_once,
-            most_requests=config.remote.requests,
-            begun=None if before is None else before.take_begun(),
-            plan_next=None if following is None else plan_next,
+            most_requests=self.config.remote.requests,
+            prefetched=None if before is None else before.take_prefetched(),
+            plan_next=None if plan_next_epoch is None else plan_next,
         )
         if counted is None:
             stages.transfer = storage.transfer
         return storage
 
-    def _map(self, config: LoaderConfig) -> None:
+    def _map(self) -> None:
         """Map the files into memory, once all their bytes are on this machine."""
-        if self._mapped is None and config.os_cache and self.files.is_mappable:
+        if self._mapped is None and self.config.os_cache and self.files.is_mappable:
             self._mapped = MappedStorage(self.files)
             self._drop_pages()
 
     def _drop_pages(self) -> None:
-        """Let go parts loaded for the next epoch; a loop over the last one may go on."""
+        """Drop parts loaded for the next epoch; a loop over the last one may continue."""
         if self._pages is not None:
-            self._pages.take_begun()
+            self._pages.take_prefetched()
             self._pages = None
 
-    def plan_pages(self, config: LoaderConfig, plan: Plan, first_batch: int = 0) -> PagePlan | None:
+    def plan_pages(self, epoch: EpochConfig, plan: Plan, first_batch: int = 0) -> PagePlan | None:
         """Decide which parts of the files an epoch loads; None if they are on this machine."""
-        return None if self.files.is_local else self._plan_parts(config, plan, first_batch)
+        return None if self.files.is_local else self._plan_pages(epoch, plan, first_batch)
 
-    def _plan_parts(self, config: LoaderConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
-        regions = [own for source in plan.sources for own in source.regions]
-        in_work, memory = READS_AHEAD + config.num_in_flight, memory_for_pages()
+    def _plan_pages(self, epoch: EpochConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
+        regions = [columns for source in plan.sources for columns in source.regions]
+        in_work, memory = READS_AHEAD + epoch.num_in_flight, memory_for_pages()
         return PagePlan(
             plan.batches, regions, self._index.files, first_batch=first_batch, in_work=in_work, most_bytes=memory
         )
@@ -322,11 +322,11 @@ def _lacks_entries(output: ImageOutput) -> bool:
 
 def _is_costly(pages: PagePlan) -> bool:
     """Whether an epoch takes many more requests than its bytes would need."""
-    return pages.cost.requests > _LEAST_REQUESTS + _TOO_MANY * pages.cost.used_bytes // MAX_PART
+    return pages.cost.requests > _LEAST_REQUESTS + _TOO_MANY * pages.cost.used_bytes // MAX_REQUEST
 
 
 def memory_for_pages() -> int | None:
-    """Bytes that pages of files may take in this process; None if the system does not tell."""
+    """Bytes that pages of files may take in this process; None if the system does not report it."""
     # The ranks of a node share its memory; torchrun and most others that start them set this variable.
     free, ranks = read_machine().usable_memory_bytes, os.environ.get("LOCAL_WORLD_SIZE", "1")
     if not ranks.strip().isdecimal():
@@ -337,7 +337,7 @@ def memory_for_pages() -> int | None:
     return None if free is None else free // (2 * max(int(ranks), 1))
 
 
-def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfig) -> Gpu:
+def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfig, num_slots: int) -> Gpu:
     from gpubeton._gpu.cuda import open_device
     from gpubeton._gpu.gpu import Gpu
     from gpubeton._gpu.nvjpeg_backends import DecodeBackends, open_nvjpeg_backends, with_entries
@@ -356,12 +356,15 @@ def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfi
         opener = lambda _: DecodeBackends()  # noqa: E731
     if takes_entries:
         opener = partial(with_entries, opener)
-    return Gpu(device, options, partial(with_self_test, opener), num_slots=config.num_in_flight)
+    return Gpu(device, options, partial(with_self_test, opener), num_slots=num_slots)
 
 
 def _moves(pipelines: Iterable[Pipeline]) -> list[ToDevice]:
-    own = [pipeline for pipeline in pipelines if not isinstance(pipeline, DrawnParameters)]
-    lists = [pipeline.transforms if isinstance(pipeline, PipelineSpec) else pipeline for pipeline in own]
+    lists = [
+        pipeline.transforms if isinstance(pipeline, PipelineSpec) else pipeline
+        for pipeline in pipelines
+        if not isinstance(pipeline, DrawnParameters)
+    ]
     return [operation for operations in lists for operation in operations or () if isinstance(operation, ToDevice)]
 
 
@@ -382,7 +385,7 @@ def _largest(outputs: list[ImageOutput]) -> tuple[int, int]:
     for column in (output.source.column for output in outputs):
         height, width = column["height"].astype(np.int64), column["width"].astype(np.int64)
         pixels = height * width * (column["mode"] == ImageMode.JPG)
-        place = int(pixels.argmax())
-        if pixels[place] > largest[0] * largest[1]:
-            largest = int(height[place]), int(width[place])
+        row = int(pixels.argmax())
+        if pixels[row] > largest[0] * largest[1]:
+            largest = int(height[row]), int(width[row])
     return largest

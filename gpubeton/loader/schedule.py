@@ -1,4 +1,4 @@
-"""EpochSchedule: which epoch and batch come next, and which samples an epoch holds."""
+"""EpochSchedule and Checkpoint: which epoch and batch come next, which samples they hold, and how a loader resumes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import copy
 import hashlib
 import threading
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum, auto, unique
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gpubeton._plan.order import EpochBatches, IdRange, LazyIds, id_dtype, share
-from gpubeton.errors import OptionError
+from gpubeton._plan.order import EpochBatches, IdRange, LazyIds, Rank, id_dtype, share
+from gpubeton.errors import OptionError, StateError
 from gpubeton.loader.config import check_indices, check_indices_or_all
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
 from gpubeton.traversal_order.base import GlobalOrder
@@ -24,9 +24,28 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.format.index import Index
     from gpubeton.loader.config import Batching
 
 _ORDERS = ("global_order", "sample_order")
+
+_VERSION = 3
+
+# The entries that have to be equal, and how an error calls them.
+_MEANINGS = {
+    "file": "the file (its fields and metadata)",
+    "num_samples": "number of samples in the file",
+    "indices": "indices",
+    "order": "order",
+    "seed": "the seed",
+    "batch_size": "batch_size",
+    "drop_last": "drop_last",
+    "world_size": "number of ranks",
+    "distributed": "distributed",
+}
+# Those that may differ if the order is global.
+_ANY_RANKS = {"batch_size", "world_size", "distributed"}
+
 # Ids that are hashed at once.
 _AT_ONCE = 1 << 16
 # In a fingerprint, longer lists are hashed.
@@ -64,13 +83,13 @@ ORDER_MAP: dict[Any, type[TraversalOrder]] = {
 
 def order_class(order: object) -> type[TraversalOrder]:
     """Find the class of an order: an option, its name, or a class."""
-    found: Any = order
+    option: Any = order
     if isinstance(order, str) and order.upper() in OrderOption.__members__:
-        found = OrderOption[order.upper()]
-    if isinstance(found, Hashable) and found in ORDER_MAP:
-        return ORDER_MAP[found]
-    if isinstance(found, type) and issubclass(found, TraversalOrder):
-        return found
+        option = OrderOption[order.upper()]
+    if isinstance(option, Hashable) and option in ORDER_MAP:
+        return ORDER_MAP[option]
+    if isinstance(option, type) and issubclass(option, TraversalOrder):
+        return option
     names = ", ".join(repr(option.name.lower()) for option in OrderOption)
     raise OptionError(
         f"order is {order!r}; expected one of {', '.join(map(str, OrderOption))}, its name ({names}), or a class "
@@ -79,15 +98,17 @@ def order_class(order: object) -> type[TraversalOrder]:
 
 
 def _is_library_order(order: TraversalOrder) -> bool:
-    """Whether the order is one of this package's; a user's own may ignore the attributes."""
+    """Whether the order is one of this package; one that a user wrote may ignore the attributes."""
     return type(order).__module__.startswith("gpubeton.")
 
 
-def with_current_indices(order: TraversalOrder, then: object, now: NDArray[np.uint64] | IdRange) -> TraversalOrder:
-    """Give an assigned order the loader's indices, if they changed since; an order of the user's keeps its own."""
-    if now is not then and _is_library_order(order):
+def with_current_indices(
+    order: TraversalOrder, ids_before: object, ids: NDArray[np.uint64] | IdRange
+) -> TraversalOrder:
+    """Give an assigned order the loader's indices, if they changed since; an order that a user wrote keeps its own."""
+    if ids is not ids_before and _is_library_order(order):
         order = copy.copy(order)  # the user may assign the object again, with the samples that it has
-        order.ids = now
+        order.ids = ids
     return order
 
 
@@ -98,7 +119,7 @@ class Sampling:
     indices: NDArray[np.uint64] | IdRange  # (N,), the loader's
     order: TraversalOrder
     arguments: Mapping[str, Any]  # of the order's class
-    order_indices: Any  # (M,) int, which may have been assigned to the order; None for an order of the user's
+    order_indices: Any  # (M,) int, which may have been assigned to the order; None for an order that a user wrote
     sampler: Any  # which may have been assigned to the order
 
     @classmethod
@@ -110,13 +131,8 @@ class Sampling:
 
     @property
     def _has_other_indices(self) -> bool:
-        own = self.order_indices
-        return own is not None and own is not self.indices and not np.array_equal(own, self.indices)
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether something was assigned to the order, so that the loader's arguments do not determine it."""
-        return self._has_other_indices or self.sampler is not None
+        ids = self.order_indices
+        return ids is not None and ids is not self.indices and not np.array_equal(ids, self.indices)
 
     @property
     def for_ranks(self) -> bool | None:
@@ -193,19 +209,20 @@ class EpochCursor:
 
 
 @dataclass
-class _Answer:
-    """The last samples of the order."""
+class _CachedOrder:
+    """The last samples that the order gave."""
 
     epoch: int
     first: int
-    attributes: dict[str, Any]
+    attributes: dict[str, Any]  # of the order
     samples: NDArray[Any] | LazyIds  # (N,)
 
-    def holds(self, epoch: int, first: int, order: TraversalOrder) -> bool:
+    def is_valid_for(self, epoch: int, first: int, order: TraversalOrder) -> bool:
         """Whether the order would give the same: for the same place, if no attribute was assigned since."""
-        now = vars(order)
-        same = (epoch, first) == (self.epoch, self.first) and now.keys() == self.attributes.keys()
-        return same and all(now[name] is value for name, value in self.attributes.items())
+        attributes = vars(order)
+        if (epoch, first) != (self.epoch, self.first) or attributes.keys() != self.attributes.keys():
+            return False
+        return all(attributes[name] is value for name, value in self.attributes.items())
 
 
 class EpochSchedule:
@@ -215,63 +232,62 @@ class EpochSchedule:
         self.order = make_order()
         self.next = EpochCursor(0, batching)  # where the next loop begins
         self.has_begun = False  # any loop
-        self.is_order_assigned = False  # an object, and not by its class
         self._make_order = make_order
         self._num_samples = num_samples  # of the file
         self._lock = threading.Lock()
         self._current: EpochCursor | None = None
-        self._answer: _Answer | None = None
+        self._cached: _CachedOrder | None = None
 
     def plan(
-        self, epoch: int, samples: NDArray[np.uint64] | None = None, *, first: int = 0, asks_again: bool = False
+        self, epoch: int, samples: NDArray[np.uint64] | None = None, *, first: int = 0, refresh: bool = False
     ) -> EpochBatches:
         """Plan an epoch after `first` samples of all ranks, of the order's samples or of these."""
-        # `asks_again`: an earlier answer of a user's order or sampler is not trusted.
         if samples is not None:
             return EpochBatches(samples, self.next.batching.batch_size, drop_last=False)
-        # What a user's order or sampler depends on may lie deeper than in its attributes.
-        asks_again &= self.order.sampler is not None or not _is_library_order(self.order)
-        answer = self._answer  # kept, since len() comes before the loop, and in it
-        if answer is None or asks_again or not answer.holds(epoch, first, self.order):
+        # The order is cached, since len() comes before the loop, and in it. `refresh` does not trust the cache for an
+        # order or a sampler that a user wrote: what it depends on may lie deeper than in its attributes.
+        refresh &= self.order.sampler is not None or not _is_library_order(self.order)
+        cached = self._cached
+        if cached is None or refresh or not cached.is_valid_for(epoch, first, self.order):
             attributes = dict(vars(self.order))
             if _is_library_order(self.order):  # they may have been assigned
                 check_indices_or_all("indices of the order", self.order.ids, self._num_samples)
-            found = self._samples(epoch, first)
-            if self._own_global_order is None:
-                found = check_indices("the order", found, self._num_samples)
-            if isinstance(found, np.ndarray):
-                found = found.astype(id_dtype(self._num_samples), copy=False)
-            self._answer = answer = _Answer(epoch, first, attributes, found)
-        return self.next.batching.cut(answer.samples)
+            ids = self._samples(epoch, first)
+            if self._global_order is None:
+                ids = check_indices("the order", ids, self._num_samples)
+            if isinstance(ids, np.ndarray):
+                ids = ids.astype(id_dtype(self._num_samples), copy=False)
+            self._cached = cached = _CachedOrder(epoch, first, attributes, ids)
+        return self.next.batching.cut(cached.samples)
 
     def _samples(self, epoch: int, first: int) -> Any:
-        if self._own_global_order is not None:
-            return self._own_global_order.ids_of(epoch, first)
+        if self._global_order is not None:
+            return self._global_order.ids_of(epoch, first)
         if first:
             ids = self.order.global_order(epoch)
             assert ids is not None, "only a global order can go on at a sample"
             return share(ids, self.order.rank, first)
         return self.order.sample_order(epoch)
 
-    def following(self, epoch: int) -> Callable[[], EpochBatches] | None:
-        """Give a function that plans the epoch after one, in any thread; None if the order runs code of the user's."""
-        order, own, batching = self.order, self._own_global_order, self.next.batching
+    def plan_next_epoch(self, epoch: int) -> Callable[[], EpochBatches] | None:
+        """Give a function that plans the epoch after `epoch`, in any thread; None if this would run a user's code."""
+        order, global_order, batching = self.order, self._global_order, self.next.batching
         if not self.has_begun or not _is_library_order(order) or order.sampler is not None:
             return None
-        if own is not None:
-            return lambda: batching.cut(own.ids_of(epoch + 1, 0))
+        if global_order is not None:
+            return lambda: batching.cut(global_order.ids_of(epoch + 1, 0))
         return lambda: batching.cut(np.asarray(order.sample_order(epoch + 1), np.uint64))
 
     def num_samples_of(self, epoch: int) -> int:
         """Count the samples of an epoch, of all ranks; the order has to be global."""
-        if self._own_global_order is not None:
-            return self._own_global_order.num_ids()
+        if self._global_order is not None:
+            return self._global_order.num_ids()
         ids = self.order.global_order(epoch)
         return 0 if ids is None else len(ids)
 
     @property
-    def _own_global_order(self) -> GlobalOrder | None:
-        """The order, if it is a global one of this package."""
+    def _global_order(self) -> GlobalOrder | None:
+        """The order, if it is a global one of this package; None if not."""
         return self.order if _is_library_order(self.order) and isinstance(self.order, GlobalOrder) else None
 
     @property
@@ -282,7 +298,7 @@ class EpochSchedule:
         # A class that overrides only `sample_order` may give other samples than the class it derives from.
         return defines[0] <= defines[1] and self.order.sampler is None
 
-    def coming(self, sampling: Sampling, *, is_last: bool) -> EpochCursor:
+    def next_cursor(self, sampling: Sampling, *, is_last: bool) -> EpochCursor:
         """Find where a loop would begin: with the next epoch, or with `is_last` that which was counted last."""
         if is_last:
             return replace(self.next, epoch=max(self.next.epoch - 1, 0), first=0, batch=0, sampling=None)
@@ -290,15 +306,14 @@ class EpochSchedule:
             self._check_that_no_epoch_is_resumed("samples")
         return self.next
 
-    def begin(self, cursor: EpochCursor, sampling: Sampling, num_batches: int) -> EpochCursor:
-        """Begin an epoch that `coming` gave, and count it if it is the next; the loop moves the cursor."""
+    def begin(self, cursor: EpochCursor, sampling: Sampling, num_batches: int) -> None:
+        """Begin the epoch of a `next_cursor`, and count it if it is the next; the loop moves the cursor."""
         with self._lock:
             if cursor is self.next:
                 self.next = replace(cursor, epoch=cursor.epoch + 1, first=0, batch=0, sampling=None)
             cursor.sampling, cursor.num_batches = sampling, num_batches
             self._current = cursor
             self.has_begun = True
-            return cursor
 
     def go_to(self, epoch: int, first: int = 0, batch: int = 0, sampling: Sampling | None = None) -> None:
         """Choose where the next loop begins; `sampling` belongs to the samples and batches before."""
@@ -314,16 +329,17 @@ class EpochSchedule:
     def set_batching(self, batching: Batching) -> None:
         """Cut the epochs from the next one on into other batches."""
         with self._lock:
+            if batching == self.next.batching:
+                return
             self._check_that_no_epoch_is_resumed(" and ".join(batching._fields))
             self.next = replace(self.next, batching=batching)
-            self._answer = None  # an order may depend on the batch size
+            self._cached = None  # an order may depend on the batch size
 
-    def set_order(self, make_order: Callable[[], TraversalOrder], *, is_assigned: bool = False) -> None:
+    def set_order(self, make_order: Callable[[], TraversalOrder]) -> None:
         """Go through the samples in another order, from the next epoch on."""
         with self._lock:
             self._check_that_no_epoch_is_resumed("samples")
-        self.order, self._make_order, self._answer = make_order(), make_order, None
-        self.is_order_assigned = is_assigned
+        self.order, self._make_order, self._cached = make_order(), make_order, None
 
     def set_samples(self) -> None:
         """Take the loader's new indices, from the next epoch on."""
@@ -339,7 +355,7 @@ class EpochSchedule:
     def set_seed(self, seed: int) -> None:
         """Order the samples by another seed."""
         self.order.seed = seed
-        if not _is_library_order(self.order):  # ours read it for each epoch
+        if not _is_library_order(self.order):  # the library's read it for each epoch
             self._remake_order()
 
     def _remake_order(self) -> None:
@@ -348,7 +364,7 @@ class EpochSchedule:
             order.sampler = self.order.sampler
         if order.for_ranks is not None:
             order.for_ranks = self.order.for_ranks
-        self.order, self._answer = order, None
+        self.order, self._cached = order, None
 
     def _check_that_no_epoch_is_resumed(self, what: str) -> None:
         if self.next.first or self.next.batch:
@@ -360,20 +376,21 @@ class EpochSchedule:
             )
 
     @property
-    def now(self) -> EpochCursor:
+    def current_cursor(self) -> EpochCursor:
         """How far the current epoch has come; where the next begins if there is none."""
         current = self._current
         return self.next if current is None or current.is_complete else current
 
     @property
-    def after_received(self) -> EpochCursor:
-        """Like `now`; but after the last batch it is the next epoch, although the loop has not seen the end."""
-        now = self.now
-        if now is self.next and (now.first or now.batch) and now.batch >= len(self.plan(now.epoch, first=now.first)):
-            return replace(now, epoch=now.epoch + 1, first=0, batch=0, sampling=None)
-        if now.batch and now is not self.next and now.batch >= now.num_batches:
-            return self.next
-        return now
+    def checkpoint_cursor(self) -> EpochCursor:
+        """The current cursor; after the last batch the next epoch, although the loop has not seen the end."""
+        cursor = self.current_cursor
+        if cursor is not self.next:
+            return self.next if cursor.batch and cursor.batch >= cursor.num_batches else cursor
+        is_resumed = cursor.first > 0 or cursor.batch > 0
+        if is_resumed and cursor.batch >= len(self.plan(cursor.epoch, first=cursor.first)):
+            return replace(cursor, epoch=cursor.epoch + 1, first=0, batch=0, sampling=None)
+        return cursor
 
     @property
     def num_left(self) -> int:
@@ -384,3 +401,124 @@ class EpochSchedule:
     def world_size(self) -> int:
         """Number of ranks that share an epoch."""
         return 1 if self.order.rank is None else self.order.rank.world
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The position of a loader, and all that decides which batches follow."""
+
+    epoch: int  # the current epoch, or the next
+    samples: int  # received of it by all ranks together, as if all had received as many batches
+    first: int  # of these, the samples before batch 0: received from a loader of other ranks or batches
+    seed: int
+    file: str  # fingerprint
+    num_samples: int  # of the file
+    indices: str  # fingerprint
+    order: str  # its class and arguments
+    batch_size: int
+    drop_last: bool
+    world_size: int  # number of ranks
+    distributed: bool  # whether samples are shuffled as ranks do
+
+    @property
+    def batch(self) -> int:
+        """The first batch that was not received."""
+        return (self.samples - self.first) // (self.batch_size * self.world_size)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to strings and numbers, which JSON and torch.save can store."""
+        return {"version": _VERSION, **asdict(self), "batch": self.batch}
+
+    @classmethod
+    def of(
+        cls, cursor: EpochCursor, sampling: Sampling, *, seed: int, distributed: bool, index: Index, ranks: int
+    ) -> Checkpoint:
+        """Describe a position: in an epoch, of samples that were chosen like this."""
+        indices, order = sampling.fingerprints
+        return cls(
+            epoch=cursor.epoch,
+            samples=cursor.first + cursor.batch * cursor.batching.batch_size * ranks,
+            first=cursor.first,
+            seed=seed,
+            file=index.fingerprint,
+            num_samples=index.num_samples,
+            indices=indices,
+            order=order,
+            batch_size=cursor.batching.batch_size,
+            drop_last=cursor.batching.drop_last,
+            world_size=ranks,
+            distributed=distributed if sampling.for_ranks is None else sampling.for_ranks,
+        )
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any], *, distributed: bool, num_samples: int) -> Checkpoint:
+        """Read and check the result of `to_dict`; the loader's arguments are for older versions."""
+        if not isinstance(state, Mapping):
+            raise StateError(f"a loader's state is a dict, not {type(state).__name__}")
+        if state.get("version") not in range(1, _VERSION + 1):
+            raise StateError(
+                f"the state has version {state.get('version')!r}, expected 1 to {_VERSION}. "
+                "It was saved by another release, or is not the state of a loader."
+            )
+        names = {entry.name: entry.type for entry in fields(cls)}
+        if state["version"] == 1:  # it did not save `distributed`, and counted the batches of a rank
+            names = {name: kind for name, kind in names.items() if name not in ("samples", "first", "distributed")}
+            names["batch"] = "int"
+        entries: dict[str, Any] = {}
+        for name, kind in names.items():
+            value: Any = state.get(name)
+            if type(value).__name__ != kind:
+                raise StateError(f"the state's entry {name!r} is {value!r}, expected one of type {kind}")
+            least = 1 if name in ("batch_size", "world_size") else 0
+            if kind == "int" and value < least:
+                raise StateError(f"the state's entry {name!r} is {value}, expected at least {least}")
+            entries[name] = value
+        if "batch" in entries:
+            samples = entries.pop("batch") * entries["batch_size"] * entries["world_size"]
+            entries.update(samples=samples, first=0, distributed=distributed or entries["world_size"] > 1)
+        # Before version 3, all ids were hashed, also if they are those of all samples.
+        if state["version"] < 3 and entries["indices"] == old_range_fingerprint(num_samples):
+            entries["indices"] = range_fingerprint(num_samples)
+        loaded = cls(**entries)
+        if loaded.samples < loaded.first or (loaded.samples - loaded.first) % (loaded.batch_size * loaded.world_size):
+            raise StateError(
+                f"the state has {loaded.samples} samples after {loaded.first}, expected whole batches of "
+                f"{loaded.world_size} times {loaded.batch_size}"
+            )
+        return loaded
+
+    def check_against(
+        self, current: Checkpoint, *, seed_is_fixed: bool, order: TraversalOrder, is_global: bool
+    ) -> None:
+        """Refuse the state if the loader's `current` position differs in anything that decides what batches hold."""
+        may_differ = (set() if seed_is_fixed else {"seed"}) | (_ANY_RANKS if is_global else set())
+        names = [name for name in _MEANINGS if name not in may_differ and getattr(current, name) != getattr(self, name)]
+        if not names:
+            return
+        differences = "; ".join(
+            f"{_MEANINGS[name]} is {getattr(current, name)!r} here and {getattr(self, name)!r} in the state"
+            for name in names
+        )
+        advice = "Make the loader with the arguments of the saved one."
+        if _ANY_RANKS.issuperset(names):
+            advice += (
+                f" The batches of {type(order).__name__} depend on them. With order='window' or 'random', another "
+                "number of ranks and another batch size can go on with an epoch."
+            )
+        raise StateError(f"the state belongs to another loader: {differences}. {advice}")
+
+    def place_in(self, current: Checkpoint, schedule: EpochSchedule) -> tuple[int, int]:
+        """Give `first` and `batch` of a loader with the ranks and the batches of `current` that goes on here."""
+        is_alike = (self.batch_size, self.world_size) == (current.batch_size, current.world_size)
+        if is_alike:
+            num_samples, num_batches = 0, len(schedule.plan(self.epoch, first=self.first))
+        else:
+            num_samples = schedule.num_samples_of(self.epoch)
+            share_size = Rank(0, self.world_size).share(max(num_samples - self.first, 0))
+            num_batches = share_size // self.batch_size if self.drop_last else -(-share_size // self.batch_size)
+        if self.batch > num_batches:
+            raise StateError(f"the state is at batch {self.batch}, but epoch {self.epoch} has {num_batches}")
+        if is_alike:
+            return self.first, self.batch
+        # Nothing is left of an epoch that is over, also if its last samples made no whole batch.
+        return (max(self.samples, num_samples) if self.batch == num_batches else self.samples), 0

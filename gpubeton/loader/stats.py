@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from gpubeton.loader.describe import LoaderSummary
+    from gpubeton.loader.describe import LoaderInfo
 
 DOCTOR_VARIABLE = "_GPUBETON_DOCTOR"
 """Environment variable with the folder for the statistics of all loaders of ``gpubeton doctor -- COMMAND``."""
@@ -225,7 +225,7 @@ def time_rows(stats: LoaderStats) -> list[tuple[str, str, float, int]]:
     """List what each party did: its name, the activity, seconds, and how many threads share these seconds."""
     rows = [
         ("your loop", "waited for batches", stats.waiting_seconds, 1),
-        ("your loop", "was given batches", stats.handover_seconds, 1),
+        ("your loop", "handover", stats.handover_seconds, 1),
         ("your loop", "its own step", stats.step_seconds, 1),
         ("loader", "planned", stats.plan_seconds, 1),
         ("loader", "waited for the file", stats.read_seconds, 1),
@@ -237,7 +237,7 @@ def time_rows(stats: LoaderStats) -> list[tuple[str, str, float, int]]:
     if stats.num_workers:
         rows += [
             ("workers", f"were busy ({stats.num_workers} threads)", stats.worker_seconds, stats.num_workers),
-            ("workers", "were busy, but had no core or page", stats.stalled_seconds, stats.num_workers),
+            ("workers", "stalled (no core, or page fault)", stats.stalled_seconds, stats.num_workers),
         ]
     return rows
 
@@ -261,8 +261,8 @@ class EpochStats:
         self.stages = StageTimers(is_recorded=is_recorded)  # kept by the engine
         self._epoch = epoch
         self._num_workers = num_workers
-        self._begun = time.perf_counter()
-        self._ended: float | None = None
+        self._started_at = time.perf_counter()
+        self._ended_at: float | None = None
         self._first_repeat = REPEATS.count  # requests made again before it began
         self._last_repeat: int | None = None  # and before it ended
         self._lock = threading.Lock()
@@ -276,7 +276,7 @@ class EpochStats:
     @property
     def is_ended(self) -> bool:
         """Whether the counters are final."""
-        return self._ended is not None
+        return self._ended_at is not None
 
     def begin_wait(self) -> ExitStack | None:
         """Start to count waiting time, once if several threads wait; pass the result to `end_wait` in this thread."""
@@ -311,8 +311,8 @@ class EpochStats:
 
     def end(self) -> None:
         """Stop the clock; may be called twice, and from a finalizer."""
-        if self._ended is None:
-            self._ended, self._last_repeat = time.perf_counter(), REPEATS.count
+        if self._ended_at is None:
+            self._ended_at, self._last_repeat = time.perf_counter(), REPEATS.count
 
     def stats(self) -> LoaderStats:
         """Sum up the epoch until now."""
@@ -321,7 +321,7 @@ class EpochStats:
         # Pages that came just before the epoch were not there.
         mapped = max(0, stages.stored_bytes - transfer.nbytes) if transfer.is_all_cached else 0
         with self._lock:
-            now = time.perf_counter() if self._ended is None else self._ended
+            now = time.perf_counter() if self._ended_at is None else self._ended_at
             open_wait = max(0.0, now - self._waiting_since) if self._waiting else 0.0
             waited = self._waited + open_wait
             first = waited if self._first_wait is None else self._first_wait
@@ -330,7 +330,7 @@ class EpochStats:
             epoch=self._epoch,
             batches=batches,
             images=images,
-            seconds=now - self._begun,
+            seconds=now - self._started_at,
             waiting_seconds=waited,
             first_wait_seconds=first,
             num_workers=self._num_workers if stages.usage.busy_seconds else 0,
@@ -353,43 +353,43 @@ class StatsHistory:
         self.is_recorded = False  # whether the coming epochs keep the interval of each stage of each batch
         # Reentrant: the loader's finalizer calls `write`, and the garbage collector may run it within `stats`.
         self._lock = threading.RLock()
-        self._ended = LoaderStats()
+        self._sum_of_ended = LoaderStats()
         self._epochs: list[EpochStats] = []
         self._number = next(_loader_numbers)
-        self._summary: LoaderSummary | None = None  # of a loader that `gpubeton doctor` watches
+        self._info: LoaderInfo | None = None  # of a loader that `gpubeton doctor` watches
         self._seconds_between_writes = seconds_between_writes
         self._written = 0.0
 
-    def add(self, epoch: EpochStats, summarize: Callable[[], LoaderSummary]) -> None:
-        """Add an epoch that begins; `summarize` describes the loader if `gpubeton doctor` watches it."""
-        if self._summary is None and DOCTOR_VARIABLE in os.environ:
-            self._summary = summarize()
+    def add(self, epoch: EpochStats, describe: Callable[[], LoaderInfo]) -> None:
+        """Add an epoch that begins; `describe` is called if `gpubeton doctor` watches the loader."""
+        if self._info is None and DOCTOR_VARIABLE in os.environ:
+            self._info = describe()
         else:
             self.write()
         with self._lock:
             # The last one stays for questions after the loop; of those before it only the sum is needed.
             for old in [old for old in self._epochs if old.is_ended]:
-                self._ended += old.stats()
+                self._sum_of_ended += old.stats()
                 self._epochs.remove(old)
             self._epochs.append(epoch)
-        if self._summary is not None:
+        if self._info is not None:
             epoch.on_batch = self._write_if_due
 
     def stats(self, *, total: bool) -> LoaderStats:
         """Sum up all epochs, or the one that was begun last."""
         with self._lock:
             if total:
-                return sum((epoch.stats() for epoch in self._epochs), self._ended)
+                return sum((epoch.stats() for epoch in self._epochs), self._sum_of_ended)
             return self._epochs[-1].stats() if self._epochs else LoaderStats()
 
     def write(self) -> None:
         """Write the sums of all epochs for `gpubeton doctor`, if it watches this loader."""
         folder = os.environ.get(DOCTOR_VARIABLE)
-        if self._summary is None or folder is None:
+        if self._info is None or folder is None:
             return
         with self._lock, suppress(OSError):  # training is worth more than its statistics
             self._written = time.monotonic()
-            numbers = {"facts": self._summary.to_dict(), "total": self.stats(total=True).to_dict()}
+            numbers = {"info": self._info.to_dict(), "total": self.stats(total=True).to_dict()}
             path = Path(folder) / f"{os.getpid()}-{self._number}.json"
             new = path.with_suffix(".new")
             new.write_text(json.dumps(numbers), encoding="utf-8")

@@ -181,19 +181,19 @@ class Compiler:
         # The library's own functions read nothing that changes, and take long to compile.
         is_ours = code.__code__.co_filename.startswith(_LIBRARY)
         key = (*key, 0 if is_ours else cls.generation if generation is None else generation)
-        found: Callable[..., Any] | None = cls._compiled.get(key)
-        if found is not None:
-            return cls._remember(key, found)
+        dispatcher: Callable[..., Any] | None = cls._compiled.get(key)
+        if dispatcher is not None:
+            return cls._remember(key, dispatcher)
         if is_ours:
             from gpubeton._compile.compile import keep
 
-            found = make(code)
-            keep(found)
+            dispatcher = make(code)
+            keep(dispatcher)
         else:
             contents = (*key[:-1], "forgotten", cls._forgotten, *_read_from_outside(code.__code__, code.__globals__))
-            found = cls._compiled.get(contents) or make(code)
-            cls._remember(contents, found)
-        return cls._remember(key, found)
+            dispatcher = cls._compiled.get(contents) or make(code)
+            cls._remember(contents, dispatcher)
+        return cls._remember(key, dispatcher)
 
     @classmethod
     def _remember(cls, key: Any, compiled: Callable[..., Any]) -> Callable[..., Any]:

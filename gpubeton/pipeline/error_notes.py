@@ -24,8 +24,8 @@ def note_nopython_error(message: str) -> None:
 
 def take_nopython_errors() -> list[str]:
     """Give the messages noted since the last call."""
-    found: dict[str, None] = {}
+    messages: dict[str, None] = {}
     with suppress(IndexError):  # others take from it, too
         while True:
-            found[_noted.popleft()] = None
-    return list(found)
+            messages[_noted.popleft()] = None
+    return list(messages)

@@ -101,7 +101,7 @@ def torch_dtype(dtype: Any) -> torch.dtype:
     """Torch's element type of the same name."""
     import torch
 
-    found = getattr(torch, dtype_name(dtype), None)
-    if not isinstance(found, torch.dtype):
+    equivalent = getattr(torch, dtype_name(dtype), None)
+    if not isinstance(equivalent, torch.dtype):
         raise TypeError(f"torch has no element type {dtype_name(dtype)!r}; convert the array to one that it has")
-    return found
+    return equivalent

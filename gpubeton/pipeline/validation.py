@@ -61,11 +61,11 @@ def check_range(
         numbers *= 2
     if len(numbers) == 2 and _is_within(numbers[0], numbers[1], least, most, positive):
         return numbers[0], numbers[1]
-    one = "a number or " if takes_one else ""
-    raise _error(name, value, f"{one}two numbers{_limits(least, most, positive)}, the smaller first")
+    single = "a number or " if takes_one else ""
+    raise _error(name, value, f"{single}two numbers{_limits(least, most, positive)}, the smaller first")
 
 
-def check_pair(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> tuple[float, float]:
+def check_pair(name: str, value: Any, least: float, most: float) -> tuple[float, float]:
     """Check two numbers in any order."""
     numbers = _numbers(value)
     if len(numbers) == 2 and _is_within(min(numbers), max(numbers), least, most):
@@ -96,8 +96,8 @@ def check_size(name: str, value: Any, *, takes_one: bool = True) -> tuple[int, i
     if sides.dtype.kind in "iu" and sides.shape in ({(), (2,)} if takes_one else {(2,)}) and sides.min() > 0:
         height, width = np.broadcast_to(sides, 2).tolist()
         return height, width
-    one = "32, or " if takes_one else ""
-    raise _error(name, value, f"{one}height and width in pixels, at least 1, such as (224, 224)")
+    single = "32, or " if takes_one else ""
+    raise _error(name, value, f"{single}height and width in pixels, at least 1, such as (224, 224)")
 
 
 def check_fill(name: str, value: Any) -> tuple[float, ...]:
@@ -112,11 +112,11 @@ def check_fill(name: str, value: Any) -> tuple[float, ...]:
 
 def check_choice(name: str, value: Any, choices: Iterable[_T]) -> _T:
     """Check that a value is one of some."""
-    known = list(choices)
-    for choice in known:
+    candidates = list(choices)
+    for choice in candidates:
         if isinstance(value, type(choice)) and value == choice:
             return choice
-    raise _error(name, value, f"one of {', '.join(map(repr, known))}")
+    raise _error(name, value, f"one of {', '.join(map(repr, candidates))}")
 
 
 def _error(name: str, value: Any, expected: str) -> OptionError:

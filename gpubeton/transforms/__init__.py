@@ -14,7 +14,6 @@ from gpubeton.transforms.color_jitter import (
 )
 from gpubeton.transforms.common import Squeeze
 from gpubeton.transforms.crops import CornerCrop, Pad, RandomCrop
-from gpubeton.transforms.cutmix import ImageCutMix, LabelCutMix
 from gpubeton.transforms.cutout import Cutout
 from gpubeton.transforms.erasing import RandomErasing
 from gpubeton.transforms.flip import RandomHorizontalFlip
@@ -25,7 +24,7 @@ from gpubeton.transforms.levels import (
     RandomPosterize,
     RandomSolarization,
 )
-from gpubeton.transforms.mixup import ImageMixup, LabelMixup, MixupToOneHot
+from gpubeton.transforms.mixup import ImageCutMix, ImageMixup, LabelCutMix, LabelMixup, MixupToOneHot
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.ops import Convert, ToDevice, ToTensor, ToTorchImage, View

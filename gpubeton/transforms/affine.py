@@ -159,11 +159,11 @@ class RandomAffine(_RandomWarp):
         self.degrees = check_spread("RandomAffine: degrees", degrees)
         self.translate = check_pair("RandomAffine: translate", (0.0, 0.0) if translate is None else translate, 0, 1)
         self.scale = check_range("RandomAffine: scale", (1.0, 1.0) if scale is None else scale, 2**-8, 2**8)
-        given = (0.0, 0.0, 0.0, 0.0) if shear is None else np.ravel(shear).tolist()
-        along_x = given[:2] if len(given) > 1 else given[0]
+        numbers = (0.0, 0.0, 0.0, 0.0) if shear is None else np.ravel(shear).tolist()
+        along_x = numbers[:2] if len(numbers) > 1 else numbers[0]
         ranges = (
             *check_spread("RandomAffine: shear", along_x),
-            *check_spread("RandomAffine: shear", given[2:] or (0.0, 0.0)),
+            *check_spread("RandomAffine: shear", numbers[2:] or (0.0, 0.0)),
         )
         if max(map(abs, ranges)) > 89:
             raise OptionError(f"RandomAffine: shear is {shear!r}; expected degrees of at most 89")
@@ -171,39 +171,39 @@ class RandomAffine(_RandomWarp):
         super().__init__(interpolation, fill, p)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
-        own, stays = self._drawn(uniform, image_size(self, state, any_channels=True))
+        changes, stays = self._drawn(uniform, image_size(self, state, any_channels=True))
         rows = affine_rows(
             image_size(self, state, any_channels=True),
-            angle=own["angle"],
-            translate=(own["translate"][:, 0], own["translate"][:, 1]),
-            scale=own["scale"],
-            shear=(own["shear"][:, 0], own["shear"][:, 1]),
+            angle=changes["angle"],
+            translate=(changes["translate"][:, 0], changes["translate"][:, 1]),
+            scale=changes["scale"],
+            shear=(changes["shear"][:, 0], changes["shear"][:, 1]),
         )
         rows[stays] = IDENTITY
         return rows
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        own, stays = self._drawn(uniform, image_size(self, state, any_channels=True))
-        for name, values in own.items():
+        changes, stays = self._drawn(uniform, image_size(self, state, any_channels=True))
+        for name, values in changes.items():
             values[stays] = name == "scale"
-        return own
+        return changes
 
     def _drawn(self, uniform: Uniform, size: tuple[int, int]) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
         """Return the change of each image, and whether it stays as it is."""
         numbers = uniform(7).T
         height, width = size
         right, down = (
-            np.rint(between((-most, most), own))
-            for most, own in zip((self.translate[0] * width, self.translate[1] * height), numbers[2:4], strict=True)
+            np.rint(between((-most, most), values))
+            for most, values in zip((self.translate[0] * width, self.translate[1] * height), numbers[2:4], strict=True)
         )
         shear = between(self.shear[:2], numbers[5]), between(self.shear[2:], numbers[6])
-        own = {
+        changes = {
             "angle": between(self.degrees, numbers[1]),
             "translate": np.stack([right, down], axis=1),
             "scale": between(self.scale, numbers[4]),
             "shear": np.stack(shear, axis=1),
         }
-        return own, numbers[0] >= self.p
+        return changes, numbers[0] >= self.p
 
 
 def affine_rows(
@@ -217,7 +217,7 @@ def affine_rows(
     """Make the warps of images that are sheared, scaled, turned and then shifted."""
     # torchvision's ``affine``.
     angle, right, down, scale, shear_x, shear_y = np.broadcast_arrays(
-        *(np.atleast_1d(np.asarray(one, np.float64)) for one in (angle, *translate, scale, *shear))
+        *(np.atleast_1d(np.asarray(value, np.float64)) for value in (angle, *translate, scale, *shear))
     )
     angle, shear_x, shear_y = np.radians(angle), np.radians(shear_x), np.radians(shear_y)
     # Forward, for a scale of 1: ((p, q), (r, s)), whose determinant is 1.

@@ -64,14 +64,14 @@ def checked_type(
     if dtype in levels or (takes_floats and "float" in dtype):
         return
     name = operation if isinstance(operation, str) else type(operation).__name__
-    wanted = "levels, uint8 from 0 to 255" + (", or floating-point images" if takes_floats else "")
+    expected = "levels, uint8 from 0 to 255" + (", or floating-point images" if takes_floats else "")
     if dtype != "uint16":
         advice = "Put it before NormalizeImage and other operations that convert them."
     elif takes_floats:
         advice = "Put it after NormalizeImage(0, 257, np.float32), which makes 16 bits floats from 0 to 255."
     else:
         advice = "It is for images of 8 bits: leave it out of this pipeline."
-    raise PipelineError(f"{name} works on {wanted}, but here the images are {dtype}. {advice}")
+    raise PipelineError(f"{name} works on {expected}, but here the images are {dtype}. {advice}")
 
 
 def given_draw(operation: object, draw: NDArray[Any] | None, what: str) -> NDArray[Any]:

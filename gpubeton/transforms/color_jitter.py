@@ -293,8 +293,8 @@ class ColorJitter(ColorTransform):
         # Numbers: whether, in which order, and a factor of each kind, at the same position for any arguments.
         numbers, limits = uniform(6), self._limits()
         steps = np.empty((count, len(limits), 2), np.int32)
-        for place, (kind, own) in enumerate(limits.items()):
-            factor = between(own, numbers[:, 2 + kind])
+        for place, (kind, range_of_kind) in enumerate(limits.items()):
+            factor = between(range_of_kind, numbers[:, 2 + kind])
             factor[numbers[:, 0] >= self.p] = NEUTRAL[kind] / ONE
             steps[:, place] = step_rows(kind, factor)
         orders = np.array(list(permutations(range(len(limits)))), np.intp)
@@ -314,7 +314,9 @@ class ColorJitter(ColorTransform):
     def _limits(self) -> dict[int, tuple[float, float]]:
         """Return the least and largest factor of each kind that may change something."""
         limits = {BRIGHTNESS: self.brightness, CONTRAST: self.contrast, SATURATION: self.saturation, HUE: self.hue}
-        return {kind: own for kind, own in limits.items() if own != (NEUTRAL[kind] / ONE,) * 2}
+        return {
+            kind: range_of_kind for kind, range_of_kind in limits.items() if range_of_kind != (NEUTRAL[kind] / ONE,) * 2
+        }
 
 
 def step_rows(

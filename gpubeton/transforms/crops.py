@@ -227,9 +227,9 @@ def window_shape(state: State, size: tuple[int, int]) -> tuple[int, ...]:
 
 
 def _checked_padding(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
-    given = np.asarray(padding)
-    if given.dtype.kind in "iu" and given.shape in {(), (2,), (4,)} and given.min() >= 0:
-        left, top, right, bottom = np.tile(given.reshape(-1), 4 // given.size).tolist()
+    pixels = np.asarray(padding)
+    if pixels.dtype.kind in "iu" and pixels.shape in {(), (2,), (4,)} and pixels.min() >= 0:
+        left, top, right, bottom = np.tile(pixels.reshape(-1), 4 // pixels.size).tolist()
         return left, top, right, bottom
     raise OptionError(
         f"Pad: padding is {padding!r}; expected pixels, 0 or more: 4, or (left and right, top and bottom), or (left, "

@@ -44,8 +44,8 @@ class ChangeTransform(Transform):
 
     def check_state(self, state: State) -> None:
         image_size(self, state, any_channels=self.takes_any_kind or self.takes_any_channels)
-        known = ("uint8", "uint16") if self.takes_any_kind else ("uint8",)
-        checked_type(self, state, known)
+        types = ("uint8", "uint16") if self.takes_any_kind else ("uint8",)
+        checked_type(self, state, types)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         rows = given_draw(self, draw, "what is done to each image")

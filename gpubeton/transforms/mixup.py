@@ -1,4 +1,4 @@
-"""Mixing: mixup, and the parts that it shares with cutmix.
+"""Mixing: mixup and CutMix, of images and of labels.
 
 The partner of a sample is the one before it in the batch; the first sample's is the last. Operations of one kind share
 their random numbers, so that the pipelines of images and labels draw the same. See `gpubeton._batch.mix`.
@@ -14,20 +14,22 @@ import numpy as np
 
 from gpubeton._batch.color_formulas import ONE
 from gpubeton._batch.image_batch import as_tensor
-from gpubeton._batch.mix import BOTTOM, MIX_COLUMNS, PARTNER, RIGHT, WEIGHT, mix_images, mix_labels
+from gpubeton._batch.mix import BOTTOM, LEFT, MIX_COLUMNS, PARTNER, RIGHT, TOP, WEIGHT, mix_images, mix_labels
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import is_torch_dtype, torch_dtype
-from gpubeton.pipeline.validation import check_number
+from gpubeton.pipeline.validation import check_number, check_size
 from gpubeton.transforms.checks import checked_type, checked_whole, given_draw, image_size
 from gpubeton.transforms.transform import ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from gpubeton.pipeline.operation import Memory, Uniform
     from gpubeton.pipeline.state import State
 
-MIXUP_NUMBERS, CUTMIX_NUMBERS = range(2)
+_MIXUP_NUMBERS, _CUTMIX_NUMBERS = range(2)
 """`Transform.shared_numbers` of the two kinds."""
 
 _LEAST = 2.0**-33
@@ -127,10 +129,10 @@ class ImageMixup(ImageMixing):
     [125, 150]
     """
 
-    shared_numbers: ClassVar[int | None] = MIXUP_NUMBERS
+    shared_numbers: ClassVar[int | None] = _MIXUP_NUMBERS
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        rows = mix_rows(count)
+        rows = _mix_rows(count)
         rows[:, WEIGHT] = _weights(self, uniform, count)
         rows[:, [BOTTOM, RIGHT]] = image_size(self, state, any_channels=True)
         return rows
@@ -167,10 +169,113 @@ class LabelMixup(LabelMixing):
     [[3.0, 7.0, 0.75], [7.0, 3.0, 1.0]]
     """
 
-    shared_numbers: ClassVar[int | None] = MIXUP_NUMBERS
+    shared_numbers: ClassVar[int | None] = _MIXUP_NUMBERS
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.float64]:
-        return share_rows(_weights(self, uniform, count) / ONE)
+        return _share_rows(_weights(self, uniform, count) / ONE)
+
+
+class ImageCutMix(ImageMixing):
+    """Paste a box of the image before it in the batch over each image, at the same place.
+
+    Belongs together with `LabelCutMix` of the same arguments in the pipeline of the labels, which draws the same boxes.
+
+    Parameters
+    ----------
+    alpha : float
+        A box covers a share of the image drawn from the beta distribution with both parameters `alpha`, before it is
+        cut off at the image's border. Usual is 1.
+    same_lambda : bool
+        Whether all of a batch have the same box.
+
+    Raises
+    ------
+    OptionError
+        If `alpha` is not positive.
+
+    Notes
+    -----
+    From Yun, Han, Oh, Chun, Choe and Yoo, "CutMix: Regularization Strategy to Train Strong Classifiers with
+    Localizable Features" (arXiv:1905.04899).
+
+    The boxes are those of torchvision's ``CutMix``, which has one for a batch: of the image's proportions, around a
+    pixel of which each is equally likely, sides rounded down to an even number of pixels.
+
+    `DrawnParameters` has, for each image, ``partner``, the row of the batch that was mixed in, int64 (N,), ``share``,
+    that of the image itself, float64 (N,), and ``box``, which shows the partner.
+
+    Examples
+    --------
+    >>> images = np.array([[[[1] * 3] * 4], [[[2] * 3] * 4]], "uint8")
+    >>> pasted = np.array([[1, 0, 0, 1, 1, 4], [0, 0, 0, 0, 1, 2]], "int32")
+    >>> ImageCutMix(1.0, False).apply(images, pasted)[:, 0, :, 0].tolist()
+    [[1, 2, 2, 2], [1, 1, 2, 2]]
+    """
+
+    shared_numbers: ClassVar[int | None] = _CUTMIX_NUMBERS
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        numbers = _mixing_numbers(uniform, count, 4, self.same_lambda)
+        rows = _mix_rows(count)
+        rows[:, WEIGHT] = 0
+        rows[:, TOP : RIGHT + 1] = _boxes(self.alpha, numbers, image_size(self, state, any_channels=True))
+        return rows
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        rows = self.draw(uniform, count, state)
+        corner, end = rows[:, TOP : LEFT + 1], rows[:, BOTTOM : RIGHT + 1]
+        height, width = image_size(self, state, any_channels=True)
+        share = 1 - (end - corner).prod(axis=1) / (height * width)
+        return {"partner": rows[:, PARTNER].astype(np.int64), "share": share, "box": np.hstack([corner, end - corner])}
+
+
+class LabelCutMix(LabelMixing):
+    """Turn labels into what becomes of them in `ImageCutMix`: own label, other label and share of the own pixels.
+
+    Parameters
+    ----------
+    alpha, same_lambda
+        As for the images.
+    size : tuple of int, optional
+        Height and width of the images in pixels. With it the share is exactly that of the pixels; without it, that of a
+        box whose sides are not rounded to pixels: apart by at most ``2 / height + 2 / width``.
+
+    Raises
+    ------
+    OptionError
+        If `alpha` is not positive or `size` is not two positive whole numbers.
+
+    Notes
+    -----
+    Labels as in the paper, see `ImageCutMix`; torchvision's ``CutMix`` makes vectors of them at once.
+
+    float32 of shape (N, 3), as `LabelMixup` leaves. `MixupToOneHot` makes vectors of them.
+
+    `DrawnParameters` has, for each label, ``partner``, the row of the batch that was mixed in, int64 (N,), and
+    ``share``, that of the label itself, float64 (N,).
+
+    Examples
+    --------
+    >>> labels = np.array([[3], [7]])
+    >>> LabelCutMix(1.0, False).apply(labels, np.array([[1, 0.75], [0, 1.0]])).tolist()
+    [[3.0, 7.0, 0.75], [7.0, 3.0, 1.0]]
+    """
+
+    shared_numbers: ClassVar[int | None] = _CUTMIX_NUMBERS
+
+    def __init__(self, alpha: float, same_lambda: bool, size: Sequence[int] | None = None) -> None:
+        super().__init__(alpha, same_lambda)
+        self.size = None if size is None else check_size("LabelCutMix: size", size, takes_one=False)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.float64]:
+        numbers = _mixing_numbers(uniform, count, 4, self.same_lambda)
+        if self.size is None:
+            # The box on a square of side 1.
+            half = _half_sides(self.alpha, numbers)[:, None]
+            sides = np.minimum(numbers[:, 2:] + half, 1) - np.maximum(numbers[:, 2:] - half, 0)
+            return _share_rows(1 - sides.prod(axis=1))
+        top, left, bottom, right = _boxes(self.alpha, numbers, self.size).T
+        return _share_rows(1 - (bottom - top) * (right - left) / (self.size[0] * self.size[1]))
 
 
 class MixupToOneHot(Transform):
@@ -228,7 +333,7 @@ class MixupToOneHot(Transform):
             )
 
 
-def mixing_numbers(
+def _mixing_numbers(
     uniform: Uniform,
     count: int,
     numbers: int,
@@ -255,7 +360,7 @@ def symmetric_beta(
     return (1 + distance) / 2
 
 
-def mix_rows(count: int) -> NDArray[np.int32]:  # (N, MIX_COLUMNS)
+def _mix_rows(count: int) -> NDArray[np.int32]:  # (N, MIX_COLUMNS)
     """Return rows in which the partner of each image is the one before it, with weight 1 and an empty box."""
     rows = np.zeros((count, MIX_COLUMNS), np.int32)
     rows[:, PARTNER] = np.roll(np.arange(count), 1)
@@ -263,7 +368,7 @@ def mix_rows(count: int) -> NDArray[np.int32]:  # (N, MIX_COLUMNS)
     return rows
 
 
-def share_rows(
+def _share_rows(
     share: NDArray[np.float64],  # (N,) float64: the shares
 ) -> NDArray[np.float64]:  # (N, 2) float64
     """Return partner and share, (N, 2), of labels."""
@@ -272,6 +377,19 @@ def share_rows(
 
 def _weights(operation: ImageMixup | LabelMixup, uniform: Uniform, count: int) -> NDArray[np.float64]:
     """Return the share of each image, whole numbers in units of 2**-15."""
-    numbers = mixing_numbers(uniform, count, 2, operation.same_lambda)
+    numbers = _mixing_numbers(uniform, count, 2, operation.same_lambda)
     weights: NDArray[np.float64] = np.rint(symmetric_beta(operation.alpha, numbers) * ONE)
     return weights
+
+
+def _half_sides(alpha: float, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Half of a box's sides, as parts of the image's: the root of the share that it covers, halved."""
+    sides: NDArray[np.float64] = np.sqrt(1 - symmetric_beta(alpha, numbers[:, :2]))
+    return sides / 2
+
+
+def _boxes(alpha: float, numbers: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.int64]:
+    """Top, left, bottom and right of each box, shape (N, 4)."""
+    center = (numbers[:, 2:] * size).astype(np.int64)
+    half = (_half_sides(alpha, numbers)[:, None] * size).astype(np.int64)
+    return np.hstack([np.maximum(center - half, 0), np.minimum(center + half, size)])

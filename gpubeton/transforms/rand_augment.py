@@ -131,9 +131,9 @@ class Policy(ChangeTransform):
         def change_images(images: Any, rows: NDArray[Any]) -> None:
             for row in np.split(rows, rows.shape[1] // POLICY_COLUMNS, axis=1) if rows.shape[1] else ():
                 for columns, change in (moves,) if self.moves_only else changes:
-                    own = row[:, columns]
-                    if (own != _NEUTRAL[columns]).any():
-                        change(images, own if columns is _WARP else own.astype(np.int32))
+                    part = row[:, columns]
+                    if (part != _NEUTRAL[columns]).any():
+                        change(images, part if columns is _WARP else part.astype(np.int32))
 
         return ImageChange(change_images, change_images)
 
@@ -261,11 +261,11 @@ def policy_rows(space: Space, num_bins: int, size: tuple[int, int]) -> NDArray[n
 def magnitudes(space: Space, num_bins: int, size: tuple[int, int]) -> NDArray[np.float64]:
     """List the magnitudes of all operations: (operations, bins, 2 signs)."""
     table = np.empty((len(space), num_bins, 2))
-    for own, (name, least, largest, goes_both_ways) in zip(table, space, strict=True):
+    for bins, (name, least, largest, goes_both_ways) in zip(table, space, strict=True):
         side = {"TranslateX": size[1], "TranslateY": size[0]}.get(name, 1) if largest < 1 else 1
-        own[:] = np.linspace(least, largest * side, num_bins)[:, None]
+        bins[:] = np.linspace(least, largest * side, num_bins)[:, None]
         if goes_both_ways:
-            own[:, 1] *= -1
+            bins[:, 1] *= -1
     return table
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from gpubeton._batch.random_crops import USUAL_NUMBERS, draw_crops
 from gpubeton._batch.resize import LEVELS, crop_and_resize
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.pixel_type import PIXEL_TYPES, dtype_name
-from gpubeton.pipeline.random_crops import USUAL_NUMBERS, draw_crops
 from gpubeton.pipeline.validation import check_range, check_whole
 from gpubeton.transforms.checks import given_draw, image_size
 from gpubeton.transforms.crops import window_shape

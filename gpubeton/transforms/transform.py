@@ -1,4 +1,34 @@
-"""Transform: base of the library's operations; each declares how it fuses, folds and moves pixels."""
+"""Transform: base of the library's operations; each declares how it fuses, folds and moves pixels.
+
+The hooks, by the moment when loaders use them; an operation overrides those whose default does not fit.
+
+==========================  ==============================================================  ===========================
+hook                        what it gives or does                                           default
+==========================  ==============================================================  ===========================
+*a pipeline is compiled*
+check_state                 raises if such batches are not for the operation                nothing is refused
+declare_state_and_memory    the state after the operation, from the one before              check_state; the same state
+fuse                        adds the operation to the fused pass: one add_... of ImagePass  runs on the finished batch
+num_paints, fills           rectangles that it paints in the pass, and their colors         none
+is_view                     whether operations after it can still be fused                  no
+needs_declared_device       whether the pass has to give the batch back to the CPU          no
+check_unfused               raises if it cannot run on a finished batch of a device         runs anywhere
+moves                       which masks and boxes can follow it                             none
+follower                    the operation that moves a mask in the same way                 a copy
+*a batch is planned*
+is_random                   whether draw is called; its numbers have a stream then          no
+usual_numbers               random numbers that are made for it in advance                  4
+shared_numbers              group of operations with the same random numbers                numbers for itself
+draw                        parameters of the samples of a batch, from random numbers       none
+draw_batch                  the same from seed, epoch and sample ids                        calls draw
+drawn                       the result of draw by name, for DrawnParameters                 the array of draw
+fold                        moves and paints of each image, as calls of a Geometry          refused
+*a finished batch*
+takes_ragged, takes_memory  whether apply takes a Ragged, and memory for its result         no
+apply                       carries the operation out, with the result of draw_batch        (every operation has it)
+generate_code               FFCV's way in, for who calls an operation by hand               draw and apply
+==========================  ==============================================================  ===========================
+"""
 
 from __future__ import annotations
 

@@ -45,8 +45,6 @@ class OrderedLoader(Protocol):
     @property
     def batch_size(self) -> int: ...
 
-    def sample_pages(self) -> NDArray[np.int64]: ...  # of each sample of the file
-
 
 class TraversalOrder(ABC):
     """An order of the samples of each epoch; derive from it to write one.

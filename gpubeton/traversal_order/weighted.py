@@ -124,20 +124,20 @@ def class_weights(labels: NDArray[np.int64], indices: NDArray[np.intp]) -> NDArr
 
 def _checked_weights(weights: ArrayLike, num_samples: int) -> NDArray[np.float64]:
     try:
-        found = np.asarray(weights).astype(np.float64)  # a copy: the user's may change
+        array = np.asarray(weights).astype(np.float64)  # a copy: the user's may change
     except (TypeError, ValueError) as error:
         raise OptionError(
             f"weights are no array of numbers: {error}. Pass a list, an ndarray or a CPU tensor."
         ) from error
-    if found.shape != (num_samples,):
+    if array.shape != (num_samples,):
         raise OptionError(
-            f"weights have shape {found.shape}, but the file has {num_samples} samples; expected a weight for each "
+            f"weights have shape {array.shape}, but the file has {num_samples} samples; expected a weight for each "
             f"sample of the file, shape ({num_samples},), also when the loader has indices"
         )
-    wrong = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+    wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if len(wrong):
         raise OptionError(
-            f"the weight of sample {wrong[0]} is {found[wrong[0]]} ({len(wrong)} such weights); expected finite "
+            f"the weight of sample {wrong[0]} is {array[wrong[0]]} ({len(wrong)} such weights); expected finite "
             "numbers of at least 0"
         )
-    return found
+    return array

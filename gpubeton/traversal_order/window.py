@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._plan.order import LazyIds, ids_and_runs
-from gpubeton._plan.window_order import StreamPlaces, WindowIds, WindowOrder
+from gpubeton._plan.order import LazyIds, StreamPlaces, WindowIds, WindowOrder, ids_and_runs
 from gpubeton.pipeline.validation import check_whole
 from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader
 
@@ -64,9 +63,9 @@ class Window(GlobalOrder):
 
     def global_ids(self, epoch: int) -> NDArray[Any] | LazyIds:
         ids, runs = ids_and_runs(self.ids, self.runs)
-        found = WindowIds.all(WindowOrder(ids, runs, self.streams, self.width, self.seed, epoch))
+        order = WindowIds.all(WindowOrder(ids, runs, self.streams, self.width, self.seed, epoch))
         # Where neighbors are in different pages, the order takes less memory than its parts.
-        return found if len(runs.page) * _RUN <= len(ids) else found[:]
+        return order if len(runs.page) * _RUN <= len(ids) else order[:]
 
     def _share(self, ids: NDArray[Any] | LazyIds, first: int) -> NDArray[Any] | LazyIds:
         if self.rank is None or self.streams % self.rank.world == 0:

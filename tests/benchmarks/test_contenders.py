@@ -11,7 +11,7 @@ from benchmarks.contenders.process import ContenderError, ContenderProcess
 from benchmarks.contenders.work import MEAN, STD, Work
 from benchmarks.corpus import make_corpus
 from benchmarks.harness import pillow_loader
-from gpubeton.format.index import Index
+from gpubeton.format.dataset import open_dataset
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +32,9 @@ def test_all_contenders_normalize_by_the_same_figures():
 
 def test_both_files_of_the_corpus_hold_the_images_of_the_folder(corpus):
     for path in (corpus.jpg, corpus.raw):
-        assert Index.open(path).num_samples == 32
+        assert open_dataset(path).num_samples == 32
     assert corpus.facts["jpg"]["images"] == corpus.facts["raw"]["images"] == 32
-    raw = Index.open(corpus.raw).column("image")
+    raw = open_dataset(corpus.raw).column("image")
     assert max(raw["width"].max(), raw["height"].max()) == 256
 
 

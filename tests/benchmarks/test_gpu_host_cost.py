@@ -10,7 +10,7 @@ from benchmarks.gpu import host_cost, photos
 from benchmarks.gpu.simulation import simulated_gpu
 from benchmarks.harness.photos import list_photos
 from gpubeton._gpu import cuda
-from gpubeton.format.index import Index
+from gpubeton.format.dataset import open_dataset
 from gpubeton.transforms import ToDevice
 
 
@@ -61,7 +61,7 @@ def test_photos_are_stored_as_they_are_and_made_once(tmp_path):
     made = photos.make_photos(tmp_path, 12, 90)
     files = [path for path, _ in list_photos(tmp_path / "photos-12-q90")]
     times = [path.stat().st_mtime_ns for path in files]
-    assert Index.open(made.beton).num_samples == made.facts["images"] == 12
+    assert open_dataset(made.beton).num_samples == made.facts["images"] == 12
     assert made.facts["source"] == "photographs"
     assert made.facts["mean_bytes"] == round(sum(path.stat().st_size for path in files) / 12)
     assert photos.make_photos(tmp_path, 12, 90) == made

@@ -8,7 +8,7 @@ from rich.console import Console
 from benchmarks import user_terms
 from benchmarks.table import fill
 from benchmarks.user_terms import Setting, core_counts
-from gpubeton.format.index import Index
+from gpubeton.format.dataset import open_dataset
 
 LAPS = [{"images": 100, "wall_seconds": seconds, "cpu_seconds": 0.05} for seconds in (0.5, 0.1, 0.25)]
 
@@ -95,4 +95,4 @@ def test_writing_is_timed_by_turns_and_leaves_the_files(tmp_path, monkeypatch):
     paths = {Setting("raw", 32): tmp_path / "raw.beton", Setting("jpg", None): tmp_path / "jpg.beton"}
     laps = user_terms.time_writing(tmp_path / "photos", paths, 2, Console(quiet=True))
     assert {name: len(own) for name, own in laps.items()} == {"raw-32": 2, "jpg-full": 2}
-    assert [Index.open(path).num_samples for path in paths.values()] == [3, 3]
+    assert [open_dataset(path).num_samples for path in paths.values()] == [3, 3]

@@ -207,7 +207,7 @@ def test_credentials_that_expire_are_read_again_and_the_request_is_repeated_once
     files_of_aws, fault_server, monkeypatch
 ):
     file, used = files_of_aws
-    monkeypatch.setattr(store_client, "_ANSWERED", set())
+    monkeypatch.setattr(store_client, "_SERVERS", {})
     fault_server.faults.append(Fault(403))
     with pytest.raises(RemoteDeniedError):
         used()

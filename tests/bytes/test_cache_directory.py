@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpubeton._bytes import cached_file
-from gpubeton._bytes.byte_locks import locked_byte
+from gpubeton._bytes.descriptors import locked_byte
 from gpubeton._bytes.object_store import ObjectIdentity
 from gpubeton._bytes.open_files import OpenSources, open_bytes
 from gpubeton._bytes.remote_options import RemoteOptions

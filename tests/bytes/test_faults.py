@@ -16,13 +16,12 @@ from functools import partial
 import pytest
 
 from gpubeton._bytes import object_store
-from gpubeton._bytes.cache_filler import CacheFiller
-from gpubeton._bytes.node_cache import NodeCache
+from gpubeton._bytes.node_cache import CacheFiller, NodeCache
 from gpubeton._bytes.object_store import PART, ObjectFile, head_object, list_objects
 from gpubeton._bytes.open_files import OpenSources, open_bytes
 from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._bytes.store_client import REPEATS
-from gpubeton._engine.load_threads import LoadThreads
+from gpubeton._engine.region_loader import RegionLoader
 from gpubeton.errors import (
     RemoteChangedError,
     RemoteDeniedError,
@@ -110,7 +109,7 @@ def test_a_wrapped_source_may_be_deleted_while_bytes_are_kept(fault_server, tmp_
     del source
 
     def delete():
-        with object_store._KEPT._lock:  # as when garbage is collected within `keep`
+        with object_store._CACHED._lock:  # as when garbage is collected within `keep`
             wrapped.clear()
 
     thread = threading.Thread(target=delete, daemon=True)
@@ -264,18 +263,18 @@ def test_all_requests_together_are_not_more_at_once_than_allowed(fault_server, t
     files = OpenSources([(fault_server.url("a"), head_object(fault_server.url("a"), options))], cache=None)
     cache = NodeCache(tmp_path / "cache", 1 << 30)
     cached = partial(OpenSources([(files.paths[0], files.identities[0])], cache=cache).open, 0)
-    filler, threads = CacheFiller([cached], waits=True), LoadThreads(files, 16, 16)
-    loads = [threads.ask(start << 20, (start + 1) << 20) for start in range(10)]
+    filler, loader = CacheFiller([cached], waits=True), RegionLoader(files, 16)
+    loads = [loader.request(start << 20, (start + 1) << 20) for start in range(10)]
     long = files.open(0).read_exactly(0, 20 << 20)
     heads = [threading.Thread(target=head_object, args=(files.paths[0], options)) for _ in range(5)]
     for head in heads:
         head.start()
     assert bytes(20 << 20) == long
-    assert [len(load.wait()) for load in loads] == [1 << 20] * 10
+    assert [len(load.result().content) for load in loads] == [1 << 20] * 10
     filler.join()
     for head in heads:
         head.join()
-    threads.close()
+    loader.close()
     assert fault_server.most_at_once == 3
 
 

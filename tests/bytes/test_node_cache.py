@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from gpubeton._bytes import cached_file, node_cache
-from gpubeton._bytes.cache_filler import CacheFiller
 from gpubeton._bytes.cached_file import CachedFile, boot_tag
 from gpubeton._bytes.node_cache import NodeCache, parse_size
 from gpubeton._bytes.open_files import open_bytes
@@ -112,46 +111,6 @@ def test_a_short_region_is_taken_from_a_page_that_is_there_and_fetches_none(name
     assert bytes(file.load(PAGE + 5, LONG - 1)) == content_of(1)[PAGE + 5 : PAGE + 4 + LONG]
     assert requests_of(name) == [(PAGE + 5, LONG - 1), (PAGE, PAGE)]
     assert (counts.requests, counts.nbytes, counts.cached_nbytes) == (2, PAGE + LONG - 1, LONG - 1)
-
-
-def test_a_filler_fetches_missing_pages_and_stops_when_the_cache_is_full(name, folder, tmp_path):
-    other = put(tmp_path / "other", content_of(2))
-    whole, sizes = make_cache(folder), []
-    open_in(whole, name).load(2 * PAGE, PAGE)
-    CacheFiller([lambda: open_in(whole, name), lambda: open_in(whole, other)], on_page=sizes.append).join()
-    assert [whole.is_complete(open_bytes(each).identity()) for each in (name, other)] == [True, True]
-    assert sum(sizes) == 2 * len(content_of(1))
-    assert len(requests_of(name)) == len(requests_of(other)) == 6
-    small = make_cache(tmp_path / "small", limit=2 * PAGE)
-    CacheFiller([lambda: open_in(small, name)]).join()
-    assert small.count_pages(open_bytes(name).identity()) == (2, 6)
-
-
-def test_a_filler_skips_pages_that_others_fetch_and_raises_errors_in_join(name, folder, tmp_path):
-    cache = make_cache(folder)
-    file = open_in(cache, name)
-    with node_cache.locked_byte(object_of(folder) / "pages", 2):
-        CacheFiller([lambda: file]).join()
-    assert file.count_pages() == 5
-    put(tmp_path / "object", content_of(3))
-    filler = CacheFiller([lambda: file])
-    with pytest.raises(StorageError, match="replaced"):
-        filler.join()
-
-
-def test_an_interrupted_join_stops_the_filler(name, folder, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    file, goes_on = open_in(make_cache(folder), name), threading.Event()
-    filler = CacheFiller([lambda: file], on_page=lambda _: goes_on.wait(), num_threads=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "join", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            filler.join()
-    goes_on.set()
-    filler.join()
-    assert file.count_pages() <= 1
 
 
 def test_a_later_run_fetches_nothing(name, folder):
@@ -431,7 +390,7 @@ def test_a_file_system_without_locks_of_bytes_is_an_error(folder, monkeypatch):
     def fail(*_, **__):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr("gpubeton._bytes.byte_locks.fcntl.fcntl", fail)
+    monkeypatch.setattr("gpubeton._bytes.descriptors.fcntl.fcntl", fail)
     with pytest.raises(StorageError, match="lock parts of files"):
         make_cache(folder)
 

@@ -12,11 +12,11 @@ from gpubeton._machine import Machine
 from gpubeton.cli.advice import Measurements, advise, stage_limits
 from gpubeton.cli.environment import FilePlace, GpuState
 from gpubeton.loader import LoaderStats
-from gpubeton.loader.describe import ImageSummary, LoaderSummary
+from gpubeton.loader.describe import ImageSummary, LoaderInfo
 
 GIB = 1 << 30
 IMAGE = ImageSummary("image", 400, 500, 50_000, 1.0, 224, 224)
-FACTS = LoaderSummary(files=("a.beton",), samples=100_000, batch_size=100, num_workers=4, images=(IMAGE,))
+FACTS = LoaderInfo(files=("a.beton",), samples=100_000, batch_size=100, num_workers=4, images=(IMAGE,))
 # 1000 images in 10 s, of which the loop waits for 6: the workers are busy all the time.
 STATS = LoaderStats(
     epoch=0,

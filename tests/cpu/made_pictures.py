@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gpubeton._compile.draws import choose_crops, fill_uniform
+from gpubeton._batch.random_crops import compiled_rule
 from gpubeton._cpu.simd import HAS_AVX2
+from gpubeton._plan.philox import fill_uniform
 from gpubeton.transforms.normalize import NormalizeImage
 from tests.cpu.making import INTERPOLATIONS, draw_of, indexed, make_one, program_of, stored_jpeg, stored_raw
 from tests.cpu.pictures import SAMPLINGS, jpeg, photo
@@ -41,7 +42,7 @@ def results(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     yield "numbers", numbers
     boxes, limits = np.zeros((len(samples), 4), np.int32), np.array([0.08, 1, 3 / 4, 4 / 3])
     aspects = 0.75 + numbers[[0, 4]]
-    choose_crops(np.round(numbers[:2] * 500 + 8), numbers, aspects, limits, True, boxes)
+    compiled_rule()(np.round(numbers[:2] * 500 + 8), numbers, aspects, limits, True, boxes)
     yield "boxes", boxes
 
 

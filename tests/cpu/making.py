@@ -8,10 +8,9 @@ import numpy as np
 import simplejpeg
 
 from gpubeton._cpu.epilogue import outputs_of
-from gpubeton._cpu.image_tasks import ENTRIES, JPEG, NEXT_VIEW, NUM_ENTRIES, RAW, SEAL
+from gpubeton._cpu.image_tasks import ENTRIES, JPEG, NEXT_VIEW, NUM_ENTRIES, RAW, SEAL, allocate
 from gpubeton._cpu.jpeg.entries import find_entries
 from gpubeton._cpu.ring import BATCH_DONE, IDLE, REFUSED, allocate_ring, complete, publish, work
-from gpubeton._cpu.scratch import allocate
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton._plan.fusion import compile_image_program

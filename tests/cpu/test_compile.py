@@ -14,7 +14,7 @@ from numba.core.codegen import CPUCodeLibrary
 from numba.core.errors import TypingError
 from numba.core.types.functions import BaseFunction
 
-from gpubeton._compile.compile import compiled, stage
+from gpubeton._compile.compile import compiled, device_function
 from gpubeton._cpu import epilogue, pack, ring
 from gpubeton.transforms import Cutout, NormalizeImage
 from tests.cpu.making import draw_of, make, program_of, stored_jpeg, stored_raw, whole
@@ -83,12 +83,12 @@ def test_a_second_process_compiles_nothing():
     assert counts == dict.fromkeys(KEPT, (1, 0))
 
 
-@stage
+@device_function
 def increased(x, pair):
     return x + pair[0] * pair[1]
 
 
-@stage
+@device_function
 def increased_twice(x, y):
     return increased(x, (1, y)) + increased(2, (y, y))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 import subprocess
@@ -14,8 +13,10 @@ import numpy as np
 import pytest
 
 from gpubeton._compile import kept
+from gpubeton._compile.compile import compiled as compile_
 from gpubeton._compile.compile import keep
-from gpubeton._compile.kept import SOURCES, KeptCode, folders
+from gpubeton._compile.kept import KeptCode, folders, is_source, source_files
+from tests.cpu.machine_code_sources import Sources
 
 pytestmark = pytest.mark.campaign
 
@@ -106,31 +107,74 @@ def test_new_code_runs_after_a_change_in_another_file_than_the_kept_functions(co
 
 
 def test_every_source_file_is_part_of_the_folders_name(copy):
-    sources = [path for room in SOURCES for path in (copy / room).rglob("*.py")]
-    assert copy / "cpu" / "ring.py" in sources
+    sources = source_files(copy)
+    assert copy / "_cpu" / "ring.py" in sources
+    assert copy / "_plan" / "philox.py" in sources
     seen = {folders(copy)[0]}
     for source in sources:
         source.write_bytes(source.read_bytes() + b"\n")
         seen.add(folders(copy)[0])
-    (copy / "cpu" / "another.py").touch()
+    (copy / "_cpu" / "another.py").touch()
     seen.add(folders(copy)[0])
-    (copy / "cpu" / "ring.py").rename(copy / "cpu" / "ring_.py")
+    (copy / "_cpu" / "ring.py").rename(copy / "_cpu" / "ring_.py")
     seen.add(folders(copy)[0])
     assert len(seen) == len(sources) + 3
 
 
+def test_a_change_that_no_machine_code_can_have_compiles_nothing(copy):
+    assert second_pixel(copy) == ("[4, 5, 6]", 1)
+    others = set(copy.rglob("*.py")) - set(source_files(copy))
+    assert {copy / "transforms" / "flip.py", copy / "_plan" / "order.py", copy / "format" / "index.py"} <= others
+    for path in others:
+        path.write_bytes(path.read_bytes() + b"# another comment\n")
+    assert second_pixel(copy) == ("[4, 5, 6]", 0)
+
+
 def test_machine_code_is_made_of_sources_alone():
-    """What a file with compiled functions imports from the package is hashed with it."""
-    elsewhere = set()
-    for path in [path for room in ("_cpu", "_compile") for path in (PACKAGE / room).rglob("*.py")]:
-        tree = ast.parse(path.read_text())
-        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        if names & {"compiled", "compiled_with_notice", "inlined", "merged", "stage", "vector_kernel"}:
-            imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-            elsewhere |= {
-                name for name in imported if name.startswith("gpubeton") and name.split(".")[1] not in SOURCES
-            }
-    assert elsewhere == set()
+    """Functions and constants that compiled functions use are hashed with them, through imports and other constants."""
+    sources = Sources(PACKAGE)
+    compiled = sources.compiled()
+    # These read what users wrote, and take functions, so that they are never kept.
+    assert {definition for definition in compiled if not is_source(definition[0])} == {
+        ("gpubeton._engine.user_code", "read_region"),
+        ("gpubeton.fields.image_decoders", "_crop_all"),
+    }
+    reached = sources.reached({definition for definition in compiled if is_source(definition[0])})
+    assert {"gpubeton.format.layout", "gpubeton.fields.jpeg_markers", "gpubeton._plan.draw_rows"} <= reached
+    assert {module for module in reached if not is_source(module)} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "module"),
+    [
+        ("from gpubeton.other import SIZE\n@compiled\ndef f(): return SIZE", "gpubeton.other"),
+        ("from gpubeton.other import SIZE\nTWICE = 2 * SIZE\n@compiled\ndef f(): return TWICE", "gpubeton.other"),
+        ("from gpubeton import other\n@compiled\ndef f(): return other.SIZE", "gpubeton.other"),
+        ("from gpubeton.other import g\n@compiled\ndef f(): return g()", "gpubeton.third"),
+        ("from gpubeton.other import g\nf = device_function(g)", "gpubeton.third"),
+        (
+            "from gpubeton.other import g\ndef outer():\n  def f(): return g()\n  return Compiler.compile(f)",
+            "gpubeton.third",
+        ),
+    ],
+)
+def test_names_are_followed_to_the_module_that_decides_on_them(tmp_path, text, module):
+    (tmp_path / "gpubeton").mkdir()
+    (tmp_path / "gpubeton" / "first.py").write_text(text)
+    (tmp_path / "gpubeton" / "other.py").write_text("from gpubeton.third import N\nSIZE = 3\ndef g(): return N")
+    (tmp_path / "gpubeton" / "third.py").write_text("N = 4")
+    sources = Sources(tmp_path / "gpubeton")
+    assert module in sources.reached(sources.compiled())
+
+
+def test_functions_of_other_modules_than_the_sources_are_not_kept():
+    def add(x):
+        return x + 1
+
+    add.__module__ = "gpubeton._plan.order"
+    assert not isinstance(compile_(add)._cache, KeptCode)
+    add.__module__ = "gpubeton._plan.philox"
+    assert isinstance(compile_(add)._cache, KeptCode)
 
 
 def test_numba_cache_dir_comes_first(copy, tmp_path):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpubeton._plan.fusion import compile_image_program
+from gpubeton._plan.linked_outputs import GeometrySource
 from gpubeton._plan.philox import BatchNumbers
-from gpubeton._plan.program import GeometrySource
 from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import FollowImage, PadImageDecoder, PadRGBImageDecoder
 from gpubeton.fields.image_field import ImageField

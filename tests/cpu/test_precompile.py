@@ -33,12 +33,14 @@ from gpubeton._cpu.jpeg import probe
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.dataset.summary import summarize
-from gpubeton._compile import draws
+from gpubeton._batch.random_crops import compiled_rule
+from gpubeton._plan import philox
 from gpubeton.transforms import ImageMixup, NormalizeImage, ToTensor
 
 precompile.precompile()
+values = [value for module in (philox, epilogue, pack, ring, probe) for value in vars(module).values()]
 kept = [
-    value for module in (draws, epilogue, pack, ring, probe) for value in vars(module).values()
+    value for value in (compiled_rule(), *values)
     if type(getattr(value, "_cache", None)).__name__ == "KeptCode"
 ]
 before = [len(function.signatures) for function in kept]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpubeton._cpu.fallback import decode_rgb
-from gpubeton._engine.user_code import call_code
+from gpubeton._engine.run_batch_ops import call_code
 from gpubeton.errors import OperationError
 from gpubeton.fields.rgb_image import IMAGE_MODES, RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.libffcv import imdecode, memcpy, resize_crop

@@ -13,13 +13,13 @@ import zlib
 import pytest
 from typer.testing import CliRunner
 
-from gpubeton._bytes.byte_locks import lock_file
+from gpubeton._bytes.descriptors import lock_file
 from gpubeton._writing import find_entry_points
 from gpubeton._writing.resumable_file import ResumableFile
 from gpubeton.cli.app import app
 from gpubeton.dataset import Settings, convert, copy_samples, index_images, open_source
 from gpubeton.errors import OptionError, StorageError
-from gpubeton.format import Index
+from gpubeton.format import open_dataset
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.writer import DatasetWriter
 from tests.format.test_entry_points import expected, held
@@ -29,7 +29,7 @@ COUNT = 300  # more than a thread takes at a time
 
 
 def entry_points(path):
-    found, _, faults = open_entry_points(Index.open(path))
+    found, _, faults = open_entry_points(open_dataset(path))
     assert faults == []
     return held(found["image"]) if found else None
 
@@ -67,7 +67,7 @@ def test_the_index_does_not_depend_on_the_number_of_threads(file):
     done = index_images(file, num_workers=1)
     content = done.path.read_bytes()
     assert (done.images, done.indexed, done.found) == (COUNT, COUNT, COUNT)
-    assert done.checksums == len(Index.open(file).allocations)
+    assert done.checksums == len(open_dataset(file).allocations)
     # The trailer and what fills up; the trailer and the content of the checksums.
     assert 0 <= len(content) - done.bytes - 80 - 4 * done.checksums - 32 - 48 < 24
     index_images(file, overwrite=True, num_workers=3)
@@ -166,7 +166,7 @@ def test_a_file_that_is_replaced_meanwhile_gets_no_index(file, tmp_path):
 
 
 def test_samples_beyond_the_end_of_a_file_are_not_read(file):
-    index = Index.open(file)
+    index = open_dataset(file)
     file.write_bytes(bytes(5000))
     with pytest.raises(StorageError, match="replaced or cut short"):
         list(find_entry_points.find_blocks(index, "image"))
@@ -200,7 +200,7 @@ def test_a_file_without_jpegs_gets_checksums_alone(tmp_path):
     path = write_photos(tmp_path / "a.beton", 5, write_mode="raw")
     done = index_images(path)
     assert (done.path.name, done.images, done.indexed, done.found) == ("a.beton.index", 0, 0, 0)
-    index, content = Index.open(path), path.read_bytes()
+    index, content = open_dataset(path), path.read_bytes()
     places = zip(index.allocations["ptr"].tolist(), index.allocations["size"].tolist(), strict=True)
     expected_sums = [zlib.crc32(content[start : start + size]) for start, size in places]
     assert index.checksums.tolist() == expected_sums

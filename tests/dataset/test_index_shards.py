@@ -15,12 +15,11 @@ from gpubeton._bytes.object_store import put_object
 from gpubeton._bytes.open_files import list_shards
 from gpubeton.cli.app import app
 from gpubeton.dataset import index_shards
+from gpubeton.dataset.indexing import write_manifest
 from gpubeton.errors import FormatError, RemoteChangedError, RemoteDeniedError
 from gpubeton.fields import BytesField, IntField
 from gpubeton.fields.registry import open_index
-from gpubeton.format import Index
-from gpubeton.format.compact_index import BLOCK
-from gpubeton.format.manifest import write_manifest
+from gpubeton.format.manifest import BLOCK
 from gpubeton.loader import Loader
 from tests.bytes.s3_server import Bucket, running_s3
 from tests.bytes.versioned_source import SCHEME, forget_requests, put, requests_of
@@ -97,9 +96,9 @@ def test_an_indexed_folder_of_a_store_opens_with_the_requests_of_its_index(folde
     def store(url, path, remote, *, overwrite):
         put(Path(url.partition("://")[2]), path.read_bytes())
 
-    monkeypatch.setattr("gpubeton.format.manifest.put_object", store)
+    monkeypatch.setattr("gpubeton._writing.target_folder.put_object", store)
     written = write_manifest(url, index)
-    monkeypatch.setattr(Index, "open", None)
+    monkeypatch.setattr("gpubeton.format.dataset.read_index", None)
     for path in Path(folder).iterdir():
         forget_requests(f"{SCHEME}://{path}")
     found = open_index(url)[0]
@@ -143,8 +142,7 @@ def test_an_index_is_used_where_the_list_of_a_store_is_denied(indexed, bucket, f
         raise RemoteDeniedError("no list")
 
     monkeypatch.setattr("gpubeton.format.manifest.list_objects", deny)
-    monkeypatch.setattr(Index, "open", None)
-    monkeypatch.setattr("gpubeton.fields.registry._open_parts", None)
+    monkeypatch.setattr("gpubeton.format.dataset.read_index", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert open_index(indexed, remote=bucket.options)[0].num_samples == 76
@@ -163,7 +161,6 @@ def test_a_copy_here_is_opened_by_its_index_and_a_copy_in_another_bucket_too(ind
     text = json.dumps(description)
     text = json.dumps({"checksum": zlib.crc32(text.encode()), "content": description})
     put_object(f"{other}index.json", text.encode(), bucket.options, overwrite=True)
-    monkeypatch.setattr("gpubeton.fields.registry._open_parts", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert open_index(str(tmp_path / "here"))[0].column("label").tolist() == expected
@@ -180,7 +177,7 @@ def copied(fault_server, folder):
     def requests():
         names = [request.path.rpartition("/")[2] for request in fault_server.requests]
         fault_server.forget()
-        object_store._KEPT._parts.clear()
+        object_store._CACHED._segments.clear()
         return names
 
     return fault_server.url("copied/"), requests
@@ -204,13 +201,13 @@ def test_copied_shards_of_a_web_server_are_compared_once_by_a_process(copied, fo
 @pytest.fixture
 def asked(monkeypatch):
     """The names of files in stores that are requested."""
-    names, ask = [], object_store.ask
+    names, ask = [], object_store.request_with_retries
 
     def counted(url, *arguments):
         names.append(url.rpartition("/")[2])
         return ask(url, *arguments)
 
-    monkeypatch.setattr(object_store, "ask", counted)
+    monkeypatch.setattr(object_store, "request_with_retries", counted)
     return names
 
 
@@ -222,7 +219,7 @@ def test_copied_shards_of_a_bucket_are_compared_once(bucket, folder, asked, tmp_
     with pytest.warns(UserWarning, match=f"3 of the shards.*gpubeton index {url}") as warned:
         open_index(url, remote=bucket.options)
     assert len(warned) == 1
-    object_store._KEPT._parts.clear()
+    object_store._CACHED._segments.clear()
     asked.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -250,7 +247,7 @@ def test_a_damaged_index_of_a_web_server_is_named(copied, fault_server):
 def test_a_list_of_folders_is_opened_by_their_indices(indexed, bucket, folder, asked):
     files = list_shards(folder)
     expected = open_index([*files, *files, files[1]])[0]
-    object_store._KEPT._parts.clear()
+    object_store._CACHED._segments.clear()
     asked.clear()
     found = open_index([indexed, folder, files[1]], remote=bucket.options)[0]
     assert found.fingerprint == expected.fingerprint

@@ -16,7 +16,7 @@ from gpubeton.dataset import Settings, convert_shards, shards  # noqa: E402
 from gpubeton.dataset.ray import BetonDatasink, run_tasks  # noqa: E402
 from gpubeton.errors import StorageError, WorkerDiedError, WriteError  # noqa: E402
 from gpubeton.fields import IntField, RGBImageField  # noqa: E402
-from gpubeton.format import Index  # noqa: E402
+from gpubeton.format import open_dataset  # noqa: E402
 from gpubeton.reader import Reader  # noqa: E402
 from tests.objects import read_object  # noqa: E402
 from tests.picture_folders import write_folder, write_tars  # noqa: E402
@@ -117,7 +117,7 @@ def test_rows_of_ray_data_are_written(s3_server, tmp_path):
     labels = []
     for url, *_ in list_objects(s3_server.url("out/")):
         (tmp_path / "one").write_bytes(read_object(url))
-        labels += Index.open(tmp_path / "one").column("label").tolist()
+        labels += open_dataset(tmp_path / "one").column("label").tolist()
     assert sorted(labels) == list(range(len(files)))
     (made,) = (tmp_path / "out").iterdir()
     assert (Reader(made).num_samples, Reader(made).class_names) == (len(files), ("a",))

@@ -16,7 +16,7 @@ from gpubeton.dataset import Settings, convert, convert_shards, open_source
 from gpubeton.dataset import shards as shards_module
 from gpubeton.dataset.source_parts import split_parts
 from gpubeton.errors import OptionError, StorageError, WriteError
-from gpubeton.format import Index
+from gpubeton.format import open_dataset
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.reader import Reader
 from tests.picture_folders import write_folder, write_picture, write_tars
@@ -34,7 +34,7 @@ def values(*files: Path) -> list[tuple[bytes, int]]:
     """List the images of files as they are stored, and the labels."""
     found = []
     for path in files:
-        index, content = Index.open(path), path.read_bytes()
+        index, content = open_dataset(path), path.read_bytes()
         places = index.regions("image")
         images = [content[start : start + size] for start, size in zip(places.offset, places.size, strict=True)]
         found += zip(images, index.column("label").tolist(), strict=True)

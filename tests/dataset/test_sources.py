@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from gpubeton._writing.tar_files import find_tar_files
 from gpubeton.dataset import Settings, convert, open_source, recognise
-from gpubeton.dataset.file_sources import expand_braces, find_tar_files
 from gpubeton.dataset.source import Labels
 from gpubeton.errors import OptionError
+from gpubeton.format.dataset import expand_braces
 from gpubeton.reader import Reader
 from tests.picture_folders import write_folder, write_picture
 from tests.small_files import picture

@@ -9,7 +9,7 @@ from gpubeton.dataset import index_images, verify
 from gpubeton.errors import FieldTypeError, StorageError
 from gpubeton.fields import BytesField, JSONField
 from gpubeton.fields.registry import open_index
-from gpubeton.format.entry_points import read_index
+from gpubeton.format.entry_points import read_beside
 from gpubeton.writer import DatasetWriter
 from tests.golden_files import NAMES, save
 from tests.small_files import Photos, damage, photo_fields, write, write_photos
@@ -58,7 +58,7 @@ def test_entry_points_in_and_beside_a_file_are_compared(tmp_path):
     index_images(path, overwrite=True)
     assert (verify(path).findings, verify(path).entry_points) == ([], 2 * count)
     index = tmp_path / "a.beton.index"
-    block = read_index(open_index(path)[0])["image"]
+    block = read_beside(open_index(path)[0])["image"]
     changed(index, 10 * int(block.first[70]) + 5, b"\x55")
     found = verify(path)
     assert [(finding.sample, finding.field) for finding in found.findings] == [(70, "image")]

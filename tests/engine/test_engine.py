@@ -10,10 +10,10 @@ from gpubeton._bytes.open_files import OpenSources
 from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.buffers import ArrayPool
 from gpubeton._engine.engine import Engine, EngineOptions
+from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton._engine.mapped_storage import MappedStorage
 from gpubeton._engine.output_graph import compile_outputs
 from gpubeton._engine.prefetch import Prefetcher
-from gpubeton._engine.read_storage import ReadStorage
 from gpubeton._plan.order import EpochBatches
 from gpubeton.errors import BadImageError, NoSuchFieldError, PipelineError, StorageError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
@@ -90,7 +90,7 @@ def recorded(bench):
     return fetches
 
 
-@pytest.mark.parametrize("storage", [MappedStorage, ReadStorage])
+@pytest.mark.parametrize("storage", [MappedStorage, LoadedStorage])
 @pytest.mark.parametrize("num_in_flight", [1, 2, 5])
 def test_the_right_bytes_reach_the_right_rows(file, storage, num_in_flight):
     samples = np.random.default_rng(0).permutation(50)
@@ -233,7 +233,7 @@ def test_a_batch_of_which_nothing_is_left_has_no_outputs(file):
     assert [entry.sample for entry in batch.bad] == bad
 
 
-@pytest.mark.parametrize("storage", [MappedStorage, ReadStorage])
+@pytest.mark.parametrize("storage", [MappedStorage, LoadedStorage])
 def test_a_bad_sample_is_replaced_by_the_next_good_one_in_all_outputs(file, storage):
     bad = bad_samples(file, 19, 20, 47)
     samples = [*range(40), 47]  # 47 is followed by the first

@@ -13,9 +13,9 @@ import pytest
 
 from gpubeton._bytes import open_files
 from gpubeton._bytes.open_files import OpenSources
-from gpubeton._bytes.staging import Staging
 from gpubeton._bytes.store_client import REPEATS
-from gpubeton._engine.page_storage import PageStorage
+from gpubeton._engine.buffers import Staging
+from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton._plan.order import EpochBatches
 from gpubeton._plan.page_plan import PagePlan
 from gpubeton.errors import LoaderClosedError, RemoteSlowDownError, StorageError
@@ -45,7 +45,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def one_page_a_request(monkeypatch):
-    monkeypatch.setattr("gpubeton._plan.page_plan.MAX_PART", PAGE)
+    monkeypatch.setattr("gpubeton._plan.page_plan.MAX_REQUEST", PAGE)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def go_through(storage, order, in_work=0, first=0, on_batch=None):
 def test_every_batch_has_the_bytes_of_its_samples(files, traffic, first, most_bytes):  # noqa: F811
     order = window_order()
     plan = plan_of(order, first_batch=first, most_bytes=most_bytes)
-    storage = PageStorage(files, plan)
+    storage = LoadedStorage(files, plan)
     assert go_through(storage, order, first=first) == []
     assert storage.transfer.requests == len(traffic.requests) == plan.cost.requests
     assert storage.transfer.nbytes == traffic.nbytes == plan.cost.fetched_bytes
@@ -107,7 +107,7 @@ def test_every_batch_has_the_bytes_of_its_samples(files, traffic, first, most_by
 
 def test_each_page_is_asked_for_once_in_the_order_of_need(files, traffic):  # noqa: F811
     order = window_order()
-    storage = PageStorage(files, plan_of(order), most_requests=1)
+    storage = LoadedStorage(files, plan_of(order), most_requests=1)
     assert go_through(storage, order) == []
     storage.close()
     asked = [start // PAGE - 1 for _, start, _ in traffic.requests]
@@ -121,7 +121,7 @@ def test_each_page_is_asked_for_once_in_the_order_of_need(files, traffic):  # no
 def test_the_memory_is_that_of_the_plan(files, traffic, requests, in_work):  # noqa: F811
     order = window_order(streams=4, width=5)
     plan = plan_of(order, in_work)
-    storage = PageStorage(files, plan, most_requests=requests)
+    storage = LoadedStorage(files, plan, most_requests=requests)
     assert go_through(storage, order, in_work, on_batch=lambda fetch: wait_until(lambda: fetch.is_ready)) == []
     storage.close()
     assert traffic.most_live_parts <= plan.in_use[0] + requests
@@ -132,7 +132,7 @@ def test_the_memory_is_that_of_the_plan(files, traffic, requests, in_work):  # n
 
 
 def test_pages_are_asked_for_ahead_and_no_further(files, traffic):  # noqa: F811
-    storage = PageStorage(files, plan_of(range(len(PLACES))), first_requests=5)
+    storage = LoadedStorage(files, plan_of(range(len(PLACES))), first_requests=5)
     wait_until(lambda: len(traffic.requests) == 5)
     fetch = storage.fetch(PLACES[:BATCH], REGIONS.size[:BATCH], 0)  # two pages
     wait_until(lambda: fetch.is_ready and len(traffic.requests) == 7)
@@ -144,13 +144,13 @@ def test_pages_are_asked_for_ahead_and_no_further(files, traffic):  # noqa: F811
 def test_more_requests_are_made_at_once_only_if_pages_are_late(files, traffic):  # noqa: F811
     traffic.delay = 0.02
     order = range(len(PLACES))
-    storage = PageStorage(files, plan_of(order), first_requests=2, most_requests=6)
+    storage = LoadedStorage(files, plan_of(order), first_requests=2, most_requests=6)
     assert go_through(storage, order) == []
     assert storage.at_once == 6
     assert traffic.most_in_flight <= 6
     storage.close()
     traffic.delay, traffic.most_in_flight = 0.0, 0
-    storage = PageStorage(files, plan_of(order), first_requests=2, most_requests=6)
+    storage = LoadedStorage(files, plan_of(order), first_requests=2, most_requests=6)
 
     assert go_through(storage, order, in_work=1, on_batch=lambda fetch: wait_until(lambda: fetch.is_ready)) == []
     assert traffic.most_in_flight <= 2
@@ -159,7 +159,7 @@ def test_more_requests_are_made_at_once_only_if_pages_are_late(files, traffic): 
 
 def test_an_error_is_raised_by_the_batch_that_needs_the_page_and_by_no_other(files, traffic):  # noqa: F811
     traffic.failing_at = 10 * PAGE
-    storage = PageStorage(files, plan_of(range(len(PLACES))))
+    storage = LoadedStorage(files, plan_of(range(len(PLACES))))
     for number in range(len(PLACES) // BATCH):
         samples = np.arange(number * BATCH, (number + 1) * BATCH)
         fetch = storage.fetch(PLACES[samples], REGIONS.size[samples], number)
@@ -175,7 +175,7 @@ def test_an_error_is_raised_by_the_batch_that_needs_the_page_and_by_no_other(fil
 
 @pytest.mark.parametrize("is_pinned", [False, True])
 def test_samples_of_no_batch_are_loaded_by_themselves(files, traffic, is_pinned):  # noqa: F811
-    storage = PageStorage(files, plan_of(range(len(PLACES))), Staging(is_pinned=True) if is_pinned else None)
+    storage = LoadedStorage(files, plan_of(range(len(PLACES))), Staging(is_pinned=True) if is_pinned else None)
     before = storage.fetch(PLACES[:BATCH], REGIONS.size[:BATCH], 0)
     alone = storage.fetch(PLACES[[700, 3]], REGIONS.size[[700, 3]])
     assert content_at(alone) == content_of([700, 3])
@@ -189,10 +189,10 @@ def test_samples_of_no_batch_are_loaded_by_themselves(files, traffic, is_pinned)
 
 @pytest.mark.parametrize("is_pinned", [False, True])
 def test_closing_ends_all_waiting_and_all_threads(files, traffic, is_pinned, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("gpubeton._engine.load_threads._PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("gpubeton._engine.loaded_storage._PATIENCE_SECONDS", 60)
     threads = set(threading.enumerate())
     with traffic.lock:  # no request goes on until the storage is being closed
-        storage = PageStorage(
+        storage = LoadedStorage(
             files, plan_of(range(len(PLACES))), Staging(is_pinned=True) if is_pinned else None, most_requests=2
         )
         fetches = [
@@ -203,7 +203,7 @@ def test_closing_ends_all_waiting_and_all_threads(files, traffic, is_pinned, mon
             fetch.release()
         closing = threading.Thread(target=storage.close)
         closing.start()
-        wait_until(lambda: storage._threads._is_closed)
+        wait_until(lambda: storage._loader._is_closed)
     closing.join()
     storage.close()
     with pytest.raises(LoaderClosedError):
@@ -215,7 +215,7 @@ def test_closing_ends_all_waiting_and_all_threads(files, traffic, is_pinned, mon
 
 
 def test_regions_without_bytes_need_no_page(files, traffic):  # noqa: F811
-    storage = PageStorage(files, plan_of(range(len(PLACES))), first_requests=1)
+    storage = LoadedStorage(files, plan_of(range(len(PLACES))), first_requests=1)
     size = REGIONS.size[:BATCH].copy()
     size[::2] = 0
     assert len(storage.fetch(PLACES[:BATCH], size, 0).addresses()) == BATCH
@@ -227,7 +227,7 @@ def test_regions_without_bytes_need_no_page(files, traffic):  # noqa: F811
 def test_pinned_memory_holds_the_same_bytes_and_is_given_back(files, traffic):  # noqa: F811
     blocks, order = Blocks(), window_order()
     staging = Staging(blocks, is_pinned=True)
-    storage = PageStorage(files, plan_of(order, 2), staging)
+    storage = LoadedStorage(files, plan_of(order, 2), staging)
     assert storage.is_pinned
     assert go_through(storage, order, in_work=2) == []
     storage.close()
@@ -239,7 +239,7 @@ def test_pinned_memory_holds_the_same_bytes_and_is_given_back(files, traffic):  
 
 def test_an_error_reaches_a_batch_whose_bytes_go_to_pinned_memory(files, traffic):  # noqa: F811
     traffic.failing_at = PAGE
-    storage = PageStorage(files, plan_of(range(len(PLACES))), Staging(is_pinned=True))
+    storage = LoadedStorage(files, plan_of(range(len(PLACES))), Staging(is_pinned=True))
     fetch = storage.fetch(PLACES[:BATCH], REGIONS.size[:BATCH], 0)
     with pytest.raises(StorageError, match="planted"):
         fetch.addresses()
@@ -263,7 +263,7 @@ def test_a_store_that_is_overloaded_gets_half_as_many_requests_at_once(files, tr
 
     monkeypatch.setitem(open_files.SOURCES, "counted", Overloaded)
     traffic.delay = 0.005
-    storage = PageStorage(files, plan_of(range(len(PLACES))), first_requests=8, most_requests=8)
+    storage = LoadedStorage(files, plan_of(range(len(PLACES))), first_requests=8, most_requests=8)
     wait_until(lambda: len(traffic.requests) == 8 and traffic.in_flight == 0)
     wait_until(lambda: storage.at_once < 8)
     assert storage.at_once == 4  # once for all requests that were in flight together
@@ -276,19 +276,18 @@ def test_a_store_that_is_overloaded_gets_half_as_many_requests_at_once(files, tr
 def go_through_two_epochs(files, guessed):
     """Go through epoch 0, during which the first parts of epoch `guessed` are asked for, then begin epoch 1."""
     orders = [window_order(epoch=epoch) for epoch in (0, 1, guessed)]
-    first = PageStorage(files, plan_of(orders[0]), most_requests=8, plan_next=lambda: plan_of(orders[2]))
+    first = LoadedStorage(files, plan_of(orders[0]), most_requests=8, plan_next=lambda: plan_of(orders[2]))
 
     def wait_for_the_plan(_):
         # A thread plans, when no part of this epoch is left to ask for; the batches after that ask for its parts.
-        for thread in threading.enumerate():
-            if thread.name == "gpubeton-next-epoch":
-                thread.join()
+        if (planned := first._pages._next.planned) is not None:
+            planned.result()
 
     assert go_through(first, orders[0], on_batch=wait_for_the_plan) == []
     first.close()
-    begun = first.take_begun()
-    assert 1 <= len(begun) <= 8
-    return PageStorage(files, plan_of(orders[1]), most_requests=8, begun=begun), orders[1]
+    prefetched = first.take_prefetched()
+    assert 1 <= len(prefetched) <= 8
+    return LoadedStorage(files, plan_of(orders[1]), most_requests=8, prefetched=prefetched), orders[1]
 
 
 def test_pages_requested_ahead_of_an_epoch_are_not_requested_again(files, traffic):  # noqa: F811

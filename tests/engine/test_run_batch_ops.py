@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._engine.run_batch_ops import Shared, run_batch_ops
-from gpubeton._engine.user_code import ONE_PARALLEL_REGION
+from gpubeton._engine.run_batch_ops import ONE_PARALLEL_REGION, Shared, run_batch_ops
 from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, State
@@ -198,7 +197,7 @@ def test_random_operations_differ_from_each_other_and_between_fields():
     images = State(True, torch.device("cpu"), (8, 8, 3), np.dtype("uint8"))
     operations = [Cutout(2, (1, 1, 1)), RandomHorizontalFlip(), Cutout(2, (2, 2, 2))]
     tails = [compile_batch_ops(operations, images, field_number=number) for number in (1, 2)]
-    assert [step.stream for step in tails[0].steps] == [0x10000, 0x10001, 0x10002]
+    assert [step.rng_stream for step in tails[0].steps] == [0x10000, 0x10001, 0x10002]
     first, second = (run_batch_ops(tail, np.zeros((3, 8, 8, 3), np.uint8), 0, 0, SAMPLES) for tail in tails)
     assert not np.array_equal(first, second)
 
@@ -206,7 +205,7 @@ def test_random_operations_differ_from_each_other_and_between_fields():
 def test_random_operations_of_a_tail_count_from_those_before_it():
     images = State(True, torch.device("cpu"), (8, 8, 3), np.dtype("uint8"))
     tail = compile_batch_ops([ToTensor(), Cutout(2)], images, field_number=1, ordinal=3)
-    assert [step.stream for step in tail.steps] == [None, 0x10003]
+    assert [step.rng_stream for step in tail.steps] == [None, 0x10003]
 
 
 class OnlyAState(Shift):

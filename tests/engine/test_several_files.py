@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gpubeton._bytes.local_file import LocalFile
 from gpubeton._bytes.open_files import OpenSources, open_bytes
+from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton._engine.mapped_storage import MappedStorage
-from gpubeton._engine.read_storage import ReadStorage
 from gpubeton.errors import StorageError
 from gpubeton.format.data_files import first_offset
 
@@ -43,7 +43,7 @@ def test_regions_of_any_files_are_fetched(files, regions, max_open):
     expected = [CONTENTS[file][offset : offset + size] for file, offset, size in regions]
     places = np.array([int(first_offset(file)) + offset for file, offset, _ in regions], np.uint64)
     sizes = [len(content) for content in expected]
-    for storage_class in (MappedStorage, ReadStorage):
+    for storage_class in (MappedStorage, LoadedStorage):
         storage = storage_class(OpenSources(files, max_open=max_open))
         fetch = storage.fetch(places, np.array(sizes, np.uint64))
         found = fetch.addresses().tolist()

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from gpubeton._bytes.local_file import LocalFile
 from gpubeton._bytes.open_files import OpenSources, open_bytes
-from gpubeton._bytes.staging import Staging
+from gpubeton._engine.buffers import Staging
+from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton._engine.mapped_storage import MappedStorage
-from gpubeton._engine.read_storage import ReadStorage
 from gpubeton.errors import FormatError, LoaderClosedError, StorageError
 from tests.blocks import Blocks
 
@@ -33,7 +33,7 @@ def path(tmp_path_factory):
     return path
 
 
-@pytest.fixture(params=[MappedStorage, ReadStorage])
+@pytest.fixture(params=[MappedStorage, LoadedStorage])
 def storage(request, path):
     storage = request.param(opened(path))
     yield storage
@@ -109,7 +109,7 @@ def test_several_threads_may_use_one_storage(storage):
 def test_fetched_regions_hold_the_bytes_of_the_file(path, regions):
     offset = [start for start, _ in regions]
     size = [min(count, len(CONTENT) - start) for start, count in regions]
-    for storage_class in (MappedStorage, ReadStorage):
+    for storage_class in (MappedStorage, LoadedStorage):
         storage = storage_class(opened(path))
         fetch = storage.fetch(u8(*offset), u8(*size))
         assert content_at(fetch, size) == content_of(offset, size)
@@ -117,13 +117,13 @@ def test_fetched_regions_hold_the_bytes_of_the_file(path, regions):
         storage.close()
 
 
-@pytest.mark.parametrize("storage_class", [MappedStorage, ReadStorage])
+@pytest.mark.parametrize("storage_class", [MappedStorage, LoadedStorage])
 def test_a_file_that_changed_its_size_since_it_was_checked_is_refused(storage_class, path):
     with pytest.raises(StorageError, match=r"3000000 .* 3000001"):
         storage_class(OpenSources([(path, replace(LocalFile.find_identity(path), size=3_000_001))]))
 
 
-@pytest.mark.parametrize("storage_class", [MappedStorage, ReadStorage])
+@pytest.mark.parametrize("storage_class", [MappedStorage, LoadedStorage])
 def test_no_file_and_no_thread_is_left_open(storage_class, path, own_threads):
     gc.collect()
     before = times_open(path)
@@ -158,7 +158,7 @@ def test_a_mapped_file_that_is_cut_short_is_noticed_when_asked(tmp_path):
         storage.check()
 
 
-@pytest.mark.parametrize("storage_class", [MappedStorage, ReadStorage])
+@pytest.mark.parametrize("storage_class", [MappedStorage, LoadedStorage])
 def test_a_file_that_was_written_to_in_place_since_it_was_checked_is_refused(storage_class, tmp_path):
     path = tmp_path / "rewritten"
     path.write_bytes(bytes(10_000))
@@ -291,14 +291,14 @@ def counted_reads(monkeypatch):
 
 
 def test_each_byte_is_read_once_and_near_regions_together(path, counted_reads):
-    storage = ReadStorage(opened(path))
+    storage = LoadedStorage(opened(path))
     storage.fetch(u8(1000, 500, 1000, 2_000_000), u8(100, 400, 50, 10)).addresses()
     storage.close()
     assert sorted(counted_reads) == [(500, 600), (2_000_000, 10)]
 
 
 def test_long_ranges_are_cut_between_regions_so_that_threads_share_them(path, counted_reads):
-    storage = ReadStorage(opened(path), max_read=1000)
+    storage = LoadedStorage(opened(path), max_read=1000)
     storage.fetch(u8(0, 600, 1200), u8(600, 600, 5000)).addresses()
     storage.close()
     assert sorted(counted_reads) == [(0, 600), (600, 600), (1200, 5000)]
@@ -312,7 +312,7 @@ def test_as_many_reads_as_keep_a_file_busy_are_in_flight_at_once(path, monkeypat
         return preadv(file, buffers, offset)
 
     monkeypatch.setattr(os, "preadv", meeting)
-    storage = ReadStorage(opened(path))
+    storage = LoadedStorage(opened(path))
     offset, size = np.arange(LocalFile.num_readers) * 300_000, [10] * LocalFile.num_readers
     assert content_at(storage.fetch(u8(*offset), u8(*size)), size) == content_of(offset, size)
     storage.close()
@@ -321,7 +321,7 @@ def test_as_many_reads_as_keep_a_file_busy_are_in_flight_at_once(path, monkeypat
 def test_a_read_that_brings_less_than_asked_for_is_continued(path, monkeypatch):
     preadv = os.preadv
     monkeypatch.setattr(os, "preadv", lambda file, buffers, offset: preadv(file, [buffers[0][:1000]], offset))
-    storage = ReadStorage(opened(path))
+    storage = LoadedStorage(opened(path))
     fetch = storage.fetch(u8(123), u8(4567))
     assert content_at(fetch, [4567]) == content_of([123], [4567])
     storage.close()
@@ -330,7 +330,7 @@ def test_a_read_that_brings_less_than_asked_for_is_continued(path, monkeypatch):
 def test_a_file_that_is_cut_short_while_it_is_read_gives_an_error_with_both_numbers(tmp_path):
     path = tmp_path / "shrinking"
     path.write_bytes(bytes(10_000))
-    storage = ReadStorage(opened(path))
+    storage = LoadedStorage(opened(path))
     os.truncate(path, 5000)
     fetch = storage.fetch(u8(4000), u8(3000))
     with pytest.raises(StorageError, match=r"3000 bytes from 4000 .* 1000 .* 10000 "):
@@ -343,7 +343,7 @@ def test_an_error_of_the_disk_is_reported_with_the_position_and_the_next_fetch_w
     def broken(file, buffers, offset):
         raise OSError(errno.EIO, "Input/output error")
 
-    storage = ReadStorage(opened(path))
+    storage = LoadedStorage(opened(path))
     with monkeypatch.context() as patch:
         patch.setattr(os, "preadv", broken)
         fetch = storage.fetch(u8(77), u8(11))
@@ -367,7 +367,7 @@ def test_the_first_error_of_a_fetch_is_raised_whether_or_not_its_other_reads_fai
     monkeypatch.setattr(os, "preadv", breaking)
     files = opened(path)
     files.open(0).num_readers = 1  # one read after the other
-    storage = ReadStorage(files)
+    storage = LoadedStorage(files)
     fetch = storage.fetch(u8(0, 1_000_000, 2_000_000), u8(10, 10, 10))
     with pytest.raises(StorageError, match=f"10 bytes from {min(broken)} on"):
         fetch.addresses()
@@ -375,7 +375,7 @@ def test_the_first_error_of_a_fetch_is_raised_whether_or_not_its_other_reads_fai
 
 
 def test_memory_is_reused_but_never_while_a_fetch_reads_it(path):
-    storage = ReadStorage(opened(path))
+    storage = LoadedStorage(opened(path))
     first = storage.fetch(u8(0), u8(2_000_000))
     address = int(first.addresses()[0])
     second = storage.fetch(u8(0), u8(2_000_000))
@@ -397,7 +397,7 @@ def test_memory_that_is_released_before_its_reads_have_ended_is_not_given_to_oth
         return preadv(file, buffers, offset)
 
     monkeypatch.setattr(os, "preadv", slow)
-    storage = ReadStorage(opened(path))
+    storage = LoadedStorage(opened(path))
     first = storage.fetch(u8(0), u8(1000))
     assert not first.is_ready
     first.release()
@@ -409,7 +409,7 @@ def test_memory_that_is_released_before_its_reads_have_ended_is_not_given_to_oth
 
 
 def test_a_thread_that_waits_for_work_holds_no_memory(path):
-    storage = ReadStorage(opened(path), Staging(blocks := Blocks()))
+    storage = LoadedStorage(opened(path), staging=Staging(blocks := Blocks()))
     storage.fetch(u8(0), u8(1000)).addresses()
     while blocks.alive():  # the thread lets go of it after the bytes are there
         time.sleep(0.001)
@@ -432,7 +432,7 @@ def test_closing_drops_the_reads_that_were_not_begun(path, monkeypatch):
     monkeypatch.setattr(os, "preadv", slow)
     files = opened(path)
     files.open(0).num_readers = 1
-    storage = ReadStorage(files)
+    storage = LoadedStorage(files)
     begun, waiting = storage.fetch(u8(100), u8(50)), storage.fetch(u8(200), u8(50))
     is_begun.wait()
     closing = threading.Thread(target=storage.close)
@@ -447,7 +447,7 @@ def test_closing_drops_the_reads_that_were_not_begun(path, monkeypatch):
 
 
 def test_closing_ends_the_threads_though_many_reads_are_waiting(path, monkeypatch):
-    storage = ReadStorage(opened(path))
+    storage = LoadedStorage(opened(path))
     place = np.arange(0, 2_900_000, 10_000, dtype=np.uint64)
     fetches = [storage.fetch(place, np.full(len(place), 10, np.uint64)) for _ in range(20)]
     storage.close()

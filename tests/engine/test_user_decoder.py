@@ -11,10 +11,10 @@ from gpubeton._bytes.open_files import OpenSources
 from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.buffers import ArrayPool
 from gpubeton._engine.engine import Engine, EngineOptions
+from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton._engine.mapped_storage import MappedStorage
 from gpubeton._engine.output_graph import compile_outputs
 from gpubeton._engine.prefetch import Prefetcher
-from gpubeton._engine.read_storage import ReadStorage
 from gpubeton._plan.order import EpochBatches
 from gpubeton.errors import PipelineError
 from gpubeton.fields import BytesField, Field, IntField, NDArrayField
@@ -150,7 +150,7 @@ ONLY_VALUES = {"pair": None, "number": None}
 REST = dict.fromkeys(["weight", "note", "info", "vector"])
 
 
-@pytest.mark.parametrize("storage", [MappedStorage, ReadStorage])
+@pytest.mark.parametrize("storage", [MappedStorage, LoadedStorage])
 @pytest.mark.parametrize("decoder", [Lengths, PlainLengths])
 def test_a_decoder_written_for_ffcv_reads_the_bytes_of_its_samples(file, decoder, storage):
     pipeline = PipelineSpec("values", decoder=decoder(), transforms=[ToTensor()])
@@ -181,7 +181,7 @@ def test_a_decoder_may_be_debugged_in_plain_python(file):
     assert found[0].outputs[0][:, 0].tolist() == (found[0].samples % 6).tolist()
 
 
-@pytest.mark.parametrize("storage", [MappedStorage, ReadStorage])
+@pytest.mark.parametrize("storage", [MappedStorage, LoadedStorage])
 def test_a_field_of_the_users_own_may_store_several_regions(file, storage):
     for batch in batches(file, {"values": None}, storage=storage):
         pairs = batch.outputs[0].numpy().view(np.float32)
@@ -297,7 +297,7 @@ def test_operations_know_their_field_and_its_metadata(file):
     assert operation.field is None  # the user's own stays as it was
 
 
-@pytest.mark.parametrize("storage", [MappedStorage, ReadStorage])
+@pytest.mark.parametrize("storage", [MappedStorage, LoadedStorage])
 def test_a_number_that_points_to_no_region_gives_the_decoder_no_bytes(tmp_path, storage):
     path = write(tmp_path / "pairs.beton", {"pair": PairField()}, [(Samples()[number][1],) for number in range(20)])
     index, _ = open_index(path, {"pair": PairField})

@@ -10,7 +10,7 @@ import pytest
 
 from gpubeton.errors import FormatError, TruncatedError
 from gpubeton.fields.registry import open_index
-from gpubeton.format import Index
+from gpubeton.format import open_dataset
 from gpubeton.format.layout import (
     ALLOCATION_DTYPE,
     DESCRIPTOR_DTYPE,
@@ -73,7 +73,7 @@ def kept_of(action):
 
 def refuse(path, error, match):
     with pytest.raises(error, match=match):
-        Index.open(path)
+        open_dataset(path)
 
 
 def test_metadata_that_were_never_written_are_refused_before_memory_is_taken(sparse):
@@ -95,7 +95,7 @@ def test_holes_that_a_copy_makes_of_zeros_are_no_fault(tmp_path):
     with path.open("r+b") as file:
         file.seek(HEADER_DTYPE.itemsize + DESCRIPTOR_DTYPE.itemsize + 8 * (MANY // 2))
         file.write(ones.tobytes())
-    column = Index.open(path).column("f0")
+    column = open_dataset(path).column("f0")
     assert int(column[MANY // 2 :][: len(ones)].sum()) == len(ones)
 
 
@@ -104,7 +104,7 @@ def test_a_file_system_that_does_not_know_its_holes_is_believed(sparse, monkeypa
         raise OSError(22, "no holes here")
 
     monkeypatch.setattr(os, "lseek", refuse_to_seek)
-    assert Index.open(sparse).num_samples == MANY
+    assert open_dataset(sparse).num_samples == MANY
 
 
 def test_a_file_system_that_calls_data_a_hole_is_not_believed(tmp_path, monkeypatch):
@@ -119,7 +119,7 @@ def test_a_file_system_that_calls_data_a_hole_is_not_believed(tmp_path, monkeypa
         raise OSError(6, "no data from here on")
 
     monkeypatch.setattr(os, "lseek", all_is_a_hole)
-    assert Index.open(path).num_samples == MANY
+    assert open_dataset(path).num_samples == MANY
     assert refused == [os.SEEK_DATA]
 
 
@@ -137,10 +137,10 @@ def test_memory_that_is_not_there_is_an_error_with_the_bytes(tmp_path, monkeypat
 def test_opening_takes_at_most_twice_the_bytes_that_it_reads(tmp_path, is_sorted):
     count, path = 100_000, tmp_path / "images.beton"
     nbytes = write_images(path, count, is_sorted=is_sorted)
-    assert peak_of(lambda: Index.open(path)) < 2 * nbytes
-    opened = Index.open(path)  # 13 bytes of an image, 4 of its size, 8 of a label
+    assert peak_of(lambda: open_dataset(path)) < 2 * nbytes
+    opened = open_dataset(path)  # 13 bytes of an image, 4 of its size, 8 of a label
     assert sum(own.nbytes for own in opened.rows) == 25 * count
-    assert kept_of(lambda: Index.open(path)) < 25 * count + (1 << 16)
+    assert kept_of(lambda: open_dataset(path)) < 25 * count + (1 << 16)
 
 
 def test_opening_many_files_takes_the_memory_of_all_and_of_a_few_at_a_time(tmp_path):

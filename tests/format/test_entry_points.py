@@ -15,9 +15,9 @@ from gpubeton._cpu.jpeg.entries import find_entries
 from gpubeton.dataset import index_images
 from gpubeton.errors import EntryPointsError
 from gpubeton.fields import ImageField, IntField, RGBImageField
-from gpubeton.format import Index, read_notes
+from gpubeton.format import open_dataset, read_notes
 from gpubeton.format.entry_layout import index_path
-from gpubeton.format.entry_points import EntryBlock, image_fields, open_entry_points, read_index, read_stored
+from gpubeton.format.entry_points import EntryBlock, image_fields, open_entry_points, read_beside, read_within
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.writer import DatasetWriter
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
@@ -45,7 +45,7 @@ def write(path, samples=None, fields=FIELDS, **options):
 
 def expected(path, name="image"):
     """Entries and seal of each image."""
-    index, content = Index.open(path), path.read_bytes()
+    index, content = open_dataset(path), path.read_bytes()
     regions = index.regions(name)
     found = []
     for offset, size in zip(regions.offset.tolist(), regions.size.tolist(), strict=True):
@@ -82,7 +82,7 @@ def files(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["inside", "beside"])
 def test_each_field_of_images_gets_its_entry_points_back(files, name):
-    index = Index.open(files / f"{name}.beton")
+    index = open_dataset(files / f"{name}.beton")
     found, _, faults = open_entry_points(index)
     assert faults == []
     assert list(found) == image_fields(index) == ["image", "again"]
@@ -99,16 +99,16 @@ def test_entry_points_lie_before_notes_and_move_nothing_else(tmp_path):
     assert read_notes(noted).content == notes.content
     assert (read_notes(noted).checksums == notes.checksums).all()
     assert read_notes(alone) is None
-    first, second = Index.open(plain), Index.open(noted)
+    first, second = open_dataset(plain), open_dataset(noted)
     start = first.header.alloc_table_ptr - len(notes.to_bytes())
     assert noted.read_bytes()[24:start] == plain.read_bytes()[24:start]
     assert (first.allocations == second.allocations).all()
     assert held(open_entry_points(second)[0]["image"]) == expected(plain)
-    assert held(open_entry_points(Index.open(alone))[0]["again"]) == expected(plain, "again")
+    assert held(open_entry_points(open_dataset(alone))[0]["again"]) == expected(plain, "again")
 
 
 def test_a_writer_without_notes_stores_no_entry_points(tmp_path):
-    index = Index.open(write(tmp_path / "a.beton"))
+    index = open_dataset(write(tmp_path / "a.beton"))
     assert open_entry_points(index) == ({}, [{}], [])
 
 
@@ -119,31 +119,31 @@ def test_images_without_entry_points_are_between_others(tmp_path):
     contents = [sound, pillow_jpeg(picture, restart_marker_blocks=2), picture[:20], damaged, sound]
     fields = {"image": ImageField("rgb", write_mode="smart", smart_threshold=20 * 60 * 3)}
     path = write(tmp_path / "a.beton", [(content,) for content in contents], fields, index=True)
-    points = open_entry_points(Index.open(path))[0]["image"]
+    points = open_entry_points(open_dataset(path))[0]["image"]
     assert points.counts.astype(bool).tolist() == [True, False, False, False, True]
     assert held(points)[0] == held(points)[4]
 
 
 @pytest.mark.parametrize("kinds", [("inside", "beside"), ("beside", "none"), ("none", "inside", "beside")])
 def test_several_files_are_one_dataset(files, tmp_path, kinds):
-    from gpubeton.format.join import join
+    from gpubeton.format.dataset import join
 
     write(tmp_path / "none.beton")
     paths = [(tmp_path if kind == "none" else files) / f"{kind}.beton" for kind in kinds]
-    found, _, faults = open_entry_points(join([Index.open(path) for path in paths], len(paths)))
+    found, _, faults = open_entry_points(join([open_dataset(path) for path in paths], len(paths)))
     own = expected(files / "inside.beton")
     assert faults == []
     assert held(found["image"]) == [one for kind in kinds for one in ([(b"", 0)] * COUNT if kind == "none" else own)]
 
 
 def test_joined_files_may_store_jpegs_in_different_fields(tmp_path):
-    from gpubeton.format.join import join
+    from gpubeton.format.dataset import join
 
     samples = [(photo(40, 60), photo(50, 70))] * 3
     for name, mode in (("a", "raw"), ("b", "jpg")):
         fields = {"x": RGBImageField(write_mode="jpg"), "y": RGBImageField(write_mode=mode)}
         index_images(write(tmp_path / f"{name}.beton", samples, fields))
-    found, _, faults = open_entry_points(join([Index.open(tmp_path / f"{name}.beton") for name in "ab"], 2))
+    found, _, faults = open_entry_points(join([open_dataset(tmp_path / f"{name}.beton") for name in "ab"], 2))
     assert faults == []
     assert (found["x"].counts > 0).tolist() == [True] * 6
     assert (found["y"].counts > 0).tolist() == [False] * 3 + [True] * 3
@@ -152,8 +152,8 @@ def test_joined_files_may_store_jpegs_in_different_fields(tmp_path):
 def test_those_beside_a_file_are_used_rather_than_those_in_it(files, tmp_path):
     path = shutil.copy(files / "inside.beton", tmp_path)
     index_images(path, overwrite=True)
-    index = Index.open(path)
-    assert list(read_stored(index)) == list(read_index(index)) == ["image", "again"]
+    index = open_dataset(path)
+    assert list(read_within(index)) == list(read_beside(index)) == ["image", "again"]
     with open(index_path(path), "r+b") as file:
         file.truncate(100)
     found, _, faults = open_entry_points(index)
@@ -166,13 +166,13 @@ def test_those_beside_a_file_are_used_rather_than_those_in_it(files, tmp_path):
 def test_files_of_ffcvs_have_none(name, tmp_path):
     from tests.golden_files import CUSTOM_TYPES
 
-    assert open_entry_points(Index.open(save(name, tmp_path), CUSTOM_TYPES)) == ({}, [{}], [])
+    assert open_entry_points(open_dataset(save(name, tmp_path), CUSTOM_TYPES)) == ({}, [{}], [])
 
 
 def test_a_source_that_cannot_be_mapped_is_read(files, monkeypatch):
     monkeypatch.setattr(local_file.LocalFile, "is_mappable", False)
     for name in ("inside", "beside"):
-        found, _, faults = open_entry_points(Index.open(files / f"{name}.beton"))
+        found, _, faults = open_entry_points(open_dataset(files / f"{name}.beton"))
         assert faults == []
         assert held(found["image"]) == expected(files / f"{name}.beton")
 
@@ -186,7 +186,7 @@ def damaged(files, folder, change):
     shutil.copy(files / "beside.beton", path)
     content = (files / "beside.beton.index").read_bytes()
     (folder / "beside.beton.index").write_bytes(change(content))
-    return Index.open(path)
+    return open_dataset(path)
 
 
 def sizes(content):
@@ -201,7 +201,7 @@ def sizes(content):
 
 def refused(index):
     with pytest.raises(EntryPointsError, match="gpubeton index --overwrite"):
-        read_index(index)
+        read_beside(index)
     found, _, faults = open_entry_points(index)
     assert found == {}
     assert len(faults) == 1
@@ -302,7 +302,7 @@ def test_first_entries_that_go_back_are_refused(files, tmp_path):
 def test_the_index_of_another_file_is_refused(files, tmp_path):
     other = write(tmp_path / "other.beton", [sample(number + 1) for number in range(COUNT)])
     shutil.copy(files / "beside.beton.index", index_path(str(other)))
-    refused(Index.open(other))
+    refused(open_dataset(other))
 
 
 def test_the_index_of_an_older_state_is_refused(tmp_path):
@@ -312,9 +312,9 @@ def test_the_index_of_an_older_state_is_refused(tmp_path):
     write(path, [sample(number) for number in reversed(range(COUNT))])
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     (tmp_path / "a.beton.index").write_bytes(content)
-    refused(Index.open(path))
+    refused(open_dataset(path))
     assert index_images(path).found == 2 * COUNT
-    assert held(open_entry_points(Index.open(path))[0]["image"]) == expected(path)
+    assert held(open_entry_points(open_dataset(path))[0]["image"]) == expected(path)
 
 
 def test_a_copy_of_a_file_and_its_index_is_good(files, tmp_path):
@@ -322,13 +322,13 @@ def test_a_copy_of_a_file_and_its_index_is_good(files, tmp_path):
         shutil.copy(files / name, tmp_path)
     (tmp_path / "beside.beton").rename(tmp_path / "moved.beton")
     (tmp_path / "beside.beton.index").rename(tmp_path / "moved.beton.index")
-    assert list(read_index(Index.open(tmp_path / "moved.beton"))) == ["image", "again"]
+    assert list(read_beside(open_dataset(tmp_path / "moved.beton"))) == ["image", "again"]
 
 
 def test_a_folder_in_place_of_an_index_is_a_fault(tmp_path):
     path = write(tmp_path / "a.beton")
     (tmp_path / "a.beton.index").mkdir()
-    found, _, faults = open_entry_points(Index.open(path))
+    found, _, faults = open_entry_points(open_dataset(path))
     assert found == {}
     assert len(faults) == 1
     assert "a.beton.index" in faults[0]
@@ -338,14 +338,14 @@ def test_a_folder_in_place_of_an_index_is_a_fault(tmp_path):
 @given(st.data())
 def test_changed_bytes_in_a_file_never_harm_and_never_give_other_numbers(files, tmp_path, data):
     content = bytearray((files / "inside.beton").read_bytes())
-    index = Index.open(files / "inside.beton")
+    index = open_dataset(files / "inside.beton")
     last = max(int((regions.offset + regions.size).max()) for regions in map(index.regions, ("image", "again", "gray")))
     begin = -(-last // (1 << 21)) * (1 << 21)
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(begin, index.header.alloc_table_ptr - 1))] ^= data.draw(st.integers(1, 255))
     path = tmp_path / "a.beton"
     path.write_bytes(content)
-    found, _, faults = open_entry_points(Index.open(path))
+    found, _, faults = open_entry_points(open_dataset(path))
     assert len(faults) <= 1
     for points in found.values():
         assert (points.counts >= 0).all()

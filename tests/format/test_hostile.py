@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton.errors import FormatError
-from gpubeton.format import Index
+from gpubeton.format import open_dataset
 from gpubeton.format.layout import ALLOCATION_DTYPE
 from tests.golden_files import content, sidecar
 
@@ -23,7 +23,7 @@ def path(tmp_path_factory):
 def survives(path, file):
     path.write_bytes(file)
     try:
-        index = Index.open(path)
+        index = open_dataset(path)
     except FormatError:
         return
     for name in index.names:

@@ -20,7 +20,7 @@ from gpubeton.errors import (
     StorageError,
     TruncatedError,
 )
-from gpubeton.format import Index
+from gpubeton.format import open_dataset
 from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
 from tests.golden_files import CUSTOM_TYPES, NAMES, content, save, sidecar
 
@@ -30,7 +30,7 @@ class Patched:
 
     def __init__(self, name, folder):
         self.path = save(name, folder)
-        whole = Index.open(self.path, CUSTOM_TYPES)
+        whole = open_dataset(self.path, CUSTOM_TYPES)
         self.file = bytearray(content(name))
         self.header = np.frombuffer(self.file, HEADER_DTYPE, 1)
         self.metadata = np.frombuffer(self.file, whole.metadata.dtype, whole.num_samples, whole.header.metadata_offset)
@@ -38,7 +38,7 @@ class Patched:
 
     def open(self, length=None, extra=b""):
         self.path.write_bytes(self.file[:length] + extra)
-        return Index.open(self.path, CUSTOM_TYPES)
+        return open_dataset(self.path, CUSTOM_TYPES)
 
 
 def given_names(name):
@@ -48,7 +48,7 @@ def given_names(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_region_of_ffcv_is_found(name, tmp_path):
-    index = Index.open(save(name, tmp_path), CUSTOM_TYPES)
+    index = open_dataset(save(name, tmp_path), CUSTOM_TYPES)
     file = content(name)
     assert index.file_size == len(file)
     assert index.names == tuple(field["name"] for field in sidecar(name)["fields"])
@@ -65,7 +65,7 @@ def test_every_region_of_ffcv_is_found(name, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_number_of_ffcv_is_read(name, tmp_path):
-    index = Index.open(save(name, tmp_path), CUSTOM_TYPES)
+    index = open_dataset(save(name, tmp_path), CUSTOM_TYPES)
     for field, descriptor, given_name in zip(index.names, index.descriptors, given_names(name), strict=True):
         expected = [sample[given_name] for sample in sidecar(name)["samples"]]
         if descriptor.type_id == 0:
@@ -79,32 +79,32 @@ def test_every_number_of_ffcv_is_read(name, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_table_comes_sorted_and_complete(name, tmp_path):
-    index = Index.open(save(name, tmp_path), CUSTOM_TYPES)
+    index = open_dataset(save(name, tmp_path), CUSTOM_TYPES)
     assert index.allocations.tolist() == sorted(map(tuple, sidecar(name)["alloc_table"]), key=lambda row: row[1])
 
 
 def test_a_sample_has_the_page_of_its_first_region(tmp_path):
-    index = Index.open(save("pages_two_workers", tmp_path))
+    index = open_dataset(save("pages_two_workers", tmp_path))
     described = sidecar("pages_two_workers")
     expected = {row[0]: page for row, page in zip(described["alloc_table"], described["page_of_alloc"], strict=True)}
-    assert index.sample_pages().tolist() == [expected[sample] for sample in range(index.num_samples)]
+    assert index.page_runs().to_array().tolist() == [expected[sample] for sample in range(index.num_samples)]
 
 
 def test_a_file_without_pages_has_no_pages_of_samples(tmp_path):
     with pytest.raises(AllocationError, match="random order"):
-        Index.open(save("scalars", tmp_path)).sample_pages()
+        open_dataset(save("scalars", tmp_path)).page_runs()
 
 
 def test_an_index_cannot_be_changed_by_accident(tmp_path):
-    index = Index.open(save("all_fields", tmp_path))
+    index = open_dataset(save("all_fields", tmp_path))
     for array in (index.metadata, index.allocations, index.column("label")):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = array[1]
 
 
 def test_an_unknown_field_is_named_beside_those_there_are(tmp_path):
-    index = Index.open(save("img_raw_fixed", tmp_path))
-    for ask in (index.column, index.regions, index.has_regions, index.max_region):
+    index = open_dataset(save("img_raw_fixed", tmp_path))
+    for ask in (index.column, index.regions, index.has_regions):
         with pytest.raises(NoSuchFieldError, match=r"'img'; .* 'label', 'image', 'score'"):
             ask("img")
         with pytest.raises(KeyError):
@@ -113,17 +113,12 @@ def test_an_unknown_field_is_named_beside_those_there_are(tmp_path):
 
 def test_a_number_has_no_region(tmp_path):
     with pytest.raises(FieldTypeError, match=r"'label'.*metadata"):
-        Index.open(save("img_raw_fixed", tmp_path)).regions("label")
-
-
-def test_the_longest_region_is_known(tmp_path):
-    index = Index.open(save("page_exact", tmp_path))
-    assert index.max_region("blob") == 2 << 20
+        open_dataset(save("img_raw_fixed", tmp_path)).regions("label")
 
 
 def test_a_custom_field_needs_its_type(tmp_path):
     with pytest.raises(FieldTypeError, match=r"'caption'.*custom_fields="):
-        Index.open(save("custom", tmp_path))
+        open_dataset(save("custom", tmp_path))
 
 
 def test_a_custom_column_that_holds_no_pointers_has_no_regions(tmp_path):
@@ -135,7 +130,7 @@ def test_a_custom_column_that_holds_no_pointers_has_no_regions(tmp_path):
 
 
 def test_a_custom_struct_may_hold_its_pointer_by_name(tmp_path):
-    index = Index.open(save("custom", tmp_path), {"caption": np.dtype([("ptr", "<u8")])})
+    index = open_dataset(save("custom", tmp_path), {"caption": np.dtype([("ptr", "<u8")])})
     assert index.regions("caption").size.tolist() == [40] * 10
 
 
@@ -310,7 +305,7 @@ def test_an_empty_value_with_the_pointer_of_the_next_one_hides_nothing(swapped, 
         patched.table[[2, 3]] = patched.table[[3, 2]]
     index = patched.open()
     assert index.regions("blob").size.tolist() == [2097152, 2097151, 0, 1, 2097152]
-    assert index.sample_pages().tolist() == [1, 2, -1, 3, 4]
+    assert index.page_runs().to_array().tolist() == [1, 2, -1, 3, 4]
 
 
 def test_an_empty_value_before_all_others_may_point_to_the_start_of_the_file(tmp_path):
@@ -344,14 +339,14 @@ def test_a_file_that_shrinks_while_it_is_read_is_noticed(tmp_path, monkeypatch):
     path = save("img_raw_var", tmp_path)
     change_while_it_is_read(monkeypatch, lambda: os.truncate(path, path.stat().st_size - 8))
     with pytest.raises(TruncatedError, match="while it was read"):
-        Index.open(path)
+        open_dataset(path)
 
 
 def test_a_file_that_is_written_to_while_it_is_read_is_noticed(tmp_path, monkeypatch):
     path = save("img_raw_var", tmp_path)
     change_while_it_is_read(monkeypatch, lambda: os.utime(path, ns=(1, 1)))
     with pytest.raises(StorageError, match=r"img_raw_var.* 0\.000 "):
-        Index.open(path)
+        open_dataset(path)
 
 
 def change_while_it_is_read(monkeypatch, change):

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpubeton.dataset import index_shards
 from gpubeton.errors import FieldMismatchError, OptionError
 from gpubeton.fields import BytesField, IntField, NDArrayField
 from gpubeton.fields.registry import open_index
-from gpubeton.format import Index
-from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, first_offset, listed_paths, split_offsets
+from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, find_file, first_offset, origin_of, split_offsets
+from gpubeton.format.dataset import join, list_files, list_paths, open_dataset
 from gpubeton.format.header import read_header
-from gpubeton.format.join import join
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
 from tests.small_files import write
 
@@ -27,7 +27,7 @@ def test_a_place_is_a_file_and_an_offset_and_sorts_as_they_do(pairs):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_joined_with_itself_has_each_region_twice_once_in_either_file(name, tmp_path):
-    part = Index.open(save(name, tmp_path), CUSTOM_TYPES)
+    part = open_dataset(save(name, tmp_path), CUSTOM_TYPES)
     whole = join([part, part], 2)
     assert (whole.num_samples, whole.names, whole.file_size) == (2 * part.num_samples, part.names, 2 * part.file_size)
     for field in part.names:
@@ -47,7 +47,7 @@ def test_a_file_joined_with_itself_has_each_region_twice_once_in_either_file(nam
 
 @pytest.mark.parametrize("name", ["all_fields", "custom", "img_jpg_fixed", "ndarrays"])
 def test_pointers_in_the_metadata_are_those_of_the_regions(name, tmp_path):
-    part = Index.open(save(name, tmp_path), CUSTOM_TYPES)
+    part = open_dataset(save(name, tmp_path), CUSTOM_TYPES)
     whole = join([part, part, part], 3)
     for field in part.names:
         column = whole.column(field)
@@ -72,16 +72,16 @@ def test_samples_are_found_in_their_files_and_pages_are_numbered_through(tmp_pat
     large = write(tmp_path / "large.beton", field, values, page_size=1 << 23)
     whole = open_index([small, large, small])[0]
     assert [file.first_sample for file in whole.files] == [0, 3, 7]
-    assert [whole.file_of(sample).path for sample in (0, 2, 3, 6, 7, 9)] == [str(small)] * 2 + [str(large)] * 2 + [
-        str(small)
-    ] * 2
-    assert whole.origin(5) == f"sample 2 of {large}"
-    assert open_index(small)[0].origin(2) == ""
+    assert [find_file(whole.files, sample).path for sample in (0, 2, 3, 6, 7, 9)] == [str(small)] * 2 + [
+        str(large)
+    ] * 2 + [str(small)] * 2
+    assert origin_of(whole.files, 5) == f"sample 2 of {large}"
+    assert origin_of(open_index(small)[0].files, 2) == ""
     for wrong in (-1, 10):
         with pytest.raises(IndexError, match="expected 0 to 9"):
-            whole.file_of(wrong)
+            find_file(whole.files, wrong)
     # The table of a small file begins in its fifth page, that of the large one in its third.
-    assert whole.sample_pages().tolist() == [1, 2, 3, 6, 6, 6, 6, 9, 10, 11]
+    assert whole.page_runs().to_array().tolist() == [1, 2, 3, 6, 6, 6, 6, 9, 10, 11]
     assert whole.title == f"{small} and 2 more"
 
 
@@ -102,7 +102,7 @@ def test_pointers_of_empty_values_point_nowhere_in_any_of_the_files(tmp_path):
     with odd.open("r+b") as file:
         file.seek(read_header(odd).metadata_offset + 16)  # after a pointer and a size
         file.write((12345).to_bytes(8, "little"))
-    part = Index.open(plain).regions("bytes")
+    part = open_dataset(plain).regions("bytes")
     for paths in ([plain, odd, plain], [odd, plain]):
         files, offsets = split_offsets(open_index(paths)[0].regions("bytes").offset)
         assert files.tolist() == [number for number in range(len(paths)) for _ in range(3)]
@@ -156,9 +156,36 @@ def test_the_same_kind_of_field_with_other_arguments_is_refused(tmp_path):
 @pytest.mark.parametrize("wrong", [[], None, 5, b"x", ["a", 5], iter(["a"])])
 def test_a_value_other_than_a_list_of_files_is_refused(wrong):
     with pytest.raises(OptionError, match="expected"):
-        listed_paths(wrong)
+        list_paths(wrong)
 
 
 def test_a_string_with_wildcards_is_one_file(tmp_path):
-    assert listed_paths("*.beton") == ("*.beton",)
-    assert listed_paths([tmp_path / "a", "b"]) == (str(tmp_path / "a"), "b")
+    assert list_paths("*.beton") == ("*.beton",)
+    assert list_paths([tmp_path / "a", "b"]) == (str(tmp_path / "a"), "b")
+
+
+def test_a_pattern_with_braces_means_several_files(tmp_path):
+    for number in range(9, 12):
+        write(tmp_path / f"{number:02}.beton", {"label": IntField()}, [(number,)])
+    index = open_dataset(tmp_path / "{09..11}.beton")
+    assert index.column("label").tolist() == [9, 10, 11]
+    assert open_dataset([f"{tmp_path}/{{11,09}}.beton", tmp_path / "10.beton"]).column("label").tolist() == [11, 9, 10]
+    assert list_paths("s3://bucket/{0..2}.beton") == tuple(f"s3://bucket/{number}.beton" for number in range(3))
+
+
+def test_braces_in_the_name_of_a_file_are_a_part_of_it(tmp_path):
+    path = write(tmp_path / "{a,b}.beton", {"label": IntField()}, [(7,)])
+    assert open_dataset(path).column("label").tolist() == [7]
+    assert list_paths("s3://bucket/{a}/x.beton") == ("s3://bucket/{a}/x.beton",)
+
+
+def test_a_manifest_means_its_folder(tmp_path, monkeypatch):
+    for number in range(2):
+        write(tmp_path / f"{number}.beton", {"label": IntField()}, [(number,)])
+    with pytest.raises(FileNotFoundError, match=r"index\.json"):
+        open_dataset(tmp_path / "index.json")
+    index_shards(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name in (tmp_path / "index.json", "index.json"):
+        assert open_dataset(name).column("label").tolist() == [0, 1]
+    assert list_files("index.json") == ("0.beton", "1.beton")

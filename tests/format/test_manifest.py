@@ -13,18 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton._bytes.open_files import list_shards
+from gpubeton.dataset.indexing import write_manifest
 from gpubeton.errors import FormatError, OptionError
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.registry import open_index
-from gpubeton.format import Index
-from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, form_of, read_rows
-from gpubeton.format.join import join
+from gpubeton.format import Index, open_dataset
+from gpubeton.format.data_files import DESCRIPTION
+from gpubeton.format.dataset import join
 from gpubeton.format.manifest import (
+    BLOCK,
     COLUMNS,
-    DESCRIPTION,
     Manifest,
     StoredIndex,
-    write_manifest,
+    blocks_of,
+    check_index,
+    form_of,
+    read_rows,
 )
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
 from tests.small_files import picture, write
@@ -92,7 +96,7 @@ def test_a_list_of_folders_is_one_dataset_of_their_files(is_damaged, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("copies", [1, 3])
 def test_columns_are_read_as_they_were_written(name, copies, tmp_path):
-    index = join([Index.open(save(name, tmp_path), CUSTOM_TYPES)] * copies, copies)
+    index = join([open_dataset(save(name, tmp_path), CUSTOM_TYPES)] * copies, copies)
     content = np.frombuffer(b"".join(blocks_of(index)), np.uint8)
     kinds, forms = [own.column.dtype for own in index.rows], [form_of(own) for own in index.rows]
     rows = read_rows(content, index.descriptors, kinds, forms, index.num_samples)
@@ -105,9 +109,9 @@ def test_columns_are_read_as_they_were_written(name, copies, tmp_path):
 
 
 def test_blocks_have_one_length_for_all_lengths_of_columns(tmp_path, monkeypatch):
-    index = Index.open(write(tmp_path / "a.beton", FIELDS, samples(50, 0)))
+    index = open_dataset(write(tmp_path / "a.beton", FIELDS, samples(50, 0)))
     whole = b"".join(blocks_of(index))
-    monkeypatch.setattr("gpubeton.format.compact_index.BLOCK", 128)
+    monkeypatch.setattr("gpubeton.format.manifest.BLOCK", 128)
     blocks = list(blocks_of(index))
     assert b"".join(blocks) == whole
     assert {len(block) for block in blocks[:-1]} == {128}
@@ -129,7 +133,7 @@ def test_a_copied_folder_opens_by_its_manifest(tmp_path, monkeypatch):
     copy.mkdir()
     for path in Path(folder).iterdir():
         shutil.copyfile(path, copy / path.name)
-    monkeypatch.setattr(Index, "open", None)
+    monkeypatch.setattr("gpubeton.format.dataset.read_index", None)
     assert_same(opened_quietly(str(copy)), expected)
 
 
@@ -139,7 +143,7 @@ def replace(folder):
 
 def relabel(folder):
     path = folder / "0.beton"
-    index = Index.open(path)
+    index = open_dataset(path)
     with path.open("r+b") as file:
         file.seek(index.header.metadata_offset + index.metadata_type.fields["f2"][1])
         file.write(np.int64(77).tobytes())
@@ -147,7 +151,7 @@ def relabel(folder):
 
 def relabel_in_the_middle(folder):
     path = folder / "0.beton"
-    place = Index.open(path).header.metadata_offset + 8 * 10_000
+    place = open_dataset(path).header.metadata_offset + 8 * 10_000
     assert place > 1 << 16
     with path.open("r+b") as file:
         file.seek(place)
@@ -209,7 +213,7 @@ def test_a_wide_raw_image_is_not_mistaken_for_one_of_another_size(tmp_path):
 def test_more_files_than_offsets_can_name_are_refused(tmp_path, monkeypatch):
     folder = with_manifest(tmp_path / "shards", 1, 1, 1)
     text = (Path(folder) / DESCRIPTION).read_bytes()
-    for module in ("data_files", "manifest"):
+    for module in ("dataset", "manifest"):
         monkeypatch.setattr(f"gpubeton.format.{module}.MAX_FILES", 2)
     with pytest.raises(FormatError, match="3 shards, expected at most 2"):
         Manifest.from_bytes(text)
@@ -337,7 +341,7 @@ def test_a_manifest_that_lies_is_refused(lie, tmp_path):
     folder = with_manifest(tmp_path / "shards", 2, 3)
     rewrite(tmp_path / "shards", lie)
     with pytest.raises(FormatError):
-        StoredIndex.of_folder(folder).open({})
+        StoredIndex(folder).open({})
     with pytest.warns(UserWarning, match="index.json"):
         assert_same(open_index(folder)[0], open_index(list_shards(folder))[0])
 

@@ -17,7 +17,7 @@ from gpubeton.errors import GpubetonError
 from gpubeton.fields import BytesField, IntField, JSONField, NDArrayField, RGBImageField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.fields.registry import open_index
-from gpubeton.format import FieldType, Index, read_notes
+from gpubeton.format import FieldType, open_dataset, read_notes
 from gpubeton.format.layout import ALLOCATION_DTYPE, DESCRIPTOR_DTYPE, HEADER_DTYPE
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
@@ -113,7 +113,7 @@ def _tried(use, path):
 
 
 def _index(path):
-    index = Index.open(path)
+    index = open_dataset(path)
     for name in index.names:
         if len(index.column(name)) != index.num_samples:
             raise ValueError(f"{name}: a column of another length")

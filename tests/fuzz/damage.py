@@ -12,7 +12,7 @@ from gpubeton.dataset import index_images
 from gpubeton.errors import GpubetonError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.format import Index
+from gpubeton.format import open_dataset
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
 from gpubeton.writer import DatasetWriter
@@ -74,11 +74,11 @@ class Campaign:
             options |= {"cache_dir": path.parent / "cache", "cache_limit": 1 << 30}
             _crops(name, options)
             data = max((path.parent / "cache").glob("objects/*/data"), key=lambda one: one.stat().st_size)
-            _damage(rng, data, Index.open(path))
+            _damage(rng, data, open_dataset(path))
         elif where == "index":
             _damage(rng, path.with_name(f"{path.name}.index"), None)
         else:
-            expected_bad = _damage(rng, path, Index.open(path))
+            expected_bad = _damage(rng, path, open_dataset(path))
         expected, _ = _crops(original, {"seed": options["seed"]})
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")

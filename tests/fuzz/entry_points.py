@@ -17,7 +17,7 @@ from gpubeton.dataset import index_images
 from gpubeton.errors import BadImageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
-from gpubeton.format import Index
+from gpubeton.format import open_dataset
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.loader import Loader
 from gpubeton.writer import DatasetWriter
@@ -54,7 +54,7 @@ class Campaign:
         self.first = np.frombuffer(self.content[self.begin :], "<u8", len(files) + 1).astype(int)
         self.seals = np.frombuffer(self.content[self.begin + 8 * len(self.first) :], "<u4", len(files))
         self.entries = np.frombuffer(self.content[: count * ENTRY_DTYPE.itemsize], ENTRY_DTYPE)
-        assert Index.open(self.path).num_samples == len(files)
+        assert open_dataset(self.path).num_samples == len(files)
 
     def close(self):
         return []

@@ -12,9 +12,9 @@ import simplejpeg
 from gpubeton._cpu import refused_images
 from gpubeton._cpu.epilogue import INTERPOLATION, OUT_HEIGHT, OUT_WIDTH, outputs_of
 from gpubeton._cpu.fallback import decode_rgb
+from gpubeton._cpu.image_tasks import allocate
 from gpubeton._cpu.jpeg.codes import OK, REASONS
 from gpubeton._cpu.ring import REFUSED, allocate_ring, publish
-from gpubeton._cpu.scratch import allocate
 from gpubeton._cpu.worker_pool import Worker
 from gpubeton._plan.draw_rows import DRAW_COLUMNS
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius

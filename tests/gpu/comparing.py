@@ -15,7 +15,7 @@ from gpubeton._gpu.cpu_images import CpuImages
 from gpubeton._gpu.nvjpeg_backends import BatchedBackend
 from gpubeton._gpu.options import GpuOptions
 from gpubeton.format import ImageMode
-from gpubeton.format.index import Index
+from gpubeton.format.dataset import open_dataset
 from gpubeton.loader import Loader
 from tests.gpu_path.image_samples import StoredField, raw
 
@@ -27,7 +27,7 @@ def images_loader(path, pipeline, *, device="cuda:0", batch_size=16, custom=Fals
     """A loader of the field "image" alone."""
     names = ("routes", "raw", "images_per_call", "smooth_chroma", "resident")
     options = {name: arguments.pop(name) for name in names if name in arguments}
-    others = {"number": None} if custom else {name: None for name in OTHERS if name in Index.open(path).names}
+    others = {"number": None} if custom else {name: None for name in OTHERS if name in open_dataset(path).names}
     usual = {"num_workers": 2, "seed": 3, "drop_last": False, "gpu_options": GpuOptions(**options)}
     if custom:
         usual["custom_fields"] = {"image": StoredField}

@@ -18,7 +18,7 @@ from gpubeton._plan.routes import DecodeRoute
 from gpubeton.dataset import index_images
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
-from gpubeton.format.index import Index
+from gpubeton.format.dataset import open_dataset
 from gpubeton.transforms import ToTensor
 from tests.gpu.comparing import assert_equal_to_the_bit, counted, epoch, images_loader
 from tests.small_files import write_photos
@@ -91,7 +91,7 @@ def test_resident_jpegs_are_copied_once_and_stay_the_cpus_to_the_bit(gpu, indexe
         for cpus, ours, sent in zip([load(loader), load(loader)], found[True], found[False], strict=True):
             assert_equal_to_the_bit(ours, cpus)
             assert_equal_to_the_bit(sent, cpus)
-    jpegs = int(Index.open(indexed_photos).regions("image").size.sum())
+    jpegs = int(open_dataset(indexed_photos).regions("image").size.sum())
     assert nbytes[False] - nbytes[True] > jpegs // 4, "of each JPEG the bytes that its crop needs"
 
 

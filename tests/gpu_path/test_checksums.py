@@ -14,7 +14,7 @@ from gpubeton.dataset import index_images, index_shards
 from gpubeton.errors import BadImageError
 from gpubeton.fields import BytesField, IntField, JSONField, NDArrayField, RGBImageField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.format import Index
+from gpubeton.format import open_dataset
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
 from gpubeton.writer import DatasetWriter
@@ -50,7 +50,7 @@ def change(content, sample, start, size):
 
 def damage(path, samples):
     """Damage the images of some samples; as a failed copy, it leaves all sizes."""
-    content, regions = bytearray(path.read_bytes()), Index.open(path).regions("image")
+    content, regions = bytearray(path.read_bytes()), open_dataset(path).regions("image")
     for sample in samples:
         change(content, sample, int(regions.offset[sample]), int(regions.size[sample]))
     path.write_bytes(content)
@@ -144,13 +144,13 @@ def test_each_damaged_image_is_found_in_random_crops(gpus, files, fault_server, 
 @pytest.mark.parametrize("executor", ["cpu", "entries", "engines", "resident"])
 def test_compared_values_are_not_compared_again(gpus, tmp_path, executor):
     path = write(tmp_path / "a.beton", FIELDS, images(), notes={})
-    size = int(Index.open(path).regions("image").size.sum())
+    size = int(open_dataset(path).regions("image").size.sum())
     with loader_of(path, **EXECUTORS[executor]) as one, loader_of(path, **EXECUTORS[executor]) as two:
         epochs = [one, one, two] if executor != "resident" else [one]
         compared = [(list(loader), loader.stats().verified_bytes)[1] for loader in epochs]
         assert compared == [size, 0, 0] if executor != "resident" else compared[0] < size
     content = bytearray(path.read_bytes())
-    content[int(Index.open(path).regions("image").offset[7]) + 5000] ^= 1
+    content[int(open_dataset(path).regions("image").offset[7]) + 5000] ^= 1
     path.write_bytes(content)
     with loader_of(path, on_error="skip", **EXECUTORS[executor]) as changed:
         list(changed)
@@ -160,7 +160,7 @@ def test_compared_values_are_not_compared_again(gpus, tmp_path, executor):
 def test_bytes_that_come_again_are_compared_again(fault_server, tmp_path):
     path = write(tmp_path / "a.beton", FIELDS, images(), notes={})
     fault_server.objects["a.beton"] = path.read_bytes()
-    size = int(Index.open(path).regions("image").size.sum())
+    size = int(open_dataset(path).regions("image").size.sum())
     with loader_of(fault_server.url("a.beton"), device="cpu") as loader:
         assert [(list(loader), loader.stats().verified_bytes)[1] for _ in range(2)] == [size, size]
 
@@ -174,7 +174,7 @@ def test_without_checksums_nothing_is_compared(files):
 
 def flip_cached(folder, path, sample):
     """Flip bits of an image in the pages of a cache."""
-    regions = Index.open(path).regions("image")
+    regions = open_dataset(path).regions("image")
     (data,) = Path(folder).glob("objects/*/data")
     content = bytearray(data.read_bytes())
     content[int(regions.offset[sample]) + 5000] ^= 255
@@ -211,7 +211,7 @@ def test_values_of_all_fields_are_compared(tmp_path, field, beside, os_cache):
     path = write(tmp_path / "a.beton", fields, samples, **({} if beside else {"notes": {}}))
     if beside:
         index_images(path)
-    content, regions = bytearray(path.read_bytes()), Index.open(path).regions(field)
+    content, regions = bytearray(path.read_bytes()), open_dataset(path).regions(field)
     content[int(regions.offset[5]) + int(regions.size[5]) // 2] ^= 1
     path.write_bytes(content)
     options = {"num_workers": 1, "os_cache": os_cache, "drop_last": False}
@@ -250,7 +250,7 @@ def test_a_forked_process_compares_the_remaining_values(tmp_path):
 def test_an_index_of_an_earlier_version_of_a_file_with_checksums_is_not_used(tmp_path):
     path = write(tmp_path / "a.beton", FIELDS, images(), notes={}, index=False)
     index_images(path)
-    before = Index.open(path).allocations
+    before = open_dataset(path).allocations
     other = [(jpeg(photo(200, 220, number), 92), number) for number in range(COUNT)]
     sizes = [len(each) for each, _ in other]
     beside = path.with_name("a.beton.index").read_bytes()
@@ -259,7 +259,7 @@ def test_an_index_of_an_earlier_version_of_a_file_with_checksums_is_not_used(tmp
     write(path, FIELDS, other, notes={}, index=False)
     path.with_name("a.beton.index").write_bytes(beside)
     assert [len(each) for each, _ in other] == sizes
-    assert np.array_equal(before, Index.open(path).allocations)
+    assert np.array_equal(before, open_dataset(path).allocations)
     with pytest.warns(UserWarning, match="another state"):
         loader_of(path, device="cpu").close()
 

@@ -17,8 +17,8 @@ from gpubeton._plan.jpeg_windows import BEGIN, EVERY, NUM_ENTRIES, STOP, WINDOW_
 from gpubeton.dataset import index_images
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
-from gpubeton.format import Index
-from gpubeton.format.entry_points import EntryPoints, read_index
+from gpubeton.format import open_dataset
+from gpubeton.format.entry_points import EntryPoints, read_beside
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import ColorJitter, Cutout, RandomContrast, RandomHorizontalFlip
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
@@ -172,7 +172,7 @@ def test_images_with_known_headers_and_others_share_a_batch(gpus, mixed, made, p
 
 def place_of_entries(path):
     """The block of the entry points beside a file, and where its entries begin."""
-    block = read_index(Index.open(path))["image"]
+    block = read_beside(open_dataset(path))["image"]
     return block, index_of(path).read_bytes().index(block.entries.tobytes())
 
 

@@ -10,7 +10,6 @@ from gpubeton._engine.output_graph import GpuTarget
 from gpubeton.errors import DeviceError, LibraryError, OptionError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import resources
-from gpubeton.loader.config import ARGUMENTS
 from gpubeton.loader.resources import choose_gpu
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
@@ -93,11 +92,10 @@ def test_the_current_gpu_is_meant_where_no_number_is_given(monkeypatch):
 
 
 @pytest.mark.parametrize("decoder", ["auto", "entries", "nvjpeg", "cpu"])
-def test_decoders_are_checked(decoder):
-    check = ARGUMENTS["decoder"].check
-    assert check(decoder) == decoder
+def test_decoders_are_checked(decoder, path):
+    assert gpu_loader(path, [CROP, ToTensor()], device="cpu", decoder=decoder).decoder == decoder
     with pytest.raises(OptionError, match=f"'{decoder} '"):
-        check(decoder + " ")
+        gpu_loader(path, [CROP, ToTensor()], device="cpu", decoder=f"{decoder} ")
 
 
 # --- GPUs that cannot
@@ -144,7 +142,7 @@ def test_where_only_entry_points_are_missing_a_message_names_the_command_that_ma
     loader = loader_of(path, THERE, routes=("hardware", "entries"), decoder=decoder)
     loader.explain()
     assert ("gpubeton index FILE" in capsys.readouterr().out) == lacks
-    assert loader._summarize().lacks_entries == lacks
+    assert loader._describe().lacks_entries == lacks
     assert [("gpubeton index FILE" in str(one.message)) for one in recwarn] == [lacks] * (engines == 0)
     loader.close()
 

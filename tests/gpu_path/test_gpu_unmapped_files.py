@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubeton._engine.page_storage import PageStorage
+from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage
 from tests.bytes.unmapped_source import counted, traffic  # noqa: F401  a fixture
@@ -17,13 +17,13 @@ PIPELINE = [RandomResizedCropRGBImageDecoder((20, 24)), RandomHorizontalFlip(), 
 def test_images_are_those_of_a_mapped_file_and_come_from_pinned_memory(gpus, tmp_path, traffic, monkeypatch, order):  # noqa: F811
     path = write_images(tmp_path / "samples.beton", IMAGE_SAMPLES)
     expected = epochs(gpu_loader(path, PIPELINE, order=order), 2)
-    pinned, fetch = [], PageStorage.fetch
+    pinned, fetch = [], LoadedStorage.fetch
 
     def noting(storage, *asked):
         pinned.append(storage.is_pinned)
         return fetch(storage, *asked)
 
-    monkeypatch.setattr(PageStorage, "fetch", noting)
+    monkeypatch.setattr(LoadedStorage, "fetch", noting)
     loader = gpu_loader(counted(path), PIPELINE, order=order)
     assert_same(epochs(loader, 2), expected)
     assert pinned

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 import subprocess
 import sys
 
@@ -142,7 +141,6 @@ def test_everything_else_is_the_loaders(numbers):
     with pytest.raises(AttributeError, match="no attribute 'lenght'"):
         _ = loader.lenght
     assert copy.copy(loader).loader is loader.loader
-    assert pickle.loads(pickle.dumps(loader)).next_epoch == loader.next_epoch
 
 
 def test_progress_bars_know_how_many_batches_are_to_come(numbers):

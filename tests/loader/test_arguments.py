@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from gpubeton._machine import count_cores
+from gpubeton._plan.order import IdRange
 from gpubeton.errors import DeviceError, NoSuchFieldError, OptionError, PipelineError
 from gpubeton.fields.decoders import (
     CenterCropRGBImageDecoder,
@@ -86,6 +87,9 @@ def test_more_workers_than_threads_are_as_many_as_there_are(photos):
         loader = Loader(photos, 4, num_workers=10_000, pipelines=ONLY_LABEL)
     assert loader.num_workers == most
     assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="num_workers is 9999") as caught:
+        loader.num_workers = 9999
+    assert caught[0].filename == __file__
     assert len(list(loader)) == 12
 
 
@@ -136,10 +140,9 @@ def test_there_are_as_many_workers_as_cores_and_no_more_than_numba_has_threads(p
     assert Loader(photos, 4, num_workers=3, pipelines=ONLY_LABEL).num_workers == 3
 
 
-def test_workers_have_at_most_three_batches_at_once_however_many_are_ahead(photos):
-    arguments = Loader(photos, 4, pipelines=ONLY_LABEL)._args
+def test_workers_have_at_most_three_batches_at_once_however_many_are_ahead():
     for ahead, in_flight in ((1, 1), (2, 2), (3, 3), (20, 3)):
-        assert config.LoaderConfig.resolve({**arguments, "batches_ahead": ahead}).num_in_flight == in_flight
+        assert config.EpochConfig(IdRange(50), 1, ahead, "raise").num_in_flight == in_flight
 
 
 def test_a_loader_does_not_follow_changes_of_the_dicts_that_it_was_given(photos):

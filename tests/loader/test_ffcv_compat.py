@@ -403,6 +403,24 @@ def test_a_derived_loader_may_use_any_name_before_the_loader_is_made(photos):
     assert (loader.batch_size, len(loader)) == (25, 2)
 
 
+class Keeping(Loader):
+    """Keeps its arguments under their names, and a device, before there is a loader."""
+
+    def __init__(self, path, **arguments):
+        self.device = "mine"
+        for name, value in arguments.items():
+            setattr(self, name, value)
+        super().__init__(path, num_workers=1, **arguments)
+
+
+def test_a_derived_loader_may_keep_arguments_that_the_loader_checks_later(photos):
+    arguments = {"indices": [3, 1], "order": "random", "pipelines": ONLY_LABEL, "on_error": "skip", "seed": 3}
+    loader = Keeping(photos, batch_size=2, recompile=True, **arguments)
+    assert (loader.indices.dtype, loader.pipelines, loader.on_error) == (np.uint64, ONLY_LABEL, "skip")
+    assert loader.device == "mine"
+    assert labels(loader) == labels(make(photos, batch_size=2, **arguments))
+
+
 def test_a_loader_is_closed_at_the_end_of_a_with_block(photos):
     with make(photos) as loader:
         next(iter(loader))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import weakref
 from itertools import chain
 
@@ -83,12 +82,6 @@ def test_images_without_classes_have_no_labels(tmp_path):
     loader = Loader.from_image_folder(os.path.relpath(tmp_path), 3, num_workers=1)
     assert loader.reader.field_names == ["image"]
     assert [tuple(images.shape) for (images,) in loader] == [(3, 20, 30, 3)]
-
-
-def test_a_copy_in_another_process_reads_the_same_folder(folder):
-    loader = Loader.from_image_folder(folder, 4, seed=1, num_workers=1, pipelines=pipelines())
-    copied = pickle.loads(pickle.dumps(loader))
-    assert same(epoch(loader), epoch(copied))
 
 
 def test_a_large_file_is_in_one_page(tmp_path):

@@ -8,8 +8,8 @@ import pytest
 from gpubeton.dataset import index_images
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.format.dataset import open_dataset
 from gpubeton.format.entry_points import open_entry_points
-from gpubeton.format.index import Index
 from gpubeton.loader import Loader
 from gpubeton.writer import DatasetWriter
 from tests.small_files import picture
@@ -43,7 +43,7 @@ def test_bytes_that_no_crop_needs_may_be_damaged(beton):
     """Entry points are really used: without them the damage above and beside the crops is noticed."""
     index_images(beton)
     expected = epoch_of(loader_of(beton))
-    index = Index.open(beton)
+    index = open_dataset(beton)
     found, _, _ = open_entry_points(index)
     regions, content = index.regions("image"), bytearray(beton.read_bytes())
     draws = np.concatenate([plan.images["image"].draws for plan in loader_of(beton).plan()])

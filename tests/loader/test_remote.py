@@ -30,6 +30,7 @@ from gpubeton.errors import (
     StorageError,
 )
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.format.data_files import origin_of
 from gpubeton.format.entry_points import find_stored
 from gpubeton.format.file_notes import Notes
 from gpubeton.format.layout import ALLOCATION_DTYPE
@@ -239,13 +240,13 @@ def test_no_batch_is_lost_where_the_store_fails_while_it_is_asked_for_entry_poin
 def test_a_loop_that_ends_early_does_not_wait_for_entry_points(photos, fault_server, monkeypatch):
     fault_server.objects["photos.beton"] = photos.read_bytes()
     expected, looking, is_needed = batches(photos), DelayedSearch(monkeypatch), threading.Event()
-    load = remote_entry_points._Parts.load
+    load = remote_entry_points._EntryLoader.load
 
     def noting(*arguments):
         is_needed.set()
         return load(*arguments)
 
-    monkeypatch.setattr(remote_entry_points._Parts, "load", noting)
+    monkeypatch.setattr(remote_entry_points._EntryLoader, "load", noting)
     with opened(fault_server.url("photos.beton"), batches_ahead=9) as loader:
         iterator = iter(loader)
         next(iterator)
@@ -390,5 +391,5 @@ def test_no_description_of_a_loader_shows_a_signature(photos, fault_server, caps
     loader = Loader(url, 8, order="window", num_workers=1, pipelines={"image": None})
     loader.explain()
     index = loader.reader.index
-    texts = [capsys.readouterr().out, index.title, repr(index), index.origin(0)]
+    texts = [capsys.readouterr().out, index.title, repr(index), origin_of(index.files, 0)]
     assert not [text for text in texts if "secret" in text]

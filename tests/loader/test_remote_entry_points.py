@@ -13,8 +13,8 @@ from gpubeton._bytes import object_store
 from gpubeton._engine import remote_entry_points
 from gpubeton.dataset import index_images
 from gpubeton.errors import RemoteChangedError
+from gpubeton.format.dataset import open_dataset
 from gpubeton.format.entry_points import find_stored
-from gpubeton.format.index import Index
 from tests.loader.test_remote import batches, made, opened, photos
 
 __all__ = ["photos"]
@@ -23,10 +23,10 @@ __all__ = ["photos"]
 @pytest.fixture(params=["within", "beside"])
 def indexed(request, photos, fault_server, tmp_path, monkeypatch):
     """A remote file whose entry points come in several parts: its URL, and the object and offset that they are at."""
-    monkeypatch.setattr(remote_entry_points, "_PART_BYTES", 64)
+    monkeypatch.setattr(remote_entry_points, "_RANGE_BYTES", 64)
     path, name = tmp_path / "photos.beton", "photos.beton"
     path.write_bytes(photos.read_bytes())
-    with Index.open(path).files[0].open() as source:
+    with open_dataset(path).files[0].open() as source:
         start = find_stored(source)[0]
     fault_server.objects[name] = path.read_bytes()
     if request.param == "beside":
@@ -69,7 +69,7 @@ def test_entries_of_a_remote_file_come_in_parts_when_their_images_are_needed(ind
 
 
 def test_entries_that_were_not_used_for_long_make_room_and_come_again(indexed, photos, monkeypatch):
-    url, most, parts, sizes, content = indexed[0], 200, [], [], remote_entry_points._Parts._content
+    url, most, parts, sizes, content = indexed[0], 200, [], [], remote_entry_points._EntryLoader._content
 
     def noting(*arguments):
         parts.append(weakref.ref(made := content(*arguments)))
@@ -80,7 +80,7 @@ def test_entries_that_were_not_used_for_long_make_room_and_come_again(indexed, p
         return [part() for part in parts if part() is not None]
 
     monkeypatch.setattr(remote_entry_points, "_MOST_BYTES", most)
-    monkeypatch.setattr(remote_entry_points._Parts, "_content", noting)
+    monkeypatch.setattr(remote_entry_points._EntryLoader, "_content", noting)
     expected = batches(photos)
     with opened(url) as loader, opened(photos) as local:
         assert made(loader) == expected[:12]

@@ -35,7 +35,7 @@ def test_requests_that_are_made_again_are_counted(paths):  # noqa: F811
 
 
 def test_a_file_that_is_replaced_ends_the_loop_after_the_batches_before(paths, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("gpubeton._plan.page_plan.MAX_PART", PART)
+    monkeypatch.setattr("gpubeton._plan.page_plan.MAX_REQUEST", PART)
     with FaultServer() as server, loader_of(paths[0], order="sequential") as local:
         server.objects["train.beton"] = Path(paths[0]).read_bytes()
         name, found = server.url("train.beton"), []
@@ -49,7 +49,7 @@ def test_a_file_that_is_replaced_ends_the_loop_after_the_batches_before(paths, m
 
 
 def test_no_more_requests_are_in_flight_than_the_options_allow(paths, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("gpubeton._plan.page_plan.MAX_PART", PART)
+    monkeypatch.setattr("gpubeton._plan.page_plan.MAX_REQUEST", PART)
     with FaultServer() as server:
         server.objects["train.beton"] = Path(paths[0]).read_bytes()
         with loader_of(server.url("train.beton"), remote=RemoteOptions(requests=3)) as remote:

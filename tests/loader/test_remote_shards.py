@@ -41,13 +41,13 @@ def shards(tmp_path_factory):
 @pytest.fixture
 def requests(monkeypatch):
     """The requests that are made: the name of the object, and the kind of request."""
-    found, ask = [], object_store.ask
+    found, ask = [], object_store.request_with_retries
 
     def counted(url, remote, what, *arguments):
         found.append((url.rpartition("/")[2], what))
         return ask(url, remote, what, *arguments)
 
-    monkeypatch.setattr(object_store, "ask", counted)
+    monkeypatch.setattr(object_store, "request_with_retries", counted)
     return found
 
 
@@ -57,7 +57,7 @@ def uploaded(shards, s3_server, count=6):
             s3_server.put(f"data/{path.name}", path)
     url = s3_server.url("data/")
     index_shards(url)
-    object_store._KEPT._parts.clear()
+    object_store._CACHED._segments.clear()
     return url
 
 
@@ -132,7 +132,7 @@ def rewrite(url, s3_server, change):
     change(content)
     text = json.dumps(content)
     s3_server.put("data/index.json", json.dumps({"checksum": zlib.crc32(text.encode()), "content": content}).encode())
-    object_store._KEPT._parts.clear()
+    object_store._CACHED._segments.clear()
 
 
 def test_a_manifest_of_an_earlier_format_has_no_checksums_and_is_not_used(shards, s3_server):

@@ -92,7 +92,7 @@ def test_an_assigned_value_is_checked_like_an_argument(photos):
 
 FIXED = (
     "fname os_cache order_kwargs distributed seed pipelines custom_fields device decoder gpu_options remote cache_dir "
-    "cache_limit"
+    "cache_limit checksums"
 )
 
 

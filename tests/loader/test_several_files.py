@@ -84,7 +84,7 @@ def test_every_sample_comes_once_in_quasi_random_order_and_few_pages_are_open(tm
         for number, start in enumerate(range(0, 24, 8))
     ]
     loader = Loader(files, 1, order="quasi_random", seed=1, num_workers=1, pipelines={"bytes": None})
-    pages = loader.sample_pages()
+    pages = loader.reader.index.page_runs().to_array()
     assert len(set(pages.tolist())) == 9  # three regions a page, three pages a file
     order = [int(label) for (label,) in loader]
     assert sorted(order) == list(range(24))

@@ -15,7 +15,7 @@ from gpubeton._engine import timing
 from gpubeton._engine.timing import ProfilerLabel
 from gpubeton.loader import Loader, LoaderStats
 from gpubeton.loader import stats as loader_stats
-from gpubeton.loader.describe import LoaderSummary
+from gpubeton.loader.describe import LoaderInfo
 from gpubeton.loader.stats import DOCTOR_VARIABLE, EpochStats, StatsHistory
 from tests.loader.pipelines import augmented
 
@@ -86,7 +86,7 @@ def test_all_epochs_add_up_and_each_counts_once(clock):
     history = StatsHistory()
     for epoch in range(3):
         record = EpochStats(epoch, num_workers=1)
-        history.add(record, LoaderSummary)
+        history.add(record, LoaderInfo)
         record.receive(8)
         clock.now += 2
         record.end()
@@ -209,7 +209,7 @@ def test_a_loader_that_doctor_watches_writes_its_statistics(photos, tmp_path, mo
             pass
     (numbers,) = watched(tmp_path)
     assert numbers["total"]["images"] >= 50  # all of them when a third epoch begins, or at the end
-    facts = numbers["facts"]
+    facts = numbers["info"]
     assert (facts["files"], facts["samples"], facts["device"], facts["num_workers"]) == ([str(photos)], 50, "cpu", 1)
     image = facts["images"][0]
     assert (image["name"], image["height"], image["width"], image["jpeg_share"]) == ("image", 24, 20, 1)
@@ -218,13 +218,13 @@ def test_a_loader_that_doctor_watches_writes_its_statistics(photos, tmp_path, mo
     gc.collect()
     (last,) = watched(tmp_path)
     assert LoaderStats.from_dict(last["total"]).images == 100
-    assert LoaderSummary.from_dict(last["facts"]).to_dict() == LoaderSummary.from_dict(facts).to_dict()
+    assert LoaderInfo.from_dict(last["info"]).to_dict() == LoaderInfo.from_dict(facts).to_dict()
 
 
 def test_a_long_epoch_is_written_on_its_way(tmp_path, monkeypatch):
     monkeypatch.setenv(DOCTOR_VARIABLE, str(tmp_path))
     record = EpochStats(0, num_workers=1)
-    StatsHistory(seconds_between_writes=-1.0).add(record, LoaderSummary)
+    StatsHistory(seconds_between_writes=-1.0).add(record, LoaderInfo)
     for number in range(3):
         record.receive(8)
         (numbers,) = watched(tmp_path)
@@ -239,6 +239,6 @@ def test_statistics_that_cannot_be_written_do_not_end_the_training(photos, tmp_p
 
 def test_facts_name_the_operations_that_are_not_fused(photos):
     for number, image in enumerate([augmented(), [*augmented(), torch.nn.Identity()]]):
-        unfused = Loader(photos, 10, pipelines={**PIPELINES, "image": image}, num_workers=1)._summarize().unfused
+        unfused = Loader(photos, 10, pipelines={**PIPELINES, "image": image}, num_workers=1)._describe().unfused
         assert len(unfused) == number
         assert all("Identity" in name for name in unfused)

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton._engine import load_threads
+from gpubeton._engine import loaded_storage
 from gpubeton._engine.batch_plan import Plan
-from gpubeton._engine.page_storage import NextEpoch, PageStorage
+from gpubeton._engine.epoch_pages import NextEpoch
+from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton.errors import BadImageError, LoaderClosedError, StorageError
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
@@ -70,7 +71,7 @@ def paths(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr("gpubeton._plan.page_plan.MAX_PART", PART)
+    monkeypatch.setattr("gpubeton._plan.page_plan.MAX_REQUEST", PART)
 
 
 def loader_of(path, **arguments):
@@ -181,8 +182,8 @@ def test_batches_before_one_that_cannot_be_begun_all_arrive(paths, traffic, monk
             raise MemoryError("planted")
         return original(self, offset, size, batch)
 
-    original, found = PageStorage.fetch, []
-    monkeypatch.setattr(PageStorage, "fetch", fetch)
+    original, found = LoadedStorage.fetch, []
+    monkeypatch.setattr(LoadedStorage, "fetch", fetch)
     with loader_of(paths[0]) as local, loader_of(counted(paths[0])) as loader:
         with pytest.raises(MemoryError, match="planted"):
             found.extend(each(loader))
@@ -207,11 +208,11 @@ def test_batches_before_one_that_cannot_be_planned_all_arrive(paths, monkeypatch
 
 
 def test_an_epoch_goes_on_if_nothing_of_the_next_can_be_asked_for(paths, traffic, monkeypatch):  # noqa: F811
-    def ask(*_):
+    def request(*_):
         raise MemoryError("planted")
 
     with loader_of(paths[0]) as local, loader_of(counted(paths[0])) as loader:
-        monkeypatch.setattr(NextEpoch, "ask", ask)
+        monkeypatch.setattr(NextEpoch, "request", request)
         for _ in range(2):  # the first epoch asks for nothing of the second
             assert received(loader) == received(local)
 
@@ -234,7 +235,7 @@ def test_a_bad_image_is_replaced_by_one_that_is_loaded_for_it(tmp_path, traffic)
 
 
 def test_leaving_a_loop_cancels_outstanding_requests(paths, traffic, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(load_threads, "_PATIENCE_SECONDS", 60)
+    monkeypatch.setattr(loaded_storage, "_PATIENCE_SECONDS", 60)
     traffic.delay = 0.01
     with loader_of(counted(paths[0])) as loader:
         received(loader, 1)
@@ -248,12 +249,12 @@ def test_leaving_a_loop_cancels_outstanding_requests(paths, traffic, monkeypatch
 def gate(traffic, monkeypatch):  # noqa: F811
     """Holds back requests ahead of an epoch until it is opened."""
 
-    def ask(self, threads, count):
-        original_ask(self, threads, count)  # it begins to plan
-        while not is_holding.is_set() and (threads._in_flight or threads._asked or self._thread.is_alive()):
+    def request(self, loader, count):
+        original_request(self, loader, count)  # it begins to plan
+        while not is_holding.is_set() and (loader._in_flight or loader._loads or not self.planned.done()):
             time.sleep(0.001)
         is_holding.set()
-        original_ask(self, threads, count)
+        original_request(self, loader, count)
 
     def load(self, start, size):
         if is_holding.is_set() and not gate.is_set():
@@ -261,11 +262,11 @@ def gate(traffic, monkeypatch):  # noqa: F811
         return original_load(self, start, size)
 
     gate, is_holding = threading.Event(), threading.Event()
-    original_ask, original_load = NextEpoch.ask, UnmappedSource.load
+    original_request, original_load = NextEpoch.request, UnmappedSource.load
     with monkeypatch.context() as patched:
-        patched.setattr(NextEpoch, "ask", ask)
+        patched.setattr(NextEpoch, "request", request)
         patched.setattr(UnmappedSource, "load", load)
-        patched.setattr(load_threads, "_PATIENCE_SECONDS", 0.05)
+        patched.setattr(loaded_storage, "_PATIENCE_SECONDS", 0.05)
         yield gate
         gate.set()
 
@@ -375,12 +376,12 @@ def test_explain_prints_requests_and_the_memory_that_is_taken(
 
 @pytest.mark.parametrize("order", ["random", "window"])
 def test_the_first_pages_of_the_next_epoch_come_before_it_begins(paths, traffic, order, monkeypatch):  # noqa: F811
-    def ask(self, threads, count):
-        original_ask(self, threads, count)  # it begins to plan
-        self._thread.join()
+    def request(self, loader, count):
+        original_request(self, loader, count)  # it begins to plan
+        self.planned.result()
 
-    original_ask = NextEpoch.ask
-    monkeypatch.setattr(NextEpoch, "ask", ask)
+    original_request = NextEpoch.request
+    monkeypatch.setattr(NextEpoch, "request", request)
     with loader_of(paths[0], order=order) as local, loader_of(counted(paths[0]), order=order) as loader:
         received(loader)
         alone = len(traffic.requests)

@@ -63,11 +63,11 @@ WHOLE = [ToTensor(), *GEOMETRY, ToTorchImage(), normalize()]
 def test_the_one_pass_is_that_of_the_cpu_for_any_position_of_todevice(there, position):
     program, cpu = program_of(*WHOLE[:position], there, *WHOLE[position:]), program_of(*WHOLE, device="cpu")
     assert (program.device, program.returns_to_cpu) == ("cuda:0", False)
-    assert (program.dtype, program.max_paints, program.stream) == (cpu.dtype, cpu.max_paints, cpu.stream)
+    assert (program.dtype, program.max_paints, program.rng_stream) == (cpu.dtype, cpu.max_paints, cpu.rng_stream)
     assert np.array_equal(program.table, cpu.table)
     assert np.array_equal(program.fills, cpu.fills)
-    assert [(type(step), stream) for step, stream in program.steps] == [
-        (type(step), stream) for step, stream in cpu.steps
+    assert [(type(step), rng_stream) for step, rng_stream in program.steps] == [
+        (type(step), rng_stream) for step, rng_stream in cpu.steps
     ]
     assert tail(program) == ["ToTensor", "ToTorchImage"]
     samples = np.array([3, 1], np.uint64)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton._plan.order import EpochBatches, Rank
-from gpubeton._plan.page_plan import MAX_PART, PagePlan
-from gpubeton._plan.window_order import StreamPlaces
+from gpubeton._plan.order import EpochBatches, Rank, StreamPlaces
+from gpubeton._plan.page_plan import MAX_REQUEST, PagePlan
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.regions import Regions
 from tests.reference.window_order import window
@@ -42,7 +41,7 @@ def plan_of(regions, files, order, batch_size=4, **options):
 
 
 def all_parts(plan):
-    return [part for group in plan.groups() for part in group.parts]
+    return [part for group in plan.groups() for part in group.pages]
 
 
 def check(plan, regions, order, batch_size=4, first_batch=0):
@@ -51,7 +50,7 @@ def check(plan, regions, order, batch_size=4, first_batch=0):
     assert sorted(parts) == list(range(len(parts)))
     seen = []
     for group in plan.groups():
-        assert [part.first for part in group.parts] == sorted(part.first for part in group.parts)
+        assert [part.first for part in group.pages] == sorted(part.first for part in group.pages)
         for batch in group.batches:
             seen.append(batch)
             samples = np.asarray(order, np.uint64)[batch * batch_size : (batch + 1) * batch_size]
@@ -89,7 +88,7 @@ def test_every_region_is_in_a_part_that_is_there_while_its_batch_is_made(sizes, 
         regions, [File(at + page_size, page_size)] * files, order, batch_size, first_batch=first, most_bytes=most
     )
     parts = check(plan, regions, order, batch_size, first)
-    assert max((part.stop - part.start for part in parts), default=0) <= MAX_PART
+    assert max((part.stop - part.start for part in parts), default=0) <= MAX_REQUEST
     used = regions.size[np.array(order[first * batch_size :])]
     assert plan.cost.used_bytes == used.sum()
     assert plan.cost.samples == len(used)
@@ -122,7 +121,7 @@ def test_large_pages_are_cut_between_samples():
     regions, files, _ = dataset(2, page_size=32 * MIB, per_page=11)
     parts = check(plan_of(regions, files, range(22)), regions, range(22))
     assert len(parts) == 16
-    assert max(part.stop - part.start for part in parts) <= MAX_PART
+    assert max(part.stop - part.start for part in parts) <= MAX_REQUEST
     assert sum(part.stop - part.start for part in parts) == regions.size.sum()
 
 

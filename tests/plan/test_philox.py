@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._compile.draws import fill_uniform
-from gpubeton._plan.philox import sort_keys, uniform, uniforms
+from gpubeton._plan.philox import fill_uniform, sort_keys, uniform, uniforms
 from tests.reference.philox import philox4x32
 
 SAMPLES = np.array([0, 7, 4_000_000_000, 7], np.uint64)

@@ -191,10 +191,10 @@ def test_an_executor_finds_all_it_needs():
 def test_random_operations_are_numbered_over_the_whole_pipeline():
     crop = RandomResizedCropRGBImageDecoder((4, 4))
     program = program_of(crop, ToTensor(), RandomHorizontalFlip(), Plain(), Cutout(1))
-    assert (program.stream, [stream for _, stream in program.steps]) == (0x20000, [0x20001])
-    assert program.ops.steps[-1].stream == 0x20002
+    assert (program.rng_stream, [rng_stream for _, rng_stream in program.steps]) == (0x20000, [0x20001])
+    assert program.ops.steps[-1].rng_stream == 0x20002
     centered = program_of(CenterCropRGBImageDecoder((4, 4), 1), RandomHorizontalFlip())
-    assert (centered.stream, [stream for _, stream in centered.steps]) == (None, [0x20000])
+    assert (centered.rng_stream, [rng_stream for _, rng_stream in centered.steps]) == (None, [0x20000])
 
 
 def test_two_programs_may_share_one_pipeline_list():

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton._plan import window_order
-from gpubeton._plan.order import IdRange, Rank, share
-from gpubeton._plan.window_order import StreamPlaces, WindowIds, WindowOrder
+from gpubeton._plan import order as order_module
+from gpubeton._plan.order import IdRange, Rank, StreamPlaces, WindowIds, WindowOrder, share
 from gpubeton.format.page_runs import PageRuns
 from tests.plan.test_order import files, open_pages
 from tests.reference.window_order import window as reference
@@ -48,7 +47,7 @@ def test_the_shares_of_ranks_are_those_of_the_whole_for_all_sizes_of_blocks(
     rank, first, pages = None if number is None else Rank(number % world, world), min(first, total), np.arange(total)
     pages //= per_page
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(window_order, "_LEAST_BLOCK", least)
+        patch.setattr(order_module, "_LEAST_BLOCK", least)
         whole = WindowIds.all(WindowOrder(IdRange(total), PageRuns.join([pages]), streams, 1, 3, 4))
         found, expected = (
             share(whole, rank, first),
@@ -72,7 +71,7 @@ def test_each_batch_of_all_ranks_is_a_stretch_of_the_order_also_where_they_take_
     first, pages = min(first, total), np.arange(total) // 5
     order = reference(range(total), pages, streams, 1, 3, 4).tolist()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(window_order, "_LEAST_BLOCK", least)
+        patch.setattr(order_module, "_LEAST_BLOCK", least)
         whole = WindowIds.all(WindowOrder(IdRange(total), PageRuns.join([pages]), streams, 1, 3, 4))
         shares = []
         for number in range(world):
@@ -106,7 +105,7 @@ def test_a_rank_has_only_the_newest_blocks_in_memory_and_makes_each_once(monkeyp
         assert len(ids[start : start + 1000]) == 1000
         assert len(ids[max(start - 1500, 0) : start]) == min(start, 1500)
     assert sum(made) == -(-100_000 // made[0]) * made[0]
-    assert sum(block.nbytes for block in ids._kept.values()) == 2 * 4 * (1 << 16) // 4
+    assert sum(block.nbytes for block in ids._blocks.values()) == 2 * 4 * (1 << 16) // 4
     made.clear()
     assert len(ids[400_000:400_010]) == 10
     assert len(made) == 1

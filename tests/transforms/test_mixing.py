@@ -161,7 +161,7 @@ def test_sharing_does_not_move_the_numbers_of_other_operations():
 
     flips = [RandomHorizontalFlip(), RandomHorizontalFlip()]
     mixed = compile_batch_ops([flips[0], ImageMixup(1.0, False), flips[1]], NHWC, field_number=1)
-    assert [step.stream for step in mixed.steps] == [0x10000, 0xFFFF0000, 0x10001]
+    assert [step.rng_stream for step in mixed.steps] == [0x10000, 0xFFFF0000, 0x10001]
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.2, 0.5, 1.0, 2.0, 20.0])

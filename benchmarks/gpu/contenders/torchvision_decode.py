@@ -17,7 +17,7 @@ from benchmarks.contenders.work import MEAN, STD
 from benchmarks.gpu.contenders.service import Ready, serve, wait_for_current_stream
 from benchmarks.gpu.contenders.work import GpuWork
 from benchmarks.gpu.simulation import is_simulated
-from gpubeton.format.index import Index
+from gpubeton.format.dataset import open_dataset
 
 
 def prepare(work: GpuWork, _: ExitStack) -> Ready:
@@ -59,7 +59,7 @@ def _pynvjpeg() -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:
 
 
 def _files(beton: str) -> list[torch.Tensor]:
-    regions = Index.open(beton).regions("image")
+    regions = open_dataset(beton).regions("image")
     content = np.memmap(beton, np.uint8, "r")
     places = zip(regions.offset.tolist(), regions.size.tolist(), strict=True)
     return [torch.from_numpy(np.array(content[start : start + size])) for start, size in places]

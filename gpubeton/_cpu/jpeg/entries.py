@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._compile.compile import compiled, stage
+from gpubeton._compile.compile import compiled, device_function
+from gpubeton._cpu.image_tasks import Scratch, allocate
 from gpubeton._cpu.intrinsics import load_u8, signed, store_i16, store_i64
 from gpubeton._cpu.jpeg.codes import OK
 from gpubeton._cpu.jpeg.columns import ENTRY_BYTES, FILLED, POSITION
@@ -19,7 +20,6 @@ from gpubeton._cpu.jpeg.markers import (
     SCAN,
     read_headers,
 )
-from gpubeton._cpu.scratch import Scratch, allocate
 from gpubeton.format.entry_points import EntryBlock
 from gpubeton.format.layout import ENTRY_DTYPE, MCUS_PER_ENTRY
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpubeton._cpu.intrinsics import Array
 
 
-@stage
+@device_function
 def _find_in_scan(address: int, size: int, target: int, count: int, scratch: Scratch) -> bool:
     """Write the `count` entry points of a JPEG whose headers are read; return False if its scan looks damaged."""
     frame, values, cursor = scratch.frame, scratch.predictors, scratch.cursor
@@ -62,7 +62,7 @@ def _find_in_scan(address: int, size: int, target: int, count: int, scratch: Scr
     return True
 
 
-@stage
+@device_function
 def _find(address: int, size: int, target: int, room: int, scratch: Scratch) -> int:
     """Write the entry points of one JPEG; return their number, 0 if it gets none."""
     frame = scratch.frame

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpubeton._compile.compile import inlined, stage
+from gpubeton._compile.compile import device_function, inlined
 from gpubeton._cpu.intrinsics import (
     load_i8,
     load_i64,
@@ -51,8 +51,8 @@ from gpubeton._cpu.jpeg.markers import AC_TABLE, COMPONENTS, DC_TABLE, LUMA_ACRO
 from gpubeton._cpu.simd import I8, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
+    from gpubeton._cpu.image_tasks import Scratch
     from gpubeton._cpu.intrinsics import Array
-    from gpubeton._cpu.scratch import Scratch
 
 _BLOCK_BYTES = 8 * BLOCK_FIELDS
 
@@ -179,7 +179,7 @@ def _skip_coefficients(
     return window, filled, position, sound
 
 
-@stage
+@device_function
 def describe_block(frame: Array, scratch: Scratch, component: int, row: Array) -> None:
     """Fill one row of `scratch.blocks`, except for the addresses of its samples."""
     tables = scratch.tables
@@ -194,7 +194,7 @@ def describe_block(frame: Array, scratch: Scratch, component: int, row: Array) -
     row[PREDICTOR] = scratch.predictors.ctypes.data + 8 * component
 
 
-@stage
+@device_function
 def describe_blocks(frame: Array, scratch: Scratch) -> int:
     """Describe all blocks of an MCU of usual sampling; return their number."""
     luma_blocks = frame[LUMA_ACROSS] * frame[LUMA_DOWN]
@@ -204,13 +204,13 @@ def describe_blocks(frame: Array, scratch: Scratch) -> int:
     return count
 
 
-@stage
+@device_function
 def decode_mcus(
     reader: Reader,
     limit: int,  # no intact scan reads past this address
     start: int,  # first MCU to read, counted from the first of a row
     stop: int,  # last + 1
-    wanted: int,  # the first whose samples are wanted
+    first_decoded: int,  # the first whose samples are wanted
     origin: int,  # the MCU whose samples come first in the strips
     blocks: int,  # address of (count, BLOCK_FIELDS) int64: the blocks of an MCU
     count: int,
@@ -226,7 +226,7 @@ def decode_mcus(
         if position > limit:
             sound = False
             break
-        is_wanted = column >= wanted
+        is_wanted = column >= first_decoded
         block = signed(blocks)
         for _ in range(count):
             window, filled, position = _refill(window, filled, position)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gpubeton._compile.compile import inlined, stage
+from gpubeton._compile.compile import device_function, inlined
 from gpubeton._cpu.intrinsics import shift_right_logical, signed
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Tables(NamedTuple):
     multipliers: Array  # (4, 64) int16, in the order of `idct.PLACES`: quantization tables
     source: Array  # (8, 272) uint8: 16 code-length counts and 256 symbols, as in the file
     built: Array  # (8,) uint8: 1 if the look-up tables were built from `source`
-    known: Array  # (12,) uint8: Huffman slots and quantization tables that this image defines
+    defined: Array  # (12,) uint8: Huffman slots and quantization tables that this image defines
     identifiers: Array  # (3,) int64: of the components
     single: Array  # (8, 2048) uint32
     pair: Array  # (4, 2048) int64
@@ -69,7 +69,7 @@ def allocate_tables() -> Tables:
         multipliers=np.zeros((4, 64), np.int16),
         source=np.zeros((8, 272), np.uint8),
         built=np.zeros(8, np.uint8),
-        known=np.zeros(12, np.uint8),
+        defined=np.zeros(12, np.uint8),
         identifiers=np.zeros(3, np.int64),
         single=np.zeros((8, 1 << SINGLE_BITS), np.uint32),
         pair=np.zeros((4, 1 << PAIR_BITS), np.int64),
@@ -79,7 +79,7 @@ def allocate_tables() -> Tables:
     )
 
 
-@stage
+@device_function
 def is_prefix_code(lengths: Array, count: int) -> bool:
     """Return True if 16 code-length counts (T.81 B.2.4.2) make a prefix code of `count` codes."""
     # The standard keeps the code of only ones free, and libjpeg-turbo refuses tables that use it.
@@ -93,7 +93,7 @@ def is_prefix_code(lengths: Array, count: int) -> bool:
     return total == count
 
 
-@stage
+@device_function
 def _build_single(lengths: Array, symbols: Array, is_ac: bool, single: Array, limits: Array, offsets: Array) -> None:
     single[:] = 0
     code = 0
@@ -127,7 +127,7 @@ def _value(bits: int, used: int, size: int) -> int:
     return value
 
 
-@stage
+@device_function
 def _build_pair(single: Array, pair: Array) -> None:
     mask = (1 << PAIR_BITS) - 1
     for bits in range(1 << PAIR_BITS):
@@ -164,7 +164,7 @@ def _build_pair(single: Array, pair: Array) -> None:
             pair[bits] = (first + used) | ((place + 1) << 8) | (place << 24) | ((value & 0xFF) << 48)
 
 
-@stage
+@device_function
 def _build_skip(single: Array, skip: Array) -> None:
     mask = (1 << SKIP_BITS) - 1
     for bits in range(1 << SKIP_BITS):
@@ -192,7 +192,7 @@ def _build_skip(single: Array, skip: Array) -> None:
         skip[bits] = used | (passed << 8) | (ended << 16) if symbols > 0 else 0
 
 
-@stage
+@device_function
 def build_tables(
     lengths: Array,  # (16,) uint8: number of codes of each length, a prefix code
     symbols: Array,  # (256,) uint8, in code order
@@ -212,7 +212,7 @@ def build_tables(
         _build_skip(single, skip)
 
 
-@stage
+@device_function
 def search(
     window: int,  # the next bits of the scan, left-aligned in 64
     limits: Array,

@@ -50,11 +50,11 @@ for _number, _pair in enumerate(_PAIRS):
 
 def _transform(pairs: list[Vector], bias: int) -> list[Vector]:
     """Transform one dimension: _PAIRS of vectors of 16-bit lanes to eight vectors of 32-bit lanes, plus `bias`."""
-    one = 1 << _FRACTION_BITS
+    unit = 1 << _FRACTION_BITS
     pair_04, pair_26, pair_71, pair_35 = pairs
     # The even part.
-    total = pair_04.pair_products(one, one) + bias
-    difference = pair_04.pair_products(one, -one) + bias
+    total = pair_04.pair_products(unit, unit) + bias
+    difference = pair_04.pair_products(unit, -unit) + bias
     inner = pair_26.pair_products(_0_541, _0_541 - _1_847)
     outer = pair_26.pair_products(_0_541 + _0_765, _0_541)
     even = [total + outer, difference + inner, difference - inner, total - outer]

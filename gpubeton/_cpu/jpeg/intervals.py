@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
-from gpubeton._compile.compile import inlined, stage
+from gpubeton._compile.compile import device_function, inlined
 from gpubeton._cpu.intrinsics import (
     clear,
     copy,
@@ -52,8 +52,8 @@ from gpubeton._cpu.simd import I8, I32, I64, Vector, VectorBuilder, vector_kerne
 from gpubeton.format.layout import MCUS_PER_ENTRY
 
 if TYPE_CHECKING:
+    from gpubeton._cpu.image_tasks import Scratch
     from gpubeton._cpu.intrinsics import Array
-    from gpubeton._cpu.scratch import Scratch
 
 # Bits are counted in 32 bits.
 LARGEST_JPEG = (1 << 29) - 1
@@ -77,7 +77,7 @@ def _trailing_zeros(emit: VectorBuilder, word: Vector) -> Vector:
     return Vector(emit.builder, emit.builder.cttz(word.value, ir.Constant(ir.IntType(1), 1)))
 
 
-@stage
+@device_function
 def find_marker(address: int, stop: int) -> int:
     """Return the address of the first 0xFF in address..stop, or `stop`; read no byte after it."""
     while address + 32 <= stop:
@@ -90,21 +90,21 @@ def find_marker(address: int, stop: int) -> int:
     return address
 
 
-@stage
+@device_function
 def next_marker(source: int, stop: int) -> tuple[int, int]:
     """Find the next marker of a scan; return it and the address after it. It is 0 if the data end before."""
     while True:
-        found = find_marker(source, stop)
-        if found + 1 >= stop:
+        prefix = find_marker(source, stop)
+        if prefix + 1 >= stop:
             return 0, stop
-        marker = load_u8(found + 1)
+        marker = load_u8(prefix + 1)
         # After 0xFF, a zero is stuffed, and another 0xFF may begin a marker (T.81 B.1.1.2).
-        source = found + 1 if marker == 0xFF else found + 2
+        source = prefix + 1 if marker == 0xFF else prefix + 2
         if marker not in (0, 0xFF):
             return marker, source
 
 
-@stage
+@device_function
 def unstuff(
     source: int,  # address of the first byte
     stop: int,  # address after the last
@@ -116,25 +116,25 @@ def unstuff(
     target = signed(target)
     marker = 0
     while marker == 0:
-        found = find_marker(source, stop)
-        copy(target, source, found - source)
-        target += found - source
-        if found >= stop or found + 1 >= data_stop:
+        prefix = find_marker(source, stop)
+        copy(target, source, prefix - source)
+        target += prefix - source
+        if prefix >= stop or prefix + 1 >= data_stop:
             break
-        marker = load_u8(found + 1)
-        source = found + 2
+        marker = load_u8(prefix + 1)
+        source = prefix + 2
         if marker == 0:
             store_u8(target, 0xFF)
             target += 1
         elif marker == 0xFF:
             # A fill byte: the marker starts one byte later (T.81 B.1.1.2).
             marker = 0
-            source = found + 1
+            source = prefix + 1
     clear(target, PADDING)
     return marker, target
 
 
-@stage
+@device_function
 def _begin(address: int, size: int, frame: Array, mcus: int, length: int, entries: int, scratch: Scratch) -> None:
     """Begin an image whose intervals have `length` MCUs."""
     cursor = scratch.cursor
@@ -143,13 +143,13 @@ def _begin(address: int, size: int, frame: Array, mcus: int, length: int, entrie
     cursor[ENTRIES], cursor[IS_INDEXED], cursor[OPEN] = entries, 0, -1
 
 
-@stage
+@device_function
 def _write_entry(target: int, offset: int) -> None:
     store_i64(target, 8 * offset)
     store_i16(target + 8, 0)
 
 
-@stage
+@device_function
 def find_intervals(address: int, size: int, frame: Array, mcus: int, scratch: Scratch) -> int:
     """Find the intervals between the restart markers of a scan; return a code of `codes`."""
     cursor = scratch.cursor
@@ -177,13 +177,13 @@ def find_intervals(address: int, size: int, frame: Array, mcus: int, scratch: Sc
     return DAMAGED_SCAN
 
 
-@stage
+@device_function
 def _entry_value(entry: int, component: int) -> int:
     """Return a component's DC value at an entry point."""
     return (load_u16(entry + 4 + 2 * component) ^ 0x8000) - 0x8000
 
 
-@stage
+@device_function
 def _open(number: int, scratch: Scratch) -> int:
     """Copy an interval and begin to read it; return a code of `codes`."""
     cursor = scratch.cursor
@@ -216,7 +216,7 @@ def _open(number: int, scratch: Scratch) -> int:
     return OK
 
 
-@stage
+@device_function
 def _is_intact(at_end: bool, scratch: Scratch) -> bool:
     """Return True if the reader is inside the open interval; at its end, if it is where the next one begins."""
     cursor = scratch.cursor
@@ -231,7 +231,7 @@ def _is_intact(at_end: bool, scratch: Scratch) -> bool:
     return True
 
 
-@stage
+@device_function
 def read_mcus(
     first: int,
     stop: int,  # last + 1
@@ -287,7 +287,7 @@ def _mix(state: int, word: int) -> int:
     return state ^ shift_right_logical(state, 32)
 
 
-@stage
+@device_function
 def _mix_bytes(state: int, address: int, size: int) -> int:
     stop = address + size
     while address + 8 <= stop:
@@ -300,7 +300,7 @@ def _mix_bytes(state: int, address: int, size: int) -> int:
     return _mix(state, rest)
 
 
-@stage
+@device_function
 def seal_of(
     address: int,  # of the JPEG
     scan: int,  # offset of its compressed data
@@ -321,13 +321,13 @@ def seal_of(
     return state & 0xFFFFFFFF
 
 
-@stage
+@device_function
 def entry_digest(entries: int, count: int) -> int:
     """Hash entry points alone into 31 bits."""
     return _mix_bytes(_FACTOR, signed(entries), ENTRY_BYTES * count) & 0x7FFFFFFF
 
 
-@stage
+@device_function
 def is_index_of(
     address: int,  # of the JPEG
     frame: Array,  # of its headers
@@ -354,7 +354,7 @@ def is_index_of(
     return bit < 8 * size and seal_of(address, frame[SCAN], size, entries, count) == seal
 
 
-@stage
+@device_function
 def take_index(address: int, size: int, frame: Array, mcus: int, entries: int, scratch: Scratch) -> None:
     """Take the intervals of an image from its index."""
     _begin(address, size, frame, mcus, MCUS_PER_ENTRY, entries, scratch)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._compile.compile import stage
+from gpubeton._compile.compile import device_function
 from gpubeton._cpu.intrinsics import load_u8
 from gpubeton._cpu.jpeg.codes import (
     DAMAGED_HEADER,
@@ -68,13 +68,13 @@ _APP0 = 0xE0
 _APP14 = 0xEE
 
 
-@stage
+@device_function
 def word_at(address: int) -> int:
     """Load 16 bits, high byte first."""
     return (load_u8(address) << 8) | load_u8(address + 1)
 
 
-@stage
+@device_function
 def _read_quantization(address: int, stop: int, multipliers: Array, known: Array) -> int:
     while address < stop:
         precision = load_u8(address) >> 4
@@ -90,7 +90,7 @@ def _read_quantization(address: int, stop: int, multipliers: Array, known: Array
     return OK
 
 
-@stage
+@device_function
 def _read_huffman(address: int, stop: int, tables: Tables) -> int:
     while address < stop:
         is_ac = load_u8(address) >> 4
@@ -131,12 +131,12 @@ def _read_huffman(address: int, stop: int, tables: Tables) -> int:
                 tables.offsets[slot],
             )
             tables.built[slot] = 1
-        tables.known[slot] = 1
+        tables.defined[slot] = 1
         address += 17 + count
     return OK
 
 
-@stage
+@device_function
 def _read_frame(address: int, length: int, frame: Array, identifiers: Array) -> int:
     if length < 8 or frame[COMPONENTS] != 0:
         return DAMAGED_HEADER
@@ -173,7 +173,7 @@ def _read_frame(address: int, length: int, frame: Array, identifiers: Array) -> 
     return OK
 
 
-@stage
+@device_function
 def _is_ycbcr(frame: Array, identifiers: Array) -> bool:
     """Apply libjpeg's rule for three components: a JFIF segment, else Adobe's marker, else not the names R, G, B."""
     if frame[COMPONENTS] == 1 or frame[IS_JFIF] == 1:
@@ -183,9 +183,9 @@ def _is_ycbcr(frame: Array, identifiers: Array) -> bool:
     return not (identifiers[0] == 82 and identifiers[1] == 71 and identifiers[2] == 66)
 
 
-@stage
+@device_function
 def _read_scan(address: int, length: int, frame: Array, tables: Tables) -> int:
-    components, identifiers, known = frame[COMPONENTS], tables.identifiers, tables.known
+    components, identifiers, known = frame[COMPONENTS], tables.identifiers, tables.defined
     if components == 0:
         return DAMAGED_HEADER
     if not _is_ycbcr(frame, identifiers):
@@ -210,7 +210,7 @@ def _read_scan(address: int, length: int, frame: Array, tables: Tables) -> int:
     return OK
 
 
-@stage
+@device_function
 def _is_text(address: int, stop: int, first: int, second: int, third: int, fourth: int, fifth: int) -> bool:
     return (
         address + 5 <= stop
@@ -222,13 +222,13 @@ def _is_text(address: int, stop: int, first: int, second: int, third: int, fourt
     )
 
 
-@stage
+@device_function
 def _read_segment(marker: int, body: int, end: int, frame: Array, tables: Tables) -> int:
     """Read any segment except the one that starts the scan."""
     if marker < _SOF0 or _RST0 <= marker <= _EOI:
         return DAMAGED_HEADER
     if marker == _DQT:
-        return _read_quantization(body, end, tables.multipliers, tables.known)
+        return _read_quantization(body, end, tables.multipliers, tables.defined)
     if marker == _DHT:
         return _read_huffman(body, end, tables)
     if marker in (_SOF0, _SOF1):
@@ -246,7 +246,7 @@ def _read_segment(marker: int, body: int, end: int, frame: Array, tables: Tables
     return OK
 
 
-@stage
+@device_function
 def read_headers(
     address: int,  # of the JPEG
     size: int,
@@ -258,7 +258,7 @@ def read_headers(
     if size < 4 or load_u8(address) != 0xFF or load_u8(address + 1) != 0xD8:
         return DAMAGED_HEADER
     frame[:] = 0
-    tables.known[:] = 0
+    tables.defined[:] = 0
     position = address + 2
     while position + 4 <= stop:
         if load_u8(position) != 0xFF:

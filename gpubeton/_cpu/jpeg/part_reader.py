@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._compile.compile import compiled, stage
+from gpubeton._compile.compile import compiled, device_function
 from gpubeton._cpu.intrinsics import copy, load_i64, signed
 from gpubeton._cpu.jpeg.codes import OK
 from gpubeton._cpu.jpeg.columns import ENTRY_BYTES
@@ -80,7 +80,7 @@ _MOST_MCUS = 512
 _BYTES_BEYOND = 2
 
 
-@stage
+@device_function
 def _copy_table(source: Array, target: Array) -> None:
     """Copy a Huffman table; what its numbers of codes do not count is zero."""
     count = 16
@@ -90,7 +90,7 @@ def _copy_table(source: Array, target: Array) -> None:
         target[i] = source[i] if i < count else 0
 
 
-@stage
+@device_function
 def _copy_tables(frame: Array, tables: Tables, quantization: Array, target: Array) -> bool:
     """Copy the tables of an image; return False if Cb and Cr have different ones."""
     last = frame[FRAME_COMPONENTS] - 1
@@ -106,7 +106,7 @@ def _copy_tables(frame: Array, tables: Tables, quantization: Array, target: Arra
     )
 
 
-@stage
+@device_function
 def _hash(table: Array) -> int:
     state = 0
     for i in range(4):
@@ -117,16 +117,16 @@ def _hash(table: Array) -> int:
     return state
 
 
-@stage
-def _is_same(one: Array, other: Array) -> bool:
+@device_function
+def _is_same(first: Array, second: Array) -> bool:
     for i in range(4):
         for k in range(TABLE_BYTES):
-            if one[i, k] != other[i, k]:
+            if first[i, k] != second[i, k]:
                 return False
     return True
 
 
-@stage
+@device_function
 def _find_window(across: int, down: int, draw: Array, row: Array) -> None:
     """Compute the MCUs that a crop needs; none if it is not inside the image."""
     top, left, height, width = draw[TOP], draw[LEFT], draw[CROP_HEIGHT], draw[CROP_WIDTH]
@@ -166,7 +166,7 @@ def _read_parts(
     hashes: Array,  # (N,) int64, written
     places: Array,  # (n,) int32, zeros, n a power of two and at least 2 N: a hash table of sets, numbers plus 1
     frame: Array,
-    known: Tables,
+    parsed: Tables,
 ) -> int:
     """Read the headers of JPEGs; return the number of different sets of tables, which come first in `tables`."""
     sets = 0
@@ -174,11 +174,11 @@ def _read_parts(
         row, at, bytes_ = rows[i], signed(address[i]), signed(size[i])
         row[:] = 0
         table_of[i] = 0
-        if bytes_ > LARGEST_JPEG or read_headers(at, bytes_, frame, known) != OK:
+        if bytes_ > LARGEST_JPEG or read_headers(at, bytes_, frame, parsed) != OK:
             continue
         if frame[FRAME_HEIGHT] != height[i] or frame[FRAME_WIDTH] != width[i]:
             continue
-        if not _copy_tables(frame, known, quantization[i], tables[sets]):
+        if not _copy_tables(frame, parsed, quantization[i], tables[sets]):
             continue
         across, down, interval = frame[MCUS_ACROSS], frame[MCUS_DOWN], frame[RESTART_INTERVAL]
         in_mcu = frame[FRAME_LUMA_ACROSS] * frame[FRAME_LUMA_DOWN] + frame[FRAME_COMPONENTS] - 1
@@ -193,10 +193,10 @@ def _read_parts(
             if count > MAX_INTERVALS or every > _MOST_MCUS:
                 continue
         else:
-            own = signed(entries[i])
-            if own == 0 or not is_index_of(at, frame, bytes_, own, signed(num_entries[i]), seals[i]):
+            first_entry = signed(entries[i])
+            if first_entry == 0 or not is_index_of(at, frame, bytes_, first_entry, signed(num_entries[i]), seals[i]):
                 continue
-            row[ENTRY_DIGEST] = entry_digest(own, count)
+            row[ENTRY_DIGEST] = entry_digest(first_entry, count)
         row[EVERY], row[NUM_ENTRIES], row[SCAN] = every, count, frame[FRAME_SCAN]
         row[HEIGHT], row[WIDTH], row[COMPONENTS] = height[i], width[i], frame[FRAME_COMPONENTS]
         row[LUMA_ACROSS], row[LUMA_DOWN] = frame[FRAME_LUMA_ACROSS], frame[FRAME_LUMA_DOWN]
@@ -216,7 +216,7 @@ def _read_parts(
     return sets
 
 
-@stage
+@device_function
 def _find_restarts(address: int, size: int, row: Array, target: Array) -> bool:
     """Write the restart intervals that a window needs as entry points; return False if any marker is wrong."""
     position, stop, count = address + row[SCAN], address + size, row[NUM_ENTRIES]
@@ -234,13 +234,13 @@ def _find_restarts(address: int, size: int, row: Array, target: Array) -> bool:
     return True
 
 
-@stage
+@device_function
 def _bit(entries: Array, k: int) -> int:
     bit: int = entries[k, 0] | (entries[k, 1] << 8) | (entries[k, 2] << 16) | (signed(entries[k, 3]) << 24)
     return bit
 
 
-@stage
+@device_function
 def _sort(source: Array, target: Array, counts: Array, column: int, stop: int) -> None:
     """Sort rows stably by a column with values below `stop`."""
     counts[:stop] = 0
@@ -285,15 +285,15 @@ def _copy_entries(
         if row[EVERY] == 0 or row[ROWS] == 0:
             continue
         first, count = row[FIRST_ENTRY], row[STOP_ENTRY] - row[FIRST_ENTRY]
-        own = copied[first_entry[i] + first :]
+        span = copied[first_entry[i] + first :]
         if row[IS_RESTARTED]:
-            if not _find_restarts(signed(address[i]), signed(size[i]), row, own):
+            if not _find_restarts(signed(address[i]), signed(size[i]), row, span):
                 row[EVERY] = 0
         # Their seal may have been checked long ago, and their file is mapped.
         elif entry_digest(entries[i], row[NUM_ENTRIES]) != row[ENTRY_DIGEST]:
             row[EVERY] = 0
         else:
-            copy(own.ctypes.data, signed(entries[i]) + ENTRY_BYTES * first, ENTRY_BYTES * count)
+            copy(span.ctypes.data, signed(entries[i]) + ENTRY_BYTES * first, ENTRY_BYTES * count)
 
 
 @compiled
@@ -335,14 +335,14 @@ def _list_intervals(
             row[STOP] = min(max(((_bit(entries, base + stop) + 7) >> 3) + _BYTES_BEYOND, row[BEGIN]), bytes_)
     _sort(listed[:done], spare, counts, 2, _BUCKETS)
     _sort(spare[:done], listed, counts, 3, sets)
-    made = 0
+    num_groups = 0
     for i in range(done):
-        if made > 0 and groups[made - 1, 0] == listed[i, 3] and groups[made - 1, 2] < GROUP:
-            groups[made - 1, 2] += 1
+        if num_groups > 0 and groups[num_groups - 1, 0] == listed[i, 3] and groups[num_groups - 1, 2] < GROUP:
+            groups[num_groups - 1, 2] += 1
         else:
-            groups[made, 0], groups[made, 1], groups[made, 2] = listed[i, 3], i, 1
-            made += 1
-    return done, made
+            groups[num_groups, 0], groups[num_groups, 1], groups[num_groups, 2] = listed[i, 3], i, 1
+            num_groups += 1
+    return done, num_groups
 
 
 class JpegReader:
@@ -350,7 +350,7 @@ class JpegReader:
 
     def __init__(self) -> None:
         self._frame = np.zeros(FRAME_SIZE, np.int64)
-        self._known = allocate_tables()
+        self._tables = allocate_tables()
 
     def read(
         self,
@@ -369,9 +369,9 @@ class JpegReader:
         # One more: each image writes its tables after those that are known.
         tables, table_of = np.empty((count + 1, 4, TABLE_BYTES), np.uint8), np.empty(count, np.int32)
         hashes, places = np.empty(count + 1, np.int64), np.zeros(2 << (2 * count).bit_length(), np.int32)
-        given = address, size, height, width, entries, num_entries, seals, draws
+        images = address, size, height, width, entries, num_entries, seals, draws
         written = rows, quantization, tables, table_of, hashes, places
-        sets = _read_parts(*given, *written, self._frame, self._known)
+        sets = _read_parts(*images, *written, self._frame, self._tables)
         return CropWindows(rows, quantization, tables[:sets], table_of)
 
     @staticmethod
@@ -410,5 +410,5 @@ class JpegReader:
         listed, spare = np.empty((room, 4), np.int32), np.empty((room, 4), np.int32)
         counts, groups = np.empty(max(sets, _BUCKETS), np.int32), np.empty((room // GROUP + sets + 1, 3), np.int32)
         written = listed, spare, counts, sets, groups
-        done, made = _list_intervals(size, rows, parts.table_of, first_entry, entries, *written)
-        return Intervals(entries, first_entry, np.ascontiguousarray(listed[:done, :2]), groups[:made])
+        done, num_groups = _list_intervals(size, rows, parts.table_of, first_entry, entries, *written)
+        return Intervals(entries, first_entry, np.ascontiguousarray(listed[:done, :2]), groups[:num_groups])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._compile.compile import compiled, merged, stage
+from gpubeton._compile.compile import compiled, device_function, inline_untyped
 from gpubeton._cpu.epilogue import INTERPOLATION, ITEM_SIZE, METHOD, OUT_HEIGHT, OUT_WIDTH, Outputs, store_row
 from gpubeton._cpu.image_tasks import (
     ADDRESS,
@@ -28,6 +28,8 @@ from gpubeton._cpu.image_tasks import (
     VIEW_TARGET,
     VIEW_TOP,
     VIEW_WIDTH,
+    Scratch,
+    allocate,
     box_of,
     epilogue_of,
     next_stretch,
@@ -49,7 +51,6 @@ from gpubeton._cpu.jpeg.markers import (
     read_headers,
 )
 from gpubeton._cpu.jpeg.ycbcr import COLUMNS, PIXELS, resample_pair, resample_single, rgb_row
-from gpubeton._cpu.scratch import Scratch, allocate
 from gpubeton._cpu.taps import BICUBIC, SIGNED_BITS, TapCounts, effective, fill_axis, fill_axis_pair
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ _NEUTRAL = 128 << 8
 _HALF, _SIGNED_HALF = (1 << 15) * 65537, (1 << (SIGNED_BITS - 1)) * 65537
 
 
-@stage
+@device_function
 def _place_blocks(frame: Array, scratch: Scratch) -> int:
     """Describe the blocks of an MCU, and where their samples go; return their number."""
     across = frame[LUMA_ACROSS]
@@ -79,7 +80,7 @@ def _place_blocks(frame: Array, scratch: Scratch) -> int:
     return count
 
 
-@stage
+@device_function
 def _fill_taps(frame: Array, scratch: Scratch, place: int, output: Array) -> TapCounts:
     """Compute a view's taps across and down; return the numbers of luma and chroma taps across, and down."""
     top, left, height, width, flip, shift_y, shift_x, resized_height, resized_width = box_of(scratch.views[place])
@@ -109,14 +110,14 @@ def _fill_taps(frame: Array, scratch: Scratch, place: int, output: Array) -> Tap
     return max(across, 2), max(chroma_across, 2), max(down, 2), max(chroma_down, 2)
 
 
-@stage
+@device_function
 def _padded(output: Array) -> int:
     """Return the width of an output's planes."""
     width: int = -(-output[OUT_WIDTH] // PIXELS) * PIXELS
     return width
 
 
-@stage
+@device_function
 def _prepare_view(frame: Array, scratch: Scratch, place: int, output: Array) -> None:
     """Compute the MCUs that a view needs, and its taps."""
     view = scratch.views[place]
@@ -136,7 +137,7 @@ def _prepare_view(frame: Array, scratch: Scratch, place: int, output: Array) -> 
         scratch.words[place, 3, :, 0:2] = _SIGNED_HALF if output[INTERPOLATION] == BICUBIC else _HALF
 
 
-@stage
+@device_function
 def _resample_mcu_row(
     frame: Array, scratch: Scratch, place: int, row: int, origin: int, width: int, is_signed: int
 ) -> None:
@@ -154,15 +155,15 @@ def _resample_mcu_row(
     else:
         resample_single(luma, rows, stride, first, words, word_stride, view[TAPS], groups, is_signed)
     if frame[COMPONENTS] == 3:
-        own = frame[LUMA_ACROSS] - 1
+        chroma_axis = frame[LUMA_ACROSS] - 1
         chroma = scratch.strips[1].ctypes.data - origin * 8 * COLUMN_BYTES
         blue = planes[1].ctypes.data + row * 8 * stride
         red = planes[2].ctypes.data + row * 8 * stride
-        first, words = first + own * first_step, words + own * step
+        first, words = first + chroma_axis * first_step, words + chroma_axis * step
         resample_pair(chroma, blue, red, stride, first, words, word_stride, view[TAPS + 1], groups, is_signed)
 
 
-@stage
+@device_function
 def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: Outputs) -> None:
     """Write the output rows of a view whose source rows are decoded: those in the MCU rows before `stop`."""
     # Taps may reach past the view's last MCU row, with weights of zero: then all rows are written.
@@ -174,7 +175,7 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
     width = _padded(output)
     stride = 2 * width
     gray = frame[COMPONENTS] == 1
-    own = 3 if gray or frame[LUMA_DOWN] == 2 else 2
+    chroma_axis = 3 if gray or frame[LUMA_DOWN] == 2 else 2
     luma_rows, chroma_rows = stop * 8 * frame[LUMA_DOWN], stop * 8
     luma = planes[0].ctypes.data - first_mcu_row * 8 * frame[LUMA_DOWN] * stride
     chroma_origin = 0 if gray else first_mcu_row * 8 * stride
@@ -183,7 +184,7 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
     pixels, is_signed = scratch.pixels.ctypes.data, int(output[INTERPOLATION] == BICUBIC)
     row = view[EMITTED]
     while row < height:
-        luma_first, chroma_first = first[2, row], first[own, row]
+        luma_first, chroma_first = first[2, row], first[chroma_axis, row]
         ready = luma_first + luma_taps <= luma_rows and (gray or chroma_first + chroma_taps <= chroma_rows)
         if not (ready or last):
             break
@@ -194,7 +195,7 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
             stride,
             words[2, row].ctypes.data,
             luma_taps,
-            words[own, row].ctypes.data,
+            words[chroma_axis, row].ctypes.data,
             chroma_taps,
             pixels,
             width // PIXELS,
@@ -206,7 +207,7 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
     view[EMITTED] = row
 
 
-@stage
+@device_function
 def _decode_row(frame: Array, scratch: Scratch, count: int, row: int, blocks: int, origin: int) -> int:
     """Decode the MCUs of one row that the first `count` views need; return a code of `codes`."""
     start = row * frame[MCUS_ACROSS]
@@ -220,7 +221,7 @@ def _decode_row(frame: Array, scratch: Scratch, count: int, row: int, blocks: in
             return code
 
 
-@merged
+@inline_untyped
 def _decode_rows(frame: Array, scratch: Scratch, count: int, outputs: Outputs) -> int:
     """Decode the rows of MCUs that are needed; views resample each row while it is in the cache."""
     views = scratch.views
@@ -243,7 +244,7 @@ def _decode_rows(frame: Array, scratch: Scratch, count: int, outputs: Outputs) -
     return OK
 
 
-@merged
+@inline_untyped
 def decode_picture(
     task: Array,  # (TASK_FIELDS,) int64: a JPEG; NUM_ENTRIES is set to -1 if its entry points are wrong
     count: int,  # number of views: the first rows of `scratch.views`
@@ -285,7 +286,7 @@ def check_scan(data: bytes) -> int:
     return int(_check(content.ctypes.data, len(data), scratch))
 
 
-@stage
+@device_function
 def _describe_mcu(frame: Array, scratch: Scratch) -> tuple[int, int, int]:
     """Fill `scratch.blocks`; return the blocks of an MCU (0: too many) and its width and height."""
     count, across, down = 0, 1, 1

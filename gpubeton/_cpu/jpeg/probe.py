@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubeton._compile.compile import compiled, stage
+from gpubeton._compile.compile import compiled, device_function
 from gpubeton._cpu.intrinsics import load_u8
 from gpubeton._cpu.jpeg.markers import word_at
 from gpubeton._plan.routes import HEIGHT, KIND, SAMPLING, TABLES, WIDTH, JpegKind, Sampling
@@ -30,19 +30,19 @@ _RST0, _EOI, _SOS, _DQT, _DRI = 0xD0, 0xD9, 0xDA, 0xDB, 0xDD
 _APP0, _APP14 = 0xE0, 0xEE
 
 
-@stage
+@device_function
 def _is_jfif(body: int, end: int) -> bool:
     return end - body >= 5 and load_u8(body) == 74 and load_u8(body + 1) == 70 and load_u8(body + 2) == 73
 
 
-@stage
+@device_function
 def _adobe_transform(body: int, end: int) -> int:
     """Return Adobe's color transform plus 1; 0 for the segment of another program."""
     is_adobe = end - body >= 12 and load_u8(body) == 65 and load_u8(body + 1) == 100 and load_u8(body + 2) == 111
     return 1 + load_u8(body + 11) if is_adobe else 0
 
 
-@stage
+@device_function
 def _sampling(body: int) -> int:
     """Return the chroma sampling of a frame of three components; -1 if it is unusual."""
     for i in (1, 2):
@@ -64,7 +64,7 @@ def _sampling(body: int) -> int:
     return -1
 
 
-@stage
+@device_function
 def _kind(marker: int, frame: int, jfif: bool, adobe: int, sampling: int, scan: int) -> int:
     """Return the kind of an image from its frame and its first scan header."""
     components = load_u8(frame + 5)
@@ -80,7 +80,7 @@ def _kind(marker: int, frame: int, jfif: bool, adobe: int, sampling: int, scan: 
     return _BASELINE
 
 
-@stage
+@device_function
 def _has_end(start: int, stop: int) -> bool:
     """Return True if an end marker follows the first scan's header; searched from the end, where most files have it."""
     position = stop - 2
@@ -91,7 +91,7 @@ def _has_end(start: int, stop: int) -> bool:
     return False
 
 
-@stage
+@device_function
 def _hashed(value: int, marker: int, start: int, end: int) -> int:
     """Continue a hash of 31 bits with a segment, if it has tables or tells how they are used."""
     if marker not in (_DHT, _SOS, _DQT, _DRI):
@@ -101,7 +101,7 @@ def _hashed(value: int, marker: int, start: int, end: int) -> int:
     return value
 
 
-@stage
+@device_function
 def _probe_one(address: int, size: int, row: Array) -> None:
     row[:] = 0
     stop = address + size

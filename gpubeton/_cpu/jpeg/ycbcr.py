@@ -69,10 +69,10 @@ def _signed_sum(
         place = start + pair * step * 2
         # Less 2**15, which makes them signed: weights sum to one, so the sum is less by that, too. After the last tap
         # comes a weight of 0.
-        one, other = (emit.load(place + step * k, I16, lanes, align=align) ^ -0x8000 for k in (0, 1))
+        first, other = (emit.load(place + step * k, I16, lanes, align=align) ^ -0x8000 for k in (0, 1))
         weights = emit.fraction(words + pair * 8, 16)
         for total, half in zip(totals, halves, strict=True):
-            pairs = one.shuffle(other, [lane for i in half for lane in (i, lanes + i)])
+            pairs = first.shuffle(other, [lane for i in half for lane in (i, lanes + i)])
             total.set(total.get() + pairs.paired(weights))
     sums = [total.get().shift_right(SIGNED_BITS) for total in totals]
     packed = sums[0].pack_signed(sums[1]) if lanes == 16 else sums[0].clamp(-0x8000, 0x7FFF).narrow(I16)
@@ -88,8 +88,8 @@ def _transpose_halves(columns: list[Vector]) -> list[Vector]:
     for _ in range(3):
         orders = []
         for base in (0, 4):
-            one = [base + i for i in range(4)]
-            orders.append([i + half + side * lanes for half in range(0, lanes, 8) for i in one for side in (0, 1)])
+            quarter = [base + i for i in range(4)]
+            orders.append([i + half + side * lanes for half in range(0, lanes, 8) for i in quarter for side in (0, 1)])
         columns = [columns[i].shuffle(columns[i + 4], order) for i in range(4) for order in orders]
     return columns
 
@@ -128,11 +128,13 @@ def _resample_across(
                 index = group * COLUMNS + i
                 begin = emit.load(first + index * 4, I32, align=4).sign_extend(I64)
                 start = strip + begin * COLUMN_BYTES
-                own = words + index * word_stride
+                column_words = words + index * word_stride
                 if signed:
-                    columns.append(_signed_sum(emit, start, COLUMN_BYTES, own, taps, lanes, align=2 * lanes))
+                    columns.append(_signed_sum(emit, start, COLUMN_BYTES, column_words, taps, lanes, align=2 * lanes))
                 else:
-                    columns.append(_weighted_sum(emit, start, COLUMN_BYTES, own, case, taps, lanes, align=2 * lanes))
+                    columns.append(
+                        _weighted_sum(emit, start, COLUMN_BYTES, column_words, case, taps, lanes, align=2 * lanes)
+                    )
             across = group * (2 * COLUMNS)
             for i, row in enumerate(_transpose_halves(columns)):
                 for half, rows in enumerate(rows_out):

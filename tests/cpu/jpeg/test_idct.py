@@ -6,9 +6,9 @@ import pytest
 import simplejpeg
 
 from gpubeton._cpu import simd
+from gpubeton._cpu.image_tasks import aligned
 from gpubeton._cpu.jpeg.codes import OK
 from gpubeton._cpu.jpeg.idct import COLUMN_BYTES, PLACES, inverse_dct, inverse_dct_of_dc
-from gpubeton._cpu.scratch import aligned
 from tests.cpu.making import draw_of, make_alone, program_of, stored_jpeg, whole
 from tests.cpu.plain_jpeg import Component, write
 

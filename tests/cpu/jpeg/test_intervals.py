@@ -7,11 +7,11 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gpubeton._cpu.image_tasks import allocate
 from gpubeton._cpu.jpeg.codes import CUT_SHORT, DAMAGED_SCAN, MANY_INTERVALS, OK, SEPARATE_SCANS
 from gpubeton._cpu.jpeg.columns import COUNT, PADDING
 from gpubeton._cpu.jpeg.intervals import find_intervals, find_marker, unstuff
 from gpubeton._cpu.jpeg.markers import FRAME_SIZE, RESTART_INTERVAL, SCAN
-from gpubeton._cpu.scratch import allocate
 from gpubeton.format.layout import ENTRY_DTYPE
 
 GUARD = 64

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gpubeton._bytes.staging import STEP, Staging
+from gpubeton._engine.buffers import STEP, Staging
 from tests.blocks import Blocks
 
 

@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpubeton._compile.draws import choose_crops
-from gpubeton.pipeline.random_crops import USUAL_NUMBERS, draw_crops
+from gpubeton._batch.random_crops import USUAL_NUMBERS, compiled_rule, draw_crops
 from tests.reference.random_crops import crop
 
 SIDES = st.integers(1, 12) | st.integers(1, 65535)
@@ -60,4 +59,4 @@ def test_one_compilation_serves_sizes_and_limits_of_all_types():
             boxes, _ = drawn(np.full((2, len(other)), 9, dtype), (0.5, 1), (1, 2), other)
             assert np.array_equal(boxes, usual[: len(other)])
     assert drawn(np.full((2, 4), 9), (3.0, 4.0), (1.0, 2.0), numbers)[1] == [USUAL_NUMBERS, 40]
-    assert len(choose_crops.signatures) == 1
+    assert len(compiled_rule().signatures) == 1

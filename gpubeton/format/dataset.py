@@ -1,0 +1,393 @@
+"""Open a dataset: a file, several, a folder of them, a pattern or a manifest, on this machine or in an object store."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from gpubeton._bytes.object_store import ObjectFile
+from gpubeton._bytes.open_files import is_folder, list_shards, open_bytes, source_type
+from gpubeton.errors import (
+    FieldArgumentsError,
+    FieldMismatchError,
+    FormatError,
+    OptionError,
+    RemoteDeniedError,
+)
+from gpubeton.format.data_files import DESCRIPTION, MAX_FILES, DataFile, first_offset
+from gpubeton.format.field_arguments import ArrayArguments, ImageKind
+from gpubeton.format.index import Index, read_index
+from gpubeton.format.layout import FieldType
+from gpubeton.format.regions import FieldRows, pointers_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from concurrent.futures import Future
+
+    from numpy.typing import NDArray
+
+    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton.format.header import Descriptor
+    from gpubeton.format.index import CustomTypes
+    from gpubeton.format.manifest import StoredIndex
+
+Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
+"""One file, or several that make one dataset, in this order."""
+
+# Files that are opened at once: most of the time is spent waiting for the disk or the network.
+_NUM_THREADS = 8
+# Braces with alternatives or numbers; others are part of a name, as for shells.
+_BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
+
+
+def open_dataset(
+    paths: Paths, custom_types: CustomTypes | None = None, *, remote: RemoteOptions | None = None
+) -> Index:
+    """Read and check all of a dataset but its data pages.
+
+    The samples of several files follow each other. A folder with a manifest (``index.json``) that describes its files
+    as they are is opened by the manifest alone; otherwise each of its files is opened.
+
+    Parameters
+    ----------
+    paths : str, path, or sequence of them
+        A ``.beton`` file of version 2, written by FFCV or gpubeton; a folder of such files, or its ``index.json``;
+        several files by a pattern with braces, such as ``"train-{000..146}.beton"``; or a list of all these. URLs
+        such as ``s3://bucket/train.beton``, too; that of a folder ends in a slash.
+    custom_types : mapping of str to dtype, optional
+        Metadata dtype of each custom field (type 255), by its name; `Reader` finds them by the classes of the fields.
+    remote : RemoteOptions, optional
+        How the store of a URL is reached.
+
+    Returns
+    -------
+    Index
+        Holds no file open.
+
+    Raises
+    ------
+    FormatError
+        One of its subclasses for each defect, see `gpubeton.errors`.
+    StorageError
+        If a file is written to meanwhile.
+    OSError
+        If a file cannot be opened or read.
+
+    Examples
+    --------
+    >>> index = open_dataset(["train.beton", "train.beton"])
+    >>> index.names, index.num_samples
+    (('image', 'label'), 600)
+    """
+    parts = [part for name in list_paths(paths) for part in _find_parts(name, remote)]
+    _check_count(tuple(chain.from_iterable([part] if isinstance(part, str) else part.files for part in parts)))
+    return _open_parts(parts, custom_types or {}, remote)
+
+
+def list_paths(paths: Any) -> tuple[str, ...]:
+    """List the names that a dataset is opened by: those of a pattern, but a folder is one."""
+    if isinstance(paths, str | os.PathLike):
+        paths = (paths,)
+    if isinstance(paths, bytes) or not isinstance(paths, Sequence):
+        raise OptionError(
+            f"the file is {paths!r}; expected a path, or a list of paths. "
+            "Make a list in a fixed order of any other iterable: sorted(folder.glob('*.beton'))."
+        )
+    wrong = [path for path in paths if not isinstance(path, str | os.PathLike)]
+    if wrong:
+        raise OptionError(f"the files of the dataset: one of them is {wrong[0]!r}; expected 1 to {MAX_FILES} paths")
+    return _check_count(tuple(chain.from_iterable(map(_expand, map(os.fspath, paths)))))
+
+
+def list_files(paths: Paths, remote: RemoteOptions | None = None) -> tuple[str, ...]:
+    """List the files of a dataset: folders are the files in them."""
+    folders = ((name, _folder_of(name)) for name in list_paths(paths))
+    return _check_count(
+        tuple(chain.from_iterable([name] if folder is None else _list(folder, remote) for name, folder in folders))
+    )
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Expand braces as shells and webdataset do: ``{a,b}`` are alternatives, ``{000..146}`` numbers of 3 digits."""
+    texts = _BRACES.split(pattern)
+    choices = [_alternatives(text) if number % 2 else [text] for number, text in enumerate(texts)]
+    return ["".join(choice) for choice in itertools.product(*choices)]
+
+
+def _alternatives(text: str) -> list[str]:
+    numbers = re.fullmatch(r"(\d+)\.\.(\d+)", text)
+    if numbers is None:
+        return text.split(",")
+    first, last = numbers.groups()
+    return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+
+
+def _expand(name: str) -> list[str]:
+    """Expand the braces of a path or of a URL of a store, unless there is a file of this name."""
+    is_pattern = "{" in name and (
+        issubclass(source_type(name), ObjectFile) or not ("://" in name or os.path.exists(name))  # noqa: PTH110  a text
+    )
+    return expand_braces(name) if is_pattern else [name]
+
+
+def _check_count(files: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not 1 <= len(files) <= MAX_FILES:
+        raise OptionError(f"the files of the dataset: {len(files)} files; expected 1 to {MAX_FILES} paths")
+    return files
+
+
+def _folder_of(name: str) -> str | None:
+    """Find the folder that a name means: itself, or that of a manifest; None if the name means a file."""
+    if os.path.basename(name) == DESCRIPTION:  # noqa: PTH119  a URL, too
+        return name.removesuffix(DESCRIPTION) or os.curdir
+    return name if is_folder(name) else None
+
+
+def _list(folder: str, remote: RemoteOptions | None) -> list[str]:
+    return list_shards(folder, remote) or [folder]  # the error of opening an empty folder explains
+
+
+def _find_parts(name: str, remote: RemoteOptions | None) -> list[str | StoredIndex]:
+    """Find what a name means: a file, a folder by its manifest, or by its files if it has none that fits."""
+    folder = _folder_of(name)
+    if folder is None:
+        return [name]
+    from gpubeton.format.manifest import StoredIndex  # not for files: it takes time
+
+    try:
+        return [StoredIndex(folder, remote)]
+    except (FileNotFoundError, RemoteDeniedError):
+        if folder != name:
+            raise
+        # A store that does not show its list refuses missing objects, too.
+    except FormatError as error:
+        _warn_of_manifest(folder, error)
+    return [*_list(folder, remote)]
+
+
+def _warn_of_manifest(folder: str, error: FormatError) -> None:
+    """Warn that the manifest of a folder cannot be used; raise FormatError if there is no other list of its files."""
+    if folder.startswith(("http://", "https://")):
+        raise FormatError(f"{folder}{DESCRIPTION}: {error}. Write it again: gpubeton index FOLDER") from error
+    warnings.warn(
+        f"{folder}: {DESCRIPTION} does not describe the shards as they are now: {error}. Each of them is "
+        f"opened, which takes longer. Write it again: gpubeton index {folder}",
+        stacklevel=2,
+    )
+
+
+def _open_parts(parts: Sequence[str | StoredIndex], custom_types: CustomTypes, remote: RemoteOptions | None) -> Index:
+    if len(parts) == 1:
+        return _open_part(parts[0], custom_types, remote)
+    with ThreadPoolExecutor(min(len(parts), _NUM_THREADS), "gpubeton-open") as threads:
+        return join(_open_ahead(threads, parts, custom_types, remote), len(parts))
+
+
+def _open_ahead(
+    threads: ThreadPoolExecutor,
+    parts: Sequence[str | StoredIndex],
+    custom_types: CustomTypes,
+    remote: RemoteOptions | None,
+) -> Iterator[Index]:
+    """Open the parts in their order, a few at a time: those of thousands of files would double the memory."""
+    opening: deque[Future[Index]] = deque()
+    for part in parts:
+        opening.append(threads.submit(_open_part, part, custom_types, remote))
+        if len(opening) == 2 * _NUM_THREADS:
+            yield opening.popleft().result()
+    while opening:
+        yield opening.popleft().result()
+
+
+def _open_part(part: str | StoredIndex, custom_types: CustomTypes, remote: RemoteOptions | None) -> Index:
+    if isinstance(part, str):
+        with open_bytes(part, remote=remote) as source:
+            return read_index(source, custom_types)
+    try:
+        return part.open(custom_types)
+    except FormatError as error:
+        _warn_of_manifest(part.folder, error)
+        return _open_parts([path for path, _ in part.files], custom_types, remote)
+
+
+# --- several as one ---------------------------------------------------------------------------------------------------
+
+
+def join(parts: Iterable[Index], num_parts: int) -> Index:
+    """Make one dataset of several: their samples follow each other, fields are in the order of the first."""
+    # Each part is let go before the next one is asked for, except for the first, which others are compared with.
+    rest = iter(parts)
+    first = next(rest)
+    if num_parts == 1:
+        return first
+    files: list[DataFile] = []
+    class_names = first.class_names
+    fields = [_JoinedField(descriptor, num_parts) for descriptor in first.descriptors]
+    for part in chain([first], rest):
+        if files:
+            _check_fields(first, part)
+        for field in fields:
+            field.append(part, len(files))
+        for file in part.files:
+            files.append(replace(file, first_sample=files[-1].rows.stop if files else 0))
+        if part.class_names is None or class_names is None:
+            class_names = None
+        elif part.class_names != class_names:
+            class_names = ()
+    rows = tuple(field.rows() for field in fields)
+    return Index(tuple(files), first.header, first.descriptors, rows, class_names=class_names)
+
+
+class _JoinedArray:
+    """An array that others are appended to, without a copy of it each time: copies would take as long as the files."""
+
+    def __init__(self, num_files: int) -> None:
+        self._num_files = num_files
+        self.array: NDArray[Any] = np.empty(0)
+        self.count = 0
+
+    def append(self, more: NDArray[Any]) -> slice:
+        """Append rows, (N, ...); return their place."""
+        rows = slice(self.count, self.count + len(more))
+        if self.count == 0 or rows.stop > len(self.array):
+            self._grow(rows.stop, more)
+        self.count = rows.stop
+        # As bytes: structs would take five times as long.
+        self.array[rows].reshape(-1).view(np.uint8)[:] = more.reshape(-1).view(np.uint8)
+        return rows
+
+    def _grow(self, least: int, more: NDArray[Any]) -> None:
+        filled = self.array[: self.count]
+        try:  # memory that is not written to takes no room
+            self.array = np.empty((max(len(more) * self._num_files, 2 * least), *more.shape[1:]), more.dtype)
+        except MemoryError:
+            self.array = np.empty((least, *more.shape[1:]), more.dtype)
+        if len(filled):
+            self.array[: len(filled)] = filled
+
+    def finish(self) -> NDArray[Any]:
+        """Give all rows; nothing can be appended any more."""
+        self.array.resize((self.count, *self.array.shape[1:]), refcheck=False)
+        return self.array
+
+
+class _JoinedField:
+    """Metadata and regions of a field in all files; without regions if one of them has none."""
+
+    def __init__(self, descriptor: Descriptor, num_files: int) -> None:
+        self._descriptor = descriptor
+        self._column, self._sizes = _JoinedArray(num_files), _JoinedArray(num_files)
+        self._checksums = _JoinedArray(num_files)
+        self._has_sizes, self._has_regions = False, True
+        self._offsets: list[tuple[slice, NDArray[np.uint64]]] = []  # rows and offsets of files that have them
+
+    def append(self, part: Index, number: int) -> None:
+        """Append the rows of a part, whose first file gets a number."""
+        field = part.rows[part.names.index(self._descriptor.name)]
+        rows = self._column.append(field.column)
+        if number:
+            _move_pointers(self._column.array[rows], self._descriptor, part, first_offset(number))
+        self._has_regions &= field.has_regions
+        if field.sizes is not None:
+            self._has_sizes = True
+            self._sizes.append(field.sizes)
+        if field.checksums is not None:
+            self._leave_checksums(rows.start)
+            self._checksums.append(field.checksums)
+        if field.offsets is not None:
+            self._offsets.append((rows, field.offsets + first_offset(number)))
+
+    def _leave_checksums(self, stop: int) -> None:
+        """Write zeros for the rows of files without checksums, up to a row."""
+        if missing := stop - self._checksums.count:
+            self._checksums.append(np.zeros(missing, np.uint32))
+
+    def rows(self) -> FieldRows:
+        """Give those of all files."""
+        column = self._column.finish()
+        if not self._has_regions:
+            return FieldRows(column)
+        offsets = pointers_in(self._descriptor, column) if self._offsets else None
+        if offsets is not None:
+            offsets = offsets.copy()
+            for samples, stored in self._offsets:
+                offsets[samples] = stored
+        sizes, checksums = self._sizes.finish() if self._has_sizes else None, None
+        if self._checksums.count:
+            self._leave_checksums(len(column))
+            checksums = self._checksums.finish()
+        return FieldRows(column, sizes, offsets, True, checksums)
+
+
+def _move_pointers(column: NDArray[Any], descriptor: Descriptor, part: Index, first: np.uint64, name: str = "") -> None:
+    """Turn the offsets in a column of metadata into global offsets."""
+    has_kind = descriptor.type_id != FieldType.CUSTOM or ImageKind.describes(descriptor.arguments)
+    if column.dtype.names is not None:
+        for inner in column.dtype.names:
+            _move_pointers(column[inner], descriptor, part, first, inner)
+    elif column.dtype != np.dtype("<u8"):
+        return
+    elif has_kind:
+        if name in ("", "ptr", "data_ptr"):
+            column += first
+    elif len(allocations := part.allocations):
+        # Only the class of a custom field knows what its numbers mean: a number is a pointer if a region of the same
+        # sample begins there in the table.
+        sample = np.arange(len(column), dtype=np.uint64).reshape(-1, *[1] * (column.ndim - 1))
+        row = np.maximum(np.searchsorted(allocations["ptr"], column, side="right"), 1) - 1
+        column[(allocations["ptr"][row] == column) & (allocations["sample_id"][row] == sample)] += first
+
+
+def _check_fields(first: Index, other: Index) -> None:
+    """Refuse files that differ in their fields."""
+    where = f"{first.title} and {other.title} cannot be one dataset"
+    if set(first.names) != set(other.names):
+        odd = next(name for name in (*first.names, *other.names) if (name in first.names) != (name in other.names))
+        has, has_not = (first, other) if odd in first.names else (other, first)
+        raise FieldMismatchError(
+            f"{where}: field {odd!r} is in {has.title}, but not in {has_not.title}, which has "
+            f"{', '.join(map(repr, has_not.names))}. Write both with the same fields."
+        )
+    for descriptor in first.descriptors:
+        twin = other.descriptors[other.names.index(descriptor.name)]
+        kind, other_kind = _describe(descriptor, first), _describe(twin, other)
+        if kind != other_kind:
+            raise FieldMismatchError(
+                f"{where}: field {descriptor.name!r} is {kind} in the first and {other_kind} in the second. "
+                "Write both with the same fields."
+            )
+        if (descriptor.type_id, descriptor.arguments) != (twin.type_id, twin.arguments):
+            raise FieldMismatchError(
+                f"{where}: field {descriptor.name!r} ({kind} in both) was written with different arguments: the 1024 "
+                f"bytes of its descriptor differ from byte {_first_difference(descriptor, twin)} on. "
+                "Write both with the same fields."
+            )
+
+
+def _describe(descriptor: Descriptor, index: Index) -> str:
+    """Describe the kind of a field."""
+    type_id = FieldType(descriptor.type_id)
+    if type_id in (FieldType.NDARRAY, FieldType.TORCH_TENSOR):
+        with suppress(FieldArgumentsError):  # a class of the user may store anything
+            arguments = ArrayArguments.from_bytes(descriptor.arguments)
+            return f"of shape {arguments.shape} and {arguments.dtype} (type {int(type_id)}, {type_id.name})"
+    if type_id == FieldType.CUSTOM and ImageKind.describes(descriptor.arguments):
+        return f"of images of kind {ImageKind.from_bytes(descriptor.arguments).name}"
+    if type_id == FieldType.CUSTOM:
+        return f"a custom field with metadata {index.column(descriptor.name).dtype}"
+    return f"a field of type {int(type_id)} ({type_id.name})"
+
+
+def _first_difference(first: Descriptor, second: Descriptor) -> int:
+    return next(at for at, (a, b) in enumerate(zip(first.arguments, second.arguments, strict=True)) if a != b)
