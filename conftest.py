@@ -75,8 +75,8 @@ def _few_combinations(items: list[pytest.Item], seed: int) -> set[pytest.Item]:
 
 def _parameters(item: pytest.Item) -> set[tuple[object, ...]]:
     """Name the values of a test's parameters; those that one list gives together are one value."""
-    given: dict[str, object] = item.callspec.params if hasattr(item, "callspec") else {}
-    values: dict[str, object] = {name: id(value) for name, value in given.items()}
+    arguments: dict[str, object] = item.callspec.params if hasattr(item, "callspec") else {}
+    values: dict[str, object] = {name: id(value) for name, value in arguments.items()}
     lists = [marker.args[0] for marker in item.iter_markers("parametrize")]
     names = [re.findall(r"\w+", words) if isinstance(words, str) else list(words) for words in lists]
     together = {tuple((name, values.pop(name)) for name in row) for row in names}

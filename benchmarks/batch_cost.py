@@ -131,9 +131,9 @@ def _compiled_code_timed() -> Iterator[dict[str, float]]:
 
     with ExitStack() as stack:
         for name, module in list(sys.modules.items()):
-            for own, value in list(vars(module).items()) if name.startswith("gpubeton.") else ():
+            for attribute, value in list(vars(module).items()) if name.startswith("gpubeton.") else ():
                 if isinstance(value, Dispatcher) and value.targetoptions.get("nogil"):
-                    stack.enter_context(mock.patch.object(module, own, timed(value)))
+                    stack.enter_context(mock.patch.object(module, attribute, timed(value)))
         yield seconds
 
 
@@ -174,7 +174,7 @@ def _table(runs: list[dict[str, Any]]) -> Table:
         least = min(run["milliseconds"], key=lambda lap: sum(lap.values()))
         sums = [sum(lap.values()) for lap in run["milliseconds"]]
         free = run["without_gil"]
-        threads = ", ".join(f"{name} {own:.3f} ({free[name]:.3f})" for name, own in least.items())
+        threads = ", ".join(f"{name} {seconds:.3f} ({free[name]:.3f})" for name, seconds in least.items())
         numbers = (median(sums), min(sums), min(sums) - sum(free.values()))
         table.add_row(run["path"], str(run["batch_size"]), *(f"{number:.3f}" for number in numbers), threads)
     return table

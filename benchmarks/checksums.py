@@ -52,7 +52,7 @@ def main(
                 if number:  # the first compiles
                     times[compares].append(1e3 * seconds / images)
         without, with_it = (statistics.median(times[compares]) for compares in (False, True))
-        ratio = statistics.median(one / other for one, other in zip(times[True], times[False], strict=True))
+        ratio = statistics.median(seconds / other for seconds, other in zip(times[True], times[False], strict=True))
         console.print(f"{title}: {without:.4f} CPU ms an image, {with_it:.4f} with checksums; median ratio {ratio:.3f}")
 
 
@@ -67,10 +67,10 @@ def _epoch(path: Path, cores: int, compares: bool) -> tuple[float, int]:
     ]
     loading: dict[str, Any] = {"num_workers": cores, "order": "random", "seed": 0, "device": "cpu"}
     with Loader(path, 128, pipelines={"image": image}, checksums=compares, **loading) as loader:
-        begun = time.process_time()
+        start = time.process_time()
         for _ in loader:
             pass
-        return time.process_time() - begun, loader.stats().verified_bytes
+        return time.process_time() - start, loader.stats().verified_bytes
 
 
 if __name__ == "__main__":

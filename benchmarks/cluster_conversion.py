@@ -42,11 +42,11 @@ def main(
     write_photos(photos, PhotoSet(images, (90, 90)))
     runs: list[dict[str, Any]] = []
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn) as one, ProcessPoolExecutor(count, spawn) as several:
+    with ProcessPoolExecutor(1, spawn) as single, ProcessPoolExecutor(count, spawn) as several:
         for name, settings in _SETTINGS.items():
             laps: dict[int, list[float]] = {1: [], count: []}
             for number in range(rounds + 1):
-                for pool, size in ((one, 1), (several, count)):
+                for pool, size in ((single, 1), (several, count)):
                     seconds = _lap(pool, photos, settings)
                     if number:  # the first lap starts the processes
                         laps[size].append(images / seconds)
@@ -56,7 +56,7 @@ def main(
                 f"{statistics.median(laps[count]):,.0f} by {count}: {statistics.median(share):.2f} of the ideal rate "
                 f"({min(share):.2f} to {max(share):.2f})"
             )
-            rates = {str(size): own for size, own in laps.items()}
+            rates = {str(size): lap for size, lap in laps.items()}
             runs.append({"name": name, "images_per_second": rates, "share": share})
     measured = {"images": images, "shards": _SHARDS, "processes": count, "runs": runs}
     save_and_draw("cluster_conversion", measured, results, console)

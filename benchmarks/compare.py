@@ -99,7 +99,8 @@ def run_race(
         "work": {key: value for key, value in asdict(work).items() if key not in ("beton", "folder", "interpolation")},
         "corpus": corpus.facts[storage],
         "contenders": {
-            name: {"versions": versions[name], "laps": [asdict(lap) for lap in own]} for name, own in laps.items()
+            name: {"versions": versions[name], "laps": [asdict(lap) for lap in laps_of_contender]}
+            for name, laps_of_contender in laps.items()
         },
         "left_out": left_out,
     }
@@ -122,8 +123,8 @@ def _run_rounds(
             done += 1
 
         laps = race({name: contender.lap for name, contender in running.items()}, rounds, advance)
-    for name, own in laps.items():
-        console.print(f"{storage}: {name}: {median_rate(own):,.0f} images/s")
+    for name, lap in laps.items():
+        console.print(f"{storage}: {name}: {median_rate(lap):,.0f} images/s")
     return laps
 
 

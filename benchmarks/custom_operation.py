@@ -49,9 +49,9 @@ def main(
         running = {}
         for loader, (module, variable) in LOADERS.items():
             python = os.environ.get(variable) or sys.executable
-            for own in dict.fromkeys(own for pair in PLACES.values() for own in pair):
-                name = _name(loader, own)
-                work = Work(corpus.raw, "", images, passes, cores, own_operation=own)
+            for place in dict.fromkeys(operation for pair in PLACES.values() for operation in pair):
+                name = _name(loader, place)
+                work = Work(corpus.raw, "", images, passes, cores, own_operation=place)
                 with console.status(f"{name}: starting, compiling and warming up"):
                     running[name] = stack.enter_context(ContenderProcess(name, python, module, work))
                     running[name].lap()
@@ -65,26 +65,26 @@ def main(
         "rounds": rounds,
         "corpus": corpus.facts["raw"],
         "versions": versions,
-        "laps": {name: [asdict(lap) for lap in own] for name, own in laps.items()},
+        "laps": {name: [asdict(lap) for lap in laps_of_loader] for name, laps_of_loader in laps.items()},
         "added_cpu_ms": added,
     }
     save_and_draw("custom_operation", measured, results, console)
 
 
-def _name(loader: str, own: str) -> str:
-    return f"{loader}, {own or 'normalising'}"
+def _name(loader: str, operation: str) -> str:
+    return f"{loader}, {operation or 'normalising'}"
 
 
 def _added(laps: dict[str, list[Lap]], loader: str, pair: tuple[str, str]) -> list[float]:
     """Return the processor time that the operation adds, in ms per image, for each round."""
-    without, with_it = (laps[_name(loader, own)] for own in pair)
+    without, with_it = (laps[_name(loader, operation)] for operation in pair)
     return [more.cpu_seconds_per_1000 - less.cpu_seconds_per_1000 for more, less in zip(with_it, without, strict=True)]
 
 
 def _table(added: dict[str, dict[str, list[float]]]) -> Table:
     table = Table("place of the operation", *(f"{loader}: added CPU ms per image" for loader in LOADERS), "ratio")
-    for place, own in added.items():
-        values = [median(times) for times in own.values()]
+    for place, costs in added.items():
+        values = [median(times) for times in costs.values()]
         table.add_row(place, *(f"{value:.4f}" for value in values), f"{values[1] / values[0]:.2f}")
     return table
 

@@ -74,7 +74,7 @@ def main(
         "work": {**asdict(work), "beton": "", "folder": ""},
         "corpus": corpus.facts["jpg"],
         "file_bytes": files,
-        "laps": {name: [asdict(lap) for lap in one] for name, one in laps.items()},
+        "laps": {name: [asdict(lap) for lap in laps_of_kind] for name, laps_of_kind in laps.items()},
     }
     save_and_draw("entry_points", measured, results, console)
 

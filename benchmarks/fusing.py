@@ -79,7 +79,9 @@ def main(
 def measure(beton: str, side: int, rounds: int, console: Console) -> dict[str, list[float]]:
     """Run the pipelines in alternation; return the processor seconds of each epoch."""
     with ExitStack() as stack, console.status(f"{beton}: compiling and warming up") as status:
-        loaders = {name: stack.enter_context(closing(_loader(beton, side, own))) for name, own in PIPELINES.items()}
+        loaders = {
+            name: stack.enter_context(closing(_loader(beton, side, pipeline))) for name, pipeline in PIPELINES.items()
+        }
         epochs = {name: partial(_time_epoch, loader) for name, loader in loaders.items()}
         race(epochs, 1)
         return race(epochs, rounds, lambda name: status.update(f"{beton}: {name}"))
@@ -87,7 +89,7 @@ def measure(beton: str, side: int, rounds: int, console: Console) -> dict[str, l
 
 def ratios(seconds: dict[str, list[float]]) -> dict[str, dict[str, float]]:
     """Compare each pipeline with crop and normalise."""
-    return {name: compare_times(own, seconds[_ALONE]) for name, own in seconds.items() if name != _ALONE}
+    return {name: compare_times(laps, seconds[_ALONE]) for name, laps in seconds.items() if name != _ALONE}
 
 
 def _time_epoch(loader: Loader) -> float:
@@ -98,10 +100,10 @@ def _time_epoch(loader: Loader) -> float:
     return time.process_time() - start
 
 
-def _loader(beton: str, side: int, own: tuple[Operation, ...]) -> Loader:
+def _loader(beton: str, side: int, operations: tuple[Operation, ...]) -> Loader:
     image = [
         RandomResizedCropRGBImageDecoder((side, side)),
-        *([*own, Cutout(side // 4)] if own else []),
+        *([*operations, Cutout(side // 4)] if operations else []),
         NormalizeImage(MEAN, STD, np.float16),
         ToTensor(),
         ToTorchImage(),
@@ -114,9 +116,9 @@ def _loader(beton: str, side: int, own: tuple[Operation, ...]) -> Loader:
 def _table(storage: str, seconds: dict[str, list[float]], images: int) -> Table:
     table = Table("pipeline", "CPU ms an image, median", "least", "× alone, median", "least", title=f"{storage}-stored")
     compared = ratios(seconds)
-    for name, own in seconds.items():
+    for name, laps in seconds.items():
         times = [f"{compared[name][how]:.3f}" for how in ("median", "least")] if name in compared else ["1", "1"]
-        table.add_row(name, *(f"{1000 * value / images:.3f}" for value in (median(own), min(own))), *times)
+        table.add_row(name, *(f"{1000 * value / images:.3f}" for value in (median(laps), min(laps))), *times)
     return table
 
 

@@ -67,10 +67,10 @@ def measure(way: str, place: Path) -> dict[str, Any]:
     before = _own_memory()
     Path("/proc/self/clear_refs").write_text("5")  # reset the recorded peak
     start, start_cpu = time.perf_counter(), time.process_time()
-    kept = act(place)
+    result = act(place)
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
     after, peak = _own_memory(), _status("VmHWM") - _status("RssFile") - before
-    del kept
+    del result
     return {"seconds": seconds, "cpu_seconds": cpu_seconds, "kept_bytes": after - before, "peak_bytes": peak}
 
 

@@ -29,16 +29,16 @@ def main() -> None:
         cpu, wall = time.process_time(), time.perf_counter()
         blocks = list(find_blocks(index, name, options.workers))
         times.append((time.process_time() - cpu, time.perf_counter() - wall))
-    cpu, wall = (min(each[i] for each in times) / index.num_samples for i in (0, 1))
+    cpu, wall = (min(pair[i] for pair in times) / index.num_samples for i in (0, 1))
     size = sum(block.nbytes for block in blocks) / index.num_samples
     share = 100 * size * index.num_samples / stored
     print(f"{index.num_samples:,} images of {stored / index.num_samples / 1000:.1f} kB")
     print(f"{1e6 * cpu:.0f} µs of one core an image; a million: {1e6 * cpu / 60:.1f} minutes of one core")
     print(f"{1e6 * wall:.0f} µs on these cores; a million: {1e6 * wall / 60:.1f} minutes")
     print(f"{size:.0f} bytes an image, {share:.2f} %; a million: {size / 1000:.2f} GB")
-    found = {"cpu_us": 1e6 * cpu, "wall_us": 1e6 * wall, "bytes": size, "share": share / 100}
+    results = {"cpu_us": 1e6 * cpu, "wall_us": 1e6 * wall, "bytes": size, "share": share / 100}
     images = {"images": index.num_samples, "stored_bytes": stored}
-    print(f"Written: {save('index_time', {**images, **found, 'rounds': options.rounds}, options.results)}")
+    print(f"Written: {save('index_time', {**images, **results, 'rounds': options.rounds}, options.results)}")
 
 
 if __name__ == "__main__":

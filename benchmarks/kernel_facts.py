@@ -61,7 +61,9 @@ def main(
     compiler, disassembler = _tool.nvrtc.load(), find_disassembler(nvdisasm)
     kernels: dict[str, Any] = {}
     for kernel in kernel_names():
-        kernels[kernel] = {one: _kernel(compiler, kernel, one, disassembler) for one in _tool.ARCHITECTURES}
+        kernels[kernel] = {
+            architecture: _kernel(compiler, kernel, architecture, disassembler) for architecture in _tool.ARCHITECTURES
+        }
         own = kernels[kernel]["sm_90"]
         console.print(
             f"{kernel}: sm_90: {own['warps_there']} of {own['warps']} warps, {own['instructions']} instructions"
@@ -107,8 +109,8 @@ def symbols_of_blocks(coefficients: NDArray[np.int16]) -> NDArray[np.int64]:  # 
     places = np.where(present, np.arange(64), 0)
     before = np.maximum.accumulate(places, axis=1)[:, :-1]
     zeros = np.where(present[:, 1:], np.arange(1, 64) - before - 1, 0)
-    found: NDArray[np.int64] = present.sum(1) + (zeros // 16).sum(1) + ~present[:, 63]
-    return found
+    result: NDArray[np.int64] = present.sum(1) + (zeros // 16).sum(1) + ~present[:, 63]
+    return result
 
 
 def lanes_at_work(symbols: NDArray[np.int64]) -> float:
@@ -126,12 +128,12 @@ def lanes_at_work(symbols: NDArray[np.int64]) -> float:
 def _kernel(compiler: Any, kernel: str, architecture: str, disassembler: Path) -> dict[str, Any]:
     """Return what one kernel is on one architecture."""
     compiled = _tool.measured(compiler, kernel, architecture)
-    found = _tool.resources_of(compiled.log)
-    there, room = occupancy(architecture, _THREADS, found["registers"], found["shared"])
+    result = _tool.resources_of(compiled.log)
+    occupied, room = occupancy(architecture, _THREADS, result["registers"], result["shared"])
     return {
-        **found,
+        **result,
         "threads": _THREADS,
-        "warps_there": there,
+        "warps_there": occupied,
         "warps": room,
         **figures(read_blocks(disassemble(compiled.code, disassembler))),
     }
@@ -139,16 +141,16 @@ def _kernel(compiler: Any, kernel: str, architecture: str, disassembler: Path) -
 
 def _decoder_instructions(kernels: dict[str, Any]) -> dict[str, Any]:
     """Return the instructions of a thread for a symbol, and for a pixel of the inverse DCT."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for architecture in _tool.ARCHITECTURES:
         symbol = kernels["jpeg_huffman"][architecture]["loops"][0]
         transform = kernels["jpeg_idct"][architecture]["loops"][0]
-        found[architecture] = {
+        result[architecture] = {
             "of_a_symbol_at_least": symbol["shortest_way_around"],
             "of_a_symbol_at_most": symbol["instructions"],
             "of_a_pixel_at_most": transform["instructions"] / _PIXELS_OF_LOOP["jpeg_idct"],
         }
-    return found
+    return result
 
 
 def _decoder(beton: str, count: int) -> dict[str, Any]:
@@ -194,10 +196,10 @@ class _Intervals:
             image = making.stored_jpeg(bytes(file[start : start + int(regions.size[number])]))
             batch = launching.batch_of([image])
             draw = making.draw_of(program, (0, 0, image.height, image.width))
-            made = launching.make_jpegs(program, batch, [draw], device=device)
-            own, coefficients = _symbols(made.jpegs[0], made.window)
+            result = launching.make_jpegs(program, batch, [draw], device=device)
+            own_symbols, coefficients = _symbols(result.jpegs[0], result.window)
             first = np.append(np.asarray(batch.keep.entries["bit"], np.int64) // 8, len(image.data))
-            symbols.append(own)
+            symbols.append(own_symbols)
             nbytes.append(np.diff(first))
             stored += int((coefficients != 0).sum())
             blocks += len(coefficients)
@@ -226,9 +228,9 @@ def _symbols(jpeg: Any, window: NDArray[np.uint8]) -> tuple[NDArray[np.int64], N
     luma = rows * down * columns * across
     start = int(jpeg["coefficients"]) - window.ctypes.data
     coefficients = window[start : start + 128 * (luma + chroma)].view(np.int16).reshape(-1, 64)
-    found = symbols_of_blocks(coefficients)
-    of_mcu = found[:luma].reshape(rows, down, columns, across).sum((1, 3)).reshape(-1)
-    of_mcu = of_mcu + found[luma:].reshape(-1, rows * columns).sum(0)
+    result = symbols_of_blocks(coefficients)
+    of_mcu = result[:luma].reshape(rows, down, columns, across).sum((1, 3)).reshape(-1)
+    of_mcu = of_mcu + result[luma:].reshape(-1, rows * columns).sum(0)
     return np.add.reduceat(of_mcu, np.arange(0, rows * columns, int(jpeg["every"]))), coefficients
 
 

@@ -38,14 +38,14 @@ def describe_machine() -> Machine:
 
 def commit() -> str:
     """Return the current commit; a plus sign means uncommitted changes."""
-    found = subprocess.run(
+    result = subprocess.run(
         ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"],
         cwd=_ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    return found.stdout.strip() or "unknown"
+    return result.stdout.strip() or "unknown"
 
 
 def _cpu_model() -> str:

@@ -27,6 +27,6 @@ def spread(values: Sequence[float], form: str = "{:,.0f}") -> str:
 
 def provenance(result: dict[str, Any]) -> str:
     """Return date, machine and commit of a result."""
-    machine, made = result["machine"], result["made"][:10]
+    machine, date = result["machine"], result["made"][:10]
     where = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB, {machine['kernel']}"
-    return f"{made}, {where}; gpubeton {result['gpubeton']['version']} at {result['gpubeton']['commit']}."
+    return f"{date}, {where}; gpubeton {result['gpubeton']['version']} at {result['gpubeton']['commit']}."

@@ -71,11 +71,11 @@ def class_distances() -> dict[str, float]:
     ids = np.arange(_SAMPLES, dtype=np.uint64)
     pages = np.arange(_SAMPLES) // _PAGE
     runs = PageRuns.join([pages])
-    one, many = (WindowOrder(IdRange(_SAMPLES), runs, streams, 16, 0, 0) for streams in (1, 64))
+    single, many = (WindowOrder(IdRange(_SAMPLES), runs, streams, 16, 0, 0) for streams in (1, 64))
     orders = {
         "sequential": ids,
         "quasi_random": quasi_random(IdRange(_SAMPLES), runs, _BATCH, 0, 0),
-        "window, 1 stream of 16 pages": np.asarray(WindowIds.all(one)),
+        "window, 1 stream of 16 pages": np.asarray(WindowIds.all(single)),
         "window": np.asarray(WindowIds.all(many)),
         "random": random(ids, 0, 0),
     }

@@ -57,10 +57,10 @@ def find_changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
     """Compare gpubeton in all races of the same work."""
     return [
         change
-        for own in after["races"]
+        for race in after["races"]
         for old in before["races"]
-        if (old["storage"], old["work"], old["corpus"]) == (own["storage"], own["work"], own["corpus"])
-        for change in _changes_of_race(old, own)
+        if (old["storage"], old["work"], old["corpus"]) == (race["storage"], race["work"], race["corpus"])
+        for change in _changes_of_race(old, race)
     ]
 
 
@@ -72,7 +72,7 @@ def _changes_of_race(before: dict[str, Any], after: dict[str, Any]) -> Iterator[
     drift, drift_noise = statistics.median(logs) if logs else 0.0, _WITHOUT_PEERS / _ERRORS
     if logs:
         # One peer alone shows no spread: its own noise is taken.
-        own = math.hypot(*(_noise(_laps(each[peers[0]])) for each in (old, new)))
+        own = math.hypot(*(_noise(_laps(contenders[peers[0]])) for contenders in (old, new)))
         drift_noise = max(own, statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0)
     for name in both:
         if name.startswith(_OURS):
@@ -99,10 +99,10 @@ def _noise(laps: Sequence[Lap]) -> float:
 def last_committed(after: dict[str, Any], folder: Path = RESULTS) -> Path | None:
     """Find the newest committed result of the same kind and type of machine, made before this one."""
     listed = subprocess.run(["git", "ls-files", "-z", "*.json"], cwd=folder, check=True, capture_output=True, text=True)
-    found = [(json.loads((folder / name).read_text()), folder / name) for name in listed.stdout.split("\0") if name]
+    results = [(json.loads((folder / name).read_text()), folder / name) for name in listed.stdout.split("\0") if name]
     fitting = [
         (result["made"], path)
-        for result, path in found
+        for result, path in results
         if "kind" in result and _place(result) == _place(after) and result["made"] < after["made"]
     ]
     return max(fitting, default=(None, None))[1]

@@ -76,11 +76,11 @@ def run_race(console: Console, server: WebServer, work: RemoteWork, place: Path,
         running: dict[str, LineProcess] = {}
         opened: dict[str, dict[str, Any]] = {}
         for kind in KINDS:
-            own = asdict(work) | {"beton": places.get(kind, places["HTTP"])}
-            own["cache_dir"] = str(cache) if kind == "cache" else ""
+            arguments = asdict(work) | {"beton": places.get(kind, places["HTTP"])}
+            arguments["cache_dir"] = str(cache) if kind == "cache" else ""
             with console.status(f"{work.workers} threads, {kind}: opening, compiling and an epoch"):
                 running[kind] = stack.enter_context(LineProcess(kind, command, environment=environment))
-                opened[kind] = json.loads(running[kind].ask(json.dumps(own)))
+                opened[kind] = json.loads(running[kind].ask(json.dumps(arguments)))
                 warm = _lap(server, running[kind])
                 # From its second epoch on, an epoch asks for the beginning of the next. A cache may need some more,
                 # until the pages that no sample is in have come in the background.
@@ -91,12 +91,12 @@ def run_race(console: Console, server: WebServer, work: RemoteWork, place: Path,
             if kind == "cache":
                 opened[kind]["first_epoch"] = warm
 
-        laps = race({kind: partial(_lap, server, own) for kind, own in running.items()}, rounds)
+        laps = race({kind: partial(_lap, server, contender) for kind, contender in running.items()}, rounds)
         for kind, own_laps in laps.items():
             check_counts(kind, own_laps)
     for kind, own_laps in laps.items():
         console.print(f"{work.workers} threads, {kind}: {_described(own_laps[-1])}")
-    kinds = {kind: {**opened[kind], "laps": own} for kind, own in laps.items()}
+    kinds = {kind: {**opened[kind], "laps": lap} for kind, lap in laps.items()}
     return {"workers": work.workers, "streams": work.streams, "width": work.width, "kinds": kinds}
 
 

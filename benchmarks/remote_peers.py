@@ -133,16 +133,16 @@ def main(
         with console.status(f"{rounds} rounds"):
             measured = race({name: partial(lap, process) for name, process in running.items()}, rounds)
         versions = {name: process.versions for name, process in running.items()}
-    for name, own in measured.items():
-        laps = [one for one, _ in own]
+    for name, laps_of_peer in measured.items():
+        laps = [lap for lap, _ in laps_of_peer]
         console.print(f"{name}: {median_rate(laps):,.0f} images/s, {median_cpu(laps):.2f} CPU s / 1000 images")
     result: dict[str, Any] = {
         "machine": machine,
         "work": {"images": images, "cores": cores, "batch_size": work.batch_size, "side": work.side},
         "corpus": corpus.facts["jpg"],
         "contenders": {
-            name: {"versions": versions[name], "laps": [{**asdict(one), **asdict(seen)} for one, seen in own]}
-            for name, own in measured.items()
+            name: {"versions": versions[name], "laps": [{**asdict(lap), **asdict(seen)} for lap, seen in laps_of_peer]}
+            for name, laps_of_peer in measured.items()
         },
         "left_out": left_out,
     }

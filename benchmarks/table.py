@@ -51,11 +51,11 @@ def draw_tables(readmes: Sequence[Path] = READMES, results: Path = RESULTS) -> N
 def fill(text: str, results: Path = RESULTS) -> str:
     """Return a Markdown text with its tables drawn from the newest results."""
 
-    def table(found: re.Match[str]) -> str:
-        kind, draw = _TABLES[found["name"]]
+    def table(match: re.Match[str]) -> str:
+        kind, draw = _TABLES[match["name"]]
         result = latest(kind, results)
         drawn = draw(result) if result else "Not measured yet."
-        return f"{found['begin']}\n{drawn}\n{found['end']}"
+        return f"{match['begin']}\n{drawn}\n{match['end']}"
 
     mark = r"(?P<begin><!-- table: (?P<name>\w+) -->)\n.*?(?P<end><!-- end of table -->)"
     return re.sub(mark, table, text, flags=re.DOTALL)
@@ -69,9 +69,11 @@ def _headline(result: dict[str, Any]) -> str:
     """Draw images per second with the default interpolation, beside other loaders."""
     rates: dict[str, dict[str, list[Lap]]] = {}
     for race in result["races"]:
-        for name, own in race["contenders"].items():
+        for name, contender in race["contenders"].items():
             if name not in VARIANTS:
-                rates.setdefault(name.removesuffix(", area"), {})[race["storage"]] = [Lap(**lap) for lap in own["laps"]]
+                rates.setdefault(name.removesuffix(", area"), {})[race["storage"]] = [
+                    Lap(**lap) for lap in contender["laps"]
+                ]
     stored = [race["storage"] for race in result["races"]]
     headings = [f"{_STORED[name]}, {_size(race)}" for name, race in zip(stored, result["races"], strict=True)]
     lines = [row(["images/s", *headings]), rule(len(headings))]
@@ -90,15 +92,17 @@ def _size(race: dict[str, Any]) -> str:
 
 
 def _race(race: dict[str, Any]) -> str:
-    laps = {name: [Lap(**lap) for lap in own["laps"]] for name, own in race["contenders"].items()}
+    laps = {name: [Lap(**lap) for lap in contender["laps"]] for name, contender in race["contenders"].items()}
     work = race["work"]
     references = [name for name in (_FFCV, _DATALOADER) if name in laps]
     heading = ["", "images/s", "per core", "CPU s / 1000 images", *(f"× {name.split(',')[0]}" for name in references)]
     lines = [_description(race), "", row(heading), rule(len(heading) - 1)]
-    for name, own in sorted(laps.items(), key=lambda item: -median_rate(item[1])):
-        cells = [spread([lap.images_per_second for lap in own], "{:,.0f}")]
-        cells += [f"{median_rate(own) / work['cores']:,.0f}", f"{median_cpu(own):.2f}"]
-        cells += ["1" if name == other else spread(ratios(own, laps[other]), "{:.2f}") for other in references]
+    for name, laps_of_loader in sorted(laps.items(), key=lambda item: -median_rate(item[1])):
+        cells = [spread([lap.images_per_second for lap in laps_of_loader], "{:,.0f}")]
+        cells += [f"{median_rate(laps_of_loader) / work['cores']:,.0f}", f"{median_cpu(laps_of_loader):.2f}"]
+        cells += [
+            "1" if name == other else spread(ratios(laps_of_loader, laps[other]), "{:.2f}") for other in references
+        ]
         lines.append(row([name, *cells]))
     if {"gpubeton, area", "gpubeton, bilinear"} <= laps.keys():
         beside = spread(ratios(laps["gpubeton, area"], laps["gpubeton, bilinear"]), "{:.2f}")
@@ -131,9 +135,9 @@ def _index_memory(result: dict[str, Any]) -> str:
     samples = result["samples"]
     lines = [row(["opening", "CPU", "of the process alone", "at most"]), rule(3)]
     lines += [
-        row([run["way"], f"{run['cpu_seconds']:.2f} s", f"{kept:.1f} bytes a sample", f"{peak:.1f}"])
+        row([run["way"], f"{run['cpu_seconds']:.2f} s", f"{kept_bytes:.1f} bytes a sample", f"{peak:.1f}"])
         for run in result["runs"]
-        for kept, peak in [(run["kept_bytes"] / samples, run["peak_bytes"] / samples)]
+        for kept_bytes, peak in [(run["kept_bytes"] / samples, run["peak_bytes"] / samples)]
     ]
     facts = (
         f"{samples:,} samples with an image and a label in {result['files']:,} files; "
@@ -156,10 +160,10 @@ def _fusing(result: dict[str, Any]) -> str:
         headings = ["", "CPU ms per image", "× the first", "of the shortest times"]
         rows = [row(headings), rule(3)]
         first = next(iter(run["cpu_seconds"].values()))
-        for name, own in run["cpu_seconds"].items():
-            beside = [mine / theirs for mine, theirs in zip(own, first, strict=True)]
-            cells = ["1", "1"] if own is first else [spread(beside, "{:.2f}"), f"{min(own) / min(first):.2f}"]
-            rows.append(row([name, spread([1000 * one / result["images"] for one in own], "{:.3f}"), *cells]))
+        for name, seconds in run["cpu_seconds"].items():
+            beside = [mine / theirs for mine, theirs in zip(seconds, first, strict=True)]
+            cells = ["1", "1"] if seconds is first else [spread(beside, "{:.2f}"), f"{min(seconds) / min(first):.2f}"]
+            rows.append(row([name, spread([1000 * second / result["images"] for second in seconds], "{:.3f}"), *cells]))
         corpus = run["corpus"]
         size = f"{corpus['median_width']} × {corpus['median_height']}"
         rounds = f"{result['rounds']} rounds in alternation"
@@ -185,10 +189,13 @@ def _entry_points(result: dict[str, Any]) -> str:
     heading = ["", "images/s", "CPU ms per image", "bytes", *(f"× {name}" for name in references)]
     lines = [row(heading), rule(len(heading) - 1)]
     least = result["file_bytes"][names[0]]
-    for name, own in laps.items():
-        cells = [spread([lap.images_per_second for lap in own], "{:,.0f}"), f"{median_cpu(own):.3f}"]
+    for name, laps_of_loader in laps.items():
+        cells = [
+            spread([lap.images_per_second for lap in laps_of_loader], "{:,.0f}"),
+            f"{median_cpu(laps_of_loader):.3f}",
+        ]
         cells.append(f"{result['file_bytes'][name] / least - 1:+.1%}")
-        cells += [spread(cpu_ratios(own, laps[other]), "{:.2f}") for other in references]
+        cells += [spread(cpu_ratios(laps_of_loader, laps[other]), "{:.2f}") for other in references]
         lines.append(row([name, *cells]))
     work, rounds = result["work"], len(next(iter(laps.values())))
     facts = (
@@ -204,18 +211,21 @@ def _cluster_conversion(result: dict[str, Any]) -> str:
     heading = ["images are", "images/s, 1 process", f"{count} processes", "of the ideal rate"]
     lines = [row(heading), rule(3)]
     for run in result["runs"]:
-        rates = [spread(own, "{:,.0f}") for own in run["images_per_second"].values()]
+        rates = [spread(rates_of_setting, "{:,.0f}") for rates_of_setting in run["images_per_second"].values()]
         lines.append(row([run["name"], *rates, spread(run["share"], "{:.2f}")]))
     return "\n".join([*lines, "", f"{result['images']:,} photos in {result['shards']} shards. {provenance(result)}"])
 
 
 def _remote_peers(result: dict[str, Any]) -> str:
-    laps = {name: [Lap(*list(lap.values())[:3]) for lap in own["laps"]] for name, own in result["contenders"].items()}
+    laps = {
+        name: [Lap(*list(lap.values())[:3]) for lap in contender["laps"]]
+        for name, contender in result["contenders"].items()
+    }
     lines = [row(["", "images/s", "CPU s / 1000 images", "requests / 1000 images", "bytes came / used"]), rule(4)]
     work, stored = result["work"], result["corpus"]["image_bytes"] / result["corpus"]["images"]
-    for name, own in laps.items():
+    for name, laps_of_loader in laps.items():
         seen = result["contenders"][name]["laps"][-1]
-        cells = [spread([lap.images_per_second for lap in own]), f"{median_cpu(own):.2f}"]
+        cells = [spread([lap.images_per_second for lap in laps_of_loader]), f"{median_cpu(laps_of_loader):.2f}"]
         cells.append(f"{1000 * seen['requests'] / work['images']:.1f}")
         cells.append(f"{seen['sent_bytes'] / (stored * work['images']):.3f}")
         lines.append(row([name, *cells]))
@@ -243,12 +253,12 @@ def _custom_operation(result: dict[str, Any]) -> str:
     loaders = list(next(iter(result["added_cpu_ms"].values())))
     rows = [row(["added CPU ms per image, by place of the operation", *loaders]), rule(2)]
     rows += [
-        row([place, *(spread(own[loader], "{:.3f}") for loader in loaders)])
-        for place, own in result["added_cpu_ms"].items()
+        row([place, *(spread(costs[loader], "{:.3f}") for loader in loaders)])
+        for place, costs in result["added_cpu_ms"].items()
     ]
     listed = "; ".join(
-        f"{name.partition(',')[0]}: {', '.join(f'{what} {version}' for what, version in own.items())}"
-        for name, own in result["versions"].items()
+        f"{name.partition(',')[0]}: {', '.join(f'{what} {version}' for what, version in packages.items())}"
+        for name, packages in result["versions"].items()
         if name.endswith(", normalising")
     )
     return "\n".join([*rows, "", f"{provenance(result)}\nVersions: {listed}."])
@@ -257,8 +267,8 @@ def _custom_operation(result: dict[str, Any]) -> str:
 def _versions(result: dict[str, Any]) -> str:
     """List the versions that the first race compared."""
     listed = "; ".join(
-        f"{name}: {', '.join(f'{package} {version}' for package, version in own['versions'].items())}"
-        for name, own in result["races"][0]["contenders"].items()
+        f"{name}: {', '.join(f'{package} {version}' for package, version in contender['versions'].items())}"
+        for name, contender in result["races"][0]["contenders"].items()
         if name not in VARIANTS
     )
     return f"Versions: {listed}."

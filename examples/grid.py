@@ -145,9 +145,9 @@ def make_loader(options: argparse.Namespace, device: torch.device, workers: int)
 
 def line_of(epoch: int, losses: Iterable[tuple[float, float]], loader: Loader) -> str:
     """Format the results of an epoch."""
-    stats, found = loader.stats(), ", ".join(f"{loss:.3f} at {rate:g}" for rate, loss in losses)
+    stats, result = loader.stats(), ", ".join(f"{loss:.3f} at {rate:g}" for rate, loss in losses)
     speed = f"{stats.images_per_second:,.0f} images/s, {stats.waiting_share:.0%} of the time waiting for data"
-    return f"epoch {epoch}: loss {found}; {speed}"
+    return f"epoch {epoch}: loss {result}; {speed}"
 
 
 if __name__ == "__main__":

@@ -92,8 +92,8 @@ def main() -> None:
                 bias -= 0.1 * residuals.mean()
                 losses.append(residuals.pow(2).mean().item())
             print(f"epoch {epoch}: mean squared error {np.mean(losses):.4f}")
-        found = (scaled / deviation).cpu().numpy()
-        print(f"largest error of a weight: {np.abs(found - weights).max():.3f}")
+        result = (scaled / deviation).cpu().numpy()
+        print(f"largest error of a weight: {np.abs(result - weights).max():.3f}")
 
 
 if __name__ == "__main__":

@@ -32,12 +32,12 @@ class Pyramid(nn.Module):
         for stage in (resnet.layer1, resnet.layer2, resnet.layer3, resnet.layer4):
             features = stage(features)
             stages.append(features)
-        coarser, found = None, list[Tensor]()
+        coarser, result = None, list[Tensor]()
         levels = zip(reversed(self.across), reversed(self.smooth), reversed(stages), strict=False)
         for across, smooth, stage in levels:  # the coarsest first
             coarser = across(stage) if coarser is None else across(stage) + resized(coarser, stage)
-            found.insert(0, smooth(coarser))
-        return found
+            result.insert(0, smooth(coarser))
+        return result
 
 
 def resized(features: Tensor, like: Tensor) -> Tensor:

@@ -68,9 +68,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         choices = {"amp": ("none", "bfloat16", "float16"), "schedule": ("cosine", "triangle", "steps")}
-        for name, known in choices.items():
-            if (value := getattr(self, name)) not in known:
-                raise ValueError(f"{name} is {value!r}, expected {', '.join(known)}")
+        for name, choice in choices.items():
+            if (value := getattr(self, name)) not in choice:
+                raise ValueError(f"{name} is {value!r}, expected {', '.join(choice)}")
 
 
 S = TypeVar("S", bound=Settings)
@@ -84,7 +84,7 @@ def settings_of(kind: type[S], arguments: Sequence[str] | None) -> S:
     parser = argparse.ArgumentParser(name, usage, module.__doc__, formatter_class=style)
     text = "settings, such as those in configs/; the defaults are:"
     parser.add_argument("--config", type=Path, metavar="FILE.yaml", help=text)
-    source = "".join(inspect.getsource(each) for each in (Settings, kind))
+    source = "".join(inspect.getsource(settings_class) for settings_class in (Settings, kind))
     comments = dict(re.findall(r"^    (\w+): .*  # (.*)$", source, re.MULTILINE))
     for field in fields(kind):
         text = f"{field.default}; {comments[field.name]}" if field.name in comments else str(field.default)
@@ -197,17 +197,17 @@ class Run(ABC, Generic[S]):
 
     def train(self) -> dict[str, float]:
         """Train to the end, or until `stop_after`; return the results of the last test, empty if there was none."""
-        settings, found = self.settings, dict[str, float]()
+        settings, result = self.settings, dict[str, float]()
         while (epoch := self.loader.next_epoch) < settings.epochs:
             if not self.train_epoch(epoch):
-                return found
+                return result
             self.save()
             if (epoch + 1) % settings.val_every == 0 or epoch + 1 == settings.epochs:
-                found = self.evaluate()
-                self.log(epoch=epoch, **found)
+                result = self.evaluate()
+                self.log(epoch=epoch, **result)
         if self.rank == 0:
             self.finish()
-        return found
+        return result
 
     def stop(self, *_: object) -> None:
         """Stop with a checkpoint after the batch that is trained, at Ctrl-C; a second one ends the run at once."""
@@ -304,7 +304,10 @@ class Run(ABC, Generic[S]):
         """Split the parameters into those with weight decay and those without."""
         decay = {True: self.settings.weight_decay, False: 0.0}
         return [
-            {"params": [each for each in self.network.parameters() if is_decayed(each) == kind], "weight_decay": value}
+            {
+                "params": [parameter for parameter in self.network.parameters() if is_decayed(parameter) == kind],
+                "weight_decay": value,
+            }
             for kind, value in decay.items()
         ]
 
@@ -392,13 +395,13 @@ def launch(kind: type[Run[S]], settings: S) -> dict[str, float]:
             if not settings.only_evaluate:
                 if not is_shared:  # processes that stop at different batches would wait for each other
                     signal.signal(signal.SIGINT, run.stop)
-                found = run.train()
+                result = run.train()
                 if run.done == run.stop_after != settings.stop_after:
                     sys.exit(130)  # Ctrl-C: scripts do not go on with an unfinished network
-                return found
-            found = run.evaluate()
-            run.log(**found)
-            return found
+                return result
+            result = run.evaluate()
+            run.log(**result)
+            return result
         finally:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             run.loader.close()

@@ -82,11 +82,11 @@ class Classifier(LightningModule):
         stats = data.stats().get("train")
         if stats and not self.trainer.sanity_checking and self.trainer.is_global_zero:
             rate = stats[0].images_per_second * self.trainer.world_size
-            found = {name: float(value) for name, value in self.trainer.callback_metrics.items()}
+            metrics = {name: float(value) for name, value in self.trainer.callback_metrics.items()}
             print(
-                f"epoch {self.current_epoch}: validation loss {found['val_loss']:.3f}, accuracy "
-                f"{found['val_accuracy']:.1%}; {rate:,.0f} images/s, {stats[0].waiting_share:.0%} of the time waiting "
-                "for data",
+                f"epoch {self.current_epoch}: validation loss {metrics['val_loss']:.3f}, "
+                f"accuracy {metrics['val_accuracy']:.1%}; {rate:,.0f} images/s, "
+                f"{stats[0].waiting_share:.0%} of the time waiting for data",
                 flush=True,
             )
 
@@ -163,8 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> Trainer:
 
 def newest_checkpoint(folder: Path) -> Path | None:
     """Find the checkpoint to resume from: a file, or a folder of shards, which is complete if it contains meta.pt."""
-    found = [path for path in folder.glob("step=*.ckpt") if path.is_file() or (path / "meta.pt").exists()]
-    return max(found, key=lambda path: int(path.stem.split("=")[1].split("-")[0]), default=None)
+    results = [path for path in folder.glob("step=*.ckpt") if path.is_file() or (path / "meta.pt").exists()]
+    return max(results, key=lambda path: int(path.stem.split("=")[1].split("-")[0]), default=None)
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -90,12 +90,12 @@ def main() -> None:
         first: dict[int, int] = {}
         for epoch in range(options.epochs):
             batches = iter(loader)
-            found = {
+            results = {
                 sample: label
                 for (labels,) in batches
                 for sample, label in zip(batches.samples.tolist(), labels.tolist(), strict=True)
             }
-            spoiled = {sample: label for sample, label in found.items() if label != clean[sample]}
+            spoiled = {sample: label for sample, label in results.items() if label != clean[sample]}
             first = first or spoiled
             same = "the same as before" if spoiled == first else "other ones"
             print(f"epoch {epoch}: {len(spoiled) / len(clean):.1%} of the labels are wrong, {same}")

@@ -54,10 +54,10 @@ class FakeWorkerPool:
         assert len(job.address) == len(job.out) <= self.batch_size
         for row, (address, size) in enumerate(zip(job.address.tolist(), job.size.tolist(), strict=True)):
             self.num_decoded += 1
-            job.out[row] = found = level(ctypes.string_at(address, size))
-            if found in self.bad:
+            job.out[row] = result = level(ctypes.string_at(address, size))
+            if result in self.bad:
                 job.out[row] = 255  # of no value
-                bad.append(BadImage(program, row, f"level {found} is bad"))
+                bad.append(BadImage(program, row, f"level {result} is bad"))
         return bad
 
     def close(self):

@@ -18,12 +18,12 @@ def test_the_tree_in_the_documentation_is_the_tree_of_the_classes():
     for indent, name, builtin in drawn:
         depth = len(indent) // 3
         del parents[depth:]
-        found = getattr(errors, name)
+        error = getattr(errors, name)
         if parents:
-            assert issubclass(found, getattr(errors, parents[-1]))
-            assert getattr(errors, parents[-1]) in found.__bases__
+            assert issubclass(error, getattr(errors, parents[-1]))
+            assert getattr(errors, parents[-1]) in error.__bases__
         if builtin:
-            assert getattr(builtins, builtin) in found.__bases__
+            assert getattr(builtins, builtin) in error.__bases__
         parents.append(name)
     assert sorted(name for _, name, _ in drawn) == sorted(error.__name__ for error in CLASSES)
     assert sorted(errors.__all__) == sorted(error.__name__ for error in CLASSES)

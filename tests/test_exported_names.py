@@ -29,7 +29,7 @@ def test_ffcvs_exported_names_have_the_same_paths() -> None:
 
 def test_arguments_are_ffcvs_in_ffcvs_order_and_ours_come_after_them() -> None:
     faults = []
-    for module, name in [(module, name) for module, names in FFCV.items() for name, given in names.items() if given]:
+    for module, name in [(module, name) for module, names in FFCV.items() for name, value in names.items() if value]:
         called = getattr(importlib.import_module(f"gpubeton.{module}"), name)
         ours, theirs = list(inspect.signature(called).parameters.values()), FFCV[module][name]
         first = [written(argument, "=" in other) for argument, other in zip(ours, theirs, strict=False)]
@@ -74,8 +74,8 @@ def test_importing_a_name_of_ffcvs_forks_is_an_error_with_its_replacement() -> N
 def test_replacements_for_missing_names_exist() -> None:
     for text in REPLACEMENTS.values():
         for names, module in re.findall(r"((?:`\w+[^`]*`(?: and |, )?)+) of `([\w.]+)`", text):
-            there = importlib.import_module(f"gpubeton.{module}")
-            assert [name for name in re.findall(r"`(\w+)", names) if not hasattr(there, name)] == []
+            package = importlib.import_module(f"gpubeton.{module}")
+            assert [name for name in re.findall(r"`(\w+)", names) if not hasattr(package, name)] == []
 
 
 def test_other_names_that_are_missing_are_pythons_errors() -> None:

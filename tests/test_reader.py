@@ -45,9 +45,9 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_read_as_it_was(tmp_path, 
     read = index.read_fields
 
     def replaced_afterwards(source):
-        found = read(source)
+        result = read(source)
         write(path, {"b": IntField()}, [(1,), (2,)])
-        return found
+        return result
 
     monkeypatch.setattr(index, "read_fields", replaced_afterwards)
     reader = Reader(path)

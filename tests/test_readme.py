@@ -50,7 +50,7 @@ def test_the_resumed_loader_of_the_training_guide_gives_the_rest_of_the_epoch(tm
     rest, resumed = names["rest"], names["rest of the resumed"]
     assert len(rest) == len(resumed) == 3
     for ours, theirs in zip(rest, resumed, strict=True):
-        assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+        assert all(torch.equal(our, other) for our, other in zip(ours, theirs, strict=True))
 
 
 def test_the_diff_for_ffcvs_users_ends_in_the_imports_of_the_example():

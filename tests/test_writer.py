@@ -55,8 +55,10 @@ def write(path, fields, dataset, num_workers=1, page_size=PAGE, **arguments):
 
 def regions(index, name):
     file = index.path.read_bytes()
-    found = index.regions(name)
-    return [file[start : start + size] for start, size in zip(found.offset.tolist(), found.size.tolist(), strict=True)]
+    result = index.regions(name)
+    return [
+        file[start : start + size] for start, size in zip(result.offset.tolist(), result.size.tolist(), strict=True)
+    ]
 
 
 def field_and_values(index, descriptor):
@@ -157,7 +159,7 @@ def test_indices_may_be_anything_that_the_dataset_knows(tmp_path):
     assert open_dataset(tmp_path / "data.beton").column("label").tolist() == [2, 1]
 
 
-def test_a_dataset_is_asked_for_plain_integers(tmp_path):
+def test_a_dataset_is_indexed_with_plain_integers(tmp_path):
     class Picky:
         def __getitem__(self, index):
             assert type(index) is int

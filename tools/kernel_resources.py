@@ -62,8 +62,8 @@ def resources_of(log: str) -> dict[str, int]:
     >>> resources_of("0 bytes stack frame, 0 bytes spill stores\nptxas info : Used 40 registers, 616 bytes smem")
     {'registers': 40, 'shared': 616, 'spilled': 0, 'stack': 0}
     """
-    found = {name: re.search(pattern, log) for name, pattern in _PATTERNS.items()}
-    return {name: int(match[1]) if match else 0 for name, match in found.items()}
+    results = {name: re.search(pattern, log) for name, pattern in _PATTERNS.items()}
+    return {name: int(match[1]) if match else 0 for name, match in results.items()}
 
 
 def measured(compiler: Nvrtc, kernel: str, architecture: str) -> Compiled:
@@ -101,7 +101,7 @@ def text_of(measured: dict[str, object]) -> str:
         JSON.
     """
     text = json.dumps(measured, indent=2)
-    return re.sub(r"\{\s+(\"registers\"[^}]*?)\s+\}", lambda found: "{" + " ".join(found[1].split()) + "}", text) + "\n"
+    return re.sub(r"\{\s+(\"registers\"[^}]*?)\s+\}", lambda value: "{" + " ".join(value[1].split()) + "}", text) + "\n"
 
 
 def main() -> None:

@@ -43,11 +43,11 @@ def prepare(work: Work) -> Ready:
     )
 
 
-def _operations(own: str) -> list[Operation]:
+def _operations(name: str) -> list[Operation]:
     """Return the operations between flip and tensor."""
-    operation = [make_operation(Operation, Compiler, AllocationQuery)()] if own in ("with", "instead") else []
+    operation = [make_operation(Operation, Compiler, AllocationQuery)()] if name in ("with", "instead") else []
     return operation + (
-        [] if own in ("bare", "instead") else [NormalizeImage(np.array(MEAN), np.array(STD), np.float16)]
+        [] if name in ("bare", "instead") else [NormalizeImage(np.array(MEAN), np.array(STD), np.float16)]
     )
 
 

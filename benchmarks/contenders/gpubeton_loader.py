@@ -49,10 +49,10 @@ def prepare(work: Work) -> Ready:
     )
 
 
-def _operations(own: str) -> list[Operation]:
+def _operations(name: str) -> list[Operation]:
     """Return the operations between flip and tensor."""
-    operation = [make_operation(Operation, Compiler, AllocationQuery)()] if own in ("with", "instead") else []
-    return operation + ([] if own in ("bare", "instead") else [NormalizeImage(MEAN, STD, np.float16)])
+    operation = [make_operation(Operation, Compiler, AllocationQuery)()] if name in ("with", "instead") else []
+    return operation + ([] if name in ("bare", "instead") else [NormalizeImage(MEAN, STD, np.float16)])
 
 
 if __name__ == "__main__":

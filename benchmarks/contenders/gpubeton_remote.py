@@ -64,7 +64,7 @@ def make_loader(work: RemoteWork) -> Loader:
 def pages_in_use(loader: Loader) -> int:
     """Bytes of the pages that an epoch has in memory at a time, those asked for ahead not included."""
     plan = loader.plan(0)
-    regions = [own for source in plan.sources for own in source.regions]
+    regions = [region for source in plan.sources for region in source.regions]
     return PagePlan(plan.batches, regions, loader.reader.index.files, in_work=5).in_use[1]
 
 

@@ -13,10 +13,10 @@ from benchmarks.contenders.work import Work
 
 def prepare(work: Work) -> Ready:
     """Make the loader, in each lap a new one: the index is read again, too."""
-    own = replace(work, beton=f"{work.folder}/train.beton")
+    streamed = replace(work, beton=f"{work.folder}/train.beton")
 
     def epoch(_: str) -> Any:
-        return make_loader(own, order="window", indices=None)
+        return make_loader(streamed, order="window", indices=None)
 
     return ready("numba", epoch)
 

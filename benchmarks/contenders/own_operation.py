@@ -23,13 +23,13 @@ def make_operation(operation: type, compiler: Any, query: Any) -> type:
             """Return the function to compile."""
             rows = compiler.get_iterator()
 
-            def negative(images: Any, made: Any, indices: Any) -> Any:
+            def negative(images: Any, memory: Any, indices: Any) -> Any:
                 for row in rows(images.shape[0]):
                     if indices[row] % 2 == 1:
-                        made[row] = 255 - images[row]
+                        memory[row] = 255 - images[row]
                     else:
-                        made[row] = images[row]
-                return made
+                        memory[row] = images[row]
+                return memory
 
             negative.is_parallel = True  # type: ignore[attr-defined]  # attributes of FFCV
             negative.with_indices = True  # type: ignore[attr-defined]

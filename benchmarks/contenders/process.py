@@ -48,9 +48,9 @@ class Contender:
     def check_installed(self) -> None:
         """Raise ContenderError if its interpreter cannot import its packages."""
         command = [self.python, "-c", f"import {self.needs}"]
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-        if found.returncode:
-            last = (found.stderr.strip().splitlines() or ["no interpreter"])[-1]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            last = (result.stderr.strip().splitlines() or ["no interpreter"])[-1]
             advice = f"; name its interpreter in {self.variable}" if self.variable else ""
             raise ContenderError(f"not installed ({last}){advice}")
 

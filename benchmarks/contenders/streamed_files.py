@@ -25,9 +25,9 @@ def sample(photo: tuple[str, int]) -> dict[str, object]:
 
 def main(photos: Path, out: Path) -> None:
     """Write all formats."""
-    found = list_photos(photos)
-    classes = sorted({name for _, name in found})
-    files = [(str(path), classes.index(name)) for path, name in found]
+    result = list_photos(photos)
+    classes = sorted({name for _, name in result})
+    files = [(str(path), classes.index(name)) for path, name in result]
     with MDSWriter(out=str(out / "mds"), columns={"jpeg": "bytes", "label": "int"}, size_limit=_SHARD) as writer:
         for file in files:
             writer.write(sample(file))

@@ -72,7 +72,7 @@ class Encoded:
         """
         order = np.random.default_rng(seed).permutation(max(len(self), per_call)) % len(self)
         windows = [order[start : start + _WINDOW] for start in range(0, len(order), _WINDOW)]
-        order = np.concatenate([own[np.argsort(-self.size[own].astype(np.int64))] for own in windows])
+        order = np.concatenate([window[np.argsort(-self.size[window].astype(np.int64))] for window in windows])
         return [self.piece(order[start : start + per_call]) for start in range(0, len(order) - per_call + 1, per_call)]
 
 

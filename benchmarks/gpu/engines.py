@@ -93,16 +93,16 @@ class EngineWatch:
         for place, number in enumerate(_METRICS.values()):
             asked.metrics[place].metricId = number
         answered = self._library.nvmlGpmMetricsGet(asked)
-        found = {
+        results = {
             name: round(answered.metrics[place].value, 2)
             for place, name in enumerate(_METRICS)
             if answered.metrics[place].nvmlReturn == 0
         }
-        engines = [found[name] for name in found if name.startswith("nvjpg_") and found[name] > 0]
+        engines = [results[name] for name in results if name.startswith("nvjpg_") and results[name] > 0]
         if engines:
-            found["nvjpg_percent"] = round(sum(engines) / len(engines), 2)
-            found["nvjpg_engines_at_work"] = len(engines)
-        return found
+            results["nvjpg_percent"] = round(sum(engines) / len(engines), 2)
+            results["nvjpg_engines_at_work"] = len(engines)
+        return results
 
     def _poll(self) -> None:
         with suppress(Exception):  # unknown to an old driver

@@ -30,7 +30,7 @@ _ASKED = (
 
 def describe() -> dict[str, Any]:
     """Describe machine, GPU and software; unknown values contain the error."""
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "simulated": is_simulated(),
         "machine": describe_machine(),
         "commit": os.environ.get(COMMIT_VARIABLE) or commit(),
@@ -38,26 +38,26 @@ def describe() -> dict[str, Any]:
         "versions": {name: version for name in _PACKAGES if (version := _version(name))},
     }
     if is_simulated():
-        found["gpu"] = {"name": "simulated"}
-        return found
-    found["gpu"] = _smi()
+        result["gpu"] = {"name": "simulated"}
+        return result
+    result["gpu"] = _smi()
     try:
         import torch
 
         properties = torch.cuda.get_device_properties(0)
-        found["gpu"] |= {"name": properties.name, "multiprocessors": properties.multi_processor_count}
-        found["torch_cuda"] = torch.version.cuda
+        result["gpu"] |= {"name": properties.name, "multiprocessors": properties.multi_processor_count}
+        result["torch_cuda"] = torch.version.cuda
     except Exception as error:  # noqa: BLE001 - the measurement matters more than its description
-        found["torch_cuda"] = f"{type(error).__name__}: {error}"
+        result["torch_cuda"] = f"{type(error).__name__}: {error}"
     try:
         from benchmarks.gpu.nvjpeg_parts import cuda_version
         from gpubeton._gpu.nvjpeg import load
 
         library = load()
-        found["nvjpeg"] = {"path": library.path, "version": library.version, "cuda": cuda_version(library)}
+        result["nvjpeg"] = {"path": library.path, "version": library.version, "cuda": cuda_version(library)}
     except Exception as error:  # noqa: BLE001 - as above
-        found["nvjpeg"] = f"{type(error).__name__}: {error}"
-    return found
+        result["nvjpeg"] = f"{type(error).__name__}: {error}"
+    return result
 
 
 def _version(package: str) -> str:

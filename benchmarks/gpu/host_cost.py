@@ -97,8 +97,8 @@ def main(
             console.print(
                 f"{name} {measured_case}: {statistics.median(costs):.1f} µs ({min(costs):.1f} to {max(costs):.1f})"
             )
-    found: dict[str, Any] = {"simulated": True, "batch_size": batch_size, "corpora": corpora}
-    console.print(f"Written: {save('host_cost', found, results)}", soft_wrap=True)
+    result: dict[str, Any] = {"simulated": True, "batch_size": batch_size, "corpora": corpora}
+    console.print(f"Written: {save('host_cost', result, results)}", soft_wrap=True)
 
 
 def measure(
@@ -139,7 +139,7 @@ def _loader(case: Case, photos: Photos, batch_size: int, batches: int) -> Loader
         ToTensor(),
         ToTorchImage(),
     ]
-    wanted = (batches + _WARM_UP + 4) * batch_size
+    expected = (batches + _WARM_UP + 4) * batch_size
     return Loader(
         beton,
         batch_size,
@@ -147,7 +147,7 @@ def _loader(case: Case, photos: Photos, batch_size: int, batches: int) -> Loader
         os_cache=case.os_cache,
         order=OrderOption.RANDOM,
         seed=0,
-        indices=np.arange(wanted) % open_dataset(beton).num_samples,
+        indices=np.arange(expected) % open_dataset(beton).num_samples,
         pipelines={"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]},
         drop_last=True,
         device="cuda:0",

@@ -79,29 +79,29 @@ def main(
         for name, pipeline in image_pipelines(side).items():
             if only not in name:
                 continue
-            found = measure_pipeline(target, photos.beton, pipeline, batch_size, rate, repeats)
-            record.add(name, found)
+            result = measure_pipeline(target, photos.beton, pipeline, batch_size, rate, repeats)
+            record.add(name, result)
             kernels = ", ".join(
-                f"{kernel} {own['median_microseconds']:.1f}" for kernel, own in found["kernels"].items()
+                f"{kernel} {own['median_microseconds']:.1f}" for kernel, own in result["kernels"].items()
             )
-            share = f"{100 * found['share_of_bound']:.0f} % of the bound {found['bound_microseconds']:.1f}"
+            share = f"{100 * result['share_of_bound']:.0f} % of the bound {result['bound_microseconds']:.1f}"
             console.print(f"{name}: µs for a batch: {kernels}; {share}", soft_wrap=True)
         if only in "own decoder":
-            found = measure_decoder(target, photos.indexed, usual_pipeline(side), batch_size, repeats)
-            record.add("own decoder", found)
-            kernels = ", ".join(f"{kernel} {microseconds:.1f}" for kernel, microseconds in found["decoder"].items())
+            result = measure_decoder(target, photos.indexed, usual_pipeline(side), batch_size, repeats)
+            record.add("own decoder", result)
+            kernels = ", ".join(f"{kernel} {microseconds:.1f}" for kernel, microseconds in result["decoder"].items())
             console.print(f"own decoder: µs for a batch: {kernels}", soft_wrap=True)
         if only in "raw":
             raw = usual_pipeline(side)
             from_pinned_memory = {"gpu_options": GpuOptions(raw="bytes"), "os_cache": False}
-            found = measure_pipeline(
+            result = measure_pipeline(
                 target, make_raw(data, photos), raw, batch_size, rate, repeats, **from_pinned_memory
             )
-            found["gather_bytes_per_second"] = (
-                1e6 * found["bytes_of_crops"] / found["kernels"]["gather"]["median_microseconds"]
+            result["gather_bytes_per_second"] = (
+                1e6 * result["bytes_of_crops"] / result["kernels"]["gather"]["median_microseconds"]
             )
-            record.add("raw", found)
-            console.print(f"raw: gather moves {found['gather_bytes_per_second'] / 1e9:.1f} GB/s over the bus")
+            record.add("raw", result)
+            console.print(f"raw: gather moves {result['gather_bytes_per_second'] / 1e9:.1f} GB/s over the bus")
     record.complete()
 
 
@@ -140,16 +140,16 @@ def measure_pipeline(
             (batch,) = next(iterator)
             written = batch.nbytes
             _wait_until_quiet(launches)
-            made = sum(_NAMES.get(launch.kernel, launch.kernel) == "resample" for launch in launches)
-            draws = [loader.plan(0)[number].images["image"].draws for number in range(made - _BATCHES, made)]
-            crops = float(np.mean([_bytes_of_crops(own) for own in draws]))
+            result = sum(_NAMES.get(launch.kernel, launch.kernel) == "resample" for launch in launches)
+            draws = [loader.plan(0)[number].images["image"].draws for number in range(result - _BATCHES, result)]
+            crops = float(np.mean([_bytes_of_crops(draw) for draw in draws]))
             kernels = {}
             for name in dict.fromkeys(launch.kernel for launch in launches):
                 own = [launch for launch in launches if launch.kernel == name]
-                last = own[-(len(own) // made) * _BATCHES :]
+                last = own[-(len(own) // result) * _BATCHES :]
                 kernels[_NAMES.get(name, name)] = _time_kernel(target, last, _BATCHES, repeats)
     bound = (crops + written) / rate
-    making = sum(own["median_microseconds"] for name, own in kernels.items() if name != "canary") / 1e6
+    making = sum(kernel["median_microseconds"] for name, kernel in kernels.items() if name != "canary") / 1e6
     return {
         "images": batch_size,
         "bytes_of_crops": crops,
@@ -188,13 +188,13 @@ def _decoded_batches(launches: Sequence[Launch]) -> list[list[Launch]]:
 
 def _loader_of(beton: str, pipeline: Sequence[Any], batch_size: int, **more: Any) -> Loader:
     # The loader makes this many batches ahead and then waits: its memory keeps their contents.
-    wanted = (2 * _BATCHES + 2) * batch_size
+    expected = (2 * _BATCHES + 2) * batch_size
     return Loader(
         beton,
         batch_size,
         num_workers=1,
         seed=0,
-        indices=np.arange(wanted) % open_dataset(beton).num_samples,
+        indices=np.arange(expected) % open_dataset(beton).num_samples,
         pipelines={**dict.fromkeys(open_dataset(beton).names), "image": pipeline},
         batches_ahead=_BATCHES,
         device="cuda:0",
@@ -243,8 +243,8 @@ def _time_kernel(target: Target, launches: list[Launch], batches: int, repeats: 
 
     def run() -> None:
         for _ in range(rounds):
-            for own in launches:
-                device.launch(own.kernel, own.grid, own.block, own.arguments, stream)
+            for launch in launches:
+                device.launch(launch.kernel, launch.grid, launch.block, launch.arguments, stream)
 
     run()
     stream.synchronize()
@@ -262,8 +262,8 @@ def _time_in_order(target: Target, batches: list[list[Launch]], repeats: int) ->
     times: dict[str, float] = {}
     for count, name in enumerate(names, 1):
         until = [launch for launch in chain(*batches) if launch.kernel in names[:count]]
-        found = _time_kernel(target, until, len(batches), repeats)
-        times[name] = round(found["median_microseconds"] - sum(times.values()), 3)
+        result = _time_kernel(target, until, len(batches), repeats)
+        times[name] = round(result["median_microseconds"] - sum(times.values()), 3)
     return times
 
 

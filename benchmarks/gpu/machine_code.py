@@ -48,10 +48,10 @@ class Loop(NamedTuple):
 def find_disassembler(path: Path | None = None) -> Path:
     """Return nvdisasm: of the wheel nvidia-cuda-nvdisasm, or of a CUDA toolkit."""
     wheels = [file for entry in sys.path for file in Path(entry).glob("nvidia/*/bin/nvdisasm")]
-    found = path or next(iter(wheels), None) or shutil.which("nvdisasm")
-    if found is None:
+    result = path or next(iter(wheels), None) or shutil.which("nvdisasm")
+    if result is None:
         raise FileNotFoundError("nvdisasm: not found; pip install nvidia-cuda-nvdisasm, or name it by --nvdisasm")
-    return Path(found)
+    return Path(result)
 
 
 def disassemble(code: bytes, disassembler: Path) -> str:
@@ -73,8 +73,8 @@ def read_blocks(text: str) -> list[Block]:
     for line in text.splitlines():
         if begin := _LABEL.match(line):
             labels.append(begin[1])
-        elif found := _INSTRUCTION.match(line):
-            lines.append((" ".join(labels), (found[1] or "").strip(), found[2], found[3]))
+        elif result := _INSTRUCTION.match(line):
+            lines.append((" ".join(labels), (result[1] or "").strip(), result[2], result[3]))
             labels = []
     meetings: dict[str, str] = {}
     starts = [0]
@@ -129,7 +129,10 @@ def find_partings(blocks: list[Block], loop: Loop) -> list[int]:
 
     Lanes of a warp that take different ways there may go on apart, turn after turn.
     """
-    after = {number: [one for one in blocks[number].successors if one in loop.blocks] for number in loop.blocks}
+    after = {
+        number: [successor for successor in blocks[number].successors if successor in loop.blocks]
+        for number in loop.blocks
+    }
     ends = [number for number in loop.blocks if loop.head in after[number]]
     if len(ends) != 1:
         return ends
@@ -157,18 +160,18 @@ def figures(blocks: list[Block]) -> dict[str, Any]:
 
 def _meeting(after: dict[int, list[int]], start: int, end: int) -> int:
     """Return the first block that is on all ways from one block to another."""
-    before = {one: _reached(after, start, one) for one in _reached(after, start) - {start}}
-    return min((one for one, found in before.items() if end not in found), key=lambda one: len(before[one]))
+    before = {block: _reached(after, start, block) for block in _reached(after, start) - {start}}
+    return min((block for block, result in before.items() if end not in result), key=lambda value: len(before[value]))
 
 
 def _reached(after: dict[int, list[int]], start: int, without: int = -1) -> set[int]:
     """Return the blocks on all ways from one, as far as another one."""
-    found, waiting = {start}, [start]
+    results, waiting = {start}, [start]
     while waiting:
-        more = set(after[waiting.pop()]) - found - {without}
-        found |= more
+        more = set(after[waiting.pop()]) - results - {without}
+        results |= more
         waiting += more
-    return found
+    return results
 
 
 def _size(blocks: list[Block], loop: Loop) -> int:
@@ -177,14 +180,14 @@ def _size(blocks: list[Block], loop: Loop) -> int:
 
 def _body(head: int, end: int, before: dict[int, list[int]]) -> set[int]:
     """Return the blocks from which the end of a loop is reached without its beginning."""
-    found, open_ones = {end}, [end]
+    results, open_ones = {end}, [end]
     while open_ones:
         number = open_ones.pop()
         if number != head:
-            more = set(before.get(number, [])) - found
-            found |= more
+            more = set(before.get(number, [])) - results
+            results |= more
             open_ones += more
-    return {number for number in found if number >= head}
+    return {number for number in results if number >= head}
 
 
 def _shortest(blocks: list[Block], head: int, body: set[int]) -> int:

@@ -44,15 +44,15 @@ class Photos:
 def make_photos(data: Path, count: int, quality: int) -> Photos:
     """Make images, or use existing ones: crops of photographs, or computed textures if these are not installed."""
     folder, beton = data / f"photos-{count}-q{quality}", data / f"photos-{count}-q{quality}.beton"
-    wanted = PhotoSet(count, (quality, quality))
+    expected = PhotoSet(count, (quality, quality))
     source = "photographs"
     try:
-        write_photos(folder, wanted)
+        write_photos(folder, expected)
     except (ModuleNotFoundError, FileNotFoundError) as error:
         source = f"computed textures ({error})"
         folder = data / f"textures-{count}-q{quality}"
         beton = folder.with_suffix(".beton")
-        _write_textures(folder, wanted)
+        _write_textures(folder, expected)
     if not beton.exists():
         columns = {"image": RGBImageField(write_mode="jpg", jpeg_quality=quality), "label": IntField()}
         DatasetWriter(beton, columns, progress=False, index=False).from_image_folder(folder)
@@ -76,7 +76,9 @@ def make_raw(data: Path, photos: Photos) -> str:
     if not path.exists():
         samples = [Image.open(file) for file, _ in list_photos(Path(photos.folder))[:_MOST_RAW]]
         columns = {"image": RGBImageField(write_mode="raw", max_resolution=_RAW_SIDE)}
-        DatasetWriter(path, columns, num_workers=1, progress=False).from_indexed_dataset([(own,) for own in samples])
+        DatasetWriter(path, columns, num_workers=1, progress=False).from_indexed_dataset(
+            [(sample,) for sample in samples]
+        )
     return str(path)
 
 
@@ -93,25 +95,25 @@ def _facts(path: Path) -> dict[str, Any]:
     }
 
 
-def _write_textures(folder: Path, wanted: PhotoSet) -> None:
+def _write_textures(folder: Path, photo_set: PhotoSet) -> None:
     """Write noise with the spectrum of photographs, in three correlated colors."""
-    made = folder / _MADE
-    if made.is_file() and json.loads(made.read_text()) == json.loads(json.dumps(asdict(wanted))):
+    result = folder / _MADE
+    if result.is_file() and json.loads(result.read_text()) == json.loads(json.dumps(asdict(photo_set))):
         return
     shutil.rmtree(folder, ignore_errors=True)
 
     def write(number: int) -> None:
-        rng = np.random.default_rng((wanted.seed, number))
+        rng = np.random.default_rng((photo_set.seed, number))
         sizes = ((500, 375), (375, 500), (500, 333), (400, 300), (640, 480), (320, 240))
         width, height = sizes[number % len(sizes)]
         path = folder / f"class{number % 10}" / f"{number:06d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         image = Image.fromarray(_texture(height, width, rng))
-        image.save(path, quality=wanted.quality[0], subsampling="4:2:0")
+        image.save(path, quality=photo_set.quality[0], subsampling="4:2:0")
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(write, range(wanted.count)))
-    made.write_text(json.dumps(asdict(wanted)))
+        list(pool.map(write, range(photo_set.count)))
+    result.write_text(json.dumps(asdict(photo_set)))
 
 
 def _texture(height: int, width: int, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -53,5 +53,5 @@ class _Block(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Add the result of the convolutions to the shortcut."""
-        found: torch.Tensor = nn.functional.relu(self.main(images) + self.short(images), inplace=True)
-        return found
+        result: torch.Tensor = nn.functional.relu(self.main(images) + self.short(images), inplace=True)
+        return result

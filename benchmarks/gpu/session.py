@@ -93,7 +93,7 @@ def run_session(
         write_json(path, result)
         for number, step in enumerate(chosen):
             left = end - time.monotonic()
-            share = step.share / sum(own.share for own in chosen[number:])
+            share = step.share / sum(other_step.share for other_step in chosen[number:])
             scale = Scale(data, simulated, max(left * share, 1) if not simulated else max(left, 1))
             console.print(f"{step.name}: up to {scale.seconds:.0f} s", soft_wrap=True)
             result["steps"][step.name] = {
@@ -102,16 +102,18 @@ def run_session(
                 "commit": environment["commit"],
             }
             write_json(path, result)
-            own = result["steps"][step.name]
+            step_result = result["steps"][step.name]
             try:
-                report = summary(step.name, own["found"])
+                report = summary(step.name, step_result["found"])
             except Exception as error:  # noqa: BLE001 - the other steps run all the same
                 report = f"\n  no summary: {type(error).__name__}: {error}"
             console.print(
-                f"{step.name}: {own['ended']} after {own['seconds']:.0f} s{report}", soft_wrap=True, markup=False
+                f"{step.name}: {step_result['ended']} after {step_result['seconds']:.0f} s{report}",
+                soft_wrap=True,
+                markup=False,
             )
     console.print(f"Written: {path}", soft_wrap=True)
-    failed = [name for name, own in result["steps"].items() if own["ended"] != "done"]
+    failed = [name for name, step in result["steps"].items() if step["ended"] != "done"]
     if failed:
         raise typer.Exit(1)
 

@@ -71,16 +71,16 @@ def run_step(step: Step, scale: Scale, folder: Path, log: Path, *, grace: float 
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     try:
-        found = step.read(result)
+        results = step.read(result)
     except (OSError, ValueError, ET.ParseError) as error:
-        found = {"error": f"no result: {error}"}
-    return {"ended": ended, "seconds": round(time.perf_counter() - begin, 1), "found": found}
+        results = {"error": f"no result: {error}"}
+    return {"ended": ended, "seconds": round(time.perf_counter() - begin, 1), "found": results}
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a result that a step wrote as JSON."""
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result
 
 
 def read_tests(path: Path) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def read_tests(path: Path) -> dict[str, Any]:
     bad: dict[str, str] = {}
     for case in cases:
         for kind in ("failure", "error", "skipped"):
-            for found in case.findall(kind):
-                text = found.get("message") or (found.text or "")
+            for result in case.findall(kind):
+                text = result.get("message") or (result.text or "")
                 bad[f"{case.get('classname')}::{case.get('name')}"] = f"{kind}: {text[:600]}"
     return {"tests": len(cases), "passed": len(cases) - len(bad), "not_passed": bad}
 

@@ -34,55 +34,59 @@ def draw_gpu(result: dict[str, Any]) -> str:
 
 def draw_host_cost(result: dict[str, Any]) -> str:
     """Draw the work of the host for each image."""
-    lines = [row(["µs of processor time per image", *(_size(own) for own in result["corpora"])]), rule(2)]
+    lines = [row(["µs of processor time per image", *(_size(corpus) for corpus in result["corpora"])]), rule(2)]
     measured = result["corpora"][0]["cases"]
-    for case in (own.name for own in CASES if own.name in measured):  # older results have routes that are gone
+    for case in (case.name for case in CASES if case.name in measured):  # older results have routes that are gone
         costs = [
-            [1e6 * own["cpu_seconds"] / own["images"] for own in corpus["cases"][case]] for corpus in result["corpora"]
+            [1e6 * corpus_result["cpu_seconds"] / corpus_result["images"] for corpus_result in corpus["cases"][case]]
+            for corpus in result["corpora"]
         ]
-        lines.append(row([case, *(spread(own, "{:.1f}") for own in costs)]))
-    machine, made = result["machine"], result["made"][:10]
+        lines.append(row([case, *(spread(cost, "{:.1f}") for cost in costs)]))
+    machine, date = result["machine"], result["made"][:10]
     where = f"{machine['cpu']}, {machine['cores']} cores; batches of {result['batch_size']}"
     gpubeton = result["gpubeton"]
-    return "\n".join([*lines, "", f"{made}, {where}; gpubeton {gpubeton['version']} at {gpubeton['commit']}."])
+    return "\n".join([*lines, "", f"{date}, {where}; gpubeton {gpubeton['version']} at {gpubeton['commit']}."])
 
 
-def summary(name: str, found: dict[str, Any]) -> str:
+def summary(name: str, result: dict[str, Any]) -> str:
     """Summarize the result of a step in a few indented lines."""
-    if "error" in found:
-        return f"\n  {found['error']}"
+    if "error" in result:
+        return f"\n  {result['error']}"
     lines: list[str] = []
     if name == "tests":
-        lines.append(f"{found['passed']} of {found['tests']} passed")
-        lines += [f"{test}: {why.splitlines()[0]}" for test, why in found["not_passed"].items()]
+        lines.append(f"{result['passed']} of {result['tests']} passed")
+        lines += [f"{test}: {why.splitlines()[0]}" for test, why in result["not_passed"].items()]
     elif name == "sanitizer":
-        lines += [f"skipped: {found['skipped']}"] if "skipped" in found else []
-        lines += [f"{tool}: {own['verdict']}" for tool, own in found.items() if isinstance(own, dict)]
+        lines += [f"skipped: {result['skipped']}"] if "skipped" in result else []
+        lines += [f"{tool}: {output['verdict']}" for tool, output in result.items() if isinstance(output, dict)]
     elif name in {"race", "cores"}:
-        for title, race in _races(found).items():
+        for title, race in _races(result).items():
             for who, laps in race.items():
                 lines.append(f"{title}, {who}: {_median(laps):,.0f} images/s, {_cost(laps):,.1f} µs each{_busy(laps)}")
     elif name == "kernels":
-        for pipeline, own in _pipelines(found).items():
-            times = ", ".join(f"{kernel} {one['median_microseconds']:.1f}" for kernel, one in own["kernels"].items())
-            lines.append(f"{pipeline}: {times} µs; {100 * own['share_of_bound']:.0f} % of the bound")
-        lines += _decoder(found)
+        for pipeline, measured in _pipelines(result).items():
+            times = ", ".join(
+                f"{kernel} {kernel_times['median_microseconds']:.1f}"
+                for kernel, kernel_times in measured["kernels"].items()
+            )
+            lines.append(f"{pipeline}: {times} µs; {100 * measured['share_of_bound']:.0f} % of the bound")
+        lines += _decoder(result)
     elif name == "training":
-        for network, by_loader in _networks(found).items():
-            lines += [f"{network}, {who}: {100 * _share(own):.1f} %" for who, own in by_loader.items()]
+        for network, by_loader in _networks(result).items():
+            lines += [f"{network}, {who}: {100 * _share(laps):.1f} %" for who, laps in by_loader.items()]
     return "".join(f"\n  {line}" for line in lines)
 
 
-def _race(found: dict[str, Any]) -> str:
-    race = _races(found).get(_ALL_CORES)
+def _race(result: dict[str, Any]) -> str:
+    race = _races(result).get(_ALL_CORES)
     if not race:
         return ""
-    corpus = found["corpus"]
+    corpus = result["corpus"]
     ceiling = _median(race[_CEILING]) if _CEILING in race else 0.0
     work = (
         f"{corpus['images']:,} images of {corpus['median_width']} × {corpus['median_height']}, "
         f"{corpus['mean_bytes'] / 1000:.0f} kB each, in memory; random resized crop to 224, flip, normalize to "
-        f"float16, channels last, on the GPU; batches of {found['batch_size']}; laps of {found['seconds']:g} seconds "
+        f"float16, channels last, on the GPU; batches of {result['batch_size']}; laps of {result['seconds']:g} seconds "
         "in alternation"
     )
     lines = [
@@ -99,8 +103,8 @@ def _race(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _cores(found: dict[str, Any]) -> str:
-    races = _races(found)
+def _cores(result: dict[str, Any]) -> str:
+    races = _races(result)
     if not races:
         return ""
     names = dict.fromkeys(name for race in races.values() for name in race)
@@ -111,34 +115,38 @@ def _cores(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _kernels(found: dict[str, Any]) -> str:
-    pipelines = _pipelines(found)
+def _kernels(result: dict[str, Any]) -> str:
+    pipelines = _pipelines(result)
     if not pipelines:
         return ""
     lines = [
         row(["pipeline", "bound", "resample", "all kernels", "of the bound"]),
         rule(4),
     ]
-    for name, own in pipelines.items():
-        times = {kernel: one["median_microseconds"] for kernel, one in own["kernels"].items()}
-        cells = [f"{own['bound_microseconds']:.1f} µs", f"{times['resample']:.1f} µs", f"{sum(times.values()):.1f} µs"]
-        lines.append(row([name, *cells, f"{100 * own['share_of_bound']:.0f} %"]))
-    rate = found["copy_bytes_per_second"] / 1e12
-    facts = f"Kernels of a batch of {found['batch_size']}; the GPU copies {rate:.2f} TB/s, bytes read and written."
-    return "\n".join([*lines, "", facts, *_decoder(found)])
+    for name, pipeline in pipelines.items():
+        times = {kernel: kernel_times["median_microseconds"] for kernel, kernel_times in pipeline["kernels"].items()}
+        cells = [
+            f"{pipeline['bound_microseconds']:.1f} µs",
+            f"{times['resample']:.1f} µs",
+            f"{sum(times.values()):.1f} µs",
+        ]
+        lines.append(row([name, *cells, f"{100 * pipeline['share_of_bound']:.0f} %"]))
+    rate = result["copy_bytes_per_second"] / 1e12
+    facts = f"Kernels of a batch of {result['batch_size']}; the GPU copies {rate:.2f} TB/s, bytes read and written."
+    return "\n".join([*lines, "", facts, *_decoder(result)])
 
 
-def _training(found: dict[str, Any]) -> str:
+def _training(result: dict[str, Any]) -> str:
     lines = [row(["training", "loader", "images/s", "of what the network can do"]), rule(3)]
-    for network, laps in _networks(found).items():
-        for who, own in laps.items():
-            rates = spread([lap["images_per_second"] for lap in own], "{:,.0f}")
-            lines.append(row([network, who, rates, f"{100 * _share(own):.1f} %"]))
+    for network, laps in _networks(result).items():
+        for who, laps_of_loader in laps.items():
+            rates = spread([lap["images_per_second"] for lap in laps_of_loader], "{:,.0f}")
+            lines.append(row([network, who, rates, f"{100 * _share(laps_of_loader):.1f} %"]))
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
-def _tests(found: dict[str, Any]) -> str:
-    return f"{found['passed']} of {found['tests']} tests on the GPU passed."
+def _tests(result: dict[str, Any]) -> str:
+    return f"{result['passed']} of {result['tests']} tests on the GPU passed."
 
 
 def _provenance(result: dict[str, Any]) -> str:
@@ -151,30 +159,32 @@ def _provenance(result: dict[str, Any]) -> str:
     return f"{result['made'][:10]}, {where}; {machine['cpu']}, {machine['cores']} cores; {what}. {versions}."
 
 
-def _races(found: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+def _races(result: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Return the laps by race and contender."""
     return {
-        title: {name: own["laps"] for name, own in race["contenders"].items() if own["laps"]}
-        for title, race in found.items()
+        title: {name: contender["laps"] for name, contender in race["contenders"].items() if contender["laps"]}
+        for title, race in result.items()
         if isinstance(race, dict) and "contenders" in race
     }
 
 
-def _pipelines(found: dict[str, Any]) -> dict[str, Any]:
-    return {name: own for name, own in found.items() if isinstance(own, dict) and "kernels" in own}
+def _pipelines(result: dict[str, Any]) -> dict[str, Any]:
+    return {name: output for name, output in result.items() if isinstance(output, dict) and "kernels" in output}
 
 
-def _decoder(found: dict[str, Any]) -> list[str]:
+def _decoder(result: dict[str, Any]) -> list[str]:
     """Describe the times of our own decoder's kernels, if they were measured."""
-    own = found.get("own decoder")
-    if own is None:
+    decoder = result.get("own decoder")
+    if decoder is None:
         return []
-    times = ", ".join(f"{kernel} {microseconds:.1f}" for kernel, microseconds in own["decoder"].items())
-    return [f"Our own decoder, for {own['images']} images: {times}; together {sum(own['decoder'].values()):.1f} µs."]
+    times = ", ".join(f"{kernel} {microseconds:.1f}" for kernel, microseconds in decoder["decoder"].items())
+    return [
+        f"Our own decoder, for {decoder['images']} images: {times}; together {sum(decoder['decoder'].values()):.1f} µs."
+    ]
 
 
-def _networks(found: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    return {name: own for name, own in found.items() if isinstance(own, dict) and "synthetic" in own}
+def _networks(result: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    return {name: output for name, output in result.items() if isinstance(output, dict) and "synthetic" in output}
 
 
 def _rate(lap: dict[str, Any]) -> float:
@@ -197,8 +207,8 @@ def _share(laps: Sequence[dict[str, Any]]) -> float:
 
 
 def _engines(laps: Sequence[dict[str, Any]]) -> float | None:
-    found = [lap["engines"]["nvjpg_percent"] for lap in laps if "nvjpg_percent" in lap.get("engines", {})]
-    return statistics.median(found) if found else None
+    results = [lap["engines"]["nvjpg_percent"] for lap in laps if "nvjpg_percent" in lap.get("engines", {})]
+    return statistics.median(results) if results else None
 
 
 def _busy(laps: Sequence[dict[str, Any]]) -> str:

@@ -64,11 +64,11 @@ def main(
     with open_target() as target:
         for name in networks.split(","):
             trainer = Trainer(target, name, batch_size, side)
-            found: dict[str, Any] = {}
+            result: dict[str, Any] = {}
             for _ in range(rounds):
                 for who, lap in measure_network(trainer, photos.beton, seconds).items():
-                    found.setdefault(who, []).append(lap)
-                    record.add(name, found)
+                    result.setdefault(who, []).append(lap)
+                    record.add(name, result)
                     rate, share = lap["images_per_second"], lap["share_of_synthetic"]
                     console.print(f"{name}, {who}: {rate:,.0f} images/s, {100 * share:.1f} % of its maximum")
     record.complete()

@@ -63,7 +63,7 @@ def run_demo(folder: Path, images: int, rounds: int, *, passes: int = 10, json: 
     loader = _loader(beton, device)
     first = _two_epochs(console, loader, images)
     write_contact_sheet_of(sheet, *first, classes)
-    timed = {one: _loader(beton, one, np.tile(loader.indices, passes)) for one in devices}
+    timed = {device: _loader(beton, device, np.tile(loader.indices, passes)) for device in devices}
     laps = _race(console, photos, classes, rounds, timed)
     if json:
         show_json(_figures(laps) | {"file": beton, "sheet": sheet, "images": images, "cores": count_cores()})
@@ -90,9 +90,9 @@ def choose_device() -> tuple[str, str]:
 
 def _own_name() -> str:
     """Return what to type for this command: its path, unless the shell finds it."""
-    own = sys.argv[0]
-    found = shutil.which("gpubeton")
-    return "gpubeton" if found is not None and Path(found).resolve() == Path(own).resolve() else own
+    program = sys.argv[0]
+    result = shutil.which("gpubeton")
+    return "gpubeton" if result is not None and Path(result).resolve() == Path(program).resolve() else program
 
 
 def write_contact_sheet_of(path: Path, images: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...]) -> None:
@@ -143,17 +143,17 @@ def _loader(beton: Path, device: str, indices: range | np.ndarray | None = None)
 
 def _two_epochs(console: Console, loader: Loader, images: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Load two epochs with a progress bar; return the last full batch."""
-    kept: tuple[torch.Tensor, torch.Tensor] | None = None
+    last: tuple[torch.Tensor, torch.Tensor] | None = None
     with _progress(console) as progress:
         for epoch in range(2):
             task = progress.add_task(f"Epoch {epoch}", total=images)
             for batch, labels in loader:
                 if len(batch) == _BATCH:
-                    kept = batch, labels
+                    last = batch, labels
                 progress.advance(task, len(batch))
-    if kept is None:
+    if last is None:
         raise RuntimeError(f"two epochs of {images} images gave no full batch of {_BATCH}")
-    return kept
+    return last
 
 
 def _race(
@@ -187,11 +187,11 @@ def _figures(laps: dict[str, list[Lap]]) -> dict[str, Any]:
     return {
         "loaders": {
             name: {
-                "images_per_second": median_rate(own),
-                "cpu_seconds_per_1000": median_cpu(own),
-                "speed": statistics.median(ratios(own, laps[USUAL])),
+                "images_per_second": median_rate(lap),
+                "cpu_seconds_per_1000": median_cpu(lap),
+                "speed": statistics.median(ratios(lap, laps[USUAL])),
             }
-            for name, own in laps.items()
+            for name, lap in laps.items()
         }
     }
 
@@ -203,11 +203,11 @@ def _table(laps: dict[str, list[Lap]], images: int) -> Table:
     table.add_column("", no_wrap=True)
     for heading in ("images/s", "per core", "CPU s / 1000 images", "speed"):
         table.add_column(heading, justify="right")
-    for name, own in laps.items():
-        rate, cpu = median_rate(own), median_cpu(own)
-        known = "" if math.isnan(cpu) else f"{cpu:.2f}"
-        times = statistics.median(ratios(own, laps[USUAL]))
-        table.add_row(name, f"{rate:,.0f}", f"{rate / cores:,.0f}", known, f"{times:.1f} x")
+    for name, lap in laps.items():
+        rate, cpu = median_rate(lap), median_cpu(lap)
+        cell = "" if math.isnan(cpu) else f"{cpu:.2f}"
+        times = statistics.median(ratios(lap, laps[USUAL]))
+        table.add_row(name, f"{rate:,.0f}", f"{rate / cores:,.0f}", cell, f"{times:.1f} x")
     return table
 
 

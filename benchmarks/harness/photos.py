@@ -63,7 +63,7 @@ def list_photos(folder: Path) -> list[tuple[Path, str]]:
     return [(path, path.parent.name) for path in sorted(folder.glob("*/*.jpg"))]
 
 
-def write_photos(folder: Path, wanted: PhotoSet, advance: Callable[[], object] = lambda: None) -> None:
+def write_photos(folder: Path, photo_set: PhotoSet, advance: Callable[[], object] = lambda: None) -> None:
     """Crop and vary the sample photographs of scikit-image and scikit-learn into many photos.
 
     Each photo is a random crop of a photograph: resized, mirrored at random, with some noise, stored as a baseline JPEG
@@ -71,7 +71,7 @@ def write_photos(folder: Path, wanted: PhotoSet, advance: Callable[[], object] =
     replaced. `advance` is called after each photo.
     """
     complete = folder / _COMPLETE
-    if complete.is_file() and json.loads(complete.read_text()) == json.loads(json.dumps(asdict(wanted))):
+    if complete.is_file() and json.loads(complete.read_text()) == json.loads(json.dumps(asdict(photo_set))):
         return
     if folder.exists():
         if not complete.exists() and any(folder.iterdir()):
@@ -82,25 +82,25 @@ def write_photos(folder: Path, wanted: PhotoSet, advance: Callable[[], object] =
     photographs = list(_open_photographs())
 
     def write(number: int) -> None:
-        rng = np.random.default_rng((wanted.seed, number))
+        rng = np.random.default_rng((photo_set.seed, number))
         name, photograph = photographs[int(rng.integers(len(photographs)))]
         image = _vary(photograph, rng)
-        quality = int(rng.integers(wanted.quality[0], wanted.quality[1] + 1))
+        quality = int(rng.integers(photo_set.quality[0], photo_set.quality[1] + 1))
         path = folder / name / f"{number:06d}.jpg"
         path.parent.mkdir(exist_ok=True)
         image.save(path, quality=quality, subsampling="4:2:0")
 
     with ThreadPoolExecutor() as pool:
-        for _ in pool.map(write, range(wanted.count)):
+        for _ in pool.map(write, range(photo_set.count)):
             advance()
-    complete.write_text(json.dumps(asdict(wanted)))
+    complete.write_text(json.dumps(asdict(photo_set)))
 
 
-def photo_sizes(wanted: PhotoSet) -> NDArray[np.int64]:
+def photo_sizes(photo_set: PhotoSet) -> NDArray[np.int64]:
     """Return width and height of each photo of a set, shape (photos, 2), without drawing them."""
     sizes = []
-    for number in range(wanted.count):
-        rng = np.random.default_rng((wanted.seed, number))
+    for number in range(photo_set.count):
+        rng = np.random.default_rng((photo_set.seed, number))
         rng.integers(len(_SOURCES))  # the photograph is drawn first
         sizes.append(_draw_size(rng))
     return np.array(sizes, np.int64)
@@ -108,13 +108,13 @@ def photo_sizes(wanted: PhotoSet) -> NDArray[np.int64]:
 
 def _open_photographs() -> Iterator[tuple[str, Image.Image]]:
     for name, package, path in _SOURCES:
-        found = find_spec(package)
-        if found is None or found.origin is None:
+        result = find_spec(package)
+        if result is None or result.origin is None:
             raise ModuleNotFoundError(
                 f"the photographs come with {package}, which is not installed. Try: {install('demo')}",
                 name=package,
             )
-        with Image.open(Path(found.origin).parent / path) as image:
+        with Image.open(Path(result.origin).parent / path) as image:
             yield name, image.convert("RGB")
 
 

@@ -97,7 +97,7 @@ def compare_times(times: Sequence[float], others: Sequence[float]) -> dict[str, 
     >>> compare_times([1.1, 2.0, 4.0], [1.0, 2.0, 4.0])
     {'median': 1.0, 'least': 1.1}
     """
-    of_rounds = [one / other for one, other in zip(times, others, strict=True)]
+    of_rounds = [seconds / other for seconds, other in zip(times, others, strict=True)]
     return {"median": round(statistics.median(of_rounds), 4), "least": round(min(times) / min(others), 4)}
 
 
@@ -108,9 +108,11 @@ def cpu_seconds() -> float:
     """
     if not (_PROC / "self" / "stat").exists():
         return math.nan
-    own = os.times()
+    process_times = os.times()
     living = sum(_ticks_of_descendants(os.getpid())) / os.sysconf("SC_CLK_TCK")
-    return own.user + own.system + own.children_user + own.children_system + living
+    return (
+        process_times.user + process_times.system + process_times.children_user + process_times.children_system + living
+    )
 
 
 def _ticks_of_descendants(process: int) -> Iterator[int]:

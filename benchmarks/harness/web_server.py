@@ -116,11 +116,11 @@ def _make_certificate(place: Path) -> None:
 
 def _free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
+    for open_socket in sockets:
+        open_socket.bind(("127.0.0.1", 0))
+    ports = [int(open_socket.getsockname()[1]) for open_socket in sockets]
+    for open_socket in sockets:
+        open_socket.close()
     return ports
 
 

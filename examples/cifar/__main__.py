@@ -82,8 +82,8 @@ class Residual(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Add."""
-        found: Tensor = self.layers(features)
-        return features + found
+        result: Tensor = self.layers(features)
+        return features + result
 
 
 class Scale(nn.Module):

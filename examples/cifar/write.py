@@ -37,11 +37,11 @@ class Cifar:
     """Images and labels of some parts of the archive."""
 
     def __init__(self, source: Path, parts: Sequence[str]) -> None:
-        found = {Path(name).name: content for name, content in contents(source, parts)}
-        if len(found) != len(parts):
-            missing = sorted({part.split(".")[0] for part in parts} - {name.split(".")[0] for name in found})
+        results = {Path(name).name: content for name, content in contents(source, parts)}
+        if len(results) != len(parts):
+            missing = sorted({part.split(".")[0] for part in parts} - {name.split(".")[0] for name in results})
             raise FileNotFoundError(f"{source}: {', '.join(missing)} not in it, expected a CIFAR-10 archive or folder")
-        rows = [read_part(name, content) for name, content in sorted(found.items())]
+        rows = [read_part(name, content) for name, content in sorted(results.items())]
         self.images = np.concatenate([images for images, _ in rows]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         self.labels = np.concatenate([labels for _, labels in rows])
 
@@ -55,15 +55,15 @@ class Cifar:
 
 def contents(source: Path, parts: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Return the names and bytes of the parts, from a folder or an archive."""
-    wanted = {*parts, *(f"{part}.bin" for part in parts)}
+    expected = {*parts, *(f"{part}.bin" for part in parts)}
     if source.is_dir():
         for path in source.rglob("*"):
-            if path.name in wanted:
+            if path.name in expected:
                 yield path.name, path.read_bytes()
         return
     with tarfile.open(source) as archive:
         for member in archive:
-            file = archive.extractfile(member) if Path(member.name).name in wanted else None
+            file = archive.extractfile(member) if Path(member.name).name in expected else None
             if file is not None:
                 yield member.name, file.read()
 

@@ -85,11 +85,11 @@ class Run(recipe.Run[Settings]):
         decoder = CenterCropRGBImageDecoder((self.settings.side,) * 2, ratio=1, interpolation="bicubic")
         loader = self.open_validation(self.pipelines(decoder), shared=False)
         with self.precision():
-            found = [network(images, tokens)[:2] for images, tokens in loader]
+            results = [network(images, tokens)[:2] for images, tokens in loader]
         loader.close()
-        ones, others = (torch.cat(parts) for parts in zip(*found, strict=True))
-        likeness, own = ones @ others.T, torch.arange(len(ones), device=self.device)
-        shares = [float((likeness.argmax(axis) == own).double().mean()) for axis in (1, 0)]
+        ones, others = (torch.cat(parts) for parts in zip(*results, strict=True))
+        likeness, targets = ones @ others.T, torch.arange(len(ones), device=self.device)
+        shares = [float((likeness.argmax(axis) == targets).double().mean()) for axis in (1, 0)]
         return {"image_to_text": shares[0], "text_to_image": shares[1]}
 
 
@@ -102,9 +102,9 @@ def contrastive_loss(ones: Tensor, others: Tensor, scale: Tensor) -> Tensor:
     if torch.distributed.is_initialized():
         all_ones, all_others = torch.cat(all_gather(ones)), torch.cat(all_gather(others))
         first = torch.distributed.get_rank() * len(ones)
-    own = torch.arange(first, first + len(ones), device=ones.device)
-    rows = nn.functional.cross_entropy(scale * ones @ all_others.T, own)
-    columns = nn.functional.cross_entropy(scale * others @ all_ones.T, own)
+    targets = torch.arange(first, first + len(ones), device=ones.device)
+    rows = nn.functional.cross_entropy(scale * ones @ all_others.T, targets)
+    columns = nn.functional.cross_entropy(scale * others @ all_ones.T, targets)
     return (rows + columns) / 2
 
 

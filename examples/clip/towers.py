@@ -44,9 +44,9 @@ class TextTower(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the features of each text."""
         is_filling = tokens == 0
-        found = self.layers(self.tokens(tokens) + self.places, src_key_padding_mask=is_filling)
-        weights = (~is_filling).to(found.dtype)[..., None]
-        features: Tensor = self.last((found * weights).sum(1) / weights.sum(1))
+        result = self.layers(self.tokens(tokens) + self.places, src_key_padding_mask=is_filling)
+        weights = (~is_filling).to(result.dtype)[..., None]
+        features: Tensor = self.last((result * weights).sum(1) / weights.sum(1))
         return features
 
 

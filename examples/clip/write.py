@@ -34,9 +34,9 @@ class Pairs:
     def __getitem__(self, index: int) -> tuple[Path, NDArray[np.int32]]:
         """Return an image's file and its tokens."""
         image, caption = self.rows[index]
-        found = self.encode(caption)[: self.length]
+        result = self.encode(caption)[: self.length]
         tokens = np.zeros(self.length, np.int32)
-        tokens[: len(found)] = found
+        tokens[: len(result)] = result
         return self.folder / image, tokens
 
 

@@ -69,20 +69,20 @@ class Run(recipe.Run[Settings]):
     def loss(self, images: Tensor, boxes: Ragged) -> Tensor:
         with self.precision():
             outputs = self.replica(images)
-        return loss_of(outputs, [each[each[:, 5] == 0] for each in boxes], self.settings.side)
+        return loss_of(outputs, [box[box[:, 5] == 0] for box in boxes], self.settings.side)
 
     def test(self, network: nn.Module) -> dict[str, float]:
         """Measure the mean average precision on whole images, which are resized to fit. Each process tests all."""
         decoder = PadRGBImageDecoder((self.settings.side,) * 2)
         loader = self.open_validation(self.pipelines(decoder), shared=False)
-        found, true = list[Tensor](), list[Tensor]()
+        detections, true = list[Tensor](), list[Tensor]()
         for images, boxes in loader:
             with self.precision():
                 outputs = network(images)
-            found += [each.cpu() for each in detect(outputs, self.settings.side)]
-            true += [each.cpu() for each in boxes]
+            detections += [image_detections.cpu() for image_detections in detect(outputs, self.settings.side)]
+            true += [box.cpu() for box in boxes]
         loader.close()
-        return {"map_50": mean_average_precision(found, true, len(self.classes))}
+        return {"map_50": mean_average_precision(detections, true, len(self.classes))}
 
     def facts(self) -> dict[str, Any]:
         return {"classes": self.classes}

@@ -32,8 +32,10 @@ class FCOS(nn.Module):
         levels.append(nn.functional.max_pool2d(levels[-1], 1, stride=2))
         kinds = torch.cat([self.kind(self.kinds(level)).flatten(2) for level in levels], 2)
         shapes = [self.shape(self.shapes(level)).float().flatten(2) for level in levels]
-        distances = [nn.functional.softplus(each[:, :4]) * stride for each, stride in zip(shapes, STRIDES, strict=True)]
-        central = torch.cat([each[:, 4] for each in shapes], 1)
+        distances = [
+            nn.functional.softplus(shape[:, :4]) * stride for shape, stride in zip(shapes, STRIDES, strict=True)
+        ]
+        central = torch.cat([shape[:, 4] for shape in shapes], 1)
         return kinds.float().transpose(1, 2), torch.cat(distances, 2).transpose(1, 2), central
 
 
@@ -79,7 +81,7 @@ def loss_of(outputs: tuple[Tensor, Tensor, Tensor], boxes: Iterable[Tensor], sid
     """Return the focal loss of the classes, and for places with a box 1 - GIoU and the cross entropy of centrality."""
     logits, distances, central = outputs
     points, strides = places_of(side, logits.device)
-    targets = [targets_of(each, points, strides) for each in boxes]
+    targets = [targets_of(box, points, strides) for box in boxes]
     kinds, expected = (torch.stack(parts) for parts in zip(*targets, strict=True))
     has_box = kinds >= 0
     count = has_box.sum().clamp(min=1)
@@ -87,9 +89,9 @@ def loss_of(outputs: tuple[Tensor, Tensor, Tensor], boxes: Iterable[Tensor], sid
     entropy = nn.functional.binary_cross_entropy_with_logits(logits, right, reduction="none")
     wrong = torch.where(right > 0, 1 - logits.sigmoid(), logits.sigmoid())
     focal = (torch.where(right > 0, 0.25, 0.75) * wrong.square() * entropy).sum() / count
-    expected, found = expected[has_box], distances[has_box]
+    expected, result = expected[has_box], distances[has_box]
     weights = centrality(expected)
-    shapes = ((1 - overlap_at_place(found, expected)) * weights).sum() / weights.sum().clamp(min=1e-6)
+    shapes = ((1 - overlap_at_place(result, expected)) * weights).sum() / weights.sum().clamp(min=1e-6)
     middle = nn.functional.binary_cross_entropy_with_logits(central[has_box], weights, reduction="sum") / count
     return focal + shapes + middle
 
@@ -103,8 +105,8 @@ def centrality(distances: Tensor) -> Tensor:
 def overlap_at_place(ones: Tensor, others: Tensor) -> Tensor:
     """Return the generalized intersection over union of two boxes around the same place, given by distances."""
     both, hull = torch.minimum(ones, others), torch.maximum(ones, others)
-    one, other, shared, around = ((each[:, :2] + each[:, 2:]).prod(1) for each in (ones, others, both, hull))
-    union = one + other - shared
+    area, other, shared, around = ((corners[:, :2] + corners[:, 2:]).prod(1) for corners in (ones, others, both, hull))
+    union = area + other - shared
     return shared / union - (around - union) / around
 
 
@@ -114,24 +116,24 @@ def detect(outputs: tuple[Tensor, Tensor, Tensor], side: int, least: float = 0.0
     points, _ = places_of(side, logits.device)
     corners = torch.cat([points - distances[..., :2], points + distances[..., 2:]], 2).clamp(0, side)
     scores = (logits.sigmoid() * central.sigmoid()[..., None]).sqrt()
-    found = []
+    results = []
     for boxes, score in zip(corners, scores, strict=True):
         best, flat = score.flatten().topk(min(1000, score.numel()))
         flat = flat[best > least]
         place, kind = flat // score.shape[1], flat % score.shape[1]
         rows = torch.cat([boxes[place], kind[:, None], best[best > least, None]], 1)
-        found.append(rows[without_doubles(rows, 0.6)[:most]])
-    return found
+        results.append(rows[without_doubles(rows, 0.6)[:most]])
+    return results
 
 
 def without_doubles(rows: Tensor, largest: float) -> Tensor:
     """Return the rows to keep, best first: a box goes that overlaps a better one of its class."""
     apart = rows[:, :4] + rows[:, 4:5] * 2 * rows[:, :4].max() if len(rows) else rows[:, :4]
-    overlaps, order, kept = overlap(apart, apart), rows[:, 5].argsort(descending=True), []
+    overlaps, order, selected = overlap(apart, apart), rows[:, 5].argsort(descending=True), []
     while len(order):
-        kept.append(order[0])
+        selected.append(order[0])
         order = order[overlaps[order[0], order] <= largest]  # a box overlaps itself
-    return torch.stack(kept) if kept else order
+    return torch.stack(selected) if selected else order
 
 
 def overlap(ones: Tensor, others: Tensor) -> Tensor:
@@ -142,7 +144,7 @@ def overlap(ones: Tensor, others: Tensor) -> Tensor:
     return shared / (areas[0][:, None] + areas[1] - shared).clamp(min=1e-9)
 
 
-def mean_average_precision(found: list[Tensor], true: list[Tensor], num_classes: int) -> float:
+def mean_average_precision(detections: list[Tensor], true: list[Tensor], num_classes: int) -> float:
     """Return the mean over classes of the precision at eleven recalls, as VOC 2007 measures it, at an overlap of 0.5.
 
     Difficult boxes (a 1 in the last column) are neither expected nor wrong.
@@ -151,7 +153,7 @@ def mean_average_precision(found: list[Tensor], true: list[Tensor], num_classes:
     for kind in range(num_classes):
         records: list[tuple[float, bool]] = []
         count = 0
-        for some, boxes in zip(found, true, strict=True):
+        for some, boxes in zip(detections, true, strict=True):
             rows, expected = some[some[:, 4] == kind], boxes[boxes[:, 4] == kind]
             count += int((expected[:, 5] == 0).sum())
             records += judged(rows, expected)
@@ -160,7 +162,7 @@ def mean_average_precision(found: list[Tensor], true: list[Tensor], num_classes:
             right = torch.tensor([is_right for _, is_right in records], dtype=torch.float64).cumsum(0)
             recall, precision = right / count, right / torch.arange(1, len(right) + 1)
             best = [precision[recall >= least - 1e-9] for least in torch.linspace(0, 1, 11, dtype=torch.float64)]
-            precisions.append(sum(float(each.max()) if len(each) else 0.0 for each in best) / 11)
+            precisions.append(sum(float(values.max()) if len(values) else 0.0 for values in best) / 11)
     return sum(precisions) / max(1, len(precisions))
 
 

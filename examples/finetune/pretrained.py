@@ -39,10 +39,10 @@ def _from_timm(name: str, class_names: Sequence[str], *, weights: bool) -> tuple
     import timm
 
     network: nn.Module = timm.create_model(name, pretrained=weights, num_classes=len(class_names))
-    found = timm.data.resolve_data_config({}, model=network)
-    mean, std = (tuple(255 * value for value in found[name]) for name in ("mean", "std"))
-    interpolation = interpolation_like(found["interpolation"])
-    return network, Preprocessing(tuple(found["input_size"][1:]), found["crop_pct"], mean, std, interpolation)
+    result = timm.data.resolve_data_config({}, model=network)
+    mean, std = (tuple(255 * value for value in result[name]) for name in ("mean", "std"))
+    interpolation = interpolation_like(result["interpolation"])
+    return network, Preprocessing(tuple(result["input_size"][1:]), result["crop_pct"], mean, std, interpolation)
 
 
 def _from_hugging_face(name: str, class_names: Sequence[str], *, weights: bool) -> tuple[nn.Module, Preprocessing]:

@@ -75,8 +75,8 @@ class Run(recipe.Run[Settings]):
         counts = torch.zeros(kinds, kinds, dtype=torch.int64, device=self.device)  # pixels by true and predicted class
         for images, masks in loader:
             with self.precision():
-                found = network(images).argmax(1)
-            counts += confusion(found, masks[..., 0].long(), kinds)
+                predicted = network(images).argmax(1)
+            counts += confusion(predicted, masks[..., 0].long(), kinds)
         loader.close()
         if self.world > 1:
             torch.distributed.all_reduce(counts)
@@ -104,10 +104,10 @@ class Segmenter(nn.Module):
         return resized(self.last(total), images)
 
 
-def confusion(found: Tensor, classes: Tensor, num_classes: int) -> Tensor:
+def confusion(predicted: Tensor, classes: Tensor, num_classes: int) -> Tensor:
     """Count the pixels of each true and each predicted class."""
-    known = classes != NO_CLASS
-    pairs = classes[known] * num_classes + found[known]
+    is_labelled = classes != NO_CLASS
+    pairs = classes[is_labelled] * num_classes + predicted[is_labelled]
     return torch.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 

@@ -29,9 +29,9 @@ class Pairs:
 
     def __init__(self, images: Path, masks: Path, names: Path | None = None) -> None:
         by_name = {path.stem: path for path in images.iterdir()}
-        wanted = by_name.keys() if names is None else set(names.read_text().split())
-        found = [path for path in sorted(masks.iterdir()) if path.stem in by_name and path.stem in wanted]
-        self.pairs = [(by_name[path.stem], path) for path in found]
+        expected = by_name.keys() if names is None else set(names.read_text().split())
+        results = [path for path in sorted(masks.iterdir()) if path.stem in by_name and path.stem in expected]
+        self.pairs = [(by_name[path.stem], path) for path in results]
         if not self.pairs:
             raise FileNotFoundError(f"{masks}: no file has the name of one in {images}, but for the ending")
 

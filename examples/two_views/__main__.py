@@ -94,8 +94,8 @@ class Run(recipe.Run[Settings]):
         one, other = outputs.float().chunk(2)
         is_vicreg = self.settings.method == "vicreg"
         loss = vicreg(one, other) if is_vicreg else simclr(one, other, self.settings.temperature)
-        for each in labels:  # the features are detached: only the classifier learns from this
-            loss = loss + nn.functional.cross_entropy(logits.float(), each.repeat(2))
+        for label in labels:  # the features are detached: only the classifier learns from this
+            loss = loss + nn.functional.cross_entropy(logits.float(), label.repeat(2))
         return loss
 
     def test(self, network: nn.Module) -> dict[str, float]:

@@ -11,7 +11,7 @@ def test_one_process_and_several_make_all_shards(tmp_path):
     assert [run["name"] for run in result["runs"]] == ["copied", "at most 400 pixels"]
     for run in result["runs"]:
         assert run["images_per_second"].keys() == {"1", "2"}
-        assert all(rate > 0 for own in run["images_per_second"].values() for rate in own)
+        assert all(rate > 0 for rates in run["images_per_second"].values() for rate in rates)
         assert len(run["share"]) == 1
     table = fill("<!-- table: cluster_conversion -->\n<!-- end of table -->", tmp_path / "results")
     assert table.count("\n| ") == 4

@@ -19,7 +19,7 @@ def corpus(tmp_path_factory):
     return make_corpus(tmp_path_factory.mktemp("data"), 32, Console(quiet=True))
 
 
-def test_work_survives_the_way_through_a_pipe():
+def test_work_survives_a_pipe():
     work = Work("a.beton", "photos", 100, 3, 2, interpolation="antialias")
     assert Work.from_json(work.to_json()) == work
     assert work.batches == 2

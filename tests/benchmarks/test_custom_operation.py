@@ -46,7 +46,7 @@ def test_the_comparison_is_of_the_time_that_the_operation_adds(tmp_path, monkeyp
         "in front of NormalizeImage": {"FFCV": [ms] * 3, "gpubeton": [ms / 2] * 3},
         "and nothing else does": {"FFCV": [ms / 2] * 3, "gpubeton": [ms / 4] * 3},
     }
-    assert [len(own) for own in result["laps"].values()] == [3] * 8
+    assert [len(lap) for lap in result["laps"].values()] == [3] * 8
     table = fill("<!-- table: custom_operation -->\n<!-- end of table -->", tmp_path / "results")
     assert "| in front of NormalizeImage | 3.906 <sub>3.906–3.906</sub> | 1.953" in table
     assert "FFCV: numba 1.2; gpubeton: numba 1.2." in table
@@ -63,5 +63,5 @@ def test_the_operation_writes_negatives_of_samples_with_odd_indices():
     state, query = operation.declare_state_and_memory(State(False, "cpu", (2, 2, 3), np.dtype("uint8")))
     assert (state.jit_mode, query.shape) == (True, (2, 2, 3))
     images = np.full((2, 2, 2, 3), 7, np.uint8)
-    found = operation.generate_code()(images, np.empty_like(images), np.array([4, 9]))
-    assert [image.max() for image in found] == [7, 248]
+    result = operation.generate_code()(images, np.empty_like(images), np.array([4, 9]))
+    assert [image.max() for image in result] == [7, 248]

@@ -34,15 +34,15 @@ def test_the_demo_makes_a_file_a_picture_and_a_table(tmp_path, monkeypatch, caps
 
 def test_the_figures_of_the_demo_can_be_had_as_json(tmp_path, capsys):
     write_photos(tmp_path / "photos", PhotoSet(64))
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "photos").rglob("*.jpg")}
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "photos").rglob("*.jpg")}
     demo.run_demo(tmp_path, 64, 1, passes=1, json=True)
-    assert kept == {path: path.stat().st_mtime_ns for path in (tmp_path / "photos").rglob("*.jpg")}, "used again"
+    assert times == {path: path.stat().st_mtime_ns for path in (tmp_path / "photos").rglob("*.jpg")}, "used again"
     written = capsys.readouterr()
-    found = json.loads(written.out)
-    assert set(found["loaders"]) == {"gpubeton", demo.USUAL}
-    assert found["loaders"][demo.USUAL]["speed"] == 1
-    assert found["loaders"]["gpubeton"]["images_per_second"] > 0
-    assert (found["images"], found["file"]) == (64, str(tmp_path / "photos.beton"))
+    result = json.loads(written.out)
+    assert set(result["loaders"]) == {"gpubeton", demo.USUAL}
+    assert result["loaders"][demo.USUAL]["speed"] == 1
+    assert result["loaders"]["gpubeton"]["images_per_second"] > 0
+    assert (result["images"], result["file"]) == (64, str(tmp_path / "photos.beton"))
     assert "Epoch 1" in written.err
 
 

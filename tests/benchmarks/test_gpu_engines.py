@@ -61,31 +61,31 @@ def watched(monkeypatch):
     def watch(library):
         monkeypatch.setitem(sys.modules, "pynvml", library)
         monkeypatch.setattr("benchmarks.gpu.engines._POLL_SECONDS", 0.001)
-        with EngineWatch() as found:
+        with EngineWatch() as result:
             if library is not None:
                 library.was_asked.wait()
-        return found.found
+        return result.found
 
     return watch
 
 
 def test_the_share_of_each_engine_and_the_mean_of_the_busy_ones_are_reported(watched):
-    found = watched(nvml([90.0, 80.0, 0.0, 100.0]))
-    assert [found[f"nvjpg_{number}_percent"] for number in range(4)] == [90, 80, 0, 100]
-    assert "nvjpg_4_percent" not in found, "the driver does not know it"
-    assert (found["nvjpg_percent"], found["nvjpg_engines_at_work"]) == (90, 3)
-    assert found["sm_percent"] == 12.5
-    assert found["jpg_utilization_percent"] == 60
+    result = watched(nvml([90.0, 80.0, 0.0, 100.0]))
+    assert [result[f"nvjpg_{number}_percent"] for number in range(4)] == [90, 80, 0, 100]
+    assert "nvjpg_4_percent" not in result, "the driver does not know it"
+    assert (result["nvjpg_percent"], result["nvjpg_engines_at_work"]) == (90, 3)
+    assert result["sm_percent"] == 12.5
+    assert result["jpg_utilization_percent"] == 60
 
 
 def test_a_gpu_that_does_not_count_has_one_figure_for_all_engines(watched):
-    found = watched(nvml([], counts=False))
-    assert found["jpg_utilization_percent"] == 60
-    assert "does not count" in found["error"]
+    result = watched(nvml([], counts=False))
+    assert result["jpg_utilization_percent"] == 60
+    assert "does not count" in result["error"]
 
 
-def test_without_the_library_or_an_answer_the_loop_goes_on(watched, monkeypatch):
+def test_without_the_library_or_an_answer_the_loop_continues(watched, monkeypatch):
     assert "ModuleNotFoundError" in watched(None)["error"]
-    found = watched(nvml([50.0], knows_utilization=False))
-    assert "jpg_utilization_percent" not in found
-    assert found["nvjpg_percent"] == 50
+    result = watched(nvml([50.0], knows_utilization=False))
+    assert "jpg_utilization_percent" not in result
+    assert result["nvjpg_percent"] == 50

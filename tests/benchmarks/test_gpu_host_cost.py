@@ -58,13 +58,13 @@ def test_nothing_is_left_of_the_simulated_gpu(monkeypatch):
 
 
 def test_photos_are_stored_as_they_are_and_made_once(tmp_path):
-    made = photos.make_photos(tmp_path, 12, 90)
+    result = photos.make_photos(tmp_path, 12, 90)
     files = [path for path, _ in list_photos(tmp_path / "photos-12-q90")]
     times = [path.stat().st_mtime_ns for path in files]
-    assert open_dataset(made.beton).num_samples == made.facts["images"] == 12
-    assert made.facts["source"] == "photographs"
-    assert made.facts["mean_bytes"] == round(sum(path.stat().st_size for path in files) / 12)
-    assert photos.make_photos(tmp_path, 12, 90) == made
+    assert open_dataset(result.beton).num_samples == result.facts["images"] == 12
+    assert result.facts["source"] == "photographs"
+    assert result.facts["mean_bytes"] == round(sum(path.stat().st_size for path in files) / 12)
+    assert photos.make_photos(tmp_path, 12, 90) == result
     assert [path.stat().st_mtime_ns for path in files] == times
 
 
@@ -73,10 +73,10 @@ def test_without_photographs_textures_are_computed(tmp_path, monkeypatch):
         raise ModuleNotFoundError("no photographs")
 
     monkeypatch.setattr(photos, "write_photos", missing)
-    made = photos.make_photos(tmp_path, 6, 95)
-    assert made.facts["source"] == "computed textures (no photographs)"
+    result = photos.make_photos(tmp_path, 6, 95)
+    assert result.facts["source"] == "computed textures (no photographs)"
     # They have to cost a decoder about what photographs do.
-    assert 0.2 < made.facts["mean_bytes"] / made.facts["mean_pixels"] < 1
+    assert 0.2 < result.facts["mean_bytes"] / result.facts["mean_pixels"] < 1
     for path, _ in list_photos(tmp_path / "textures-6-q95"):
         with Image.open(path) as image:
             assert image.layer[0][1:3] == (2, 2)  # 4:2:0

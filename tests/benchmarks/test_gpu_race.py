@@ -39,7 +39,7 @@ class Batches:
         self.seen = []
 
     def perf_counter(self):
-        return sum(isinstance(each, int) for each in self.seen)
+        return sum(isinstance(event, int) for event in self.seen)
 
     def __call__(self):
         self.seen.append("begun")
@@ -77,10 +77,10 @@ def test_nvjpeg_and_gpubeton_race_on_the_simulated_gpu(work, tmp_path):
     entries = [entry for entry in ENTRIES if entry.name in names]
     record = Record(tmp_path / "race.json")
     Race(Console(quiet=True), "one core", work).run(entries, 2, record)
-    found = json.loads((tmp_path / "race.json").read_text())["one core"]
-    assert found["left_out"] == {}
-    assert list(found["contenders"]) == names
-    for contender in found["contenders"].values():
+    result = json.loads((tmp_path / "race.json").read_text())["one core"]
+    assert result["left_out"] == {}
+    assert list(result["contenders"]) == names
+    for contender in result["contenders"].values():
         assert len(contender["laps"]) == 2
         assert all(lap["images"] > 0 for lap in contender["laps"])
         assert contender["versions"]["python"] == sys.version.split()[0]
@@ -108,7 +108,9 @@ def test_hardware_queues_are_set_in_the_contenders_process_only(work, monkeypatc
     monkeypatch.setattr(race, "GpuContender", lambda *_, environment: seen.append(environment))
     for entry in ENTRIES:
         Race(Console(quiet=True), "all cores", work)._start(replace(entry, needs="json", variable=""))
-    assert [own for own in seen if own] == [{"CUDA_DEVICE_MAX_CONNECTIONS": number} for number in ("8", "32")]
+    assert [variables for variables in seen if variables] == [
+        {"CUDA_DEVICE_MAX_CONNECTIONS": number} for number in ("8", "32")
+    ]
 
 
 def test_a_contender_has_the_variables_that_it_was_given(work, monkeypatch):

@@ -29,9 +29,9 @@ def test_a_loop_has_all_its_instructions_and_a_shortest_way_around():
     blocks = read_blocks(TEXT)
     (loop,) = find_loops(blocks)
     assert (sum(len(blocks[number].operations) for number in loop.blocks), loop.shortest, loop.depth) == (7, 5, 0)
-    found = figures(blocks)
-    assert found["instructions"] == 10
-    assert found["loops"][0]["kinds"] == {"branches": 4, "shared memory": 1, "integers": 1, "global memory": 1}
+    result = figures(blocks)
+    assert result["instructions"] == 10
+    assert result["loops"][0]["kinds"] == {"branches": 4, "shared memory": 1, "integers": 1, "global memory": 1}
 
 
 @pytest.mark.parametrize(

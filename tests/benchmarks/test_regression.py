@@ -56,8 +56,8 @@ def test_noisier_laps_and_fewer_peers_widen_the_tolerance():
     (quiet,), (noisy,) = (find_changes(result(1, noise=noise), result(2, noise=noise)) for noise in (0.01, 0.1))
     assert 0.03 <= quiet.tolerance < noisy.tolerance
     alone = [copy.deepcopy(result(seed, noise=0.01)) for seed in (1, 2)]
-    for each in alone:
-        each["races"][0]["contenders"] = {"gpubeton": each["races"][0]["contenders"]["gpubeton"]}
+    for contender in alone:
+        contender["races"][0]["contenders"] = {"gpubeton": contender["races"][0]["contenders"]["gpubeton"]}
     (change,) = find_changes(*alone)
     assert change.tolerance > 0.1
 
@@ -79,8 +79,8 @@ def test_the_last_committed_result_of_the_same_machine_is_taken(tmp_path):
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     results = {"a": result(1, made="1"), "b": result(1, made="2"), "c": result(1, made="3"), "new": result(1, made="9")}
     results["c"]["machine"] = {"cpu": "B", "cores": 2}
-    for name, each in results.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(each))
+    for name, outcome in results.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(outcome))
     assert last_committed(results["new"], tmp_path) is None
     subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
     assert last_committed(results["new"], tmp_path) == tmp_path / "b.json"
@@ -99,5 +99,5 @@ def test_the_command_ends_with_1_if_something_became_slower(tmp_path, capsys):
 
 def test_committed_results_are_understood():
     newest = max(RESULTS.glob("*-compare-*.json"))
-    own = json.loads(newest.read_text())
-    assert {change.verdict for change in find_changes(own, own)} == {"same"}
+    newest_result = json.loads(newest.read_text())
+    assert {change.verdict for change in find_changes(newest_result, newest_result)} == {"same"}

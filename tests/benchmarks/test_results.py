@@ -25,8 +25,8 @@ def test_the_description_of_the_machine_can_be_replaced(tmp_path):
 
 
 def test_the_newest_result_of_a_kind_is_found(tmp_path):
-    for name, kind, made in (("z", "a", "2024-01-01"), ("y", "a", "2024-02-01"), ("x", "b", "2024-03-01")):
-        (tmp_path / f"{name}.json").write_text(json.dumps({"kind": kind, "made": made, "name": name}))
+    for name, kind, date in (("z", "a", "2024-01-01"), ("y", "a", "2024-02-01"), ("x", "b", "2024-03-01")):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"kind": kind, "made": date, "name": name}))
     assert (latest("a", tmp_path) or {})["name"] == "y"
     assert latest("c", tmp_path) is None
 

@@ -25,7 +25,7 @@ def test_contenders_take_turns_and_each_begins_a_round_as_often():
     laps = race({name: contender(name) for name in "abc"}, 3, announced.append)
     assert "".join(ran) == "abcbcacab"
     assert announced == ran
-    assert {name: len(own) for name, own in laps.items()} == {"a": 3, "b": 3, "c": 3}
+    assert {name: len(lap) for name, lap in laps.items()} == {"a": 3, "b": 3, "c": 3}
 
 
 def test_a_lap_counts_the_images_that_came():
@@ -46,7 +46,7 @@ def test_figures_are_medians_of_laps_and_ratios_are_made_round_by_round():
 
 
 def test_time_of_a_child_counts_while_it_lives_and_once_when_it_is_dead():
-    before, own = cpu_seconds(), time.process_time()
+    before, process_seconds = cpu_seconds(), time.process_time()
     with subprocess.Popen(
         [sys.executable, "-c", SPIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
@@ -58,7 +58,7 @@ def test_time_of_a_child_counts_while_it_lives_and_once_when_it_is_dead():
     assert alive - before >= 0.25
     assert alive <= dead + 0.05
     # The 0.3 seconds are not counted twice; this process has its own share.
-    assert dead - alive < 0.25 + (time.process_time() - own)
+    assert dead - alive < 0.25 + (time.process_time() - process_seconds)
 
 
 def test_time_of_a_grandchild_counts():

@@ -68,13 +68,13 @@ def test_a_measurement_is_written_and_can_be_drawn(tmp_path):
     user_terms.main(8, 2, 1, 1, "jpg,smart,proportion", "0,64", tmp_path, tmp_path / "results")
     (path,) = (tmp_path / "results").iterdir()
     result = json.loads(path.read_text())
-    assert [(own["mode"], own["max_resolution"]) for own in result["settings"]] == [
+    assert [(setting["mode"], setting["max_resolution"]) for setting in result["settings"]] == [
         (mode, resolution) for mode in ("jpg", "smart", "proportion") for resolution in (None, 64)
     ]
-    for own in result["settings"]:
-        assert own["images"] == own["writing"][0]["images"] == 8
-        assert [lap["images"] for lap in own["reading"]["1"]] == [16]
-        assert max(own["median_width"], own["median_height"]) <= (own["max_resolution"] or 1000)
+    for setting in result["settings"]:
+        assert setting["images"] == setting["writing"][0]["images"] == 8
+        assert [lap["images"] for lap in setting["reading"]["1"]] == [16]
+        assert max(setting["median_width"], setting["median_height"]) <= (setting["max_resolution"] or 1000)
     assert result["settings"][0]["share_of_jpeg"] == 1
     text = "".join(
         f"<!-- table: user_terms_{name} -->\n<!-- end of table -->" for name in ("size", "writing", "reading")
@@ -94,5 +94,5 @@ def test_writing_is_timed_by_turns_and_leaves_the_files(tmp_path, monkeypatch):
     user_terms.write_photos(tmp_path / "photos", user_terms.PhotoSet(3, (90, 90)))
     paths = {Setting("raw", 32): tmp_path / "raw.beton", Setting("jpg", None): tmp_path / "jpg.beton"}
     laps = user_terms.time_writing(tmp_path / "photos", paths, 2, Console(quiet=True))
-    assert {name: len(own) for name, own in laps.items()} == {"raw-32": 2, "jpg-full": 2}
+    assert {name: len(lap) for name, lap in laps.items()} == {"raw-32": 2, "jpg-full": 2}
     assert [open_dataset(path).num_samples for path in paths.values()] == [3, 3]

@@ -137,8 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         name = unquote(self.path.partition("?")[0][1:])
-        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        start, stop = (int(found[1]), int(found[2]) + 1) if found else (None, None)
+        result = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        start, stop = (int(result[1]), int(result[2]) + 1) if result else (None, None)
         request = Request(self.command, self.path, start, stop, dict(self.headers))
         fault = self.server.faults.enter(request)
         if fault.replace is not None:
@@ -151,8 +151,8 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(self, content: bytes | None, request: Request, fault: Fault) -> None:
         status = fault.status or (404 if content is None else 0)
         if content is not None and not status and not fault.ignores_match:
-            wanted = self.headers.get("If-Match")
-            status = 412 if wanted is not None and wanted != etag(content) else 0
+            expected = self.headers.get("If-Match")
+            status = 412 if expected is not None and expected != etag(content) else 0
         if status or content is None:
             code = fault.code or {404: "NoSuchKey", 412: "PreconditionFailed", 503: "SlowDown"}.get(status, "Error")
             self.send(status, {**fault.headers}, f"<Error><Code>{code}</Code></Error>".encode(), fault)

@@ -32,8 +32,8 @@ class Version(SourceIdentity):
     def is_same_source(self, other):
         return True
 
-    def check(self, name, found):
-        if found != self:
+    def check(self, name, result):
+        if result != self:
             raise StorageError(f"{name}: another version")
 
 

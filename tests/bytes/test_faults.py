@@ -148,7 +148,7 @@ def test_only_the_rest_of_a_cut_answer_is_asked_for(store):
     source = opened(store)
     store[0].faults.append(Fault(cut=1000))
     source.load(START, SIZE)
-    assert [(each.start, each.stop) for each in store[0].requests] == [
+    assert [(request.start, request.stop) for request in store[0].requests] == [
         (START, START + SIZE),
         (START + 1000, START + SIZE),
     ]
@@ -338,7 +338,7 @@ def test_announced_ranges_come_in_parts_ahead_of_the_reader(fault_server, monkey
         assert source.read(500, 1500) == content[500:2000]
         read = b"".join(source.read(at, 700) for at in range(2000, 10_400, 700))
     assert read == content[2000:10_400]
-    assert sorted(each.start for each in fault_server.requests) == [*range(500, 10_500, 1000)]
+    assert sorted(request.start for request in fault_server.requests) == [*range(500, 10_500, 1000)]
 
 
 def test_bytes_of_the_first_requests_are_reused_when_the_file_is_opened_again(fault_server):

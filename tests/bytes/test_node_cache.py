@@ -55,8 +55,8 @@ def reboot(monkeypatch, tag=12345):
 
 
 def object_of(folder):
-    (found,) = (folder / "objects").iterdir()
-    return found
+    (result,) = (folder / "objects").iterdir()
+    return result
 
 
 def test_a_page_is_fetched_once_and_every_region_is_right(name, folder):
@@ -166,19 +166,19 @@ def test_four_processes_fetch_each_page_once(name, folder):
 
 
 def test_threads_of_a_process_fetch_each_page_once(name, folder):
-    file, found = open_in(make_cache(folder), name), []
+    file, results = open_in(make_cache(folder), name), []
     begin = threading.Barrier(8)
 
     def work():
         begin.wait()
-        found.extend(bytes(file.load(page * PAGE, min(LONG, 100 if page == 5 else PAGE))) for page in range(6))
+        results.extend(bytes(file.load(page * PAGE, min(LONG, 100 if page == 5 else PAGE))) for page in range(6))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found) == sorted([content_of(1)[page * PAGE : page * PAGE + LONG] for page in range(6)] * 8)
+    assert sorted(results) == sorted([content_of(1)[page * PAGE : page * PAGE + LONG] for page in range(6)] * 8)
     assert len(requests_of(name)) == 6
 
 
@@ -356,8 +356,8 @@ def test_a_full_disk_is_one_warning_and_no_error(name, folder, monkeypatch):
     file.load(0, PAGE)
     monkeypatch.setattr(node_cache, "allocate", fail)
     with pytest.warns(UserWarning, match="No space left") as caught:
-        found = [bytes(file.load(0, 5 * PAGE + 100)), bytes(file.load(2 * PAGE, 5))]
-    assert found == [content_of(1), content_of(1)[2 * PAGE : 2 * PAGE + 5]]
+        results = [bytes(file.load(0, 5 * PAGE + 100)), bytes(file.load(2 * PAGE, 5))]
+    assert results == [content_of(1), content_of(1)[2 * PAGE : 2 * PAGE + 5]]
     assert len(caught) == 1
 
 

@@ -60,11 +60,11 @@ def test_nothing_is_overwritten_unless_asked_for(s3_server, size):
 def test_lists_have_the_objects_of_one_folder_in_order(s3_server):
     for key in ("a/2.beton", "a/10.beton", "a/deep/3.beton", "ab.beton", "b/4.beton"):
         s3_server.put(key, key.encode())
-    found = list_objects(s3_server.url("a/"))
-    assert [url for url, _, _ in found] == [s3_server.url("a/10.beton"), s3_server.url("a/2.beton")]
-    assert [(size, etag) for _, size, etag in found] == [
-        (10, head_object(found[0][0]).etag),
-        (9, head_object(found[1][0]).etag),
+    objects = list_objects(s3_server.url("a/"))
+    assert [url for url, _, _ in objects] == [s3_server.url("a/10.beton"), s3_server.url("a/2.beton")]
+    assert [(size, etag) for _, size, etag in objects] == [
+        (10, head_object(objects[0][0]).etag),
+        (9, head_object(objects[1][0]).etag),
     ]
     assert [url for url, _, _ in list_objects(s3_server.url(""))] == [s3_server.url("ab.beton")]
 

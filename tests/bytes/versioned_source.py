@@ -25,8 +25,8 @@ class VersionedIdentity(SourceIdentity):
     def is_same_source(self, other):
         return isinstance(other, VersionedIdentity) and other.name == self.name
 
-    def check(self, name, found):
-        if found != self:
+    def check(self, name, result):
+        if result != self:
             raise StorageError(f"{name}: replaced")
 
 
@@ -43,8 +43,8 @@ class VersionedSource(ByteSource):
 
     @classmethod
     def find_identity(cls, name):
-        found = path_of(name).stat()
-        return VersionedIdentity(found.st_size, name, f"{found.st_ino} {found.st_mtime_ns}")
+        result = path_of(name).stat()
+        return VersionedIdentity(result.st_size, name, f"{result.st_ino} {result.st_mtime_ns}")
 
     @classmethod
     def known_identity(cls, name, size, etag, remote):  # noqa: ARG003  it has no options

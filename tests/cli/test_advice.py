@@ -63,22 +63,22 @@ def test_a_loop_without_a_batch_has_no_advice():
 
 
 def test_busy_workers_are_the_bottleneck_and_more_of_them_the_advice():
-    found = named(changed(machine={"cores": 8}))
-    assert found["workers"].weight == "bottleneck"
-    assert found["workers"].gain == 2.5  # 10 s, of which 4 s are the step
-    assert found["more_workers"].change == "num_workers=8."
+    findings = named(changed(machine={"cores": 8}))
+    assert findings["workers"].weight == "bottleneck"
+    assert findings["workers"].gain == 2.5  # 10 s, of which 4 s are the step
+    assert findings["more_workers"].change == "num_workers=8."
     # Twice the workers do 2 x 1000 images in 9.5 s.
-    assert found["more_workers"].gain == pytest.approx(2 * 1000 / 9.5 / 100)
+    assert findings["more_workers"].gain == pytest.approx(2 * 1000 / 9.5 / 100)
 
 
 def test_no_more_workers_are_advised_than_the_container_may_use():
-    found = named(changed(machine={"cores": 64, "core_limit": 4.0}))
-    assert "more_workers" not in found
-    assert found["core_limit"].change == ""
-    assert "workers" not in found["core_limit"].text
-    found = named(changed(machine={"cores": 64, "core_limit": 2.5}, facts={"num_workers": 64}))
-    assert found["core_limit"].change == "num_workers=2."
-    assert "64 workers" in found["core_limit"].text
+    findings = named(changed(machine={"cores": 64, "core_limit": 4.0}))
+    assert "more_workers" not in findings
+    assert findings["core_limit"].change == ""
+    assert "workers" not in findings["core_limit"].text
+    findings = named(changed(machine={"cores": 64, "core_limit": 2.5}, facts={"num_workers": 64}))
+    assert findings["core_limit"].change == "num_workers=2."
+    assert "64 workers" in findings["core_limit"].text
 
 
 def test_a_gpu_that_is_not_used_is_named():
@@ -87,35 +87,35 @@ def test_a_gpu_that_is_not_used_is_named():
 
 
 def test_entry_points_that_let_a_gpu_decode_are_named():
-    found = named(changed(facts={"device": "T4 (cuda:0)", "lacks_entries": True}))["no_entry_points"]
-    assert "T4 (cuda:0)" in found.text
-    assert "gpubeton index FILE" in found.change
+    result = named(changed(facts={"device": "T4 (cuda:0)", "lacks_entries": True}))["no_entry_points"]
+    assert "T4 (cuda:0)" in result.text
+    assert "gpubeton index FILE" in result.change
     assert "no_entry_points" not in named(changed(facts={"device": "T4 (cuda:0)"}))
 
 
 def test_images_much_larger_than_the_crops_are_named_with_a_sufficient_size():
     large = replace(IMAGE, stored_height=1344.0, stored_width=1800.0)
-    found = named(changed(facts={"images": (large,)}))
-    assert "max_resolution=448" in found["smaller_images"].change
-    assert found["smaller_images"].gain == 2.5  # nine times as fast to decode, but then the step is the limit
+    findings = named(changed(facts={"images": (large,)}))
+    assert "max_resolution=448" in findings["smaller_images"].change
+    assert findings["smaller_images"].gain == 2.5  # nine times as fast to decode, but then the step is the limit
     assert "smaller_images" not in named(MEASURED)
 
 
 def test_raw_pixels_are_advised_where_they_fit_into_memory():
     assert "raw" not in named(MEASURED)  # 100,000 images: 50 GiB
-    found = named(changed(facts={"samples": 5_000}))
-    assert found["raw"].gain == 2.5
+    findings = named(changed(facts={"samples": 5_000}))
+    assert findings["raw"].gain == 2.5
     assert "raw" not in named(changed(facts={"samples": 5_000, "images": (replace(IMAGE, jpeg_share=0.0),)}))
 
 
 def test_slow_reading_is_distinguished_from_slow_decoding():
     slow = {"read_seconds": 8.0, "decode_seconds": 0.5, "worker_seconds": 5.0, "worker_cpu_seconds": 5.0}
-    found = named(changed(slow, {"os_cache": False}, place={"is_network": True, "file_system": "nfs4"}))
-    assert found["reading"].weight == "bottleneck"
-    assert "os_cache=True" in found["memory"].change
-    assert "/dev/shm" in found["local"].change
-    found = named(changed(slow, {"os_cache": False}, {"memory_bytes": GIB}))
-    assert "memory" not in found
+    findings = named(changed(slow, {"os_cache": False}, place={"is_network": True, "file_system": "nfs4"}))
+    assert findings["reading"].weight == "bottleneck"
+    assert "os_cache=True" in findings["memory"].change
+    assert "/dev/shm" in findings["local"].change
+    findings = named(changed(slow, {"os_cache": False}, {"memory_bytes": GIB}))
+    assert "memory" not in findings
 
 
 def test_stalled_workers_wait_for_pages_or_for_cores():
@@ -135,16 +135,16 @@ def test_a_busy_machine_is_blamed_and_not_the_disk():
     # The file was cold when it began, and the disk could have read all of it in 0.1 s.
     place = {"size": 100_000_000, "resident_share": 0.0}
     stalled = {"worker_cpu_seconds": 10.0, "stored_bytes": 300_000_000}
-    found = named(changed(stalled, place=place, disk_bytes_per_second=1e9, other_cores=2.0))
-    assert found["cores"].weight == "bottleneck"
-    assert found["other_programs"].weight == "advice"
-    assert "2.0 of 4 cores" in found["other_programs"].text
+    findings = named(changed(stalled, place=place, disk_bytes_per_second=1e9, other_cores=2.0))
+    assert findings["cores"].weight == "bottleneck"
+    assert findings["other_programs"].weight == "advice"
+    assert "2.0 of 4 cores" in findings["other_programs"].text
     # With all cores twice 1000 images in 9.5 s; the loop does at most 2.5 times as many as now.
-    assert found["other_programs"].gain == pytest.approx(2 * 1000 / 9.5 / 100)
+    assert findings["other_programs"].gain == pytest.approx(2 * 1000 / 9.5 / 100)
     all_cores = changed(stalled, place=place, disk_bytes_per_second=1e9, other_cores=4.0)
     assert named(all_cores)["other_programs"].gain == 2.5
     assert advise(all_cores)[1].name == "other_programs"
-    assert "memory" not in found
+    assert "memory" not in findings
     slow = named(changed(stalled, place=place, disk_bytes_per_second=2e7, other_cores=2.0))
     assert slow["pages"].weight == "bottleneck"
     assert (slow["other_programs"].weight, slow["other_programs"].gain) == ("notice", None)
@@ -154,9 +154,9 @@ def test_a_busy_machine_is_blamed_and_not_the_disk():
 def test_a_thread_that_gets_no_core_is_not_helped_by_more_batches_ahead():
     idle = {"worker_seconds": 12.0, "worker_cpu_seconds": 12.0}
     assert named(changed(idle, other_cores=0.1))["starved"].weight == "bottleneck"
-    found = named(changed(idle, other_cores=3.0))
-    assert found["cores"].weight == "bottleneck"
-    assert not found.keys() & {"ahead", "starved"}
+    findings = named(changed(idle, other_cores=3.0))
+    assert findings["cores"].weight == "bottleneck"
+    assert not findings.keys() & {"ahead", "starved"}
 
 
 def test_a_setting_in_use_is_not_advised():
@@ -168,38 +168,38 @@ def test_a_setting_in_use_is_not_advised():
 
 def test_no_gain_is_promised_where_a_loop_has_no_step():
     never = {"waiting_seconds": 9.9, "worker_cpu_seconds": 10.0}
-    found = named(changed(never, place={"resident_share": 0.2}))
-    assert (found["pages"].gain, found["memory"].gain) == (None, None)
+    findings = named(changed(never, place={"resident_share": 0.2}))
+    assert (findings["pages"].gain, findings["memory"].gain) == (None, None)
 
 
 def test_operations_that_are_not_fused_are_named_if_they_are_the_limit():
     slow = {"tail_seconds": 8.5, "decode_seconds": 0.2, "worker_seconds": 10.0, "worker_cpu_seconds": 10.0}
-    found = named(changed(slow, {"unfused": ("image: RandAugment()",)}))
-    assert found["thread"].weight == "bottleneck"
-    assert "RandAugment" in found["fuse"].text
-    assert found["fuse"].gain == 2.5
+    findings = named(changed(slow, {"unfused": ("image: RandAugment()",)}))
+    assert findings["thread"].weight == "bottleneck"
+    assert "RandAugment" in findings["fuse"].text
+    assert findings["fuse"].gain == 2.5
     busy = named(changed(slow, {"unfused": ("image: RandAugment()",)}, other_cores=3.0))
     assert (busy["cores"].weight, busy["other_programs"].weight) == ("bottleneck", "advice")
     assert busy["fuse"].gain == 2.5
 
 
 def test_workers_that_are_not_busy_need_more_batches_ahead():
-    found = named(changed({"worker_seconds": 12.0, "worker_cpu_seconds": 12.0}))
-    assert found["starved"].weight == "bottleneck"
-    assert found["ahead"].change == "batches_ahead=6."
+    findings = named(changed({"worker_seconds": 12.0, "worker_cpu_seconds": 12.0}))
+    assert findings["starved"].weight == "bottleneck"
+    assert findings["ahead"].change == "batches_ahead=6."
 
 
 def test_short_epochs_wait_for_their_first_batch():
-    found = named(changed({"waiting_seconds": 2.0, "first_wait_seconds": 1.9}))
-    assert found["first_batch"].weight == "bottleneck"
-    assert "longer epochs" in found["start"].change
+    findings = named(changed({"waiting_seconds": 2.0, "first_wait_seconds": 1.9}))
+    assert findings["first_batch"].weight == "bottleneck"
+    assert "longer epochs" in findings["start"].change
     trial = named(changed({"waiting_seconds": 2.0, "first_wait_seconds": 1.9}, {"samples": 19 * FACTS.batch_size}))
     assert ("19 batches" in trial["first_batch"].text, "start" in trial) == (True, False)
 
 
 def test_findings_outside_the_loop_are_notes():
     gpu = GpuState("T4", routes={"hardware": "missing: no engines", "sm": "ready"}, capabilities="compute,utility")
-    found = named(
+    findings = named(
         changed(
             {"waiting_seconds": 0.0},
             machine={"memory_bytes": GIB, "locked_limit_bytes": 65536},
@@ -209,10 +209,10 @@ def test_findings_outside_the_loop_are_notes():
             disk_bytes_per_second=1e8,
         )
     )
-    assert {"larger_than_memory", "cold", "slow_disk", "locked", "no_video", "disk"} <= set(found)
-    assert found["no_video"].change == "Start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video."
-    assert "2,000 images/s" in found["disk"].text
-    assert "self_test" not in found
+    assert {"larger_than_memory", "cold", "slow_disk", "locked", "no_video", "disk"} <= set(findings)
+    assert findings["no_video"].change == "Start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video."
+    assert "2,000 images/s" in findings["disk"].text
+    assert "self_test" not in findings
     assert "slow_disk" not in named(changed(place={"is_rotational": True, "resident_share": 1.0}))
     assert "slow_disk" in named(changed(place={"is_network": True, "resident_share": 1.0}))
     tested = GpuState("H100", routes={"hardware": "missing: closed"}, self_test={"cpu": "", "hardware": "7 differ"})
@@ -241,11 +241,11 @@ def test_all_readings_have_one_bottleneck_and_no_gain_beyond_never_waiting(
         "worker_cpu_seconds": worker / 2,
     }
     measured = changed(stats, {"os_cache": os_cache}, {"cores": cores}, {"resident_share": 0.5})
-    found = advise(measured)
-    assert [finding.weight for finding in found].count("bottleneck") == 1
-    assert found[0].weight == "bottleneck"
+    findings = advise(measured)
+    assert [finding.weight for finding in findings].count("bottleneck") == 1
+    assert findings[0].weight == "bottleneck"
     most = 10 / max(10 - waiting, 0.1)
-    assert all(1 <= finding.gain <= most * (1 + 1e-9) for finding in found if finding.gain is not None)
+    assert all(1 <= finding.gain <= most * (1 + 1e-9) for finding in findings if finding.gain is not None)
 
 
 def test_limits_are_the_rates_of_each_stage_alone():

@@ -80,7 +80,7 @@ def test_arguments_that_the_parser_refuses_end_with_2():
         assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
-@pytest.mark.parametrize("command", [each.name or each.callback.__name__ for each in app.registered_commands])
+@pytest.mark.parametrize("command", [command.name or command.callback.__name__ for command in app.registered_commands])
 def test_every_command_has_help_with_examples(command):
     done = CliRunner().invoke(app, [command, "--help"])
     assert done.exit_code == 0
@@ -164,21 +164,21 @@ def test_names_of_files_are_no_arguments_of_the_library(tmp_path, monkeypatch):
 
 
 def test_help_shows_the_choices_of_the_library():
-    options = {each.name: each.help for each in typer.main.get_command(app).commands["convert"].params}
+    options = {param.name: param.help for param in typer.main.get_command(app).commands["convert"].params}
     for name, values in {"kind": SOURCE_KINDS, "mode": IMAGE_KINDS, "on_error": ("raise", "skip")}.items():
         assert set(values) <= set(re.findall(r"\w+", options[name]))
 
 
-@pytest.mark.parametrize("command", [each.name or each.callback.__name__ for each in app.registered_commands])
+@pytest.mark.parametrize("command", [command.name or command.callback.__name__ for command in app.registered_commands])
 def test_help_of_80_columns_has_each_name_and_word_whole(command):
     shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).stdout
     assert max(map(len, shown.splitlines())) <= 80
     assert "<bool>" not in shown
     words = shown.replace("│", " ").split()
     params = typer.main.get_command(app).commands[command].params
-    names = [name for each in params for name in [*each.opts, *each.secondary_opts] if name.startswith("-")]
-    wanted = [*names, *(word for each in params for word in (each.help or "").split())]
-    assert [word for word in wanted if word not in words] == []
+    names = [name for param in params for name in [*param.opts, *param.secondary_opts] if name.startswith("-")]
+    expected = [*names, *(word for param in params for word in (param.help or "").split())]
+    assert [word for word in expected if word not in words] == []
 
 
 def test_an_interrupt_promises_to_resume_only_for_convert(monkeypatch, tmp_path):

@@ -56,7 +56,7 @@ def test_the_loop_sleeps_as_long_as_a_step_after_each_batch_but_the_last(photos,
     assert [seconds for seconds in slept if seconds] == [0.02] * (reading.stats.batches - 1)
 
 
-def test_a_command_is_run_and_all_of_its_loaders_are_looked_at(photos, capfd):
+def test_a_command_is_run_and_all_of_its_loaders_are_examined(photos, capfd):
     code = (
         "from gpubeton.loader import Loader\n"
         "print('trains')\n"
@@ -77,7 +77,7 @@ INTERRUPTS = "import os, signal\nos.kill(os.getppid(), signal.SIGINT)\nraise Sys
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_a_command_that_is_ended_by_ctrl_c_is_looked_at_as_far_as_it_came(photos):
+def test_a_command_interrupted_by_ctrl_c_is_examined_up_to_there(photos):
     code = (
         "from gpubeton.loader import Loader\n"
         "only = dict.fromkeys(['image', 'weight', 'note', 'info', 'vector'])\n"
@@ -175,7 +175,7 @@ def test_a_disk_gives_as_many_images_as_it_gives_their_bytes(photos):
     assert rate.images_per_second > 2 * rate.bytes_per_second / (photos.stat().st_size / 8)
 
 
-def test_a_run_goes_through_several_short_epochs_and_does_not_count_the_first_batch(photos):
+def test_a_run_takes_several_short_epochs_and_does_not_count_the_first_batch(photos):
     loader = labels(photos)
     run = run_loader(loader, seconds=0.05)
     assert run.images == run.stats.images - 4

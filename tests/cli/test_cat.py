@@ -25,7 +25,7 @@ def file(tmp_path):
     return convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1).path
 
 
-def test_cat_writes_a_jpeg_file_as_it_is(file, tmp_path):
+def test_cat_writes_the_stored_bytes_of_a_jpeg_file(file, tmp_path):
     done = run("cat", file, 0, "--only", "image")
     assert done.stdout_bytes == (tmp_path / "photos" / "cat" / "0000.jpg").read_bytes()
     assert run("cat", file, 0, "--only", "image", "-o", tmp_path / "out.jpg").stdout_bytes == b""
@@ -42,9 +42,9 @@ def test_cat_shows_all_values(file, tmp_path):
 
 
 def test_cat_gives_values_as_json(file):
-    found = json.loads(run("cat", file, 4, "--json").stdout)
-    assert (found["sample"], found["class_name"], found["values"]["label"]) == (4, "dog", 1)
-    assert found["values"]["image"]["kind"] == "jpg"
+    result = json.loads(run("cat", file, 4, "--json").stdout)
+    assert (result["sample"], result["class_name"], result["values"]["label"]) == (4, "dog", 1)
+    assert result["values"]["image"]["kind"] == "jpg"
 
 
 def test_cat_refuses_an_unknown_sample_or_field(file):
@@ -63,9 +63,9 @@ def test_cat_does_not_print_binary_data_to_a_terminal(file, monkeypatch, capsys)
 
 def test_extract_and_convert_give_the_same_samples(file, tmp_path):
     done = run("extract", file, tmp_path / "out", "--json", "--workers", 1)
-    found = json.loads(done.stdout)
-    assert (done.exit_code, found["samples"], found["bad"]) == (0, 9, [])
-    assert run("convert", found["table"], tmp_path / "b.beton", "--page-size", 1 << 21).exit_code == 0
+    result = json.loads(done.stdout)
+    assert (done.exit_code, result["samples"], result["bad"]) == (0, 9, [])
+    assert run("convert", result["table"], tmp_path / "b.beton", "--page-size", 1 << 21).exit_code == 0
     first, second = Reader(file), Reader(tmp_path / "b.beton")
     assert np.array_equal(first.metadata, second.metadata)
     assert np.array_equal(first.checksums, second.checksums)

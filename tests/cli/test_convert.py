@@ -143,7 +143,7 @@ def test_a_missing_source_ends_with_2_and_the_expected_kinds(tmp_path):
     assert "expected a folder of images" in done.stderr.replace("\n", " ")
 
 
-def test_debug_shows_where_an_error_comes_from(tmp_path):
+def test_debug_raises_the_original_error(tmp_path):
     done = CliRunner().invoke(app, ["convert", str(tmp_path / "photos"), str(tmp_path / "a"), "--debug"])
     assert type(done.exception).__name__ == "OptionError"
 
@@ -165,7 +165,7 @@ def test_a_folder_as_the_output_file_is_refused_before_the_work(tmp_path):
     out.mkdir()
     done = run(tmp_path / "photos", out)
     assert (done.exit_code, "is a folder; expected the name of a file" in " ".join(done.stderr.split())) == (2, True)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "photos"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "photos"]
 
 
 def test_a_changed_source_starts_from_the_beginning_and_one_line_reports_it(tmp_path):
@@ -191,9 +191,9 @@ def test_shards_are_made_at_once_or_each_by_a_command_and_the_last_one_finishes(
     assert (result["shards"], result["samples"], result["class_names"]) == (3, 9, ["cat", "dog", "eel"])
     assert (result["passed_over"], result["skipped"]) == ({"": 1}, [])
     for number in ("2", "0"):
-        one = run(tmp_path / "photos", tmp_path / "each", "--shards", "3", "--shuffle", "--shard", number)
-        assert one.exit_code == 0
-        assert f"0000{number}.beton: made" in one.stdout
+        shard = run(tmp_path / "photos", tmp_path / "each", "--shards", "3", "--shuffle", "--shard", number)
+        assert shard.exit_code == 0
+        assert f"0000{number}.beton: made" in shard.stdout
     assert not (tmp_path / "each" / "index.json").exists()
     last = run(tmp_path / "photos", tmp_path / "each", "--shards", "3", "--shuffle", "--shard", "1")
     assert "9 samples of 3 classes in 3 files" in " ".join(last.stdout.split())

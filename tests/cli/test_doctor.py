@@ -36,11 +36,11 @@ def test_bench_gives_json_alone_or_a_table(photos):
 
 def test_doctor_gives_everything_as_json(photos):
     done = run("doctor", photos, *QUICK, "--step-ms", "5", "--json")
-    (found,) = json.loads(done.stdout)["loaders"]
-    assert set(found["findings"][0]) == {"name", "weight", "says", "change", "gain"}
-    assert found["findings"][0]["weight"] == "bottleneck"
-    assert found["stats"]["waiting_share"] <= 1
-    assert found["files"][0]["path"] == photos
+    (result,) = json.loads(done.stdout)["loaders"]
+    assert set(result["findings"][0]) == {"name", "weight", "says", "change", "gain"}
+    assert result["findings"][0]["weight"] == "bottleneck"
+    assert result["stats"]["waiting_share"] <= 1
+    assert result["files"][0]["path"] == photos
 
 
 @pytest.mark.parametrize(("reading", "code"), [(changed({"waiting_seconds": 0.0}), 0), (MEASURED, 0)])
@@ -105,7 +105,7 @@ def test_names_and_advice_are_shown_as_they_are(photos, monkeypatch):
     assert "At most 2.00 x" in done.stdout
 
 
-def test_bench_shows_the_name_of_the_file_as_it_is(tmp_path):
+def test_bench_shows_the_name_of_the_file_without_markup(tmp_path):
     (tmp_path / "[").mkdir()
     done = run("bench", str(write_photos(tmp_path / "[" / "x].beton", 8)), *QUICK, "--no-gpu")
     assert (done.exit_code, "[/x].beton" in done.stdout.replace("\n", "")) == (0, True)

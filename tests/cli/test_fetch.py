@@ -35,7 +35,11 @@ def url(tmp_path, monkeypatch):
 def pages(url):
     """List the requests for whole pages, and that for the last one."""
     size = path_of(url).stat().st_size
-    return [each for each in requests_of(url) if each[0] % PAGE == 0 and (each[1] == PAGE or sum(each) == size)]
+    return [
+        request
+        for request in requests_of(url)
+        if request[0] % PAGE == 0 and (request[1] == PAGE or sum(request) == size)
+    ]
 
 
 def test_all_pages_come_once_and_the_keys_are_those_of_the_guide(url, tmp_path):
@@ -45,9 +49,9 @@ def test_all_pages_come_once_and_the_keys_are_those_of_the_guide(url, tmp_path):
     (data,) = (tmp_path / "cache" / "objects").glob("*/data")
     assert data.read_bytes() == path_of(url).read_bytes()
     forget_requests(url)
-    found = json.loads(fetch(url, tmp_path / "cache", "--json"))
-    assert found == {"cache_dir": str(tmp_path / "cache"), "files": 1, "bytes": size}
-    assert documented()["fetch"] == (set(found), {})
+    result = json.loads(fetch(url, tmp_path / "cache", "--json"))
+    assert result == {"cache_dir": str(tmp_path / "cache"), "files": 1, "bytes": size}
+    assert documented()["fetch"] == (set(result), {})
     assert len(pages(url)) < size / PAGE / 2  # the header and the tables are read to open the file
 
 

@@ -91,7 +91,7 @@ def test_holes_are_no_bytes_that_a_disk_has_to_read(tmp_path):
     assert read_file_place(sparse).resident_share == 1.0
 
 
-def test_of_a_large_file_parts_are_looked_at_from_its_beginning_to_its_end():
+def test_of_a_large_file_parts_from_beginning_to_end_are_sampled():
     spans = sampled_spans([(0, 1 << 20), (40 << 30, 100 << 30)])
     assert (spans[0], spans[-1]) == ((0, 1 << 20), ((100 << 30) - (4 << 20), 100 << 30))
     assert len(spans) == 64
@@ -102,9 +102,9 @@ def test_of_a_large_file_parts_are_looked_at_from_its_beginning_to_its_end():
 def test_cores_that_other_programs_take_are_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(environment.os, "sched_getaffinity", lambda _: {0, 3})
     monkeypatch.setattr(environment.os, "sysconf", lambda _: 100)
-    clock, own = iter([10.0, 14.0]), iter([2.0, 5.0])
+    clock, process_clock = iter([10.0, 14.0]), iter([2.0, 5.0])
     monkeypatch.setattr(environment.time, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(environment.time, "process_time", lambda: next(own))
+    monkeypatch.setattr(environment.time, "process_time", lambda: next(process_clock))
     # user nice system idle iowait irq softirq steal guest guest_nice
     line = "cpu{} {} 0 10 {} 700 1 2 {} 0 0\n"
     first = "".join(line.format(core, 100, 5000, 0) for core in (0, 1, 3))

@@ -161,7 +161,7 @@ def test_bad_pictures_whose_names_are_not_utf_8_are_left_out_and_listed(tmp_path
 
 
 @pytest.mark.parametrize("text", list(BAD_JSON.values()), ids=BAD_JSON)
-def test_verify_reports_json_that_cannot_be_read_and_goes_on(text, tmp_path):
+def test_verify_reports_invalid_json_and_continues(text, tmp_path):
     file = write_json(tmp_path / "a.beton", b"[1]", text, b"[2]")
     done = run("verify", file)
     assert done.exit_code == 1

@@ -31,9 +31,9 @@ def test_it_shows_classes_sizes_and_the_decoders_of_the_jpeg_files(tmp_path):
 
 def test_json_has_everything(tmp_path):
     done = info(write_photos(tmp_path / "a.beton", 6), "--json", "--all")
-    found = json.loads(done.stdout)
-    assert (found["samples"], found["has_checksums"], found["class_names"]) == (6, False, None)
-    assert found["fields"][0]["image"]["kinds"]["baseline"] == 6
+    result = json.loads(done.stdout)
+    assert (result["samples"], result["has_checksums"], result["class_names"]) == (6, False, None)
+    assert result["fields"][0]["image"]["kinds"]["baseline"] == 6
 
 
 def test_every_field_of_ffcvs_is_drawn(tmp_path):

@@ -21,7 +21,7 @@ ERROR = "each of them, after an error"
 def documented():
     """Read the guide's table: the keys of each command, and those of the elements of its lists."""
     (table,) = re.findall(r"<!-- table: keys of --json.*?-->\n(.*?)<!-- end of table -->", GUIDE.read_text(), re.DOTALL)
-    found = {}
+    results = {}
     for row in table.splitlines()[2:]:
         command, cell = row.strip("| ").split(" | ")
         keys, inner = set(), {}
@@ -31,8 +31,8 @@ def documented():
             keys.update(names)
             if nested:
                 inner[names[-1]] = set(re.findall(r"`(\w+)`", nested))
-        found[command.replace("`", "")] = keys, inner
-    return found
+        results[command.replace("`", "")] = keys, inner
+    return results
 
 
 def printed(*arguments, codes=(0,)):
@@ -85,8 +85,8 @@ def test_a_command_prints_the_keys_that_the_guide_lists(results, command):
         keys = keys - {"type", "message"}
         assert set(result["error"]) == {"type", "message"}
     assert set(result) == keys
-    for name, own in inner.items():
-        assert all(set(element) == own for element in result[name]), name
+    for name, inner_keys in inner.items():
+        assert all(set(element) == inner_keys for element in result[name]), name
     assert all(result[name] for name in inner if name != "bad")
 
 

@@ -70,16 +70,16 @@ def test_every_command_works_on_it(stored, tmp_path):
     options = ("--mode", mode, "--write-mode", write_mode, "--workers", 1)
     assert run("convert", tmp_path / "files" / "samples.csv", tmp_path / "again.beton", *options).exit_code == 0
     np.testing.assert_array_equal(pixels(tmp_path / "again.beton"), pixels(path))
-    one, two, both = (tmp_path / f"{name}.beton" for name in ("one", "two", "both"))
-    assert run("split", path, f"{one}=0.5", f"{two}=rest").exit_code == 0
-    assert run("merge", one, two, "-o", both).exit_code == 0
-    np.testing.assert_array_equal(pixels(both), pixels(one) + pixels(two))
-    assert sorted(each.tobytes() for each in pixels(both)) == sorted(each.tobytes() for each in pixels(path))
+    first, two, both = (tmp_path / f"{name}.beton" for name in ("one", "two", "both"))
+    assert run("split", path, f"{first}=0.5", f"{two}=rest").exit_code == 0
+    assert run("merge", first, two, "-o", both).exit_code == 0
+    np.testing.assert_array_equal(pixels(both), pixels(first) + pixels(two))
+    assert sorted(pixel.tobytes() for pixel in pixels(both)) == sorted(pixel.tobytes() for pixel in pixels(path))
     assert run("subset", path, tmp_path / "few.beton", "--indices", "1,3").exit_code == 0
     np.testing.assert_array_equal(pixels(tmp_path / "few.beton"), [pixels(path)[1], pixels(path)[3]])
-    for made in (both, tmp_path / "few.beton"):
-        assert run("verify", made).exit_code == 0
-        assert f"mode {mode}" in run("info", made).stdout
+    for file_out in (both, tmp_path / "few.beton"):
+        assert run("verify", file_out).exit_code == 0
+        assert f"mode {mode}" in run("info", file_out).stdout
 
 
 def test_files_of_two_kinds_are_not_merged_and_the_kinds_are_named(tmp_path):

@@ -109,7 +109,7 @@ def test_every_figure_and_table_has_a_name(doctor_page):
 
 def test_several_loaders_get_a_report_each_and_without_one_there_is_a_page_too(tmp_path):
     other = replace(MEASURED, facts=replace(MEASURED.facts, files=("val.beton",)), timeline=None)
-    write_doctor_report(tmp_path / "two.html", [(each, advise(each)) for each in (MEASURED, other)])
+    write_doctor_report(tmp_path / "two.html", [(reading, advise(reading)) for reading in (MEASURED, other)])
     text = Parsed((tmp_path / "two.html").read_text()).text
     assert "2 loaders" in text
     assert "Timeline: val.beton" in text

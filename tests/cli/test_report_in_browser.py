@@ -82,7 +82,7 @@ def opened(browser, report):
         page.complaints, page.requests = [], []
         page.on("console", lambda message: page.complaints.append(message.text))
         page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.on("request", lambda wanted: page.requests.append(wanted.url))
+        page.on("request", lambda request: page.requests.append(request.url))
         page.goto(report.as_uri())
         return page
 
@@ -108,7 +108,10 @@ def test_it_opens_offline_without_complaints_and_fits_the_width(opened, width, s
 def test_a_phone_shows_the_rates_with_how_they_were_measured_and_needs_no_scrolling(opened):
     page = opened("phone")
     hidden = "each => each.scrollWidth - each.clientWidth"
-    assert [each.evaluate(hidden) for each in page.get_by_role("region", name="Rates of the parts").all()] in ([], [0])
+    assert [region.evaluate(hidden) for region in page.get_by_role("region", name="Rates of the parts").all()] in (
+        [],
+        [0],
+    )
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -128,9 +131,9 @@ def test_the_main_parts_are_visible_without_scripts(opened, width):
 def test_text_and_figures_have_contrast(opened, scheme):
     page = opened("desktop", scheme)
     page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-    found = page.evaluate(CONTRASTS)
-    assert len(found) > 50
-    assert [(text, round(contrast, 2)) for text, contrast in found if contrast < 4.5] == []
+    result = page.evaluate(CONTRASTS)
+    assert len(result) > 50
+    assert [(text, round(contrast, 2)) for text, contrast in result if contrast < 4.5] == []
 
 
 def test_light_and_dark_differ(opened):
@@ -143,7 +146,7 @@ def test_light_and_dark_differ(opened):
 
 def test_the_keyboard_reaches_everything_from_top_to_bottom(opened):
     page = opened("phone")
-    wanted = page.locator("a[href^='#'], [tabindex='0'] >> visible=true").count()
+    expected = page.locator("a[href^='#'], [tabindex='0'] >> visible=true").count()
     reached, tops = [], []
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -158,7 +161,7 @@ def test_the_keyboard_reaches_everything_from_top_to_bottom(opened):
         assert outline == "solid", name
     assert reached[0] == "A Skip to the findings"
     assert tops[1:] == sorted(tops[1:])
-    assert len(reached) >= wanted
+    assert len(reached) >= expected
     assert any(name.startswith("SUMMARY") for name in reached)
     page.locator("summary").focus()
     page.keyboard.press("Enter")

@@ -49,7 +49,7 @@ def test_no_bar_is_drawn_without_a_terminal(capsys):
 def test_printable_text_is_one_line_that_any_terminal_takes_and_harmless_text_is_unchanged(text):
     shown = printable(text)
     assert len(shown.splitlines()) <= 1
-    assert not any(ord(each) < 32 or 127 <= ord(each) < 160 for each in shown)
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shown)
     shown.encode("utf-8")
     assert printable(shown) == shown
 
@@ -59,7 +59,7 @@ def test_letters_of_every_script_and_emoji_are_printable():
     assert printable(text) == text
 
 
-def test_nothing_in_a_string_controls_the_terminal_wherever_it_is_drawn():
+def test_nothing_in_a_string_controls_the_terminal_in_any_output():
     hostile = "[/x] :smile: \x1b[2J\u202e\ud800"
     shown = io.StringIO()
     screen = Screen(file=shown, force_terminal=True, width=200)
@@ -72,7 +72,7 @@ def test_nothing_in_a_string_controls_the_terminal_wherever_it_is_drawn():
     assert shown.getvalue().count("[/x] :smile: \\x1b[2J\\u202e\\ud800") == 4
 
 
-def test_the_title_of_a_bar_is_shown_as_it_is(capsys, monkeypatch):
+def test_control_characters_in_the_title_of_a_bar_are_escaped(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     with progress("Writing [/x]{y}\x1b]0;z") as advance:
         advance(1, 1)

@@ -14,19 +14,19 @@ from tests.small_files import write_photos
 
 def stages(count: int, *, is_recorded: bool = True) -> StageTimers:
     """Batch n is planned in second n, read, submitted, decoded and finished in the next; the loop takes it at n + 4."""
-    found = StageTimers(is_recorded=is_recorded)
+    timers = StageTimers(is_recorded=is_recorded)
     if not is_recorded:
-        return found
+        return timers
     for number in range(count):
-        found.plan.spans.append((number, number + 0.2))
-        found.read.spans.append((number + 1.0, number + 1.1))
-        found.submit.spans.append((number + 1.1, number + 1.2))
-        found.decode.spans.append((number + 2.5, number + 3.0))
-        found.tail.spans.append((number + 3.0, number + 3.3))
-        found.waits.append((number + 3.6, number + 4.0))
-        found.handover.spans.append((number + 4.0, number + 4.1))
-        found.usages.append((number + 3.0, Usage(1.5 * number, 0.5 * number)))
-    return found
+        timers.plan.spans.append((number, number + 0.2))
+        timers.read.spans.append((number + 1.0, number + 1.1))
+        timers.submit.spans.append((number + 1.1, number + 1.2))
+        timers.decode.spans.append((number + 2.5, number + 3.0))
+        timers.tail.spans.append((number + 3.0, number + 3.3))
+        timers.waits.append((number + 3.6, number + 4.0))
+        timers.handover.spans.append((number + 4.0, number + 4.1))
+        timers.usages.append((number + 3.0, Usage(1.5 * number, 0.5 * number)))
+    return timers
 
 
 def test_the_middle_of_the_longest_epoch_is_shown():

@@ -28,11 +28,11 @@ def both(tmp_path, s3_server):
 
 
 def test_info_and_verify_find_the_same(both):
-    here, there = both
+    here, remote = both
     ours, theirs = (json.loads(run("info", path, "--json").stdout) for path in both)
     assert {**ours, "path": ""} == {**theirs, "path": ""}
-    assert run("verify", there).stdout.replace(there, "") == run("verify", here).stdout.replace(str(here), "")
-    assert verify(there).is_sound
+    assert run("verify", remote).stdout.replace(remote, "") == run("verify", here).stdout.replace(str(here), "")
+    assert verify(remote).is_sound
 
 
 def test_verify_reads_in_long_ranges_and_finds_damage(both, fault_server):
@@ -46,8 +46,8 @@ def test_verify_reads_in_long_ranges_and_finds_damage(both, fault_server):
 
 
 def test_cat_and_view_show_samples(both, tmp_path):
-    here, there = both
-    assert run("cat", there, 3, "--only", "image").stdout_bytes == run("cat", here, 3, "--only", "image").stdout_bytes
+    here, remote = both
+    assert run("cat", remote, 3, "--only", "image").stdout_bytes == run("cat", here, 3, "--only", "image").stdout_bytes
     sheets = []
     for number, path in enumerate(both):
         run("view", path, tmp_path / f"{number}.png")
@@ -56,15 +56,15 @@ def test_cat_and_view_show_samples(both, tmp_path):
 
 
 def test_samples_are_copied_from_there(both, tmp_path, s3_server):
-    here, there = both
+    here, remote = both
     s3_server.put("data/b.beton", here)
-    for number, file in enumerate((here, there)):
+    for number, file in enumerate((here, remote)):
         run("subset", file, tmp_path / f"part{number}.beton", "--indices", "3,1,40:60")
     assert Reader(tmp_path / "part0.beton").checksums.tolist() == Reader(tmp_path / "part1.beton").checksums.tolist()
-    run("merge", here, there, "-o", tmp_path / "pair.beton")
+    run("merge", here, remote, "-o", tmp_path / "pair.beton")
     run("merge", s3_server.url("data/"), "-o", tmp_path / "folder.beton")
     assert Reader(tmp_path / "pair.beton").checksums.tolist() == Reader(tmp_path / "folder.beton").checksums.tolist()
-    run("split", there, f"{tmp_path / 'x.beton'}=10", f"{tmp_path / 'y.beton'}=rest")
+    run("split", remote, f"{tmp_path / 'x.beton'}=10", f"{tmp_path / 'y.beton'}=rest")
     assert Reader(tmp_path / "x.beton").num_samples == 10
 
 
@@ -76,11 +76,11 @@ def test_commands_for_one_file_refuse_a_folder(both, s3_server):
 
 
 def test_nothing_is_written_to_a_url(both):
-    here, there = both
+    here, remote = both
     for command in (
-        ["subset", here, there, "--count", 3],
-        ["merge", here, "-o", there],
-        ["index", "--overwrite", there],
+        ["subset", here, remote, "--count", 3],
+        ["merge", here, "-o", remote],
+        ["index", "--overwrite", remote],
     ):
         done = run(*command, code=2)
         assert "on this machine" in " ".join(done.output.split())

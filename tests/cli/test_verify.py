@@ -32,9 +32,9 @@ def test_json_lists_them(tmp_path):
     path = write_photos(tmp_path / "a.beton", 6)
     damage(path, 4)
     done = verify(path, "--json", "--workers", 2)
-    found = json.loads(done.stdout)
-    assert (done.exit_code, found["sound"], found["bad_samples"]) == (1, False, [4])
-    assert found["findings"][0]["field"] == "image"
+    result = json.loads(done.stdout)
+    assert (done.exit_code, result["sound"], result["bad_samples"]) == (1, False, [4])
+    assert result["findings"][0]["field"] == "image"
 
 
 def test_a_file_that_cannot_be_opened_is_not_reported_as_free_of_bad_samples(tmp_path):

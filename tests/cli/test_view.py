@@ -21,15 +21,15 @@ def view(*arguments):
 def cells(path, count, side=32):
     """The images on a sheet of one row."""
     sheet = np.asarray(Image.open(path).convert("RGB")).astype(int)
-    return [sheet[6 : 6 + side, 6 + each * (side + 6) :][:, :side] for each in range(count)]
+    return [sheet[6 : 6 + side, 6 + column * (side + 6) :][:, :side] for column in range(count)]
 
 
 def test_stored_images_are_drawn_with_number_and_class(tmp_path):
     source = open_source(write_folder(tmp_path / "photos"))
     file = convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1).path
     done = view(file, tmp_path / "a.png", "--indices", "3,0", "--side", 32, "--columns", 2, "--json")
-    found = json.loads(done.stdout)
-    assert found["captions"] == ["3 dog", "0 cat"]
+    result = json.loads(done.stdout)
+    assert result["captions"] == ["3 dog", "0 cat"]
     first, second = cells(tmp_path / "a.png", 2)
     # 24 x 32 and 25 x 32 pixels, in the middle of squares.
     assert np.abs(second[4:28] - picture(0, 24, 32)).mean() < 4
@@ -40,7 +40,7 @@ def test_stored_images_are_drawn_with_number_and_class(tmp_path):
 def test_samples_are_chosen_by_chance_and_seed(tmp_path):
     file = write_photos(tmp_path / "a.beton", 40)
     options = ("--count", 5, "--json", "--overwrite", "--seed")
-    chosen = [json.loads(view(file, tmp_path / "a.png", *options, each).stdout) for each in (1, 1, 2)]
+    chosen = [json.loads(view(file, tmp_path / "a.png", *options, seed).stdout) for seed in (1, 1, 2)]
     assert chosen[0] == chosen[1] != chosen[2]
     assert len(chosen[0]["samples"]) == 5
 

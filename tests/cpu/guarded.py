@@ -60,7 +60,7 @@ def guarded_scratch(memory):
     """A worker's memory, or a part of it, with each of its arrays guarded."""
     return memory._replace(
         **{
-            name: guarded(one) if isinstance(one, np.ndarray) else guarded_scratch(one)
-            for name, one in memory._asdict().items()
+            name: guarded(array) if isinstance(array, np.ndarray) else guarded_scratch(array)
+            for name, array in memory._asdict().items()
         }
     )

@@ -51,7 +51,7 @@ def stored_jpeg(data, height=None, width=None):
 
 def indexed(image):
     """The same image with its entry points."""
-    address, size = (np.array([each], np.uint64) for each in (image.data.ctypes.data, image.data.size))
+    address, size = (np.array([number], np.uint64) for number in (image.data.ctypes.data, image.data.size))
     result = find_entries(address, size)
     return replace(image, entries=result.entries, seal=int(result.seals[0]))
 

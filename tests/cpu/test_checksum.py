@@ -44,16 +44,16 @@ def expected(content, starts, sizes):
 
 @WAYS
 def test_all_short_sizes_at_all_alignments(way):
-    starts, sizes = (each.ravel().tolist() for each in np.mgrid[0:17, 0:301])
+    starts, sizes = (axis.ravel().tolist() for axis in np.mgrid[0:17, 0:301])
     assert way(BYTES, starts, sizes) == expected(BYTES, starts, sizes)
 
 
 @WAYS
 @given(st.binary(max_size=2000), st.lists(st.tuples(st.integers(0, 63), st.integers(0, 1 << 22)), max_size=8))
 def test_any_bytes_and_large_sizes(way, content, places):
-    own = np.frombuffer(content, np.uint8)
-    assert way(own, [0], [len(own)]) == [zlib.crc32(content)]
-    starts, sizes = [list(each) for each in zip(*places, strict=True)] or [[], []]
+    data = np.frombuffer(content, np.uint8)
+    assert way(data, [0], [len(data)]) == [zlib.crc32(content)]
+    starts, sizes = [list(column) for column in zip(*places, strict=True)] or [[], []]
     assert way(BYTES, starts, sizes) == expected(BYTES, starts, sizes)
 
 

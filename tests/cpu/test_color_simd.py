@@ -58,7 +58,7 @@ def expected(pixels, *steps):
 
 
 SATURATE, TURN, BLEND = (
-    numba.njit(one) for one in (color_formulas.saturate, color_formulas.turn, color_formulas.blend)
+    numba.njit(formula) for formula in (color_formulas.saturate, color_formulas.turn, color_formulas.blend)
 )
 GRAYS = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(256, 3)
 FACTORS = [0, 1, ONE // 2 - 1, ONE // 2, ONE // 2 + 1, ONE - 1, ONE, ONE + 1, 3 * ONE // 2 - 1, 3 * ONE // 2, 45678]

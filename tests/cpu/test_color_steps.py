@@ -57,11 +57,17 @@ def step_by_step(operations, images):
     program = compiled(operations)
     geometry = [operation for operation in operations if isinstance(operation, RandomResizedCropRGBImageDecoder)]
     levels = made(compiled(geometry), images)
-    drawn = dict(zip([id(one) for one, _ in program.colors], [one for one, _ in program.colors], strict=True))
+    drawn = dict(
+        zip(
+            [id(operation) for operation, _ in program.colors],
+            [operation for operation, _ in program.colors],
+            strict=True,
+        )
+    )
     assert len(drawn) == len(program.colors)
     for color, _ in program.colors:
         steps = program.draw_colors(5, 2, SAMPLES)
-        begin = 2 * sum(own.num_steps for own, _ in program.colors[: list(drawn).index(id(color))])
+        begin = 2 * sum(operation.num_steps for operation, _ in program.colors[: list(drawn).index(id(color))])
         levels = color.apply(levels, steps[:, begin : begin + 2 * color.num_steps])
     return levels
 

@@ -61,7 +61,9 @@ def test_rows_of_any_length_are_finished_and_nothing_beyond(count):
 
 
 def test_halves_are_computed_where_that_is_exact_and_looked_up_where_not():
-    exact, inexact = (Epilogue(NormalizeImage(*each, "float16").table(), *each) for each in (IMAGENET, INEXACT))
+    exact, inexact = (
+        Epilogue(NormalizeImage(*statistics, "float16").table(), *statistics) for statistics in (IMAGENET, INEXACT)
+    )
     assert exact.method == AFFINE_HALF
     assert inexact.method == TABLE_16
     for finish in (exact, inexact):

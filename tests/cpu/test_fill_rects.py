@@ -58,16 +58,16 @@ def test_steps_in_any_order_equal_the_reference(operations, dtype, interpolation
         check(pixels, draw, rgb, program)
 
 
-def check(made, draw, rgb, program):
+def check(pixels, draw, rgb, program):
     reference = reference_image(rgb, draw, program)
-    mask = painted(draw, made.shape[:2])
-    assert made[mask].tobytes() == reference.output[mask].tobytes(), "paints are exact"
+    mask = painted(draw, pixels.shape[:2])
+    assert pixels[mask].tobytes() == reference.output[mask].tobytes(), "paints are exact"
     whole = np.rint(reference.levels).astype(int)
     near = [np.clip(whole + off, 0, 255) for off in (-1, 0, 1)]
     if program.table is not None:
-        near = [program.table[levels, np.arange(3)].view(f"u{made.itemsize}") for levels in near]
-    bits = made.view(f"u{made.itemsize}")
-    assert np.any([bits == each for each in near], axis=0).all()
+        near = [program.table[levels, np.arange(3)].view(f"u{pixels.itemsize}") for levels in near]
+    bits = pixels.view(f"u{pixels.itemsize}")
+    assert np.any([bits == value for value in near], axis=0).all()
 
 
 @pytest.mark.parametrize("size", [(1, 1), (5, 7), (17, 33)])
@@ -95,5 +95,5 @@ def test_paints_that_lie_outside_or_are_narrower_than_nothing_paint_nothing(dtyp
     program = program_of(8, 8, "area", *operations)
     outside = [(0, 12, 8, 20), (0, -9, 8, -2), (12, 0, 20, 8), (-9, 0, -2, 8), (0, 6, 8, 2), (0, 4, 8, 4)]
     image, whole = stored_raw(noise(8, 8, 4)), (0, 0, 8, 8)
-    painted_over = make_one(program, image, draw_of(program, whole, paints=[(*one, 0) for one in outside]))
+    painted_over = make_one(program, image, draw_of(program, whole, paints=[(*box, 0) for box in outside]))
     assert np.array_equal(painted_over, make_one(program, image, draw_of(program, whole)))

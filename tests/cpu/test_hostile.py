@@ -104,22 +104,22 @@ class Trial:
             else:
                 self.judge(way, data, code, out[i], alone[i], reasons.get(i))
 
-    def judge(self, way, data, code, made, alone, reason):
+    def judge(self, way, data, code, pixels, alone, reason):
         accepted = accepted_by_libjpeg(data)
         assert not (accepted and reason), f"{way}: libjpeg-turbo accepts it, but: {reason}"
         self.bad += reason is not None
         if reason is not None:
             assert reason
             assert code != OK
-            untouched = (made == 0xA5).all(axis=(1, 2))
+            untouched = (pixels == 0xA5).all(axis=(1, 2))
             # Rows are written from the top while the scan is sound; the rest of the buffer is the caller's.
             assert untouched.all() or code == DAMAGED_SCAN
             assert not np.any(np.diff(untouched.astype(int)) < 0)
         elif code == OK:
-            assert np.array_equal(made, alone)
+            assert np.array_equal(pixels, alone)
             if accepted and is_comparable(data):
                 self.compared += 1
-                off = np.abs(made - np.rint(planar_reference(data, (0, 0, HEIGHT, WIDTH), (HEIGHT, WIDTH), "area")))
+                off = np.abs(pixels - np.rint(planar_reference(data, (0, 0, HEIGHT, WIDTH), (HEIGHT, WIDTH), "area")))
                 assert off.max() <= 1, way
         else:
             assert accepted or code != WRONG_SIZE

@@ -136,7 +136,7 @@ def test_machine_code_is_made_of_sources_alone():
     compiled = sources.compiled()
     # These read what users wrote, and take functions, so that they are never kept.
     assert {definition for definition in compiled if not is_source(definition[0])} == {
-        ("gpubeton._engine.user_code", "read_region"),
+        ("gpubeton._engine.run_batch_ops", "read_region"),
         ("gpubeton.fields.image_decoders", "_crop_all"),
     }
     reached = sources.reached({definition for definition in compiled if is_source(definition[0])})
@@ -290,7 +290,7 @@ def test_functions_that_capture_values_of_this_process_are_not_kept():
     def with_number(x):
         return x + number
 
-    dispatchers = [numba.njit(each) for each in (with_values, with_number, with_number)]
+    dispatchers = [numba.njit(function) for function in (with_values, with_number, with_number)]
     for dispatcher in dispatchers[:2]:
         dispatcher.py_func.__module__ = "gpubeton._batch.mix"
         keep(dispatcher)

@@ -71,7 +71,7 @@ def test_a_crop_is_copied_row_by_row_and_nothing_else_is_touched(side, pad):
     images = [noise(*size, seed=i) for i, (size, _) in enumerate(BOXES)]
     draws = boxes(*(box for _, box in BOXES))
     pitch = np.array([3 * box[3] + pad for _, box in BOXES], np.int32)
-    nbytes = [int(one) * box[2] for one, (_, box) in zip(pitch, BOXES, strict=True)]
+    nbytes = [int(row_bytes) * box[2] for row_bytes, (_, box) in zip(pitch, BOXES, strict=True)]
     sources, targets = (Slots(len(BOXES), 33 * (41 * 3 + pad)) for _ in range(2))
     source = [getattr(sources, side)(i, image.tobytes()) for i, image in enumerate(images)]
     target = [getattr(targets, side)(i, bytes([7]) * count) for i, count in enumerate(nbytes)]

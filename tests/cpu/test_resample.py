@@ -60,7 +60,7 @@ def test_hundreds_of_taps_add_up_to_within_a_level(interpolation, source, size):
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("level", [0, 1, 77, 254, 255])
-def test_a_plain_color_stays_as_it_is_however_it_is_resampled(interpolation, level):
+def test_a_uniform_color_does_not_change_by_any_resampling(interpolation, level):
     for source, size in (((40, 50), (17, 23)), ((9, 11), (30, 31)), ((500, 300), (3, 2)), ((64, 64), (8, 8))):
         program = program_of(*size, interpolation)
         out = make_one(program, stored_raw(np.full((*source, 3), level, np.uint8)))

@@ -33,7 +33,7 @@ def started(images):
     return ring_of(job), outputs_of([PROGRAM]), scratch_for(PROGRAM, images), job
 
 
-def test_a_worker_goes_on_until_python_must_see_to_something():
+def test_a_worker_runs_until_python_has_to_act():
     ring, outputs, scratch, _ = started([RAW, PROGRESSIVE, WRONG, RAW])
     assert ring.control[NEXT] < ring.control[PUBLISHED]
     assert work(ring, outputs, scratch, 0) == (REFUSED, 1)

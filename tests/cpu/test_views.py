@@ -186,7 +186,7 @@ def test_images_of_other_fields_and_other_places_are_made_apart():
             job.source = source
         pool = WorkerPool([PROGRAMS[0]] * 2, 1, num_workers=1, ring=1)
         pool.submit(jobs)
-        assert [one.program for one in pool.collect()] == [1]
+        assert [bad_image.program for bad_image in pool.collect()] == [1]
         pool.close()
 
 
@@ -200,16 +200,16 @@ spans = st.tuples(st.integers(0, 12), st.integers(1, 6), st.integers(0, 3), st.i
 
 @given(st.lists(spans, max_size=6), st.integers(0, 5), st.integers(0, 20))
 @settings(max_examples=300)
-def test_the_next_stretch_is_the_next_mcus_that_some_view_wants(wanted, row, column):
+def test_the_next_stretch_is_the_next_mcus_that_some_view_wants(ranges, row, column):
     views = np.zeros((7, VIEW_FIELDS), np.int64)
-    for view, (first, width, top, height) in zip(views, wanted, strict=False):
+    for view, (first, width, top, height) in zip(views, ranges, strict=False):
         view[[FIRST_COLUMN, LAST_COLUMN, FIRST_ROW, LAST_ROW]] = first, first + width, top, top + height
-    views[len(wanted) :, [LAST_COLUMN, LAST_ROW]] = 99  # what does not count
+    views[len(ranges) :, [LAST_COLUMN, LAST_ROW]] = 99  # what does not count
     spans_of_row = [
-        set(range(first, first + width)) for first, width, top, height in wanted if top <= row < top + height
+        set(range(first, first + width)) for first, width, top, height in ranges if top <= row < top + height
     ]
     left = set().union(*(span for span in spans_of_row if max(span) >= column))
-    begin, end = stretch(views, len(wanted), row, column)
+    begin, end = stretch(views, len(ranges), row, column)
     if not left:
         assert begin == end
         return

@@ -75,10 +75,10 @@ def expected(numbers):
     return out, bad
 
 
-def same(result, wanted):
-    good = np.ones(len(wanted[0]), bool)
-    good[[image.row for image in wanted[1]]] = False
-    return np.array_equal(result[0][good], wanted[0][good]) and sorted_bad(result) == sorted_bad(wanted)
+def same(result, reference):
+    good = np.ones(len(reference[0]), bool)
+    good[[image.row for image in reference[1]]] = False
+    return np.array_equal(result[0][good], reference[0][good]) and sorted_bad(result) == sorted_bad(reference)
 
 
 def sorted_bad(result):
@@ -137,7 +137,9 @@ def test_an_image_that_memory_does_not_suffice_for_is_bad_and_all_others_are_mad
         images = [stored_raw(picture if kind == "rgb" else picture[:, :, :1]) for picture in pictures]
     programs = [program_of(*size, kind="gray" if kind == "gray" else "rgb") for size in ((12, 10), (8, 9))]
     draws = [[draw_of(program, whole(image)) for image in images] for program in programs]
-    jobs = [replace(job_of(*each), source="the same") for each in zip(programs, [images] * 2, draws, strict=True)]
+    jobs = [
+        replace(job_of(*arguments), source="the same") for arguments in zip(programs, [images] * 2, draws, strict=True)
+    ]
     with monkeypatch.context() as patch:
         for name in ("allocate", "allocate_plain"):
             patch.setattr(worker_pool, name, limited(getattr(worker_pool, name)))
@@ -156,7 +158,7 @@ def test_an_image_that_memory_does_not_suffice_for_is_bad_and_all_others_are_mad
             assert np.array_equal(job.out[row], make_one(program, images[row]))
 
 
-def test_the_output_of_a_bad_image_holds_nothing_of_earlier_batches():
+def test_the_output_of_a_bad_image_has_no_pixels_of_earlier_batches():
     """A slot of the ring is used again and again; earlier contents must not come back."""
     with pool_of(batch_size=1, ring=1) as pool:
         for _ in range(3):

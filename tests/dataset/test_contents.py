@@ -100,9 +100,9 @@ def test_a_damaged_png_file_is_found(tmp_path):
     path = write(tmp_path / "a.beton", {"image": ImageField("gray", "png")}, [(pixels,), (pixels,)])
     assert verify(path).is_sound
     damage(path, 1, at=300, content=b"\0" * 9)
-    found = verify(path)
-    assert found.bad_samples == [1]
-    assert "a PNG file of" in found.findings[0].what
+    report = verify(path)
+    assert report.bad_samples == [1]
+    assert "a PNG file of" in report.findings[0].what
 
 
 @pytest.mark.parametrize(

@@ -104,10 +104,10 @@ def test_bad_images_are_left_out_and_named(workers, tmp_path):
     bad = spoil(folder)
     options = {"on_error": "skip", "num_workers": workers, "chunksize": 2}
     done = convert(open_source(folder), tmp_path / "a.beton", Settings(**SMALL), **options)
-    assert [each.name for each in done.skipped] == [str(folder / name) for name in bad]
+    assert [skipped_sample.name for skipped_sample in done.skipped] == [str(folder / name) for name in bad]
     assert done.samples == Reader(done.path).num_samples == 9
     assert stored(done.path) == stored(tmp_path / "good.beton")
-    assert [each["name"] for each in Reader(done.path).notes["skipped"]] == [str(folder / name) for name in bad]
+    assert [note["name"] for note in Reader(done.path).notes["skipped"]] == [str(folder / name) for name in bad]
 
 
 def test_a_bad_image_stops_the_conversion_by_name(tmp_path):
@@ -122,7 +122,7 @@ def test_a_pipe_among_the_images_is_a_bad_image(tmp_path):
     folder = write_folder(tmp_path / "photos")
     os.mkfifo(folder / "dog" / "pipe.jpg")
     done = convert(open_source(folder), tmp_path / "a.beton", Settings(**SMALL), on_error="skip", num_workers=1)
-    assert [(each.name, "regular file" in each.reason) for each in done.skipped] == [
+    assert [(skipped_sample.name, "regular file" in skipped_sample.reason) for skipped_sample in done.skipped] == [
         (str(folder / "dog" / "pipe.jpg"), True)
     ]
     writer = DatasetWriter(tmp_path / "b.beton", Settings(**SMALL).fields({"label": "int"}), 1 << 21, 1, progress=False)

@@ -120,9 +120,9 @@ class TwoPointers(PlainField):
 def test_all_pointers_of_a_custom_field_are_updated(tmp_path):
     fields = {"x": BytesField(), "odd": TwoPointers(), "y": JSONField()}
     samples = [(b"%d" % number, b"abc%d" % number, number) for number in range(9)]
-    one = write(tmp_path / "a.beton", fields, samples[:4])
+    single = write(tmp_path / "a.beton", fields, samples[:4])
     two = write(tmp_path / "b.beton", fields, samples[4:])
-    copy_samples([one, two], tmp_path / "c.beton", [8, 1, 5], {"odd": TwoPointers})
+    copy_samples([single, two], tmp_path / "c.beton", [8, 1, 5], {"odd": TwoPointers})
     index, content = open_index(tmp_path / "c.beton", {"odd": TwoPointers})[0], (tmp_path / "c.beton").read_bytes()
     for row, sample in zip(index.column("odd"), (8, 1, 5), strict=True):
         first, second, end = row["where"].tolist()

@@ -29,8 +29,8 @@ def make_share(photos, target, settings, number):
 
 def check(folder):
     for number in range(4):
-        made = [folder / name / f"0000{number}.beton" for name in ("here", "there")]
-        assert made[0].read_bytes() == made[1].read_bytes()
+        results = [folder / name / f"0000{number}.beton" for name in ("here", "there")]
+        assert results[0].read_bytes() == results[1].read_bytes()
     assert (folder / "there" / "index.json").exists()
 
 

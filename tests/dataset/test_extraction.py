@@ -20,7 +20,7 @@ def samples(path):
     """Pixels and labels of all samples."""
     contents = Contents(path)
     count = contents.index.num_samples
-    return [(contents.value(each, "image").content, contents.value(each, "label")) for each in range(count)]
+    return [(contents.value(sample, "image").content, contents.value(sample, "label")) for sample in range(count)]
 
 
 def write_labelled(path, names, labels, write_mode="raw"):
@@ -61,15 +61,15 @@ def test_files_of_all_fields_are_listed_in_the_table(tmp_path):
 def test_class_folders_sort_as_the_labels_also_where_their_names_do_not(tmp_path):
     path = write_labelled(tmp_path / "a.beton", ["owl", "cat", "a/../b", ".."], [3, 0, 1, 2, 0])
     done = extract(path, tmp_path / "out", num_workers=1)
-    assert sorted(each.name for each in done.images.iterdir()) == ["0_owl", "1_cat", "2_a_.._b", "3__.."]
+    assert sorted(path.name for path in done.images.iterdir()) == ["0_owl", "1_cat", "2_a_.._b", "3__.."]
     assert samples(convert(open_source(done.table), tmp_path / "b.beton", Settings("raw")).path) == samples(path)
 
 
 def test_class_folders_have_plain_names_where_these_sort_as_the_labels(tmp_path):
     path = write_labelled(tmp_path / "a.beton", ["cat", "owl"], [1, 0])
-    assert sorted(each.name for each in extract(path, tmp_path / "out").images.iterdir()) == ["cat", "owl"]
+    assert sorted(folder.name for folder in extract(path, tmp_path / "out").images.iterdir()) == ["cat", "owl"]
     path = write_labelled(tmp_path / "b.beton", ["owl", "cat"], [1, 0])
-    assert sorted(each.name for each in extract(path, tmp_path / "other").images.iterdir()) == ["0_owl", "1_cat"]
+    assert sorted(folder.name for folder in extract(path, tmp_path / "other").images.iterdir()) == ["0_owl", "1_cat"]
 
 
 def test_names_of_classes_without_samples_are_kept_in_a_list(tmp_path):
@@ -87,8 +87,8 @@ def test_names_of_fields_lead_nowhere_else(tmp_path):
     writer = DatasetWriter(path, fields, 1 << 21, 1, progress=False)
     writer.from_indexed_dataset([(np.zeros(2, np.uint8), np.ones(2, np.uint8))])
     extract(path, tmp_path / "out", num_workers=1)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.beton", "out"]
-    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["_.._up", "_samples.csv", "samples.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.beton", "out"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["_.._up", "_samples.csv", "samples.csv"]
 
 
 def test_a_value_that_cannot_be_extracted_is_named(tmp_path):
@@ -125,17 +125,17 @@ def test_names_of_classes_lead_nowhere_else_and_each_class_has_its_folder(tmp_pa
     path = write_labelled(tmp_path / "a" / "a.beton", HOSTILE_CLASSES, labels)
     done = extract(path, tmp_path / "a" / "out", num_workers=1)
     assert done.bad == []
-    assert [each.name for each in tmp_path.iterdir()] == ["a"]
-    assert sorted(each.name for each in (tmp_path / "a").iterdir()) == ["a.beton", "out"]
-    assert sorted(each.name for each in done.folder.iterdir()) == ["classes.txt", "image", "samples.csv"]
-    assert [len(list(each.iterdir())) for each in done.images.iterdir()] == [1] * len(HOSTILE_CLASSES)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["a.beton", "out"]
+    assert sorted(path.name for path in done.folder.iterdir()) == ["classes.txt", "image", "samples.csv"]
+    assert [len(list(path.iterdir())) for path in done.images.iterdir()] == [1] * len(HOSTILE_CLASSES)
     again = convert(open_source(done.table), tmp_path / "b.beton", Settings("raw"), num_workers=1)
     assert samples(again.path) == samples(path)
 
 
 def test_classes_whose_names_are_equal_but_for_case_have_a_folder_each_on_any_file_system(tmp_path):
     path = write_labelled(tmp_path / "a.beton", ["Cat", "cat"], [0, 1])
-    folders = [each.name.casefold() for each in extract(path, tmp_path / "out").images.iterdir()]
+    folders = [folder.name.casefold() for folder in extract(path, tmp_path / "out").images.iterdir()]
     assert len(set(folders)) == 2
 
 
@@ -152,5 +152,5 @@ def test_fields_whose_names_are_equal_once_cleaned_have_a_folder_each(names, tmp
     with done.table.open(newline="") as table:
         (row,) = csv.DictReader(table)
     assert [np.load(done.folder / row[name]).tolist() for name in names] == [[number] for number in range(len(names))]
-    folders = [each.name.casefold() for each in done.folder.iterdir()]
+    folders = [path.name.casefold() for path in done.folder.iterdir()]
     assert len(set(folders)) == len(names) + 1

@@ -29,9 +29,9 @@ COUNT = 300  # more than a thread takes at a time
 
 
 def entry_points(path):
-    found, _, faults = open_entry_points(open_dataset(path))
+    result, _, faults = open_entry_points(open_dataset(path))
     assert faults == []
-    return held(found["image"]) if found else None
+    return held(result["image"]) if result else None
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def file(photos, tmp_path):
 
 
 def names(folder):
-    return sorted(each.name for each in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir())
 
 
 class PlugError(Exception):
@@ -246,9 +246,9 @@ def test_the_command_indexes_several_files(file, tmp_path):
     other = write_photos(tmp_path / "b.beton", 5)
     done = CliRunner().invoke(app, ["index", str(file), str(other), "--json"])
     assert done.exit_code == 0
-    found = json.loads(done.stdout)["files"]
-    assert [each["found"] for each in found] == [COUNT, 5]
-    assert [each["path"] for each in found] == [f"{file}.index", f"{other}.index"]
+    result = json.loads(done.stdout)["files"]
+    assert [output["found"] for output in result] == [COUNT, 5]
+    assert [output["path"] for output in result] == [f"{file}.index", f"{other}.index"]
     again = CliRunner().invoke(app, ["index", str(file), str(tmp_path / "none.beton")])
     assert again.exit_code == 2
     assert "300 of 300 JPEG files" in again.stdout
@@ -299,10 +299,10 @@ def test_copies_keep_the_entry_points_of_their_samples(file, tmp_path):
     index_images(file)
     plain = write_photos(tmp_path / "plain.beton", 10)
     samples = [5, 3, COUNT - 1, COUNT, 3, COUNT + 9, *range(COUNT)]
-    made = copy_samples([file, plain], tmp_path / "copy.beton", samples)
+    result = copy_samples([file, plain], tmp_path / "copy.beton", samples)
     whole = expected(file)
-    assert entry_points(made) == [whole[each] if each < COUNT else (b"", 0) for each in samples]
-    again = copy_samples(made, tmp_path / "again.beton", [0, 3, 6])
+    assert entry_points(result) == [whole[sample] if sample < COUNT else (b"", 0) for sample in samples]
+    again = copy_samples(result, tmp_path / "again.beton", [0, 3, 6])
     assert entry_points(again) == [whole[5], (b"", 0), whole[0]]
     assert entry_points(copy_samples(plain, tmp_path / "c.beton")) is None
 
@@ -312,8 +312,8 @@ def test_a_damaged_index_is_not_copied(file, tmp_path):
     with open(f"{file}.index", "r+b") as index:
         index.truncate(1000)
     with pytest.warns(UserWarning, match="gpubeton index --overwrite"):
-        made = copy_samples(file, tmp_path / "copy.beton")
-    assert entry_points(made) is None
+        result = copy_samples(file, tmp_path / "copy.beton")
+    assert entry_points(result) is None
 
 
 def test_records_of_an_unfinished_index_are_bounded_by_its_size(file):

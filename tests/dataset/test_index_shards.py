@@ -101,9 +101,9 @@ def test_an_indexed_folder_of_a_store_opens_with_the_requests_of_its_index(folde
     monkeypatch.setattr("gpubeton.format.dataset.read_index", None)
     for path in Path(folder).iterdir():
         forget_requests(f"{SCHEME}://{path}")
-    found = open_index(url)[0]
-    assert found.column("label").tolist() == index.column("label").tolist()
-    assert [file.identity for file in found.files] == [file.identity for file in index.files]
+    result = open_index(url)[0]
+    assert result.column("label").tolist() == index.column("label").tolist()
+    assert [file.identity for file in result.files] == [file.identity for file in index.files]
     requested = {name: len(requests_of(url + name)) for name in ("index.json", "index.bin", "0.beton")}
     assert requested == {"index.json": 1, "index.bin": 1 + written.num_bytes // BLOCK, "0.beton": 0}
 
@@ -230,8 +230,8 @@ def test_copied_shards_of_a_bucket_are_compared_once(bucket, folder, asked, tmp_
         assert source.read_exactly(0, source.size) == Path(folder, "1.beton").read_bytes()
     replace(url, folder, bucket.options)
     with pytest.warns(UserWarning, match=r"1\.beton was replaced"):
-        found = open_index(url, remote=bucket.options)[0]
-    assert found.column("label").tolist() == open_index(list_shards(folder))[0].column("label").tolist()
+        result = open_index(url, remote=bucket.options)[0]
+    assert result.column("label").tolist() == open_index(list_shards(folder))[0].column("label").tolist()
 
 
 @pytest.mark.filterwarnings("ignore:.*other copies")
@@ -249,10 +249,10 @@ def test_a_list_of_folders_is_opened_by_their_indices(indexed, bucket, folder, a
     expected = open_index([*files, *files, files[1]])[0]
     object_store._CACHED._segments.clear()
     asked.clear()
-    found = open_index([indexed, folder, files[1]], remote=bucket.options)[0]
-    assert found.fingerprint == expected.fingerprint
-    assert found.column("label").tolist() == expected.column("label").tolist()
-    assert [file.rows for file in found.files] == [file.rows for file in expected.files]
+    result = open_index([indexed, folder, files[1]], remote=bucket.options)[0]
+    assert result.fingerprint == expected.fingerprint
+    assert result.column("label").tolist() == expected.column("label").tolist()
+    assert [file.rows for file in result.files] == [file.rows for file in expected.files]
     assert sorted(set(asked)) == ["", "index.bin", "index.json"]
 
 
@@ -267,8 +267,10 @@ def test_shards_in_a_bucket_are_indexed_and_opened_and_a_replaced_one_is_noticed
         index = open_index(url, remote=bucket.options)[0]
     assert index.column("label").tolist() == expected.column("label").tolist()
     with index.files[2].open() as source:
-        own, offset = expected.regions("note"), int(index.regions("note").offset[-1]) % (1 << 48)
-        assert source.read_exactly(offset, int(own.size[-1])) == bytes([40] * int(own.size[-1]))
+        expected_regions, offset = expected.regions("note"), int(index.regions("note").offset[-1]) % (1 << 48)
+        assert source.read_exactly(offset, int(expected_regions.size[-1])) == bytes(
+            [40] * int(expected_regions.size[-1])
+        )
     other = Path(folder) / "other.beton"
     shutil.copy(Path(folder) / "0.beton", other)
     put_object(url + "2.beton", other, bucket.options, overwrite=True)

@@ -45,7 +45,7 @@ def test_metadata_of_photos_are_kept_and_counted(photos, tmp_path):
     changed, images = made(photos, tmp_path)
     assert changed == {"jpeg": 1, "orientation": 2, "position": 1}
     assert images[0].content == (photos / "0.jpg").read_bytes()
-    assert [(each.height, each.width) for each in images] == [(30, 50)] * 3
+    assert [(image.height, image.width) for image in images] == [(30, 50)] * 3
 
 
 @pytest.mark.parametrize("settings", [{"write_mode": "raw"}, {"max_resolution": 20}])
@@ -58,7 +58,7 @@ def test_metadata_of_pixels_is_gone_and_not_counted(settings, photos, tmp_path):
 def test_metadata_is_removed_without_a_change_of_pixels(photos, tmp_path):
     changed, images = made(photos, tmp_path, strip_metadata=True)
     assert "position" not in changed
-    assert [b"Exif" in each.content for each in images] == [False] * 3
+    assert [b"Exif" in image.content for image in images] == [False] * 3
     with Image.open(photos / "0.jpg") as before:
         assert np.array_equal(images[0].pixels(), np.asarray(before))
     assert images[1].content == (photos / "1.jpg").read_bytes()
@@ -68,11 +68,11 @@ def test_metadata_is_removed_without_a_change_of_pixels(photos, tmp_path):
 def test_images_are_turned_by_their_orientation(mode, photos, tmp_path):
     changed, images = made(photos, tmp_path, apply_orientation=True, mode=mode, write_mode="raw")
     assert changed["turned"] == 2
-    assert [(each.height, each.width) for each in images] == [(50, 30), (30, 50), (50, 30)]
-    wanted = np.rot90(
+    assert [(image.height, image.width) for image in images] == [(50, 30), (30, 50), (50, 30)]
+    expected = np.rot90(
         np.asarray(Image.open(photos / "2.png").convert({"rgb": "RGB", "gray": "L", "rgba": "RGBA"}[mode]))
     )
-    assert np.array_equal(images[2].pixels().squeeze(), wanted)
+    assert np.array_equal(images[2].pixels().squeeze(), expected)
 
 
 def test_the_command_reports_each_kind_once_with_the_option_that_helps(photos, tmp_path):

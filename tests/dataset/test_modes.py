@@ -335,7 +335,7 @@ def test_scaled_numbers_are_counted(name, content, mode, changed, tmp_path):
 
 
 def test_a_palette_keeps_its_transparency_only_with_its_colors():
-    found = ImageProperties.of_pillow(Image.open(io.BytesIO(with_palette(LABELS))))
+    result = ImageProperties.of_pillow(Image.open(io.BytesIO(with_palette(LABELS))))
     clear = ImageProperties(3, has_alpha=True, has_palette=True)
-    assert (found.has_palette, found.changes(IMAGE_KINDS["rgb"])) == (True, [])
+    assert (result.has_palette, result.changes(IMAGE_KINDS["rgb"])) == (True, [])
     assert [clear.changes(IMAGE_KINDS[mode]) for mode in ("gray", "rgb", "rgba")] == [["palette"], ["alpha"], []]

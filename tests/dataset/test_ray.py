@@ -74,22 +74,22 @@ def test_a_cluster_makes_the_bytes_of_the_loop_though_a_worker_is_killed(s3_serv
     assert len(list(run_tasks(partial(die_once, marker, scratch), split))) == 8
     assert marker.exists()
     convert_shards(tars, target, 8, SETTINGS, scratch=scratch, remote=remote, on="ray")
-    found = {url.rpartition("/")[2]: read_object(url) for url, *_ in list_objects(target)}
-    assert set(found) == {path.name for path in expected.iterdir()}
+    results = {url.rpartition("/")[2]: read_object(url) for url, *_ in list_objects(target)}
+    assert set(results) == {path.name for path in expected.iterdir()}
     for path in expected.iterdir():
-        assert path.name == "index.json" or found[path.name] == path.read_bytes()  # it has the versions of the files
+        assert path.name == "index.json" or results[path.name] == path.read_bytes()  # it has the versions of the files
 
 
 def test_missing_shards_are_made_by_tasks(tmp_path):
     photos = write_folder(tmp_path / "photos", 9)
     done = convert_shards(photos, tmp_path / "here", 3, SETTINGS, num_workers=1)
     convert_shards(photos, tmp_path / "there", 3, SETTINGS, share=(1, 3), num_workers=1)
-    made = []
-    there = convert_shards(
-        photos, tmp_path / "there", 3, SETTINGS, on="ray", on_progress=lambda *counts: made.append(counts)
+    results = []
+    by_ray = convert_shards(
+        photos, tmp_path / "there", 3, SETTINGS, on="ray", on_progress=lambda *counts: results.append(counts)
     )
-    assert there.samples == done.samples
-    assert made == [(1, 3), (2, 3), (3, 3)]
+    assert by_ray.samples == done.samples
+    assert results == [(1, 3), (2, 3), (3, 3)]
     for path in (tmp_path / "here").glob("*.beton"):
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
 
@@ -119,7 +119,7 @@ def test_rows_of_ray_data_are_written(s3_server, tmp_path):
         (tmp_path / "one").write_bytes(read_object(url))
         labels += open_dataset(tmp_path / "one").column("label").tolist()
     assert sorted(labels) == list(range(len(files)))
-    (made,) = (tmp_path / "out").iterdir()
-    assert (Reader(made).num_samples, Reader(made).class_names) == (len(files), ("a",))
-    with pytest.raises(StorageError, match=made.name):
+    (shard,) = (tmp_path / "out").iterdir()
+    assert (Reader(shard).num_samples, Reader(shard).class_names) == (len(files), ("a",))
+    with pytest.raises(StorageError, match=shard.name):
         data.write_datasink(BetonDatasink(tmp_path / "out", fields))

@@ -19,8 +19,8 @@ SETTINGS = Settings(page_size=1 << 21, shuffle=True)
 def objects(bucket, prefix: str) -> dict[str, bytes]:
     """Read all objects of a prefix, by their names in it."""
     url = bucket.url(prefix)
-    found = [name for name, *_ in list_objects(url, bucket.options)]
-    return without_manifest({name.removeprefix(url): read_object(name, bucket.options) for name in found})
+    results = [name for name, *_ in list_objects(url, bucket.options)]
+    return without_manifest({name.removeprefix(url): read_object(name, bucket.options) for name in results})
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -40,8 +40,8 @@ def test_an_object_store_gets_the_bytes_that_a_folder_gets_and_nothing_stays_her
     arguments = (photos, s3_server.url("out"), 3, SETTINGS)
     options = {"remote": s3_server.options, "scratch": scratch, "num_workers": 2}
     assert convert_shards(*arguments, **options, share=(1, 3)) is None
-    there = convert_shards(*arguments, **options)
-    assert replace(there, target=here.target) == here
+    remote = convert_shards(*arguments, **options)
+    assert replace(remote, target=here.target) == here
     assert objects(s3_server, "out/") == files(tmp_path / "out")
     assert list(scratch.iterdir()) == []
     with pytest.raises(OptionError, match=r"out/00000\.beton: a file of another conversion"):

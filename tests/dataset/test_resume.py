@@ -70,7 +70,7 @@ def test_finished_chunks_are_not_made_again_and_the_file_is_the_same(folder, tmp
     done, taken = go_on(folder, path)
     assert (done.resumed, taken) == (16, list(range(16, 30)))
     assert path.read_bytes() == uninterrupted(folder, tmp_path)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
 
 
 def test_a_disk_that_is_full_when_a_writer_goes_on_loses_nothing(folder, tmp_path, monkeypatch):
@@ -87,7 +87,7 @@ def test_a_disk_that_is_full_when_a_writer_goes_on_loses_nothing(folder, tmp_pat
     done, taken = go_on(folder, path)
     assert (done.resumed, taken) == (16, list(range(16, 30)))
     assert path.read_bytes() == uninterrupted(folder, tmp_path)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
 
 
 def test_fresh_discards_finished_chunks(folder, tmp_path):
@@ -202,7 +202,7 @@ def test_any_changes_and_interruptions_give_the_bytes_of_a_fresh_conversion(seed
     whole = convert(open_source(folder), tmp_path / "whole.beton", settings, on_error="skip", num_workers=1)
     assert (done.skipped, done.changed) == (whole.skipped, whole.changed)
     assert path.read_bytes() == whole.path.read_bytes()
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
 
 
 def stopped_at_the_end(path, folder, **options):

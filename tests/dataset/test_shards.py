@@ -32,13 +32,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def values(*files: Path) -> list[tuple[bytes, int]]:
     """List the images of files as they are stored, and the labels."""
-    found = []
+    results = []
     for path in files:
         index, content = open_dataset(path), path.read_bytes()
         places = index.regions("image")
         images = [content[start : start + size] for start, size in zip(places.offset, places.size, strict=True)]
-        found += zip(images, index.column("label").tolist(), strict=True)
-    return found
+        results += zip(images, index.column("label").tolist(), strict=True)
+    return results
 
 
 def shards(folder: Path) -> list[Path]:
@@ -47,10 +47,10 @@ def shards(folder: Path) -> list[Path]:
 
 def whole(source, tmp_path, **settings) -> list[tuple[bytes, int]]:
     """Convert to one file, and list its samples."""
-    made = convert(
+    conversion = convert(
         open_source(source), tmp_path / "whole.beton", replace(SETTINGS, **settings), num_workers=1, overwrite=True
     )
-    return values(made.path)
+    return values(conversion.path)
 
 
 @pytest.fixture
@@ -132,13 +132,13 @@ def test_tar_files_are_shuffled_and_then_the_samples_of_each_shard(tmp_path):
     tars = write_tars(tmp_path / "tars", 6, 4)
     make(tars, tmp_path / "out", 3, replace(SETTINGS, shuffle=True))
     in_order = whole(tars, tmp_path)
-    found = [[in_order.index(each) for each in values(path)] for path in shards(tmp_path / "out")]
-    assert sorted(number for numbers in found for number in numbers) == list(range(24))
-    files = [sorted({number // 4 for number in numbers}) for numbers in found]
-    assert [len(each) for each in files] == [2, 2, 2]
+    results = [[in_order.index(value) for value in values(path)] for path in shards(tmp_path / "out")]
+    assert sorted(number for numbers in results for number in numbers) == list(range(24))
+    files = [sorted({number // 4 for number in numbers}) for numbers in results]
+    assert [len(file) for file in files] == [2, 2, 2]
     assert files != [[0, 1], [2, 3], [4, 5]]
-    assert all(numbers != sorted(numbers) for numbers in found)
-    assert len({tuple(np.argsort(numbers)) for numbers in found}) == 3  # different ones
+    assert all(numbers != sorted(numbers) for numbers in results)
+    assert len({tuple(np.argsort(numbers)) for numbers in results}) == 3  # different ones
 
 
 def test_names_of_classes_in_tar_files_are_numbered_over_all_files(tmp_path):
@@ -193,12 +193,12 @@ def test_tables_of_paths_and_of_images_are_converted(photos, tmp_path):
         rows = {"image": [path.read_bytes() for path in files[number::3]], "label": list(range(len(files[number::3])))}
         parquet.write_table(pyarrow.table(rows), tmp_path / "parquet" / f"{number}.parquet")
     make(tmp_path / "parquet", tmp_path / "images", 3, SETTINGS)
-    made = shards(tmp_path / "images")
-    assert [len(values(path)) for path in made] == [6, 6, 5]
-    assert values(made[1]) == whole(tmp_path / "parquet" / "1.parquet", tmp_path)
+    result = shards(tmp_path / "images")
+    assert [len(values(path)) for path in result] == [6, 6, 5]
+    assert values(result[1]) == whole(tmp_path / "parquet" / "1.parquet", tmp_path)
     # One file alone is divided by its rows.
     make(tmp_path / "parquet" / "1.parquet", tmp_path / "rows", 2, SETTINGS)
-    assert values(*shards(tmp_path / "rows")) == values(made[1])
+    assert values(*shards(tmp_path / "rows")) == values(result[1])
 
 
 def test_parquet_files_of_several_splits_are_refused(photos, tmp_path):
@@ -227,7 +227,7 @@ def test_a_part_of_a_parquet_file_reads_only_its_row_groups(shuffle, photos, tmp
         parquet.ParquetFile, "read_row_group", lambda self, number: read.append(number) or original(self, number)
     )
     monkeypatch.setattr(parquet, "read_table", None)
-    found = []
+    results = []
     for part in parts:
         read.clear()
         source = part.open()
@@ -237,8 +237,8 @@ def test_a_part_of_a_parquet_file_reads_only_its_row_groups(shuffle, photos, tmp
         ]
         for index, row in enumerate(part.rows):
             assert source[index] == (files[row].read_bytes(), row % 3)
-        found += part.rows
-    assert sorted(found) == list(range(8))
+        results += part.rows
+    assert sorted(results) == list(range(8))
 
 
 def test_a_dataset_of_hugging_face_is_divided_by_rows(photos, tmp_path):
@@ -332,10 +332,10 @@ def test_a_process_waits_for_another_that_makes_the_same_shard(photos, tmp_path,
 
     monkeypatch.setattr(shards_module, "convert", counted)
     with ThreadPoolExecutor(4) as threads:
-        made = threads.map(
+        result = threads.map(
             lambda _: make(photos, tmp_path / "out", 3, SETTINGS, share=(1, 3), scratch=scratch), range(4)
         )
-        assert list(made) == [None] * 4
+        assert list(result) == [None] * 4
     assert list(scratch.iterdir()) == []
     assert make(photos, tmp_path / "out", 3, SETTINGS).samples == 17
 

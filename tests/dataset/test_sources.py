@@ -122,8 +122,8 @@ def test_parquet_may_hold_paths_or_the_files_themselves(tmp_path):
     path = write_picture(tmp_path / "x.jpg", 1)
     for name, images in (("paths", ["x.jpg"]), ("files", [{"bytes": jpeg(1), "path": None}]), ("bytes", [jpeg(1)])):
         parquet.write_table(pyarrow.table({"image": images, "label": [5]}), tmp_path / f"{name}.parquet")
-        found = contents(open_source(tmp_path / f"{name}.parquet"))
-        assert found == [(path.read_bytes() if name == "paths" else jpeg(1), 5)]
+        samples = contents(open_source(tmp_path / f"{name}.parquet"))
+        assert samples == [(path.read_bytes() if name == "paths" else jpeg(1), 5)]
 
 
 # --- tar files
@@ -373,7 +373,7 @@ def test_text_among_the_given_names_is_a_name_though_it_looks_like_a_number():
 def test_images_of_a_parquet_file_are_no_objects_of_python_before_they_are_used(tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     files = [bytes([number]) * 1_000_000 for number in range(8)]
-    rows = {"image": [{"bytes": each, "path": None} for each in files], "jpg": files, "label": list(range(8))}
+    rows = {"image": [{"bytes": file, "path": None} for file in files], "jpg": files, "label": list(range(8))}
     parquet.write_table(pyarrow.table(rows), tmp_path / "table.parquet")
     open_source(tmp_path / "table.parquet")  # imports
     for column in ("image", "jpg"):
@@ -382,7 +382,7 @@ def test_images_of_a_parquet_file_are_no_objects_of_python_before_they_are_used(
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 2_000_000
-        assert [source[number] for number in range(8)] == [(each, number) for number, each in enumerate(files)]
+        assert [source[number] for number in range(8)] == [(file, number) for number, file in enumerate(files)]
 
 
 def test_tar_files_are_found_by_wildcards_and_by_names_with_brackets(tmp_path):

@@ -35,11 +35,11 @@ class TakenOver(RGBImageField):
 
 def test_a_summary_describes_the_written_values(tmp_path):
     path = write_photos(tmp_path / "a.beton", 12, size=(40, 60))
-    found = summarize(path)
-    assert (found.samples, found.pages, found.page_size) == (12, 1, 1 << 21)
-    assert found.bytes == path.stat().st_size
-    fields = {field.name: field for field in found.fields}
-    assert [field.type for field in found.fields] == [
+    summary = summarize(path)
+    assert (summary.samples, summary.pages, summary.page_size) == (12, 1, 1 << 21)
+    assert summary.bytes == path.stat().st_size
+    fields = {field.name: field for field in summary.fields}
+    assert [field.type for field in summary.fields] == [
         "RGBImageField", "IntField", "FloatField", "BytesField", "JSONField", "NDArrayField",
     ]  # fmt: skip
     image = fields["image"].image
@@ -49,9 +49,9 @@ def test_a_summary_describes_the_written_values(tmp_path):
     assert fields["label"].counts == {number * 10: 1 for number in range(12)}
     assert (fields["weight"].values.minimum, fields["weight"].values.maximum) == (0, 2.75)
     assert fields["vector"].bytes.mean == 24
-    used = sum(12 * field.bytes.mean for field in found.fields if field.bytes)
-    assert found.page_use == pytest.approx(used / (1 << 21))
-    json.dumps(found.to_dict())
+    used = sum(12 * field.bytes.mean for field in summary.fields if field.bytes)
+    assert summary.page_use == pytest.approx(used / (1 << 21))
+    json.dumps(summary.to_dict())
 
 
 def test_jpeg_files_that_the_engines_do_not_take_are_counted(tmp_path):
@@ -71,17 +71,17 @@ def test_no_more_jpeg_files_are_looked_at_than_asked(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "custom"])
 def test_ffcvs_files_are_summarized(name, tmp_path):
-    found = summarize(save(name, tmp_path))
-    assert 0 <= found.page_use <= 1
-    assert not found.has_checksums
-    for field in found.fields:
+    summary = summarize(save(name, tmp_path))
+    assert 0 <= summary.page_use <= 1
+    assert not summary.has_checksums
+    for field in summary.fields:
         if field.image is not None:
             assert sum(field.image.routes.values()) == field.image.jpg
 
 
 def test_files_without_pages_have_none(tmp_path):
-    found = summarize(write(tmp_path / "a.beton", {"x": IntField(), "y": FloatField()}, [(1, 2.0)]))
-    assert (found.pages, found.page_use) == (0, 0)
+    summary = summarize(write(tmp_path / "a.beton", {"x": IntField(), "y": FloatField()}, [(1, 2.0)]))
+    assert (summary.pages, summary.page_use) == (0, 0)
 
 
 def test_raw_images_are_counted(tmp_path):
@@ -118,6 +118,6 @@ def test_entry_points_are_counted_and_their_faults_reported(tmp_path):
     assert (image.indexed, image.entry_bytes) == (6, done.bytes)
     assert image.entry_points == (done.bytes - 6 * 4 - 7 * 8) // 10
     done.path.write_bytes(b"damaged")
-    found = summarize(path)
-    assert found.fields[0].image.indexed == 0
-    assert len(found.index_faults) == 1
+    summary = summarize(path)
+    assert summary.fields[0].image.indexed == 0
+    assert len(summary.index_faults) == 1

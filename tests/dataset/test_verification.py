@@ -22,27 +22,27 @@ def with_checksums(path, write_mode="jpg"):
 
 
 def test_a_sound_file_is_found_sound(tmp_path):
-    found = verify(with_checksums(tmp_path / "a.beton"), num_workers=2)
+    report = verify(with_checksums(tmp_path / "a.beton"), num_workers=2)
     # Every fifth sample has no bytes; their field has a region all the same.
-    assert (found.is_sound, found.samples, found.regions, found.decoded) == (True, 80, 320, 80)
-    assert found.checksums == 320
+    assert (report.is_sound, report.samples, report.regions, report.decoded) == (True, 80, 320, 80)
+    assert report.checksums == 320
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "custom"])
 def test_ffcvs_files_are_sound(name, tmp_path):
-    found = verify(save(name, tmp_path))
-    assert found.findings == []
-    assert found.checksums == 0
+    report = verify(save(name, tmp_path))
+    assert report.findings == []
+    assert report.checksums == 0
 
 
 def test_bad_jpeg_files_are_named(tmp_path):
     path = write_photos(tmp_path / "a.beton", 70)
     for sample in (3, 66):
         damage(path, sample)
-    found = verify(path, num_workers=3)
-    assert found.bad_samples == [3, 66]
-    assert {finding.field for finding in found.findings} == {"image"}
-    assert "cannot be decoded" in found.findings[0].what
+    report = verify(path, num_workers=3)
+    assert report.bad_samples == [3, 66]
+    assert {finding.field for finding in report.findings} == {"image"}
+    assert "cannot be decoded" in report.findings[0].what
 
 
 def changed(path, position, content):
@@ -60,13 +60,13 @@ def test_entry_points_in_and_beside_a_file_are_compared(tmp_path):
     index = tmp_path / "a.beton.index"
     block = read_beside(open_index(path)[0])["image"]
     changed(index, 10 * int(block.first[70]) + 5, b"\x55")
-    found = verify(path)
-    assert [(finding.sample, finding.field) for finding in found.findings] == [(70, "image")]
-    assert "gpubeton index --overwrite" in found.findings[0].what
+    report = verify(path)
+    assert [(finding.sample, finding.field) for finding in report.findings] == [(70, "image")]
+    assert "gpubeton index --overwrite" in report.findings[0].what
     changed(index, index.stat().st_size - 30, b"\x55")
-    found = verify(path)
-    assert [(finding.sample, finding.field) for finding in found.findings] == [(None, None)]
-    assert found.entry_points == count
+    report = verify(path)
+    assert [(finding.sample, finding.field) for finding in report.findings] == [(None, None)]
+    assert report.entry_points == count
 
 
 @pytest.mark.parametrize("kind", ["inside", "beside"])
@@ -102,18 +102,18 @@ def test_a_changed_byte_anywhere_is_found_by_its_checksum(field, tmp_path):
         byte = file.read(1)
         file.seek(-1, 1)
         file.write(bytes([byte[0] ^ 4]))
-    found = verify(path)
-    assert found.bad_samples == [44]
-    assert found.findings[0].field == field
-    assert "have changed since it was stored" in found.findings[0].what
+    report = verify(path)
+    assert report.bad_samples == [44]
+    assert report.findings[0].field == field
+    assert "have changed since it was stored" in report.findings[0].what
 
 
 def test_json_that_is_none_is_named_without_checksums_too(tmp_path):
     path = write_photos(tmp_path / "a.beton", 5)
     damage(path, 2, field="info", content=b"[")
-    found = verify(path)
-    assert [(finding.sample, finding.field) for finding in found.findings] == [(2, "info")]
-    assert "JSON" in found.findings[0].what
+    report = verify(path)
+    assert [(finding.sample, finding.field) for finding in report.findings] == [(2, "info")]
+    assert "JSON" in report.findings[0].what
 
 
 def test_an_image_of_another_size_than_its_metadata_is_reported(tmp_path):
@@ -122,17 +122,17 @@ def test_an_image_of_another_size_than_its_metadata_is_reported(tmp_path):
     with path.open("r+b") as file:
         file.seek(index.header.metadata_offset + index.metadata.itemsize + 1)
         file.write(np.array([50, 40], "<u2").tobytes())
-    found = verify(path)
-    assert found.bad_samples == [1]
-    assert re.search("40 x 60 .* 40 x 50", found.findings[0].what)
+    report = verify(path)
+    assert report.bad_samples == [1]
+    assert re.search("40 x 60 .* 40 x 50", report.findings[0].what)
 
 
 def test_a_file_whose_index_is_damaged_is_a_finding(tmp_path):
     path = write_photos(tmp_path / "a.beton", 3)
     path.write_bytes(path.read_bytes()[:-7])
-    found = verify(path)
-    assert (found.is_sound, found.bad_samples, found.samples) == (False, [], 0)
-    assert "not a multiple of 24" in found.findings[0].what
+    report = verify(path)
+    assert (report.is_sound, report.bad_samples, report.samples) == (False, [], 0)
+    assert "not a multiple of 24" in report.findings[0].what
 
 
 def test_damaged_notes_are_a_finding(tmp_path):
@@ -141,8 +141,8 @@ def test_damaged_notes_are_a_finding(tmp_path):
     with path.open("r+b") as file:
         file.seek(index.header.alloc_table_ptr - 33)
         file.write(b"!")
-    found = verify(path)
-    assert [(finding.sample, "notes" in finding.what) for finding in found.findings] == [(None, True)]
+    report = verify(path)
+    assert [(finding.sample, "notes" in finding.what) for finding in report.findings] == [(None, True)]
 
 
 def test_a_custom_field_needs_its_class(tmp_path):
@@ -186,10 +186,10 @@ def test_a_decoder_that_fails_on_one_value_does_not_end_the_report(error, tmp_pa
             raise error
 
     monkeypatch.setattr(verification, "decode_rgb", decode)
-    found = verify(path, num_workers=1)
-    assert [(finding.sample, finding.field) for finding in found.findings] == [(2, "image"), (4, "image")]
-    assert type(error).__name__ in found.findings[0].what
-    assert (found.samples, found.regions) == (5, 20)
+    report = verify(path, num_workers=1)
+    assert [(finding.sample, finding.field) for finding in report.findings] == [(2, "image"), (4, "image")]
+    assert type(error).__name__ in report.findings[0].what
+    assert (report.samples, report.regions) == (5, 20)
 
 
 def test_a_file_that_is_written_to_while_it_is_verified_is_refused(tmp_path):

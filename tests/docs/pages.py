@@ -77,11 +77,11 @@ class Block:
 def blocks(page: str) -> list[Block]:
     """List the blocks of a page but for Sphinx's directives."""
     text = (ROOT / page).read_text()
-    found = [
+    results = [
         Block(page, text[: match.start("text")].count("\n") + 1, match["language"], match["text"], match["why"])
         for match in _BLOCK.finditer(text)
     ]
-    return [block for block in found if not block.language.startswith("{")]
+    return [block for block in results if not block.language.startswith("{")]
 
 
 def prepare(folder: Path) -> None:

@@ -28,7 +28,7 @@ def test_every_transform_is_in_it_once():
 def test_a_picture_shows_a_change_and_different_draws(gallery, entry):
     before, after = gallery.batch(entry, before=True), np.asarray(gallery.batch(entry))
     if after.shape == before.shape:
-        assert any((one != other).any() for one, other in zip(before, after, strict=True))
+        assert any((image != other).any() for image, other in zip(before, after, strict=True))
     if entry.name not in NOT_RANDOM:
         assert any((image != after[0]).any() for image in after[1:])
 

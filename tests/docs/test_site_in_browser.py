@@ -84,7 +84,7 @@ def test_one_figure_of_each_theme_is_shown_and_a_phone_shows_its_letters(page):
     for figure in shown.all():
         drawn = ROOT.joinpath("docs/figures", figure.get_attribute("src").rpartition("/")[2]).read_text()
         units = float(re.search(r'viewBox="0 0 ([\d.]+)', drawn)[1])
-        letters = min(float(found) for found in re.findall(r"font-size: ([\d.]+)px", drawn))
+        letters = min(float(match) for match in re.findall(r"font-size: ([\d.]+)px", drawn))
         assert letters * figure.bounding_box()["width"] / units >= 8
 
 
@@ -109,7 +109,7 @@ def test_each_block_of_code_can_be_copied_without_its_prompt(page):
 def test_each_link_inside_the_site_leads_to_a_page_and_an_anchor():
     # Without the sources that viewcode shows: their links back have anchors of where a name was defined.
     pages = {path: path.read_text() for path in SITE.rglob("*.html") if "_modules" not in path.parts}
-    anchors = {path: {unescape(found) for found in re.findall(r' id="([^"]+)"', text)} for path, text in pages.items()}
+    anchors = {path: {unescape(match) for match in re.findall(r' id="([^"]+)"', text)} for path, text in pages.items()}
     broken = set()
     for path, text in pages.items():
         for link in map(unescape, re.findall(r'<a [^>]*href="([^"]+)"', text)):

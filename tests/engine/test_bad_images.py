@@ -51,7 +51,7 @@ def test_eight_samples_are_listed_and_more_are_counted():
 NAMES = [("image", "image"), ("view", "image"), ("mask", "mask")]
 
 
-def test_rows_and_outputs_are_named_in_order_whichever_executor_was_first():
+def test_rows_and_outputs_are_named_in_order_for_any_order_of_executors():
     images = [BadImage(2, 1, "late"), BadImage(0, 3, "cut"), BadImage(0, 1, "early")]
     rows = bad_rows(images, NAMES, u8(50, 51, 52, 53), lambda _: "")
     assert list(rows.items()) == [(1, BadSample(51, "image: early; mask: late")), (3, BadSample(53, "image: cut"))]

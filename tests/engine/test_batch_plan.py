@@ -43,26 +43,26 @@ def plan(tmp_path):
 def test_batches_planned_together_are_those_planned_one_by_one(plan, batch_size, first, count):
     plans = plan(batch_size)
     together = plans.ahead(first)
-    assert [one.number for one in together] == [*range(first, first + count)]
-    for one in together:
-        alone = plans[one.number]
-        assert np.array_equal(one.samples, alone.samples)
-        assert np.array_equal(one.places, alone.places)
-        assert one.images.keys() == alone.images.keys()
-        for name, job in one.images.items():
+    assert [plan.number for plan in together] == [*range(first, first + count)]
+    for plan_together in together:
+        alone = plans[plan_together.number]
+        assert np.array_equal(plan_together.samples, alone.samples)
+        assert np.array_equal(plan_together.places, alone.places)
+        assert plan_together.images.keys() == alone.images.keys()
+        for name, job in plan_together.images.items():
             assert isinstance(job, ImageJob)
             for column in ROWS:
                 assert np.array_equal(getattr(job, column), getattr(alone.images[name], column)), column
 
 
 def test_a_last_smaller_batch_that_is_left_out_is_not_planned(plan):
-    assert [len(one.samples) for one in plan(5, drop_last=True).ahead(2)] == [5, 5]
-    assert [len(one.samples) for one in plan(5).ahead(2)] == [5, 5, 3]
+    assert [len(batch_plan.samples) for batch_plan in plan(5, drop_last=True).ahead(2)] == [5, 5]
+    assert [len(batch_plan.samples) for batch_plan in plan(5).ahead(2)] == [5, 5, 3]
 
 
 def test_a_users_decoder_sees_one_batch_at_a_time(plan):
     plans = plan(4, Own)
     counts.clear()
-    (one,) = plans.ahead(1)
+    (batch_plan,) = plans.ahead(1)
     assert counts == [4]
-    assert len(np.unique(one.images["image"].draws[:, :4], axis=0)) == 1
+    assert len(np.unique(batch_plan.images["image"].draws[:, :4], axis=0)) == 1

@@ -44,16 +44,16 @@ def test_memory_is_not_reused_while_a_part_of_it_is_referenced(keep):
     pool = ArrayPool()
     array = pool.take(SHAPE, DTYPE)
     first = address(array)
-    kept = keep(array)
+    reference = keep(array)
     del array
     gc.collect()
     assert not is_reused(pool, first)
-    del kept
+    del reference
     gc.collect()
     assert is_reused(pool, first)
 
 
-def test_an_array_has_the_shape_and_dtype_asked_for_and_may_be_written():
+def test_an_array_has_the_requested_shape_and_dtype_and_is_writable():
     for shape, dtype in [((), "f8"), ((3,), "u1"), ((0, 5), "f4"), ((7, 300, 300, 3), "f2"), ((2, 50_000), "c16")]:
         array = ArrayPool().take(shape, dtype)
         assert (array.shape, array.dtype) == (shape, np.dtype(dtype))

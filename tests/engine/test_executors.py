@@ -108,13 +108,13 @@ def test_each_output_is_made_on_the_device_of_its_program(mixed):
     assert mixed.made["CPU"].arguments == (8, 2, 3)
 
 
-@pytest.mark.parametrize(("device", "made"), [("cpu", ["CPU"]), ("cuda:0", ["GPU"])])
-def test_workers_that_have_nothing_to_do_are_not_started(device, made):
+@pytest.mark.parametrize(("device", "names"), [("cpu", ["CPU"]), ("cuda:0", ["GPU"])])
+def test_workers_that_have_nothing_to_do_are_not_started(device, names):
     bench = Bench(output("a", device), output("b", device))
-    assert list(bench.made) == made
+    assert list(bench.made) == names
     bench.executors.submit([1, 2])
     bench.executors.collect()
-    assert [call[:2] for call in bench.calls] == [(made[0], "submit"), (made[0], "collect")]
+    assert [call[:2] for call in bench.calls] == [(names[0], "submit"), (names[0], "collect")]
 
 
 def test_without_images_no_executor_is_started():
@@ -128,8 +128,8 @@ def test_without_images_no_executor_is_started():
 
 def test_memory_is_allocated_by_its_writer(mixed):
     taken = [mixed.executors.take(number, 3) for number in range(4)]
-    assert [type(one) for one in taken] == [np.ndarray, torch.Tensor] * 2
-    assert [str(one.dtype).removeprefix("torch.") for one in taken] == ["uint8", "uint8", "float16", "float16"]
+    assert [type(array) for array in taken] == [np.ndarray, torch.Tensor] * 2
+    assert [str(array.dtype).removeprefix("torch.") for array in taken] == ["uint8", "uint8", "float16", "float16"]
     assert mixed.calls == [("GPU", "take", 0, 3), ("GPU", "take", 1, 3)]
 
 
@@ -173,16 +173,16 @@ def test_batch_operations_run_in_the_gpus_torch_context(mixed):
 )
 def test_an_output_that_returns_to_the_cpu_is_fetched_as_an_array(operations, dtype):
     bench = Bench(output("a", "cuda:0", *operations))
-    found = bench.executors.finished(0, bench.executors.take(0, 2), None)
-    assert (type(found), found.dtype, found.shape) == (np.ndarray, dtype, (2, 4, 5, 3))
+    result = bench.executors.finished(0, bench.executors.take(0, 2), None)
+    assert (type(result), result.dtype, result.shape) == (np.ndarray, dtype, (2, 4, 5, 3))
     assert bench.calls[1:] == [("GPU", "fetch", (2, 4, 5, 3))]
 
 
 def test_bfloat16_is_fetched_as_its_bits():
-    own = output("a", "cuda:0", BFLOAT, ToTensor())
-    bench = Bench(replace(own, program=replace(own.program, returns_to_cpu=True)))
-    found = bench.executors.finished(0, torch.ones(1, 4, 5, 3, dtype=torch.bfloat16), None)
-    assert (found.dtype, found[0, 0, 0, 0]) == (np.uint16, 0x3F80)
+    bfloat_output = output("a", "cuda:0", BFLOAT, ToTensor())
+    bench = Bench(replace(bfloat_output, program=replace(bfloat_output.program, returns_to_cpu=True)))
+    result = bench.executors.finished(0, torch.ones(1, 4, 5, 3, dtype=torch.bfloat16), None)
+    assert (result.dtype, result[0, 0, 0, 0]) == (np.uint16, 0x3F80)
 
 
 def test_an_output_that_stays_on_the_gpu_is_not_fetched(mixed):

@@ -47,7 +47,7 @@ def interrupted(call, code, steps):
 
 
 @pytest.mark.parametrize("received", [0, 1, 2])
-def test_after_ctrl_c_at_any_instruction_the_loop_can_go_on_to_its_end(received):
+def test_after_ctrl_c_at_any_instruction_the_loop_can_continue_to_its_end(received):
     steps, has_come = 1, True
     while has_come:
         iterator = iterator_after(received)

@@ -382,7 +382,7 @@ def test_several_threads_may_share_an_iterator_and_each_batch_goes_to_one_of_the
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_interrupts_a_loop_that_waits_and_the_loop_can_go_on():
+def test_ctrl_c_interrupts_a_waiting_loop_which_can_continue():
     go = threading.Event()
     iterator = Prefetcher(CountingPipeline(3, step=lambda _: go.wait()), 2)
     interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))

@@ -158,7 +158,7 @@ def test_parallel_operations_of_two_threads_do_not_meet(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
-def test_each_pipeline_that_goes_on_from_a_result_gets_a_copy_in_the_same_order_of_axes(kind):
+def test_each_branch_of_a_result_gets_a_copy_with_the_same_strides(kind):
     shared, owner = Shared(), object()
     batch = kind(np.arange(2 * 3 * 4 * 5).reshape(2, 4, 5, 3).transpose(0, 3, 1, 2))
     expected, axes = batch.tolist(), torch.as_tensor(batch).stride()

@@ -46,8 +46,8 @@ def test_regions_of_any_files_are_fetched(files, regions, max_open):
     for storage_class in (MappedStorage, LoadedStorage):
         storage = storage_class(OpenSources(files, max_open=max_open))
         fetch = storage.fetch(places, np.array(sizes, np.uint64))
-        found = fetch.addresses().tolist()
-        assert [ctypes.string_at(address, size) for address, size in zip(found, sizes, strict=True)] == expected
+        result = fetch.addresses().tolist()
+        assert [ctypes.string_at(address, size) for address, size in zip(result, sizes, strict=True)] == expected
         fetch.release()
         storage.close()
 

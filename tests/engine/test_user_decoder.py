@@ -166,19 +166,19 @@ def test_a_parallel_decoder_gives_the_same(file):
         pytest.skip("one core")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Numba finds too little to do
-        found = batches(file, {"values": PipelineSpec("values", decoder=ParallelLengths()), **ONLY_VALUES})
+        result = batches(file, {"values": PipelineSpec("values", decoder=ParallelLengths()), **ONLY_VALUES})
     expected = batches(file, {"values": PipelineSpec("values", decoder=Lengths()), **ONLY_VALUES})
-    for ours, others in zip(found, expected, strict=True):
+    for ours, others in zip(result, expected, strict=True):
         assert (ours.outputs[0] == others.outputs[0]).all()
 
 
 def test_a_decoder_may_be_debugged_in_plain_python(file):
     Compiler.set_enabled(False)
     try:
-        found = batches(file, {"values": PipelineSpec("values", decoder=Lengths()), **ONLY_VALUES})
+        result = batches(file, {"values": PipelineSpec("values", decoder=Lengths()), **ONLY_VALUES})
     finally:
         Compiler.set_enabled(True)
-    assert found[0].outputs[0][:, 0].tolist() == (found[0].samples % 6).tolist()
+    assert result[0].outputs[0][:, 0].tolist() == (result[0].samples % 6).tolist()
 
 
 @pytest.mark.parametrize("storage", [MappedStorage, LoadedStorage])

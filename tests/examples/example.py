@@ -51,12 +51,12 @@ def check_resuming(recipe, folder, *options, stop_after):
     assert recipe.main([*command, f"{folder}/halves", "--stop-after", str(stop_after)]) != through
     stopped = checkpoint(f"{folder}/halves")
     assert recipe.main([*command, f"{folder}/halves"]) == through
-    expected, found = checkpoint(f"{folder}/through"), checkpoint(f"{folder}/halves")
+    expected, result = checkpoint(f"{folder}/through"), checkpoint(f"{folder}/halves")
     for part in ("network", "ema"):
-        assert expected[part].keys() == found[part].keys()
-        assert all(torch.equal(expected[part][name], found[part][name]) for name in expected[part])
-        assert not all(torch.equal(stopped[part][name], found[part][name]) for name in expected[part])
-    assert not all(torch.equal(found["network"][name], found["ema"][f"module.{name}"]) for name in found["network"])
+        assert expected[part].keys() == result[part].keys()
+        assert all(torch.equal(expected[part][name], result[part][name]) for name in expected[part])
+        assert not all(torch.equal(stopped[part][name], result[part][name]) for name in expected[part])
+    assert not all(torch.equal(result["network"][name], result["ema"][f"module.{name}"]) for name in result["network"])
     assert stopped["loader"]["batch"] > 0
     return through
 

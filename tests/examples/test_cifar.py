@@ -96,9 +96,9 @@ def test_images_come_back_with_their_labels(folder):
     planes, labels = zip(*map(made_up, PARTS[:5]), strict=True)
     expected = np.concatenate(planes).reshape(80, 3, 32, 32).transpose(0, 2, 3, 1)
     loader = Loader(folder / "train.beton", 80, pipelines={"image": [SimpleRGBImageDecoder(), ToTensor()]})
-    images, found = next(iter(loader))
+    images, result = next(iter(loader))
     assert np.array_equal(images.numpy(), expected)
-    assert np.array_equal(found[:, 0].numpy(), np.concatenate(labels))
+    assert np.array_equal(result[:, 0].numpy(), np.concatenate(labels))
     loader.close()
 
 
@@ -146,7 +146,7 @@ def test_the_network_is_pages():
     assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
-def test_flipped_images_are_looked_at_too(folder):
+def test_flipped_images_are_evaluated_too(folder):
     class LeftPixel(torch.nn.Module):
         def forward(self, batch):
             left = batch[:, 0, 0, 0]

@@ -52,10 +52,10 @@ def test_captions_are_tokens_of_a_fixed_number(toy):
     path = toy.parent / "toy.beton"
     assert Reader(path).notes["vocabulary"] == 258
     with Loader(path, 18, pipelines={"image": None, "tokens": [NDArrayDecoder()]}) as loader:
-        ((found,),) = list(loader)
+        ((result,),) = list(loader)
     for number in (0, 6, 12):
         text = CAPTIONS[number // 6].encode()[:11]
-        assert found[number].tolist() == [1, *(byte + 2 for byte in text), *[0] * (11 - len(text))]
+        assert result[number].tolist() == [1, *(byte + 2 for byte in text), *[0] * (11 - len(text))]
 
 
 def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(toy, tmp_path):
@@ -68,11 +68,11 @@ def test_two_processes_train_as_one_with_their_batches_together(toy, tmp_path, c
     # All pairs are one batch: the order of the samples differs when they are shared.
     config = ["--config", str(toy), "--lr", "1e-2"]
     trainer.main([*config, "--folder", str(tmp_path / "one"), "--batch-size", "18"])
-    one = json_lines(capsys.readouterr().out)
+    report = json_lines(capsys.readouterr().out)
     options = [*config, "--folder", str(tmp_path / "two"), "--batch-size", "9"]
     two = json_lines(run_in_two_processes("clip", *options))
     assert two[0]["world"] == 2
-    losses = [[line["loss"] for line in lines if "loss" in line] for lines in (one, two)]
+    losses = [[line["loss"] for line in lines if "loss" in line] for lines in (report, two)]
     assert len(losses[0]) == 2
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
@@ -81,8 +81,8 @@ def test_the_loss_is_the_mean_of_two_cross_entropies():
     ones, others = (torch.nn.functional.normalize(torch.randn(5, 3, dtype=torch.float64)) for _ in range(2))
     likeness = np.exp(10 * (ones @ others.T).numpy())
     rows, columns = (np.log(np.diag(likeness) / likeness.sum(axis)).mean() for axis in (1, 0))
-    found = trainer.contrastive_loss(ones, others, torch.tensor(10.0, dtype=torch.float64))
-    assert float(found) == pytest.approx(-(rows + columns) / 2)
+    result = trainer.contrastive_loss(ones, others, torch.tensor(10.0, dtype=torch.float64))
+    assert float(result) == pytest.approx(-(rows + columns) / 2)
 
 
 def test_filling_tokens_do_not_count():
@@ -96,5 +96,5 @@ def test_filling_tokens_do_not_count():
 
 def test_the_configuration_has_known_settings():
     path = EXAMPLES / "clip" / "configs" / "vit_b32.yaml"
-    found = trainer.recipe.settings_of(trainer.Settings, ["--config", str(path), "--patch", "16"])
-    assert (found.lr, found.compile, found.patch) == (5e-4, "inductor", 16)
+    settings = trainer.recipe.settings_of(trainer.Settings, ["--config", str(path), "--patch", "16"])
+    assert (settings.lr, settings.compile, settings.patch) == (5e-4, "inductor", 16)

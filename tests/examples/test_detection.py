@@ -79,8 +79,8 @@ def test_a_place_learns_the_smallest_box_of_its_level_around_it():
     assert set(strides[(kinds == 0) | (kinds == 1)].tolist()) == {8.0}
     assert set(strides[kinds == 2].tolist()) == {16.0}  # its largest distances are 64 to 128
     for box in boxes:
-        found = kinds == box[4]
-        corners = torch.cat([points - distances[:, :2], points + distances[:, 2:]], 1)[found]
+        result = kinds == box[4]
+        corners = torch.cat([points - distances[:, :2], points + distances[:, 2:]], 1)[result]
         assert torch.allclose(corners, box[:4].expand_as(corners))
     assert (fcos.targets_of(boxes[:0], points, strides)[0] == -1).all()
 
@@ -89,9 +89,9 @@ def test_the_overlap_at_a_place_is_giou():
     rng = np.random.default_rng(0)
     ones, others = rng.uniform(1, 9, (2, 20, 4))
     expected = []
-    for one, other in zip(ones, others, strict=True):
-        area = [(each[0] + each[2]) * (each[1] + each[3]) for each in (one, other, np.minimum(one, other))]
-        hull = (np.maximum(one, other)[[0, 1]] + np.maximum(one, other)[[2, 3]]).prod()
+    for box, other in zip(ones, others, strict=True):
+        area = [(edges[0] + edges[2]) * (edges[1] + edges[3]) for edges in (box, other, np.minimum(box, other))]
+        hull = (np.maximum(box, other)[[0, 1]] + np.maximum(box, other)[[2, 3]]).prod()
         union = area[0] + area[1] - area[2]
         expected.append(area[2] / union - (hull - union) / hull)
     assert np.allclose(fcos.overlap_at_place(torch.tensor(ones), torch.tensor(others)), expected)
@@ -109,13 +109,13 @@ def outputs_for(boxes, side):
 def test_a_perfect_network_has_the_least_loss_and_finds_each_box_once():
     boxes = torch.tensor([[10.0, 10, 40, 50, 1, 0], [20, 60, 110, 120, 0, 0]])
     outputs = outputs_for(boxes, 128)
-    (found,) = fcos.detect(outputs, 128)
-    assert found.shape == (2, 6)
-    assert torch.allclose(found[found[:, 4].argsort(descending=True), :5], boxes[:, :5], atol=1e-3)
-    assert fcos.mean_average_precision([found], [boxes], 3) == pytest.approx(1)
+    (result,) = fcos.detect(outputs, 128)
+    assert result.shape == (2, 6)
+    assert torch.allclose(result[result[:, 4].argsort(descending=True), :5], boxes[:, :5], atol=1e-3)
+    assert fcos.mean_average_precision([result], [boxes], 3) == pytest.approx(1)
     best = fcos.loss_of(outputs, [boxes], 128)
     for number, change in enumerate((-outputs[0], outputs[1] * 1.2, outputs[2] + 1)):
-        worse = [change if place == number else each for place, each in enumerate(outputs)]
+        worse = [change if place == number else output for place, output in enumerate(outputs)]
         assert fcos.loss_of(tuple(worse), [boxes], 128) > best + 0.01
     nothing = fcos.loss_of(outputs_for(boxes[:0], 128), [boxes[:0]], 128)
     assert float(nothing) == pytest.approx(0, abs=1e-3)
@@ -138,9 +138,9 @@ def test_the_score_is_the_precision_at_eleven_recalls():
         [40.0, 0, 50, 10, 0, 0.6],
         [20.0, 0, 30, 10, 0, 0.5],
     )
-    found = torch.tensor([right, double, wrong, difficult, late])
+    result = torch.tensor([right, double, wrong, difficult, late])
     # Right at the first place, then two wrong ones, then right: a precision of 1 up to recall 0.5, of 2/4 above.
-    assert fcos.mean_average_precision([found], [true], 1) == pytest.approx((6 * 1 + 5 * 0.5) / 11)
-    assert fcos.mean_average_precision([found[:0]], [true], 1) == 0
+    assert fcos.mean_average_precision([result], [true], 1) == pytest.approx((6 * 1 + 5 * 0.5) / 11)
+    assert fcos.mean_average_precision([result[:0]], [true], 1) == 0
     # A class that no image has does not count.
-    assert fcos.mean_average_precision([found], [true], 3) == pytest.approx((6 * 1 + 5 * 0.5) / 11)
+    assert fcos.mean_average_precision([result], [true], 3) == pytest.approx((6 * 1 + 5 * 0.5) / 11)

@@ -69,8 +69,8 @@ def run(tmp_path):
 def processes(records):
     """The records of each process that has any, by the time of the first."""
     files = [path for path in records.glob("*.jsonl") if path.stat().st_size]
-    found = {int(path.stem): [json.loads(line) for line in path.read_text().splitlines()] for path in files}
-    return dict(sorted(found.items(), key=lambda each: each[1][0]["time"]))
+    results = {int(path.stem): [json.loads(line) for line in path.read_text().splitlines()] for path in files}
+    return dict(sorted(results.items(), key=lambda value: value[1][0]["time"]))
 
 
 def kill(agent):
@@ -90,8 +90,8 @@ def wait_for(records, world, batches):
     """Wait until a process of so many has received some batches."""
 
     def are_there():
-        found = list(processes(records).values())
-        return found and found[-1][0]["world"] == world and len(found[-1]) >= batches
+        results = list(processes(records).values())
+        return results and results[-1][0]["world"] == world and len(results[-1]) >= batches
 
     wait_until(are_there)
 
@@ -132,7 +132,7 @@ def test_a_node_is_lost_and_another_comes_and_each_sample_of_the_epoch_is_used_o
     assert len(processes(records)) == before
 
 
-def test_one_process_goes_on_where_it_stopped_and_with_another_batch_size(tmp_path):
+def test_one_process_resumes_where_it_stopped_and_with_another_batch_size(tmp_path):
     options = [str(write_images(tmp_path / "train.beton")), "--folder", str(tmp_path), "--side=16", "--num-workers=1"]
     assert [line["epoch"] for line in json_lines(run_example("elastic.py", *options, "--epochs=1"))] == [0]
     (line,) = json_lines(run_example("elastic.py", *options, "--epochs=2", "--batch-size=7"))

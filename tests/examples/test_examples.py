@@ -16,7 +16,7 @@ SCRIPTS = sorted(
 )
 
 
-def test_training_goes_on_from_the_middle_of_an_epoch(tmp_path):
+def test_training_resumes_in_the_middle_of_an_epoch(tmp_path):
     write_photos(tmp_path / "photos", PhotoSet(40))
     options = (str(tmp_path / "photos"), "--epochs", "2", "--batch-size", "8", "--sides", "32", "64")
     first = run("train.py", *options, "--stop-after", "7")
@@ -87,8 +87,8 @@ def test_statistics_reach_all_three_kinds_of_monitoring(tmp_path):
 
 def test_every_example_is_in_the_list():
     listed = (EXAMPLES / "README.md").read_text()
-    known = [place.replace("__main__.py", "README.md") for place in SCRIPTS]
-    assert [place for place in known if f"]({place})" not in listed] == []
+    documented = [place.replace("__main__.py", "README.md") for place in SCRIPTS]
+    assert [place for place in documented if f"]({place})" not in listed] == []
 
 
 @pytest.mark.parametrize("place", SCRIPTS)

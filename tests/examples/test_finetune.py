@@ -34,7 +34,7 @@ def toy(tmp_path_factory):
 @pytest.fixture
 def timm(monkeypatch):
     """Replace timm, which does not import without torchvision: its two functions that the recipe calls."""
-    found = {"input_size": (3, 24, 24), "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.25, 0.5), "crop_pct": 0.875}
+    results = {"input_size": (3, 24, 24), "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.25, 0.5), "crop_pct": 0.875}
 
     def create_model(name, *, pretrained, num_classes):
         convolution = torch.nn.Conv2d(3, 8, 5, stride=2, bias=False)
@@ -44,9 +44,9 @@ def timm(monkeypatch):
     module = ModuleType("timm")
     module.create_model = create_model
     module.data = ModuleType("timm.data")
-    module.data.resolve_data_config = lambda *_, **__: {**found, "interpolation": "bilinear"}
+    module.data.resolve_data_config = lambda *_, **__: {**results, "interpolation": "bilinear"}
     monkeypatch.setitem(sys.modules, "timm", module)
-    return found
+    return results
 
 
 def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(timm, toy, tmp_path, capsys):
@@ -71,8 +71,8 @@ def test_images_are_those_that_the_network_was_trained_with(timm, toy, tmp_path)
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_configuration_has_known_settings_and_the_command_line_comes_first(path):
-    found = settings_of(trainer.Settings, ["--config", str(path), "--lr", "5e-5"])
-    assert (found.lr, found.compile, found.ema) == (5e-5, "inductor", 0.999)
+    settings = settings_of(trainer.Settings, ["--config", str(path), "--lr", "5e-5"])
+    assert (settings.lr, settings.compile, settings.ema) == (5e-5, "inductor", 0.999)
 
 
 def test_an_unknown_network_is_named():
@@ -107,11 +107,11 @@ STANDARD = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.25, 0.2], "resca
         ),
     ],
 )
-def test_a_processors_settings_are_taken_over(values, size, ratio, interpolation):
-    found = pretrained.preprocessing_of_processor({**STANDARD, **values})
-    assert (found.size, found.ratio, found.interpolation) == (size, ratio, interpolation)
-    assert found.mean == pytest.approx([127.5, 102, 76.5])
-    assert found.std == pytest.approx([127.5, 63.75, 51])
+def test_a_processors_settings_are_used(values, size, ratio, interpolation):
+    result = pretrained.preprocessing_of_processor({**STANDARD, **values})
+    assert (result.size, result.ratio, result.interpolation) == (size, ratio, interpolation)
+    assert result.mean == pytest.approx([127.5, 102, 76.5])
+    assert result.std == pytest.approx([127.5, 63.75, 51])
 
 
 @pytest.mark.filterwarnings("default")  # of transformers itself
@@ -126,10 +126,10 @@ def test_a_network_of_hugging_faces_keeps_its_body_and_gets_a_new_head(toy, tmp_
     options = ["--config", str(toy), "--folder", str(tmp_path / "run"), "--model", f"hf:{tmp_path}/tiny"]
     run = trainer.Run(settings_of(trainer.Settings, options))
     run.loader.close()
-    found = run.network.network.state_dict()
-    assert found["classifier.weight"].shape == (3, 16)
-    body = [name for name in found if not name.startswith("classifier")]
-    assert all(torch.equal(found[name], before.state_dict()[name]) for name in body)
+    result = run.network.network.state_dict()
+    assert result["classifier.weight"].shape == (3, 16)
+    body = [name for name in result if not name.startswith("classifier")]
+    assert all(torch.equal(result[name], before.state_dict()[name]) for name in body)
     assert 0 <= trainer.main(options)["top_1"] <= 1
     after = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "run" / "model")
     assert after.config.id2label == {0: "class0", 1: "class1", 2: "class2"}

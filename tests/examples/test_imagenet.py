@@ -62,8 +62,8 @@ def test_images_have_the_side_and_steps_the_rate_of_their_moment(toy, tmp_path, 
 
     monkeypatch.setattr(trainer.Run, "step", note)
     trainer.main(["--config", str(toy), "--folder", str(tmp_path), "--amp", "none"])
-    made = settings_of(trainer.Settings, ["--config", str(toy)])
-    rates = [learning_rate(made, epoch) for epoch in (0, 0.5, 1, 1.5)]
+    settings = settings_of(trainer.Settings, ["--config", str(toy)])
+    rates = [learning_rate(settings, epoch) for epoch in (0, 0.5, 1, 1.5)]
     assert steps == [((8, 3, side, side), (8,), rate) for side, rate in zip((32, 32, 64, 64), rates, strict=True)]
 
 
@@ -94,19 +94,19 @@ def test_twelve_configurations_are_there():
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_configuration_is_the_recipe_stretched_over_its_epochs(path):
-    found = settings_of(trainer.Settings, ["--config", str(path)])
+    settings = settings_of(trainer.Settings, ["--config", str(path)])
     network, epochs = path.stem.split("_")
-    assert (found.network, found.epochs) == (f"resnet{network[2:]}", int(epochs))
-    sides = [trainer.side_of(found, epoch) for epoch in range(found.epochs)]
+    assert (settings.network, settings.epochs) == (f"resnet{network[2:]}", int(epochs))
+    sides = [trainer.side_of(settings, epoch) for epoch in range(settings.epochs)]
     assert (sides[0], sides[-1]) == (160, 192)
     assert sides == sorted(sides)
     # 160 pixels for about three quarters of the epochs.
-    assert 0.65 < sides.count(160) / found.epochs < 0.85
-    rates = [learning_rate(found, epoch) for epoch in range(found.epochs + 1)]
-    assert max(rates) == rates[2] == found.lr
+    assert 0.65 < sides.count(160) / settings.epochs < 0.85
+    rates = [learning_rate(settings, epoch) for epoch in range(settings.epochs + 1)]
+    assert max(rates) == rates[2] == settings.lr
     assert rates[-1] == 0
     published = {"resnet18": (0.5, 1024, 5e-5), "resnet50": (1.7, 512, 1e-4)}
-    assert (found.lr, found.batch_size, found.weight_decay) == published[found.network]
+    assert (settings.lr, settings.batch_size, settings.weight_decay) == published[settings.network]
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("resnet18", 11_689_512), ("resnet50", 25_557_032)])
@@ -128,9 +128,9 @@ def test_batch_normalizations_have_no_weight_decay(toy, tmp_path):
 @pytest.mark.parametrize(("name", "blurred"), [("resnet18", 6), ("resnet50", 6)])
 def test_every_strided_convolution_but_the_first_is_blurred(name, blurred):
     network = resnet.make_resnet(name, 5, blurpool=True)
-    found = [module for module in network.modules() if isinstance(module, resnet.BlurredConvolution)]
-    assert len(found) == blurred
-    assert all(max(module.conv.stride) == 2 for module in found)
+    results = [module for module in network.modules() if isinstance(module, resnet.BlurredConvolution)]
+    assert len(results) == blurred
+    assert all(max(module.conv.stride) == 2 for module in results)
 
 
 def test_a_blur_removes_the_finest_pattern_and_keeps_even_areas():

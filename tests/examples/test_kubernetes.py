@@ -23,8 +23,8 @@ class Pod:
 
     def __init__(self, name, folder):
         documents = list(yaml.safe_load_all((EXAMPLES / "kubernetes" / name).read_text()))
-        (self.job,) = (each for each in documents if each["kind"] == "Job")
-        self.services = [each for each in documents if each["kind"] == "Service"]
+        (self.job,) = (document for document in documents if document["kind"] == "Job")
+        self.services = [document for document in documents if document["kind"] == "Service"]
         self.spec = self.job["spec"]["template"]["spec"]
         self.containers = [*self.spec.get("initContainers", []), *self.spec["containers"]]
         self.folder = folder
@@ -33,11 +33,11 @@ class Pod:
 
     def run(self, container, *more, replaced=()):
         """Run the command of a container with nothing but its environment; `replaced` is what a test has instead."""
-        own = {variable["name"]: variable["value"] for variable in container["env"]}
-        own |= {name: value for name, value in replaced if name in own}
-        words = [re.sub(r"\$\((\w+)\)", lambda found: own[found[1]], word) for word in self.command(container)]
+        variables = {variable["name"]: variable["value"] for variable in container["env"]}
+        variables |= {name: value for name, value in replaced if name in variables}
+        words = [re.sub(r"\$\((\w+)\)", lambda value: variables[value[1]], word) for word in self.command(container)]
         words = [self.placed(word, container, replaced) for word in words]
-        environment = {name: self.placed(value, container, replaced) for name, value in own.items()}
+        environment = {name: self.placed(value, container, replaced) for name, value in variables.items()}
         environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
         environment |= {"PYTHONPATH": str(EXAMPLES.parent)}
         environment |= {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
@@ -70,7 +70,7 @@ def test_containers_run_without_root_and_write_only_to_volumes(name, tmp_path):
         mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
         assert {mount["name"] for mount in container["volumeMounts"]} <= {each["name"] for each in pod.spec["volumes"]}
         values = {variable["name"]: variable["value"] for variable in container["env"]}
-        paths = [values[each] for each in ("HOME", "TMPDIR", "NUMBA_CACHE_DIR")]
+        paths = [values[name] for name in ("HOME", "TMPDIR", "NUMBA_CACHE_DIR")]
         paths += [word for word in pod.command(container) if word.startswith("/") and not word.startswith("/opt/")]
         assert all(any(path == mount or path.startswith(f"{mount}/") for mount in mounts) for path in paths)
 
@@ -78,7 +78,7 @@ def test_containers_run_without_root_and_write_only_to_volumes(name, tmp_path):
 def test_the_volume_of_the_cache_has_no_limit_above_which_the_pod_is_evicted(tmp_path):
     pod = Pod("elastic.yaml", tmp_path)
     (container,) = pod.containers
-    (cache,) = (Path(each["value"]) for each in container["env"] if each["name"] == "GPUBETON_CACHE_DIR")
+    (cache,) = (Path(variable["value"]) for variable in container["env"] if variable["name"] == "GPUBETON_CACHE_DIR")
     (name,) = (each["name"] for each in container["volumeMounts"] if cache.is_relative_to(each["mountPath"]))
     (volume,) = (each for each in pod.spec["volumes"] if each["name"] == name)
     assert "sizeLimit" not in volume["emptyDir"]  # the default limit of the cache is a part of the whole disk

@@ -28,7 +28,7 @@ def options(beton, tmp_path):
     return [beton, beton, "--folder", str(tmp_path / "run"), "--accelerator", "cpu", "--no-bar", *toy]
 
 
-def test_training_goes_on_with_the_next_epoch(options, capsys):
+def test_training_resumes_with_the_next_epoch(options, capsys):
     first = example.main([*options, "--epochs", "1", "--checkpoint-every", "4"])
     assert (first.current_epoch, first.global_step) == (1, 4)
     assert capsys.readouterr().out.startswith("epoch 0: validation loss ")

@@ -140,9 +140,9 @@ def test_the_command_line_comes_before_the_file_and_the_file_before_the_defaults
     path = tmp_path / "some.yaml"
     path.write_text("lr: 3e-1\nepochs: 7\n")  # YAML 1.1 reads 3e-1 as text
     options = ["--config", str(path), "--epochs", "9", "--flip", "false", "--train", "1"]
-    found = recipe.settings_of(ImageNet, options)
-    assert (found.lr, found.epochs, found.flip, found.train) == (0.3, 9, False, "1")
-    assert found.momentum == 0.9
+    settings = recipe.settings_of(ImageNet, options)
+    assert (settings.lr, settings.epochs, settings.flip, settings.train) == (0.3, 9, False, "1")
+    assert settings.momentum == 0.9
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_wrong_setting_is_named(tmp_path, capsys, entries, message):
     assert message in capsys.readouterr().err
 
 
-def test_at_ctrl_c_a_run_stops_with_a_checkpoint_and_goes_on_with_the_remaining_batches(files, tmp_path):
+def test_at_ctrl_c_a_run_stops_with_a_checkpoint_and_resumes_with_the_remaining_batches(files, tmp_path):
     class Interrupted(Run):
         def loss(self, images, labels):
             if self.done == 1:

@@ -61,8 +61,8 @@ def test_a_mask_has_the_crop_of_its_image(tmp_path, training):
     assert masks.shape == (8, 48, 48, 1)
     assert set(masks.unique().tolist()) == {0, 5, 10, 15, 255}
     for image, mask in zip(images[:, 0].numpy(), masks[..., 0].numpy(), strict=True):
-        known = mask != 255
-        assert np.corrcoef(image[known], mask[known])[0, 1] > 0.9
+        is_labelled = mask != 255
+        assert np.corrcoef(image[is_labelled], mask[is_labelled])[0, 1] > 0.9
 
 
 def test_folders_are_paired_by_name_and_a_palettes_numbers_are_classes(tmp_path):
@@ -90,16 +90,16 @@ def test_folders_are_paired_by_name_and_a_palettes_numbers_are_classes(tmp_path)
 
 def test_the_score_is_the_mean_overlap_of_the_classes_that_occur():
     rng = np.random.default_rng(0)
-    found, true = rng.integers(0, 3, (2, 4, 6, 5))
+    result, true = rng.integers(0, 3, (2, 4, 6, 5))
     masks = np.where(rng.random(true.shape) < 0.2, 255, true)
     masks[masks == 2] = 1
-    known = masks != 255
-    found[found == 2] = 0
+    is_labelled = masks != 255
+    result[result == 2] = 0
     overlaps = [
-        ((found == kind) & (masks == kind)).sum() / (((found == kind) & known) | (masks == kind)).sum()
+        ((result == kind) & (masks == kind)).sum() / (((result == kind) & is_labelled) | (masks == kind)).sum()
         for kind in (0, 1)
     ]
-    halves = [(torch.tensor(found[part]), torch.tensor(masks[part])) for part in (slice(3), slice(3, None))]
+    halves = [(torch.tensor(result[part]), torch.tensor(masks[part])) for part in (slice(3), slice(3, None))]
     counts = sum(segmentation.confusion(*half, 3) for half in halves)
     assert segmentation.mean_overlap(counts) == pytest.approx(np.mean(overlaps), rel=1e-6)
 

@@ -33,7 +33,7 @@ def test_the_views_of_an_image_differ_and_show_the_same_image(toy, tmp_path):
     run.loader.close()
     assert first.shape == second.shape == (8, 3, 24, 24)
     assert labels.shape == (8,)
-    assert not any(torch.allclose(one, other, atol=0.1) for one, other in zip(first, second, strict=True))
+    assert not any(torch.allclose(image, other, atol=0.1) for image, other in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("options", [["--method", "simclr", "--small", "true"], ["--method", "vicreg"]])
@@ -78,12 +78,12 @@ def test_simclr_is_the_formula_of_its_paper(seed, count, temperature):
     ones, others = np.random.default_rng(seed).normal(size=(2, count, 5))
     views = np.concatenate([ones, others])
     total = 0.0
-    for one in range(2 * count):
-        cosines = views @ views[one] / np.linalg.norm(views, axis=1) / np.linalg.norm(views[one])
+    for row in range(2 * count):
+        cosines = views @ views[row] / np.linalg.norm(views, axis=1) / np.linalg.norm(views[row])
         terms = np.exp(cosines / temperature)
-        total -= np.log(terms[(one + count) % (2 * count)] / (terms.sum() - terms[one]))
-    found = two_views.simclr(torch.tensor(ones), torch.tensor(others), temperature)
-    assert float(found) == pytest.approx(total / (2 * count), rel=1e-9, abs=1e-12)
+        total -= np.log(terms[(row + count) % (2 * count)] / (terms.sum() - terms[row]))
+    result = two_views.simclr(torch.tensor(ones), torch.tensor(others), temperature)
+    assert float(result) == pytest.approx(total / (2 * count), rel=1e-9, abs=1e-12)
 
 
 @settings(max_examples=20)
@@ -95,5 +95,5 @@ def test_vicreg_is_the_formula_of_its_paper(seed, count, width):
         covariance = np.cov(views.T, ddof=1)
         expected += 25 / 2 * np.maximum(0, 1 - np.sqrt(np.diag(covariance) + 1e-4)).mean()
         expected += (covariance[~np.eye(width, dtype=bool)] ** 2).sum() / width
-    found = two_views.vicreg(torch.tensor(ones), torch.tensor(others))
-    assert float(found) == pytest.approx(expected, rel=1e-9)
+    result = two_views.vicreg(torch.tensor(ones), torch.tensor(others))
+    assert float(result) == pytest.approx(expected, rel=1e-9)

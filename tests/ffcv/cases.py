@@ -52,16 +52,16 @@ def image(*operations):
     """A case of one image pipeline after the decoder; operations are functions of the package."""
 
     def case(ffcv, path):
-        made = [operation(ffcv) if callable(operation) else getattr(ffcv, operation)() for operation in operations]
-        return batches(loader(ffcv, path, {"image": [ffcv.SimpleRGBImageDecoder(), *made]}))
+        results = [operation(ffcv) if callable(operation) else getattr(ffcv, operation)() for operation in operations]
+        return batches(loader(ffcv, path, {"image": [ffcv.SimpleRGBImageDecoder(), *results]}))
 
     return case
 
 
 def label(*operations):
     def case(ffcv, path):
-        made = [operation(ffcv) if callable(operation) else getattr(ffcv, operation)() for operation in operations]
-        return batches(loader(ffcv, path, {"label": [ffcv.IntDecoder(), *made]}))
+        results = [operation(ffcv) if callable(operation) else getattr(ffcv, operation)() for operation in operations]
+        return batches(loader(ffcv, path, {"label": [ffcv.IntDecoder(), *results]}))
 
     return case
 

@@ -80,10 +80,10 @@ def odd_operations(ffcv, path):
 
     images = [ffcv.SimpleRGBImageDecoder(), Pad(), ffcv.ToTensor()]
     labels = [ffcv.IntDecoder(), Labels(), ffcv.Squeeze()]
-    found = batches(loader(ffcv, path, {"image": images, "label": labels}))
+    result = batches(loader(ffcv, path, {"image": images, "label": labels}))
     mean = np.array([120.0, 110.0, 100.0])
     normalized = [ffcv.NormalizeImage(mean, mean / 2, float), ffcv.ToTensor(), ffcv.ToTorchImage()]
-    found += batches(loader(ffcv, path, {"image": [ffcv.SimpleRGBImageDecoder(), *normalized]}))
+    result += batches(loader(ffcv, path, {"image": [ffcv.SimpleRGBImageDecoder(), *normalized]}))
     for (pair,) in loader(ffcv, path, {"vector": [ffcv.NDArrayDecoder(), ffcv.ToTensor(), Pair()]}):
-        found += [part.clone() for part in pair]
-    return found
+        result += [part.clone() for part in pair]
+    return result

@@ -12,13 +12,13 @@ from tests.ffcv.package import BATCH_SIZE, FIELDS, WIDTH, batches, loader, track
 
 def default_pipelines(ffcv, path):
     fields = {"track": track_field(ffcv)}
-    found = batches(ffcv.Loader(path, BATCH_SIZE, num_workers=1, drop_last=False, custom_fields=fields))
+    result = batches(ffcv.Loader(path, BATCH_SIZE, num_workers=1, drop_last=False, custom_fields=fields))
     for position in (3, 4):  # notes and JSON: FFCV leaves the memory's old contents after a value
-        for number in range(position, len(found), len(FIELDS)):
+        for number in range(position, len(result), len(FIELDS)):
             lengths = [value_length(number // len(FIELDS) * BATCH_SIZE + row, position) for row in range(BATCH_SIZE)]
-            for row, length in zip(found[number], lengths, strict=False):
+            for row, length in zip(result[number], lengths, strict=False):
                 row[length:] = 0
-    return found
+    return result
 
 
 def value_length(sample, position):
@@ -36,7 +36,7 @@ def decoders_alone(ffcv, path):
 
 
 def orders(ffcv, path):
-    found = []
+    results = []
     for arguments in (
         {"order": ffcv.OrderOption.RANDOM, "seed": 5},
         {"order": ffcv.OrderOption.RANDOM, "seed": 5, "indices": [1, 12, 3, 3, 7, 9, 0]},
@@ -44,8 +44,8 @@ def orders(ffcv, path):
         {"drop_last": True},
         {"os_cache": False, "order": ffcv.OrderOption.RANDOM, "seed": 6},
     ):
-        found += batches(loader(ffcv, path, {"label": [ffcv.IntDecoder(), ffcv.ToTensor()]}, **arguments), epochs=2)
-    return found
+        results += batches(loader(ffcv, path, {"label": [ffcv.IntDecoder(), ffcv.ToTensor()]}, **arguments), epochs=2)
+    return results
 
 
 def filtered(ffcv, path):
@@ -53,17 +53,17 @@ def filtered(ffcv, path):
     whole = loader(ffcv, path, pipelines)
     if ffcv.is_ffcv:
         whole._args["custom_fields"] = {"track": track_field(ffcv)}  # which its filter forgets
-    kept = whole.filter("label", lambda value: value % 3 == 0)
-    return [torch.tensor(np.asarray(kept.indices).astype(np.int64)), *batches(kept)]
+    thirds = whole.filter("label", lambda value: value % 3 == 0)
+    return [torch.tensor(np.asarray(thirds.indices).astype(np.int64)), *batches(thirds)]
 
 
 def recompiled(ffcv, path):
     operation = ffcv.RandomHorizontalFlip(0.0)
     pipeline = [ffcv.SimpleRGBImageDecoder(), operation, ffcv.ToTensor()]
     changing = loader(ffcv, path, {"image": pipeline}, recompile=True)
-    found = batches(changing)
+    result = batches(changing)
     operation.flip_prob = 1.0
-    return found + batches(changing)
+    return result + batches(changing)
 
 
 def several_outputs(ffcv, path):
@@ -103,7 +103,7 @@ def sharing(**arguments):
 
 def labels_and_mixup(ffcv, path):
     """Images, labels, and images and labels that were mixed alike."""
-    found = []
+    results = []
     for same_lambda in (True, False):
         pipelines = {
             "image": [ffcv.SimpleRGBImageDecoder(), ffcv.ImageMixup(0.5, same_lambda), ffcv.ToTensor()],
@@ -113,8 +113,8 @@ def labels_and_mixup(ffcv, path):
                 transforms=[ffcv.LabelMixup(0.5, same_lambda), ffcv.ToTensor(), ffcv.MixupToOneHot(10)],
             ),
         }
-        found += batches(loader(ffcv, path, pipelines))
-    return found
+        results += batches(loader(ffcv, path, pipelines))
+    return results
 
 
 def generated_crops(ffcv, path):

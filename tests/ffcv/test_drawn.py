@@ -20,35 +20,35 @@ def results(request, surface_file):
 
 
 def test_flips_are_of_whole_images(results):
-    for image, found in zip(IMAGES, np.concatenate(results("flip_some")), strict=True):
-        assert (found == image).all() or (found == image[:, ::-1]).all()
+    for image, result in zip(IMAGES, np.concatenate(results("flip_some")), strict=True):
+        assert (result == image).all() or (result == image[:, ::-1]).all()
 
 
 def test_a_cutout_fills_a_square_and_leaves_the_rest(results):
-    for image, found in zip(IMAGES, np.concatenate(results("cutout")), strict=True):
-        (rows,) = np.nonzero((found == (9, 8, 7)).all(axis=(1, 2)))
+    for image, result in zip(IMAGES, np.concatenate(results("cutout")), strict=True):
+        (rows,) = np.nonzero((result == (9, 8, 7)).all(axis=(1, 2)))
         assert rows.tolist() == list(range(rows[0], rows[0] + WIDTH))
-        kept = np.setdiff1d(np.arange(HEIGHT), rows)
-        assert (found[kept] == image[kept]).all()
+        unpainted = np.setdiff1d(np.arange(HEIGHT), rows)
+        assert (result[unpainted] == image[unpainted]).all()
 
 
 @pytest.mark.parametrize(
     ("name", "colour"), [("cutout_fraction", (1, 125, 3)), ("cutout_floats", np.float32([1.5, 125.9, 3.2]))]
 )
 def test_levels_drop_the_fraction_of_a_fill_and_floats_keep_it(results, name, colour):
-    for image, found in zip(IMAGES, np.concatenate(results(name)), strict=True):
-        painted = (found == colour).all(axis=(1, 2))
+    for image, result in zip(IMAGES, np.concatenate(results(name)), strict=True):
+        painted = (result == colour).all(axis=(1, 2))
         assert painted.sum() == WIDTH
-        assert (found[~painted] == image[~painted]).all()
+        assert (result[~painted] == image[~painted]).all()
 
 
 def test_a_translated_image_is_a_window_of_the_padded_one(results):
-    for image, found in zip(IMAGES, np.concatenate(results("translate")), strict=True):
+    for image, result in zip(IMAGES, np.concatenate(results("translate")), strict=True):
         padded = np.empty((HEIGHT + 6, WIDTH + 6, 3), np.uint8)
         padded[:] = (1, 2, 3)
         padded[3:-3, 3:-3] = image
         windows = [padded[y : y + HEIGHT, x : x + WIDTH] for y in range(7) for x in range(7)]
-        assert any((window == found).all() for window in windows)
+        assert any((window == result).all() for window in windows)
 
 
 def blended_from(kind, image):
@@ -60,14 +60,14 @@ def blended_from(kind, image):
 @pytest.mark.parametrize(("kind", "magnitude"), [("brightness", 0.8), ("contrast", 0.8), ("saturation", 0.8)])
 def test_a_change_of_colours_is_a_blend_with_one_factor(results, kind, magnitude):
     factors = []
-    for image, found in zip(IMAGES.astype(np.float64), np.concatenate(results(kind)), strict=True):
+    for image, result in zip(IMAGES.astype(np.float64), np.concatenate(results(kind)), strict=True):
         other = np.broadcast_to(blended_from(kind, image), image.shape)
-        clear = (np.abs(image - other) > 40) & (found > 0) & (found < 255)
-        factor = np.median((found + 0.25 - other)[clear] / (image - other)[clear])
+        clear = (np.abs(image - other) > 40) & (result > 0) & (result < 255)
+        factor = np.median((result + 0.25 - other)[clear] / (image - other)[clear])
         assert 1 - magnitude - 0.02 <= factor <= 1 + magnitude + 0.02
         blend = np.clip(factor * image + (1 - factor) * other, 0, 255)
         # Half a level of rounding or a whole one of cutting off, and what the estimate of the factor is off by.
-        assert np.abs(blend - found).max() <= 2.5
+        assert np.abs(blend - result).max() <= 2.5
         factors.append(factor)
     assert np.std(factors) > 0.1  # one for each image
 
@@ -80,22 +80,23 @@ def test_a_change_of_floating_point_colours_is_the_blend_and_not_rounded(results
     roundings = HEIGHT * WIDTH if kind == "contrast" else 8
     tolerance = 1.8 * 255 * roundings * np.finfo(arrays.dtype).eps
     factors = []
-    for image, found in zip(IMAGES.astype(np.float64), arrays.astype(np.float64), strict=True):
+    for image, result in zip(IMAGES.astype(np.float64), arrays.astype(np.float64), strict=True):
         other = np.broadcast_to(blended_from(kind, image), image.shape)
-        inside = (np.abs(image - other) > 40) & (found > 0) & (found < 255)
-        estimates = (found - other)[inside] / (image - other)[inside]
+        inside = (np.abs(image - other) > 40) & (result > 0) & (result < 255)
+        estimates = (result - other)[inside] / (image - other)[inside]
         assert np.ptp(estimates) <= tolerance / 20
         factor = np.median(estimates)
         assert 0.2 <= factor <= 1.8
         blend = np.clip(factor * image + (1 - factor) * other, 0, 255)
-        assert np.abs(blend - found).max() <= 8 * tolerance  # the factor's error, times at most 255 / 40
+        assert np.abs(blend - result).max() <= 8 * tolerance  # the factor's error, times at most 255 / 40
         factors.append(factor)
     assert np.std(factors) > 0.1  # one for each image
 
 
 def test_brightness_is_changed_with_its_probability(results):
     changed = [
-        (found != image).any() for image, found in zip(IMAGES, np.concatenate(results("brightness_some")), strict=True)
+        (result != image).any()
+        for image, result in zip(IMAGES, np.concatenate(results("brightness_some")), strict=True)
     ]
     assert 0 < sum(changed) < SAMPLES
 

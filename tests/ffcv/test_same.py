@@ -40,9 +40,9 @@ TOLERANCES = {
 }
 
 
-def assert_same(found, expected, tolerance=0):
-    assert found.keys() == expected.keys()
-    for key, array in found.items():
+def assert_same(result, expected, tolerance=0):
+    assert result.keys() == expected.keys()
+    for key, array in result.items():
         assert array.dtype == expected[key].dtype, key
         assert array.shape == expected[key].shape, key
         if tolerance:
@@ -100,6 +100,6 @@ def test_ffcv_reads_files_of_ours_with_notes_in_them(tmp_path):
     writer.from_indexed_dataset(Samples())
     assert Reader(tmp_path / "ours.beton", {"track": track_field(package)}).notes["a"] == ["b"]
     names = ("decoders", "default", "orders")
-    found = results_of_ffcv(tmp_path / "ours.beton", tmp_path / "results.npz", *names)
+    result = results_of_ffcv(tmp_path / "ours.beton", tmp_path / "results.npz", *names)
     for name in names:
-        assert_same(expected_of(name, found), expected_of(name, golden()))
+        assert_same(expected_of(name, result), expected_of(name, golden()))

@@ -44,7 +44,7 @@ def test_each_pixel_is_the_mean_over_its_area(height, width, data):
 
 @settings(max_examples=50)
 @given(SIDES, SIDES, st.integers(0, 255))
-def test_an_even_color_stays_as_it_is(height, width, level):
+def test_a_uniform_color_does_not_change(height, width, level):
     pixels = np.full((60, 60, 3), level, np.uint8)
     assert np.all(area_average(pixels, height, width) == level)
 

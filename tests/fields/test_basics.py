@@ -44,4 +44,4 @@ def test_numbers_come_back_one_to_a_row(decoder, dtype):
 
 
 def test_fields_show_how_they_are_made():
-    assert [repr(each) for each in (IntField(), FloatField())] == ["IntField()", "FloatField()"]
+    assert [repr(field) for field in (IntField(), FloatField())] == ["IntField()", "FloatField()"]

@@ -24,7 +24,7 @@ NOTHING = State(jit_mode=True, device="cpu", shape=(), dtype=None)
         np.frombuffer(b"a.b.c.", np.uint8)[::2],
     ],
 )
-def test_bytes_are_stored_however_they_are_given(value):
+def test_bytes_of_all_accepted_types_are_stored(value):
     row, region = encode(BytesField(), value)
     assert (region, row["ptr"], row["size"]) == (b"abc", 1000, 3)
 

@@ -53,17 +53,17 @@ def test_random_parts_are_torchvisions_for_the_same_numbers(sizes, options, seed
     numbers = np.random.default_rng(seed).random((len(sizes), 40))
     heights, widths = np.array(sizes, np.uint16).T
     boxes = RandomResizedCropRGBImageDecoder((8, 8), scale, ratio).boxes(heights, widths, fixed(numbers))
-    wanted = [torchvision_box(h, w, scale, ratio, own) for (h, w), own in zip(sizes, numbers, strict=True)]
-    assert boxes.tolist() == wanted
+    expected = [torchvision_box(h, w, scale, ratio, number) for (h, w), number in zip(sizes, numbers, strict=True)]
+    assert boxes.tolist() == expected
     assert boxes.dtype == np.int32
 
 
 def test_random_parts_leave_the_numbers_they_were_given_alone():
     numbers = np.random.default_rng(0).random((64, 40))
-    kept = numbers.copy()
+    copy = numbers.copy()
     sizes = np.full(64, 30), np.full(64, 300)
     RandomResizedCropRGBImageDecoder((8, 8)).boxes(*sizes, fixed(numbers))
-    assert np.array_equal(numbers, kept)
+    assert np.array_equal(numbers, copy)
 
 
 @given(SIDES, SIDES, st.floats(0.01, 1))

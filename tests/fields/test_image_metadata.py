@@ -15,11 +15,11 @@ PICTURE = Image.fromarray(picture(3, 40, 56))
 
 
 def exif(orientation=6, position=True):
-    found = Image.Exif()
-    found[0x0112] = orientation
+    result = Image.Exif()
+    result[0x0112] = orientation
     if position:
-        found[0x8825] = {1: "N", 2: (47.0, 3.0, 1.5), 3: "E", 4: (8.0, 1.0, 2.0)}
-    return found
+        result[0x8825] = {1: "N", 2: (47.0, 3.0, 1.5), 3: "E", 4: (8.0, 1.0, 2.0)}
+    return result
 
 
 def saved(image=PICTURE, kind="JPEG", **options):
@@ -42,9 +42,9 @@ def test_pixels_are_turned_as_pillow_turns_them(orientation):
     content = saved(exif=exif(orientation), quality=95)
     with Image.open(io.BytesIO(content)) as image:
         expected = np.asarray(ImageOps.exif_transpose(image))
-    found = read_metadata(content, None)
-    assert np.array_equal(upright(pixels(content), found.orientation), expected)
-    assert (found.orientation, found.has_position) == (orientation, True)
+    result = read_metadata(content, None)
+    assert np.array_equal(upright(pixels(content), result.orientation), expected)
+    assert (result.orientation, result.has_position) == (orientation, True)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF"])

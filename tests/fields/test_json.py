@@ -61,7 +61,7 @@ def test_json_that_python_cannot_read_is_a_value_error(text):
         JSONField.unpack(np.frombuffer(text, np.uint8))
 
 
-def test_a_loader_hands_out_json_of_any_kind_as_it_is_stored(tmp_path):
+def test_a_loader_returns_stored_json_of_any_kind(tmp_path):
     text = b"[" * 20_000
     path = write(tmp_path / "a.beton", {"info": JSONField()}, [("x" * (len(text) - 2),)])
     damage(path, 0, field="info", content=text)

@@ -42,7 +42,7 @@ def test_arrays_come_back_in_the_byte_order_of_the_machine(data):
         torch.from_numpy(decoded)
 
 
-def test_an_array_is_stored_in_c_order_wherever_it_comes_from():
+def test_an_array_is_stored_in_c_order_for_all_sources():
     value = np.arange(6, dtype="<i4").reshape(2, 3)
     for given_value in (value, np.asfortranarray(value), value.astype(">i4"), torch.from_numpy(value)):
         assert encode(NDArrayField("<i4", (2, 3)), given_value)[1] == value.tobytes()

@@ -110,7 +110,7 @@ def test_damage_is_named(content, message):
         decoded(content, GRAY, (2, 3))
 
 
-def test_a_file_that_claims_more_than_its_bytes_can_hold_is_refused_before_memory_is_asked_for():
+def test_a_file_that_claims_more_than_its_bytes_can_hold_is_refused_before_memory_is_allocated():
     content = gray_file(bytes(8), 60_000, 60_000)
     with pytest.raises(PngError, match="3600060000"):
         decoded(content, GRAY, (60_000, 60_000))

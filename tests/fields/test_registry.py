@@ -72,7 +72,7 @@ def test_a_class_of_ones_own_may_replace_the_library_s(tmp_path):
     assert type(fields["image"]) is mine
 
 
-def test_a_missing_class_is_asked_for(tmp_path):
+def test_the_error_of_a_missing_class_names_custom_fields(tmp_path):
     with pytest.raises(FieldTypeError, match="custom_fields="):
         open_index(save("custom", tmp_path))
 

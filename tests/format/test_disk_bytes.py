@@ -139,7 +139,7 @@ def test_opening_takes_at_most_twice_the_bytes_that_it_reads(tmp_path, is_sorted
     nbytes = write_images(path, count, is_sorted=is_sorted)
     assert peak_of(lambda: open_dataset(path)) < 2 * nbytes
     opened = open_dataset(path)  # 13 bytes of an image, 4 of its size, 8 of a label
-    assert sum(own.nbytes for own in opened.rows) == 25 * count
+    assert sum(row.nbytes for row in opened.rows) == 25 * count
     assert kept_of(lambda: open_dataset(path)) < 25 * count + (1 << 16)
 
 
@@ -149,7 +149,7 @@ def test_opening_many_files_takes_the_memory_of_all_and_of_a_few_at_a_time(tmp_p
         write_images(path, count)
     opened = []
     assert peak_of(lambda: opened.append(open_index(paths)[0])) < 1.8 * 25 * count * len(paths)
-    assert sum(own.nbytes for own in opened[0].rows) == 25 * count * len(paths)
+    assert sum(row.nbytes for row in opened[0].rows) == 25 * count * len(paths)
 
 
 def write_images(path, count, *, is_sorted=True):

@@ -73,8 +73,8 @@ def test_every_number_of_ffcv_is_read(name, tmp_path):
         elif descriptor.type_id == 1:
             assert index.column(field).tolist() == expected
         elif descriptor.type_id == 2:
-            found = index.column(field)[["mode", "width", "height"]].tolist()
-            assert found == [(value["mode_id"], value["width"], value["height"]) for value in expected]
+            result = index.column(field)[["mode", "width", "height"]].tolist()
+            assert result == [(value["mode_id"], value["width"], value["height"]) for value in expected]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -173,7 +173,7 @@ def test_bytes_after_the_table_are_noticed(extra, tmp_path):
         Patched("img_raw_var", tmp_path).open(extra=extra)
 
 
-def test_more_samples_than_the_file_can_hold_are_noticed_before_memory_is_asked_for(tmp_path):
+def test_more_samples_than_the_file_can_hold_are_noticed_before_memory_is_allocated(tmp_path):
     patched = Patched("scalars", tmp_path)
     patched.header["num_samples"] = 1 << 60
     with pytest.raises(TruncatedError, match=str(1 << 60)):

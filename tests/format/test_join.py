@@ -33,11 +33,11 @@ def test_a_file_joined_with_itself_has_each_region_twice_once_in_either_file(nam
     for field in part.names:
         assert whole.has_regions(field) == part.has_regions(field)
         if part.has_regions(field):
-            own, both = part.regions(field), whole.regions(field)
+            regions, both = part.regions(field), whole.regions(field)
             files, offsets = split_offsets(both.offset)
             assert files.tolist() == [0] * part.num_samples + [1] * part.num_samples
-            assert offsets.tolist() == own.offset.tolist() * 2
-            assert both.size.tolist() == own.size.tolist() * 2
+            assert offsets.tolist() == regions.offset.tolist() * 2
+            assert both.size.tolist() == regions.size.tolist() * 2
     table = whole.allocations
     assert np.all(table["ptr"][:-1] <= table["ptr"][1:])
     assert table["size"].tolist() == part.allocations["size"].tolist() * 2
@@ -86,9 +86,9 @@ def test_samples_are_found_in_their_files_and_pages_are_numbered_through(tmp_pat
 
 
 def test_fields_in_another_order_are_put_into_that_of_the_first_file(tmp_path):
-    one = write(tmp_path / "one.beton", {"a": IntField(), "b": BytesField()}, [(1, np.ones(3, np.uint8))])
+    single = write(tmp_path / "one.beton", {"a": IntField(), "b": BytesField()}, [(1, np.ones(3, np.uint8))])
     two = write(tmp_path / "two.beton", {"b": BytesField(), "a": IntField()}, [(np.ones(5, np.uint8), 2)])
-    whole = open_index([one, two])[0]
+    whole = open_index([single, two])[0]
     assert whole.names == ("a", "b")
     assert whole.column("a").tolist() == [1, 2]
     assert whole.regions("b").size.tolist() == [3, 5]

@@ -62,21 +62,21 @@ def opened_quietly(folder, **arguments):
         return open_index(folder, **arguments)[0]
 
 
-def assert_same(found, expected):
-    assert (found.names, found.num_samples, found.fingerprint) == (
+def assert_same(result, expected):
+    assert (result.names, result.num_samples, result.fingerprint) == (
         expected.names,
         expected.num_samples,
         expected.fingerprint,
     )
-    assert [(Path(file.path).name, file.rows) for file in found.files] == [
+    assert [(Path(file.path).name, file.rows) for file in result.files] == [
         (Path(file.path).name, file.rows) for file in expected.files
     ]
-    assert found.metadata.tobytes() == expected.metadata.tobytes()
+    assert result.metadata.tobytes() == expected.metadata.tobytes()
     for name in expected.names:
-        assert found.has_regions(name) == expected.has_regions(name)
+        assert result.has_regions(name) == expected.has_regions(name)
         if expected.has_regions(name):
-            assert found.regions(name).offset.tolist() == expected.regions(name).offset.tolist()
-            assert found.regions(name).size.tolist() == expected.regions(name).size.tolist()
+            assert result.regions(name).offset.tolist() == expected.regions(name).offset.tolist()
+            assert result.regions(name).size.tolist() == expected.regions(name).size.tolist()
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
@@ -87,10 +87,10 @@ def test_a_list_of_folders_is_one_dataset_of_their_files(is_damaged, tmp_path):
     if is_damaged:
         os.truncate(tmp_path / "first" / COLUMNS, 64)
         with pytest.warns(UserWarning, match="first: index.json does not describe"):
-            found = open_index([second, plain, first])[0]
+            result = open_index([second, plain, first])[0]
     else:
-        found = opened_quietly([second, plain, first])
-    assert_same(found, expected)
+        result = opened_quietly([second, plain, first])
+    assert_same(result, expected)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,11 +98,11 @@ def test_a_list_of_folders_is_one_dataset_of_their_files(is_damaged, tmp_path):
 def test_columns_are_read_as_they_were_written(name, copies, tmp_path):
     index = join([open_dataset(save(name, tmp_path), CUSTOM_TYPES)] * copies, copies)
     content = np.frombuffer(b"".join(blocks_of(index)), np.uint8)
-    kinds, forms = [own.column.dtype for own in index.rows], [form_of(own) for own in index.rows]
+    kinds, forms = [row.column.dtype for row in index.rows], [form_of(row) for row in index.rows]
     rows = read_rows(content, index.descriptors, kinds, forms, index.num_samples)
-    found = Index(index.files, index.header, index.descriptors, rows)
-    check_index(found)
-    assert_same(found, index)
+    result = Index(index.files, index.header, index.descriptors, rows)
+    check_index(result)
+    assert_same(result, index)
     for wrong in (content[:-1], np.append(content, np.uint8(0))):
         with pytest.raises(FormatError, match=f"{len(wrong)} bytes"):
             read_rows(wrong, index.descriptors, kinds, forms, index.num_samples)
@@ -180,9 +180,9 @@ def test_shards_that_changed_are_opened_without_the_manifest_and_with_one_warnin
     folder = with_manifest(tmp_path / "shards", 5, 7)
     change(tmp_path / "shards")
     with pytest.warns(UserWarning, match=r"shards: index.json .* gpubeton index .*shards") as caught:
-        found = open_index(folder)[0]
+        result = open_index(folder)[0]
     assert len(caught) == 1
-    assert_same(found, open_index(list_shards(folder))[0])
+    assert_same(result, open_index(list_shards(folder))[0])
 
 
 @settings(max_examples=150)
@@ -226,11 +226,11 @@ def rewrite(folder, change):
     """Change the content of a manifest, with right checksums."""
     description, columns = folder / DESCRIPTION, folder / COLUMNS
     content = json.loads(description.read_bytes())["content"]
-    own = bytearray(columns.read_bytes())
-    own = change(content, own) or own
-    columns.write_bytes(own)
-    content["checksums"] = [zlib.crc32(own[at : at + BLOCK]) for at in range(0, len(own), BLOCK)]
-    content["num_bytes"] = len(own)
+    changed = bytearray(columns.read_bytes())
+    changed = change(content, changed) or changed
+    columns.write_bytes(changed)
+    content["checksums"] = [zlib.crc32(changed[at : at + BLOCK]) for at in range(0, len(changed), BLOCK)]
+    content["num_bytes"] = len(changed)
     text = json.dumps(content)
     description.write_text(json.dumps({"checksum": zlib.crc32(text.encode()), "content": content}))
 
@@ -349,12 +349,16 @@ def test_a_manifest_that_lies_is_refused(lie, tmp_path):
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
-        lambda own: (
-            st.lists(own) | st.dictionaries(st.sampled_from(["content", "format", "fields", "shards", "header"]), own)
+        lambda value: (
+            st.lists(value)
+            | st.dictionaries(st.sampled_from(["content", "format", "fields", "shards", "header"]), value)
         ),
     )
 )
-def test_any_json_is_a_format_error(found):
-    for text in (json.dumps(found), json.dumps({"checksum": zlib.crc32(json.dumps(found).encode()), "content": found})):
+def test_any_json_is_a_format_error(content):
+    for text in (
+        json.dumps(content),
+        json.dumps({"checksum": zlib.crc32(json.dumps(content).encode()), "content": content}),
+    ):
         with pytest.raises(FormatError):
             Manifest.from_bytes(text.encode())

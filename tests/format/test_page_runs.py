@@ -10,7 +10,7 @@ blocks = st.lists(st.lists(st.integers(-1, 3), max_size=6).map(lambda pages: np.
 
 
 @given(blocks, st.data())
-def test_runs_are_the_pages_of_all_samples_however_they_come(blocks, data):
+def test_runs_are_the_pages_of_all_samples_in_any_order(blocks, data):
     pages = np.concatenate([np.zeros(0, np.int64), *blocks])
     runs = PageRuns.join(blocks)
     assert runs.to_array().tolist() == pages.tolist()

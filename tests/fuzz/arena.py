@@ -42,7 +42,7 @@ class Arena(Slots):
         """A copy of a worker's memory, or of a part of it."""
         return memory._replace(
             **{
-                name: self.array(one, _ALIGNED.get(name, 1)) if isinstance(one, np.ndarray) else self.scratch(one)
-                for name, one in memory._asdict().items()
+                name: self.array(array, _ALIGNED.get(name, 1)) if isinstance(array, np.ndarray) else self.scratch(array)
+                for name, array in memory._asdict().items()
             }
         )

@@ -88,6 +88,8 @@ def attempt(campaign: Campaign, number: int) -> list[Outcome]:
 def unexpected(error: BaseException, during: str = "") -> Outcome:
     """The outcome of an exception that should not have been raised."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if f"{_ROOT}/gpubeton" in frame.filename] or frames
-    place = f"{own[-1].filename.removeprefix(f'{_ROOT}/')}:{own[-1].name}" if own else "?"
+    package_frames = [frame for frame in frames if f"{_ROOT}/gpubeton" in frame.filename] or frames
+    place = (
+        f"{package_frames[-1].filename.removeprefix(f'{_ROOT}/')}:{package_frames[-1].name}" if package_frames else "?"
+    )
     return Outcome(f"{type(error).__name__} in {place}", f"{during}: {error!r:.300}")

@@ -60,7 +60,7 @@ class Campaign:
         with _bounded_memory():
             outcomes = _uses(self.path)
         names = ", ".join(way.__name__ for way in ways)
-        return [one._replace(finding=one.finding and f"{names}; {one.finding}") for one in outcomes]
+        return [outcome._replace(finding=outcome.finding and f"{names}; {outcome.finding}") for outcome in outcomes]
 
 
 def _noted(path, mode):
@@ -164,9 +164,11 @@ def _loop(path, *, is_mapped):
     chosen = np.arange(min(_SAMPLES, index.num_samples))
     # Images, and what else may be of different sizes, are made equal.
     pipelines = {
-        one.name: [CenterCropRGBImageDecoder((16, 16), 1), ToTensor()] if one.type_id == FieldType.RGB_IMAGE else None
-        for one in index.descriptors
-        if one.type_id in (FieldType.RGB_IMAGE, FieldType.BYTES, FieldType.JSON)
+        descriptor.name: [CenterCropRGBImageDecoder((16, 16), 1), ToTensor()]
+        if descriptor.type_id == FieldType.RGB_IMAGE
+        else None
+        for descriptor in index.descriptors
+        if descriptor.type_id in (FieldType.RGB_IMAGE, FieldType.BYTES, FieldType.JSON)
     }
     loader = Loader(
         path, 5, 1, is_mapped, indices=chosen, pipelines=pipelines, drop_last=False, on_error="skip", seed=1

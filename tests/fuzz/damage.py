@@ -35,7 +35,7 @@ class Campaign:
                 fields = {"image": RGBImageField(mode), "label": IntField()}
                 writer = DatasetWriter(path, fields, num_workers=1, progress=False, notes=notes, page_size=1 << 21)
                 pictures = [photo(90 + 5 * number, 120, number) for number in range(_COUNT)]
-                stored = [jpeg(each, 90) if mode == "jpg" else each for each in pictures]
+                stored = [jpeg(picture, 90) if mode == "jpg" else picture for picture in pictures]
                 writer.from_indexed_dataset([(each, number) for number, each in enumerate(stored)])
                 if notes is None:
                     index_images(path, num_workers=1)
@@ -73,7 +73,7 @@ class Campaign:
         if where == "cache":
             options |= {"cache_dir": path.parent / "cache", "cache_limit": 1 << 30}
             _crops(name, options)
-            data = max((path.parent / "cache").glob("objects/*/data"), key=lambda one: one.stat().st_size)
+            data = max((path.parent / "cache").glob("objects/*/data"), key=lambda value: value.stat().st_size)
             _damage(rng, data, open_dataset(path))
         elif where == "index":
             _damage(rng, path.with_name(f"{path.name}.index"), None)
@@ -83,14 +83,14 @@ class Campaign:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             try:
-                found, bad = _crops(name, options)
+                result, bad = _crops(name, options)
             except GpubetonError as error:
                 return Outcome(f"refused: {type(error).__name__}")
-        wrong = [label for label, crop in found.items() if not torch.equal(crop, expected[label])]
+        wrong = [label for label, crop in result.items() if not torch.equal(crop, expected[label])]
         silent = expected_bad - set(bad)
         if wrong or silent or (where != "index" and set(bad) != expected_bad):
             return Outcome("wrong pixels", f"{facts}, {options}: {wrong} differ, bad {bad}, damaged {expected_bad}")
-        lost = sorted(set(expected) - set(found) - set(bad))
+        lost = sorted(set(expected) - set(result) - set(bad))
         if lost:
             return Outcome("lost samples", f"{facts}: {lost}")
         return Outcome("reported" if bad else "warned" if warned else "right")
@@ -101,12 +101,12 @@ def _crops(name, options):
     image = [RandomResizedCropRGBImageDecoder((12, 12), scale=(0.01, 0.3)), ToTensor()]
     usual = {"num_workers": 1, "order": "random", "drop_last": False, "on_error": "skip", "device": "cpu"}
     with Loader(name, 5, pipelines={"image": image}, **usual, **options) as loader:
-        found = {
+        results = {
             label: crop.clone()
             for crops, labels in loader
             for crop, label in zip(crops, labels[:, 0].tolist(), strict=True)
         }
-        return found, [sample for _, sample, _ in loader.bad_samples]
+        return results, [sample for _, sample, _ in loader.bad_samples]
 
 
 def _damage(rng, path, index):

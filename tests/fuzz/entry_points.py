@@ -67,10 +67,10 @@ class Campaign:
         seed = int(rng.integers(len(self.expected)))
         is_forged = way == self._forged
         try:
-            found, warned = self._images(seed)
+            result, warned = self._images(seed)
         except BadImageError:
             return [Outcome("forged: bad image") if is_forged else Outcome("bad", f"{way.__name__}: a bad image")]
-        if (found == self.expected[seed]).all():
+        if (result == self.expected[seed]).all():
             return [Outcome(f"{way.__name__[1:]}: {'refused' if warned else 'same pixels'}")]
         return [Outcome("forged: other pixels") if is_forged else Outcome("wrong", f"{way.__name__}: other pixels")]
 
@@ -125,11 +125,11 @@ class Campaign:
             first[place] = rng.integers(first[place - 1], first[place + 1] + 1)
         seals = np.zeros(len(self.files), np.uint32)
         for number, data in enumerate(self.files):
-            own = entries[first[number] : first[number + 1]]
+            points = entries[first[number] : first[number + 1]]
             content = data.tobytes()
             start = content.index(b"\xff\xda") + 2
             scan = start + 256 * content[start] + content[start + 1]
-            seals[number] = _seal(data, scan, np.frombuffer(own.tobytes(), np.uint8)) if len(own) else 0
+            seals[number] = _seal(data, scan, np.frombuffer(points.tobytes(), np.uint8)) if len(points) else 0
         return self._packed(entries, first, seals)
 
     def _packed(self, entries, first, seals):

@@ -30,44 +30,44 @@ class Campaign:
         rng = rng_of(self.seed, number)
         data, height, width = bases()[int(rng.integers(len(bases())))]
         mutants = [(data, "nothing"), *(mutant(data, rng) for _ in range(GROUP))]
-        sizes = [size_in_metadata(one, height, width, rng) for one, _ in mutants]
+        sizes = [size_in_metadata(mutant_data, height, width, rng) for mutant_data, _ in mutants]
         view = view_of(height, width, rng)
-        images = *map(max, zip(*sizes, strict=True)), max(len(one) for one, _ in mutants)
+        images = *map(max, zip(*sizes, strict=True)), max(len(mutant_data) for mutant_data, _ in mutants)
         self.bench.prepare([view], images, at_end=number % 2 == 0)
         tried = zip(mutants, sizes, strict=True)
-        return [self._try(i, one, ways, size, view) for i, ((one, ways), size) in enumerate(tried)]
+        return [self._try(i, mutant_data, ways, size, view) for i, ((mutant_data, ways), size) in enumerate(tried)]
 
     def _try(self, i, data, ways, size, view):
-        (made,) = self.bench.make(data, *size, [view])
+        (result,) = self.bench.make(data, *size, [view])
         libjpeg = strict(data)
         facts = f"mutant {i} ({ways}), {len(data)} bytes, size {size[0]} x {size[1]}, {view}"
-        if made.code:
-            return _refused(made, libjpeg, size, facts)
+        if result.code:
+            return _refused(result, libjpeg, size, facts)
         if libjpeg.kind == "accepts":
             if libjpeg.pixels is None:
                 return Outcome("both decode: inks, not compared")
             if libjpeg.pixels.shape[:2] != size:
                 return Outcome("decoded with another size", f"{facts}; libjpeg-turbo: {libjpeg.pixels.shape}")
-            return _compared(made.pixels, libjpeg.pixels, view, data, facts)
+            return _compared(result.pixels, libjpeg.pixels, view, data, facts)
         if libjpeg.kind == "undecided":
-            if made.is_fallback and not is_readable(data):
+            if result.is_fallback and not is_readable(data):
                 return Outcome("decoded, a plain reader finds its data damaged", facts)
             return Outcome(f"decoded, libjpeg-turbo: {libjpeg.message}")
         repaired = strict(with_plain_header(data))
         if repaired.kind == "accepts":
-            outcome = None if repaired.pixels is None else _compared(made.pixels, repaired.pixels, view, data, facts)
+            outcome = None if repaired.pixels is None else _compared(result.pixels, repaired.pixels, view, data, facts)
             return outcome if outcome and outcome.finding else Outcome(f"decoded, a harmless fault: {libjpeg.message}")
         whole = View(view.size, (0, 0, *size), "area")
         if view.box != whole.box and self.bench.make(data, *size, [whole])[0].code:
             return Outcome("decoded: the crop ends before the damage")
-        way = " (fallback)" if made.is_fallback else ""
+        way = " (fallback)" if result.is_fallback else ""
         return Outcome(f"decoded{way}, strict libjpeg-turbo refuses: {libjpeg.message}", facts)
 
 
 def size_in_metadata(data, height, width, rng):
     """The size for the metadata: that of the sound image, or that of the damaged header."""
-    found = size_of(data) if rng.random() < 0.5 else None
-    return found if found and min(found) > 0 and max(found) <= MAX_SIDE else (height, width)
+    result = size_of(data) if rng.random() < 0.5 else None
+    return result if result and min(result) > 0 and max(result) <= MAX_SIDE else (height, width)
 
 
 def view_of(height, width, rng):
@@ -84,8 +84,8 @@ def view_of(height, width, rng):
     return View(size, box, interpolation, int(rng.integers(2)), tuple(shift), finish)
 
 
-def _refused(made, libjpeg, size, facts):
-    if made.code == WRONG_CROP:
+def _refused(result, libjpeg, size, facts):
+    if result.code == WRONG_CROP:
         return Outcome("refused: the crop passes the border that the metadata have")
     if libjpeg.kind == "refuses":
         return Outcome("both refuse")
@@ -93,18 +93,18 @@ def _refused(made, libjpeg, size, facts):
         return Outcome(f"refused, libjpeg-turbo: {libjpeg.message}")
     if libjpeg.pixels is None or libjpeg.pixels.shape[:2] != size:
         return Outcome("refused: another size than in the metadata")
-    return Outcome("refused, strict libjpeg-turbo accepts", f"{facts}; {made.reason}")
+    return Outcome("refused, strict libjpeg-turbo accepts", f"{facts}; {result.reason}")
 
 
-def _compared(made, pixels, view, data, facts):
+def _compared(result, pixels, view, data, facts):
     """Compare what both decode: level by level if nothing was resampled, else by the range of the crop's levels."""
     if view.finish:
-        made = np.rint(made.astype(np.float64) * STD + MEAN)
+        result = np.rint(result.astype(np.float64) * STD + MEAN)
     top, left, height, width = view.box
     crop = pixels[top : top + height, left : left + width].astype(int)
     rows, columns = view.size
     y, x = view.shift
-    inside = made[max(0, -y) : max(0, rows - y), max(0, -x) : max(0, columns - x)].astype(int)
+    inside = result[max(0, -y) : max(0, rows - y), max(0, -x) : max(0, columns - x)].astype(int)
     if inside.size == 0:
         return Outcome("both decode: nothing of the crop is shown")
     most = MOST_LEVELS

@@ -55,7 +55,7 @@ class Bench(Worker):
 
     def __init__(self):
         steps = [(), *((NormalizeImage([MEAN] * 3, [STD] * 3, type_.type),) for type_ in FINISHES[1:])]
-        self._programs = [program_of(8, 8, "area", *one) for one in steps for _ in range(MAX_VIEWS)]
+        self._programs = [program_of(8, 8, "area", *step) for step in steps for _ in range(MAX_VIEWS)]
         super().__init__(self._programs, outputs_of(self._programs))
         self.settings = self._outputs.settings
         self._memory = Arena(40, 1 << 23)
@@ -70,10 +70,10 @@ class Bench(Worker):
             max(np.divide(images[:2], view.size)) * filter_radius(INTERPOLATIONS[view.interpolation]) for view in views
         ]
         self._memory.begin(at_end=at_end)
-        own = self._memory.scratch(
+        scratch = self._memory.scratch(
             allocate(images, (max(heights), max(widths)), max(scales), (0, 0), max(1, len(views)))
         )
-        self._placed, self._at_end = own, at_end
+        self._placed, self._at_end = scratch, at_end
 
     def scratch(self, *image):
         assert (image <= self._placed.capacity).all()
@@ -157,7 +157,7 @@ def with_plain_header(data):
     Without metadata, bytes between segments and fill bytes, with the usual version of JFIF and the parameters of a
     sequential scan.
     """
-    kept, position, is_sequential = [data[:2]], 2, False
+    parts, position, is_sequential = [data[:2]], 2, False
     while position + 4 <= len(data):
         marker = data[position + 1]
         if data[position] != 0xFF or marker in {0, 0xFF}:
@@ -172,11 +172,11 @@ def with_plain_header(data):
             segment = segment[:-3] + b"\0\x3f\0"
         is_adobe = marker == 0xEE and segment[4:9] == b"Adobe"
         if marker == 0xE0 and segment[4:9] == b"JFIF\0" and len(segment) >= 18:
-            kept.append(b"\xff\xe0\0\x10JFIF\0\1\1\0\0\1\0\1\0\0")
+            parts.append(b"\xff\xe0\0\x10JFIF\0\1\1\0\0\1\0\1\0\0")
         elif is_adobe or not (0xE0 <= marker <= 0xEF or marker == 0xFE):
-            kept.append(segment)
+            parts.append(segment)
         if 0xD8 <= marker <= 0xDA:
-            return b"".join(kept) + re.sub(rb"\xff+(?=\xff)", b"", data[stop:])
+            return b"".join(parts) + re.sub(rb"\xff+(?=\xff)", b"", data[stop:])
         is_sequential = is_sequential or marker in {0xC0, 0xC1}
         position = stop
     return data

@@ -22,20 +22,20 @@ _RESTARTS = [bytes([0xFF, 0xD0 + i]) for i in range(8)]
 @cache
 def bases():
     """Sound images as (data, height, width): all kinds that libjpeg-turbo knows, 1 to 70 pixels a side."""
-    rng, found = np.random.default_rng(1), []
+    rng, results = np.random.default_rng(1), []
     for sampling in [*SIMPLEJPEG_NAMES, "gray"] * 6:
         picture = _picture(rng)
-        found.append((jpeg(picture, int(rng.integers(20, 101)), sampling), *picture.shape[:2]))
+        results.append((jpeg(picture, int(rng.integers(20, 101)), sampling), *picture.shape[:2]))
     for sampling in ("4:2:0", "4:2:2", "4:4:4") * 6:
         picture, blocks = _picture(rng), int(rng.integers(0, 4))
         restarts = {"restart_marker_blocks": blocks} if blocks else {"restart_marker_rows": 1}
         options = {"quality": int(rng.integers(20, 101)), "optimize": bool(rng.integers(2)), **restarts}
-        found.append((pillow_jpeg(picture, subsampling=sampling, **options), *picture.shape[:2]))
+        results.append((pillow_jpeg(picture, subsampling=sampling, **options), *picture.shape[:2]))
     for mode, options in [("RGB", {"progressive": True}), ("CMYK", {}), ("L", {"restart_marker_blocks": 2})] * 4:
         picture = _picture(rng)
-        found.append((pillow_jpeg(picture, mode, quality=60, **options), *picture.shape[:2]))
+        results.append((pillow_jpeg(picture, mode, quality=60, **options), *picture.shape[:2]))
     sizes = itertools.product(range(1, 5), repeat=2)
-    return [*found, *(_sampled(across, down, int(rng.integers(3))) for across, down in sizes)]
+    return [*results, *(_sampled(across, down, int(rng.integers(3))) for across, down in sizes)]
 
 
 def _picture(rng):
@@ -174,8 +174,8 @@ def huffman(data, rng):
 def other_tables(data, rng):
     """The Huffman or quantization tables of another image."""
     marker = _one_of(rng, (0xC4, 0xDB))
-    own, other = segments(data), segments(_one_of(rng, bases())[0])
-    rest = [part for part in own if part[0] != marker]
+    parts, other = segments(data), segments(_one_of(rng, bases())[0])
+    rest = [part for part in parts if part[0] != marker]
     return joined([rest[0], *(part for part in other if part[0] == marker), *rest[1:]])
 
 

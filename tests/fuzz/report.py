@@ -48,10 +48,10 @@ class Record:
         """Take over what a process counted."""
         self.cases += other.cases
         self.verdicts += other.verdicts
-        kept = Counter(finding["kind"] for finding in self.findings)
+        counts = Counter(finding["kind"] for finding in self.findings)
         for finding in other.findings:
-            kept[finding["kind"]] += 1
-            if kept[finding["kind"]] <= KEPT:
+            counts[finding["kind"]] += 1
+            if counts[finding["kind"]] <= KEPT:
                 self.findings.append(finding)
         self.faults += other.faults
 

@@ -131,11 +131,11 @@ class Scenario:
         self.loader.close()
 
 
-def _differ(found, expected, what):
-    if len(found) != len(expected):
-        return f"{what}: {len(found)} batches, expected {len(expected)}"
-    for i, (one, other) in enumerate(zip(found, expected, strict=True)):
-        if len(one) != len(other) or not all(map(torch.equal, one, other)):
+def _differ(result, expected, what):
+    if len(result) != len(expected):
+        return f"{what}: {len(result)} batches, expected {len(expected)}"
+    for i, (output, other) in enumerate(zip(result, expected, strict=True)):
+        if len(output) != len(other) or not all(map(torch.equal, output, other)):
             return f"{what}: batch {i} differs"
     return ""
 
@@ -147,23 +147,23 @@ def go_through(scenario, rng):
 
 def leave_early(scenario, rng):
     epoch, count = scenario.loader.next_epoch, int(rng.integers(0, 4))
-    found = list(itertools.islice(scenario.loader, count))
-    return _differ(found, scenario.expected(epoch)[:count], f"start of epoch {epoch}")
+    results = list(itertools.islice(scenario.loader, count))
+    return _differ(results, scenario.expected(epoch)[:count], f"start of epoch {epoch}")
 
 
 def two_at_once(scenario, rng):
     epoch = scenario.loader.next_epoch
     first, second = iter(scenario.loader), iter(scenario.loader)
-    found = [], []
+    result = [], []
     for _ in range(200):
         k = int(rng.integers(2))
         batch = next((first, second)[k], None)
         if batch is not None:
-            found[k].append(batch)
-    found[0].extend(first)
-    found[1].extend(second)
-    fault = _differ(found[0], scenario.expected(epoch), f"epoch {epoch} of two at once")
-    return fault or _differ(found[1], scenario.expected(epoch + 1), f"epoch {epoch + 1} of two at once")
+            result[k].append(batch)
+    result[0].extend(first)
+    result[1].extend(second)
+    fault = _differ(result[0], scenario.expected(epoch), f"epoch {epoch} of two at once")
+    return fault or _differ(result[1], scenario.expected(epoch + 1), f"epoch {epoch + 1} of two at once")
 
 
 def set_epoch(scenario, rng):
@@ -220,13 +220,13 @@ def filtered(scenario, rng):
     """A filter's loader begins at epoch 0, with the samples of this one that are wanted."""
     number = int(rng.integers(2, 5))
     part = scenario.loader.filter("label", lambda label: int(label) % number == 0)
-    wanted = [sample for sample in scenario.options["indices"] if sample % number == 0]
-    if part.indices.tolist() != wanted:
-        return f"filter: {part.indices.tolist()}, expected {wanted}"
+    expected = [sample for sample in scenario.options["indices"] if sample % number == 0]
+    if part.indices.tolist() != expected:
+        return f"filter: {part.indices.tolist()}, expected {expected}"
     before = scenario.options
-    scenario.options = {**before, "indices": wanted}
+    scenario.options = {**before, "indices": expected}
     try:
-        return _differ(list(part), scenario.expected(0), "epoch 0 of a filter") if wanted else ""
+        return _differ(list(part), scenario.expected(0), "epoch 0 of a filter") if expected else ""
     finally:
         part.close()
         scenario.options = before

@@ -47,10 +47,13 @@ def test_crashes_hangs_and_exceptions_are_named_and_the_rest_is_tried(tmp_path, 
     monkeypatch.syspath_prepend(tmp_path)
     record = run(Task("planted_faults.campaign", 5, 2, 12, 5), 300)
     assert record.cases == 12
-    found = {(one["kind"], one["case"]) for one in record.findings}
-    assert found >= {("crash", 3), ("hang", 4), ("crash", 6), ("wrong", 7)}
-    assert [one["case"] for one in record.findings if "planted" in one["text"]] == [5]
-    assert {one["text"] for one in record.findings if one["kind"] == "crash"} == {"SIGSEGV", "exit status 9"}
+    results = {(finding["kind"], finding["case"]) for finding in record.findings}
+    assert results >= {("crash", 3), ("hang", 4), ("crash", 6), ("wrong", 7)}
+    assert [finding["case"] for finding in record.findings if "planted" in finding["text"]] == [5]
+    assert {finding["text"] for finding in record.findings if finding["kind"] == "crash"} == {
+        "SIGSEGV",
+        "exit status 9",
+    }
     assert record.verdicts["fine"] > 0
     report = as_json([record])
     assert report["sound"] is False

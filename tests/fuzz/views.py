@@ -27,48 +27,52 @@ class Campaign:
         rng = rng_of(self.seed, number)
         data, height, width = bases()[int(rng.integers(len(bases())))]
         images = [(data, "nothing"), *(mutant(data, rng) for _ in range(GROUP))]
-        sizes = [size_in_metadata(one, height, width, rng) for one, _ in images]
+        sizes = [size_in_metadata(jpeg_data, height, width, rng) for jpeg_data, _ in images]
         views = [view_of(height, width, rng) for _ in range(int(rng.integers(2, 5)))]
-        room = *map(max, zip(*sizes, strict=True)), max(len(one) for one, _ in images)
+        room = *map(max, zip(*sizes, strict=True)), max(len(jpeg_data) for jpeg_data, _ in images)
         together, apart = [], [[] for _ in images]
         self.bench.prepare(views, room, at_end=number % 2 == 0)
-        for (one, _), size in zip(images, sizes, strict=True):
-            together.append([_copied(made) for made in self.bench.make(one, *size, views)])
+        for (jpeg_data, _), size in zip(images, sizes, strict=True):
+            together.append([_copied(result) for result in self.bench.make(jpeg_data, *size, views)])
         for view in views:
             self.bench.prepare([view], room, at_end=number % 2 == 0)
-            for (one, _), size, found in zip(images, sizes, apart, strict=True):
-                found.append(_copied(self.bench.make(one, *size, [view])[0]))
+            for (jpeg_data, _), size, result in zip(images, sizes, apart, strict=True):
+                result.append(_copied(self.bench.make(jpeg_data, *size, [view])[0]))
         facts = [f"{ways}, size {size}, {len(views)} views" for (_, ways), size in zip(images, sizes, strict=True)]
         tried = zip(together, apart, facts, images, strict=True)
         return [
-            outcome for one, other, fact, (data, _) in tried for outcome in _outcomes(one, other, views, data, fact)
+            outcome for first, other, fact, (data, _) in tried for outcome in _outcomes(first, other, views, data, fact)
         ]
 
 
-def _copied(made):
-    return made._replace(pixels=made.pixels.copy())
+def _copied(result):
+    return result._replace(pixels=result.pixels.copy())
 
 
 def _outcomes(together, apart, views, data, facts):
-    for i, (one, other) in enumerate(zip(together, apart, strict=True)):
-        if one.code and other.code:
+    for i, (shared, other) in enumerate(zip(together, apart, strict=True)):
+        if shared.code and other.code:
             yield Outcome("refused together and alone")
-        elif one.code:
+        elif shared.code:
             yield Outcome("refused together, made alone")
         elif other.code:
             yield Outcome("made together, refused alone", f"view {i}: {other.reason}; {facts}")
-        elif np.array_equal(one.pixels, other.pixels):
+        elif np.array_equal(shared.pixels, other.pixels):
             yield Outcome("made together and alone: equal")
-        elif one.is_fallback and not other.is_fallback and (_are_close(one, other, views[i]) or not is_ordinary(data)):
+        elif (
+            shared.is_fallback
+            and not other.is_fallback
+            and (_are_close(shared, other, views[i]) or not is_ordinary(data))
+        ):
             # Another view reaches what the crop decoder refuses and libjpeg-turbo does not, which rounds otherwise.
             yield Outcome("made together and alone: by two decoders")
         else:
             yield Outcome("made together and alone: other pixels", f"view {i}: {facts}")
 
 
-def _are_close(one, other, view):
+def _are_close(first, other, view):
     """Whether two decoders may differ as much: resampled, levels that were clamped before differ from those after."""
     if view.box[2:] != view.size:
         return True
-    off = np.abs(one.pixels.astype(np.float64) - other.pixels).max()
-    return off <= (MOST_LEVELS if one.pixels.dtype == np.uint8 else 1.02 * MOST_LEVELS / STD)
+    off = np.abs(first.pixels.astype(np.float64) - other.pixels).max()
+    return off <= (MOST_LEVELS if first.pixels.dtype == np.uint8 else 1.02 * MOST_LEVELS / STD)

@@ -97,13 +97,13 @@ class Campaign:
 
     def _look(self, tool, path, processes, old, facts):
         complete = self.complete[tool.__name__]
-        found = path.read_bytes() if path.exists() else None
-        if found == complete:
+        result = path.read_bytes() if path.exists() else None
+        if result == complete:
             yield Outcome(f"{tool.__name__}: complete")
-        elif found == (_OLD if old else None):
+        elif result == (_OLD if old else None):
             yield Outcome(f"{tool.__name__}: interrupted, the old file is intact")
         else:
-            size = "no" if found is None else f"{len(found)}"
+            size = "no" if result is None else f"{len(result)}"
             yield Outcome("neither the old file nor the new one", f"{facts}: {size} bytes")
 
     def _again(self, tool, path, processes, facts):
@@ -132,7 +132,7 @@ class _Samples:
 
 
 def _beside(path):
-    return sorted(one.name for one in path.parent.iterdir() if one != path)
+    return sorted(file.name for file in path.parent.iterdir() if file != path)
 
 
 def _fork(tool, path, processes, last=None, kill=0):

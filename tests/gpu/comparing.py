@@ -72,24 +72,25 @@ def bits(tensor):
     return tensor.contiguous().view(torch.uint8)
 
 
-def assert_equal_to_the_bit(found, wanted):
-    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
-    assert torch.equal(bits(found), bits(wanted))
+def assert_equal_to_the_bit(result, expected):
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    assert torch.equal(bits(result), bits(expected))
 
 
-def levels_apart(found, wanted):
+def levels_apart(result, expected):
     """Largest and mean difference of two tensors of levels."""
-    apart = (found.int() - wanted.int()).abs()
+    apart = (result.int() - expected.int()).abs()
     return int(apart.max()), float(apart.float().mean())
 
 
 def plain_twin(images):
     """The same pixels, stored raw, by libjpeg-turbo with repeated chroma."""
     return [
-        one if one.mode is ImageMode.RAW else raw(simplejpeg.decode_jpeg(one.data, fastupsample=True)) for one in images
+        image if image.mode is ImageMode.RAW else raw(simplejpeg.decode_jpeg(image.data, fastupsample=True))
+        for image in images
     ]
 
 
-def means_apart(found, wanted):
+def means_apart(result, expected):
     """Mean difference of each image, shape (N,)."""
-    return np.abs(found.numpy().astype(np.int32) - wanted.numpy()).mean(axis=(1, 2, 3))
+    return np.abs(result.numpy().astype(np.int32) - expected.numpy()).mean(axis=(1, 2, 3))

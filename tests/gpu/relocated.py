@@ -83,7 +83,10 @@ class Relocated:
     def launch(self, name, grid, block, arguments, order=0, seed=0):
         """Run a kernel to its end; in which order its threads run is the device's business."""
         used = {}
-        moved = [np.uint64(self._moved(int(own), used)) if type(own) is np.uint64 else own for own in arguments]
+        moved = [
+            np.uint64(self._moved(int(argument), used)) if type(argument) is np.uint64 else argument
+            for argument in arguments
+        ]
         contents = {twin.start: twin.bytes().copy() for twin in used.values()}
         table = None
         if function_of(name) in _TABLES:
@@ -134,15 +137,15 @@ class Relocated:
         return twin.address + address - twin.start
 
     def _room(self, nbytes, remainder):
-        wanted = remainder + nbytes + _MARGIN
-        wanted += -wanted % _ALIGNMENT
-        if wanted > self._left:
-            self._blocks.append(self._device.allocate(max(_BLOCK, wanted)))
+        expected = remainder + nbytes + _MARGIN
+        expected += -expected % _ALIGNMENT
+        if expected > self._left:
+            self._blocks.append(self._device.allocate(max(_BLOCK, expected)))
             self._left = self._blocks[-1].nbytes
         block = self._blocks[-1]
         place = block.nbytes - self._left
         place += -place % _ALIGNMENT
-        self._left = block.nbytes - place - wanted
+        self._left = block.nbytes - place - expected
         return block.address + place + remainder
 
     def _copy(self, used, staging, contents, *, is_there):

@@ -42,11 +42,11 @@ def pinned(device, values):
 def test_bytes_come_back_from_the_device_as_they_were_at_any_place(gpu):
     device, stream = gpu.device, gpu.device.make_stream()
     values = np.random.default_rng(0).integers(0, 256, 1 << 20, np.uint8)
-    sent, back, there = pinned(device, values), pinned(device, np.zeros_like(values)), device.allocate(len(values))
+    sent, back, memory = pinned(device, values), pinned(device, np.zeros_like(values)), device.allocate(len(values))
     for start, count in ((0, len(values)), (1, 77), (4097, 12345), (len(values) - 1, 1), (5, 0)):
         back.array[:] = 0
-        device.copy(there.address + start, sent.address + start, count, stream)
-        device.copy(back.address + start, there.address + start, count, stream)
+        device.copy(memory.address + start, sent.address + start, count, stream)
+        device.copy(back.address + start, memory.address + start, count, stream)
         stream.synchronize()
         assert np.array_equal(back.array[start : start + count], values[start : start + count])
         assert not back.array[:start].any()
@@ -74,12 +74,12 @@ def test_a_stream_waits_for_an_event_of_another(gpu, busy):
     device = gpu.device
     first, second, event = device.make_stream(), device.make_stream(), device.make_event()
     values = np.arange(1000, dtype=np.uint8)
-    sent, back, there = pinned(device, values), pinned(device, np.zeros_like(values)), device.allocate(len(values))
+    sent, back, memory = pinned(device, values), pinned(device, np.zeros_like(values)), device.allocate(len(values))
     busy.keep(first)
-    device.copy(there.address, sent.address, len(values), first)
+    device.copy(memory.address, sent.address, len(values), first)
     event.record(first)
     second.wait(event)
-    device.copy(back.address, there.address, len(values), second)
+    device.copy(back.address, memory.address, len(values), second)
     second.synchronize()
     assert event.is_done
     assert np.array_equal(back.array, values)
@@ -89,35 +89,35 @@ def test_streams_run_beside_each_other_and_beside_torchs_default_stream(gpu, bus
     device = gpu.device
     blocked, free = device.make_stream(), device.make_stream()
     values = np.arange(100, dtype=np.uint8)
-    sent, there, event = pinned(device, values), device.allocate(len(values)), device.make_event()
+    sent, memory, event = pinned(device, values), device.allocate(len(values)), device.make_event()
     busy.keep(blocked)
     event.record(blocked)
-    device.copy(there.address, sent.address, len(values), free)
+    device.copy(memory.address, sent.address, len(values), free)
     free.synchronize()
     assert not event.is_done, "the other stream was waited for"
     blocked.synchronize()
 
 
 def test_each_thread_may_use_the_device(gpu):
-    device, found = gpu.device, []
+    device, results = gpu.device, []
 
     def copy(number):
         values = np.full(100_000, number, np.uint8)
         with device.active():
-            stream, there = device.make_stream(), device.allocate(values.nbytes)
+            stream, memory = device.make_stream(), device.allocate(values.nbytes)
             sent, back = pinned(device, values), pinned(device, np.zeros_like(values))
             for _ in range(50):
-                device.copy(there.address, sent.address, values.nbytes, stream)
-                device.copy(back.address, there.address, values.nbytes, stream)
+                device.copy(memory.address, sent.address, values.nbytes, stream)
+                device.copy(back.address, memory.address, values.nbytes, stream)
             stream.synchronize()
-            found.append(np.array_equal(back.array, values))
+            results.append(np.array_equal(back.array, values))
 
     threads = [threading.Thread(target=copy, args=(number,)) for number in range(1, 5)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [True] * 4
+    assert results == [True] * 4
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "float16", "bfloat16", "float32", "int64"])
@@ -167,9 +167,9 @@ def test_memory_that_is_freed_is_there_again(gpu):
     before = free()
     memory = [gpu.device.allocate(64 << 20) for _ in range(4)]
     assert before - free() >= 4 * (64 << 20)
-    for own in memory:
-        own.free()
-        own.free()
+    for block in memory:
+        block.free()
+        block.free()
     assert before - free() < (64 << 20), "modules that are loaded late, and other processes, take some"
 
 

@@ -71,10 +71,10 @@ def decoded(gpu, engines, files):
     return images
 
 
-def differences(found, wanted):
+def differences(result, expected):
     """Largest mean difference of an image, and largest difference of all levels."""
-    apart = [np.abs(one.astype(np.int16) - other) for one, other in zip(found, wanted, strict=True)]
-    return max(float(one.mean()) for one in apart), max(int(one.max()) for one in apart)
+    apart = [np.abs(output.astype(np.int16) - other) for output, other in zip(result, expected, strict=True)]
+    return max(float(difference.mean()) for difference in apart), max(int(difference.max()) for difference in apart)
 
 
 @pytest.mark.parametrize("sampling", ["444", "422", "420", "440", "Gray"])
@@ -86,20 +86,22 @@ def test_the_engines_are_near_libjpeg_turbo_for_every_chroma_sampling(gpu, engin
         if sampling == "Gray":
             part, space = np.ascontiguousarray(part.mean(axis=2, keepdims=True).astype(np.uint8)), "GRAY"
         encoded.append(simplejpeg.encode_jpeg(part, 92, colorspace=space, colorsubsampling=sampling))
-    wanted, repeated = ([simplejpeg.decode_jpeg(file, fastupsample=fast) for file in encoded] for fast in (False, True))
-    mean, largest = differences(decoded(gpu, engines, encoded), wanted)
-    assert mean <= differences(repeated, wanted)[0] + 1
+    expected, repeated = (
+        [simplejpeg.decode_jpeg(file, fastupsample=fast) for file in encoded] for fast in (False, True)
+    )
+    mean, largest = differences(decoded(gpu, engines, encoded), expected)
+    assert mean <= differences(repeated, expected)[0] + 1
     if sampling in ("444", "Gray"):
         # Each component is rounded by both: 1 and 1.772 levels, and the rounding of the result.
         assert largest <= 4
 
 
 def test_photographs_are_near_pillows(gpu, engines, files):
-    wanted = []
+    expected = []
     for file in files:
         with Image.open(io.BytesIO(file)) as image:
-            wanted.append(np.asarray(image.convert("RGB")))
-    assert differences(decoded(gpu, engines, files), wanted)[0] <= 2.5
+            expected.append(np.asarray(image.convert("RGB")))
+    assert differences(decoded(gpu, engines, files), expected)[0] <= 2.5
 
 
 def test_the_engines_agree_with_torchvision_on_the_gpu(gpu, engines, files):
@@ -108,9 +110,9 @@ def test_the_engines_agree_with_torchvision_on_the_gpu(gpu, engines, files):
         pytest.skip("torchvision decodes on a real GPU alone")
     tensors = [torch.frombuffer(bytearray(file), dtype=torch.uint8) for file in files]
     images = torchvision.decode_jpeg(tensors, mode=torchvision.ImageReadMode.RGB, device="cuda:0")
-    wanted = [image.permute(1, 2, 0).cpu().numpy() for image in images]
+    expected = [image.permute(1, 2, 0).cpu().numpy() for image in images]
     # It may repeat chroma where we interpolate; the rest is one library.
-    assert differences(decoded(gpu, engines, files), wanted)[0] <= 2.5
+    assert differences(decoded(gpu, engines, files), expected)[0] <= 2.5
 
 
 @pytest.mark.parametrize("name", ["beton", "indexed"])
@@ -119,15 +121,15 @@ def test_graphs_can_be_captured_while_a_loader_works(gpu, photos, name):
         pytest.skip("graphs are captured on a real GPU only")
     arguments = {"pipeline": usual_pipeline(64), "batch_size": 48, "resident": False}
     with closing(images_loader(getattr(photos, name), **arguments)) as loader:
-        wanted = [batch.cpu() for (batch,) in loader]
+        target = [batch.cpu() for (batch,) in loader]
         for _ in range(3):
             loader.set_epoch(0)
-            for (batch,), expected in zip(loader, wanted, strict=True):
-                graph, given = torch.cuda.CUDAGraph(), torch.arange(1000.0, device="cuda:0")
+            for (batch,), expected in zip(loader, target, strict=True):
+                graph, values = torch.cuda.CUDAGraph(), torch.arange(1000.0, device="cuda:0")
                 with torch.cuda.graph(graph):  # in mode "global": a call that cannot be captured fails in any thread
-                    doubled = 2 * given
+                    doubled = 2 * values
                     time.sleep(0.02)  # so that the loader makes such calls
                     result = doubled + 1
                 graph.replay()
-                assert torch.equal(result, 2 * given + 1)
+                assert torch.equal(result, 2 * values + 1)
                 assert torch.equal(batch.cpu(), expected)

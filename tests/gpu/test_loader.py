@@ -34,11 +34,11 @@ def smooth_photos(tmp_path_factory):
 @pytest.mark.parametrize("name", PIPELINES)
 def test_raw_images_are_the_cpus_to_the_bit(gpu, raw_photos, name, where, os_cache):
     arguments = {"raw": where, "os_cache": os_cache, "order": "random"}
-    found, wanted = (
-        epoch(images_loader(raw_photos, PIPELINES[name], device=own, **arguments)) for own in ("cuda:0", "cpu")
+    result, expected = (
+        epoch(images_loader(raw_photos, PIPELINES[name], device=device, **arguments)) for device in ("cuda:0", "cpu")
     )
-    assert_equal_to_the_bit(found, wanted)
-    assert len(found) == 40
+    assert_equal_to_the_bit(result, expected)
+    assert len(result) == 40
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, torch.bfloat16, np.uint8], ids=str)
@@ -46,8 +46,8 @@ def test_every_element_type_is_the_cpus_to_the_bit(gpu, raw_photos, dtype):
     pipeline = [op for op in usual_pipeline(SIDE, np.float16) if not isinstance(op, NormalizeImage)]
     if dtype != np.uint8:
         pipeline.insert(2, NormalizeImage((123, 116, 103), (58, 57, 57), dtype))
-    found, wanted = (epoch(images_loader(raw_photos, pipeline, device=own)) for own in ("cuda:0", "cpu"))
-    assert_equal_to_the_bit(found, wanted)
+    result, expected = (epoch(images_loader(raw_photos, pipeline, device=device)) for device in ("cuda:0", "cpu"))
+    assert_equal_to_the_bit(result, expected)
 
 
 def test_batches_are_on_the_gpu_and_channels_last(gpu, raw_photos):
@@ -63,8 +63,10 @@ def test_batches_are_on_the_gpu_and_channels_last(gpu, raw_photos):
 def test_a_loader_may_work_on_another_gpu_than_the_current_one(gpu, photos):
     """The last GPU; where there is one alone, it is the current one."""
     last = f"cuda:{max(torch.cuda.device_count(), 1) - 1}"
-    found, wanted = (epoch(images_loader(photos.beton, PIPELINES["mixup"], device=own)) for own in (last, "cuda:0"))
-    assert_equal_to_the_bit(found, wanted)
+    result, expected = (
+        epoch(images_loader(photos.beton, PIPELINES["mixup"], device=device)) for device in (last, "cuda:0")
+    )
+    assert_equal_to_the_bit(result, expected)
     assert not gpu.has_cuda or torch.cuda.current_device() == 0
 
 
@@ -75,8 +77,8 @@ def test_jpegs_are_near_the_cpus(gpu, smooth_photos, interpolation):
     On the simulated GPU, with equal decoders, the latter alone comes to 3. Levels here, standard deviations apart.
     """
     pipeline = [op for op in PIPELINES[interpolation] if not isinstance(op, NormalizeImage)]
-    found, wanted = (epoch(images_loader(smooth_photos, pipeline, device=own)) for own in ("cuda:0", "cpu"))
-    most, mean = levels_apart(found, wanted)
+    result, expected = (epoch(images_loader(smooth_photos, pipeline, device=device)) for device in ("cuda:0", "cpu"))
+    most, mean = levels_apart(result, expected)
     assert most <= 7
     assert mean <= 1.0
     assert mean > 0, "one of them did not decode"
@@ -85,8 +87,8 @@ def test_jpegs_are_near_the_cpus(gpu, smooth_photos, interpolation):
 def test_photographs_are_near_the_cpus(gpu, photos):
     """Chroma that is repeated instead of interpolated differs more, at edges of colors; on the mean it does not."""
     pipeline = [CenterCropRGBImageDecoder((128, 128), 0.9), ToTensor(), ToTorchImage()]
-    found, wanted = (epoch(images_loader(photos.beton, pipeline, device=own)) for own in ("cuda:0", "cpu"))
-    assert means_apart(found, wanted).max() <= 2.5
+    result, expected = (epoch(images_loader(photos.beton, pipeline, device=device)) for device in ("cuda:0", "cpu"))
+    assert means_apart(result, expected).max() <= 2.5
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +113,12 @@ ROUTES = {
 @pytest.mark.parametrize("name", ROUTES)
 def test_every_route_is_as_near_the_cpu_as_its_own_two_ways_of_chroma_are_to_each_other(gpu, sample_files, name):
     jpegs, pixels, plain = sample_files
-    found = epoch(images_loader(jpegs, LEVELS, custom=True, **ROUTES[name]))
-    wanted = epoch(images_loader(pixels, LEVELS, custom=True, device="cpu"))
+    result = epoch(images_loader(jpegs, LEVELS, custom=True, **ROUTES[name]))
+    expected = epoch(images_loader(pixels, LEVELS, custom=True, device="cpu"))
     other = epoch(images_loader(plain, LEVELS, custom=True, device="cpu"))
     # Roundings of two decoders are less than a level on the mean.
-    allowed = means_apart(other, wanted) + 1.0
-    apart = means_apart(found, wanted)
+    allowed = means_apart(other, expected) + 1.0
+    apart = means_apart(result, expected)
     assert (apart <= allowed).all(), {int(i): (apart[i], allowed[i]) for i in np.flatnonzero(apart > allowed)}
     raws = [number for number, image in enumerate(IMAGE_SAMPLES) if image not in BASELINE]
     assert apart[raws].max() == 0, "images stored raw or decoded by the CPU equal the CPU's"

@@ -44,13 +44,13 @@ class DecodeRequests:
     def state_of(self, request):
         """For each image "decoded", "untouched" or "something else"."""
         (arena, layout, images) = next(kept[1:4] for kept in self.kept if kept[4] is request)
-        found = []
+        results = []
         for start, pitch, image in zip(layout.offset.tolist(), layout.pitch.tolist(), images, strict=True):
             rgb = decode_rgb(image)
             height, width, _ = rgb.shape
             rows = arena.array[start : start + height * pitch].reshape(height, pitch)
             if np.array_equal(rows[:, : 3 * width].reshape(rgb.shape), rgb):
-                found.append("decoded")
+                results.append("decoded")
             else:
-                found.append("untouched" if (rows == GARBAGE).all() else "something else")
-        return found
+                results.append("untouched" if (rows == GARBAGE).all() else "something else")
+        return results

@@ -93,7 +93,9 @@ RAW = [
     for height, width in ((1, 1), (1, 50), (60, 1), (7, 5), (30, 10), (64, 48), (37, 53))
 ]
 #: All of them, mixed as a file in "smart" mode has them.
-IMAGE_SAMPLES = [one for four in zip(BASELINE, ELABORATE * 4, RAW + RAW[:5], FOREIGN * 6, strict=True) for one in four]
+IMAGE_SAMPLES = [
+    sample for four in zip(BASELINE, ELABORATE * 4, RAW + RAW[:5], FOREIGN * 6, strict=True) for sample in four
+]
 
 NUM_DECODED = 12
 """Images of the sample_file that the engines decode."""
@@ -101,7 +103,7 @@ NUM_DECODED = 12
 
 def twin(images):
     """The same pixels, stored raw: what the CPU makes of them is what a GPU has to make of the images, bit for bit."""
-    return [raw(one.rgb) for one in images]
+    return [raw(image.rgb) for image in images]
 
 
 def gpu_loader(path, image, *, device="cuda:0", batch_size=8, raw="auto", more=None, **arguments):
@@ -127,16 +129,16 @@ def epochs(loader, count=1):
     return batches
 
 
-def assert_same(found, expected):
+def assert_same(result, expected):
     """Batches are equal to the bit, element types and strides included."""
-    assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
+    assert len(result) == len(expected)
+    for ours, theirs in zip(result, expected, strict=True):
         assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert (type(one), one.dtype, one.shape) == (type(other), other.dtype, other.shape)
-            if isinstance(one, torch.Tensor):
-                assert one.stride() == other.stride()
-            assert np.array_equal(bytes_of(one), bytes_of(other))
+        for our, other in zip(ours, theirs, strict=True):
+            assert (type(our), our.dtype, our.shape) == (type(other), other.dtype, other.shape)
+            if isinstance(our, torch.Tensor):
+                assert our.stride() == other.stride()
+            assert np.array_equal(bytes_of(our), bytes_of(other))
 
 
 def bytes_of(values):

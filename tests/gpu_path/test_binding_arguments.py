@@ -49,12 +49,12 @@ def test_a_batch_is_given_by_the_addresses_of_its_arrays(library, handle, state)
 
 def test_the_arrays_of_the_latest_batch_are_kept(state):
     arrays = batch()
-    kept = [weakref.ref(array) for array in arrays]
+    references = [weakref.ref(array) for array in arrays]
     state.decode_batched(*arrays, STREAM)
     del arrays
-    assert all(array() is not None for array in kept)
+    assert all(array() is not None for array in references)
     state.decode_batched(*batch(), STREAM)
-    assert all(array() is None for array in kept)
+    assert all(array() is None for array in references)
 
 
 def test_a_batch_before_the_state_is_initialized_is_refused_since_nvjpeg_would_crash(library, handle):

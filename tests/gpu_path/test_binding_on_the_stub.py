@@ -27,7 +27,7 @@ REFUSALS = [status for status in Status if status is not Status.SUCCESS]
 
 
 @pytest.mark.parametrize("backend", BATCHED)
-def test_several_states_have_batches_under_way_at_once(bench, faults, backend):
+def test_several_states_have_batches_in_flight_at_once(bench, faults, backend):
     faults.slow_down(3000, seed=5)
     images = list(TAKEN.values())
     benches = [bench(backend, images[shift:] + images[:shift]) for shift in range(3)]
@@ -41,13 +41,13 @@ def test_several_states_have_batches_under_way_at_once(bench, faults, backend):
 
 
 def test_a_state_takes_batch_after_batch_once_it_is_initialized(bench, faults):
-    made = bench(Backend.GPU_HYBRID, [TAKEN["4:2:0"], TAKEN["gray"]])
-    made.decode()
+    result = bench(Backend.GPU_HYBRID, [TAKEN["4:2:0"], TAKEN["gray"]])
+    result.decode()
     for _ in range(3):
-        made.stream.synchronize()
-        made.state.decode_batched(made.addresses, made.sizes, made.targets, made.stream.handle)
-    made.stream.synchronize()
-    np.testing.assert_array_equal(made.pixels(1), decoded(TAKEN["gray"]))
+        result.stream.synchronize()
+        result.state.decode_batched(result.addresses, result.sizes, result.targets, result.stream.handle)
+    result.stream.synchronize()
+    np.testing.assert_array_equal(result.pixels(1), decoded(TAKEN["gray"]))
     assert faults.count("nvjpegDecodeBatched") == 4
     assert faults.count("nvjpegDecodeBatchedInitialize") == 1
 
@@ -55,62 +55,62 @@ def test_a_state_takes_batch_after_batch_once_it_is_initialized(bench, faults):
 @pytest.mark.parametrize("status", REFUSALS)
 def test_the_status_of_one_image_is_that_of_its_batch(bench, faults, status):
     images = [TAKEN["4:2:0"], TAKEN["4:4:4"], TAKEN["gray"]]
-    made = bench(images=images)
+    result = bench(images=images)
     faults.fail_image(status, index=1)
     with pytest.raises(NvjpegError, match=rf"nvjpegDecodeBatched: status {status.value} \({status.name}\)") as caught:
-        made.decode()
+        result.decode()
     assert (caught.value.call, caught.value.status) == ("nvjpegDecodeBatched", status)
-    assert made.state.batch == 0
+    assert result.state.batch == 0
 
 
 @pytest.mark.parametrize("status", REFUSALS)
 def test_the_status_of_an_image_alone_is_its_own(bench, faults, status):
-    made = bench(Backend.GPU_HYBRID, [TAKEN["4:2:0"], TAKEN["4:4:4"]])
+    result = bench(Backend.GPU_HYBRID, [TAKEN["4:2:0"], TAKEN["4:4:4"]])
     faults.fail_image(status, TAKEN["4:4:4"])
-    made.decode_alone(0)
+    result.decode_alone(0)
     with pytest.raises(NvjpegError, match=rf"nvjpegDecode: status {status.value} \({status.name}\)"):
-        made.decode_alone(1)
-    made.stream.synchronize()
-    np.testing.assert_array_equal(made.pixels(0), decoded(TAKEN["4:2:0"]))
+        result.decode_alone(1)
+    result.stream.synchronize()
+    np.testing.assert_array_equal(result.pixels(0), decoded(TAKEN["4:2:0"]))
 
 
-def test_after_a_bad_image_the_others_are_decoded_one_by_one_and_the_state_goes_on(bench, faults):
+def test_after_a_bad_image_the_others_are_decoded_one_by_one_and_the_state_remains_usable(bench, faults):
     junk = TAKEN["4:2:0"][:200] + bytes(500)
     images = [TAKEN["4:2:0"], junk, TAKEN["4:4:4"], TAKEN["gray"]]
-    made = bench(images=images)
+    result = bench(images=images)
     with pytest.raises(NvjpegError):
-        made.decode()
-    made.stream.synchronize()
+        result.decode()
+    result.stream.synchronize()
     good = [0, 2, 3]
     with pytest.raises(NvjpegError, match="nvjpegDecode: "):
-        made.decode_alone(1)
+        result.decode_alone(1)
     for index in good:
-        made.decode_alone(index)
-    made.stream.synchronize()
+        result.decode_alone(index)
+    result.stream.synchronize()
     for index in good:
-        np.testing.assert_array_equal(made.pixels(index), decoded(images[index]))
-        made.outputs[index].array[:] = 0
-    made.state.initialize(len(good))
-    made.state.decode_batched(made.addresses[good], made.sizes[good], made.targets[good], made.stream.handle)
-    made.stream.synchronize()
+        np.testing.assert_array_equal(result.pixels(index), decoded(images[index]))
+        result.outputs[index].array[:] = 0
+    result.state.initialize(len(good))
+    result.state.decode_batched(result.addresses[good], result.sizes[good], result.targets[good], result.stream.handle)
+    result.stream.synchronize()
     for index in good:
-        np.testing.assert_array_equal(made.pixels(index), decoded(images[index]))
+        np.testing.assert_array_equal(result.pixels(index), decoded(images[index]))
 
 
 def test_arguments_that_would_crash_nvjpeg_do_not_reach_it(bench, faults):
     faults.crash = True  # the process would end
-    made = bench(images=[TAKEN["4:2:0"], TAKEN["4:4:4"]])
-    arrays = made.addresses, made.sizes, made.targets
+    result = bench(images=[TAKEN["4:2:0"], TAKEN["4:4:4"]])
+    arrays = result.addresses, result.sizes, result.targets
     with pytest.raises(NvjpegError, match="initialize"):
-        made.state.decode_batched(*arrays, made.stream.handle)
-    made.state.initialize(3)
+        result.state.decode_batched(*arrays, result.stream.handle)
+    result.state.initialize(3)
     with pytest.raises(NvjpegError, match="2 images for a state that is initialized for 3"):
-        made.state.decode_batched(*arrays, made.stream.handle)
+        result.state.decode_batched(*arrays, result.stream.handle)
     assert faults.count("nvjpegDecodeBatched") == 0
-    made.state.initialize(2)
-    made.state.decode_batched(*arrays, made.stream.handle)
-    made.stream.synchronize()
-    np.testing.assert_array_equal(made.pixels(1), decoded(TAKEN["4:4:4"]))
+    result.state.initialize(2)
+    result.state.decode_batched(*arrays, result.stream.handle)
+    result.stream.synchronize()
+    np.testing.assert_array_equal(result.pixels(1), decoded(TAKEN["4:4:4"]))
 
 
 # --- handles
@@ -127,7 +127,7 @@ def test_without_engines_the_hardware_is_refused_and_the_rest_remains(faults, de
 # --- threads
 
 
-def test_python_goes_on_while_a_call_waits():
+def test_python_runs_while_a_call_waits():
     script = """
         import threading, time
         import numpy as np
@@ -168,7 +168,7 @@ def test_python_goes_on_while_a_call_waits():
 
 def test_pictures_of_several_sizes_share_a_batch(device, bench):
     small = jpeg(PHOTO[:16, :24])
-    made = bench(images=[TAKEN["4:2:0"], small])
-    made.decode()
-    made.stream.synchronize()
-    np.testing.assert_array_equal(made.pixels(1, 16, 24), decoded(small))
+    result = bench(images=[TAKEN["4:2:0"], small])
+    result.decode()
+    result.stream.synchronize()
+    np.testing.assert_array_equal(result.pixels(1, 16, 24), decoded(small))

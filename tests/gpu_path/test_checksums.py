@@ -104,12 +104,12 @@ def loader_of(path, **options):
 
 def by_label(loader, epochs=1):
     """The images of each label, of all batches of some epochs."""
-    found = {}
+    results = {}
     for _ in range(epochs):
         for crops, labels in loader:
             for crop, label in zip(crops, labels[:, 0].tolist(), strict=True):
-                found.setdefault(label, []).append(crop.clone())
-    return found
+                results.setdefault(label, []).append(crop.clone())
+    return results
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
@@ -130,11 +130,11 @@ def test_each_damaged_image_is_found_in_random_crops(gpus, files, fault_server, 
             assert set(error.value.samples) <= set(BAD)
             assert "gpubeton index FILE --overwrite" in str(error.value)
             return
-        found = by_label(loader)
+        result = by_label(loader)
         assert sorted(sample for _, sample, _ in loader.bad_samples) == BAD
-        assert sorted(found) == GOOD
+        assert sorted(result) == GOOD
         for label in GOOD if executor != "engines" else ():
-            assert any(torch.equal(crop, expected[label][0]) for crop in found[label])
+            assert any(torch.equal(crop, expected[label][0]) for crop in result[label])
         if on_error == "skip":
             again = by_label(loader)
             assert sorted(again) == GOOD
@@ -192,9 +192,9 @@ def test_a_damaged_page_of_the_cache_is_fetched_again(fault_server, tmp_path):
             list(loader)
         flip_cached(tmp_path / "cache", path, 9)
         with loader_of(fault_server.url("a.beton"), **options) as loader:
-            found = by_label(loader, 2)
+            result = by_label(loader, 2)
             assert loader.bad_samples == []
-        assert all(torch.equal(*pair) for label in found for pair in zip(found[label], expected[label], strict=True))
+        assert all(torch.equal(*pair) for label in result for pair in zip(result[label], expected[label], strict=True))
     data = next((tmp_path / "cache").glob("objects/*/data")).read_bytes()
     assert data == path.read_bytes()
 

@@ -41,9 +41,9 @@ def members(kind):
 )
 def test_the_simulated_device_has_the_methods_of_the_real_one(real, simulated):
     for name in members(real):
-        own, other = getattr(real, name), getattr(simulated, name)
-        if callable(own):
-            assert list(inspect.signature(own).parameters) == list(inspect.signature(other).parameters), name
+        method, other = getattr(real, name), getattr(simulated, name)
+        if callable(method):
+            assert list(inspect.signature(method).parameters) == list(inspect.signature(other).parameters), name
 
 
 # --- opening
@@ -167,16 +167,16 @@ def test_streams_that_were_given_back_are_used_again_for_the_same_work(cuda_devi
 @pytest.fixture
 def modes(monkeypatch):
     """The capture mode of the calling thread, as the driver keeps it: 0 global, 2 relaxed."""
-    own = threading.local()
+    thread_state = threading.local()
 
     def exchange(pointer):
-        pointer._obj.value, own.mode = getattr(own, "mode", 0), pointer._obj.value
+        pointer._obj.value, thread_state.mode = getattr(thread_state, "mode", 0), pointer._obj.value
         return 0
 
     driver = SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange)
     monkeypatch.setattr(libraries.ctypes, "CDLL", lambda name: {"libcuda.so.1": driver}[name])
     libraries.capture_mode_exchange.cache_clear()
-    yield own
+    yield thread_state
     libraries.capture_mode_exchange.cache_clear()
 
 
@@ -294,7 +294,7 @@ def test_at_the_end_of_the_process_memory_is_left_to_the_driver(cuda_device):
     assert not cuda_device.allocate_pinned(1)._finalizer.atexit
 
 
-def test_memory_that_torch_keeps_for_itself_is_asked_for(cuda_device, record):
+def test_a_failed_allocation_is_repeated_after_torchs_cache_is_emptied(cuda_device, record):
     record.fail["malloc"] = [CudaRuntimeError(OUT_OF_MEMORY)]
     cuda_device.allocate(1000).free()
     assert [call[0] for call in record.named("malloc", "empty_cache", "free")] == [
@@ -353,8 +353,8 @@ def test_a_copy_finds_out_the_direction_by_itself(cuda_device, record):
 
 def test_cupy_has_everything_that_is_used():
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed: pip install 'gpubeton[cuda13]'")
-    own, runtime = RecordedCuda().cupy().cuda, cupy.cuda.runtime
-    assert [name for name in vars(own.runtime) if not hasattr(runtime, name)] == []
+    other_cuda, runtime = RecordedCuda().cupy().cuda, cupy.cuda.runtime
+    assert [name for name in vars(other_cuda.runtime) if not hasattr(runtime, name)] == []
     assert (runtime.hostAllocPortable, runtime.memcpyDefault) == (1, 4)
     assert runtime.CUDARuntimeError(700).status == 700
     assert issubclass(cupy.cuda.driver.CUDADriverError, RuntimeError)
@@ -367,7 +367,7 @@ def test_cupy_has_everything_that_is_used():
     assert callable(module.get_function)
     for kind in ("Stream", "Event"):
         taken = inspect.signature(getattr(cupy.cuda, kind).__init__).parameters
-        assert list(inspect.signature(getattr(own, kind).__init__).parameters) == list(taken)
+        assert list(inspect.signature(getattr(other_cuda, kind).__init__).parameters) == list(taken)
     for kind, methods in {"Stream": ["wait_event"], "Event": ["record", "synchronize"]}.items():
         assert [name for name in methods if not hasattr(getattr(cupy.cuda, kind), name)] == []
 

@@ -68,8 +68,8 @@ def test_threads_that_need_a_kernel_at_once_load_it_once(cuda_device, record, mo
 
 def test_each_gpu_loads_its_own_kernels(cuda_device, record, cubins):
     other = open_device(0)
-    for one in (cuda_device, other):
-        one.launch("resample", (1, 1, 1), (1, 1, 1), [], one.make_stream())
+    for device in (cuda_device, other):
+        device.launch("resample", (1, 1, 1), (1, 1, 1), [], device.make_stream())
     assert cubins == [("resample", "sm_91"), ("resample", "sm_90")]
 
 

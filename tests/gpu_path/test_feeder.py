@@ -41,12 +41,12 @@ def test_images_of_one_call_are_of_one_sampling_and_the_largest_come_first(gpus,
     images = [stored(jpeg(noise(10, 10 + number), sampling=samplings[number % 3])) for number in range(24)]
     path = write_images(tmp_path / "samplings.beton", images)
     epochs(gpu_loader(path, PIPELINE, batch_size=24, images_per_call=8))
-    known = {hash_of(image.data): number for number, image in enumerate(images)}
-    decoded = [known[note.owner] for note in faults.notes("image", BATCHED)]
+    numbers = {hash_of(image.data): number for number, image in enumerate(images)}
+    decoded = [numbers[note.owner] for note in faults.notes("image", BATCHED)]
     pieces = [decoded[start : start + 8] for start in (0, 8, 16)]
     assert sorted({number % 3 for number in piece} == {piece[0] % 3} for piece in pieces) == [True] * 3
     sizes = [[len(images[number].data) for number in piece] for piece in pieces]
-    assert sizes == [sorted(own, reverse=True) for own in sizes]
+    assert sizes == [sorted(size, reverse=True) for size in sizes]
 
 
 def test_a_batch_of_every_route_needs_one_call(gpus, faults, tmp_path):

@@ -50,16 +50,16 @@ def test_boxes_follow_the_images_of_a_gpu_and_are_handed_over_with_them(gpus, tm
     def batches(device):
         pipelines = {"image": IMAGE, "boxes": BOXES}
         loader = Loader(path, 5, num_workers=1, seed=3, drop_last=False, pipelines=pipelines, device=device)
-        found = list(loader)
+        results = list(loader)
         loader.close()
-        return found
+        return results
 
-    there, here = batches("cuda:0"), batches("cpu")
-    assert sum(len(boxes.values) for _, boxes in there) > 6
-    for (images, boxes), (own_images, own_boxes) in zip(there, here, strict=True):
+    on_gpu, here = batches("cuda:0"), batches("cpu")
+    assert sum(len(boxes.values) for _, boxes in on_gpu) > 6
+    for (images, boxes), (own_images, own_boxes) in zip(on_gpu, here, strict=True):
         assert torch.equal(images, own_images)
         assert torch.equal(boxes.values, own_boxes.values)
         assert torch.equal(boxes.offsets, own_boxes.offsets)
-    assert len(handed) == len(there)
-    for tensors, (images, boxes) in zip(handed, there, strict=True):
+    assert len(handed) == len(on_gpu)
+    for tensors, (images, boxes) in zip(handed, on_gpu, strict=True):
         assert [id(tensor) for tensor in tensors] == [id(images), id(boxes.values), id(boxes.offsets)]

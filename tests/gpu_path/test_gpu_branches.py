@@ -25,8 +25,8 @@ def test_a_crop_of_decoded_images_is_the_same_on_a_gpu_and_on_the_cpu(gpus, tmp_
     path = write_images(tmp_path / "images.beton", images)
     crop = RandomResizedCrop((0.1, 0.9), (0.7, 1.4), 16)
     pipeline = [SimpleRGBImageDecoder(), *before, crop, ToTensor(), THERE, ToTorchImage()]
-    found = epochs(gpu_loader(path, pipeline))
-    assert_same(found, epochs(gpu_loader(path, pipeline, device="cpu")))
+    batches = epochs(gpu_loader(path, pipeline))
+    assert_same(batches, epochs(gpu_loader(path, pipeline, device="cpu")))
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda:0"])
@@ -34,8 +34,8 @@ def test_a_crop_of_decoded_images_is_the_same_on_a_gpu_and_on_the_cpu(gpus, tmp_
 def test_a_branch_is_the_same_on_a_gpu_and_on_the_cpu(gpus, tmp_path, name, device):
     image, view = BRANCHES[name]
     images = IMAGE_SAMPLES[:12]
-    there = gpu_loader(write_images(tmp_path / "images.beton", images), image, more={"view": view}, device=device)
-    found = epochs(there)
-    assert there.gpu is not None
+    on_gpu = gpu_loader(write_images(tmp_path / "images.beton", images), image, more={"view": view}, device=device)
+    batches = epochs(on_gpu)
+    assert on_gpu.gpu is not None
     decoded = write_images(tmp_path / "decoded.beton", twin(images))
-    assert_same(found, epochs(gpu_loader(decoded, image, more={"view": view}, device="cpu")))
+    assert_same(batches, epochs(gpu_loader(decoded, image, more={"view": view}, device="cpu")))

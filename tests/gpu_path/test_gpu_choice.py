@@ -31,7 +31,9 @@ def path(tmp_path_factory):
 def expected(tmp_path_factory):
     decoded = write_images(tmp_path_factory.mktemp("decoded") / "decoded.beton", twin(IMAGES))
     # This torch may know no GPU, and nothing replaces it here.
-    return epochs(gpu_loader(decoded, [one for one in THERE if not isinstance(one, ToDevice)], device="cpu"))
+    return epochs(
+        gpu_loader(decoded, [operation for operation in THERE if not isinstance(operation, ToDevice)], device="cpu")
+    )
 
 
 # --- the choice itself
@@ -120,12 +122,15 @@ def test_without_engines_the_cpu_decodes_and_explain_gives_the_reason(
         text = capsys.readouterr().out
         assert "images are decoded by Simulated GPU" in text
         assert "hardware  nvjpegCreateEx: status 7 (ARCH_MISMATCH)" in text
-        found = epochs(loader)
-        assert_same(found, epochs(gpu_loader(path, [one for one in THERE if one is not THERE[2]], device="cpu")))
+        batches = epochs(loader)
+        assert_same(
+            batches,
+            epochs(gpu_loader(path, [operation for operation in THERE if operation is not THERE[2]], device="cpu")),
+        )
     assert faults.notes("image") == []
-    warned = [str(one.message) for one in recwarn]
+    warned = [str(warning.message) for warning in recwarn]
     assert len(warned) == (architecture == "sm_90")
-    assert all(one.startswith("Simulated GPU (cuda:0) has JPEG engines that cannot be used") for one in warned)
+    assert all(message.startswith("Simulated GPU (cuda:0) has JPEG engines that cannot be used") for message in warned)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +148,7 @@ def test_where_only_entry_points_are_missing_a_message_names_the_command_that_ma
     loader.explain()
     assert ("gpubeton index FILE" in capsys.readouterr().out) == lacks
     assert loader._describe().lacks_entries == lacks
-    assert [("gpubeton index FILE" in str(one.message)) for one in recwarn] == [lacks] * (engines == 0)
+    assert [("gpubeton index FILE" in str(warning.message)) for warning in recwarn] == [lacks] * (engines == 0)
     loader.close()
 
 
@@ -237,6 +242,6 @@ def test_without_images_no_gpu_is_opened(gpus, path):
 def test_the_cpu_may_decode_for_a_gpu(gpus, faults, path):
     loader = gpu_loader(path, [CROP, ToTensor()], decoder="cpu")
     assert loader.gpu is None
-    found = epochs(loader)
-    assert_same(found, epochs(gpu_loader(path, [CROP, ToTensor()], device="cpu")))
+    batches = epochs(loader)
+    assert_same(batches, epochs(gpu_loader(path, [CROP, ToTensor()], device="cpu")))
     assert faults.notes("image") == []

@@ -188,7 +188,7 @@ def test_an_error_of_a_launch_reaches_the_loop_and_the_next_epoch_is_whole(
         (SimulatedDevice, "hand_over"),
     ],
 )
-def test_an_error_anywhere_on_the_way_reaches_the_loop_and_the_next_epoch_is_whole(
+def test_an_error_at_any_stage_reaches_the_loop_and_the_next_epoch_is_whole(
     gpus, path, expected, monkeypatch, owner, name, number, own_threads
 ):
     loader = gpu_loader(path, PIPELINE)

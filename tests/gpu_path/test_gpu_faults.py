@@ -51,9 +51,9 @@ def calls(faults, name=None):
     return [note for note in notes if note.name in {"nvjpegDecodeBatched", "nvjpegDecode"}]
 
 
-def with_cpu_images(found, path, numbers, count=1):
+def with_cpu_images(result, path, numbers, count=1):
     """The expected batches if the CPU makes some images, and the engines the others."""
-    expected, of_the_cpu = on_cpu(found, count), on_cpu(path, count)
+    expected, of_the_cpu = on_cpu(result, count), on_cpu(path, count)
     for ours, theirs in zip(expected, of_the_cpu, strict=True):
         for row in np.flatnonzero(np.isin(ours[1][:, 0].numpy(), numbers)):
             ours[0][row] = theirs[0][row]
@@ -94,8 +94,8 @@ def test_an_image_that_fails_once_is_decoded_by_the_engines_all_the_same(gpus, f
 def test_an_image_that_nvjpeg_never_decodes_is_made_by_the_cpu(gpus, faults, path, decoded, is_skipped, os_cache):
     inject = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(3, *data, **which))
     inject(PHOTOS[BAD].data)
-    found = epochs(gpu_loader(path, PIPELINE, os_cache=os_cache), 2)
-    assert_same(found, with_cpu_images(decoded, path, [BAD], 2))
+    batches = epochs(gpu_loader(path, PIPELINE, os_cache=os_cache), 2)
+    assert_same(batches, with_cpu_images(decoded, path, [BAD], 2))
 
 
 @pytest.mark.parametrize("which", [[0], [7], [0, 1], [3, 5, 7], list(range(8)), list(range(24))], ids=str)
@@ -107,9 +107,9 @@ def test_any_number_of_images_may_be_left_out(gpus, faults, path, decoded, which
 
 def test_every_third_image_that_is_decoded_is_missing_all_the_time(gpus, faults, path, decoded):
     faults.skip_image(every=3)
-    found = epochs(gpu_loader(path, PIPELINE), 2)
+    batches = epochs(gpu_loader(path, PIPELINE), 2)
     expected = [on_cpu(decoded, 2), on_cpu(path, 2)]
-    for batch, *both in zip(found, *expected, strict=True):
+    for batch, *both in zip(batches, *expected, strict=True):
         for row in range(BATCH):
             assert any(torch.equal(batch[0][row], other[0][row]) for other in both), "of nvJPEG or of the CPU"
 
@@ -128,8 +128,8 @@ def test_both_outputs_of_an_image_that_was_left_out_are_repaired(gpus, faults, p
 def test_images_of_the_cpu_and_raw_ones_in_a_batch_with_missing_ones_are_untouched(gpus, faults, tmp_path):
     path = write_images(tmp_path / "samples.beton", IMAGE_SAMPLES[:16])
     decoded = write_images(tmp_path / "decoded.beton", twin(IMAGE_SAMPLES[:16]))
-    for one in IMAGE_SAMPLES[:16]:
-        faults.skip_image(one.data, times=1)
+    for sample in IMAGE_SAMPLES[:16]:
+        faults.skip_image(sample.data, times=1)
     assert_same(epochs(gpu_loader(path, PIPELINE)), on_cpu(decoded))
 
 
@@ -138,13 +138,13 @@ def scribbling(monkeypatch, name, victim):
     original = getattr(State, name)
 
     def decode(state, addresses, sizes, targets, stream):
-        found = [
+        results = [
             ctypes.string_at(int(address), int(size))
             for address, size in zip(np.atleast_1d(addresses), np.atleast_1d(sizes), strict=True)
         ]
-        if victim not in found:
+        if victim not in results:
             return original(state, addresses, sizes, targets, stream)
-        for data, target in zip(found, targets, strict=True):
+        for data, target in zip(results, targets, strict=True):
             height, _ = jpeg_size(data)
             ctypes.memset(int(target["channel"][0]), 0x55, height * int(target["pitch"][0]))
         raise NvjpegError("planted", name, 6)
@@ -155,8 +155,8 @@ def scribbling(monkeypatch, name, victim):
 def test_pixels_written_by_a_failed_call_are_no_image(gpus, path, decoded, monkeypatch):
     """No canary is left then: the refused image has to be remembered by its row."""
     scribbling(monkeypatch, "decode_batched", PHOTOS[BAD].data)
-    found = epochs(gpu_loader(path, PIPELINE, images_per_call=3))
-    assert_same(found, with_cpu_images(decoded, path, [BAD]))
+    batches = epochs(gpu_loader(path, PIPELINE, images_per_call=3))
+    assert_same(batches, with_cpu_images(decoded, path, [BAD]))
 
 
 def test_a_large_image_that_was_left_out_is_decoded_alone(gpus, faults, tmp_path):
@@ -253,50 +253,51 @@ HIDDEN = [with_a_broken_scan, without_a_table]
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory):
     """Files in which samples 3, 13 and 23 are damaged in one way; made when they are asked for."""
-    made = {}
+    results = {}
 
     def damaged(way):
-        if way not in made:
+        if way not in results:
             images = [
-                one._replace(data=way(one.data)) if number % 10 == 3 else one for number, one in enumerate(PHOTOS)
+                stored_photo._replace(data=way(stored_photo.data)) if number % 10 == 3 else stored_photo
+                for number, stored_photo in enumerate(PHOTOS)
             ]
             folder = tmp_path_factory.mktemp("damaged")
-            made[way] = write_images(folder / f"{way.__name__}.beton", images)
-        return made[way]
+            results[way] = write_images(folder / f"{way.__name__}.beton", images)
+        return results[way]
 
     return damaged
 
 
 @pytest.mark.parametrize("way", DAMAGE)
 def test_a_bad_image_is_named_as_the_cpu_names_it(gpus, damaged, way):
-    found = []
+    results = []
     for device in ("cuda:0", "cpu"):
         loader = gpu_loader(damaged(way), PIPELINE, device=device)
         with pytest.raises(BadImageError) as caught:
             list(loader)
         loader.close()
-        found.append((caught.value.samples, caught.value.reasons, str(caught.value)))
-    assert found[0] == found[1]
-    assert found[0][0] == (3,)
+        results.append((caught.value.samples, caught.value.reasons, str(caught.value)))
+    assert results[0] == results[1]
+    assert results[0][0] == (3,)
 
 
 @pytest.mark.parametrize("way", DAMAGE)
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 def test_the_rest_of_a_batch_with_bad_images_is_right(gpus, faults, damaged, path, decoded, way, on_error):
     loader = gpu_loader(damaged(way), PIPELINE, on_error=on_error)
-    found = epochs(loader, 2)
+    batches = epochs(loader, 2)
     of_the_cpu = gpu_loader(path, PIPELINE, device="cpu", batch_size=1)
     by_the_cpu = [{int(number): image for (image,), number in list(of_the_cpu)} for _ in range(2)]
     of_the_cpu.close()
     reference = gpu_loader(damaged(way), PIPELINE, on_error=on_error, device="cpu")
     samples = [batch[1].tolist() for batch in epochs(reference, 2)]
-    assert [batch[1].tolist() for batch in found] == samples
+    assert [batch[1].tolist() for batch in batches] == samples
     assert loader.bad_samples == reference.bad_samples
     assert [bad[:2] for bad in loader.bad_samples] == [(epoch, bad) for epoch in (0, 1) for bad in (3, 13, 23)]
     whole = gpu_loader(decoded, PIPELINE, device="cpu", batch_size=1)
     by_number = [{int(number): image for (image,), number in list(whole)} for _ in range(2)]
     whole.close()
-    for place, (images, numbers) in enumerate(found):
+    for place, (images, numbers) in enumerate(batches):
         for row, (image, number) in enumerate(zip(images, numbers[:, 0].tolist(), strict=True)):
             # The CPU makes replacements.
             is_replacement = on_error == "replace" and (8 * (place % 3) + row) % 10 == 3
@@ -311,15 +312,18 @@ def test_an_image_that_lies_about_its_size_or_has_no_end_never_reaches_nvjpeg(gp
 
 
 def test_metadata_that_lie_are_no_better(gpus, faults, tmp_path, decoded):
-    images = [one._replace(width=one.width + 8) if number == BAD else one for number, one in enumerate(PHOTOS)]
+    images = [
+        stored_photo._replace(width=stored_photo.width + 8) if number == BAD else stored_photo
+        for number, stored_photo in enumerate(PHOTOS)
+    ]
     path = write_images(tmp_path / "lying.beton", images)
     loader = gpu_loader(path, PIPELINE, on_error="skip")
-    found = epochs(loader)
+    batches = epochs(loader)
     assert [bad[1] for bad in loader.bad_samples] == [BAD]
     expected = on_cpu(decoded)
     rows = [row for row in range(BATCH) if row != BAD - BATCH]
     expected[1] = tuple(output[rows] for output in expected[1])
-    assert_same(found, expected)
+    assert_same(batches, expected)
 
 
 def test_a_raw_image_of_a_wrong_size_is_named(gpus, tmp_path):
@@ -354,16 +358,18 @@ def test_damage_inside_a_scan_is_detected_only_by_nvjpegs_status(gpus, faults, d
     """The CPU finds it; nvJPEG decodes the rest. No other image of the batch suffers."""
     assert faults.damaged_status == 0
     loader = gpu_loader(damaged(way), PIPELINE)
-    found = epochs(loader)
+    batches = epochs(loader)
     assert loader.bad_samples == []
     expected = on_cpu(decoded)
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(batches, expected, strict=True):
         good = ours[1][:, 0] % 10 != 3
         assert torch.equal(ours[0][good], theirs[0][good])
 
 
 def test_a_whole_file_of_bad_images_ends_with_an_error_and_not_otherwise(gpus, tmp_path):
-    path = write_images(tmp_path / "bad.beton", [one._replace(data=garbage(one.data)) for one in PHOTOS])
+    path = write_images(
+        tmp_path / "bad.beton", [stored_photo._replace(data=garbage(stored_photo.data)) for stored_photo in PHOTOS]
+    )
     for on_error in ("raise", "replace"):
         loader = gpu_loader(path, PIPELINE, on_error=on_error)
         with pytest.raises(BadImageError):

@@ -47,18 +47,18 @@ def noise(tmp_path_factory):
 def batches(path, device, image, mask, **more):
     pipelines = {"image": image, "mask": mask, **more}
     loader = Loader(path, 5, num_workers=1, seed=3, drop_last=False, pipelines=pipelines, device=device)
-    found = [[own.cpu() for own in batch] for batch in loader]
+    results = [[tensor.cpu() for tensor in batch] for batch in loader]
     loader.close()
-    return found
+    return results
 
 
 @pytest.mark.parametrize("tail", [[], [RandomRotation(40)]], ids=["one pass", "rotated after it"])
 def test_masks_have_the_bits_of_the_cpu_and_show_the_objects_of_the_image(gpus, noise, tail):
     views = [ToTensor(), ToTorchImage()]
-    there = batches(noise, "cuda:0", [*IMAGE, *tail, *views], MASK)
+    on_gpu = batches(noise, "cuda:0", [*IMAGE, *tail, *views], MASK)
     here = batches(noise, "cpu", [*IMAGE, *tail, *views], MASK)
-    assert len(there) == len(here) == 3
-    for (images, masks), (own_images, own_masks) in zip(there, here, strict=True):
+    assert len(on_gpu) == len(here) == 3
+    for (images, masks), (own_images, own_masks) in zip(on_gpu, here, strict=True):
         assert torch.equal(images, own_images)
         assert torch.equal(masks, own_masks)
         is_outside = (masks == 255).all(dim=1, keepdim=True).expand_as(masks)

@@ -51,9 +51,9 @@ def loader_of(path, pipelines, device, **arguments):
 
 def batches(*arguments, **options):
     loader = loader_of(*arguments, **options)
-    found = [batch for _ in range(2) for batch in loader]
+    results = [batch for _ in range(2) for batch in loader]
     loader.close()
-    return found
+    return results
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda:0"])
@@ -68,14 +68,16 @@ def test_masks_beside_images_of_a_gpu_equal_those_of_the_cpu(gpus, path, device,
         "photo": [CenterCropImageDecoder((9, 9), 1), *normalized],
     }
     on_cpu = {
-        name: [one for one in own if one is not THERE] if isinstance(own, list) else own
-        for name, own in pipelines.items()
+        name: [operation for operation in pipeline if operation is not THERE]
+        if isinstance(pipeline, list)
+        else pipeline
+        for name, pipeline in pipelines.items()
     }
-    there, here = batches(path, pipelines, device, os_cache=os_cache), batches(path, on_cpu, "cpu")
+    on_gpu, here = batches(path, pipelines, device, os_cache=os_cache), batches(path, on_cpu, "cpu")
     assert len(gpus) == 1
-    for one, other in zip(there, here, strict=True):
-        assert [tensor.dtype for tensor in one] == [tensor.dtype for tensor in other]
-        for own, expected in zip(one, other, strict=True):
+    for batch, other in zip(on_gpu, here, strict=True):
+        assert [tensor.dtype for tensor in batch] == [tensor.dtype for tensor in other]
+        for own, expected in zip(batch, other, strict=True):
             assert torch.equal(own, expected)
 
 

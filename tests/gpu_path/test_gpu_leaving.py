@@ -122,7 +122,7 @@ def test_closing_the_loader_from_another_thread_ends_the_loop(make):
         iter(loader)
 
 
-def test_closing_while_a_batch_is_under_way_on_the_gpu_waits_for_it(make, gpus, faults, own_threads):
+def test_closing_while_a_batch_is_in_flight_on_the_gpu_waits_for_it(make, gpus, faults, own_threads):
     loader = make()
     augment = gpus[0].stream("augment")
     with faults.held(augment):
@@ -139,7 +139,7 @@ def test_closing_while_a_batch_is_under_way_on_the_gpu_waits_for_it(make, gpus, 
         next(batches)
 
 
-def test_closing_with_several_iterators_under_way_ends_them_all(make, own_threads):
+def test_closing_with_several_active_iterators_ends_them_all(make, own_threads):
     loader = make()
     iterators = [iter(loader) for _ in range(3)]
     for batches in iterators:
@@ -161,7 +161,7 @@ def test_an_error_of_an_operation_releases_everything(make, own_threads):
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_interrupts_a_loop_that_waits_and_the_loop_can_go_on(make):
+def test_ctrl_c_interrupts_a_waiting_loop_which_can_continue(make):
     pause = Pause()
     batches = iter(make(more={"again": PipelineSpec("number", transforms=[ToTensor(), pause])}))
     interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))

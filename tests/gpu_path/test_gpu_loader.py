@@ -80,8 +80,8 @@ def decoded(tmp_path_factory):
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_gpu_gives_the_cpus_result_for_the_pixels_of_every_kind_of_image(gpus, sample_file, decoded, name, raw):
     """To the bit: kernels resample RGB as the CPU does, and images that no route takes come from there anyway."""
-    found = epochs(gpu_loader(sample_file, PIPELINES[name], raw=raw), 2)
-    assert_same(found, epochs(gpu_loader(decoded, PIPELINES[name], device="cpu"), 2))
+    batches = epochs(gpu_loader(sample_file, PIPELINES[name], raw=raw), 2)
+    assert_same(batches, epochs(gpu_loader(decoded, PIPELINES[name], device="cpu"), 2))
 
 
 OF_GPUS = {"routes", "images_per_call", "raw"}
@@ -112,18 +112,18 @@ OF_GPUS = {"routes", "images_per_call", "raw"}
 def test_how_it_is_done_does_not_show_in_the_pixels(gpus, faults, sample_file, decoded, changes):
     faults.slow_down(300)
     usual = {name: value for name, value in changes.items() if name not in OF_GPUS}
-    found = epochs(gpu_loader(sample_file, PIPELINES["half"], **changes), 2)
-    assert_same(found, epochs(gpu_loader(decoded, PIPELINES["half"], device="cpu", **usual), 2))
+    batches = epochs(gpu_loader(sample_file, PIPELINES["half"], **changes), 2)
+    assert_same(batches, epochs(gpu_loader(decoded, PIPELINES["half"], device="cpu", **usual), 2))
 
 
 @pytest.mark.parametrize("is_early", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-def test_however_streams_run_beside_each_other_the_pixels_stay(gpus, faults, sample_file, decoded, is_early, seed):
+def test_any_interleaving_of_streams_gives_the_same_pixels(gpus, faults, sample_file, decoded, is_early, seed):
     faults.early_write = is_early
     faults.slow_down(3000, seed=seed)
     faults.thread_order, faults.thread_seed = seed, seed
-    found = epochs(gpu_loader(sample_file, PIPELINES["half"], order="random"), 2)
-    assert_same(found, epochs(gpu_loader(decoded, PIPELINES["half"], device="cpu", order="random"), 2))
+    batches = epochs(gpu_loader(sample_file, PIPELINES["half"], order="random"), 2)
+    assert_same(batches, epochs(gpu_loader(decoded, PIPELINES["half"], device="cpu", order="random"), 2))
 
 
 @pytest.mark.parametrize("interpolation", ["area", "bilinear", "antialias", "nearest", "bicubic"])
@@ -135,8 +135,8 @@ def test_every_pixel_is_within_a_level_of_the_reference(gpus, sample_file, inter
     compared = 0
     for batch, (images, numbers) in zip(plan, loader, strict=True):
         for image, number, draw in zip(images, numbers[:, 0].tolist(), batch.images["image"].draws, strict=True):
-            wanted = reference_image(IMAGE_SAMPLES[number].rgb, draw, program).output
-            assert np.abs(image.numpy().astype(int) - wanted).max() <= 1
+            expected = reference_image(IMAGE_SAMPLES[number].rgb, draw, program).output
+            assert np.abs(image.numpy().astype(int) - expected).max() <= 1
             compared += 1
     assert compared == len(IMAGE_SAMPLES)
 
@@ -150,11 +150,11 @@ def test_jpegs_look_as_on_the_cpu(gpus, photos, interpolation):
     the other but for half a level, by which decoded RGB was rounded. 3.5 in all, and levels are whole.
     """
     pipelines = {**ONLY_IMAGE, "image": [crop((24, 20), interpolation), RandomHorizontalFlip(), ToTensor()]}
-    made = []
+    results = []
     for device in ("cuda:0", "cpu"):
         loader = Loader(photos, 8, num_workers=1, seed=1, pipelines=pipelines, device=device)
-        made.append(torch.cat([batch for (batch,) in epochs(loader, 2)]).int())
-    difference = (made[0] - made[1]).abs()
+        results.append(torch.cat([batch for (batch,) in epochs(loader, 2)]).int())
+    difference = (results[0] - results[1]).abs()
     assert difference.max() <= 3
     assert difference.float().mean() < 0.5
     assert difference.float().mean() > 0, "one of them did not decode"
@@ -164,11 +164,11 @@ def test_jpegs_look_as_on_the_cpu(gpus, photos, interpolation):
 @pytest.mark.parametrize("os_cache", [True, False])
 def test_raw_images_are_the_same_to_the_bit(gpus, raw_photos, choice, os_cache):
     pipelines = {**ONLY_IMAGE, "image": augmented()}
-    made = []
+    results = []
     for device in ("cuda:0", "cpu"):
         arguments = {"batch_size": 6, "raw": choice, "more": pipelines, "os_cache": os_cache, "custom_fields": {}}
-        made.append(epochs(gpu_loader(raw_photos, pipelines["image"], device=device, **arguments), 3))
-    assert_same(*made)
+        results.append(epochs(gpu_loader(raw_photos, pipelines["image"], device=device, **arguments), 3))
+    assert_same(*results)
 
 
 def test_whole_images_of_one_size_need_no_decoder_in_the_pipeline(gpus, tmp_path):
@@ -192,19 +192,19 @@ def test_every_epoch_has_other_draws_which_can_be_repeated(gpus, sample_file):
 def test_batches_that_are_kept_are_never_overwritten(gpus, faults, sample_file):
     faults.slow_down(500)
     loader = gpu_loader(sample_file, PIPELINES["half"], order="random", batch_size=5)
-    kept = [(batch, [own.clone() for own in batch]) for _ in range(3) for batch in loader]
+    copies = [(batch, [tensor.clone() for tensor in batch]) for _ in range(3) for batch in loader]
     loader.close()
-    for ours, theirs in kept:
+    for ours, theirs in copies:
         assert_same([ours], [tuple(theirs)])
 
 
 def test_other_fields_arrive_with_their_images(gpus, photos):
     pipelines = {"image": augmented(), "label": [ToTensor(), Squeeze()], "note": None}
-    made = [
+    results = [
         epochs(Loader(photos, 8, num_workers=1, seed=1, order="random", pipelines=pipelines, device=device))
         for device in ("cuda:0", "cpu")
     ]
-    for ours, theirs in zip(*made, strict=True):
+    for ours, theirs in zip(*results, strict=True):
         assert_same([ours[1:]], [theirs[1:]])
 
 
@@ -221,15 +221,15 @@ def test_an_epoch_decodes_each_jpeg_once(gpus, faults, sample_file):
 
 
 def test_batches_of_another_size_come_from_the_next_epoch_on(gpus, sample_file, decoded):
-    made = []
+    results = []
     for path, device in ((sample_file, "cuda:0"), (decoded, "cpu")):
         loader, batches = gpu_loader(path, PIPELINES["half"], device=device, batch_size=3), []
         for batch_size in (3, 11, 2):
             loader.batch_size = batch_size
             batches += list(loader)
         loader.close()
-        made.append(batches)
-    assert_same(*made)
+        results.append(batches)
+    assert_same(*results)
 
 
 def test_a_gpu_has_memory_for_as_many_batches_ahead_as_at_first(gpus, sample_file):

@@ -110,7 +110,7 @@ def test_the_engines_memory_ahead_is_for_the_largest_jpeg(gpus, faults, tmp_path
     path = write_images(tmp_path / "sizes.beton", images)
     asked, preallocate = [], State.preallocate
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(State, "preallocate", lambda own, *size: (asked.append(size[1:]), preallocate(own, *size)))
+        patch.setattr(State, "preallocate", lambda value, *size: (asked.append(size[1:]), preallocate(value, *size)))
         list(loader := gpu_loader(path, PIPELINE))
     loader.close()
     assert asked == [(50, 30)] * 2
@@ -191,6 +191,6 @@ def test_images_under_way_take_no_more_of_the_gpu_than_explain_prints(gpus, tmp_
     for _ in loader:
         pass
     (resources,) = loader.gpu._free
-    kept = sum(own.nbytes for slot in resources.slots for own in (slot.arena, slot.taps, slot.resampled))
-    assert 0.2 * int(printed[1]) * STEP < kept <= int(printed[1]) * STEP
+    nbytes = sum(buffer.nbytes for slot in resources.slots for buffer in (slot.arena, slot.taps, slot.resampled))
+    assert 0.2 * int(printed[1]) * STEP < nbytes <= int(printed[1]) * STEP
     loader.close()

@@ -81,8 +81,8 @@ def decoded(tmp_path_factory):
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_operations_draw_and_give_the_same_on_a_gpu_and_on_the_cpu(gpus, sample_file, decoded, name):
-    found = epochs(gpu_loader(sample_file, PIPELINES[name]), 2)
-    assert_same(found, epochs(gpu_loader(decoded, PIPELINES[name], device="cpu"), 2))
+    batches = epochs(gpu_loader(sample_file, PIPELINES[name]), 2)
+    assert_same(batches, epochs(gpu_loader(decoded, PIPELINES[name], device="cpu"), 2))
 
 
 def test_crop_flip_jitter_cutout_and_normalize_are_four_launches(gpus, sample_file, monkeypatch):

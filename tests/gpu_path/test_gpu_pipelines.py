@@ -108,8 +108,8 @@ RETURNING = {"nothing", "array", "own", "own, then there", "module", "module, th
 @pytest.mark.parametrize("name", TAILS)
 def test_a_pipeline_gives_the_same_on_a_gpu_and_on_the_cpu(gpus, fetched, path, decoded, name):
     loader = gpu_loader(path, [CROP, *TAILS[name]])
-    found = epochs(loader, 2)
-    assert_same(found, epochs(gpu_loader(decoded, [CROP, *TAILS[name]], device="cpu"), 2))
+    batches = epochs(loader, 2)
+    assert_same(batches, epochs(gpu_loader(decoded, [CROP, *TAILS[name]], device="cpu"), 2))
     assert len(fetched) == (6 if name in RETURNING else 0)
 
 
@@ -144,10 +144,10 @@ def test_without_todevice_auto_leaves_all_to_the_cpu(gpus, path):
 
 def test_an_output_without_todevice_stays_on_the_cpu_beside_one_that_has_it(gpus, faults, path, decoded):
     more = {"again": PipelineSpec("image", transforms=[CROP, ToTensor()]), "number": [ToTensor(), THERE, Squeeze()]}
-    made = []
+    results = []
     for file, device in ((path, "auto"), (decoded, "cpu")):
-        made.append(epochs(gpu_loader(file, [CROP, ToTensor(), THERE], device=device, more=more)))
-    for ours, theirs in zip(*made, strict=True):
+        results.append(epochs(gpu_loader(file, [CROP, ToTensor(), THERE], device=device, more=more)))
+    for ours, theirs in zip(*results, strict=True):
         assert_same([ours[:2]], [theirs[:2]])
         # Of a JPEG the CPU makes something else than of its pixels.
         assert ours[2].shape == theirs[2].shape
@@ -187,26 +187,26 @@ def test_two_outputs_of_one_field_are_decoded_once_and_drawn_differently(gpus, f
         "small": PipelineSpec("image", decoder=CenterCropRGBImageDecoder((5, 4), 1, "antialias"), transforms=[]),
     }
     pipeline = [CROP, RandomHorizontalFlip(), ToTensor(), ToTorchImage()]
-    found = epochs(gpu_loader(path, pipeline, more=more))
+    batches = epochs(gpu_loader(path, pipeline, more=more))
     assert num_decoded(faults) == len(IMAGES) / 4
-    assert_same(found, epochs(gpu_loader(decoded, pipeline, device="cpu", more=more)))
+    assert_same(batches, epochs(gpu_loader(decoded, pipeline, device="cpu", more=more)))
 
 
 @pytest.mark.filterwarnings("ignore:.*do not follow them")
 def test_two_fields_are_decoded_in_one_batch(gpus, faults, two, two_decoded):
     more = {"second": [CROP, Cutout(2), HALVES, ToTensor(), ToTorchImage()]}
     pipeline = [CROP, ToTensor()]
-    found = epochs(gpu_loader(two, pipeline, more=more))
+    batches = epochs(gpu_loader(two, pipeline, more=more))
     assert num_decoded(faults) == len(IMAGES) / 2
-    assert_same(found, epochs(gpu_loader(two_decoded, pipeline, device="cpu", more=more)))
+    assert_same(batches, epochs(gpu_loader(two_decoded, pipeline, device="cpu", more=more)))
 
 
 def test_one_field_may_stay_on_the_cpu(gpus, two, two_decoded):
-    made = []
+    results = []
     for file, device in ((two, "auto"), (two_decoded, "cpu")):
         more = {"second": [CROP, HALVES, ToTensor(), THERE]}
-        made.append(epochs(gpu_loader(file, None, device=device, more=more)))
-    assert_same(*made)
+        results.append(epochs(gpu_loader(file, None, device=device, more=more)))
+    assert_same(*results)
 
 
 def test_a_loader_may_be_filtered_by_its_images_and_by_others(gpus, path):
@@ -220,10 +220,10 @@ def test_a_loader_may_be_filtered_by_its_images_and_by_others(gpus, path):
     dark = loader.filter("image", lambda image: float(image.float().mean()) < middle)
     assert dark.indices.tolist() == [number for number in range(24) if images[number].float().mean() < middle]
     assert dark.gpu is not None
-    kept = by_sample(dark)
-    assert equal(kept, {number: images[number] for number in kept})
-    for one in (loader, by_number, dark):
-        one.close()
+    dark_images = by_sample(dark)
+    assert equal(dark_images, {number: images[number] for number in dark_images})
+    for current in (loader, by_number, dark):
+        current.close()
 
 
 def test_a_loader_resumes_the_epoch_of_another(gpus, path):
@@ -246,8 +246,8 @@ def test_several_iterators_of_one_loader_are_separate_epochs(gpus, faults, path)
     expected = epochs(gpu_loader(path, pipeline, order="random"), 3)
     loader = gpu_loader(path, pipeline, order="random")
     iterators = [iter(loader) for _ in range(3)]
-    found = [list(row) for row in zip(*iterators, strict=True)]
-    assert_same([row[number] for number in range(3) for row in found], expected)
+    results = [list(row) for row in zip(*iterators, strict=True)]
+    assert_same([row[number] for number in range(3) for row in results], expected)
     loader.close()
 
 
@@ -255,10 +255,10 @@ def test_threads_may_iterate_over_loaders_on_one_gpu_together(gpus, faults, path
     faults.slow_down(300)
     pipeline = [CROP, HALVES, ToTensor()]
     expected = epochs(gpu_loader(path, pipeline, order="random"), 2)
-    found = {}
+    results = {}
 
     def consume(number):
-        found[number] = epochs(gpu_loader(path, pipeline, order="random"), 2)
+        results[number] = epochs(gpu_loader(path, pipeline, order="random"), 2)
 
     threads = [threading.Thread(target=consume, args=(number,)) for number in range(3)]
     for thread in threads:
@@ -266,7 +266,7 @@ def test_threads_may_iterate_over_loaders_on_one_gpu_together(gpus, faults, path
     for thread in threads:
         thread.join()
     for number in range(3):
-        assert_same(found[number], expected)
+        assert_same(results[number], expected)
 
 
 def test_loaders_on_two_gpus_keep_them_apart(gpus, faults, path, decoded):

@@ -48,24 +48,24 @@ def files(tmp_path_factory):
     """Files of JPEGs, raw images and those of the CPU, and their images."""
     folder = tmp_path_factory.mktemp("files")
     images = {"jpegs": JPEGS, "raws": RAWS, "foreign": FOREIGN}
-    return {name: (write_images(folder / f"{name}.beton", own), own) for name, own in images.items()}
+    return {name: (write_images(folder / f"{name}.beton", image), image) for name, image in images.items()}
 
 
 @pytest.fixture(scope="module")
 def expected(files, tmp_path_factory):
     """What the CPU makes of the same pixels: a function of the file's name and the pipeline."""
-    made = {}
+    results = {}
 
     def expected(name, pipeline, *, by_the_cpu=False):
         key = name, pipeline is MIXED, by_the_cpu
-        if key not in made:
+        if key not in results:
             images = files[name][1] if by_the_cpu else twin(files[name][1])
             path = write_images(tmp_path_factory.mktemp("twins") / "twin.beton", images)
             # This torch may know no GPU, and there is nothing to be moved.
             loader = gpu_loader(path, pipeline[:-1], device="cpu", batch_size=4)
-            made[key] = [batch[0] for batch in loader]
+            results[key] = [batch[0] for batch in loader]
             loader.close()
-        return made[key]
+        return results[key]
 
     return expected
 
@@ -146,9 +146,9 @@ def is_seen(scenario, bench, delays):
 @pytest.mark.parametrize(
     ("wait", "scenario", "is_early"),
     [
-        (wait, one, is_early)
-        for wait, own in CASES.items()
-        for one in own
+        (wait, scenario, is_early)
+        for wait, case in CASES.items()
+        for scenario in case
         for is_early in (EARLY, IN_ORDER)
         if (wait, is_early) not in NEVER_SEEN
     ],

@@ -127,9 +127,9 @@ def test_a_toolkit_without_the_library_is_named(monkeypatch, tmp_path):
     assert reasons(find(NAME))["$CUDA_HOME"] == f"no libnvthing.so in lib64 or lib ({tmp_path})"
 
 
-def test_the_dynamic_loader_is_asked_for_each_number_of_cuda():
-    found = [place.path for place in find(NAME) if place.origin.startswith("the dynamic loader")]
-    assert found == ["libnvthing.so.13", "libnvthing.so.12", "libnvthing.so"]
+def test_the_dynamic_loader_tries_each_version_number_of_cuda():
+    results = [place.path for place in find(NAME) if place.origin.startswith("the dynamic loader")]
+    assert results == ["libnvthing.so.13", "libnvthing.so.12", "libnvthing.so"]
 
 
 def test_a_copy_in_another_package_comes_last_and_the_package_is_not_imported(monkeypatch, tmp_path):

@@ -67,9 +67,9 @@ def test_memory_written_by_kernels_is_copied_back(table, device, stream):
     written = device.allocate_pinned(16)
     written.array.view(np.int32)[:] = 5, 6, 7, 8
     device.copy(places["b"], written.address, 16, stream)
-    found = table.bring_back("b", stream)
+    result = table.bring_back("b", stream)
     stream.synchronize()
-    assert (found.tolist(), found.dtype) == ([5, 6, 7, 8], np.int32)
+    assert (result.tolist(), result.dtype) == ([5, 6, 7, 8], np.int32)
 
 
 def test_a_table_is_filled_again_and_grows(table, device, stream):
@@ -139,9 +139,9 @@ class Allocation:
 @pytest.fixture
 def block():
     Allocation.live = 0
-    made = []
-    block = GrowableBuffer(lambda nbytes: made.append(Allocation(nbytes)) or made[-1])
-    block.made = made
+    results = []
+    block = GrowableBuffer(lambda nbytes: results.append(Allocation(nbytes)) or results[-1])
+    block.made = results
     return block
 
 
@@ -153,15 +153,15 @@ def test_a_block_allocates_nothing_before_it_is_asked(block):
 @given(wishes=st.lists(st.integers(0, 1 << 28), min_size=1, max_size=30))
 def test_a_block_has_the_requested_size_and_stays_while_that_is_enough(wishes):
     Allocation.live = 0
-    made = []
-    block = GrowableBuffer(lambda nbytes: made.append(Allocation(nbytes)) or made[-1])
+    results = []
+    block = GrowableBuffer(lambda nbytes: results.append(Allocation(nbytes)) or results[-1])
     for wish in wishes:
-        before, allocations = block.nbytes, len(made)
+        before, allocations = block.nbytes, len(results)
         memory = block.reserve(wish)
         assert memory.nbytes == block.nbytes >= wish
         assert not memory.is_freed
         if 0 < wish <= before or (wish == 0 and before):
-            assert len(made) == allocations
+            assert len(results) == allocations
         assert Allocation.live == block.nbytes, "the smaller memory is freed"
     largest = max(wishes)
     assert block.nbytes <= largest + largest // 8 + (1 << 20)

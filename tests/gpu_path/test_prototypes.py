@@ -26,8 +26,8 @@ def without_comments(text):
 
 def prototypes_of_the_header():
     """For each function, what C calls the types of its arguments."""
-    found = re.findall(r"nvjpegStatus_t\s+NVJPEGAPI\s+(\w+)\s*\(([^)]*)\)\s*;", without_comments(header()))
-    return {name: [type_of(argument) for argument in arguments.split(",")] for name, arguments in found}
+    result = re.findall(r"nvjpegStatus_t\s+NVJPEGAPI\s+(\w+)\s*\(([^)]*)\)\s*;", without_comments(header()))
+    return {name: [type_of(argument) for argument in arguments.split(",")] for name, arguments in result}
 
 
 def type_of(argument):
@@ -40,8 +40,8 @@ def type_of(argument):
 
 
 def enumerations_of_the_header():
-    found = re.findall(r"typedef\s+enum\s*\w*\s*\{(.*?)\}\s*(\w+)\s*;", without_comments(header()), flags=re.DOTALL)
-    return {name: dict(re.findall(r"(\w+)\s*=\s*(-?\w+)", body)) for body, name in found}
+    result = re.findall(r"typedef\s+enum\s*\w*\s*\{(.*?)\}\s*(\w+)\s*;", without_comments(header()), flags=re.DOTALL)
+    return {name: dict(re.findall(r"(\w+)\s*=\s*(-?\w+)", body)) for body, name in result}
 
 
 def fits(kind, ours):
@@ -73,7 +73,7 @@ def test_the_prototype_is_that_of_the_header(name):
     expected = prototypes_of_the_header()[name]
     ours = PROTOTYPES[name]
     assert len(ours) == len(expected)
-    wrong = [(kind, one) for kind, one in zip(expected, ours, strict=True) if not fits(kind, one)]
+    wrong = [(kind, our) for kind, our in zip(expected, ours, strict=True) if not fits(kind, our)]
     assert wrong == []
 
 
@@ -86,26 +86,26 @@ def test_the_enumeration_is_that_of_the_header(name):
 
 
 def test_the_constants_are_those_of_the_header():
-    found = enumerations_of_the_header()
+    result = enumerations_of_the_header()
     constants = {
         ("nvjpegBackend_t", "NVJPEG_BACKEND_HARDWARE"): nvjpeg.HARDWARE,
         ("nvjpegOutputFormat_t", "NVJPEG_OUTPUT_RGBI"): nvjpeg.RGBI,
         ("nvjpegChromaSubsampling_t", "NVJPEG_CSS_444"): nvjpeg._CSS_444,
     }
     for (kind, name), ours in constants.items():
-        assert int(found[kind][name], 0) == ours
+        assert int(result[kind][name], 0) == ours
 
 
 def test_the_flags_are_those_of_the_header():
-    found = dict(re.findall(r"#define\s+NVJPEG_FLAGS_(\w+)\s+([0-9<]+)", header()))
-    values = {name: int(base or 0) << int(shift or 0) for name, (base, _, shift) in split(found).items()}
+    result = dict(re.findall(r"#define\s+NVJPEG_FLAGS_(\w+)\s+([0-9<]+)", header()))
+    values = {name: int(base or 0) << int(shift or 0) for name, (base, _, shift) in split(result).items()}
     assert values["DEFAULT"] == nvjpeg_parts.Flags.NONE
     assert values["UPSAMPLING_WITH_INTERPOLATION"] == nvjpeg.INTERPOLATED
     assert nvjpeg_parts.Flags.UPSAMPLING_WITH_INTERPOLATION == nvjpeg.INTERPOLATED
 
 
-def split(found):
-    return {name: text.partition("<<") for name, text in found.items()}
+def split(result):
+    return {name: text.partition("<<") for name, text in result.items()}
 
 
 def test_an_image_is_as_large_as_in_c():

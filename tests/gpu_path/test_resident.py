@@ -74,22 +74,22 @@ def crossed(copied):
 
 def test_after_the_first_epoch_no_image_is_read_or_copied(gpus, path, copied, monkeypatch):
     loader = loader_of(path)
-    found = [list(loader)]
+    results = [list(loader)]
     assert crossed(copied) == DECODED
     copied.clear()
     fetch, probed, fetched = MappedStorage.fetch, [], []
     monkeypatch.setattr(JpegReader, "read", None)
     monkeypatch.setattr(executors, "probe_jpegs", lambda at, size, out: probed.extend(at) or probe_jpegs(at, size, out))
     monkeypatch.setattr(
-        MappedStorage, "fetch", lambda own, at, size, *which: fetched.extend(size) or fetch(own, at, size, *which)
+        MappedStorage, "fetch", lambda value, at, size, *which: fetched.extend(size) or fetch(value, at, size, *which)
     )
-    found += [list(loader) for _ in range(2)]
+    results += [list(loader) for _ in range(2)]
     monkeypatch.undo()
     assert not crossed(copied)
     assert np.count_nonzero(fetched) == 2 * (len(IMAGES) - len(DECODED))
     assert len(probed) == 2 * len(ELABORATE)
     loader.close()
-    assert_same([batch for epoch in found for batch in epoch], expected(path, 3))
+    assert_same([batch for epoch in results for batch in epoch], expected(path, 3))
 
 
 def test_images_that_are_not_resident_are_copied(gpus, path, copied):
@@ -125,20 +125,20 @@ def test_closing_frees_the_memory_and_loaders_of_one_file_share_it(gpus, path, f
 def test_only_the_samples_of_the_loader_are_copied(gpus, path, copied):
     seen = []
     loader = loader_of(path, indices=[3, 0, 14, 3, 9], on_progress=lambda *now: seen.append(now))
-    found = list(loader)
+    batches = list(loader)
     assert crossed(copied) == [0, 3, 14]
     assert seen[-1] == (4, 4)
     loader.indices = [5, 3]
-    found += list(loader)
+    batches += list(loader)
     assert loader.gpu.resident["image"].holds(np.arange(7)).tolist() == [number in (3, 5) for number in range(7)]
     copied.clear()
-    found += list(loader)
+    batches += list(loader)
     assert not crossed(copied)
     loader.close()
     cpu = loader_of(path, device="cpu", indices=[3, 0, 14, 3, 9])
-    wanted = list(cpu)
+    expected = list(cpu)
     cpu.indices = [5, 3]
-    assert_same(found, wanted + list(cpu) + list(cpu))
+    assert_same(batches, expected + list(cpu) + list(cpu))
 
 
 @pytest.mark.parametrize("piece", [1, 3000, 20_000])
@@ -163,7 +163,7 @@ def test_resident_header_data_equal_the_headers(gpus, path):
     loader = loader_of(path)
     iter(loader).close()
     resident, files, reader = loader.gpu.resident["image"], loader._resources._mapped, JpegReader()
-    (source,) = [own for own in loader.plan().sources if own.name == "image"]
+    (source,) = [source for source in loader.plan().sources if source.name == "image"]
     for plan in loader.plan():
         job = plan.images["image"]
         rows = np.flatnonzero(resident.holds(job.samples))
@@ -171,26 +171,26 @@ def test_resident_header_data_equal_the_headers(gpus, path):
         sides, points = (job.height[rows], job.width[rows]), source.entry_points.of(samples)[:3]
         address = files.address(regions.offset[samples])
         expected = reader.read(address, regions.size[samples], *sides, *points, job.draws[rows])
-        found = resident.headers.read(samples, job.draws[rows], reader)
-        assert np.array_equal(found.rows, expected.rows)
-        assert np.array_equal(found.quantization, expected.quantization)
-        assert np.array_equal(found.tables[found.table_of], expected.tables[expected.table_of])
+        result = resident.headers.read(samples, job.draws[rows], reader)
+        assert np.array_equal(result.rows, expected.rows)
+        assert np.array_equal(result.quantization, expected.quantization)
+        assert np.array_equal(result.tables[result.table_of], expected.tables[expected.table_of])
     loader.close()
 
 
 def test_several_files(gpus, path, tmp_path, copied):
     other = indexed(tmp_path / "other.beton", IMAGES[:7])
     loader = loader_of([path, other])
-    found = list(loader)
+    batches = list(loader)
     copied.clear()
-    found += list(loader)
+    batches += list(loader)
     loader.close()
     assert not crossed(copied)
-    assert_same(found, expected([path, other], 2))
+    assert_same(batches, expected([path, other], 2))
 
 
 def test_too_little_memory(gpus, path, faults):
-    needed = sum(len(one.data) for one in IMAGES)
+    needed = sum(len(image.data) for image in IMAGES)
     faults.leave_memory(12 * needed)
     loader = loader_of(path, "auto")
     assert "resident  no: the images and their entry points need" in explained(loader)
@@ -214,51 +214,51 @@ def test_memory_that_has_gone_when_the_first_epoch_begins(gpus, path, faults):
 
 
 def explained(loader):
-    with redirect_stdout(StringIO()) as found:
+    with redirect_stdout(StringIO()) as result:
         loader.explain()
-    return found.getvalue()
+    return result.getvalue()
 
 
 @pytest.mark.parametrize("policy", ["raise", "skip", "replace"])
 def test_damaged_images(gpus, tmp_path, policy):
     """A damaged image is found by the kernel, then by the CPU, which reads the file's bytes."""
-    made = indexed(tmp_path / "images.beton", IMAGES)
-    content = bytearray(made.read_bytes())
+    result = indexed(tmp_path / "images.beton", IMAGES)
+    content = bytearray(result.read_bytes())
     at = content.index(IMAGES[4].data) + len(IMAGES[4].data)
     content[at - 60 : at - 10] = bytes(50)  # not what the seal covers
-    made.write_bytes(content)
-    loader = loader_of(made, on_error=policy, order="sequential", checksums=False)
+    result.write_bytes(content)
+    loader = loader_of(result, on_error=policy, order="sequential", checksums=False)
     if policy == "raise":
         with pytest.raises(BadImageError, match="sample 4"):
             list(loader)
         loader.close()
         return
-    found = [batch for _ in range(2) for batch in loader]
+    results = [batch for _ in range(2) for batch in loader]
     assert loader.gpu.resident["image"].holds(np.array([4]))
     loader.close()
-    assert_same(found, expected(made, 2, on_error=policy, order="sequential", checksums=False))
+    assert_same(results, expected(result, 2, on_error=policy, order="sequential", checksums=False))
 
 
 def test_an_image_damaged_in_the_memory_of_the_gpu_is_made_from_the_file(gpus, path):
     loader = loader_of(path)
-    found = list(loader)
+    batches = list(loader)
     resident = loader.gpu.resident["image"]
     for number in (0, 13):
         ctypes.memset(int(resident.address[number]) + 640, 0, 50)
-    found += list(loader)
+    batches += list(loader)
     assert loader.gpu._free[0].refused == {("image", 0), ("image", 13)}
     loader.close()
-    assert_same(found, expected(path, 2))
+    assert_same(batches, expected(path, 2))
 
 
 def test_a_file_that_was_replaced(gpus, path, tmp_path):
-    made = tmp_path / "images.beton"
-    made.write_bytes(path.read_bytes())
-    index_images(made)
-    loader = loader_of(made)
+    result = tmp_path / "images.beton"
+    result.write_bytes(path.read_bytes())
+    index_images(result)
+    loader = loader_of(result)
     list(loader)
-    with made.open("r+b") as file:
-        file.truncate(made.stat().st_size - 1)
+    with result.open("r+b") as file:
+        file.truncate(result.stat().st_size - 1)
     with pytest.raises(StorageError):
         iter(loader)
     loader.close()

@@ -102,7 +102,7 @@ def test_a_stream_that_waits_for_an_event_does_not_overtake(device, faults):
 
 def test_random_delays_show_a_missing_wait(device, faults):
     faults.slow_down(2000, seed=3)
-    found = set()
+    result = set()
     for _ in range(20):
         first, second = device.make_stream(), device.make_stream()
         source, target = pinned(device, np.uint32([5])), device.allocate_pinned(4)
@@ -111,8 +111,8 @@ def test_random_delays_show_a_missing_wait(device, faults):
         device.copy(target.address, between.address, 4, second)
         first.synchronize()
         second.synchronize()
-        found.add(int(ints(target)[0]))
-    assert len(found) == 2
+        result.add(int(ints(target)[0]))
+    assert len(result) == 2
 
 
 def test_an_event_is_a_mark_and_not_the_end_of_the_queue(device, faults):

@@ -20,34 +20,34 @@ __all__ = ["bench", "device", "faults", "simulated_device"]
 def test_a_status_can_be_planted_for_an_image_of_a_batch(bench, faults, status):
     images = [TAKEN["4:2:0"], TAKEN["4:4:4"]]
     faults.fail_image(status, images[1], batched=True)
-    made = bench(images=images)
+    job = bench(images=images)
     with pytest.raises(NvjpegError) as caught:
-        made.decode()
+        job.decode()
     assert caught.value.status == status
-    made.decode_alone(1)
-    made.stream.synchronize()
-    np.testing.assert_array_equal(made.pixels(1), decoded(images[1]))
+    job.decode_alone(1)
+    job.stream.synchronize()
+    np.testing.assert_array_equal(job.pixels(1), decoded(images[1]))
 
 
 def test_after_a_batch_that_failed_the_state_has_to_be_initialized_again(bench, faults):
     faults.fail_image(6, times=1)
-    made = bench()
+    job = bench()
     with pytest.raises(NvjpegError):
-        made.decode()
-    assert made.status_of_batch() == 1
+        job.decode()
+    assert job.status_of_batch() == 1
     assert "before nvjpegDecodeBatchedInitialize" in faults.take_misuses()[0]
-    made.stream.synchronize()
-    made.decode()
+    job.stream.synchronize()
+    job.decode()
 
 
 @pytest.mark.parametrize("which", [{"data": TAKEN["4:4:4"]}, {"index": 1}, {"every": 2}])
 def test_an_image_can_be_left_out_of_a_batch_that_succeeds(bench, faults, which):
     images = [TAKEN["4:2:0"], TAKEN["4:4:4"], TAKEN["gray"]]
     faults.skip_image(**which)
-    made = bench(images=images)
-    made.decode()
-    made.stream.synchronize()
-    assert [made.is_untouched(index) for index in range(3)] == [False, True, False]
+    job = bench(images=images)
+    job.decode()
+    job.stream.synchronize()
+    assert [job.is_untouched(index) for index in range(3)] == [False, True, False]
     assert [(note.owner, note.status) for note in faults.notes("image")] == [
         (hash_of(images[0]), 1),
         (hash_of(images[1]), 0),
@@ -58,18 +58,18 @@ def test_an_image_can_be_left_out_of_a_batch_that_succeeds(bench, faults, which)
 def test_a_fault_can_be_of_one_backend_and_of_so_many_times(bench, faults):
     faults.skip_image(backend=Backend.HARDWARE, times=1)
     for backend, is_untouched in [(Backend.GPU_HYBRID, False), (Backend.HARDWARE, True), (Backend.HARDWARE, False)]:
-        made = bench(backend)
-        made.decode()
-        made.stream.synchronize()
-        assert made.is_untouched() == is_untouched
+        job = bench(backend)
+        job.decode()
+        job.stream.synchronize()
+        assert job.is_untouched() == is_untouched
 
 
 def test_an_image_can_be_larger_than_its_header_but_stays_in_its_memory(bench, faults):
     faults.enlarge_image(more_height=2, more_width=3)
     small = jpeg(noise(HEIGHT - 1, WIDTH))
-    made = bench(images=[small])
-    made.decode()
-    larger = made.pixels(height=HEIGHT, width=WIDTH + 3)
+    job = bench(images=[small])
+    job.decode()
+    larger = job.pixels(height=HEIGHT, width=WIDTH + 3)
     np.testing.assert_array_equal(larger[: HEIGHT - 1, :WIDTH], decoded(small))
     np.testing.assert_array_equal(larger[HEIGHT - 1, :WIDTH], decoded(small)[-1])
     np.testing.assert_array_equal(larger[:-1, WIDTH + 2], decoded(small)[:, -1])
@@ -87,18 +87,18 @@ def test_a_call_can_be_made_to_fail(device, faults):
 
 
 def test_with_pixels_off_a_batch_returns_at_once(bench, faults):
-    made = bench()
+    job = bench()
     faults.pixels = False
-    made.decode()
-    made.decode_alone()
-    assert made.is_untouched()
+    job.decode()
+    job.decode_alone()
+    assert job.is_untouched()
     assert faults.count("nvjpegDecodeBatched") == 1
 
 
 def test_memory_of_the_engines_grows_with_larger_images_alone(bench, faults):
-    made = bench()
-    made.state.preallocate(1, WIDTH, HEIGHT - 1)
-    made.decode()
-    made.stream.synchronize()
-    made.decode()
+    job = bench()
+    job.state.preallocate(1, WIDTH, HEIGHT - 1)
+    job.decode()
+    job.stream.synchronize()
+    job.decode()
     assert len(faults.notes("grow")) == 1

@@ -29,11 +29,11 @@ def test_new_memory_is_garbage_and_aligned(device):
 
 def test_no_more_memory_is_given_than_there_is(device, faults):
     faults.leave_memory(10_000)
-    kept = device.allocate(6000)
+    memory = device.allocate(6000)
     with pytest.raises(DeviceError, match=r"6000 bytes were asked for, 4000 are free"):
         device.allocate(6000)
-    kept.free()
-    kept.free()
+    memory.free()
+    memory.free()
     device.allocate(6000)
 
 
@@ -146,7 +146,7 @@ def test_empty_gives_garbage_of_the_dtype(device, dtype):
     assert set(tensor.view(torch.uint8).reshape(-1).tolist()) == {GARBAGE}
 
 
-def test_an_empty_tensor_without_elements_may_be_asked_for(device):
+def test_an_empty_tensor_may_be_allocated(device):
     assert device.empty((0, 3), "float16", device.make_stream()).shape == (0, 3)
 
 
@@ -163,7 +163,7 @@ def test_memory_of_a_tensor_is_freed_after_the_work_of_its_stream(device, faults
     assert faults.live_memory(TENSOR) == 0
 
 
-def test_send_takes_the_source_as_it_is_when_called(device, faults):
+def test_send_copies_the_source_at_the_call(device, faults):
     stream = device.make_stream()
     source = torch.arange(6, dtype=torch.int32).reshape(2, 3).T
     with faults.held(stream):

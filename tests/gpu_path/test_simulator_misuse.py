@@ -54,30 +54,30 @@ call.nvjpegDecodeBatched(handle, state, some, some, some, ctypes.c_void_p(stream
 
 
 def test_to_initialize_a_state_at_work_is_misuse(bench, faults):
-    made = bench()
-    with faults.held(made.stream):
-        made.decode()
-        assert made.status_of_initialize() == 0
+    job = bench()
+    with faults.held(job.stream):
+        job.decode()
+        assert job.status_of_initialize() == 0
     assert "the state's work has not finished" in only_misuse(faults)
-    made.stream.synchronize()
-    made.decode()
+    job.stream.synchronize()
+    job.decode()
 
 
 def test_a_state_at_work_on_another_stream_is_misuse(device, bench, faults):
-    made, other = bench(), device.make_stream()
-    with faults.held(made.stream):
-        made.decode()
-        assert made.status_of_batch(other) == 0
+    job, other = bench(), device.make_stream()
+    with faults.held(job.stream):
+        job.decode()
+        assert job.status_of_batch(other) == 0
     assert "still at work in another stream" in only_misuse(faults)
-    made.stream.synchronize()
-    made.status_of_batch(other)
+    job.stream.synchronize()
+    job.status_of_batch(other)
 
 
 def test_to_destroy_a_state_at_work_is_misuse(bench, faults):
-    made = bench()
-    with faults.held(made.stream):
-        made.decode()
-        closing = threading.Thread(target=made.state.close)
+    job = bench()
+    with faults.held(job.stream):
+        job.decode()
+        closing = threading.Thread(target=job.state.close)
         closing.start()
         while not faults.misuses():
             time.sleep(0.001)
@@ -94,36 +94,36 @@ def test_two_threads_in_one_state_are_misuse(bench, faults):
         return decoded(data)
 
     faults.decoder = decode
-    made = bench()
-    made.state.initialize(1)
-    first = threading.Thread(target=made.status_of_batch)
+    job = bench()
+    job.state.initialize(1)
+    first = threading.Thread(target=job.status_of_batch)
     first.start()
     entered.wait()
-    made.status_of_initialize()
+    job.status_of_initialize()
     leave.set()
     first.join()
     assert "two threads use one state at once" in only_misuse(faults)
 
 
 def test_a_handle_that_was_closed_is_misuse(bench, faults):
-    made = bench()
-    pointer = made.handle.pointer
-    made.handle.close()
-    assert made.handle.library.status("nvjpegDestroy", pointer) == 2
+    job = bench()
+    pointer = job.handle.pointer
+    job.handle.close()
+    assert job.handle.library.status("nvjpegDestroy", pointer) == 2
     assert "no handle, or was destroyed" in only_misuse(faults)
 
 
 def test_the_default_stream_is_misuse(bench, faults):
-    made = bench()
-    made.state.initialize(1)
-    assert made.status_of_batch(0) == 2
+    job = bench()
+    job.state.initialize(1)
+    assert job.status_of_batch(0) == 2
     assert "the default stream" in only_misuse(faults)
 
 
 def test_another_current_device_than_the_handles_is_misuse(bench, faults):
-    made = bench()
+    job = bench()
     with SimulatedDevice(1).active():
-        made.decode()
+        job.decode()
     assert "the thread's current one is 1" in faults.take_misuses()[0]
 
 
@@ -132,7 +132,7 @@ def target_of(made, address):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found"),
+    ("spoil", "message"),
     [
         (lambda made: target_of(made, np.zeros(100_000, np.uint8).ctypes.data), "neither the device's nor pinned"),
         (lambda made: made.outputs[0].free(), "freed"),
@@ -142,52 +142,52 @@ def target_of(made, address):
     ],
     ids=["foreign target", "freed target", "target too small", "freed bytes", "bytes on the device"],
 )
-def test_memory_that_nvjpeg_must_not_use_is_misuse(bench, faults, spoil, found):
+def test_memory_that_nvjpeg_must_not_use_is_misuse(bench, faults, spoil, message):
     made = bench()
     spoil(made)
     with pytest.raises(NvjpegError):
         made.decode()
-    assert found in only_misuse(faults)
+    assert message in only_misuse(faults)
 
 
 def test_to_write_into_a_tensor_of_torch_is_misuse(device, bench, faults):
-    made = bench()
-    tensor = device.empty((HEIGHT, PITCH), "uint8", made.stream)
-    target_of(made, tensor.data_ptr())
+    job = bench()
+    tensor = device.empty((HEIGHT, PITCH), "uint8", job.stream)
+    target_of(job, tensor.data_ptr())
     with pytest.raises(NvjpegError):
-        made.decode()
+        job.decode()
     assert "memory of torch's allocator" in only_misuse(faults)
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_to_change_bytes_before_the_stream_has_come_to_them_is_misuse(bench, faults, early):
+def test_changing_bytes_before_the_stream_has_read_them_is_misuse(bench, faults, early):
     faults.early_write = early
-    made = bench()
-    with faults.held(made.stream):
-        made.decode()
-        made.inputs[0].array[-5] ^= 1
-    made.stream.synchronize()
+    job = bench()
+    with faults.held(job.stream):
+        job.decode()
+        job.inputs[0].array[-5] ^= 1
+    job.stream.synchronize()
     assert "its bytes were changed before the stream came to it" in only_misuse(faults)
 
 
-def test_to_free_memory_before_the_stream_has_come_to_it_is_misuse(bench, faults):
-    made = bench(Backend.GPU_HYBRID)
-    with faults.held(made.stream):
-        made.decode()
-        made.outputs[0].free()
-    made.stream.synchronize()
+def test_freeing_memory_before_the_stream_has_used_it_is_misuse(bench, faults):
+    job = bench(Backend.GPU_HYBRID)
+    with faults.held(job.stream):
+        job.decode()
+        job.outputs[0].free()
+    job.stream.synchronize()
     assert "at its turn its target is" in only_misuse(faults)
 
 
 def test_bytes_that_are_not_pinned_are_allowed_by_default(bench, faults):
     image = np.frombuffer(TAKEN["4:2:0"], np.uint8).copy()
-    made = bench()
-    made.addresses[0] = image.ctypes.data
-    made.decode()
-    made.stream.synchronize()
+    job = bench()
+    job.addresses[0] = image.ctypes.data
+    job.decode()
+    job.stream.synchronize()
     faults.pinned_input = True
     with pytest.raises(NvjpegError):
-        made.decode()
+        job.decode()
     assert "neither the device's nor pinned" in only_misuse(faults)
 
 

@@ -35,83 +35,83 @@ def test_the_version_is_the_requested_one(faults):
 @pytest.mark.parametrize("backend", BATCHED)
 def test_a_batch_has_the_pixels_of_libjpeg(bench, backend):
     images = list(TAKEN.values())
-    made = bench(backend, images)
-    made.decode()
-    made.stream.synchronize()
+    job = bench(backend, images)
+    job.decode()
+    job.stream.synchronize()
     for index, image in enumerate(images):
-        np.testing.assert_array_equal(made.pixels(index), decoded(image))
-        rows = made.outputs[index].array.reshape(HEIGHT, PITCH)
+        np.testing.assert_array_equal(job.pixels(index), decoded(image))
+        rows = job.outputs[index].array.reshape(HEIGHT, PITCH)
         assert (rows[:, 3 * WIDTH :] == GARBAGE).all()
 
 
 @pytest.mark.parametrize("image", [*TAKEN.values(), LEFT["4:1:1"], LEFT["progressive"], LEFT["separate scans"]])
 def test_an_image_alone_has_the_pixels_of_libjpeg(bench, image):
-    made = bench(Backend.HYBRID, [image])
-    made.decode_alone()
-    made.stream.synchronize()
-    np.testing.assert_array_equal(made.pixels(), decoded(image))
+    job = bench(Backend.HYBRID, [image])
+    job.decode_alone()
+    job.stream.synchronize()
+    np.testing.assert_array_equal(job.pixels(), decoded(image))
 
 
 def test_another_decoder_can_be_given(bench, faults):
     faults.decoder = lambda _: np.full((HEIGHT, WIDTH, 3), 7, np.uint8)
-    made = bench()
-    made.decode()
-    assert (made.pixels() == 7).all()
+    job = bench()
+    job.decode()
+    assert (job.pixels() == 7).all()
 
 
 # --- order
 
 
 def test_the_engines_write_when_they_are_called(bench, faults):
-    made = bench()
-    with faults.held(made.stream):
-        made.decode()
-        np.testing.assert_array_equal(made.pixels(), decoded(TAKEN["4:2:0"]))
-        event = made.device.make_event()
-        event.record(made.stream)
+    job = bench()
+    with faults.held(job.stream):
+        job.decode()
+        np.testing.assert_array_equal(job.pixels(), decoded(TAKEN["4:2:0"]))
+        event = job.device.make_event()
+        event.record(job.stream)
         assert not event.is_done
 
 
 def test_the_engines_overtake_a_wait_of_their_stream(device, bench, faults):
     """The hazard of Hopper: who still reads the target is not waited for on the device."""
-    made, reader = bench(), device.make_stream()
+    job, reader = bench(), device.make_stream()
     copy, event = device.allocate_pinned(4), device.make_event()
     with faults.held(reader):
-        device.copy(copy.address, made.outputs[0].address, 4, reader)
+        device.copy(copy.address, job.outputs[0].address, 4, reader)
         event.record(reader)
-        made.stream.wait(event)
-        made.decode()
+        job.stream.wait(event)
+        job.decode()
     reader.synchronize()
-    assert copy.array.tolist() == made.pixels().reshape(-1)[:4].tolist()
+    assert copy.array.tolist() == job.pixels().reshape(-1)[:4].tolist()
 
 
 def test_the_engines_can_write_at_the_streams_turn(bench, faults):
     faults.early_write = False
-    made = bench()
-    with faults.held(made.stream):
-        made.decode()
-        assert made.is_untouched()
-    made.stream.synchronize()
-    np.testing.assert_array_equal(made.pixels(), decoded(TAKEN["4:2:0"]))
+    job = bench()
+    with faults.held(job.stream):
+        job.decode()
+        assert job.is_untouched()
+    job.stream.synchronize()
+    np.testing.assert_array_equal(job.pixels(), decoded(TAKEN["4:2:0"]))
 
 
 @pytest.mark.parametrize("backend", STREAM_ORDERED)
 def test_the_other_backends_are_in_the_order_of_the_stream(bench, faults, backend):
-    made = bench(backend)
-    with faults.held(made.stream):
-        made.decode()
-        assert made.is_untouched()
-    made.stream.synchronize()
-    np.testing.assert_array_equal(made.pixels(), decoded(TAKEN["4:2:0"]))
+    job = bench(backend)
+    with faults.held(job.stream):
+        job.decode()
+        assert job.is_untouched()
+    job.stream.synchronize()
+    np.testing.assert_array_equal(job.pixels(), decoded(TAKEN["4:2:0"]))
 
 
 def test_an_image_alone_is_in_the_order_of_the_stream_on_any_backend(bench, faults):
-    made = bench(Backend.HARDWARE)
-    with faults.held(made.stream):
-        made.decode_alone()
-        assert made.is_untouched()
-    made.stream.synchronize()
-    assert not made.is_untouched()
+    job = bench(Backend.HARDWARE)
+    with faults.held(job.stream):
+        job.decode_alone()
+        assert job.is_untouched()
+    job.stream.synchronize()
+    assert not job.is_untouched()
 
 
 # --- refusals
@@ -129,24 +129,24 @@ def test_an_image_alone_is_in_the_order_of_the_stream_on_any_backend(bench, faul
 )
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_damaged_header_has_the_status_of_nvjpeg(bench, damage, status, alone):
-    made = bench(Backend.HYBRID, [damage(TAKEN["4:2:0"])])
+    job = bench(Backend.HYBRID, [damage(TAKEN["4:2:0"])])
     with pytest.raises(NvjpegError) as caught:
-        (made.decode_alone if alone else made.decode)()
+        (job.decode_alone if alone else job.decode)()
     assert caught.value.status == status
 
 
 def test_a_truncated_image_is_an_error_in_a_batch_and_a_gray_success_alone(bench, faults):
     cut = TAKEN["4:2:0"][:-200]
-    made = bench(Backend.HYBRID, [cut])
+    job = bench(Backend.HYBRID, [cut])
     with pytest.raises(NvjpegError) as caught:
-        made.decode()
+        job.decode()
     assert caught.value.status == 10
-    made.decode_alone()
-    made.stream.synchronize()
-    assert (made.pixels() == 128).all()
+    job.decode_alone()
+    job.stream.synchronize()
+    assert (job.pixels() == 128).all()
     faults.damaged_status = 3
     with pytest.raises(NvjpegError) as caught:
-        made.decode_alone()
+        job.decode_alone()
     assert caught.value.status == 3
 
 
@@ -158,6 +158,6 @@ def test_without_engines_there_is_no_hardware_handle(faults, device):
     assert Handle(load(), Backend.HYBRID).hardware_engines() == (0, 0)
 
 
-def test_engines_and_cores_are_as_many_as_asked_for(faults, device):
+def test_engines_and_cores_have_the_requested_numbers(faults, device):
     faults.engines, faults.cores = 3, 5
     assert Handle(load(), Backend.HARDWARE).hardware_engines() == (3, 5)

@@ -77,8 +77,8 @@ class Bench:
     def compare(self, loader, name="jpegs", pipeline=PLAIN):
         """Go through an epoch; the batches are looked at when they come, and kept."""
         kept = []
-        for (images,), wanted in zip(loader, self.expected(name, pipeline), strict=True):
-            if not np.array_equal(bytes_of(images), bytes_of(wanted)):
+        for (images,), expectation in zip(loader, self.expected(name, pipeline), strict=True):
+            if not np.array_equal(bytes_of(images), bytes_of(expectation)):
                 self.findings.add("wrong pixels")
             kept.append(images)
         return kept
@@ -152,10 +152,10 @@ def a_repair(bench, *, slow, every_time=False):
     loader = bench.loader()
     bench.slow(*slow)
     batches = iter(loader)
-    for (images,), wanted, of_the_cpu in zip(
+    for (images,), expectation, of_the_cpu in zip(
         batches, bench.expected("jpegs", PLAIN), bench.expected("jpegs", PLAIN, by_the_cpu=True), strict=True
     ):
-        for image, *both in zip(bytes_of_rows(images), *map(bytes_of_rows, (wanted, of_the_cpu)), strict=True):
+        for image, *both in zip(bytes_of_rows(images), *map(bytes_of_rows, (expectation, of_the_cpu)), strict=True):
             if not any(np.array_equal(image, other) for other in (both if every_time else both[:1])):
                 bench.findings.add("wrong pixels")
     if not every_time and loader.gpu._free[0].refused:
@@ -187,14 +187,14 @@ def requests_of_a_backend(bench, backend, requests, images):
 def a_state_is_used_again(bench, device):
     """For batches of other sizes, so that it is initialized each time."""
     backend = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
-    images = [[own.data for own in JPEGS[: 2 + number % 3]] for number in range(5)]
+    images = [[jpeg.data for jpeg in JPEGS[: 2 + number % 3]] for number in range(5)]
     requests_of_a_backend(bench, backend, DecodeRequests(device), images)
 
 
 def a_request_fails(bench, device):
     """Images before the culprit are on their way when the call returns its status."""
     backend = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
-    good, bad = [own.data for own in JPEGS[:3]], pillow_jpeg(photo(9, 9), progressive=True)
+    good, bad = [jpeg.data for jpeg in JPEGS[:3]], pillow_jpeg(photo(9, 9), progressive=True)
     requests_of_a_backend(bench, backend, DecodeRequests(device), [good, [*good, good[0], bad], good, good[:2]])
 
 
@@ -217,8 +217,8 @@ def workers_are_slow(bench, device):
         executor.submit([job_of(program, FOREIGN[4 * number :][:4], out)])
     for number, out in enumerate(outs):
         executor.collect()
-        wanted, _ = made_by_the_cpu(program_of(device="cpu"), twin(FOREIGN[4 * number :][:4]))
-        if not np.array_equal(out.numpy(), wanted):
+        expected, _ = made_by_the_cpu(program_of(device="cpu"), twin(FOREIGN[4 * number :][:4]))
+        if not np.array_equal(out.numpy(), expected):
             bench.findings.add("wrong pixels")
     executor.close()
     gpu.close()

@@ -46,7 +46,7 @@ class WaitPoint(NamedTuple):
 
 def wait_points():
     """Every call that waits, by its name; one without a name has its place as its name."""
-    found = {}
+    results = {}
     for path in sorted(Path(gpubeton._gpu.__file__).parent.glob("*.py")):
         if path.name in LEFT_OUT:
             continue
@@ -57,11 +57,11 @@ def wait_points():
             if _is_a_wait(node):
                 lines = range(node.lineno, node.end_lineno + 1)
                 name = next((names[number] for number in lines if names[number]), f"{path.name}:{node.lineno}")
-                assert name not in found, f"two waits are called {name!r}"
-                found[name] = WaitPoint(str(path), lines, node.func.attr)
+                assert name not in results, f"two waits are called {name!r}"
+                results[name] = WaitPoint(str(path), lines, node.func.attr)
                 marked -= set(lines)
         assert not marked, f"{path}: lines {marked} are marked and do not wait"
-    return found
+    return results
 
 
 def _is_a_wait(node):

@@ -31,17 +31,17 @@ def main(path, folder, num_batches):
         total, number = json.loads((saved / "received.json").read_text())
         skipped = [labels.tolist() for (labels,) in skip_first_batches(loader, number, total_batch_size=total)]
         accelerator.load_state(str(saved))
-    own, gathered = [], []
+    local, gathered = [], []
     for number, (labels,) in enumerate(loader, 1):
-        own.append(labels.tolist())
+        local.append(labels.tolist())
         gathered += accelerator.gather_for_metrics(labels).tolist()
         if number == int(num_batches):
             break
     if skipped is None:
         accelerator.save_state(str(saved))
         (saved / "received.json").write_text(json.dumps([loader.total_batch_size, number]))
-    found = {"own": own, "gathered": gathered, "skipped": skipped}
-    (Path(folder) / f"{accelerator.num_processes}-{accelerator.process_index}.json").write_text(json.dumps(found))
+    results = {"own": local, "gathered": gathered, "skipped": skipped}
+    (Path(folder) / f"{accelerator.num_processes}-{accelerator.process_index}.json").write_text(json.dumps(results))
     torch.distributed.destroy_process_group()
 
 

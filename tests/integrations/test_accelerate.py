@@ -28,7 +28,7 @@ def ids(batches):
     return [batch.tolist() for (batch,) in batches]
 
 
-def test_prepare_takes_the_loader_as_it_is(numbers, accelerator):
+def test_prepare_does_not_change_the_loader(numbers, accelerator):
     loader = make(numbers)
     assert accelerator.prepare(loader) is loader
     assert ids(loader) == ids(Loader(numbers, 4, order="random", seed=3, pipelines=LABELS))
@@ -76,7 +76,7 @@ def test_a_loop_that_was_left_does_not_stay_the_active_one(numbers, accelerator)
     assert accelerator.gradient_state.active_dataloader is None
 
 
-def test_load_state_goes_on_in_the_middle_of_the_epoch(numbers, accelerator, tmp_path):
+def test_load_state_resumes_in_the_middle_of_the_epoch(numbers, accelerator, tmp_path):
     loader = accelerator.prepare(make(numbers))
     batches = iter(loader)
     next(batches), next(batches)

@@ -53,7 +53,7 @@ def test_set_epoch_of_the_sampler_chooses_the_epoch(numbers):
     assert ids(other) == epochs[0]
 
 
-def test_an_epoch_that_is_under_way_goes_on_when_it_is_set_again(numbers):
+def test_a_running_epoch_continues_when_it_is_set_again(numbers):
     loader = make(numbers)
     batches = iter(loader)
     received = ids([next(batches)])

@@ -31,7 +31,7 @@ def expected(path, epochs=3):
     return [(step, *batch) for step, batch in enumerate(batches)]
 
 
-def test_a_run_that_was_killed_goes_on_with_exactly_the_batches_that_were_to_come(numbers, tmp_path):
+def test_a_killed_run_resumes_with_exactly_the_remaining_batches(numbers, tmp_path):
     kill_at = 8  # in the second epoch of five steps each, after a checkpoint
     command = [sys.executable, "-m", "tests.integrations.lightning_run", numbers, tmp_path, str(kill_at)]
     killed = subprocess.run(command, check=False, capture_output=True)
@@ -42,7 +42,7 @@ def test_a_run_that_was_killed_goes_on_with_exactly_the_batches_that_were_to_com
     assert steps(tmp_path) == expected(numbers)[kill_at:]
 
 
-def test_a_checkpoint_at_the_end_of_an_epoch_goes_on_with_the_next(numbers, tmp_path):
+def test_a_checkpoint_at_the_end_of_an_epoch_resumes_with_the_next(numbers, tmp_path):
     first = trainer(tmp_path, enable_checkpointing=False, limit_val_batches=0)
     first.fit_loop.max_epochs = 1
     model = Diary(tmp_path / "diary")
@@ -55,14 +55,17 @@ def test_a_checkpoint_at_the_end_of_an_epoch_goes_on_with_the_next(numbers, tmp_
 
 def test_lightning_counts_batches_and_leaves_nothing_open(numbers, tmp_path):
     module = data(numbers)
-    own = trainer(tmp_path, enable_checkpointing=False)
-    own.fit(Diary(tmp_path / "diary"), module)
-    assert (own.num_training_batches, own.num_val_batches) == (5, [6])  # of the rest, no sample is left out
+    other_trainer = trainer(tmp_path, enable_checkpointing=False)
+    other_trainer.fit(Diary(tmp_path / "diary"), module)
+    assert (other_trainer.num_training_batches, other_trainer.num_val_batches) == (
+        5,
+        [6],
+    )  # of the rest, no sample is left out
     assert module.stats()["train"][0].images == 20
     with pytest.raises(LoaderClosedError):
-        iter(own.train_dataloader.loader)
-    own.fit_loop.max_epochs = 4
-    own.fit(Diary(tmp_path / "diary"), module)
+        iter(other_trainer.train_dataloader.loader)
+    other_trainer.fit_loop.max_epochs = 4
+    other_trainer.fit(Diary(tmp_path / "diary"), module)
     assert steps(tmp_path) == expected(numbers, 4)
 
 
@@ -110,8 +113,8 @@ def arguments_of(monkeypatch, arguments, world_size=1, device="cpu"):
 def test_several_ranks_share_the_samples_by_the_seed_of_seed_everything(monkeypatch):
     monkeypatch.setenv("PL_GLOBAL_SEED", "17")
     assert arguments_of(monkeypatch, {"fname": "a"}) == {"fname": "a", "drop_last": False}
-    found = arguments_of(monkeypatch, {"fname": "a"}, world_size=2)
-    assert found == {"fname": "a", "drop_last": False, "distributed": True, "seed": 17}
+    result = arguments_of(monkeypatch, {"fname": "a"}, world_size=2)
+    assert result == {"fname": "a", "drop_last": False, "distributed": True, "seed": 17}
     assert arguments_of(monkeypatch, {"fname": "a", "seed": 1}, world_size=2)["seed"] == 1
 
 

@@ -33,7 +33,7 @@ class Watched(Diary):
             self.validated.append(len(self.batches))
 
     def samples(self, epoch):
-        return [sample for own, samples in self.batches if own == epoch for sample in samples]
+        return [sample for batch_epoch, samples in self.batches if batch_epoch == epoch for sample in samples]
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,10 @@ def fit(path, folder, batch_size, ckpt_path=None, **options):
     module = BetonDataModule(training, val={"fname": path}, batch_size=batch_size, num_workers=1, pipelines=LABELS)
     saving = ModelCheckpoint(folder, filename="{step}", every_n_train_steps=1, save_top_k=-1)
     model = Watched()
-    own = trainer(folder, callbacks=[saving], limit_val_batches=1, **options)
-    own.fit_loop.max_epochs = 2
-    own.fit(model, module, ckpt_path=ckpt_path)
-    assert own.current_epoch == 2
+    fitting = trainer(folder, callbacks=[saving], limit_val_batches=1, **options)
+    fitting.fit_loop.max_epochs = 2
+    fitting.fit(model, module, ckpt_path=ckpt_path)
+    assert fitting.current_epoch == 2
     return model
 
 
@@ -72,11 +72,13 @@ def test_every_sample_of_an_epoch_comes_once_and_the_next_epoch_is_whole(path, t
     assert rest.samples(epoch) == left[epoch]
     assert rest.samples(1) == left[1]
     # Validated at the end of each epoch that has batches, and not in between.
-    ends = [len([own for own, _ in rest.batches if own <= number]) for number in range(epoch, 2)]
+    ends = [
+        len([batch_epoch for batch_epoch, _ in rest.batches if batch_epoch <= number]) for number in range(epoch, 2)
+    ]
     assert rest.validated == ends
 
 
-def test_an_epoch_may_go_on_with_other_batches_more_than_once(path, tmp_path, begun):
+def test_an_epoch_may_be_resumed_with_other_batches_more_than_once(path, tmp_path, begun):
     whole, folder = begun
     smaller = fit(path, tmp_path / "smaller", 2, folder / "step=2.ckpt")
     larger = fit(path, tmp_path / "larger", 8, tmp_path / "smaller" / "step=6.ckpt")
@@ -98,16 +100,18 @@ def test_validations_in_the_middle_come_at_the_same_places(path, tmp_path, begun
     ("limit", "batch_size", "steps"),
     [(4, 2, [3, 4]), (4, 8, [3, 3]), (2, 8, [1, 2]), (100, 2, [10, 12]), (0.5, 2, [4, 6])],
 )
-def test_a_limit_of_batches_holds_for_the_epoch_that_goes_on_and_for_the_next(path, tmp_path, limit, batch_size, steps):
-    begun = fit(path, tmp_path / "begun", 4, limit_train_batches=limit)
+def test_a_limit_of_batches_holds_for_the_resumed_epoch_and_for_the_next(path, tmp_path, limit, batch_size, steps):
+    first = fit(path, tmp_path / "begun", 4, limit_train_batches=limit)
     rest = fit(path, tmp_path / "rest", batch_size, tmp_path / "begun" / "step=1.ckpt", limit_train_batches=limit)
-    assert [len([own for own, _ in rest.batches if own == epoch]) for epoch in range(2)] == steps
-    assert not set(begun.samples(0)[:4]) & set(rest.samples(0))
-    assert rest.samples(1)[:4] == begun.samples(1)[:4]
+    assert [
+        len([batch_epoch for batch_epoch, _ in rest.batches if batch_epoch == epoch]) for epoch in range(2)
+    ] == steps
+    assert not set(first.samples(0)[:4]) & set(rest.samples(0))
+    assert rest.samples(1)[:4] == first.samples(1)[:4]
     assert rest.validated == [steps[0], sum(steps)]
 
 
-def test_fewer_and_more_ranks_go_on_after_all_were_killed(tmp_path):
+def test_fewer_and_more_ranks_resume_after_all_were_killed(tmp_path):
     path = write(tmp_path / "numbers.beton", {"label": IntField()}, Numbers(48))
     torchrun("lightning_elastic_run", path, tmp_path, 3, processes=2, returncode=1)
     torchrun("lightning_elastic_run", path, tmp_path, 9, processes=1, returncode=1)
@@ -115,7 +119,10 @@ def test_fewer_and_more_ranks_go_on_after_all_were_killed(tmp_path):
     lines = [line.split(" ", 2) for diary in tmp_path.glob("?-?") for line in diary.read_text().splitlines()]
     for epoch in range(2):
         seen = [
-            sample for _, own, samples in lines if int(own) == epoch for sample in map(int, samples[1:-1].split(","))
+            sample
+            for _, line_epoch, samples in lines
+            if int(line_epoch) == epoch
+            for sample in map(int, samples[1:-1].split(","))
         ]
         assert sorted(seen) == list(range(48))
     assert max(int(step) for step, _, _ in lines) == 3 + 6 + 4 + 8 - 1

@@ -35,8 +35,10 @@ def by_pillow(image, arguments):
     scaled = np.floor(size / arguments["crop_pct"]).astype(int)
     shape = np.array(image.shape[:2])
     exact = shape * (scaled / shape).max()
-    kept = (exact + 1e-6 if size[0] == size[1] else np.rint(exact)).astype(int)  # timm rounds down for squares only
-    to = scaled if mode == "squash" else kept
+    size_in_timm = (exact + 1e-6 if size[0] == size[1] else np.rint(exact)).astype(
+        int
+    )  # timm rounds down for squares only
+    to = scaled if mode == "squash" else size_in_timm
     filtering = getattr(Image.Resampling, arguments.get("interpolation", "bilinear").upper())
     resized = np.asarray(Image.fromarray(image).resize(to[::-1].tolist(), filtering))
     top, left = np.rint((to - size) / 2).astype(int)

@@ -63,13 +63,23 @@ def test_ranks_of_lightning_share_each_epoch_and_keep_the_loaders_order(numbers,
         seen = []
         for rank in "01":
             lines = [line.split(" ", 2) for line in (tmp_path / rank).read_text().splitlines()]
-            seen.append([sample for _, own, samples in lines if int(own) == epoch for sample in json.loads(samples)])
-        assert [len(own) for own in seen] == [8, 8]  # of 11 each, a last batch of 3 is left out in training
+            seen.append(
+                [
+                    sample
+                    for _, line_epoch, samples in lines
+                    if int(line_epoch) == epoch
+                    for sample in json.loads(samples)
+                ]
+            )
+        assert [len(samples_seen) for samples_seen in seen] == [
+            8,
+            8,
+        ]  # of 11 each, a last batch of 3 is left out in training
         assert len(set(seen[0] + seen[1])) == 16
     assert (tmp_path / "0.sampler").read_text() == "gpubeton.integrations.data_loader"
 
 
-def test_after_a_rank_was_killed_another_number_of_ranks_goes_on_with_the_epoch(tmp_path):
+def test_after_a_rank_was_killed_another_number_of_ranks_resumes_the_epoch(tmp_path):
     path = write(tmp_path / "numbers.beton", {"label": IntField()}, Numbers(60))
     torchrun("elastic_run", path, tmp_path, 4, 2, processes=3, returncode=1)
     state = json.loads((tmp_path / "state.json").read_text())
@@ -86,15 +96,15 @@ def test_after_a_rank_was_killed_another_number_of_ranks_goes_on_with_the_epoch(
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (2, 1), (1, 2)])
-def test_with_accelerate_another_number_of_processes_goes_on_and_gathers_each_sample_once(tmp_path, before, after):
+def test_with_accelerate_another_number_of_processes_resumes_and_gathers_each_sample_once(tmp_path, before, after):
     path = write(tmp_path / "numbers.beton", {"label": IntField()}, Numbers(23))
     torchrun("accelerate_elastic_run", path, tmp_path, 2, processes=before)
     torchrun("accelerate_elastic_run", path, tmp_path, -1, processes=after)
-    begun, rest = (
+    first, rest = (
         [json.loads((tmp_path / f"{world}-{rank}.json").read_text()) for rank in range(world)]
         for world in (before, after)
     )
     for rank in rest:
-        assert sorted(begun[0]["gathered"] + rank["gathered"]) == list(range(23))
+        assert sorted(first[0]["gathered"] + rank["gathered"]) == list(range(23))
         # Skipping as many batches gives what the saved state gives.
         assert rank["skipped"] == rank["own"]

@@ -22,12 +22,12 @@ def main(path, folder):
 
     accelerator = Accelerator(cpu=True)
     prepared = accelerator.prepare(AccelerateLoader(loader))
-    own, gathered = [], []
+    local, gathered = [], []
     for (batch,) in prepared:
-        own += batch.tolist()
+        local += batch.tolist()
         gathered += accelerator.gather_for_metrics(batch).tolist()
-    found = {"epochs": epochs, "own": own, "gathered": gathered, "world": prepared.total_batch_size}
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
+    results = {"epochs": epochs, "own": local, "gathered": gathered, "world": prepared.total_batch_size}
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(results))
     torch.distributed.destroy_process_group()
 
 

@@ -90,13 +90,13 @@ def _compile(command, kernels, target):
         for (name, kernel), source in zip(kernels.items(), sources, strict=True):
             # Kernels define the same names; a namespace without name keeps them apart.
             source.write_text(f'#include "{SHIM}"\nnamespace {{\n#include "{kernel}"\n}}\nEXPORT_KERNEL({name})\n')
-        made = Path(folder) / "made.so"
+        result = Path(folder) / "made.so"
         done = subprocess.run(
-            [*command, *map(str, sources), "-o", str(made)], check=False, capture_output=True, text=True
+            [*command, *map(str, sources), "-o", str(result)], check=False, capture_output=True, text=True
         )
         if done.returncode != 0:
             raise RuntimeError(f"{command[0]} could not compile {', '.join(kernels)} for the host:\n{done.stderr}")
-        made.rename(target)
+        result.rename(target)
 
 
 class HostKernels:
@@ -121,13 +121,13 @@ class HostKernels:
     def launch(self, name, grid, block, arguments, order=FORWARD, seed=0):
         """Run a kernel to its end; `arguments` as for `gpubeton._gpu.cuda.Device.launch`."""
         name = function_of(name)
-        given, wanted = [type(argument) for argument in arguments], self.parameters(name)
-        if given != wanted:
+        types, expected = [type(argument) for argument in arguments], self.parameters(name)
+        if types != expected:
             raise TypeError(
-                f"{name} takes {[kind.__name__ for kind in wanted]}, not {[kind.__name__ for kind in given]}"
+                f"{name} takes {[kind.__name__ for kind in expected]}, not {[kind.__name__ for kind in types]}"
             )
         memory = [np.array([argument]) for argument in arguments]
-        addresses = (ctypes.c_void_p * len(memory))(*[one.ctypes.data for one in memory])
+        addresses = (ctypes.c_void_p * len(memory))(*[array.ctypes.data for array in memory])
         sides = ctypes.c_uint * 3
         run = getattr(self._library, f"run_{name}")
         run.restype = None

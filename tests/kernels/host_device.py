@@ -38,8 +38,8 @@ def placed(array, shift=0):
     """Copy the array to `shift` bytes after an address that is a multiple of 16, and right before unreadable memory."""
     room = np.zeros(-(-(array.nbytes + shift) // 16) * 16, np.uint8)
     room[shift : shift + array.nbytes] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-    found = guarded(room, alignment=16)[shift : shift + array.nbytes]
-    return found.view(array.dtype).reshape(array.shape)
+    result = guarded(room, alignment=16)[shift : shift + array.nbytes]
+    return result.view(array.dtype).reshape(array.shape)
 
 
 def table_of_bits(item_size):

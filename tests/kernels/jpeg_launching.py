@@ -38,19 +38,19 @@ class JpegBatch:
 def batch_of(images, place=placed):
     """Describe stored JPEGs (`tests.cpu.making.Stored`), and find their entry points."""
     data = [place(image.data, number % 4) for number, image in enumerate(images)]
-    address = np.array([one.ctypes.data for one in data], np.uint64)
-    size = np.array([one.size for one in data], np.uint64)
-    found = find_entries(address, size)
+    address = np.array([array.ctypes.data for array in data], np.uint64)
+    size = np.array([array.size for array in data], np.uint64)
+    result = find_entries(address, size)
     height, width = (
-        np.array(side, np.int32) for side in zip(*[(one.height, one.width) for one in images], strict=True)
+        np.array(side, np.int32) for side in zip(*[(image.height, image.width) for image in images], strict=True)
     )
-    return JpegBatch(data, address, size, height, width, *found.of(np.arange(len(data))))
+    return JpegBatch(data, address, size, height, width, *result.of(np.arange(len(data))))
 
 
 def read_parts(batch, draws):
     """Read headers and find windows, as the GPU executor lets the CPU do."""
-    known = batch.entries, batch.num_entries, batch.seals
-    return JpegReader().read(batch.address, batch.size, batch.height, batch.width, *known, draws)
+    points = batch.entries, batch.num_entries, batch.seals
+    return JpegReader().read(batch.address, batch.size, batch.height, batch.width, *points, draws)
 
 
 @dataclass
@@ -109,5 +109,5 @@ def make_jpegs(program, batch, draws, *, parts=None, change=None, place=placed, 
         most_blocks=int(window_blocks(rows).max(initial=0)), taps=taps.ctypes.data,
         out=out.ctypes.data,
     )  # fmt: skip
-    made = np.frombuffer(out.tobytes(), ITEMS[item_size]).reshape(count, *size, 3).view(dtype)
-    return MadeJpegs(made, status.tolist(), can, jpegs, window, parts)
+    result = np.frombuffer(out.tobytes(), ITEMS[item_size]).reshape(count, *size, 3).view(dtype)
+    return MadeJpegs(result, status.tolist(), can, jpegs, window, parts)

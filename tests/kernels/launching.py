@@ -113,7 +113,7 @@ def contrasts_of(steps):
 def place_taps(nbytes, shape, most, place):
     """Memory for taps, and the three arrays in it; the last one ends where the memory ends."""
     kinds = (shape, np.int32, -77), ((*shape[:2], most, shape[2]), np.uint16, 0xDEAD), (shape, np.int32, -77)
-    sizes = [int(np.prod(own)) * np.dtype(dtype).itemsize for own, dtype, _ in kinds]
+    sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype, _ in kinds]
     starts = 0, nbytes[0], nbytes[0] + nbytes[1]
     taps, parts = place(np.full(starts[2] + sizes[2], UNTOUCHED, np.uint8)), []
     for start, size, (own, dtype, value) in zip(starts, sizes, kinds, strict=True):
@@ -162,16 +162,16 @@ def launch_batch(batch, *, device=None, place=placed, order=FORWARD, seed=0):
     images.resample(device, "stream")
     images.change_colors(device, "stream")
     assert (taps[is_between(taps, parts)] == UNTOUCHED).all()
-    made = np.frombuffer(out.tobytes(), ITEMS[batch.item_size]).reshape(rows, height, width, 3)
-    return Made(made, status.tolist(), sums, first, weights.swapaxes(2, 3), numbers, largest)
+    result = np.frombuffer(out.tobytes(), ITEMS[batch.item_size]).reshape(rows, height, width, 3)
+    return Made(result, status.tolist(), sums, first, weights.swapaxes(2, 3), numbers, largest)
 
 
 def make_taps(draws, rule, size, most, order=FORWARD, seed=0):
     """Make the taps of draws (N, columns) for an output of that height and width, and nothing else."""
     nothing = placed(np.zeros(len(draws), PICTURE))
-    made = launch_batch(Batch(nothing, draws, size, rule, most, np.zeros((0, 3), np.uint8)), order=order, seed=seed)
-    assert made.status == [WRONG_CROP] * len(draws)
-    return made
+    result = launch_batch(Batch(nothing, draws, size, rule, most, np.zeros((0, 3), np.uint8)), order=order, seed=seed)
+    assert result.status == [WRONG_CROP] * len(draws)
+    return result
 
 
 def change_colors(images, steps, table=None, item_size=1, *, place=placed, draws=None, how=None, **more):
@@ -183,11 +183,11 @@ def change_colors(images, steps, table=None, item_size=1, *, place=placed, draws
     draws = np.zeros((len(images), DRAW_COLUMNS), np.int32) if draws is None else draws
     draws[:, :DRAW_COLUMNS] = 0
     draws[:, [HEIGHT, WIDTH]] = images.shape[1:3]
-    given = {"fills": np.zeros((0, 3), np.uint8), "steps": steps, "table": table, "item_size": item_size, **more}
-    batch = Batch(pictures.table, draws, images.shape[1:3], RULES["bilinear"], 2, **given)
-    made = launch_batch(batch, place=place, **(how or {}))
-    assert made.status == [DONE] * len(images)
-    return made
+    arguments = {"fills": np.zeros((0, 3), np.uint8), "steps": steps, "table": table, "item_size": item_size, **more}
+    batch = Batch(pictures.table, draws, images.shape[1:3], RULES["bilinear"], 2, **arguments)
+    result = launch_batch(batch, place=place, **(how or {}))
+    assert result.status == [DONE] * len(images)
+    return result
 
 
 class Pictures:
@@ -247,9 +247,9 @@ def launch_augment(program, pictures, draws, *, most=None, order=FORWARD, seed=0
         pictures.table, draws, size, RULES[program.interpolation], most, program.fills, table=table_of(program),
         item_size=dtype.itemsize, **more,
     )  # fmt: skip
-    made = launch_batch(batch, order=order, seed=seed)
-    made.out = made.out.view(dtype)
-    return made
+    result = launch_batch(batch, order=order, seed=seed)
+    result.out = result.out.view(dtype)
+    return result
 
 
 def write_canaries(pictures, nonce, order=FORWARD, count=None):

@@ -50,8 +50,8 @@ def run(kernels):
         mixes[:, 0], mixes[:, 1] = generator.integers(0, 5, 5), generator.integers(0, (1 << 15) + 1, 5)
         mixes[:, 2:] = np.sort(generator.integers(0, np.array(size) + 1, (5, 2, 2)), axis=1).reshape(5, 4)
         mixes[0, 2:] = 0, 0, *size
-        given = images.ctypes.data, mixes.ctypes.data, table.ctypes.data, item_size, out.ctypes.data
-        mix_images(device, (5, *size), *given, None)
+        arguments = images.ctypes.data, mixes.ctypes.data, table.ctypes.data, item_size, out.ctypes.data
+        mix_images(device, (5, *size), *arguments, None)
 
 
 if __name__ == "__main__":

@@ -66,10 +66,10 @@ def make_images(kernels, order, shape, rule, item_size):
 
     fills, table = np.arange(9, dtype=np.uint8).reshape(3, 3), np.arange(768, dtype=np.uint32).reshape(256, 3)
     batch = Batch(pictures, draws, size, rule, most, fills, table=table, item_size=item_size, nonce=9)
-    made = launch_batch(batch, device=SanitizedDevice(kernels, order), place=unguarded)
-    assert made.status == [0, 1, 0, 1]
+    result = launch_batch(batch, device=SanitizedDevice(kernels, order), place=unguarded)
+    assert result.status == [0, 1, 0, 1]
     # The others begin with canaries, which are made of addresses.
-    return [made.first, made.weights, made.numbers, made.most, made.out[::2]]
+    return [result.first, result.weights, result.numbers, result.most, result.out[::2]]
 
 
 def copy_rows(kernels, order):
@@ -95,8 +95,10 @@ def run(kernels, rules):
     for shape in SHAPES:
         for rule in rules:
             for item_size in (1, 2, 4):
-                made = [make_images(kernels, order, shape, rule, item_size) for order in ORDERS]
-                assert all(np.array_equal(*pair) for other in made[1:] for pair in zip(made[0], other, strict=True))
+                results = [make_images(kernels, order, shape, rule, item_size) for order in ORDERS]
+                assert all(
+                    np.array_equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True)
+                )
     copied = [copy_rows(kernels, order) for order in ORDERS]
     assert all(np.array_equal(*pair) for other in copied[1:] for pair in zip(copied[0], other, strict=True))
 

@@ -46,11 +46,11 @@ def make_intact(kernels, source, size, number, interpolation):
     images = images_of(source, number)
     draws = draws_of(generator, program, source, len(images))
     batch = batch_of(images, unguarded)
-    made = [
+    results = [
         make_jpegs(program, batch, draws, place=unguarded, device=SanitizedDevice(kernels, order)) for order in ORDERS
     ]
-    assert not any(made[0].status)
-    assert all(np.array_equal(made[0].out.view(np.uint8), other.out.view(np.uint8)) for other in made[1:])
+    assert not any(results[0].status)
+    assert all(np.array_equal(results[0].out.view(np.uint8), other.out.view(np.uint8)) for other in results[1:])
 
 
 def make_damaged(kernels, number, interpolation):
@@ -73,8 +73,8 @@ def make_damaged(kernels, number, interpolation):
             words[generator.integers(0, len(words), 20)] = generator.integers(0, 1 << 16, 20)
 
     device = SanitizedDevice(kernels, RANDOM)
-    made = make_jpegs(program, batch, draws, parts=parts, change=lie, place=unguarded, device=device)
-    assert made.can[:-1].all()
+    result = make_jpegs(program, batch, draws, parts=parts, change=lie, place=unguarded, device=device)
+    assert result.can[:-1].all()
     assert (parts.rows[:-1, EVERY] > 0).all()
 
 
@@ -88,5 +88,8 @@ def run(kernels, interpolations):
 
 if __name__ == "__main__":
     library, *signed = sys.argv[1:]
-    run(HostKernels(Path(library)), ["bicubic"] if signed else [one for one in INTERPOLATIONS if one != "bicubic"])
+    run(
+        HostKernels(Path(library)),
+        ["bicubic"] if signed else [interpolation for interpolation in INTERPOLATIONS if interpolation != "bicubic"],
+    )
     print("done")

@@ -91,7 +91,7 @@ def test_images_have_different_canaries():
     assert len(first) == 20
 
 
-def test_images_without_guard_are_neither_planted_nor_looked_at():
+def test_images_without_guard_get_no_canary_and_are_not_checked():
     images = [np.zeros((4, 9, 3), np.uint8)] * 2
     pictures = Pictures(images, is_guarded=1)
     pictures.table["is_guarded"] = 0, 1

@@ -32,8 +32,8 @@ def random_steps(generator, count, num_steps=MAX_COLOR_STEPS):
 
 def run(images, steps, table=None, item_size=1, *, order=FORWARD, seed=0, **more):
     """What the kernel writes for images (N, H, W, 3), and the sums that it made."""
-    made = change_colors(images, steps, table, item_size, how={"order": order, "seed": seed}, **more)
-    return made.out, made.sums
+    result = change_colors(images, steps, table, item_size, how={"order": order, "seed": seed}, **more)
+    return result.out, result.sums
 
 
 def on_cpu(images, steps):
@@ -47,18 +47,18 @@ def test_the_kernel_writes_the_bits_of_the_cpu(size, order):
     images = generator.integers(0, 256, (12, *size, 3), np.uint8)
     images[0], images[1] = 255, 0
     steps = random_steps(generator, 12)
-    found, _ = run(images, steps, order=order, seed=3)
-    assert np.array_equal(found, on_cpu(images, steps))
+    result, _ = run(images, steps, order=order, seed=3)
+    assert np.array_equal(result, on_cpu(images, steps))
 
 
 @pytest.mark.parametrize("item_size", [1, 2, 4])
 @pytest.mark.parametrize("size", SIZES)
-def test_levels_leave_through_the_table(size, item_size):
+def test_levels_are_written_through_the_table(size, item_size):
     generator = np.random.default_rng(1)
     images, table = generator.integers(0, 256, (3, *size, 3), np.uint8), table_of_bits(item_size)
     steps = random_steps(generator, 3)
-    found, _ = run(images, steps, table, item_size)
-    assert np.array_equal(found, looked_up(on_cpu(images, steps), table, item_size))
+    result, _ = run(images, steps, table, item_size)
+    assert np.array_equal(result, looked_up(on_cpu(images, steps), table, item_size))
 
 
 @pytest.mark.parametrize("num_steps", [0, 1, 3])
@@ -74,11 +74,11 @@ def test_any_number_of_steps_is_carried_out(num_steps):
 def test_a_blend_is_the_exact_one_rounded_down(kind, factor):
     images = np.random.default_rng(3).integers(0, 256, (2, 20, 32, 3), np.uint8)
     images[1] = 255
-    found, _ = run(images, np.array([[kind, factor]] * 2, np.int32))
-    for image, own in zip(images, found, strict=True):
+    result, _ = run(images, np.array([[kind, factor]] * 2, np.int32))
+    for image, output in zip(images, result, strict=True):
         exact = np.minimum(step(image, kind, factor / ONE), 255)
-        assert (own <= exact + NEARLY).all()
-        assert (own > exact - 1 - NEARLY).all()
+        assert (output <= exact + NEARLY).all()
+        assert (output > exact - 1 - NEARLY).all()
 
 
 def test_a_contrast_that_ends_a_hair_below_a_level_is_rounded_down():
@@ -91,17 +91,17 @@ def test_steps_together_are_those_of_the_float64_reference():
     generator = np.random.default_rng(4)
     images = generator.integers(0, 256, (20, 16, 16, 3), np.uint8)
     row = np.array([SATURATION, 40_000, CONTRAST, 25_000, BRIGHTNESS, 39_999, CONTRAST, 44_000], np.int32)
-    found, _ = run(images, np.tile(row, (20, 1)))
-    assert np.array_equal(found, [reference_steps(image, row) for image in images])
+    result, _ = run(images, np.tile(row, (20, 1)))
+    assert np.array_equal(result, [reference_steps(image, row) for image in images])
 
 
 @pytest.mark.parametrize("turn", [-ONE // 2, -1, 1, 5_461, ONE // 2])
 def test_a_turn_of_the_hue_is_torchvisions(turn):
     images = np.random.default_rng(5).integers(0, 256, (1, 64, 64, 3), np.uint8)
     exact = step(images[0], HUE, turn / ONE)
-    found = run(images, np.array([[HUE, turn]], np.int32))[0][0]
-    assert (found <= exact + 1e-4).all()  # see tests/transforms/test_color.py
-    assert (found > exact - 1 - 1e-4).all()
+    result = run(images, np.array([[HUE, turn]], np.int32))[0][0]
+    assert (result <= exact + 1e-4).all()  # see tests/transforms/test_color.py
+    assert (result > exact - 1 - 1e-4).all()
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -117,17 +117,17 @@ def test_sums_are_those_of_the_gray_values_before_each_contrast(size, order):
         before = on_cpu(image[None], np.array([first[:2]], np.int32))[0]
         then = on_cpu(image[None], steps[number : number + 1, :6])[0]
         # Where a contrast changes nothing, no image is read.
-        wanted = [0 if number == 2 else gray(before).sum(), 0 if number == 3 else gray(then).sum()]
-        assert sums[number].tolist() == wanted
+        expected = [0 if number == 2 else gray(before).sum(), 0 if number == 3 else gray(then).sum()]
+        assert sums[number].tolist() == expected
 
 
 def test_an_image_of_white_pixels_does_not_overflow_its_sum():
     # 17 million pixels of 254: beyond 2**32.
     images = np.full((1, 4_200, 4_100, 3), 255, np.uint8)
     steps = np.array([[CONTRAST, 0]], np.int32)
-    found, sums = run(images, steps)
+    result, sums = run(images, steps)
     assert sums.item() == 4_200 * 4_100 * 254
-    assert (found == 254).all()
+    assert (result == 254).all()
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -143,8 +143,8 @@ def test_memory_that_is_not_aligned_is_read_and_written(item_size):
     generator = np.random.default_rng(9)
     images, table = generator.integers(0, 256, (3, 20, 32, 3), np.uint8), table_of_bits(item_size)
     steps = random_steps(generator, 3)
-    found, _ = run(images, steps, table, item_size, shift=3, levels_shift=3)
-    assert np.array_equal(found, looked_up(on_cpu(images, steps), table, item_size))
+    result, _ = run(images, steps, table, item_size, shift=3, levels_shift=3)
+    assert np.array_equal(result, looked_up(on_cpu(images, steps), table, item_size))
 
 
 FILLS = np.array([[1, 2, 3], [250, 0, 7], [9, 9, 9]], np.uint8)
@@ -174,11 +174,11 @@ def test_late_paints_cover_changed_colors_and_earlier_paints_and_nothing_else(si
     for image, row in zip(expected, draws, strict=True):
         for top, left, bottom, right, fill in row[DRAW_COLUMNS:].reshape(-1, PAINT_COLUMNS)[slice(*late)].tolist():
             image[max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)] = FILLS[fill]
-    found, _ = run(images, steps, table, item_size, draws=draws, fills=FILLS, late=late, order=order)
-    assert np.array_equal(found, looked_up(expected, table, item_size))
+    result, _ = run(images, steps, table, item_size, draws=draws, fills=FILLS, late=late, order=order)
+    assert np.array_equal(result, looked_up(expected, table, item_size))
 
 
 def test_the_kernel_has_room_for_as_many_steps_as_a_program_fuses():
-    found = re.search(r"MAX_STEPS = (\d+)", (KERNELS / "color_step.cuh").read_text())
-    assert found is not None
-    assert int(found[1]) == MAX_COLOR_STEPS
+    result = re.search(r"MAX_STEPS = (\d+)", (KERNELS / "color_step.cuh").read_text())
+    assert result is not None
+    assert int(result[1]) == MAX_COLOR_STEPS

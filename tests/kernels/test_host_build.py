@@ -89,16 +89,16 @@ def test_each_thread_of_the_grid_runs_once(kernels, order):
     assert np.array_equal(np.sort(order_of_threads(kernels, order), axis=None), np.arange(96))
 
 
-def test_threads_run_in_the_order_that_was_asked_for(kernels):
+def test_threads_run_in_the_requested_order(kernels):
     forward = order_of_threads(kernels, FORWARD)
     assert forward[0, :2, :4].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert forward[0, 0, 4] == 8
     assert np.array_equal(order_of_threads(kernels, REVERSED), 95 - forward)
     random = [order_of_threads(kernels, RANDOM, seed) for seed in range(50)]
-    assert len({one.tobytes() for one in random}) > 40
+    assert len({order.tobytes() for order in random}) > 40
     # Every pair of threads is met in both orders.
     assert all(
-        0 < np.mean([one.ravel()[i] < one.ravel()[j] for one in random]) < 1 for i, j in [(0, 1), (0, 95), (3, 4)]
+        0 < np.mean([order.ravel()[i] < order.ravel()[j] for order in random]) < 1 for i, j in [(0, 1), (0, 95), (3, 4)]
     )
     # Blocks run at the same time, so that the seed alone decides the order of each block's threads.
     assert np.array_equal(within_blocks(random[7]), within_blocks(order_of_threads(kernels, RANDOM, 7)))
@@ -110,13 +110,13 @@ def test_all_threads_read_the_writes_of_the_step_before(kernels, order):
     out = np.zeros(190, np.int32)
     kernels.launch("steps", (3, 1, 1), (64, 1, 1), [address(out), *ints(190)], order)
     place = np.arange(192)
-    wanted = (place // 64 * 64 + 63 - place % 64) * 1000 + 32 * 33 // 2
-    assert np.array_equal(out, wanted[:190])
+    expected = (place // 64 * 64 + 63 - place % 64) * 1000 + 32 * 33 // 2
+    assert np.array_equal(out, expected[:190])
 
 
 def run_numbers(kernels, a, b, c):
     """Rounded down, to nearest, as (half, bfloat16), and the half floats of 0, 1 .. as float."""
-    a, b, c = (np.ascontiguousarray(np.broadcast_to(np.float32(one), np.shape(a))) for one in (a, b, c))
+    a, b, c = (np.ascontiguousarray(np.broadcast_to(np.float32(operand), np.shape(a))) for operand in (a, b, c))
     down, nearest, wide = (np.zeros(len(a), np.float32) for _ in range(3))
     halves = np.zeros(len(a), np.uint32)
     arrays = [address(down), address(nearest), address(halves), address(wide)]
@@ -141,8 +141,8 @@ def test_half_floats_are_rounded_as_numpy_does(kernels):
     values = floats()
     values = values[~np.isnan(values)]
     with np.errstate(over="ignore", under="ignore"):
-        wanted = values.astype(np.float16).view(np.uint16)
-    assert np.array_equal(run_numbers(kernels, values, 0, 0)[2][0], wanted)
+        expected = values.astype(np.float16).view(np.uint16)
+    assert np.array_equal(run_numbers(kernels, values, 0, 0)[2][0], expected)
     not_a_number = run_numbers(kernels, np.float32([np.nan, -np.nan]), 0, 0)[2]
     assert np.isnan(not_a_number[0].view(np.float16)).all()
 
@@ -152,14 +152,14 @@ def test_bfloat16_is_rounded_as_torch_does(kernels):
 
     values = floats()
     values = values[~np.isnan(values)]
-    wanted = torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
-    assert np.array_equal(run_numbers(kernels, values, 0, 0)[2][1], wanted)
+    expected = torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    assert np.array_equal(run_numbers(kernels, values, 0, 0)[2][1], expected)
 
 
 def test_half_floats_become_the_floats_that_they_are(kernels):
     wide = run_numbers(kernels, np.zeros(65536), 0, 0)[3]
-    wanted = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float32)
-    assert np.array_equal(wide, wanted, equal_nan=True)
+    expected = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float32)
+    assert np.array_equal(wide, expected, equal_nan=True)
 
 
 finite = st.floats(-(2.0**60), 2.0**60, width=32)
@@ -184,7 +184,7 @@ def test_fused_products_are_rounded_once(kernels, numbers):
 @pytest.mark.parametrize("weight", [0, 1, 255, 256, 257, 40000, 65535])
 def test_a_level_times_a_weight_is_rounded_down_to_units_of_a_256th(kernels, weight):
     """What levels.cuh counts on: a level's bits as a denormal number, a sum between 2**-118 and 2**-117."""
-    level, total = (one.ravel() for one in np.meshgrid(np.arange(256), [0, 1, 128, 60000]))
+    level, total = (axis.ravel() for axis in np.meshgrid(np.arange(256), [0, 1, 128, 60000]))
     sums = (np.uint32(0x04800000) + total.astype(np.uint32)).view(np.float32)
     down = run_numbers(kernels, level.astype(np.uint32).view(np.float32), weight, sums)[0]
     assert np.array_equal(down.view(np.uint32) - np.uint32(0x04800000), total + (level * weight >> 8))
@@ -216,8 +216,8 @@ def test_bytes_are_permuted_and_shifted_as_in_cuda(kernels):
         for digit in range(4):
             chosen = int(selector[i]) >> 4 * digit & 15
             byte = both >> 8 * (chosen & 7) & 0xFF
-            wanted = byte if chosen < 8 else 0xFF * (byte >> 7)
-            assert int(permuted[i]) >> 8 * digit & 0xFF == wanted
+            expected = byte if chosen < 8 else 0xFF * (byte >> 7)
+            assert int(permuted[i]) >> 8 * digit & 0xFF == expected
 
 
 def test_arguments_of_another_type_or_number_are_refused(kernels):
@@ -237,8 +237,8 @@ def test_the_library_is_made_once_for_each_content(tmp_path):
     source = tmp_path / "one.cu"
     source.write_text('extern "C" __global__ void one(int* out) { *out = 1; }')
     first = build(folder=tmp_path)
-    made = first.stat().st_mtime_ns
+    result = first.stat().st_mtime_ns
     assert build(folder=tmp_path) == first
-    assert first.stat().st_mtime_ns == made
+    assert first.stat().st_mtime_ns == result
     source.write_text('extern "C" __global__ void one(int* out) { *out = 2; }')
     assert build(folder=tmp_path) != first

@@ -52,7 +52,7 @@ def optimized(rgb):
 def encoded(rgb):
     """One JPEG of each kind."""
     files = [jpeg(rgb, 90, sampling) for sampling in SAMPLINGS]
-    return [stored_jpeg(one) for one in (*files, restarted(rgb), optimized(rgb))]
+    return [stored_jpeg(file) for file in (*files, restarted(rgb), optimized(rgb))]
 
 
 def on_cpu(program, images, draws):
@@ -62,11 +62,11 @@ def on_cpu(program, images, draws):
 
 
 def assert_as_on_the_cpu(program, images, draws, *, order=RANDOM, seed=0, **more):
-    made = make_jpegs(program, batch_of(images), draws, device=HostDevice(order, seed), **more)
-    assert made.can.all()
-    assert made.status == [DONE] * len(images)
-    assert np.array_equal(bits(made.out), bits(on_cpu(program, images, draws)))
-    return made
+    result = make_jpegs(program, batch_of(images), draws, device=HostDevice(order, seed), **more)
+    assert result.can.all()
+    assert result.status == [DONE] * len(images)
+    assert np.array_equal(bits(result.out), bits(on_cpu(program, images, draws)))
+    return result
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -148,10 +148,10 @@ def test_images_with_many_sets_of_tables_share_a_batch():
     program = program_of(30, 30)
     images = [stored_jpeg(optimized(photo(90, 120, seed))) for seed in range(8)] * 2
     images += encoded(photo(300, 400, 9)) * 2
-    made = assert_as_on_the_cpu(program, images, [draw_of(program, whole(image)) for image in images])
-    assert len(made.parts.tables) >= 9
-    assert len(np.unique(made.parts.table_of[:8])) == 8
-    assert np.array_equal(made.parts.table_of[:8], made.parts.table_of[8:16])
+    result = assert_as_on_the_cpu(program, images, [draw_of(program, whole(image)) for image in images])
+    assert len(result.parts.tables) >= 9
+    assert len(np.unique(result.parts.table_of[:8])) == 8
+    assert np.array_equal(result.parts.table_of[:8], result.parts.table_of[8:16])
 
 
 def test_the_bytes_that_a_crop_needs_end_anywhere():
@@ -170,10 +170,10 @@ def test_the_bytes_that_a_crop_needs_end_anywhere():
 # --- each kernel beside a plain reference -------------------------------------------------------------------------
 
 
-def window_of(made, i, dtype, name, values):
+def window_of(jpegs, i, dtype, name, values):
     """A part of the memory of image i: so many values."""
-    start = int(made.jpegs[name][i]) - made.window.ctypes.data
-    return made.window[start : start + values * np.dtype(dtype).itemsize].view(dtype)
+    start = int(jpegs.jpegs[name][i]) - jpegs.window.ctypes.data
+    return jpegs.window[start : start + values * np.dtype(dtype).itemsize].view(dtype)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -181,17 +181,17 @@ def test_coefficients_are_those_of_a_plain_decoder(sampling):
     program = program_of(8, 8)
     data = jpeg(photo(70, 90), 85, sampling)
     image = stored_jpeg(data)
-    made = make_jpegs(program, batch_of([image]), [draw_of(program, (20, 34, 30, 20))])
-    row = made.parts.rows[0]
+    jpegs = make_jpegs(program, batch_of([image]), [draw_of(program, (20, 34, 30, 20))])
+    row = jpegs.parts.rows[0]
     place = 0
     for component, blocks in plain_jpeg.read(data).items():
-        across, down = (made.jpegs["luma_across"][0], made.jpegs["luma_down"][0]) if component == 0 else (1, 1)
+        across, down = (jpegs.jpegs["luma_across"][0], jpegs.jpegs["luma_down"][0]) if component == 0 else (1, 1)
         rows = slice(row[FIRST_ROW] * down, (row[FIRST_ROW] + row[ROWS]) * down)
         columns = slice(row[FIRST_COLUMN] * across, (row[FIRST_COLUMN] + row[COLUMNS]) * across)
-        wanted = blocks[rows, columns]
-        stop = place + wanted.size
-        found = window_of(made, 0, np.int16, "coefficients", stop)[place:].reshape(wanted.shape)
-        assert np.array_equal(found * made.parts.quantization[0, component].astype(int), wanted)
+        expected = blocks[rows, columns]
+        stop = place + expected.size
+        result = window_of(jpegs, 0, np.int16, "coefficients", stop)[place:].reshape(expected.shape)
+        assert np.array_equal(result * jpegs.parts.quantization[0, component].astype(int), expected)
         place = stop
 
 
@@ -204,10 +204,10 @@ def test_samples_are_those_of_the_cpus_inverse_transform(amplitude):
     component = plain_jpeg.Component(1, 1, 1, blocks.reshape(8, 8, 64), quantization)
     program = program_of(8, 8)
     image = stored_jpeg(plain_jpeg.write([component], 64, 64))
-    made = make_jpegs(program, batch_of([image]), [draw_of(program, whole(image))])
-    assert made.status == [DONE]
-    found = window_of(made, 0, np.uint8, "samples", 64 * 64).reshape(8, 8, 8, 8).swapaxes(1, 2).reshape(64, 8, 8)
-    assert np.array_equal(found, samples_on_cpu(blocks, quantization))
+    jpegs = make_jpegs(program, batch_of([image]), [draw_of(program, whole(image))])
+    assert jpegs.status == [DONE]
+    result = window_of(jpegs, 0, np.uint8, "samples", 64 * 64).reshape(8, 8, 8, 8).swapaxes(1, 2).reshape(64, 8, 8)
+    assert np.array_equal(result, samples_on_cpu(blocks, quantization))
 
 
 def test_a_first_coefficient_too_large_for_16_bits_is_left_to_the_cpu():
@@ -228,18 +228,18 @@ def test_a_crop_that_is_not_inside_the_image_is_noted_and_nothing_is_written(box
     images = [stored_jpeg(jpeg(noise(20, 30)))] * 3
     draws = [draw_of(program, (0, 0, 20, 30)) for _ in images]
     draws[1][TOP : WIDTH + 1] = box
-    made = make_jpegs(program, batch_of(images), draws, most=30, device=HostDevice(order))
-    assert made.status == [DONE, WRONG_CROP, DONE]
-    assert (made.out[1] == UNTOUCHED).all()
-    assert np.array_equal(made.out[[0, 2]], on_cpu(program, images[:2], [draws[0]] * 2))
+    result = make_jpegs(program, batch_of(images), draws, most=30, device=HostDevice(order))
+    assert result.status == [DONE, WRONG_CROP, DONE]
+    assert (result.out[1] == UNTOUCHED).all()
+    assert np.array_equal(result.out[[0, 2]], on_cpu(program, images[:2], [draws[0]] * 2))
 
 
 def test_more_taps_than_there_is_room_for_are_noted_and_nothing_is_written():
     program = program_of(4, 4)
     images = [stored_jpeg(jpeg(noise(*size))) for size in ((8, 8), (8, 60), (60, 8))]
-    made = make_jpegs(program, batch_of(images), [draw_of(program, whole(image)) for image in images], most=5)
-    assert made.status == [DONE, WRONG_CROP, WRONG_CROP]
-    assert (made.out[1:] == UNTOUCHED).all()
+    result = make_jpegs(program, batch_of(images), [draw_of(program, whole(image)) for image in images], most=5)
+    assert result.status == [DONE, WRONG_CROP, WRONG_CROP]
+    assert (result.out[1:] == UNTOUCHED).all()
 
 
 def whole_batch(program, images, **more):
@@ -282,8 +282,8 @@ def test_a_restart_interval_ends_at_its_own_marker(shift):
     batch = batch_of([stored_jpeg(bytes(data))])
     draws = [draw_of(program, (0, 0, 70, 90))]
     parts = read_parts(batch, np.stack(draws))
-    found = JpegReader.list_intervals(batch.address, batch.size, batch.entries, parts)
-    assert len(found.intervals) == parts.rows[0, 7] > 8
+    result = JpegReader.list_intervals(batch.address, batch.size, batch.entries, parts)
+    assert len(result.intervals) == parts.rows[0, 7] > 8
 
     def change(entries, jpegs):
         batch.data[0][place + 1] ^= shift
@@ -314,9 +314,9 @@ def test_damaged_data_are_noted_or_decoded_and_no_other_memory_is_touched(seed, 
     if not results[0].can.all():
         return  # a restart marker is missing, which the CPU sees
     assert results[0].status[0] in (DONE, DAMAGED)
-    assert all(made.status == results[0].status for made in results)
+    assert all(result.status == results[0].status for result in results)
     if results[0].status == [DONE]:
-        assert all(np.array_equal(made.out, results[0].out) for made in results)
+        assert all(np.array_equal(result.out, results[0].out) for result in results)
 
 
 @given(st.integers(0, 10**6), st.sampled_from(SAMPLINGS))
@@ -349,11 +349,11 @@ def batch_with_its_index(image):
 
 def assert_the_cpu_agrees(program, image, draw):
     """What the kernels do not leave to the CPU is what the CPU makes."""
-    made = make_jpegs(program, batch_with_its_index(image), [draw])
+    result = make_jpegs(program, batch_with_its_index(image), [draw])
     expected = on_cpu(program, [image], [draw])
-    if made.can[0] and made.status == [DONE]:
-        assert np.array_equal(bits(made.out), bits(expected))
-    return made, expected
+    if result.can[0] and result.status == [DONE]:
+        assert np.array_equal(bits(result.out), bits(expected))
+    return result, expected
 
 
 def forged(image, rng):
@@ -401,8 +401,8 @@ def test_entry_points_in_a_comment_that_has_another_image_are_not_followed():
     entries = hidden.entries.copy()
     entries["bit"] -= np.uint32(8 * (scan_of(hidden) - data.index(scan)))
     image = sealed(stored_jpeg(data), entries=entries)
-    made, expected = assert_the_cpu_agrees(program, image, draw_of(program, whole(image)))
-    assert not made.can[0]
+    jpegs, expected = assert_the_cpu_agrees(program, image, draw_of(program, whole(image)))
+    assert not jpegs.can[0]
     assert np.array_equal(expected, on_cpu(program, [without(shown)], [draw_of(program, whole(image))]))
 
 
@@ -424,6 +424,6 @@ def test_restart_intervals_begin_with_zeros_for_all_entry_points():
     def change(entries, jpegs):
         entries.view(np.uint16).reshape(-1, 5)[:, 2:] = 77
 
-    made = whole_batch(program, [image], change=change)
-    assert made.status == [DONE]
-    assert np.array_equal(made.out, on_cpu(program, [image], [draw_of(program, whole(image))]))
+    result = whole_batch(program, [image], change=change)
+    assert result.status == [DONE]
+    assert np.array_equal(result.out, on_cpu(program, [image], [draw_of(program, whole(image))]))

@@ -43,7 +43,8 @@ def loop_over_symbols(text):
     (loop,) = (
         loop
         for loop in find_loops(blocks)
-        if loop.depth == 0 and any(one.startswith(("ST.E.U16", "STG.E.U16")) for one in operations_of(blocks, loop))
+        if loop.depth == 0
+        and any(operation.startswith(("ST.E.U16", "STG.E.U16")) for operation in operations_of(blocks, loop))
     )
     return blocks, loop
 
@@ -52,7 +53,9 @@ def lanes_meet_after_each_symbol(text):
     blocks, loop = loop_over_symbols(text)
     inner = [other.blocks for other in find_loops(blocks) if other.blocks < loop.blocks]
     outside = loop.blocks.difference(*inner)
-    has_look_up = any(re.match(r"LDS\b.*U16", one) for number in outside for one in blocks[number].operations)
+    has_look_up = any(
+        re.match(r"LDS\b.*U16", operation) for number in outside for operation in blocks[number].operations
+    )
     return has_look_up and not find_partings(blocks, loop)
 
 
@@ -66,8 +69,8 @@ def test_lanes_meet_after_each_symbol(architecture):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_symbol_takes_no_division_and_reads_only_the_compressed_data(architecture):
     operations = operations_of(*loop_over_symbols(text_of(architecture)))
-    assert not any(one.startswith("MUFU") for one in operations)
-    loads = [one for one in operations if one.startswith(("LD.", "LDG."))]
+    assert not any(operation.startswith("MUFU") for operation in operations)
+    loads = [operation for operation in operations if operation.startswith(("LD.", "LDG."))]
     assert len(loads) == 3, "a byte, the byte after 0xFF, and the next word"
 
 

@@ -34,8 +34,8 @@ def run(images, mixes, table=IDENTITY, item_size=1, device=None, *, shift=0, out
     levels, rows, table = placed(images, shift), placed(mixes), placed(table)
     dtype = {1: np.uint8, 2: np.uint16, 4: np.uint32}[item_size]
     out = placed(np.full(images.shape, 0xAB, dtype), out_shift * item_size)
-    given = address(levels), address(rows), address(table), item_size, address(out)
-    mix_images(device, images.shape[:3], *given, "stream")
+    arguments = address(levels), address(rows), address(table), item_size, address(out)
+    mix_images(device, images.shape[:3], *arguments, "stream")
     assert np.array_equal(levels, images)
     return out
 
@@ -51,8 +51,8 @@ def test_the_kernel_writes_the_bits_of_the_cpu(size, item_size, order):
     generator = np.random.default_rng(item_size)
     images, mixes = generator.integers(0, 256, (13, *size, 3), np.uint8), random_mixes(generator, 13, size)
     table = table_of_bits(item_size)
-    found = run(images, mixes, table, item_size, HostDevice(order, seed=5))
-    assert np.array_equal(found, looked_up(on_cpu(images, mixes), table, item_size))
+    result = run(images, mixes, table, item_size, HostDevice(order, seed=5))
+    assert np.array_equal(result, looked_up(on_cpu(images, mixes), table, item_size))
 
 
 def test_mixup_is_the_exact_mean_rounded_down():
@@ -79,8 +79,8 @@ def test_memory_that_is_not_aligned_is_read_and_written(shift, out_shift, item_s
     generator = np.random.default_rng(2)
     images, mixes = generator.integers(0, 256, (4, 20, 32, 3), np.uint8), random_mixes(generator, 4, (20, 32))
     table = table_of_bits(item_size)
-    found = run(images, mixes, table, item_size, shift=shift, out_shift=out_shift)
-    assert np.array_equal(found, looked_up(on_cpu(images, mixes), table, item_size))
+    result = run(images, mixes, table, item_size, shift=shift, out_shift=out_shift)
+    assert np.array_equal(result, looked_up(on_cpu(images, mixes), table, item_size))
 
 
 @pytest.mark.parametrize("blocks", [3, 12, 120])
@@ -90,7 +90,7 @@ def test_any_number_of_blocks_does(blocks):
     assert np.array_equal(run(images, mixes, device=HostDevice(blocks=blocks)), on_cpu(images, mixes))
 
 
-def test_a_box_of_one_pixel_is_found_wherever_it_is():
+def test_a_box_of_one_pixel_is_found_at_any_position():
     images = np.stack([np.zeros((5, 7, 3), np.uint8), np.full((5, 7, 3), 255, np.uint8)])
     for y in range(5):
         for x in range(7):

@@ -37,9 +37,9 @@ def on_cpu(program, images, draws):
 
 
 def assert_as_on_the_cpu(program, images, draws, pictures=None, **options):
-    made = launch_augment(program, Pictures(images) if pictures is None else pictures, draws, **options)
-    assert made.status == [DONE] * len(images)
-    assert np.array_equal(bits(made.out), bits(on_cpu(program, images, draws)))
+    result = launch_augment(program, Pictures(images) if pictures is None else pictures, draws, **options)
+    assert result.status == [DONE] * len(images)
+    assert np.array_equal(bits(result.out), bits(on_cpu(program, images, draws)))
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -163,9 +163,9 @@ def test_each_image_goes_to_its_row_and_other_rows_stay_as_they_are():
     draws = [draw_of(program, (0, 0, 10, 12))] * 2
     pictures = Pictures(images)
     pictures.table["row"] = 3, 1
-    made = launch_augment(program, pictures, draws, rows=5)
-    assert np.array_equal(made.out[[3, 1]], on_cpu(program, images, draws))
-    assert (made.out[[0, 2, 4]] == UNTOUCHED).all()
+    result = launch_augment(program, pictures, draws, rows=5)
+    assert np.array_equal(result.out[[3, 1]], on_cpu(program, images, draws))
+    assert (result.out[[0, 2, 4]] == UNTOUCHED).all()
 
 
 WRONG_BOXES = [(0, 0, 0, 4), (0, 0, 4, 0), (-1, 0, 4, 4), (0, -1, 4, 4), (2, 0, 4, 4), (0, 4, 4, 4), (5, 0, 1, 1)]
@@ -181,23 +181,23 @@ def test_a_crop_that_is_no_part_of_the_image_is_noted_and_nothing_is_written(box
     images = [noise(5, 7)] * 3
     draws = [draw_of(program, (0, 0, 5, 7)) for _ in images]
     draws[1][TOP : WIDTH + 1] = box
-    made = launch_augment(program, Pictures(images), draws, most=20, order=order)
-    assert made.status == [DONE, WRONG_CROP, DONE]
-    assert (made.out[1] == UNTOUCHED).all()
-    assert np.array_equal(made.out[[0, 2]], on_cpu(program, images[:2], [draws[0]] * 2))
+    result = launch_augment(program, Pictures(images), draws, most=20, order=order)
+    assert result.status == [DONE, WRONG_CROP, DONE]
+    assert (result.out[1] == UNTOUCHED).all()
+    assert np.array_equal(result.out[[0, 2]], on_cpu(program, images[:2], [draws[0]] * 2))
 
 
 def test_more_taps_than_there_is_room_for_are_noted_and_nothing_is_written():
     program = program_of(4, 4)
     images = [noise(8, 8), noise(8, 60), noise(60, 8)]
     draws = [draw_of(program, (0, 0, *image.shape[:2])) for image in images]
-    made = launch_augment(program, Pictures(images), draws, most=4, order=FORWARD)
-    assert made.status == [DONE, WRONG_CROP, WRONG_CROP]
-    assert (made.out[1:] == UNTOUCHED).all()
+    result = launch_augment(program, Pictures(images), draws, most=4, order=FORWARD)
+    assert result.status == [DONE, WRONG_CROP, WRONG_CROP]
+    assert (result.out[1:] == UNTOUCHED).all()
 
 
 def test_no_more_images_are_made_than_there_are():
     program = program_of(4, 4)
     pictures = Pictures([noise(8, 8)])
-    made = launch_augment(program, pictures, [draw_of(program, (0, 0, 8, 8))], rows=3)
-    assert (made.out[1:] == UNTOUCHED).all()
+    result = launch_augment(program, pictures, [draw_of(program, (0, 0, 8, 8))], rows=3)
+    assert (result.out[1:] == UNTOUCHED).all()

@@ -52,10 +52,10 @@ def test_at_least_three_blocks_are_on_a_multiprocessor_at_a_time(resources, kern
 
 def launches():
     """How the program launches each kernel: the threads of a block, and the bytes of each argument."""
-    made = {}
+    results = {}
 
     def launch(kernel, _grid, block, arguments, _stream):
-        made[kernel] = block, [argument.nbytes for argument in arguments]
+        results[kernel] = block, [argument.nbytes for argument in arguments]
 
     device: Any = SimpleNamespace(launch=launch)
     gather(device, 0, 1, 1, None)
@@ -65,12 +65,12 @@ def launches():
     of_images = dict.fromkeys(("pictures", "levels", "colors", "num_steps", "sums"), 0)
     of_jpegs = dict.fromkeys(("jpegs", "tables", "groups", "intervals", "out"), 0)
     for rule in INTERPOLATIONS.values():
-        own = ProgramConstants(rule, 8, 8, 0, 0, 1, 1, 0, 0, (0, 4))
-        images = KernelImages(own, 1, **places, **of_images).begin(0, 0)
+        constants = ProgramConstants(rule, 8, 8, 0, 0, 1, 1, 0, 0, (0, 4))
+        images = KernelImages(constants, 1, **places, **of_images).begin(0, 0)
         images.resample(device, None)
         images.change_colors(device, None)
-        launch_jpegs(device, own, None, count=1, num_groups=1, most_blocks=1, **places, **of_jpegs)
-    return made
+        launch_jpegs(device, constants, None, count=1, num_groups=1, most_blocks=1, **places, **of_jpegs)
+    return results
 
 
 LAUNCHES = launches()
@@ -84,8 +84,10 @@ def limits_of(code, function):
     """What machine code is made for: the threads of a block, and the bytes of each argument."""
     (start,), (size, count, names) = struct.unpack_from("<Q", code, 0x28), struct.unpack_from("<HHH", code, 0x3A)
     sections = [struct.unpack_from("<IIQQQQ", code, start + number * size) for number in range(count)]
-    wanted = b".nv.info." + function.encode() + b"\0"
-    place, nbytes = next(own[4:] for own in sections if code.startswith(wanted, sections[names][4] + own[0]))
+    expected = b".nv.info." + function.encode() + b"\0"
+    place, nbytes = next(
+        section[4:] for section in sections if code.startswith(expected, sections[names][4] + section[0])
+    )
     block, arguments, stop = None, {}, place + nbytes
     while place < stop:
         form, kind, value = struct.unpack_from("<BBH", code, place)

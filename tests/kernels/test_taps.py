@@ -102,7 +102,9 @@ def test_taps_of_any_size_are_the_cpus_to_the_bit(rule, height, width, output_he
 def test_taps_of_padded_images_are_the_cpus_to_the_bit(rule, height, width, flip, data):
     size = data.draw(st.tuples(st.integers(1, 90), st.integers(1, 90)))
     resized = tuple(data.draw(st.integers(1, side)) for side in size)
-    shift = tuple(data.draw(st.integers(one - side, 0)) for one, side in zip(resized, size, strict=True))
+    shift = tuple(
+        data.draw(st.integers(resized_side - side, 0)) for resized_side, side in zip(resized, size, strict=True)
+    )
     draws = [draw(height, width, flip=flip, shift=shift, resized=resized)]
     most = most_taps(max(height / resized[0], width / resized[1]) * filter_radius(rule))
     assert_as_on_the_cpu(make_taps(np.stack(draws), rule, size, most), draws, rule, size, most)
@@ -114,18 +116,18 @@ def test_weights_are_the_references_within_the_precision_of_16_bits(name, source
     most = most_taps(source / output * filter_radius(RULES[name]))
     taps = make_taps(draw(source, source)[None], RULES[name], (output, output), most)
     shrinks = source >= output if name == "area" else None
-    wanted = resize_weights(source, output, name, shrinks=shrinks)
-    made = np.zeros((output, source))
+    expected = resize_weights(source, output, name, shrinks=shrinks)
+    result = np.zeros((output, source))
     for i in range(output):
         number = taps.numbers[0, 0, i]
         weights = taps.weights[0, 0, i, :number]
-        made[i, taps.first[0, 0, i] + np.arange(number)] = weights.view(np.int16) if name == "bicubic" else weights
+        result[i, taps.first[0, 0, i] + np.arange(number)] = weights.view(np.int16) if name == "bicubic" else weights
     # OpenCV's area leaves slivers of a thousandth of a pixel out, which takes their share of a cell at most.
-    one = ONES[name]
-    sliver = 2e-3 * one * min(1.0, output / source) if name == "area" else 0
-    assert np.abs(made - wanted * one).max() <= 1 + most / 2 + sliver
+    case = ONES[name]
+    sliver = 2e-3 * case * min(1.0, output / source) if name == "area" else 0
+    assert np.abs(result - expected * case).max() <= 1 + most / 2 + sliver
     # One itself does not fit into 16 bits without sign.
-    assert ((made.sum(axis=1) == one) | (made.max(axis=1) == 0xFFFF)).all()
+    assert ((result.sum(axis=1) == case) | (result.max(axis=1) == 0xFFFF)).all()
 
 
 def test_area_takes_two_taps_as_soon_as_one_side_is_enlarged():

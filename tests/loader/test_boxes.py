@@ -123,12 +123,12 @@ def test_the_box_encloses_the_visible_part_of_the_object(raw, image):
                 assert is_visible
                 num_seen += 1
                 rows, columns = np.flatnonzero(seen.any(axis=1)), np.flatnonzero(seen.any(axis=0))
-                found = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+                results = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
                 # A border falls inside a pixel that is more or less than half white. A translate back over a border
                 # that was painted leaves up to its padding black.
                 # So does a window that reaches into the padding; and an image resized twice is blurred twice.
                 slack = 1 + (3 if len(image) > 3 else 0)
-                np.testing.assert_allclose(found, [left, top, right, bottom], rtol=0, atol=slack)
+                np.testing.assert_allclose(results, [left, top, right, bottom], rtol=0, atol=slack)
     assert num_seen > 40
     assert num_seen + num_gone == 72
 
@@ -191,8 +191,8 @@ def test_boxes_move_by_the_draws_of_their_image(raw, windows):
             assert len(images) == len(boxes)
             for number, (box,) in enumerate(boxes):
                 row = {name: values[number].tolist() for name, values in drawn.items()}
-                _, own, _, _ = Rectangles()[int(box[4])]
-                expected = reference(own[0, :4].tolist(), row["size"], [AUGMENTED[1], *windows], row)
+                _, rectangle, _, _ = Rectangles()[int(box[4])]
+                expected = reference(rectangle[0, :4].tolist(), row["size"], [AUGMENTED[1], *windows], row)
                 is_visible = expected[2] > expected[0] and expected[3] > expected[1]
                 # Float64 all the way, rounded to float32 once: half a unit in the last place of numbers below 128.
                 np.testing.assert_allclose(box[:4], expected, rtol=0, atol=2.0**-18)
@@ -210,16 +210,16 @@ def test_boxes_follow_an_output_that_goes_on_from_another_one(raw):
     ((_, _, _, boxes, drawn),) = Loader(raw, 24, num_workers=1, seed=3, pipelines=pipelines)
     for number, (box,) in enumerate(boxes):
         row = {name: values[number].tolist() for name, values in drawn.items()}
-        _, own, _, _ = Rectangles()[int(box[4])]
-        expected = reference(own[0, :4].tolist(), row["size"], [flip, window, RandomHorizontalFlip()], row)
+        _, rectangle, _, _ = Rectangles()[int(box[4])]
+        expected = reference(rectangle[0, :4].tolist(), row["size"], [flip, window, RandomHorizontalFlip()], row)
         np.testing.assert_allclose(box[:4], expected, rtol=0, atol=2.0**-18)
 
 
 def boxes_by_sample(loader):
-    batches, found = iter(loader), {}
+    batches, results = iter(loader), {}
     for batch in batches:
-        found.update(zip(batches.samples.tolist(), (box.tolist() for box in batch[1]), strict=True))
-    return found
+        results.update(zip(batches.samples.tolist(), (box.tolist() for box in batch[1]), strict=True))
+    return results
 
 
 def test_boxes_depend_on_the_sample_and_not_on_its_batch(raw):
@@ -254,9 +254,9 @@ def test_boxes_may_follow_an_output_of_another_name(raw):
     followed = PipelineSpec("boxes", RaggedDecoder(), [TransformBoxes("view", keep="all")])
     loader = make(raw, AUGMENTED)
     both = Loader(raw, 24, num_workers=1, seed=3, pipelines={**loader.pipelines, "view": view, "followed": followed})
-    ((_, own, _, others),) = both
-    assert [box.tolist() for box in own] == list(boxes_by_sample(loader).values())
-    assert not np.array_equal(own.values, others.values)
+    ((_, boxes, _, others),) = both
+    assert [box.tolist() for box in boxes] == list(boxes_by_sample(loader).values())
+    assert not np.array_equal(boxes.values, others.values)
 
 
 def test_fractions_of_the_stored_image_become_fractions_of_the_output(raw):

@@ -109,17 +109,17 @@ def rows(path, pipelines, **arguments):
 
 @pytest.mark.parametrize("jit_mode", [True, False])
 def test_an_output_goes_on_from_an_operation_of_another(photos, jit_mode):
-    one = Add(1, jit_mode=jit_mode)
+    shared = Add(1, jit_mode=jit_mode)
     label, more = rows(
         photos,
         {
-            "label": [IntDecoder(), one, Add(100), ToTensor()],
-            "more": PipelineSpec(one, transforms=[Add(1000), ToTensor(), Squeeze(1)]),
+            "label": [IntDecoder(), shared, Add(100), ToTensor()],
+            "more": PipelineSpec(shared, transforms=[Add(1000), ToTensor(), Squeeze(1)]),
         },
     )
     assert label.tolist() == [[10 * sample + 101] for sample in range(50)]
     assert more.tolist() == [10 * sample + 1001 for sample in range(50)]
-    assert one.calls == ([] if jit_mode else [20, 20, 10])
+    assert shared.calls == ([] if jit_mode else [20, 20, 10])
 
 
 def test_outputs_may_go_on_from_a_decoder_a_tensor_and_each_other(photos):

@@ -67,9 +67,9 @@ def local(names, **arguments):
 
 def same(first, second):
     return all(
-        torch.equal(one, two)
+        torch.equal(our, two)
         for ours, others in zip(first, second, strict=True)
-        for one, two in zip(ours, others, strict=True)
+        for our, two in zip(ours, others, strict=True)
     )
 
 
@@ -163,10 +163,12 @@ def test_single_ranges_are_requested_while_the_cache_fills_in_the_background(nam
         with loader:
             assert same(loader, expected)
             loader._resources.cache._filler.join()
-            kept = [loader._resources.cache.node.count_pages(each)[0] for each in loader._resources.files.identities]
+            num_pages = [
+                loader._resources.cache.node.count_pages(identity)[0] for identity in loader._resources.files.identities
+            ]
     whole = [request for request in all_requests(names) if request[2] == PAGE]
     assert len(whole) == len(set(whole))
-    assert sum(kept) == 5 if limit != "1 GB" else sum(kept) > 20
+    assert sum(num_pages) == 5 if limit != "1 GB" else sum(num_pages) > 20
 
 
 @pytest.mark.parametrize("most", [0, 1 << 30])

@@ -33,11 +33,11 @@ def make(path, **arguments):
 
 def labels(batches):
     """Labels of all samples, each compared with the pixels."""
-    found = []
-    for images, own in batches:
-        assert images[:, 0, 0, 0].tolist() == own[:, 0].tolist()
-        found += own[:, 0].tolist()
-    return found
+    results = []
+    for images, batch_labels in batches:
+        assert images[:, 0, 0, 0].tolist() == batch_labels[:, 0].tolist()
+        results += batch_labels[:, 0].tolist()
+    return results
 
 
 @pytest.fixture(params=[True, False], ids=["mapped", "read"])

@@ -87,22 +87,22 @@ def ranks(photos, tmp_path_factory):
 
 
 def test_orders_of_two_ranks_are_ffcvs(ranks):
-    for rank, found in enumerate(ranks):
+    for rank, results in enumerate(ranks):
         expected = [case["result"] for case in CASES if case["rank"] == rank]
         assert len(expected) >= 10
-        assert found["orders"] == expected
+        assert results["orders"] == expected
 
 
 def test_the_ranks_share_each_epoch(ranks):
-    assert [found["len"] for found in ranks] == [6, 6]
-    shares = [{label for batch in found["batches"] for label in batch} for found in ranks]
+    assert [rank["len"] for rank in ranks] == [6, 6]
+    shares = [{label for batch in rank["batches"] for label in batch} for rank in ranks]
     assert not shares[0] & shares[1]
     assert len(shares[0] | shares[1]) == 48
 
 
 def test_without_a_seed_all_ranks_use_0_and_warn(ranks):
-    assert [found["seed"] for found in ranks] == [0, 0]
-    assert all(found["warned"] for found in ranks)
+    assert [rank["seed"] for rank in ranks] == [0, 0]
+    assert all(rank["warned"] for rank in ranks)
 
 
 def test_a_rank_with_another_seed_than_the_first_is_refused(ranks):
@@ -116,8 +116,8 @@ def test_a_quasi_random_epoch_is_shared_too(ranks):
 
 
 def test_each_rank_resumes_with_its_own_batches_from_the_state_of_any(ranks):
-    for found in ranks:
-        assert found["resumed"] == found["batches"][1:]
+    for rank in ranks:
+        assert rank["resumed"] == rank["batches"][1:]
     assert ranks[0]["state"] == ranks[1]["state"]
 
 

@@ -74,7 +74,7 @@ def test_with_the_numbers_the_augmentation_can_be_done_again(raw_photos):
     ]  # fmt: skip
     seen = {"RandomHorizontalFlip": set(), "RandomHorizontalFlip_2": set()}
     for epoch in range(2):
-        for sample, found, drawn in rows_of(make(raw_photos, operations, seed=epoch)):
+        for sample, result, drawn in rows_of(make(raw_photos, operations, seed=epoch)):
             top, left, height, width = drawn["crop"]
             assert drawn["size"].tolist() == [48, 64]
             image = picture(sample, 48, 64)[top : top + height, left : left + width].copy()
@@ -89,7 +89,7 @@ def test_with_the_numbers_the_augmentation_can_be_done_again(raw_photos):
             image = np.floor(np.minimum(moved * drawn["RandomBrightness"], 255)).astype(np.uint8)
             painted(image, drawn["RandomErasing"], (50, 60, 70))
             image = image[:, ::-1] if drawn["RandomHorizontalFlip_2"] else image
-            assert np.array_equal(found, image)
+            assert np.array_equal(result, image)
             for name, values in seen.items():
                 values.add(bool(drawn[name]))
     assert all(values == {False, True} for values in seen.values())
@@ -100,14 +100,14 @@ def test_crops_are_those_of_the_plan_and_differ_between_epochs(photos):
     crops = []
     for _ in range(2):
         plan = loader.plan()
-        found = [drawn["crop"] for *_, drawn in loader]
-        assert all(crop.dtype == torch.int32 for crop in found)
-        assert [crop.tolist() for crop in found] == [batch.images["image"].draws[:, :4].tolist() for batch in plan]
+        results = [drawn["crop"] for *_, drawn in loader]
+        assert all(crop.dtype == torch.int32 for crop in results)
+        assert [crop.tolist() for crop in results] == [batch.images["image"].draws[:, :4].tolist() for batch in plan]
         flips = [drawn["RandomHorizontalFlip"] for *_, drawn in make(photos, augmented())]
         if not crops:
             expected = [batch.images["image"].draws[:, 4] == 1 for batch in plan]
             assert [flip.tolist() for flip in flips] == [flip.tolist() for flip in expected]
-        crops.append(torch.cat(found))
+        crops.append(torch.cat(results))
     assert not torch.equal(*crops)
 
 
@@ -140,17 +140,17 @@ def test_rows_are_those_of_the_samples_that_arrive(photos, tmp_path, on_error):
     for sample in (3, 4, 17):
         damage(path, sample)
     expected = {sample: drawn for sample, _, drawn in rows_of(make(photos, augmented()))}
-    found = list(rows_of(make(path, augmented(), on_error=on_error)))
-    assert len(found) == (47 if on_error == "skip" else 50)
-    for sample, _, drawn in found:
+    results = list(rows_of(make(path, augmented(), on_error=on_error)))
+    assert len(results) == (47 if on_error == "skip" else 50)
+    for sample, _, drawn in results:
         assert sample not in (3, 4, 17)
         assert all(np.array_equal(values, expected[sample][name]) for name, values in drawn.items())
 
 
 def test_drawn_parameters_of_a_branch_are_the_shared_ones_and_its_later_ones(raw_photos):
-    shared, own = RandomRotation(10), RandomRotation(180)
+    shared, later = RandomRotation(10), RandomRotation(180)
     image = [SimpleRGBImageDecoder(), RandomHorizontalFlip(), shared, ColorJitter(0.4), ToTensor()]
-    branch = PipelineSpec(shared, transforms=[own, ToTensor()])
+    branch = PipelineSpec(shared, transforms=[later, ToTensor()])
     loader = make(raw_photos, image, drawn=("image", "view"), pipelines={"view": branch})
     for _, drawn, of_view, _ in loader:
         assert {name.partition(".")[0] for name in drawn} == {

@@ -54,14 +54,14 @@ def run(path, world, batch_size, state=None, num_batches=None, **changes):
                 share.append((batches.samples.tolist(), outputs[0]))
             shares.append(share)
             states.append(loader.state_dict())
-    assert all(found == states[0] for found in states)
+    assert all(state == states[0] for state in states)
     return list(zip(*shares, strict=True)), states[0]
 
 
 def global_batches(batches):
     """Join the shares of each batch: the samples in the epoch's order, and their images."""
     for shares in batches:
-        samples = [sample for row in zip(*(own for own, _ in shares), strict=True) for sample in row]
+        samples = [sample for row in zip(*(share for share, _ in shares), strict=True) for sample in row]
         yield samples, torch.stack([images for _, images in shares], 1).flatten(0, 1)
 
 
@@ -92,11 +92,11 @@ def test_ranks_that_stop_are_followed_by_other_numbers_of_ranks_and_no_sample_is
 @pytest.mark.parametrize("order", ["window", "random"])
 def test_the_global_batches_stay_the_same_to_the_bit_if_their_size_does(photos, order):
     whole = list(global_batches(run(photos, 8, 3, order=order)[0]))
-    begun, state = run(photos, 8, 3, None, 2, order=order)
+    first, state = run(photos, 8, 3, None, 2, order=order)
     for world, batch_size in ((4, 6), (3, 8), (2, 12), (1, 24)):
         rest, _ = run(photos, world, batch_size, state, order=order)
-        found = [*global_batches(begun), *global_batches(rest)]
-        for (samples, images), (expected, theirs) in zip(found, whole, strict=True):
+        results = [*global_batches(first), *global_batches(rest)]
+        for (samples, images), (expected, theirs) in zip(results, whole, strict=True):
             assert world == 3 or samples == expected
             places = [samples.index(sample) for sample in expected]
             assert torch.equal(images[places], theirs)
@@ -118,10 +118,10 @@ def test_a_loader_without_ranks_goes_on_with_an_epoch_of_ranks_and_they_with_its
         loader.indices = range(NUM_SAMPLES)
         batches = iter(loader)
         next(batches)
-        begun, state = batches.samples.tolist(), loader.state_dict()
+        first, state = batches.samples.tolist(), loader.state_dict()
     assert (state["epoch"], state["samples"], state["world_size"]) == (2, 16, 1)
     third = samples_of(run(photos, 2, 8, {**state, **NEXT, "epoch": 2}, order=order)[0])
-    assert begun + samples_of(run(photos, 4, 5, state, order=order)[0]) == third
+    assert first + samples_of(run(photos, 4, 5, state, order=order)[0]) == third
 
 
 @pytest.mark.parametrize("order", ["window", "random", "sequential"])
@@ -139,9 +139,9 @@ def test_ranks_go_on_with_an_epoch_of_a_loader_without_ranks(photos, order):
 
 
 def test_samples_that_cannot_be_shared_evenly_are_filled_up_with_few(photos):
-    begun, state = run(photos, 8, 2, None, 3)
+    first, state = run(photos, 8, 2, None, 3)
     rest, _ = run(photos, 5, 4, state)
-    seen = samples_of(begun) + samples_of(rest)
+    seen = samples_of(first) + samples_of(rest)
     assert set(seen) == set(range(NUM_SAMPLES))
     assert len(seen) == 48 + 5 * 10
 
@@ -187,24 +187,24 @@ class BackwardsForAll(Random):
 
 
 def test_an_order_of_a_user_may_be_global(photos):
-    begun, state = run(photos, 4, 4, None, 2, order=BackwardsForAll)
+    first, state = run(photos, 4, 4, None, 2, order=BackwardsForAll)
     rest, _ = run(photos, 2, 8, state, order=BackwardsForAll)
     whole, _ = run(photos, 1, 16, order=BackwardsForAll)
-    assert samples_of(begun) + samples_of(rest) == samples_of(whole)
+    assert samples_of(first) + samples_of(rest) == samples_of(whole)
 
 
 @pytest.mark.parametrize("order", ["window", "random"])
 @pytest.mark.parametrize("world", [1, 2])
 def test_a_state_of_version_1_loads_as_before(photos, world, order):
-    begun, state = run(photos, world, 8, None, 2, order=order)
+    first, state = run(photos, world, 8, None, 2, order=order)
     old = {name: value for name, value in state.items() if name not in ("samples", "first", "distributed")}
     old |= {"version": 1, "batch": 2}
     for state_of_it in (old, state):
         rest, _ = run(photos, world, 8, state_of_it, order=order)
-        assert sorted(samples_of(begun) + samples_of(rest)) == list(range(NUM_SAMPLES))
+        assert sorted(samples_of(first) + samples_of(rest)) == list(range(NUM_SAMPLES))
     # It may be loaded by other ranks, too.
     rest, _ = run(photos, 3, 4, old, order=order)
-    assert set(samples_of(begun) + samples_of(rest)) == set(range(NUM_SAMPLES))
+    assert set(samples_of(first) + samples_of(rest)) == set(range(NUM_SAMPLES))
 
 
 def test_the_length_of_a_continued_epoch_does_not_change_the_remaining_samples(photos):
@@ -218,8 +218,8 @@ def test_the_length_of_a_continued_epoch_does_not_change_the_remaining_samples(p
         assert len(iter(adapter)) == 7
         batches = iter(loader)
         assert len(batches) == 7
-        found = [batches.samples.tolist() for _ in batches]
-    assert found == [shares[0][0] for shares in rest]
+        results = [batches.samples.tolist() for _ in batches]
+    assert results == [shares[0][0] for shares in rest]
 
 
 @pytest.mark.parametrize(

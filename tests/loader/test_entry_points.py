@@ -36,8 +36,8 @@ def images(path, pipelines=PIPELINES, **options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with Loader(path, 5, num_workers=2, seed=3, pipelines=pipelines, drop_last=False, **options) as loader:
-            made = np.concatenate([np.asarray(batch[0]) for batch in loader])
-    return made, [str(each.message) for each in caught]
+            result = np.concatenate([np.asarray(batch[0]) for batch in loader])
+    return result, [str(warning.message) for warning in caught]
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +69,15 @@ def index_of(path):
 @pytest.mark.parametrize("os_cache", [True, False])
 def test_images_are_the_same_with_entry_points_beside_and_in_the_file(indexed, expected, tmp_path, os_cache):
     for path in (indexed, copy_samples(indexed, tmp_path / "inside.beton")):
-        made, warned = images(path, os_cache=os_cache)
+        pixels, warned = images(path, os_cache=os_cache)
         assert warned == []
-        np.testing.assert_array_equal(made, expected)
+        np.testing.assert_array_equal(pixels, expected)
 
 
 def test_several_files_give_the_same_images_when_one_of_them_has_entry_points(file, indexed):
-    made, warned = images([file, indexed, file])
+    pixels, warned = images([file, indexed, file])
     assert warned == []
-    np.testing.assert_array_equal(made, images([file, file, file])[0])
+    np.testing.assert_array_equal(pixels, images([file, file, file])[0])
 
 
 def test_explain_names_the_fields_with_entry_points(file, indexed, capsys):
@@ -100,18 +100,18 @@ def test_an_index_that_cannot_be_used_is_a_warning_with_a_command(indexed, expec
         copy_samples(indexed, tmp_path / "other.beton", [1, 0, *range(2, COUNT)])
         index_images(tmp_path / "other.beton", overwrite=True)
         (tmp_path / "other.beton.index").rename(index_of(indexed))
-    made, warned = images(indexed)
-    np.testing.assert_array_equal(made, expected)
+    pixels, warned = images(indexed)
+    np.testing.assert_array_equal(pixels, expected)
     assert len(warned) == 2  # of the entry points, and of the checksums
-    assert all(str(index_of(indexed)) in each for each in warned)
-    assert all(f"gpubeton index --overwrite {indexed}" in each for each in warned)
+    assert all(str(index_of(indexed)) in message for message in warned)
+    assert all(f"gpubeton index --overwrite {indexed}" in message for message in warned)
 
 
 def test_a_pipe_in_place_of_an_index_is_a_warning(indexed, expected):
     index_of(indexed).unlink()
     os.mkfifo(index_of(indexed))
-    made, warned = images(indexed)
-    np.testing.assert_array_equal(made, expected)
+    pixels, warned = images(indexed)
+    np.testing.assert_array_equal(pixels, expected)
     assert [str(index_of(indexed)) in line for line in warned] == [True, True]  # entry points, and checksums
 
 
@@ -149,10 +149,10 @@ def test_changed_entries_never_give_other_pixels(indexed, expected, data):
         else:
             entries[place:] = 0
     index_of(indexed).write_bytes(content[:start] + entries.tobytes() + content[start + entries.nbytes :])
-    made, warned = images(indexed)
+    pixels, warned = images(indexed)
     index_of(indexed).write_bytes(content)
     assert warned == []
-    np.testing.assert_array_equal(made, expected)
+    np.testing.assert_array_equal(pixels, expected)
 
 
 def test_entries_of_another_image_of_the_same_number_never_give_other_pixels(indexed, expected):

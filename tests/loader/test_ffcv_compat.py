@@ -193,8 +193,8 @@ def test_the_arguments_make_another_loader(photos):
 
 
 def test_a_list_in_a_spec_is_its_operations(photos):
-    given = {**ONLY_LABEL, "again": PipelineSpec("label", [IntDecoder(), ToTensor(), View(torch.float64)])}
-    for label, again in make(photos, pipelines=given):
+    pipelines = {**ONLY_LABEL, "again": PipelineSpec("label", [IntDecoder(), ToTensor(), View(torch.float64)])}
+    for label, again in make(photos, pipelines=pipelines):
         assert torch.equal(again[:, 0], label.view(torch.float64))
 
 
@@ -240,13 +240,13 @@ class Scaled(Operation):
 
 def test_a_new_loader_compiles_with_the_arrays_as_they_are_and_an_older_one_goes_on(photos):
     pipelines = {**ONLY_LABEL, "label": [IntDecoder(), Scaled(), ToTensor()]}
-    found, loaders = [], []
+    results, loaders = [], []
     for SCALE[0] in (1, 10):
         loaders.append(make(photos, pipelines=pipelines))
-        found.append([int(next(iter(loader))[0][2]) for loader in loaders])
+        results.append([int(next(iter(loader))[0][2]) for loader in loaders])
     third = make(photos, pipelines=ONLY_LABEL)
     ((batch, *_), *_) = third
-    assert found == [[int(batch[2])], [int(batch[2]), 10 * int(batch[2])]]
+    assert results == [[int(batch[2])], [int(batch[2]), 10 * int(batch[2])]]
     loaders[0].generate_code()
     assert int(next(iter(loaders[0]))[0][2]) == 10 * int(batch[2])
 

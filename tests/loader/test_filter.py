@@ -15,11 +15,11 @@ def test_filter_keeps_the_samples_that_meet_the_condition_also_with_indices(phot
         photos, 2, num_workers=1, order="random", seed=1, indices=range(48, 3, -5), pipelines=ONLY_LABEL, drop_last=True
     )
     seen = []
-    kept = loader.filter("label", lambda value: (seen.append(value), int(value) % 20 == 10)[1])
+    filtered = loader.filter("label", lambda value: (seen.append(value), int(value) % 20 == 10)[1])
     assert [int(value) for value in seen] == list(range(480, 30, -50))
-    assert kept.indices.tolist() == [43, 33, 23, 13]
-    assert sorted(chain(*labels(kept))) == [130, 230, 330, 430]
-    assert (kept.order, kept.seed, kept.drop_last, kept.batch_size) == ("random", 1, True, 2)
+    assert filtered.indices.tolist() == [43, 33, 23, 13]
+    assert sorted(chain(*labels(filtered))) == [130, 230, 330, 430]
+    assert (filtered.order, filtered.seed, filtered.drop_last, filtered.batch_size) == ("random", 1, True, 2)
     assert loader.next_epoch == 0
 
 

@@ -49,7 +49,7 @@ def epoch(loader):
 
 def same(batches, others):
     assert len(batches) == len(others) > 0
-    return all(torch.equal(one, other) for one, other in zip(chain(*batches), chain(*others), strict=True))
+    return all(torch.equal(tensor, other) for tensor, other in zip(chain(*batches), chain(*others), strict=True))
 
 
 @pytest.mark.parametrize("order", ["sequential", "random", "quasi_random", "window"])

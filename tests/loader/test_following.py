@@ -126,9 +126,9 @@ def assert_same(batches, length=LENGTH):
 
 @pytest.mark.parametrize("image", GEOMETRY.values(), ids=GEOMETRY)
 def test_a_mask_is_cut_and_moved_as_its_image(pairs, image):
-    made = loader(pairs, image, order="random")
+    result = loader(pairs, image, order="random")
     for _ in range(2):
-        assert_same(made)
+        assert_same(result)
 
 
 @pytest.mark.parametrize("image", GEOMETRY.values(), ids=GEOMETRY)
@@ -162,9 +162,9 @@ def test_a_crop_of_finished_images_is_followed_pixel_by_pixel(pairs):
 def test_the_geometric_part_of_a_policy_is_followed(pairs, policy):
     """Where only that was drawn, mask and image are the same; and the mask keeps to its set of levels."""
     same = changed = 0
-    made = loader(pairs, [crop(), policy], [FollowImage(fill=255)], batch_size=1)
+    result = loader(pairs, [crop(), policy], [FollowImage(fill=255)], batch_size=1)
     plain = loader(pairs, [crop()], [FollowImage(fill=255)], batch_size=1)
-    for (image, mask, number), (unmoved, _, _) in zip(made, plain, strict=True):
+    for (image, mask, number), (unmoved, _, _) in zip(result, plain, strict=True):
         is_outside = (mask == 255).all(dim=-1)
         levels = {tuple(pixel) for pixel in Pairs()[int(number)][1].reshape(-1, 3).tolist()}
         assert {tuple(pixel) for pixel in mask[~is_outside].tolist()} <= levels
@@ -216,8 +216,8 @@ def test_later_operations_that_move_no_pixel_do_not_change_the_mask(pairs, chang
 
 
 def test_a_mask_may_have_more_operations(pairs):
-    own = [FollowImage(), Cutout(6, (7, 7, 7)), RandomHorizontalFlip(1), ToTensor(), ToTorchImage()]
-    for images, masks, _ in loader(pairs, [crop(), FLIP], own):
+    mask = [FollowImage(), Cutout(6, (7, 7, 7)), RandomHorizontalFlip(1), ToTensor(), ToTorchImage()]
+    for images, masks, _ in loader(pairs, [crop(), FLIP], mask):
         mirrored = masks.permute(0, 2, 3, 1).flip(2)
         is_cut = (mirrored == 7).all(dim=-1)
         assert is_cut.sum() == 36 * len(masks)
@@ -229,7 +229,7 @@ def test_a_mask_is_mixed_as_its_image_by_the_same_operation_in_both_pipelines(pa
     mixed = loader(pairs, [crop(), FLIP, mix], [FollowImage(), mix])
     assert_same(mixed)
     plain = loader(pairs, [crop(), FLIP])
-    assert not all(torch.equal(batch[1], own[1]) for batch, own in zip(mixed, plain, strict=True))
+    assert not all(torch.equal(batch[1], plain_batch[1]) for batch, plain_batch in zip(mixed, plain, strict=True))
 
 
 def test_each_view_of_an_image_has_a_separate_mask(pairs):
@@ -262,14 +262,14 @@ def test_branches_of_an_image_can_be_followed_and_a_mask_can_have_branches(pairs
     }
     names = ["mask", "masks branch", "branch"] if is_first else ["branch", "mask", "masks branch"]
     pipelines = {"image": image, "double": None, "n": None, **{name: more[name] for name in names}}
-    made = Loader(pairs, 5, num_workers=1, seed=3, drop_last=False, pipelines=pipelines)
+    loader = Loader(pairs, 5, num_workers=1, seed=3, drop_last=False, pipelines=pipelines)
     order = [name for name in ("image", "mask", *names) if name in pipelines]
     order = list(dict.fromkeys(order))
-    for batch in made:
-        found = dict(zip(order, batch, strict=True))
-        assert torch.equal(found["mask"], found["branch"])
-        assert torch.equal(found["masks branch"], found["branch"])
-        assert not torch.equal(found["image"], found["branch"])
+    for batch in loader:
+        result = dict(zip(order, batch, strict=True))
+        assert torch.equal(result["mask"], result["branch"])
+        assert torch.equal(result["masks branch"], result["branch"])
+        assert not torch.equal(result["image"], result["branch"])
 
 
 def by_sample(batches):
@@ -285,10 +285,10 @@ def test_masks_depend_on_the_sample_alone_and_go_on_after_a_resume(pairs):
     first = by_sample(loader(pairs, image))
     other = by_sample(loader(pairs, image, batch_size=7, order="random", num_workers=2))
     assert all(torch.equal(first[n][1], other[n][1]) for n in range(LENGTH))
-    made = loader(pairs, image, order="random")
-    batches = iter(made)
+    result = loader(pairs, image, order="random")
+    batches = iter(result)
     next(batches)
-    state = made.state_dict()
+    state = result.state_dict()
     rest = list(batches)
     resumed = loader(pairs, image, order="random")
     resumed.load_state_dict(state)
@@ -303,13 +303,13 @@ def test_masks_stay_with_their_images_when_others_are_bad(tmp_path, on_error):
     for sample in (2, 3, 11):
         damage(path, sample)
     more = {"again": PipelineSpec("double", transforms=[FollowImage("image"), ToTensor()])}
-    made = loader(path, [crop(), FLIP], more=more, on_error=on_error)
+    result = loader(path, [crop(), FLIP], more=more, on_error=on_error)
     good = by_sample(
         batch[:3]
         for batch in loader(path, [crop(), FLIP], more=more, indices=[n for n in range(LENGTH) if n not in (2, 3, 11)])
     )
     seen = 0
-    for images, masks, numbers, doubles in made:
+    for images, masks, numbers, doubles in result:
         assert torch.equal(masks, doubles)
         for image, mask, number in zip(images, masks, numbers.flatten().tolist(), strict=True):
             assert torch.equal(image, good[number][0])

@@ -126,14 +126,14 @@ def test_pixels_from_outside_have_the_fill_of_each_follower(scenes):
         "overlay": [FollowImage(fill=(251, 252, 253, 254))],
         "label": None,
     }
-    found = 0
+    result = 0
     for images, masks, depths, overlays in Loader(scenes, 5, pipelines=pipelines, seed=1, drop_last=False):
         outside = masks[..., 0] == 255
-        found += outside.sum()
+        result += outside.sum()
         assert np.array_equal(outside, depths[..., 0] == 65_535)
         assert (overlays[outside] == (251, 252, 253, 254)).all()
         assert (images[outside] == 0).all()
-    assert found > 100
+    assert result > 100
 
 
 @pytest.mark.parametrize("interpolation", ["area", "bilinear", "antialias", "bicubic"])

@@ -31,8 +31,8 @@ def results():
         if "error" not in default:
             found.append(pytest.param(name, default["fields"], default, id=name))
         found += [
-            pytest.param(name, [field], own, id=f"{name}-{field}")
-            for field, own in default.get("per_field", {}).items()
+            pytest.param(name, [field], description, id=f"{name}-{field}")
+            for field, description in default.get("per_field", {}).items()
         ]
     return found
 
@@ -61,14 +61,16 @@ def test_default_pipelines_give_the_arrays_of_ffcv(name, fields, expected, os_ca
     if "error" in expected:
         return  # FFCV cannot do big-endian numbers and half floats
     for position, field in enumerate(fields):
-        found = [[list(batch[position].shape), str(batch[position].dtype), "Tensor"] for batch in batches]
-        assert found == expected["batches"][field]
+        described = [[list(batch[position].shape), str(batch[position].dtype), "Tensor"] for batch in batches]
+        assert described == expected["batches"][field]
         rows = torch.cat([batch[position] for batch in batches]).numpy()
         check_rows(name, field, rows, expected["rows_sha256"][field])
 
 
 def check_rows(name, field, rows, digests):
-    (given_name,) = (own["given_name"] for own in sidecar(name)["fields"] if own["name"] == field)
+    (given_name,) = (
+        description["given_name"] for description in sidecar(name)["fields"] if description["name"] == field
+    )
     for row, digest, sample in zip(rows, digests, sidecar(name)["samples"], strict=True):
         stored = sample[given_name] if isinstance(sample[given_name], dict) else {}
         if stored.get("mode") == "jpg":
@@ -90,8 +92,8 @@ def test_center_crops_are_ffcvs(name, tmp_path):
     expected = np.load(GOLDEN / f"{name}.npz")["center_crop"]
     others = {field["name"]: None for field in sidecar(name)["fields"]}
     loader = Loader(save(name, tmp_path), 7, num_workers=1, drop_last=False, pipelines={**others, "image": [decoder]})
-    found = np.concatenate([images for (images,) in loader])
-    difference = np.abs(found.astype(int) - expected)
+    result = np.concatenate([images for (images,) in loader])
+    difference = np.abs(result.astype(int) - expected)
     # FFCV's JPEG decoder is up to 17 levels off, 0.8 in the mean; ours is exact.
     most, mean = (17, 2.0) if "jpg" in name else (1, 0.2)
     assert difference.max() <= most

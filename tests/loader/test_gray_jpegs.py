@@ -33,14 +33,14 @@ def test_jpegs_come_as_pillow_decodes_them(tmp_path, name):
             return photo if name == "rgb" else photo[..., 0], number
 
     path = write(tmp_path / "jpg.beton", {"image": ImageField(name, "jpg"), "label": IntField()}, Gray())
-    (found,) = all_of(make(path, {"image": [ImageDecoder()]}))
+    (result,) = all_of(make(path, {"image": [ImageDecoder()]}))
     regions = open_index(path)[0].regions("image")
     content = path.read_bytes()
     for number in range(5):
         start = int(regions.offset[number])
         image = Image.open(io.BytesIO(content[start : start + int(regions.size[number])]))
         assert image.mode == ("L" if name == "gray" else "RGB")
-        assert np.abs(found[number].squeeze().astype(int) - np.asarray(image)).max() <= (1 if name == "gray" else 3)
+        assert np.abs(result[number].squeeze().astype(int) - np.asarray(image)).max() <= (1 if name == "gray" else 3)
 
 
 def test_gray_jpegs_are_cropped_as_in_an_rgb_field(tmp_path):
@@ -55,7 +55,7 @@ def test_gray_jpegs_are_cropped_as_in_an_rgb_field(tmp_path):
             image.save(file, "JPEG", quality=60 + 3 * number)
             return file.getvalue(), number
 
-    one = write(tmp_path / "gray.beton", {"image": ImageField("gray", "jpg"), "label": IntField()}, Files())
+    gray_file = write(tmp_path / "gray.beton", {"image": ImageField("gray", "jpg"), "label": IntField()}, Files())
     other = write(tmp_path / "rgb.beton", {"image": RGBImageField("jpg"), "label": IntField()}, Files())
     for after in (
         [],
@@ -63,7 +63,7 @@ def test_gray_jpegs_are_cropped_as_in_an_rgb_field(tmp_path):
         [RandomErasing(1, value=5), NormalizeImage(100, 50)],
         [NormalizeImage(100, 50, np.float32)],
     ):
-        (gray,) = all_of(make(one, {"image": [RandomResizedCropImageDecoder((20, 24)), *after]}))
+        (gray,) = all_of(make(gray_file, {"image": [RandomResizedCropImageDecoder((20, 24)), *after]}))
         (rgb,) = all_of(make(other, {"image": [RandomResizedCropRGBImageDecoder((20, 24)), *after]}))
         assert gray.shape == (12, 20, 24, 1)
         assert np.array_equal(gray[..., 0], rgb[..., 0])
@@ -99,8 +99,8 @@ def test_two_views_of_a_gray_jpeg_equal_each_alone(tmp_path):
             return picture(number, 50, 60)[..., 0], number
 
     path = write(tmp_path / "views.beton", {"image": ImageField("gray", "jpg"), "label": IntField()}, Gray())
-    one = [RandomResizedCropImageDecoder((20, 24)), RandomHorizontalFlip(), NormalizeImage(100, 50)]
+    operations = [RandomResizedCropImageDecoder((20, 24)), RandomHorizontalFlip(), NormalizeImage(100, 50)]
     other = PipelineSpec("image", RandomResizedCropImageDecoder((14, 10)), [Cutout(3, 9)])
-    both = all_of(make(path, {"image": one, "small": other}))
-    assert np.array_equal(both[0], all_of(make(path, {"image": one}))[0])
+    both = all_of(make(path, {"image": operations, "small": other}))
+    assert np.array_equal(both[0], all_of(make(path, {"image": operations}))[0])
     assert np.array_equal(both[1], all_of(make(path, {"image": None, "small": other}))[0])

@@ -86,9 +86,9 @@ def all_of(loader):
 def test_every_kind_is_detected_and_decoded_exactly(images, os_cache):
     pipelines = {kind.name: [ImageDecoder()] for kind in KINDS}
     read = all_of(make(images, pipelines, os_cache=os_cache))
-    for kind, found in zip(KINDS, read, strict=True):
-        assert found.dtype == kind.dtype
-        assert np.array_equal(found, np.stack([pixels_of(kind, number) for number in range(10)]))
+    for kind, result in zip(KINDS, read, strict=True):
+        assert result.dtype == kind.dtype
+        assert np.array_equal(result, np.stack([pixels_of(kind, number) for number in range(10)]))
     assert [Reader(images).handlers[kind.name].kind for kind in KINDS] == KINDS
 
 
@@ -121,13 +121,15 @@ def test_gray_images_meet_the_draws_that_rgb_images_meet(tmp_path, name, steps):
             return gray.repeat(3, axis=2), gray.astype(kind.dtype) * (257 if kind.bits == 16 else 1)
 
     two = write(tmp_path / "gray.beton", {"rgb": RGBImageField("raw"), "gray": ImageField(name)}, Both())
-    one = write(tmp_path / "rgb.beton", {"gray": RGBImageField("raw"), "rgb": RGBImageField("raw")}, Both16to8(Both()))
+    rgb_file = write(
+        tmp_path / "rgb.beton", {"gray": RGBImageField("raw"), "rgb": RGBImageField("raw")}, Both16to8(Both())
+    )
     crop = RandomResizedCropImageDecoder((16, 16)), *steps
     as_rgb = RandomResizedCropRGBImageDecoder((16, 16)), *steps
-    (found,) = all_of(make(two, {"gray": crop}))
+    (result,) = all_of(make(two, {"gray": crop}))
     # The field's number keeps random numbers apart: it has to be the same in both files.
-    (expected,) = all_of(make(one, {"rgb": as_rgb}))
-    levels = found / 257 if kind.bits == 16 else found.astype(float)
+    (expected,) = all_of(make(rgb_file, {"rgb": as_rgb}))
+    levels = result / 257 if kind.bits == 16 else result.astype(float)
     assert np.abs(levels[..., 0] - expected[..., 0]).max() <= 1.5
 
 
@@ -153,9 +155,9 @@ def test_normalized_batches_are_float64s_rounded(images, kind):
         [ImageDecoder(), ToTensor(), ToTorchImage(), normalize],
         [ImageDecoder(), ToTensor(), normalize, ToTorchImage(channels_last=False)],
     ):
-        (found,) = all_of(make(images, {kind.name: pipeline}))
+        (result,) = all_of(make(images, {kind.name: pipeline}))
         exact = (np.stack([pixels_of(kind, number) for number in range(10)]) - mean) / std
-        assert np.array_equal(found, exact.astype(np.float32).transpose(0, 3, 1, 2))
+        assert np.array_equal(result, exact.astype(np.float32).transpose(0, 3, 1, 2))
 
 
 def test_rgb_fields_may_have_the_decoders_of_any_kind(images):
@@ -163,8 +165,8 @@ def test_rgb_fields_may_have_the_decoders_of_any_kind(images):
         make(images, {"photo": [decoder((20, 20), ratio=0.9)], "rgb": [CenterCropImageDecoder((9, 9), 1)]})
         for decoder in (CenterCropImageDecoder, CenterCropRGBImageDecoder)
     )
-    one, other = map(all_of, loaders)
-    assert np.array_equal(one[0], other[0])
+    first, other = map(all_of, loaders)
+    assert np.array_equal(first[0], other[0])
 
 
 @pytest.mark.parametrize(
@@ -222,11 +224,11 @@ def test_a_damaged_png_is_reported_skipped_or_replaced(spoilt):
     with pytest.raises(BadImageError, match=r"gray16: .*IDAT") as caught:
         all_of(make(spoilt, pipelines))
     assert caught.value.samples == (3,)
-    found, labels = all_of(make(spoilt, pipelines, on_error="skip"))
+    result, labels = all_of(make(spoilt, pipelines, on_error="skip"))
     assert labels.ravel().tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    found, labels = all_of(make(spoilt, pipelines, on_error="replace"))
+    result, labels = all_of(make(spoilt, pipelines, on_error="replace"))
     assert labels.ravel().tolist() == [0, 1, 2, 4, 4, 5, 6, 7, 8, 9]
-    assert np.array_equal(found[3], pixels_of(IMAGE_KINDS["gray16"], 4))
+    assert np.array_equal(result[3], pixels_of(IMAGE_KINDS["gray16"], 4))
 
 
 def changed(path, target, field, **values):
@@ -293,8 +295,8 @@ def test_filter_and_a_state_work_as_with_rgb_images(images):
 
 def test_to_device_moves_images_made_by_the_cpu(images):
     pipeline = [ImageDecoder(), NormalizeImage(0, 1), ToTensor(), ToDevice("cpu"), ToTorchImage()]
-    (found,) = all_of(make(images, {"gray": pipeline}))
-    assert found.shape == (10, 1, *SIZE)
+    (result,) = all_of(make(images, {"gray": pipeline}))
+    assert result.shape == (10, 1, *SIZE)
 
 
 def test_a_class_derived_from_the_field_has_to_be_named(tmp_path):

@@ -44,12 +44,14 @@ def test_bytes_that_no_crop_needs_may_be_damaged(beton):
     index_images(beton)
     expected = epoch_of(loader_of(beton))
     index = open_dataset(beton)
-    found, _, _ = open_entry_points(index)
+    result, _, _ = open_entry_points(index)
     regions, content = index.regions("image"), bytearray(beton.read_bytes())
     draws = np.concatenate([plan.images["image"].draws for plan in loader_of(beton).plan()])
     damaged = 0
     for number in range(COUNT):
-        bits = found["image"].entries["bit"][int(found["image"].first[number]) : int(found["image"].first[number + 1])]
+        bits = result["image"].entries["bit"][
+            int(result["image"].first[number]) : int(result["image"].first[number + 1])
+        ]
         if draws[number, 0] > 40:
             # The end of the first interval; words that the seal covers lie at sixteenths of the scan.
             content[int(regions.offset[number]) + int(bits[1]) // 8 - 2] ^= 0xFF

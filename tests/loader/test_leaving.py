@@ -224,10 +224,12 @@ def test_parent_and_child_of_a_fork_do_not_share_the_memory_of_batches(make):
             os._exit(0)
         finally:
             os._exit(1)
-    found = list(batches)
+    results = list(batches)
     assert os.waitpid(child, 0)[1] == 0
     assert all(
-        torch.equal(one, other) for pair in zip(found, expected, strict=True) for one, other in zip(*pair, strict=True)
+        torch.equal(tensor, other)
+        for pair in zip(results, expected, strict=True)
+        for tensor, other in zip(*pair, strict=True)
     )
 
 

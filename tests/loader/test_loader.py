@@ -117,8 +117,8 @@ def test_an_augmented_image_depends_on_seed_epoch_and_sample_alone(photos, chang
         "pipelines": {**ONLY_IMAGE, "image": augmented()},
     }
     expected = by_sample(Loader(photos, **same))
-    found = by_sample(Loader(photos, **{**same, **changes}))
-    assert equal(found, {sample: expected[sample] for sample in found})
+    result = by_sample(Loader(photos, **{**same, **changes}))
+    assert equal(result, {sample: expected[sample] for sample in result})
     assert not equal(by_sample(Loader(photos, **{**same, "seed": 6})), expected)
 
 
@@ -150,7 +150,7 @@ def test_two_loaders_may_share_one_pipeline_list_which_stays_as_it_was(photos):
     first = Loader(photos, 8, num_workers=1, seed=0, pipelines=pipelines)
     second = Loader(photos, 8, num_workers=1, seed=0, pipelines=pipelines)
     for ours, theirs in zip(first, second, strict=True):
-        assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+        assert all(torch.equal(our, other) for our, other in zip(ours, theirs, strict=True))
     assert list(pipelines) == ["image", "label", "vector"]
     assert pipelines["image"] is image
     assert pipelines["label"] is label
@@ -198,18 +198,18 @@ def test_several_threads_may_iterate_over_several_loaders_at_once(photos, raw_ph
             path, batch_size, num_workers=2, order="random", seed=seed, pipelines=pipelines, os_cache=seed % 2 == 0
         )
 
-    expected = [by_sample(make(*own)) for own in arguments]
-    found = [None] * len(arguments)
+    expected = [by_sample(make(*argument)) for argument in arguments]
+    result = [None] * len(arguments)
 
     def run(number):
-        found[number] = by_sample(make(*arguments[number]))
+        result[number] = by_sample(make(*arguments[number]))
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(len(arguments))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert all(equal(output, other) for output, other in zip(result, expected, strict=True))
 
 
 def test_several_threads_may_share_an_iterator(photos):

@@ -53,13 +53,13 @@ def test_images_and_labels_of_a_loader_are_mixed_alike(raw_photos, image, label)
         for images, mixed in batches:
             own, other, share = mixed.double().T
             first, second = (originals[(labels / 10).long()] for labels in (own, other))
-            found = images.permute(0, 2, 3, 1).double()
+            result = images.permute(0, 2, 3, 1).double()
             if isinstance(image, ImageMixup):
                 weight = share[:, None, None, None]
-                assert torch.equal(found, torch.floor(weight * first + (1 - weight) * second))
+                assert torch.equal(result, torch.floor(weight * first + (1 - weight) * second))
             else:
-                assert ((found == first) | (found == second)).all()
-                is_own = (found == first).all(dim=3).double().mean(dim=(1, 2))
+                assert ((result == first) | (result == second)).all()
+                is_own = (result == first).all(dim=3).double().mean(dim=(1, 2))
                 assert (is_own >= share - 1e-6).all()  # a few pixels may be those of both
                 assert (is_own - share).max() < 0.1
             shares.append(tuple(share.tolist()))

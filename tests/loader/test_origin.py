@@ -74,8 +74,8 @@ def test_an_epoch_of_which_a_state_was_loaded_does_not_go_on_with_other_samples(
 
 def test_indices_of_the_order_stay_when_a_state_brings_its_seed(photos):
     loader, resumed = (make(photos, order="random", seed=seed) for seed in (3, None))
-    for one in (loader, resumed):
-        one.traversal_order.indices = np.arange(20)
+    for current in (loader, resumed):
+        current.traversal_order.indices = np.arange(20)
     batches = iter(loader)
     next(batches)
     resumed.load_state_dict(saved(loader))

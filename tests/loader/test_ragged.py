@@ -63,14 +63,14 @@ def make(path, pipelines, **arguments):
 
 def rows_of(loader):
     """The arrays of each sample of the next epoch."""
-    batches, found = iter(loader), {}
+    batches, results = iter(loader), {}
     for (ragged,) in batches:
-        found.update(zip(batches.samples.tolist(), ragged, strict=True))
-    return found
+        results.update(zip(batches.samples.tolist(), ragged, strict=True))
+    return results
 
 
-def same(found, expected):
-    arrays = {number: np.asarray(array) for number, array in found.items()}
+def same(result, expected):
+    arrays = {number: np.asarray(array) for number, array in result.items()}
     return all(
         np.array_equal(arrays[number], expected(number)) and arrays[number].shape == expected(number).shape
         for number in arrays
@@ -88,9 +88,9 @@ def same(found, expected):
     ],
 )
 def test_every_sample_gets_the_array_that_was_written(detections, name, pipeline, os_cache):
-    found = rows_of(make(detections, {name: pipeline}, os_cache=os_cache, order="random", seed=1))
-    assert sorted(found) == list(range(30))
-    assert same(found, boxes_of)
+    result = rows_of(make(detections, {name: pipeline}, os_cache=os_cache, order="random", seed=1))
+    assert sorted(result) == list(range(30))
+    assert same(result, boxes_of)
 
 
 def test_a_batch_is_values_and_offsets_without_padding(detections):
@@ -145,8 +145,8 @@ def test_a_batch_of_empty_arrays_keeps_their_shape(detections):
 
 
 def test_text_comes_as_its_bytes(detections):
-    found = rows_of(make(detections, {"info": PipelineSpec("info", RaggedDecoder())}))
-    assert bytes(found[12]) == b'{"number": 12}\0'
+    result = rows_of(make(detections, {"info": PipelineSpec("info", RaggedDecoder())}))
+    assert bytes(result[12]) == b'{"number": 12}\0'
 
 
 def test_ffcv_finds_a_field_of_bytes(detections):
@@ -165,8 +165,8 @@ def test_the_file_stores_type_and_shape(detections):
 
 
 def test_filter_is_given_each_samples_array(detections):
-    kept = make(detections, {"boxes": ()}).filter("boxes", lambda boxes: len(boxes) == 3)
-    assert kept.indices.tolist() == list(range(3, 30, 4))
+    filtered = make(detections, {"boxes": ()}).filter("boxes", lambda boxes: len(boxes) == 3)
+    assert filtered.indices.tolist() == list(range(3, 30, 4))
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
@@ -179,7 +179,7 @@ def test_samples_left_out_or_replaced_are_so_in_ragged_outputs_too(detections, t
     samples = [0, 1, 3, 4, 5, 6] if on_error == "skip" else [0, 1, 3, 3, 4, 5, 6]
     assert batches.samples.tolist() == samples
     assert len(images) == len(boxes) == len(samples)
-    assert all(np.array_equal(found, boxes_of(number)) for number, found in zip(samples, boxes, strict=True))
+    assert all(np.array_equal(box, boxes_of(number)) for number, box in zip(samples, boxes, strict=True))
 
 
 def test_an_operation_of_ones_own_gets_the_ragged(detections):
@@ -246,8 +246,8 @@ def test_arrays_are_stored_in_c_order_also_from_other_orders():
     from tests.fields.memory import encode
 
     value = np.arange(12, dtype="<f4").reshape(4, 3).T
-    for given in (value, value.astype(">f4"), torch.from_numpy(value)):
-        assert encode(RaggedField("<f4", (-1, 4)), given)[1] == np.ascontiguousarray(value).tobytes()
+    for array in (value, value.astype(">f4"), torch.from_numpy(value)):
+        assert encode(RaggedField("<f4", (-1, 4)), array)[1] == np.ascontiguousarray(value).tobytes()
 
 
 def test_arguments_without_the_mark_are_refused():

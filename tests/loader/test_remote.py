@@ -116,7 +116,7 @@ def test_opening_takes_two_round_trips(fault_server, tmp_path, count):
     reader = Reader(fault_server.url("large.beton"))
     index = reader.index
     assert index.num_samples == count
-    ranges = [(each.start, each.stop) for each in fault_server.requests]
+    ranges = [(request.start, request.stop) for request in fault_server.requests]
     assert ranges[0] == (0, 256 << 10)
     assert fault_server.round_trips <= 2
     opening = sum(stop - start for start, stop in ranges)
@@ -126,10 +126,10 @@ def test_opening_takes_two_round_trips(fault_server, tmp_path, count):
     with reader.index.files[0].open() as source:
         assert find_stored(source) == (place, place, ())  # without another request
     assert (index.regions("image").checksums == zlib.crc32(bytes(12))).all()
-    assert sum(each.stop - each.start for each in fault_server.requests) == opening
+    assert sum(request.stop - request.start for request in fault_server.requests) == opening
     assert reader.class_names == ("cat", "dog")
     assert reader.checksums.tolist() == [zlib.crc32(bytes(12))] * count
-    fetched = sum(each.stop - each.start for each in fault_server.requests) - opening
+    fetched = sum(request.stop - request.start for request in fault_server.requests) - opening
     assert fetched == 0
     damaged = bytearray(fault_server.objects["large.beton"])
     damaged[int(reader.index.regions("image").offset[7]) + 5] ^= 1
@@ -167,8 +167,8 @@ def test_reading_the_notes_of_a_converter_needs_no_further_request(photos, fault
 def test_entry_points_in_and_beside_a_remote_file_are_used(photos, fault_server):
     fault_server.objects["photos.beton"] = photos.read_bytes()
     with opened(fault_server.url("photos.beton")) as remote, opened(photos) as local:
-        ours, theirs = (each._resources.entry_points["image"].of(np.arange(24)) for each in (remote, local))
-        assert [own.tolist() for own in ours[1:3]] == [own.tolist() for own in theirs[1:3]]
+        ours, theirs = (loader._resources.entry_points["image"].of(np.arange(24)) for loader in (remote, local))
+        assert [our.tolist() for our in ours[1:3]] == [their.tolist() for their in theirs[1:3]]
         assert ours[1].all()
     assert any(request.path.startswith("/photos.beton.index") for request in fault_server.requests)
 
@@ -376,7 +376,7 @@ def test_a_closed_loader_makes_no_further_requests(kind, photos, fault_server, t
             errors.append(error)
 
     threading.Thread(target=loop, name="gpubeton-loop").start()  # which may wait for the last pages of a cache
-    while len([each for each in fault_server.requests if each.start]) < 2:
+    while len([request for request in fault_server.requests if request.start]) < 2:
         time.sleep(0.01)
     loader.close()
     for thread in set(threading.enumerate()) - before:

@@ -49,16 +49,16 @@ def test_entries_of_a_remote_file_come_in_parts_when_their_images_are_needed(ind
 
     with opened(photos, indices=range(4)) as local, opened(url, indices=range(4)) as remote:
         monkeypatch.setattr(object_store.ObjectFile, "load", counted)
-        ours, theirs = (each._resources.entry_points["image"] for each in (remote, local))
+        ours, theirs = (opened_loader._resources.entry_points["image"] for opened_loader in (remote, local))
         assert ours.summary == theirs.summary
         ours.of(everything[:4])
         assert [first for first, _ in loads] == [0]
         assert loads[0][1] < theirs.entries.nbytes / 2
-        assert [each[0].numpy().tobytes() for each in remote] == [each[0].numpy().tobytes() for each in local]
+        assert [batch[0].numpy().tobytes() for batch in remote] == [batch[0].numpy().tobytes() for batch in local]
         addresses, counts, seals, _ = ours.of(everything)
         assert [counts.tolist(), seals.tolist()] == [theirs.counts.tolist(), theirs.seals.tolist()]
         places = zip(addresses.tolist(), (10 * counts).tolist(), strict=True)
-        assert b"".join(ctypes.string_at(*each) for each in places if all(each)) == theirs.entries.tobytes()
+        assert b"".join(ctypes.string_at(*place) for place in places if all(place)) == theirs.entries.tobytes()
         ours.of(everything)
         ends = [0, *(first + size for first, size in sorted(loads) if first < theirs.entries.nbytes)]
         assert [first for first, _ in sorted(loads) if first < theirs.entries.nbytes] == ends[:-1]  # each once
@@ -72,9 +72,9 @@ def test_entries_that_were_not_used_for_long_make_room_and_come_again(indexed, p
     url, most, parts, sizes, content = indexed[0], 200, [], [], remote_entry_points._EntryLoader._content
 
     def noting(*arguments):
-        parts.append(weakref.ref(made := content(*arguments)))
-        sizes.append(made.nbytes)
-        return made
+        parts.append(weakref.ref(part := content(*arguments)))
+        sizes.append(part.nbytes)
+        return part
 
     def there():
         return [part() for part in parts if part() is not None]
@@ -85,16 +85,18 @@ def test_entries_that_were_not_used_for_long_make_room_and_come_again(indexed, p
     with opened(url) as loader, opened(photos) as local:
         assert made(loader) == expected[:12]
         assert made(loader) == expected[12:]
-        ours, theirs = (each._resources.entry_points["image"] for each in (loader, local))
+        ours, theirs = (opened_loader._resources.entry_points["image"] for opened_loader in (loader, local))
         for number in range(24):
             held = [points.of(np.array([number])) for points in (ours, theirs)]
-            (own,) = [weakref.ref(part) for part in there() if 0 <= int(held[0][0][0]) - part.ctypes.data < part.nbytes]
+            (reference,) = [
+                weakref.ref(part) for part in there() if 0 <= int(held[0][0][0]) - part.ctypes.data < part.nbytes
+            ]
             for other in range(24):
                 ours.of(np.array([other]))
                 assert number == 0 or sum(part.nbytes for part in there()) > most - max(sizes)
-            assert own() is not None, "it is in use"
-            found = [ctypes.string_at(int(address[0]), 10 * int(count[0])) for address, count, *_ in held]
-            assert found[0] == found[1]
+            assert reference() is not None, "it is in use"
+            results = [ctypes.string_at(int(address[0]), 10 * int(count[0])) for address, count, *_ in held]
+            assert results[0] == results[1]
             del held
             assert sum(part.nbytes for part in there()) <= most
 
@@ -116,6 +118,6 @@ def test_entries_replaced_after_opening_are_an_error_in_the_file_and_a_warning_b
                 list(loader)
             return
         with pytest.warns(UserWarning, match="another one.*images are decoded without them") as warned:
-            made = [[output.numpy().tobytes() for output in batch] for _ in range(2) for batch in loader]
+            results = [[output.numpy().tobytes() for output in batch] for _ in range(2) for batch in loader]
     assert len(warned) == 1
-    assert made == batches(photos)
+    assert results == batches(photos)

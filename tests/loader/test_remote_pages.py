@@ -38,14 +38,14 @@ def test_a_file_that_is_replaced_ends_the_loop_after_the_batches_before(paths, m
     monkeypatch.setattr("gpubeton._plan.page_plan.MAX_REQUEST", PART)
     with FaultServer() as server, loader_of(paths[0], order="sequential") as local:
         server.objects["train.beton"] = Path(paths[0]).read_bytes()
-        name, found = server.url("train.beton"), []
+        name, results = server.url("train.beton"), []
         options = RemoteOptions(requests=1)
         with loader_of(name, order="sequential", remote=options) as remote:
             server.faults.extend([*[None] * 20, Fault(replace=Path(paths[1]).read_bytes())])
             with pytest.raises(RemoteChangedError, match=name):
-                found.extend(each(remote))
-        assert len(found) > 5
-        assert found == received(local)[: len(found)]
+                results.extend(each(remote))
+        assert len(results) > 5
+        assert results == received(local)[: len(results)]
 
 
 def test_no_more_requests_are_in_flight_than_the_options_allow(paths, monkeypatch):  # noqa: F811

@@ -41,14 +41,14 @@ def shards(tmp_path_factory):
 @pytest.fixture
 def requests(monkeypatch):
     """The requests that are made: the name of the object, and the kind of request."""
-    found, ask = [], object_store.request_with_retries
+    results, ask = [], object_store.request_with_retries
 
     def counted(url, remote, what, *arguments):
-        found.append((url.rpartition("/")[2], what))
+        results.append((url.rpartition("/")[2], what))
         return ask(url, remote, what, *arguments)
 
     monkeypatch.setattr(object_store, "request_with_retries", counted)
-    return found
+    return results
 
 
 def uploaded(shards, s3_server, count=6):

@@ -48,22 +48,22 @@ def make(files, **arguments):
 
 def same(first, second):
     return len(first) == len(second) and all(
-        torch.equal(one, two) if isinstance(one, torch.Tensor) else np.array_equal(one, two)
+        torch.equal(our, two) if isinstance(our, torch.Tensor) else np.array_equal(our, two)
         for ours, others in zip(first, second, strict=True)
-        for one, two in zip(ours, others, strict=True)
+        for our, two in zip(ours, others, strict=True)
     )
 
 
 @pytest.mark.parametrize("os_cache", [True, False])
 @pytest.mark.parametrize("order", ["sequential", "random"])
 def test_an_epoch_over_several_files_is_that_over_one_with_the_same_samples(photos, shards, order, os_cache):
-    one, several = (make(files, order=order, os_cache=os_cache) for files in (photos, shards))
+    single, several = (make(files, order=order, os_cache=os_cache) for files in (photos, shards))
     assert several.fname == tuple(map(str, shards))
-    assert (len(several), several.reader.num_samples) == (len(one), 50)
+    assert (len(several), several.reader.num_samples) == (len(single), 50)
     for _ in range(2):
-        expected, found = list(one), list(several)
+        expected, results = list(single), list(several)
         assert len(expected) == 8
-        assert same(expected, found)
+        assert same(expected, results)
 
 
 @pytest.mark.parametrize("os_cache", [True, False])
@@ -101,19 +101,19 @@ def test_indices_weights_and_filters_count_through_all_files(photos, shards):
     indices = [49, 3, 20, 19, 26, 27]
     assert labels(make(shards, pipelines=ONLY_LABEL, indices=indices)) == [[490, 30, 200, 190, 260, 270]]
     for order, kwargs in ((Weighted, {"weights": np.arange(50)}), (Balanced, {"field": "label"})):
-        one, several = (
+        single, several = (
             make(files, pipelines=ONLY_LABEL, order=order, order_kwargs=kwargs) for files in (photos, shards)
         )
-        assert labels(one) == labels(several)
-    kept = make(shards, pipelines=ONLY_LABEL, order="random").filter("label", lambda value: value % 90 == 0)
-    assert kept.fname == tuple(map(str, shards))
-    assert kept.indices.tolist() == [0, 9, 18, 27, 36, 45]
-    kept = make(shards, indices=indices).filter("vector", lambda vector: vector[0, 0] > 20)
-    assert kept.indices.tolist() == [49, 26, 27]
+        assert labels(single) == labels(several)
+    filtered = make(shards, pipelines=ONLY_LABEL, order="random").filter("label", lambda value: value % 90 == 0)
+    assert filtered.fname == tuple(map(str, shards))
+    assert filtered.indices.tolist() == [0, 9, 18, 27, 36, 45]
+    filtered = make(shards, indices=indices).filter("vector", lambda vector: vector[0, 0] > 20)
+    assert filtered.indices.tolist() == [49, 26, 27]
     expected = make(photos, indices=indices).filter("image", lambda image: image[0, 12, 10] > image[1, 12, 10])
-    kept = make(shards, indices=indices).filter("image", lambda image: image[0, 12, 10] > image[1, 12, 10])
-    assert 0 < len(kept.indices) < 6
-    assert kept.indices.tolist() == expected.indices.tolist()
+    filtered = make(shards, indices=indices).filter("image", lambda image: image[0, 12, 10] > image[1, 12, 10])
+    assert 0 < len(filtered.indices) < 6
+    assert filtered.indices.tolist() == expected.indices.tolist()
 
 
 def test_an_epoch_is_resumed_and_another_order_of_the_files_is_refused(shards):
@@ -177,15 +177,15 @@ def test_many_files_take_few_descriptors(shards, os_cache, tmp_path):
 
     files = [Path(shutil.copy(shard, tmp_path)) for shard in shards] * 30
     loader = make(files, os_cache=os_cache, order="random", pipelines={"image": None, "info": None})
-    found = Counter()
+    result = Counter()
     for label, _, note, vector in loader:
         seen.append(num_open())
-        for row, own in enumerate(label[:, 0].tolist()):
-            found[own] += 1
-            assert vector[row].tolist() == [[own / 10] * 3] * 2
-            assert (note[row] != 0).sum() <= own // 10 % 5
-    assert set(found.values()) == {30}
-    assert len(found) == 50
+        for row, number in enumerate(label[:, 0].tolist()):
+            result[number] += 1
+            assert vector[row].tolist() == [[number / 10] * 3] * 2
+            assert (note[row] != 0).sum() <= number // 10 % 5
+    assert set(result.values()) == {30}
+    assert len(result) == 50
     assert max(seen) <= 64 + 8  # those kept, and one in the hands of each reading thread
 
 
@@ -206,8 +206,8 @@ def test_decoders_of_the_users_own_find_their_bytes_in_every_file(tmp_path, os_c
     for lengths, pairs, number in loader:
         samples = number[:, 0].tolist()
         seen += samples
-        assert lengths.tolist() == [[own % 6, sum(range(own % 6))] for own in samples]
-        assert pairs.numpy().view(np.float32)[:, 1].tolist() == [[own + 0.5] * 3 for own in samples]
+        assert lengths.tolist() == [[sample % 6, sum(range(sample % 6))] for sample in samples]
+        assert pairs.numpy().view(np.float32)[:, 1].tolist() == [[sample + 0.5] * 3 for sample in samples]
     assert sorted(seen) == list(range(20))
 
 

@@ -31,7 +31,7 @@ def make(path, **changes):
 
 def same(first, second):
     return len(first) == len(second) and all(
-        len(ours) == len(theirs) and all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+        len(ours) == len(theirs) and all(torch.equal(our, other) for our, other in zip(ours, theirs, strict=True))
         for ours, theirs in zip(first, second, strict=True)
     )
 
@@ -267,14 +267,14 @@ def test_a_state_of_version_2_loads_as_before(photos):
     old = {**state, "version": 2, "indices": hashed(range(50))}
     rest = list(batches)
     for same_samples in ({}, {"indices": range(50)}):
-        for each in (state, old):
+        for version in (state, old):
             resumed = make(photos, **same_samples)
-            resumed.load_state_dict(each)
+            resumed.load_state_dict(version)
             assert same(list(resumed), rest)
     part = make(photos, indices=range(1, 50))
-    for each in (state, old):
+    for version in (state, old):
         with pytest.raises(StateError, match="indices"):
-            part.load_state_dict(each)
+            part.load_state_dict(version)
     part_state = part.state_dict()
     assert part_state["indices"] == hashed(range(1, 50))
     part.load_state_dict({**part_state, "version": 2})

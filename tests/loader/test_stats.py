@@ -34,10 +34,10 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    own = Clock()
-    monkeypatch.setattr(loader_stats, "time", own)
-    monkeypatch.setattr(timing, "time", own)
-    return own
+    timer = Clock()
+    monkeypatch.setattr(loader_stats, "time", timer)
+    monkeypatch.setattr(timing, "time", timer)
+    return timer
 
 
 def wait(record, clock, seconds):
@@ -179,8 +179,8 @@ def test_torchs_profiler_shows_the_wait_and_the_handover(photos):
 
 def test_without_a_profiler_nothing_is_labelled(monkeypatch):
     monkeypatch.setattr(torch.autograd.profiler, "record_function", None)  # calling it would fail
-    own = ProfilerLabel("gpubeton: test")
-    assert own.begin() is None
+    label = ProfilerLabel("gpubeton: test")
+    assert label.begin() is None
 
 
 @pytest.mark.parametrize(("listener", "expected"), [("/opt/nsight.so", ["push gpubeton: test", "pop"]), ("", [])])
@@ -190,8 +190,8 @@ def test_nvtx_ranges_are_made_when_nsight_listens(monkeypatch, listener, expecte
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: calls.append(f"push {name}"))
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: calls.append("pop"))
-    own = timing.ProfilerLabel("gpubeton: test")
-    with own.begin() or ExitStack():
+    label = timing.ProfilerLabel("gpubeton: test")
+    with label.begin() or ExitStack():
         pass
     assert calls == expected
 

@@ -165,14 +165,14 @@ def test_an_error_comes_in_place_of_its_batch_after_all_batches_before_it(paths,
     failing = int(plan[40].samples[7])
     with loader_of(counted(paths[0]), **arguments) as loader:
         traffic.failing_at = int(image.offset[failing])
-        found = []
+        results = []
         with pytest.raises(StorageError, match="planted") as caught:
-            found.extend(each(loader))
+            results.extend(each(loader))
     asked = next(place for place in traffic.requests if place[1] <= traffic.failing_at < place[1] + place[2])
     is_hit = (image.offset >= asked[1]) & (image.offset < asked[1] + asked[2])
     first_hit = next(number for number in range(len(plan)) if is_hit[plan[number].samples].any())
     assert first_hit > 5
-    assert found == expected[:first_hit]
+    assert results == expected[:first_hit]
     assert f"batch {first_hit} of epoch 0" in "".join(caught.value.__notes__)
 
 
@@ -182,12 +182,12 @@ def test_batches_before_one_that_cannot_be_begun_all_arrive(paths, traffic, monk
             raise MemoryError("planted")
         return original(self, offset, size, batch)
 
-    original, found = LoadedStorage.fetch, []
+    original, results = LoadedStorage.fetch, []
     monkeypatch.setattr(LoadedStorage, "fetch", fetch)
     with loader_of(paths[0]) as local, loader_of(counted(paths[0])) as loader:
         with pytest.raises(MemoryError, match="planted"):
-            found.extend(each(loader))
-        assert found == received(local, 10)
+            results.extend(each(loader))
+        assert results == received(local, 10)
 
 
 def test_batches_before_one_that_cannot_be_planned_all_arrive(paths, monkeypatch):
@@ -197,14 +197,14 @@ def test_batches_before_one_that_cannot_be_planned_all_arrive(paths, monkeypatch
             raise MemoryError("planted")
         return original(self, first)
 
-    original, found, firsts = Plan.ahead, [], []
+    original, results, firsts = Plan.ahead, [], []
     with loader_of(paths[0]) as loader, loader_of(paths[0]) as expected:
         with monkeypatch.context() as patched:
             patched.setattr(Plan, "ahead", ahead)
             patched.setattr("gpubeton._engine.batch_plan.SAMPLES_AHEAD", 3 * BATCH)
             with pytest.raises(MemoryError, match="planted"):
-                found.extend(each(loader))
-        assert found == received(expected, firsts[0])
+                results.extend(each(loader))
+        assert results == received(expected, firsts[0])
 
 
 def test_an_epoch_goes_on_if_nothing_of_the_next_can_be_asked_for(paths, traffic, monkeypatch):  # noqa: F811
@@ -226,12 +226,12 @@ def test_a_bad_image_is_replaced_by_one_that_is_loaded_for_it(tmp_path, traffic)
         file.write(b"no picture")
     with loader_of(counted(path), on_error="raise") as loader, pytest.raises(BadImageError):
         received(loader)
-    found = []
+    results = []
     for name in (path, counted(path)):
         with loader_of(name, on_error="replace", indices=range(20, 50)) as loader:
-            found.append(received(loader))
+            results.append(received(loader))
             assert loader.bad_samples[0][1] == 30
-    assert found[0] == found[1]
+    assert results[0] == results[1]
 
 
 def test_leaving_a_loop_cancels_outstanding_requests(paths, traffic, monkeypatch):  # noqa: F811
@@ -240,9 +240,9 @@ def test_leaving_a_loop_cancels_outstanding_requests(paths, traffic, monkeypatch
     with loader_of(counted(paths[0])) as loader:
         received(loader, 1)
         loader.close()
-        made = len(traffic.requests)
+        result = len(traffic.requests)
     assert traffic.in_flight == 0
-    assert len(traffic.requests) == made
+    assert len(traffic.requests) == result
 
 
 @pytest.fixture

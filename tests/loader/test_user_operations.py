@@ -75,8 +75,10 @@ def test_a_change_of_an_operation_counts_from_the_next_epoch_on(photos, recompil
 def test_two_loaders_with_one_list_of_operations_may_run_at_once(photos):
     add = Add(7)
     first, second = loader(photos, add), loader(photos, add, indices=range(49, -1, -1))
-    found = [(one.flatten().tolist(), other.flatten().tolist()) for (one,), (other,) in zip(first, second, strict=True)]
-    ours, others = (list(chain(*batches)) for batches in zip(*found, strict=True))
+    results = [
+        (array.flatten().tolist(), other.flatten().tolist()) for (array,), (other,) in zip(first, second, strict=True)
+    ]
+    ours, others = (list(chain(*batches)) for batches in zip(*results, strict=True))
     assert ours == others[::-1] == (np.arange(50) * 10 + 7).tolist()
 
 

@@ -43,8 +43,8 @@ def test_each_view_equals_that_of_a_loader_with_it_alone(photos, os_cache):
     # A view's draws depend on its place among the outputs: the first two have it alone, too.
     for number, name in enumerate(("image", "second")):
         alone = list(loader(photos, ("image", name) if number else (name,)))
-        for batch, own in zip(together, alone, strict=True):
-            assert torch.equal(batch[number], own[number])
+        for batch, separate in zip(together, alone, strict=True):
+            assert torch.equal(batch[number], separate[number])
     for (plain,), batch in zip(loader(photos, ("plain",)), together, strict=True):
         assert torch.equal(plain, batch[3])
 
@@ -98,15 +98,17 @@ def test_bad_images_of_two_fields_are_both_named(tmp_path):
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 def test_views_stay_together_when_images_are_bad(damaged, on_error):
     good = {}
-    made = loader(damaged, indices=[n for n in range(LENGTH) if n not in (4, 17)])
-    batches = iter(made)
+    result = loader(damaged, indices=[n for n in range(LENGTH) if n not in (4, 17)])
+    batches = iter(result)
     for batch in batches:
         good.update(zip(batches.samples.tolist(), zip(*batch, strict=True), strict=True))
     seen = 0
     batches = iter(loader(damaged, on_error=on_error))
     for batch in batches:
         for sample, views in zip(batches.samples.tolist(), zip(*batch, strict=True), strict=True):
-            assert all(torch.equal(view, own) for view, own in zip(views, good[sample], strict=True))
+            assert all(
+                torch.equal(view, expected_view) for view, expected_view in zip(views, good[sample], strict=True)
+            )
             seen += 1
     assert seen == (LENGTH if on_error == "replace" else LENGTH - 2)
 

@@ -68,7 +68,7 @@ def test_views_of_every_kind_are_as_if_alone_and_a_png_file_is_unpacked_once(tmp
     together = list(loader(path))
     # The first draws, and has the same place among the outputs when it is alone; the others draw nothing.
     for number, name in enumerate(("first", "second", "third"), start=1):
-        assert all(torch.equal(batch[number], own) for batch, own in zip(together, alone[name], strict=True))
+        assert all(torch.equal(batch[number], separate) for batch, separate in zip(together, alone[name], strict=True))
     assert len(calls) == (LENGTH if write_mode == "png" else 0)
 
 

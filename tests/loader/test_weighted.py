@@ -53,19 +53,19 @@ def test_by_default_an_epoch_is_as_long_as_the_indices(photos):
 
 
 def test_without_replacement_each_sample_comes_once_at_most(photos):
-    found = drawn(make(photos, replacement=False, num_samples=42))
-    assert sorted(found) == np.flatnonzero(WEIGHTS).tolist()
-    assert found != sorted(found)
+    draws = drawn(make(photos, replacement=False, num_samples=42))
+    assert sorted(draws) == np.flatnonzero(WEIGHTS).tolist()
+    assert draws != sorted(draws)
 
 
 def test_of_indices_only_those_are_drawn_with_the_weights_of_their_samples(photos):
-    found = drawn(make(photos, indices=[20, 7, 6, 14], num_samples=200))
-    assert set(found) == {20, 6}
+    draws = drawn(make(photos, indices=[20, 7, 6, 14], num_samples=200))
+    assert set(draws) == {20, 6}
 
 
 def test_a_filtered_loader_keeps_the_weights_of_its_samples(photos):
-    kept = make(photos, num_samples=100).filter("label", lambda value: int(value) >= 400)
-    assert set(drawn(kept)) == {number for number in range(40, 50) if WEIGHTS[number]}
+    filtered = make(photos, num_samples=100).filter("label", lambda value: int(value) >= 400)
+    assert set(drawn(filtered)) == {number for number in range(40, 50) if WEIGHTS[number]}
     assert len(make(photos, num_samples=3).filter("label", lambda value: int(value) < 0)) == 0
 
 
@@ -143,11 +143,11 @@ def classes(tmp_path_factory):
 def test_balanced_draws_every_class_equally_often(classes):
     count = 9000
     loader = make(classes, Balanced, field="label", num_samples=count, pipelines=None)
-    found = np.array(drawn(loader))
+    result = np.array(drawn(loader))
     label = np.array([Classes()[number][0] for number in range(51)])
-    shares = np.bincount(label[found], minlength=3) / count
+    shares = np.bincount(label[result], minlength=3) / count
     assert np.all(np.abs(shares - 1 / 3) <= 5 * np.sqrt(2 / 9 / count))
-    assert len(np.unique(found)) == 51
+    assert len(np.unique(result)) == 51
 
 
 def test_balanced_counts_the_classes_among_the_indices(classes):

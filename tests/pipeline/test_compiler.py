@@ -96,9 +96,9 @@ def test_a_function_in_the_last_place_of_the_cache_survives_a_lookup(monkeypatch
     monkeypatch.setattr(Compiler, "max_compiled", 1)
     Compiler.compile(adder(100))  # all others are forgotten, and this one takes one place
     monkeypatch.setattr(Compiler, "max_compiled", 1 + 4)
-    kept = [Compiler.compile(adder(amount)) for amount in (101, 102)]
+    functions = [Compiler.compile(adder(amount)) for amount in (101, 102)]
     for _ in range(2):
-        assert [Compiler.compile(adder(amount)) for amount in (101, 102)] == kept
+        assert [Compiler.compile(adder(amount)) for amount in (101, 102)] == functions
 
 
 def test_functions_in_use_are_remembered_longest(monkeypatch):
@@ -119,10 +119,10 @@ def weighted(x):
 @pytest.mark.parametrize("compile_", [Compiler.compile, Compiler.compile_exact])
 def test_a_change_in_place_is_seen_once_compiled_functions_are_forgotten(compile_):
     WEIGHTS[0] = 2
-    kept = compile_(weighted)
-    assert kept(1) == 2
+    compiled = compile_(weighted)
+    assert compiled(1) == 2
     WEIGHTS[0] = 10
-    assert compile_(weighted) is kept
+    assert compile_(weighted) is compiled
     Compiler.forget()
     assert compile_(weighted)(1) == 10
     assert compile_(weighted) is compile_(weighted)
@@ -131,27 +131,27 @@ def test_a_change_in_place_is_seen_once_compiled_functions_are_forgotten(compile
 @pytest.mark.parametrize("compile_", [Compiler.compile, Compiler.compile_exact])
 def test_a_change_in_place_is_seen_from_the_next_beginning_on(compile_):
     WEIGHTS[0] = 2
-    first, kept = Compiler.begin(), compile_(weighted)
-    assert kept(1) == 2
+    first, compiled = Compiler.begin(), compile_(weighted)
+    assert compiled(1) == 2
     WEIGHTS[0] = 10
-    assert compile_(weighted) is kept
+    assert compile_(weighted) is compiled
     Compiler.begin()
     assert compile_(weighted)(1) == 10
     Compiler.generation = first
-    assert compile_(weighted) is kept
+    assert compile_(weighted) is compiled
 
 
 def test_without_a_change_nothing_is_compiled_at_a_beginning():
-    kept = Compiler.compile(weighted)
+    compiled = Compiler.compile(weighted)
     Compiler.begin()
-    assert Compiler.compile(weighted) is kept
+    assert Compiler.compile(weighted) is compiled
 
 
 SETTINGS = ModuleType("settings")
 TABLES = (np.zeros(1),)
 
 
-def test_attributes_of_modules_and_arrays_that_inner_functions_read_are_looked_at():
+def test_changed_attributes_of_modules_and_arrays_read_by_inner_functions_are_noticed():
     def scaled(x):
         return x * SETTINGS.scale
 
@@ -170,17 +170,17 @@ def test_attributes_of_modules_and_arrays_that_inner_functions_read_are_looked_a
     assert Compiler.compile(summed)(2) == 43
 
 
-def test_attributes_of_modules_in_modules_are_looked_at():
+def test_changed_attributes_of_modules_in_modules_are_noticed():
     def scaled(x):
         return x * SETTINGS.inner.scale
 
     SETTINGS.inner = ModuleType("inner")
     SETTINGS.inner.inner = SETTINGS  # as packages have it
-    found = []
+    results = []
     for SETTINGS.inner.scale in (3, 4):
         Compiler.begin()
-        found.append(Compiler.compile(scaled)(2))
-    assert found == [6, 8]
+        results.append(Compiler.compile(scaled)(2))
+    assert results == [6, 8]
 
 
 def test_several_signatures_may_be_given():
@@ -189,6 +189,6 @@ def test_several_signatures_may_be_given():
 
 
 def test_functions_of_the_library_are_not_forgotten():
-    kept = Compiler.compile(memcpy)
+    compiled = Compiler.compile(memcpy)
     Compiler.forget()
-    assert Compiler.compile(memcpy) is kept
+    assert Compiler.compile(memcpy) is compiled

@@ -8,7 +8,7 @@ from gpubeton.pipeline.pixel_type import PIXEL_TYPES, dtype_name, is_torch_dtype
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.dtype("float16"), "float16", "<f2", torch.float16, torch.half])
-def test_one_type_has_one_name_however_it_is_written(dtype):
+def test_all_spellings_of_a_type_have_one_name(dtype):
     assert dtype_name(dtype) == "float16"
     assert torch_dtype(dtype) is torch.float16
 

@@ -19,8 +19,8 @@ def ragged(request):
 
 def test_a_ragged_is_a_sequence_of_its_samples_arrays(ragged):
     assert len(ragged) == 3
-    for found in (list(ragged), [ragged[number] for number in range(3)], [ragged[number] for number in range(-3, 0)]):
-        assert all(np.array_equal(one, expected) for one, expected in zip(found, ROWS, strict=True))
+    for result in (list(ragged), [ragged[number] for number in range(3)], [ragged[number] for number in range(-3, 0)]):
+        assert all(np.array_equal(output, expected) for output, expected in zip(result, ROWS, strict=True))
     for outside in (3, -4):
         with pytest.raises(IndexError, match=f"sample {outside} .* 3; .* 0 to 2"):
             ragged[outside]
@@ -58,8 +58,8 @@ def test_converting_changes_the_values_alone(ragged):
 
 def test_the_tensors_of_a_batch_are_found_inside_too():
     ragged, plain = Ragged(VALUES, OFFSETS).tensors(), torch.zeros(2)
-    found = tensors_in([plain, VALUES, ragged, Ragged(VALUES, OFFSETS)])
-    assert [id(tensor) for tensor in found] == [id(plain), id(ragged.values), id(ragged.offsets)]
+    result = tensors_in([plain, VALUES, ragged, Ragged(VALUES, OFFSETS)])
+    assert [id(tensor) for tensor in result] == [id(plain), id(ragged.values), id(ragged.offsets)]
 
 
 def test_a_clone_may_be_changed(ragged):

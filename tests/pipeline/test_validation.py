@@ -39,9 +39,9 @@ from gpubeton.pipeline.validation import (
     ],
 )
 def test_a_value_in_range_comes_back_in_a_plain_type(check, value, expected):
-    found = check("size", value)
-    assert found == expected
-    assert type(found) is type(expected)
+    result = check("size", value)
+    assert result == expected
+    assert type(result) is type(expected)
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ def test_folded_steps_equal_the_steps_one_after_another(steps, height, width, se
     state = State(True, "cpu", (height, width, 3), np.dtype("uint8"))
     eager = run_batch_ops(compile_batch_ops(steps, state, field_number=3), images.copy(), seed, epoch, samples)
     draws = program.draw(seed, epoch, samples, *sizes)
-    for image, draw, wanted in zip(images, draws, eager, strict=True):
-        assert np.array_equal(reference_image(image, draw, program).output, wanted)
+    for image, draw, expected in zip(images, draws, eager, strict=True):
+        assert np.array_equal(reference_image(image, draw, program).output, expected)
 
 
 @settings(max_examples=60)

@@ -21,10 +21,10 @@ def test_a_part_of_another_size_is_the_same_part_to_half_a_pixel(data, height, w
     assert (box[0, 2:] >= 1).all()
     assert (last <= other[0]).all()
     scale = other[0] / whole[0]
-    wanted = np.array([top, left]) * scale, np.array([top + rows, left + columns]) * scale
+    expected = np.array([top, left]) * scale, np.array([top + rows, left + columns]) * scale
     # A part that would be empty is a pixel beside the border.
-    assert (np.abs(first - wanted[0]) <= np.where(box[0, 2:] == 1, 1, 0.5) + 1e-6).all()
-    assert (np.abs(last - wanted[1]) <= np.where(box[0, 2:] == 1, 1, 0.5) + 1e-6).all()
+    assert (np.abs(first - expected[0]) <= np.where(box[0, 2:] == 1, 1, 0.5) + 1e-6).all()
+    assert (np.abs(last - expected[1]) <= np.where(box[0, 2:] == 1, 1, 0.5) + 1e-6).all()
 
 
 @given(st.data(), sides, sides)

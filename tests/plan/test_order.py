@@ -28,9 +28,9 @@ def test_orders_are_ffcvs(order, world):
         indices = range(case["num_samples"]) if case["indices"] is None else case["indices"]
         rank = Rank(case["rank"], world) if world > 1 else None
         shuffled = random(indices, case["seed"], case["epoch"], for_ranks=world > 1)
-        found = share(np.asarray(indices, np.uint64) if order == "SEQUENTIAL" else shuffled, rank)
-        assert found.tolist() == case["result"], case
-        assert found.dtype == np.uint64
+        result = share(np.asarray(indices, np.uint64) if order == "SEQUENTIAL" else shuffled, rank)
+        assert result.tolist() == case["result"], case
+        assert result.dtype == np.uint64
 
 
 def test_one_rank_of_one_shuffles_as_torch_does():
@@ -103,8 +103,8 @@ def test_quasi_random_takes_the_memory_of_the_samples_of_a_rank():
     runs = PageRuns.join([np.arange(total) // 400])
     quasi_random_of_runs(IdRange(total), runs, 256, 0, 0, Rank(3, 8))  # compiles
     tracemalloc.start()
-    found = quasi_random_of_runs(IdRange(total), runs, 256, 0, 0, Rank(3, 8))
-    assert tracemalloc.get_traced_memory()[1] < 80 * len(found)
+    result = quasi_random_of_runs(IdRange(total), runs, 256, 0, 0, Rank(3, 8))
+    assert tracemalloc.get_traced_memory()[1] < 80 * len(result)
     tracemalloc.stop()
 
 
@@ -144,7 +144,7 @@ def test_quasi_random_ranks_read_different_pages():
 def test_the_ranks_share_the_samples_that_remain(count, world, first):
     ids = np.arange(100, 100 + count, dtype=np.uint64)
     shares = [share(ids, Rank(number, world), first) for number in range(world)]
-    assert len({len(own) for own in shares}) == 1
+    assert len({len(share) for share in shares}) == 1
     dealt = np.stack(shares, axis=1).ravel().tolist()
     assert dealt[: max(count - first, 0)] == ids[first:].tolist()
     assert len(dealt) < max(count - first, 0) + world
@@ -181,23 +181,23 @@ places = st.integers(0, 40)
 def test_a_range_of_ids_is_the_array_of_them(total, world, first, number, size):
     rank = None if number is None else Rank(number % world, world)
     first = min(first, total)
-    found, expected = share(IdRange(total), rank, first), share(np.arange(total, dtype=np.uint64), rank, first)
-    assert len(found) == len(expected)
-    assert np.asarray(found).tolist() == np.array(found).tolist() == found.array.tolist() == expected.tolist()
+    result, expected = share(IdRange(total), rank, first), share(np.arange(total, dtype=np.uint64), rank, first)
+    assert len(result) == len(expected)
+    assert np.asarray(result).tolist() == np.array(result).tolist() == result.array.tolist() == expected.tolist()
     for start in range(0, len(expected), size):
-        part = found[start : start + size]
+        part = result[start : start + size]
         assert (part.dtype, part.tolist()) == (np.uint64, expected[start : start + size].tolist())
     chosen = np.arange(len(expected))[::-2]
-    assert found[chosen].tolist() == expected[chosen].tolist()
+    assert result[chosen].tolist() == expected[chosen].tolist()
     assert np.arange(total)[rows_of(IdRange(total))].tolist() == list(range(total))
-    ids = found if isinstance(found, IdRange) else IdRange(total)
+    ids = result if isinstance(result, IdRange) else IdRange(total)
     assert np.arange(total)[rows_of(ids)].tolist() == np.asarray(ids).tolist()
 
 
 @given(places, st.integers(0, 1 << 31), st.integers(0, 5), st.booleans())
 def test_all_ids_are_shuffled_as_the_array_of_them(total, seed, epoch, for_ranks):
-    found = random(IdRange(total), seed, epoch, for_ranks=for_ranks)
-    assert found.tolist() == random(np.arange(total), seed, epoch, for_ranks=for_ranks).tolist()
+    result = random(IdRange(total), seed, epoch, for_ranks=for_ranks)
+    assert result.tolist() == random(np.arange(total), seed, epoch, for_ranks=for_ranks).tolist()
 
 
 @pytest.mark.parametrize(("total", "expected"), [(0, "u4"), (1 << 32, "u4"), ((1 << 32) + 1, "u8")])
@@ -209,5 +209,5 @@ def test_orders_are_kept_in_the_smallest_numbers_that_hold_all_ids(total, expect
 def test_torch_shuffles_numbers_of_32_bits_as_those_of_64(count):
     generator = torch.Generator()
     expected = torch.randperm(count, generator=generator.manual_seed(7 + 2))
-    found = random(IdRange(count), 7, 2, for_ranks=True)
-    assert (found.dtype, found.tolist()) == (np.uint32, expected.tolist())
+    result = random(IdRange(count), 7, 2, for_ranks=True)
+    assert (result.dtype, result.tolist()) == (np.uint32, expected.tolist())

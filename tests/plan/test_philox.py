@@ -65,7 +65,7 @@ def test_the_counter_is_epoch_sample_operation_block_and_the_key_the_seed_low_wo
     numbers = uniform(seed, epoch=9, samples=SAMPLES, operation=(2 << 16) + 1, count=8)
     for row, sample in enumerate(SAMPLES):
         counter = [[9, int(sample), (2 << 16) + 1, block] for block in (0, 1)]
-        words = [word for one in counter for word in philox4x32(one, [5, 3])]
+        words = [word for counter_value in counter for word in philox4x32(counter_value, [5, 3])]
         assert numbers[row].tolist() == [word * 2.0**-32 for word in words]
 
 
@@ -76,8 +76,8 @@ def test_fewer_numbers_are_the_first_of_more():
 
 
 def test_several_operations_at_once_are_each_by_itself():
-    wanted = [(3, 6), (4, 0), (70_000, 13), (5, 4)]
-    for numbers, (operation, count) in zip(uniforms(1, 2, SAMPLES, wanted), wanted, strict=True):
+    expected = [(3, 6), (4, 0), (70_000, 13), (5, 4)]
+    for numbers, (operation, count) in zip(uniforms(1, 2, SAMPLES, expected), expected, strict=True):
         assert np.array_equal(numbers, uniform(1, 2, SAMPLES, operation, count))
 
 

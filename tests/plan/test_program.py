@@ -109,12 +109,12 @@ def test_without_totensor_the_batch_is_an_array():
         [ToTensor(), ToTorchImage(), normalize(torch.bfloat16)],
     ],
 )
-def test_bfloat16_is_a_tensor_wherever_it_is_asked_for(operations):
+def test_bfloat16_output_is_a_tensor_after_any_operations(operations):
     program = program_of(*operations)
     assert (program.dtype, program.table.dtype) == ("bfloat16", np.uint16)
     result = finished(*operations)
-    wanted = torch.from_numpy(EXACT).to(torch.bfloat16)
-    assert torch.equal(result if len(operations) == 1 else result.permute(0, 2, 3, 1), wanted)
+    expected = torch.from_numpy(EXACT).to(torch.bfloat16)
+    assert torch.equal(result if len(operations) == 1 else result.permute(0, 2, 3, 1), expected)
 
 
 def test_finishing_copies_nothing():
@@ -155,11 +155,11 @@ class Plain(Operation):
 @pytest.mark.parametrize("position", range(5))
 def test_where_fusion_ends_does_not_show_in_the_result(position):
     operations = [*GEOMETRY, RandomHorizontalFlip(), normalize()]
-    wanted = finished(*operations)
+    expected = finished(*operations)
     program = program_of(*operations[:position], Plain(), *operations[position:])
     assert len(program.steps) == position
     assert len(program.ops.steps) == 6 - position
-    assert np.array_equal(finished(*operations[:position], Plain(), *operations[position:]), wanted)
+    assert np.array_equal(finished(*operations[:position], Plain(), *operations[position:]), expected)
 
 
 def test_paints_after_normalizing_are_not_levels_and_are_not_fused():
@@ -199,11 +199,11 @@ def test_random_operations_are_numbered_over_the_whole_pipeline():
 
 def test_two_programs_may_share_one_pipeline_list():
     pipeline = [RandomResizedCropRGBImageDecoder((4, 4)), RandomHorizontalFlip(), ToTensor()]
-    kept = list(pipeline)
+    copy = list(pipeline)
     first = compile_image_program("image", 0, pipeline, *SIZES)
     pipeline[0].output_size = (2, 2)
     second = compile_image_program("image", 0, pipeline, *SIZES)
-    assert pipeline == kept
+    assert pipeline == copy
     assert (first.height, first.decoder.output_size, second.height) == (4, (4, 4), 2)
 
 

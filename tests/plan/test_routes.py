@@ -98,17 +98,25 @@ def test_the_bytes_of_the_largest_raw_image_are_counted_without_overflow():
     ),
 )
 def test_an_image_goes_where_it_would_go_alone(available, raw, images):
-    mode = np.array([one[0] for one in images], np.uint8)
-    height = np.array([one[4] for one in images], np.int32)
+    mode = np.array([image[0] for image in images], np.uint8)
+    height = np.array([image[4] for image in images], np.int32)
     probes = np.zeros((len(images), PROBE_COLUMNS), np.int32)
-    probes[:, KIND] = [one[1] for one in images]
-    probes[:, HEIGHT] = height + [not one[2] for one in images]
+    probes[:, KIND] = [image[1] for image in images]
+    probes[:, HEIGHT] = height + [not image[2] for image in images]
     probes[:, WIDTH] = height
-    size = np.array([3 * one[4] ** 2 + (not one[3]) for one in images], np.uint64)
+    size = np.array([3 * image[4] ** 2 + (not image[3]) for image in images], np.uint64)
     routes = choose_routes(mode, size, height, height, probes, available=available, raw=raw)
     for row in range(len(images)):
-        own = slice(row, row + 1)
-        alone = choose_routes(mode[own], size[own], height[own], height[own], probes[own], available=available, raw=raw)
+        own_row = slice(row, row + 1)
+        alone = choose_routes(
+            mode[own_row],
+            size[own_row],
+            height[own_row],
+            height[own_row],
+            probes[own_row],
+            available=available,
+            raw=raw,
+        )
         assert alone[0] == routes[row]
     # nvJPEG gets nothing but sound JPEGs that it knows, of the size that there is room for.
     decoded = routes < DecodeRoute.CPU

@@ -33,10 +33,10 @@ def test_operations_after_a_decoder_do_not_change():
 
 def test_the_users_list_and_operations_stay_as_they_are():
     pipeline = [CenterCropRGBImageDecoder((4, 4), 1), torch.nn.ReLU()]
-    kept = list(pipeline)
+    copy = list(pipeline)
     copies = snapshot(pipeline, SimpleRGBImageDecoder)
     copies[0].output_size = (8, 8)
-    assert pipeline == kept
+    assert pipeline == copy
     assert pipeline[0].output_size == (4, 4)
 
 

@@ -29,12 +29,12 @@ def test_with_replacement_each_comes_in_proportion_to_its_weight():
 
 def test_without_replacement_the_remaining_samples_are_drawn_in_proportion_to_their_weights():
     count = 6000
-    found = Counter(tuple(draw_weighted(WEIGHTS, 3, seed, 0, replacement=False).tolist()) for seed in range(count))
-    assert sum(found.values()) == count
+    result = Counter(tuple(draw_weighted(WEIGHTS, 3, seed, 0, replacement=False).tolist()) for seed in range(count))
+    assert sum(result.values()) == count
     for order in permutations([0, 2, 3]):
         first, second, _ = WEIGHTS[list(order)]
         chance = first / 8 * second / (8 - first)
-        assert abs(found[order] / count - chance) <= 5 * math.sqrt(chance * (1 - chance) / count), order
+        assert abs(result[order] / count - chance) <= 5 * math.sqrt(chance * (1 - chance) / count), order
 
 
 @pytest.mark.parametrize("replacement", [True, False])

@@ -16,9 +16,9 @@ from tests.reference.window_order import window as reference
 
 def window(indices, pages, streams, width, seed, epoch):
     ids = np.asarray(indices, np.uint64)
-    found = np.asarray(WindowIds.all(WindowOrder(ids, PageRuns.join([pages]), streams, width, seed, epoch)))
-    assert found.dtype == np.uint64
-    return found
+    result = np.asarray(WindowIds.all(WindowOrder(ids, PageRuns.join([pages]), streams, width, seed, epoch)))
+    assert result.dtype == np.uint64
+    return result
 
 
 def test_the_window_order_stays_as_it_is():
@@ -49,16 +49,16 @@ def test_the_shares_of_ranks_are_those_of_the_whole_for_all_sizes_of_blocks(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order_module, "_LEAST_BLOCK", least)
         whole = WindowIds.all(WindowOrder(IdRange(total), PageRuns.join([pages]), streams, 1, 3, 4))
-        found, expected = (
+        result, expected = (
             share(whole, rank, first),
             share(reference(range(total), pages, streams, 1, 3, 4), rank, first),
         )
-        assert len(found) == len(expected)
-        assert np.asarray(found).tolist() == expected.tolist()
+        assert len(result) == len(expected)
+        assert np.asarray(result).tolist() == expected.tolist()
         for start in range(0, len(expected), batch):
-            assert found[start : start + batch].tolist() == expected[start : start + batch].tolist()
+            assert result[start : start + batch].tolist() == expected[start : start + batch].tolist()
             back = max(start - batch, 0)  # bytes are asked for ahead of the batches that are made
-            assert found[back:start].tolist() == expected[back:start].tolist()
+            assert result[back:start].tolist() == expected[back:start].tolist()
 
 
 @given(
@@ -76,39 +76,41 @@ def test_each_batch_of_all_ranks_is_a_stretch_of_the_order_also_where_they_take_
         shares = []
         for number in range(world):
             places = StreamPlaces(Rank(number, world), streams, batch_size, first, total)
-            own = WindowIds(whole.order, places)
-            shares.append(np.asarray(own).tolist())
-            parts = [own[start : start + batch].tolist() for start in range(0, len(own), batch)]
+            share_ids = WindowIds(whole.order, places)
+            shares.append(np.asarray(share_ids).tolist())
+            parts = [share_ids[start : start + batch].tolist() for start in range(0, len(share_ids), batch)]
             assert [sample for part in parts for sample in part] == shares[-1]
             assert shares[-1] == [order[place % total] for place in places[:]]
-    assert {len(own) for own in shares} == {-(-(total - first) // world)}
+    assert {len(share) for share in shares} == {-(-(total - first) // world)}
     padded = order[first:] + order * world
     for start in range(0, len(shares[0]), batch_size):
-        found = [sample for own in shares for sample in own[start : start + batch_size]]
-        assert sorted(found) == sorted(padded[start * world : start * world + len(found)])
+        results = [sample for share in shares for sample in share[start : start + batch_size]]
+        assert sorted(results) == sorted(padded[start * world : start * world + len(results)])
 
 
 @pytest.mark.parametrize("world", [3, 5, 6, 7, 12, 24])
 def test_ranks_that_take_streams_share_few_of_them(world):
     shares = [StreamPlaces(Rank(number, world), 64, 256, 0, 300_000)[:] % 64 for number in range(world)]
     # Each has its own, and a part of one on either side; those of which it gets few do not count.
-    assert sum(np.count_nonzero(np.bincount(own, minlength=64) > len(own) / 640) for own in shares) <= 64 + 2 * world
+    assert (
+        sum(np.count_nonzero(np.bincount(share, minlength=64) > len(share) / 640) for share in shares) <= 64 + 2 * world
+    )
 
 
 def test_a_rank_has_only_the_newest_blocks_in_memory_and_makes_each_once(monkeypatch):
-    made = []
+    results = []
     at = WindowOrder.at
-    monkeypatch.setattr(WindowOrder, "at", lambda order, places: made.append(len(places)) or at(order, places))
+    monkeypatch.setattr(WindowOrder, "at", lambda order, places: results.append(len(places)) or at(order, places))
     runs = PageRuns.join([np.arange(2_000_000) // 50])
     ids = share(WindowIds.all(WindowOrder(IdRange(2_000_000), runs, 8, 4, 0, 0)), Rank(1, 4))
     for start in range(0, 100_000, 1000):
         assert len(ids[start : start + 1000]) == 1000
         assert len(ids[max(start - 1500, 0) : start]) == min(start, 1500)
-    assert sum(made) == -(-100_000 // made[0]) * made[0]
+    assert sum(results) == -(-100_000 // results[0]) * results[0]
     assert sum(block.nbytes for block in ids._blocks.values()) == 2 * 4 * (1 << 16) // 4
-    made.clear()
+    results.clear()
     assert len(ids[400_000:400_010]) == 10
-    assert len(made) == 1
+    assert len(results) == 1
 
 
 @given(files(), st.integers(1, 9), st.integers(1, 6), st.integers(0, 2**31), st.integers(0, 50))

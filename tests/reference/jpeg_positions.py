@@ -68,10 +68,10 @@ def mcu_positions(data):
         at += 2 + size
     if len(components) == 1:
         components = dict.fromkeys(components, (1, 1))
-    across, down = (max(each[i] for each in components.values()) for i in (0, 1))
-    bits, values, found = _Bits(data, at), [0, 0, 0], []
+    across, down = (max(component[i] for component in components.values()) for i in (0, 1))
+    bits, values, results = _Bits(data, at), [0, 0, 0], []
     for _ in range(-(-width // (8 * across)) * -(-height // (8 * down))):
-        found.append((bits.places[bits.at], tuple(values)))
+        results.append((bits.places[bits.at], tuple(values)))
         for i, (name, selectors) in enumerate(scan):
             for _ in range(components[name][0] * components[name][1]):
                 values[i] += bits.number(bits.symbol(tables[selectors >> 4]))
@@ -83,4 +83,4 @@ def mcu_positions(data):
                     bits.number(size)
                     k += run + 1
     assert len(bits.bits) - bits.at < 8
-    return found
+    return results

@@ -23,9 +23,9 @@ def changed(image: np.ndarray, kind: int, parameter: int) -> np.ndarray:
         return np.floor(levels / step) * step
     if kind == INVERT:
         return 255 - levels
-    made = [stretched(levels[..., c]) if kind == AUTOCONTRAST else equalized(levels[..., c]) for c in range(3)]
+    results = [stretched(levels[..., c]) if kind == AUTOCONTRAST else equalized(levels[..., c]) for c in range(3)]
     assert kind in {AUTOCONTRAST, EQUALIZE}
-    return np.stack(made, axis=-1)
+    return np.stack(results, axis=-1)
 
 
 def stretched(channel: np.ndarray) -> np.ndarray:

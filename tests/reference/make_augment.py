@@ -27,7 +27,7 @@ def main() -> None:
     from torchvision.transforms.v2 import functional
 
     image = torch.from_numpy(picture()).permute(2, 0, 1).contiguous()
-    made = {
+    results = {
         "solarize 100.5": functional.solarize(image, 100.5),
         "posterize 3": functional.posterize(image, 3),
         "invert": functional.invert(image),
@@ -35,16 +35,16 @@ def main() -> None:
         "equalize": functional.equalize(image),
     }
     for factor in (0, 16_384, 49_152, 98_304):
-        made[f"sharpness {factor}"] = functional.adjust_sharpness(image, factor / 32_768)
+        results[f"sharpness {factor}"] = functional.adjust_sharpness(image, factor / 32_768)
     for size, sigma in ((3, 0.3), (5, 1.1), (9, 2.0), (23, 1.7), (23, 50.0)):
-        made[f"blur {size} {sigma}"] = functional.gaussian_blur(image, [size, size], [sigma, sigma])
+        results[f"blur {size} {sigma}"] = functional.gaussian_blur(image, [size, size], [sigma, sigma])
     for angle in (-33.5, 12.25, 90.0, 180.0):
-        made[f"rotate bilinear {angle}"] = functional.rotate(image, angle, v2.InterpolationMode.BILINEAR)
-        made[f"rotate nearest {angle}"] = functional.rotate(image, angle, fill=[1, 2, 3])
+        results[f"rotate bilinear {angle}"] = functional.rotate(image, angle, v2.InterpolationMode.BILINEAR)
+        results[f"rotate nearest {angle}"] = functional.rotate(image, angle, fill=[1, 2, 3])
     for kind in ("bilinear", "nearest"):
         mode = v2.InterpolationMode(kind)
-        made[f"affine {kind}"] = functional.affine(image, -20.0, [3.0, -2.0], 1.3, [10.0, -5.0], mode)
-    arrays = {name: one.permute(1, 2, 0).numpy() for name, one in made.items()}
+        results[f"affine {kind}"] = functional.affine(image, -20.0, [3.0, -2.0], 1.3, [10.0, -5.0], mode)
+    arrays = {name: one.permute(1, 2, 0).numpy() for name, one in results.items()}
     for policy, bins in BINS.items():
         for name, (magnitudes, signed) in getattr(v2, policy)._AUGMENTATION_SPACE.items():
             table = magnitudes(31, 24, 32)
@@ -53,10 +53,10 @@ def main() -> None:
                 for sign in ("+", "-") if signed else ("+",):
                     magnitude = 0.0 if table is None else float(table[place]) * (-1 if sign == "-" else 1)
                     change = getattr(v2, policy)(fill=[1, 2, 3])
-                    found = change._apply_image_or_video_transform(
+                    result = change._apply_image_or_video_transform(
                         image, name, magnitude, interpolation=change.interpolation, fill=change._fill
                     )
-                    arrays[f"{policy} {place} {name} {sign}"] = found.permute(1, 2, 0).numpy()
+                    arrays[f"{policy} {place} {name} {sign}"] = result.permute(1, 2, 0).numpy()
     np.savez_compressed(Path(__file__).with_name("augment.npz"), image=picture(), **arrays)
 
 

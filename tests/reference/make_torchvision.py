@@ -29,8 +29,8 @@ def main() -> None:
             arrays[f"{name} {factor}"] = getattr(functional, f"adjust_{name}")(tensor, factor / ONE)
     for turn in TURNS:
         arrays[f"hue {turn}"] = functional.adjust_hue(tensor, turn / ONE)
-    found = {name: np.asarray(array if name == "image" else array.permute(1, 2, 0)) for name, array in arrays.items()}
-    np.savez_compressed(Path(__file__).with_name("torchvision.npz"), **found)
+    results = {name: np.asarray(array if name == "image" else array.permute(1, 2, 0)) for name, array in arrays.items()}
+    np.savez_compressed(Path(__file__).with_name("torchvision.npz"), **results)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ def mixup(images: np.ndarray, share: np.ndarray) -> np.ndarray:
 def cutmix(images: np.ndarray, boxes: list[tuple[int, int, int, int]]) -> np.ndarray:
     """Images (N, H, W, 3) with boxes (top, left, bottom, right) of the one before."""
     mixed, other = images.copy(), np.roll(images, 1, axis=0)
-    for own, pasted, (top, left, bottom, right) in zip(mixed, other, boxes, strict=True):
-        own[top:bottom, left:right] = pasted[top:bottom, left:right]
+    for image, pasted, (top, left, bottom, right) in zip(mixed, other, boxes, strict=True):
+        image[top:bottom, left:right] = pasted[top:bottom, left:right]
     return mixed
 
 
@@ -35,5 +35,5 @@ def cutmix_box(lam: float, row: int, column: int, size: tuple[int, int]) -> tupl
 
 def one_hot(labels: np.ndarray, share: np.ndarray, num_classes: int) -> np.ndarray:
     """Labels (N,) and shares (N,) as vectors (N, num_classes)."""
-    own = np.eye(num_classes)[labels]
-    return share[:, None] * own + (1 - share[:, None]) * np.roll(own, 1, axis=0)
+    encoded = np.eye(num_classes)[labels]
+    return share[:, None] * encoded + (1 - share[:, None]) * np.roll(encoded, 1, axis=0)

@@ -20,8 +20,8 @@ def quasi_random(
         share = -(-len(ids) // rank.world)
         first = rank.number * share
         by_turn = np.resize(by_turn, share * rank.world)[first : first + share]
-    own, ordinal = np.unique(turn[by_turn], return_inverse=True)
-    group = ordinal * -(-len(own) // (2 * batch_size)) // len(own)
+    turns, ordinal = np.unique(turn[by_turn], return_inverse=True)
+    group = ordinal * -(-len(turns) // (2 * batch_size)) // len(turns)
     keys = sort_keys(seed, epoch, 2, len(by_turn), first) >> np.uint64(24)
     return ids[by_turn[np.lexsort((keys, group))]]
 

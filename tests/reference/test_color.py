@@ -20,8 +20,8 @@ IMAGE = TORCHVISION.pop("image")
 def test_the_reference_and_the_transforms_are_torchvision_itself(name):
     kind, factor = name.split()
     row = np.array([KINDS[kind], int(factor)], np.int32)
-    for found in (steps(IMAGE, row), RandomBrightness(0.5).apply(IMAGE[None].copy(), row[None])[0]):
-        apart = np.abs(found.astype(int) - TORCHVISION[name])
+    for result in (steps(IMAGE, row), RandomBrightness(0.5).apply(IMAGE[None].copy(), row[None])[0]):
+        apart = np.abs(result.astype(int) - TORCHVISION[name])
         # torchvision turns hues in float32, which now and then rounds the other way.
         assert apart.max() <= (kind == "hue")
         assert np.count_nonzero(apart) <= apart.size // 1000

@@ -18,7 +18,7 @@ def reference_of(*operations):
     return reference_image(IMAGE, program.draw(0, 0, SAMPLE, *SIZE)[0], program)
 
 
-def test_a_whole_image_of_the_same_size_stays_as_it_is():
+def test_a_whole_image_of_the_same_size_does_not_change():
     assert np.array_equal(reference_of(SimpleRGBImageDecoder()).output, IMAGE)
 
 

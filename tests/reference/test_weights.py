@@ -37,19 +37,19 @@ def test_weights_of_a_pixel_sum_to_one_and_only_those_of_bicubic_may_be_negative
 def test_area_gives_the_center_crops_of_ffcv(name):
     expected, parameters = center_crops(name)
     decoder = CenterCropRGBImageDecoder(tuple(parameters["output_size"]), parameters["ratio"])
-    for image, wanted in zip(raw_images(name), expected, strict=True):
+    for image, reference in zip(raw_images(name), expected, strict=True):
         sides = np.array([image.shape[0]]), np.array([image.shape[1]])
         top, left, height, width = decoder.boxes(*sides, None)[0]
         levels = resize(image[top : top + height, left : left + width], decoder.output_size, "area")
-        assert np.abs(levels - wanted).max() <= 1, image.shape
+        assert np.abs(levels - reference).max() <= 1, image.shape
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
 @pytest.mark.parametrize("interpolation", ["area", "bilinear"])
 def test_area_and_bilinear_are_within_a_level_of_opencv(number, interpolation):
     with np.load(OPENCV) as arrays:
-        image, wanted = arrays[f"image_{number}"], arrays[f"{interpolation}_{number}"]
-    assert np.abs(resize(image, wanted.shape[:2], interpolation) - wanted).max() <= 1.01
+        image, expected = arrays[f"image_{number}"], arrays[f"{interpolation}_{number}"]
+    assert np.abs(resize(image, expected.shape[:2], interpolation) - expected).max() <= 1.01
 
 
 @pytest.mark.parametrize(("source", "target"), SIZES)
@@ -60,10 +60,10 @@ def test_area_and_bilinear_are_within_a_level_of_opencv(number, interpolation):
 def test_weights_are_those_that_torch_interpolates_with(source, target, interpolation, mode, antialias):
     image = np.random.default_rng(0).integers(0, 256, (*source, 3)).astype(np.float64)
     batch = torch.from_numpy(image).permute(2, 0, 1)[None]
-    wanted = torch.nn.functional.interpolate(batch, target, mode=mode, antialias=antialias, align_corners=False)
+    expected = torch.nn.functional.interpolate(batch, target, mode=mode, antialias=antialias, align_corners=False)
     rows, columns = (resize_weights(*sides, interpolation) for sides in zip(source, target, strict=True))
-    made = np.einsum("yh,hwc,xw->yxc", rows, image, columns)
-    np.testing.assert_allclose(made, wanted[0].permute(1, 2, 0).numpy(), atol=1e-9)
+    result = np.einsum("yh,hwc,xw->yxc", rows, image, columns)
+    np.testing.assert_allclose(result, expected[0].permute(1, 2, 0).numpy(), atol=1e-9)
 
 
 @pytest.mark.parametrize(("source", "target"), SIZES)
@@ -72,8 +72,8 @@ def test_weights_are_those_that_torch_interpolates_with(source, target, interpol
 )
 def test_antialias_and_bicubic_are_within_a_level_of_pillow(source, target, interpolation, resample):
     image = np.random.default_rng(1).integers(0, 256, (*source, 3), np.uint8)
-    wanted = np.asarray(Image.fromarray(image).resize(target[::-1], resample))
+    expected = np.asarray(Image.fromarray(image).resize(target[::-1], resample))
     # Pillow limits bicubic to the levels between the directions; the sizes and its version decide which comes first.
     down_first = resize(image, target, interpolation)
     across_first = resize(image.swapaxes(0, 1), target[::-1], interpolation).swapaxes(0, 1)
-    assert min(np.abs(np.rint(made) - wanted).max() for made in (down_first, across_first)) <= 1
+    assert min(np.abs(np.rint(resized) - expected).max() for resized in (down_first, across_first)) <= 1

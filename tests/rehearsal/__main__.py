@@ -39,9 +39,9 @@ def main() -> int:
     status, tests = _run(["tests/gpu"], variables)
     mutations = []
     for name in _ask(_NAMES, variables):
-        _, found = _run(_WATCHING, {**variables, "GPUBETON_MUTATION": name})
-        mutations.append({"left out": name, "noticed by": found["failed"]})
-        print(f"rehearsal: {name}: {', '.join(found['failed']) or 'not noticed'}", flush=True)
+        _, result = _run(_WATCHING, {**variables, "GPUBETON_MUTATION": name})
+        mutations.append({"left out": name, "noticed by": result["failed"]})
+        print(f"rehearsal: {name}: {', '.join(result['failed']) or 'not noticed'}", flush=True)
     path = save(
         "rehearsal",
         {"versions": versions, "functions": functions(), "tests": tests, "mutations": mutations},
@@ -66,7 +66,7 @@ def _run(arguments, variables):
         report = Path(folder) / "report.xml"
         status = _pytest([*arguments, "--tb=short", f"--junitxml={report}"], variables)
         cases = list(ET.parse(report).iter("testcase")) if report.exists() else []
-    skipped = {_name(case): own.get("message") for case in cases if (own := case.find("skipped")) is not None}
+    skipped = {_name(case): reason.get("message") for case in cases if (reason := case.find("skipped")) is not None}
     failed = [_name(case) for case in cases if case.find("failure") is not None or case.find("error") is not None]
     if not cases:
         failed.append("the process ended")

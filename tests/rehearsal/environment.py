@@ -47,8 +47,8 @@ def prepare():
     _once("headers", [HERE / "headers.txt"], _install_headers)
     _once("cupy", [HERE / "requirements.txt"], _translate_cupy)
     simulator = ROOT / "tests" / "simulator"
-    own = [HERE / "cudart.cpp", HERE / "cuda_driver.cpp"]
-    _once("lib", [*own, *simulator.glob("*.cpp"), *simulator.glob("*.h"), Path(__file__)], _build_libraries)
+    sources = [HERE / "cudart.cpp", HERE / "cuda_driver.cpp"]
+    _once("lib", [*sources, *simulator.glob("*.cpp"), *simulator.glob("*.h"), Path(__file__)], _build_libraries)
     return {
         **os.environ,
         "GPUBETON_REHEARSAL": "1",
@@ -151,9 +151,9 @@ def _build_libraries():
     script.write_text(
         f"{_VERSION_NODE} {{ global: cuda*; __cuda*; simulated_*; nvjpeg*; run_add; rehearsal_*; local: *; }};"
     )
-    own = [*(ROOT / "tests" / "simulator").glob("*.cpp"), HERE / "cudart.cpp"]
-    objects = [_LIBRARIES / f"{source.stem}.o" for source in own]
-    for source, target in zip(own, objects, strict=True):
+    files = [*(ROOT / "tests" / "simulator").glob("*.cpp"), HERE / "cudart.cpp"]
+    objects = [_LIBRARIES / f"{source.stem}.o" for source in files]
+    for source, target in zip(files, objects, strict=True):
         _compile("-O2", "-g1", "-Wall", "-Wextra", "-c", source, "-o", target)
     missing = _LIBRARIES / "missing.cpp"
     asked = set().union(*map(_undefined, [binding, *(site / "torch" / "lib").glob("*.so")]))
@@ -182,15 +182,15 @@ def _compile(*arguments):
 
 def _undefined(file):
     """The functions of CUDA's runtime that a file wants of others."""
-    wanted = subprocess.run(
+    expected = subprocess.run(
         ["nm", *_dynamic(file), "--undefined-only", file], capture_output=True, text=True, check=True
     )
-    return set(re.findall(r"\bU ((?:__)?cuda[A-Z]\w*)", wanted.stdout))
+    return set(re.findall(r"\bU ((?:__)?cuda[A-Z]\w*)", expected.stdout))
 
 
 def _defined(file):
-    found = subprocess.run(["nm", "--defined-only", file], capture_output=True, text=True, check=True)
-    return set(re.findall(r"\bT (\w+)", found.stdout))
+    result = subprocess.run(["nm", "--defined-only", file], capture_output=True, text=True, check=True)
+    return set(re.findall(r"\bT (\w+)", result.stdout))
 
 
 def _dynamic(file):

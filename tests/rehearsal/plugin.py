@@ -72,18 +72,18 @@ def _operation(name):
 
 
 def _return_from_the_host(operation, *arguments, **keywords):
-    device = next(one.device for one in tree_leaves(arguments) if isinstance(one, torch.Tensor) and one.is_cuda)
+    device = next(leaf.device for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor) and leaf.is_cuda)
     return operation(*tree_map(_fetched, arguments), **keywords).to(device)
 
 
 def _arange(*numbers, out):
-    made = torch.arange(*numbers, dtype=out.dtype)
-    return out.resize_(made.shape).copy_(made)
+    result = torch.arange(*numbers, dtype=out.dtype)
+    return out.resize_(result.shape).copy_(result)
 
 
 def _copy(own_copy, keys, target, source, non_blocking=False):
     """Copies between equal layouts are torch's own, by CUDA's copies."""
-    layouts = {(one.shape, one.stride(), one.dtype) for one in (target, source)}
+    layouts = {(tensor.shape, tensor.stride(), tensor.dtype) for tensor in (target, source)}
     if len(layouts) == 1 and torch.ops.aten.is_non_overlapping_and_dense.default(target):
         return own_copy.call_boxed(keys, target, source, non_blocking)
     if target.is_cuda:

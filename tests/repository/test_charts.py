@@ -31,16 +31,18 @@ def test_the_colors_of_texts_can_be_read():
 
 
 def test_each_chart_is_on_a_page_with_an_alternative_text():
-    found = {}
+    results = {}
     for page in map(ROOT.joinpath, PAGES):
         for match in PICTURE.finditer(page.read_text()):
             light, dark = ((page.parent / match[theme]).resolve() for theme in ("light", "dark"))
             assert light.is_file()
             assert dark.is_file()
             assert len(match["alt"]) > 20
-            found[light.name.partition("-light.")[0]] = match["alt"]
-    assert found.keys() == {*CHARTS, "data_flow", "floors", "report"}
-    shown = {f"{name}-{theme}.{'webp' if name == 'report' else 'svg'}" for name in found for theme in ("light", "dark")}
+            results[light.name.partition("-light.")[0]] = match["alt"]
+    assert results.keys() == {*CHARTS, "data_flow", "floors", "report"}
+    shown = {
+        f"{name}-{theme}.{'webp' if name == 'report' else 'svg'}" for name in results for theme in ("light", "dark")
+    }
     assert {path.name for path in FOLDER.iterdir()} == {*shown, "report.html"}
 
 

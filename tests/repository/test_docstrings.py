@@ -34,9 +34,9 @@ def public_names() -> Iterator[tuple[str, Any]]:
     """Give the name and the object of every class, method and function that users may call."""
     seen: set[str] = set()
     for module in PUBLIC:
-        found = importlib.import_module(module)
-        for name in getattr(found, "__all__", FFCV.get(module.removeprefix("gpubeton."), {})):
-            thing = getattr(found, name)
+        result = importlib.import_module(module)
+        for name in getattr(result, "__all__", FFCV.get(module.removeprefix("gpubeton."), {})):
+            thing = getattr(result, name)
             if not (inspect.isclass(thing) or inspect.isfunction(thing)) or not thing.__module__.startswith("gpubeton"):
                 continue
             for path, part in [(f"{thing.__module__}.{name}", thing), *methods(thing)]:

@@ -54,7 +54,7 @@ MACHINES = {
 @pytest.mark.skipif(os.uname().sysname != "Linux", reason="looks at Linux's files")
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machine_gets_the_torch_and_the_extras_that_it_can_use(tmp_path, name):
-    prepare, wanted, is_for_the_cpu, message = MACHINES[name]
+    prepare, expected, is_for_the_cpu, message = MACHINES[name]
     root = tmp_path / "root"
     root.mkdir()
     prepare(root)
@@ -68,7 +68,7 @@ def test_a_machine_gets_the_torch_and_the_extras_that_it_can_use(tmp_path, name)
     command = [tmp_path / "tools/environment.sh", tmp_path / "python", tmp_path / "venv", "demo"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     installed = (tmp_path / "installed").read_text().split()
-    assert wanted in installed
+    assert expected in installed
     assert ("https://download.pytorch.org/whl/cpu" in installed) == is_for_the_cpu
     assert message in done.stdout
 

@@ -73,9 +73,9 @@ def test_the_reference_has_a_page_for_each_public_name(tmp_path):
     assert {*names, "index", *(module for module, _ in names.values())} == pages
     shown = {id(thing) for _, thing in names.values()}
     for module in PUBLIC:
-        found = importlib.import_module(module)
-        for name in getattr(found, "__all__", FFCV.get(module.removeprefix("gpubeton."), {})):
-            thing = getattr(found, name)
+        result = importlib.import_module(module)
+        for name in getattr(result, "__all__", FFCV.get(module.removeprefix("gpubeton."), {})):
+            thing = getattr(result, name)
             assert id(thing) in shown or not getattr(thing, "__module__", module).startswith("gpubeton")
 
 

@@ -65,8 +65,8 @@ def test_the_wheel_has_the_package_and_its_kernels_and_nothing_else(built):
 def test_the_sdist_can_be_tested(built):
     with tarfile.open(built[1]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
-    for wanted in ("Makefile", "constraints.txt", "tests/conftest.py", "CONTRIBUTING.md", "kernels/steps.cuh"):
-        assert wanted in names
+    for expected in ("Makefile", "constraints.txt", "tests/conftest.py", "CONTRIBUTING.md", "kernels/steps.cuh"):
+        assert expected in names
 
 
 def test_the_wheel_works_without_the_checkout(built, tmp_path):
@@ -107,8 +107,8 @@ def test_workflows_call_targets_that_exist():
 def test_the_changelog_has_versions_newest_first():
     text = (ROOT / "CHANGELOG.md").read_text()
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    found = [re.fullmatch(r"(\d+)\.(\d+)\.(\d+) \((\d{4}-\d\d-\d\d|not released yet)\)", line) for line in headings]
-    versions = [tuple(map(int, match.groups()[:3])) for match in found]  # a heading of another form fails here
+    results = [re.fullmatch(r"(\d+)\.(\d+)\.(\d+) \((\d{4}-\d\d-\d\d|not released yet)\)", line) for line in headings]
+    versions = [tuple(map(int, match.groups()[:3])) for match in results]  # a heading of another form fails here
     assert versions == sorted(set(versions), reverse=True)
     assert all("not released" not in line for line in headings[1:])
 
@@ -138,8 +138,8 @@ def test_the_container_image_copies_only_files_that_exist(tmp_path):
     assert "examples" in copied
     # A wheel can be made of the others alone.
     for name in set(copied) - {".git", "examples"}:
-        made = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        made(ROOT / name, tmp_path / name)
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "wheels", tmp_path]
     subprocess.run(command, check=True, capture_output=True)
     (wheel,) = (tmp_path / "wheels").iterdir()

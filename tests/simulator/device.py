@@ -180,8 +180,8 @@ class SimulatedDevice:
 
     def stream(self, name):
         """The stream that was given this name."""
-        (found,) = (stream for stream in self.streams if stream.name == name)
-        return found
+        (result,) = (stream for stream in self.streams if stream.name == name)
+        return result
 
     def make_event(self):
         self._check_active()
@@ -210,8 +210,8 @@ class SimulatedDevice:
     def launch(self, kernel, grid, block, arguments, stream):
         self._check_active()
         address, types = self.kernels.get(kernel) or _host_kernel(kernel)
-        given = [type(argument) for argument in arguments]
-        assert given == types, f"{kernel} takes {types}, not {given}"
+        argument_types = [type(argument) for argument in arguments]
+        assert argument_types == types, f"{kernel} takes {types}, not {argument_types}"
         values = [np.array(argument) for argument in arguments]
         status = library().simulated_launch(
             kernel.encode(),

@@ -76,12 +76,12 @@ class Bench:
 @pytest.fixture
 def bench(device):
     """A function that makes one."""
-    made = []
+    results = []
 
     def make(backend=Backend.HARDWARE, images=(TAKEN["4:2:0"],)):
-        made.append(Bench(device, backend, images))
-        return made[-1]
+        results.append(Bench(device, backend, images))
+        return results[-1]
 
     yield make
-    for one in made:
+    for one in results:
         one.stream.synchronize()

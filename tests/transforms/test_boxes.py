@@ -27,11 +27,11 @@ def reference(box, placement, min_visible):
     x = [(box[0] - left) * scale_x, (box[2] - left) * scale_x]
     y = [(box[1] - top) * scale_y, (box[3] - top) * scale_y]
     area = (x[1] - x[0]) * (y[1] - y[0])
-    x, y = [min(max(one, 0), out_width) for one in x], [min(max(one, 0), out_height) for one in y]
+    x, y = [min(max(edge, 0), out_width) for edge in x], [min(max(edge, 0), out_height) for edge in y]
     if flip:
         x = [out_width - x[1], out_width - x[0]]
-    x = [min(max(one - shift_x, 0), out_width) for one in x]
-    y = [min(max(one - shift_y, 0), out_height) for one in y]
+    x = [min(max(edge - shift_x, 0), out_width) for edge in x]
+    y = [min(max(edge - shift_y, 0), out_height) for edge in y]
     inside = (x[1] - x[0]) * (y[1] - y[0])
     return [x[0], y[0], x[1], y[1]], inside > 0 and inside >= min_visible * area * (1 - 2.0**-30)
 
@@ -54,8 +54,8 @@ def test_boxes_go_where_a_plain_computation_puts_them(min_visible):
     result = TransformBoxes(min_visible=min_visible).apply(ragged, np.array(placements))
     everything = TransformBoxes(min_visible=min_visible, keep="all").apply(ragged, np.array(placements))
     num_hidden = 0
-    for placement, own, output, every in zip(placements, ragged, result, everything, strict=True):
-        expected = [(*reference(row[:4].tolist(), placement, min_visible), row[4]) for row in own]
+    for placement, sample_boxes, output, every in zip(placements, ragged, result, everything, strict=True):
+        expected = [(*reference(row[:4].tolist(), placement, min_visible), row[4]) for row in sample_boxes]
         visible = [[*box, label] for box, counts, label in expected if counts]
         num_hidden += len(expected) - len(visible)
         # Float64 all the way, rounded to float32 once: half a unit in the last place of numbers below 32.

@@ -22,8 +22,8 @@ LABEL = State(True, torch.device("cpu"), (1,), np.dtype("int64"))
 
 def poisoned(images, clamp=(0, 255)):
     """FFCV's arithmetic: float32 in between."""
-    kept = (images * (1 - ALPHA[..., None])).astype(np.float32)
-    return np.clip((kept + MASK * ALPHA[..., None]).astype(np.float32), *clamp)
+    background = (images * (1 - ALPHA[..., None])).astype(np.float32)
+    return np.clip((background + MASK * ALPHA[..., None]).astype(np.float32), *clamp)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -75,7 +75,7 @@ def test_a_tail_hands_on_the_sample_ids():
     assert changed.any(axis=(1, 2, 3)).tolist() == [False, False, False, False, True]
 
 
-def test_by_itself_an_operation_asks_for_the_sample_ids_as_ffcvs_does():
+def test_generated_code_declares_with_indices_as_ffcvs_does():
     code = ReplaceLabel([9], 0).generate_code()
     assert code.with_indices is True
     assert code(np.ones(5), None, SAMPLES).tolist() == [1, 1, 0, 1, 1]

@@ -74,7 +74,7 @@ def test_the_neutral_factor_leaves_every_level(kind):
     pixel = np.array([[kind, NEUTRAL[kind], SATURATION, 0], [kind, NEUTRAL[kind], kind, NEUTRAL[kind]]], np.int32)
     assert np.array_equal(ANY.apply(images.copy(), pixel)[1], images[1])
     # The same where the work is not skipped, beside a step that does something.
-    alone, beside = [(BRIGHTNESS, ONE + 1, *own) for own in ((), (kind, NEUTRAL[kind]))]
+    alone, beside = [(BRIGHTNESS, ONE + 1, *neutral) for neutral in ((), (kind, NEUTRAL[kind]))]
     assert np.array_equal(applied(images, *beside), applied(images, *alone))
 
 
@@ -113,8 +113,8 @@ def test_a_contrast_that_ends_a_hair_below_a_level_is_rounded_down(is_enabled, l
 def test_the_largest_factor_does_not_overflow(kind):
     images = np.zeros((3, 2, 2, 3), np.uint8)
     images[0], images[1, 0], images[2, ..., 1] = 255, 255, 255
-    for image, own in zip(images, applied(images, kind, MAX_FACTOR * ONE), strict=True):
-        assert np.array_equal(own, np.floor(step(image, kind, MAX_FACTOR) + NEARLY).clip(0, 255))
+    for image, output in zip(images, applied(images, kind, MAX_FACTOR * ONE), strict=True):
+        assert np.array_equal(output, np.floor(step(image, kind, MAX_FACTOR) + NEARLY).clip(0, 255))
 
 
 def test_steps_are_carried_out_one_after_another():

@@ -105,21 +105,21 @@ def jittered(order, **factors):
 
 def augmented(policy, operation, magnitude):
     """Rows found by operation and magnitude, which may be of either sign."""
-    known = policy_rows(policy.space, 31, SIZE)
+    possible = policy_rows(policy.space, 31, SIZE)
     rows = []
     for operations, sizes in zip(operation.tolist(), magnitude.tolist(), strict=True):
         for which, size in zip(operations, sizes, strict=True):
             name, least, largest, both = policy.space[which]
             largest *= 1 if not name.startswith("Translate") or largest >= 1 else SIZE[name == "TranslateX"]
             column = 0 if largest == least else round((abs(size) - least) / (largest - least) * 30)
-            rows.append(known[which, column, int(both and size < 0)])
+            rows.append(possible[which, column, int(both and size < 0)])
     return policy.apply(IMAGES.copy(), np.stack(rows).reshape(COUNT, -1))
 
 
 def mixed(partner, share):
-    own, other = IMAGES.astype(np.int64), IMAGES[partner].astype(np.int64)
+    image, other = IMAGES.astype(np.int64), IMAGES[partner].astype(np.int64)
     weight = np.rint(share * ONE).astype(np.int64)[:, None, None, None]
-    return ((weight * own + (ONE - weight) * other) >> 15).astype(np.uint8)
+    return ((weight * image + (ONE - weight) * other) >> 15).astype(np.uint8)
 
 
 def pasted(partner, share, box):
@@ -149,7 +149,7 @@ CASES = [
     (RandomGrayscale(0.5), lambda flags: flagged(RandomGrayscale(0.5), flags)),
     (ColorJitter(0.4, 0.4, 0.4, 0.2, p=0.8), jittered),
     (ColorJitter(contrast=0.4, hue=0.2), jittered),
-    *((one, lambda flags, one=one: flagged(one, flags)) for one in (
+    *((operation, lambda flags, operation=operation: flagged(operation, flags)) for operation in (
         RandomSolarization(p=0.5), RandomPosterize(3, p=0.5), RandomInvert(0.5), RandomAutocontrast(0.5),
         RandomEqualize(0.5),
     )),
@@ -193,20 +193,22 @@ def test_every_operation_that_draws_has_been_done_again():
     import gpubeton.transforms as all_of_them
 
     drawing = {
-        one
+        transform
         for name in all_of_them.__all__
-        if isinstance(one := getattr(all_of_them, name), type) and issubclass(one, Transform) and one.is_random
+        if isinstance(transform := getattr(all_of_them, name), type)
+        and issubclass(transform, Transform)
+        and transform.is_random
     }
     assert drawing - {type(operation) for operation, _ in CASES} == {LabelMixup, LabelCutMix, PerSample}
 
 
 def test_labels_are_mixed_as_their_images():
     label = State(jit_mode=True, device=torch.device("cpu"), shape=(1,), dtype=np.dtype("int64"))
-    for image, own in (
+    for mix_images, mix_labels in (
         (ImageMixup(0.4, False), LabelMixup(0.4, False)),
         (ImageCutMix(1, False), LabelCutMix(1, False, SIZE)),
     ):
-        of_image, of_label = image.drawn(uniform, COUNT, NHWC), own.drawn(uniform, COUNT, label)
+        of_image, of_label = mix_images.drawn(uniform, COUNT, NHWC), mix_labels.drawn(uniform, COUNT, label)
         assert of_image["partner"].tolist() == of_label["partner"].tolist()
         assert of_image["share"].tolist() == pytest.approx(of_label["share"].tolist(), abs=1e-12)
 

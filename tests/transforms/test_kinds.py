@@ -35,21 +35,21 @@ def draw_of(operation, channels, count=5):
     state = State(True, "cpu", (*SHAPE, channels), np.dtype("uint8"))
     operation.declare_state_and_memory(state)
     return operation.draw(
-        lambda wanted, rows=None: (numbers if rows is None else numbers[rows])[:, :wanted], count, state
+        lambda columns, rows=None: (numbers if rows is None else numbers[rows])[:, :columns], count, state
     )
 
 
 def applied(operation, images, draw):
     """Apply it to an array; check that tensors give the same."""
-    found = operation.apply(images.copy(), draw)
+    expected = operation.apply(images.copy(), draw)
     for tensor in (torch.from_numpy(images.copy()), torch.from_numpy(images.copy()).permute(0, 3, 1, 2)):
         result = operation.apply(tensor, draw)
         result = result.permute(0, 2, 3, 1) if result.shape[1] != SHAPE[0] else result
-        assert np.array_equal(result.numpy(), found)
-    return found
+        assert np.array_equal(result.numpy(), expected)
+    return expected
 
 
-@pytest.mark.parametrize("operation", LEVELS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("operation", LEVELS, ids=lambda operation: type(operation).__name__)
 def test_levels_of_gray_images_change_as_those_of_a_channel_do(operation):
     gray, draw = noise(1), draw_of(operation, 1)
     wide = operation.apply(gray.repeat(3, axis=3), draw)
@@ -59,7 +59,7 @@ def test_levels_of_gray_images_change_as_those_of_a_channel_do(operation):
 
 
 @pytest.mark.parametrize("operation", [*LEVELS, RandomBrightness(0.5, 1), RandomContrast(0.5, 1)])
-def test_transparency_stays_as_it_is(operation):
+def test_transparency_does_not_change(operation):
     images, draw = noise(4), draw_of(operation, 4)
     result = applied(operation, images, draw)
     assert np.array_equal(result[..., 3], images[..., 3])

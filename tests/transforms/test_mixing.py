@@ -123,14 +123,16 @@ def test_images_and_labels_of_different_fields_are_mixed_alike(image, label, ten
     if isinstance(image, ImageMixup):
         assert np.array_equal(mixed, np.floor(mixup(IMAGES.astype(float), rows[:, 2].astype(float))))
     else:
-        own = (mixed == IMAGES).all(axis=3).mean(axis=(1, 2))
-        assert np.allclose(own, rows[:, 2], atol=1e-6)  # no two of these random pixels are alike
-        assert 0.05 < own.min() < 0.95
+        shares = (mixed == IMAGES).all(axis=3).mean(axis=(1, 2))
+        assert np.allclose(shares, rows[:, 2], atol=1e-6)  # no two of these random pixels are alike
+        assert 0.05 < shares.min() < 0.95
 
 
 @pytest.mark.parametrize(("image", "label"), PAIRS)
 def test_a_mix_depends_on_seed_epoch_and_the_samples_of_the_batch_alone(image, label):
-    rows = [run(label, LABELS.copy(), LABEL, **own) for own in ({}, {"field_number": 7}, {"seed": 1}, {"epoch": 1})]
+    rows = [
+        run(label, LABELS.copy(), LABEL, **options) for options in ({}, {"field_number": 7}, {"seed": 1}, {"epoch": 1})
+    ]
     assert np.array_equal(rows[0], rows[1])
     assert not np.array_equal(rows[0], rows[2])
     assert not np.array_equal(rows[0], rows[3])
@@ -142,9 +144,9 @@ def test_a_mix_depends_on_seed_epoch_and_the_samples_of_the_batch_alone(image, l
 
 def test_with_the_same_lambda_all_of_a_batch_are_mixed_as_its_last():
     for label in (LabelMixup(1.0, True), LabelCutMix(1.0, True)):
-        own, same = (run(type(label)(1.0, choice), LABELS.copy(), LABEL)[:, 2] for choice in (False, True))
-        assert set(same) == {own[-1]}
-        assert len(set(own)) == COUNT
+        separate, same = (run(type(label)(1.0, choice), LABELS.copy(), LABEL)[:, 2] for choice in (False, True))
+        assert set(same) == {separate[-1]}
+        assert len(set(separate)) == COUNT
     boxes = ImageCutMix(1.0, True).draw(numbers, 20_000, NHWC)[:, TOP:]
     assert (boxes == boxes[0]).all()
 
@@ -198,7 +200,7 @@ def test_cutmix_boxes_are_torchvisions():
     drawn = numbers(4)
     lam, rows, columns = symmetric_beta(0.9, drawn[:, :2]), drawn[:, 2] * 20, drawn[:, 3] * 30
     expected = [
-        cutmix_box(*own, (20, 30)) for own in zip(lam.tolist(), rows.astype(int), columns.astype(int), strict=True)
+        cutmix_box(*draw, (20, 30)) for draw in zip(lam.tolist(), rows.astype(int), columns.astype(int), strict=True)
     ]
     mixes = ImageCutMix(0.9, False).draw(numbers, 20_000, NHWC)
     assert np.array_equal(mixes[:, TOP:], expected)

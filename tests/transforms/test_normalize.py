@@ -112,14 +112,14 @@ def test_whole_numbers_that_hold_all_results_are_no_warning():
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_arrays_of_any_strides_are_normalized_into_the_memory_that_is_given(dtype):
-    normalize, given = NormalizeImage(MEAN, STD, dtype), []
+    normalize, inputs = NormalizeImage(MEAN, STD, dtype), []
 
     def take(shape, dtype):
-        given.append(np.full(shape, 7, dtype))
-        return given[-1]
+        inputs.append(np.full(shape, 7, dtype))
+        return inputs[-1]
 
     result = normalize.apply(LEVELS[:, ::-2, ::3], take=take)
-    assert np.shares_memory(result, given[0])
+    assert np.shares_memory(result, inputs[0])
     assert np.array_equal(result.view(dtype), EXACT[:, ::-2, ::3].astype(dtype))
 
 

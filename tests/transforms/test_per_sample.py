@@ -60,7 +60,10 @@ def test_later_operations_take_the_result(file):
         ToTensor(),
     ]
     whole = [CenterCropRGBImageDecoder((8, 8), 1), ToTensor()]
-    pair = [Loader(file, 2, num_workers=1, pipelines={"image": each, "label": None}) for each in (pipeline, whole)]
+    pair = [
+        Loader(file, 2, num_workers=1, pipelines={"image": operations, "label": None})
+        for operations in (pipeline, whole)
+    ]
     for (images, *_), (plain, *_) in zip(*pair, strict=True):
         assert torch.equal(images, plain[:, ::2, ::2] / 2)
 
@@ -151,7 +154,7 @@ def test_a_process_with_a_loader_ends(file, method):
     assert [process.exitcode for process in processes] == list(ends.values())
 
 
-def test_after_an_error_nothing_goes_on_for_the_batch():
+def test_after_an_error_the_rest_of_the_batch_is_not_computed():
     is_first, finished = threading.Lock(), []
 
     def fails_once(image, generator):

@@ -46,7 +46,7 @@ def test_operations_and_their_magnitudes_are_torchvisions(policy):
 @pytest.mark.parametrize("name", MADE)
 def test_an_operation_gives_the_image_of_torchvision(name):
     policy, place, operation, sign = name.split()
-    which = [one for one, *_ in SPACES[policy]].index(operation)
+    which = [name for name, *_ in SPACES[policy]].index(operation)
     row = policy_rows(SPACES[policy], 31, SIZE)[which, int(place), int(sign == "-")]
     result = RandAugment(1, fill=(1, 2, 3)).apply(IMAGE[None].copy(), row[None])[0]
     apart = np.abs(result.astype(int) - GOLDEN[name])
@@ -88,8 +88,8 @@ def test_operations_are_carried_out_one_after_another():
 def test_every_operation_and_both_signs_are_equally_likely():
     rows = RandAugment(2, 30).draw(numbers, 20_000, NHWC)
     assert rows.shape == (20_000, 2 * POLICY_COLUMNS)
-    for own in np.split(rows, 2, axis=1):
-        _, times = np.unique(own, axis=0, return_counts=True)
+    for row in np.split(rows, 2, axis=1):
+        _, times = np.unique(row, axis=0, return_counts=True)
         # Nine operations have two signs, five have one.
         assert len(times) == 9 * 2 + 5
         assert abs(np.sort(times)[:18] * 28 / 20_000 - 1).max() < 0.15

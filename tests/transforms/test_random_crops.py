@@ -37,7 +37,7 @@ def test_crops_are_those_of_the_plain_rule_to_the_pixel(sizes, least, more, narr
     numbers = np.random.default_rng(seed).integers(0, 2**32, (len(sizes), 40)) * 2.0**-32
     boxes, _ = drawn(np.array(sizes, np.int32).reshape(-1, 2).T, scale, ratio, numbers)
     assert boxes.dtype == np.int32
-    assert boxes.tolist() == [crop(*size, scale, ratio, own) for size, own in zip(sizes, numbers, strict=True)]
+    assert boxes.tolist() == [crop(*size, scale, ratio, number) for size, number in zip(sizes, numbers, strict=True)]
 
 
 def test_only_images_that_the_usual_numbers_fail_ask_for_more():

@@ -204,15 +204,15 @@ def test_compiled_code_rounds_each_product_and_each_sum_as_tensors_do(dtype):
 def test_floating_point_numbers_are_means_of_areas_that_are_not_rounded(layout, dtype):
     values = np.random.default_rng(2).standard_normal((6, 50, 70, 3))
     batch = in_layout(values, layout).to(dtype)
-    given = as_nhwc_array(batch.to(torch.float64), layout)
+    originals = as_nhwc_array(batch.to(torch.float64), layout)
     result = CROP.apply(batch, BOXES)
     assert result.dtype == dtype
     if layout != "tensor":
         assert result.is_contiguous(memory_format=torch.channels_last)
     result = as_nhwc_array(result.to(torch.float64), layout)
     # Rounded once to the type; before that, sums of not a hundred products in single precision and such weights.
-    tolerance = torch.finfo(dtype).eps * np.abs(given).max() + 200 * 2.0**-24 * np.abs(given).max()
-    for image, (top, left, height, width), resized in zip(given, BOXES.tolist(), result, strict=True):
+    tolerance = torch.finfo(dtype).eps * np.abs(originals).max() + 200 * 2.0**-24 * np.abs(originals).max()
+    for image, (top, left, height, width), resized in zip(originals, BOXES.tolist(), result, strict=True):
         exact = resize(image[top : top + height, left : left + width], (20, 20), "area")
         assert np.abs(resized - exact).max() <= tolerance
 

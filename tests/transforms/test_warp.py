@@ -40,10 +40,10 @@ def applied(interpolation, rows, layout="numpy", images=IMAGES):
     return as_nhwc_array(batch, layout)
 
 
-@pytest.mark.parametrize("one", WARPS)
-def test_a_row_is_the_inverse_matrix_in_units_of_a_four_billionth(one):
+@pytest.mark.parametrize("warp", WARPS)
+def test_a_row_is_the_inverse_matrix_in_units_of_a_four_billionth(warp):
     # The inverse in float64 is good to some 2**-45 of numbers below 2**5.
-    assert np.abs(affine_rows(SIZE, **one)[0] / 2**32 - matrix(SIZE, **one)[:2].ravel()).max() <= 2**-33 + 2**-40
+    assert np.abs(affine_rows(SIZE, **warp)[0] / 2**32 - matrix(SIZE, **warp)[:2].ravel()).max() <= 2**-33 + 2**-40
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -82,8 +82,8 @@ def test_a_crop_of_the_images_size_is_a_translate():
     crop, translate = RandomCrop((6, 9), 3, (4, 5, 6)), RandomTranslate(3, (4, 5, 6))
     samples = np.arange(4, dtype=np.uint64)
     results = [
-        run_batch_ops(compile_batch_ops([one], NHWC, field_number=1), IMAGES.copy(), 7, 0, samples)
-        for one in (crop, translate)
+        run_batch_ops(compile_batch_ops([operation], NHWC, field_number=1), IMAGES.copy(), 7, 0, samples)
+        for operation in (crop, translate)
     ]
     assert np.array_equal(*results)
 

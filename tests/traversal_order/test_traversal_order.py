@@ -57,9 +57,9 @@ def test_a_sampler_that_is_set_is_followed_by_the_orders_of_ranks(order_class, p
     assert order.sampler is None
     order.sampler = DistributedSampler(range(len(INDICES)), num_replicas=2, rank=1, shuffle=True, seed=9)
     for epoch in (0, 4):
-        found = order.sample_order(epoch)
+        result = order.sample_order(epoch)
         order.sampler.set_epoch(epoch)
-        assert (found.dtype, found.tolist()) == (np.uint64, INDICES[list(order.sampler)].tolist())
+        assert (result.dtype, result.tolist()) == (np.uint64, INDICES[list(order.sampler)].tolist())
     order.sampler = [4, 0]
     assert order.sample_order(0).tolist() == INDICES[[4, 0]].tolist()
     alone = order_class(loader())

@@ -51,12 +51,14 @@ def image_writer(path, workers=1, **options):
 def test_from_image_folder_writes_the_file_of_the_command(tmp_path):
     write_folder(tmp_path / "photos")
     image_writer(tmp_path / "a.beton").from_image_folder(tmp_path / "photos")
-    made = convert(open_source(tmp_path / "photos"), tmp_path / "b.beton", Settings(page_size=1 << 21), num_workers=1)
-    ours, theirs = Reader(tmp_path / "a.beton"), Reader(made.path)
+    conversion = convert(
+        open_source(tmp_path / "photos"), tmp_path / "b.beton", Settings(page_size=1 << 21), num_workers=1
+    )
+    ours, theirs = Reader(tmp_path / "a.beton"), Reader(conversion.path)
     assert ours.class_names == theirs.class_names == ("cat", "dog", "eel")
-    sums = [read_notes(path).checksums.tolist() for path in (tmp_path / "a.beton", made.path)]
+    sums = [read_notes(path).checksums.tolist() for path in (tmp_path / "a.beton", conversion.path)]
     assert sums[0] == sums[1]
-    entries = [open_blocks(each.index)[0]["image"].entries[:].tobytes() for each in (ours, theirs)]
+    entries = [open_blocks(reader.index)[0]["image"].entries[:].tobytes() for reader in (ours, theirs)]
     assert entries[0] == entries[1] != b""
 
 

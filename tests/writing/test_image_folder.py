@@ -19,10 +19,10 @@ def test_classes_and_files_come_in_order_of_their_names(tmp_path):
     make(tmp_path, "b/2.jpg", "b/10.JPEG", "a/x.png", "a/deep/er/y.jpg", "b/notes.txt", "at_the_top.jpg")
     folder = ImageFolder(tmp_path)
     assert folder.classes == ("a", "b")
-    found = [
+    results = [
         (path.relative_to(tmp_path).as_posix(), label) for path, label in map(folder.__getitem__, range(len(folder)))
     ]
-    assert found == [("a/x.png", 0), ("a/deep/er/y.jpg", 0), ("b/10.JPEG", 1), ("b/2.jpg", 1)]
+    assert results == [("a/x.png", 0), ("a/deep/er/y.jpg", 0), ("b/10.JPEG", 1), ("b/2.jpg", 1)]
 
 
 def test_the_endings_can_be_chosen(tmp_path):
@@ -57,6 +57,6 @@ def test_links_that_lead_back_bring_no_image_twice(tmp_path):
     elsewhere = write_picture(tmp_path / "elsewhere" / "more.png", 7)
     (tmp_path / "photos" / "eel" / "more").symlink_to(elsewhere.parent)
     (tmp_path / "photos" / "eel" / "again").symlink_to(elsewhere.parent)
-    found = ImageFolder(tmp_path / "photos")
-    assert len(found) == 7
-    assert found.passed_over == {"links to folders that were read": 3}
+    result = ImageFolder(tmp_path / "photos")
+    assert len(result) == 7
+    assert result.passed_over == {"links to folders that were read": 3}

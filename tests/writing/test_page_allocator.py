@@ -32,12 +32,12 @@ def first_fit_in_order(samples, start, page_size):
 @given(SAMPLES, st.lists(st.integers(1, 7), min_size=40, max_size=40))
 def test_samples_fill_pages_in_order_however_they_are_split_into_chunks(samples, cuts):
     pages = PageAllocator(metadata_end=1000, page_size=32)
-    found, start = [], 0
+    results, start = [], 0
     for cut in cuts:
-        found += pages.allocate(start, region_sizes(samples[start : start + cut])).tolist()
+        results += pages.allocate(start, region_sizes(samples[start : start + cut])).tolist()
         start += cut
     expected, end = first_fit_in_order(samples, 1024, 32)
-    assert found == expected
+    assert results == expected
     has_regions = any(samples)
     assert pages.table_offset == (end if has_regions else 1000)
     table = pages.table

@@ -60,7 +60,7 @@ def test_commands_replace_a_file_only_with_overwrite(command, here):
     assert out.read_bytes() != b"a letter of mine"
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS if "a.beton" in each and "view" not in each])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if "a.beton" in command and "view" not in command])
 @pytest.mark.parametrize("name", ["a.beton", "link.beton", "hard.beton", "./photos/../a.beton"])
 def test_no_command_replaces_its_input_by_any_name_even_with_overwrite(command, name, here):
     (here / "link.beton").symlink_to("a.beton")
@@ -107,7 +107,7 @@ def test_a_file_that_another_process_completed_meanwhile_is_kept(here):
     (here / "b.beton").write_bytes(b"complete")
     with pytest.raises(OptionError):
         ResumableFile("b.beton", "key", overwrite=False)
-    assert [each.name for each in here.glob(".b*")] == []
+    assert [path.name for path in here.glob(".b*")] == []
 
 
 def test_a_file_that_appears_while_a_copy_is_made_is_kept(here):

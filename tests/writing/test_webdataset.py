@@ -84,10 +84,10 @@ def test_samples_come_in_the_order_of_the_shards_however_many_read_them(tmp_path
 
 
 def test_a_file_from_shards_is_that_of_the_same_samples_in_a_list(tmp_path, shards):
-    found, expected = tmp_path / "found.beton", tmp_path / "expected.beton"
-    writer(found).from_webdataset(shards, stored, chunksize=4)
+    result, expected = tmp_path / "found.beton", tmp_path / "expected.beton"
+    writer(result).from_webdataset(shards, stored, chunksize=4)
     writer(expected).from_indexed_dataset([(content(number), number) for number in range(24)])
-    assert found.read_bytes() == expected.read_bytes()
+    assert result.read_bytes() == expected.read_bytes()
 
 
 def test_pixels_mappings_and_values_of_any_field_are_written(tmp_path, shards):
@@ -160,13 +160,13 @@ def spoil(wanted, sample):
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_samples_that_cannot_be_encoded_may_be_left_out_and_are_named(tmp_path, shards, num_workers):
-    made = writer(tmp_path / "found.beton", num_workers, notes={})
-    made.from_webdataset(shards, lambda dataset: stored(dataset).map(partial(spoil, (3, 14))), on_error="skip")
-    assert [name for name, _ in made.skipped] == [
+    result = writer(tmp_path / "found.beton", num_workers, notes={})
+    result.from_webdataset(shards, lambda dataset: stored(dataset).map(partial(spoil, (3, 14))), on_error="skip")
+    assert [name for name, _ in result.skipped] == [
         f"{shards[0]}, sample 3 of the shard",
         f"{shards[3]}, sample 2 of the shard",
     ]
-    assert stored_images(made.fname)[1] == [number for number in range(sum(COUNTS)) if number not in (3, 14)]
+    assert stored_images(result.fname)[1] == [number for number in range(sum(COUNTS)) if number not in (3, 14)]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

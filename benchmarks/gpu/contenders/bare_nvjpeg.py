@@ -70,7 +70,9 @@ def _together(target: Target, loops: list[BareLoop], images: list[int]) -> Gener
         except BaseException as error:  # noqa: BLE001 - raised again in the consumer
             done.put(error)
 
-    threads = [threading.Thread(target=decode, args=(loop.begin, own)) for loop, own in zip(loops, images, strict=True)]
+    threads = [
+        threading.Thread(target=decode, args=(loop.begin, image)) for loop, image in zip(loops, images, strict=True)
+    ]
     for thread in threads:
         thread.start()
     try:

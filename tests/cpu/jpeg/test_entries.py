@@ -36,9 +36,9 @@ def test_entry_points_are_every_eighth_mcu_of_a_plain_decoder(sampling, height, 
     ]
     points = found(*files)
     for number, data in enumerate(files):
-        own = points.entries[int(points.first[number]) : int(points.first[number + 1])]
-        assert listed(own) == mcu_positions(data)[::MCUS_PER_ENTRY]
-        assert points.counts[number] == len(own) > 0
+        entries = points.entries[int(points.first[number]) : int(points.first[number + 1])]
+        assert listed(entries) == mcu_positions(data)[::MCUS_PER_ENTRY]
+        assert points.counts[number] == len(entries) > 0
 
 
 @pytest.mark.parametrize("subsampling", [0, 1, 2])
@@ -133,11 +133,11 @@ def test_a_seal_notices_any_change_of_headers_and_entry_points(data):
 
 
 def test_a_seal_notices_another_image_of_the_same_size_and_headers():
-    one, two = jpeg(noise(64, 64, seed=1)), jpeg(noise(64, 64, seed=2))
-    scan = one.index(b"\xff\xda")
-    assert one[:scan] == two[:scan]
-    entries = found(one).entries
-    assert sealed(one, entries) != sealed(two[: len(one)].ljust(len(one), b"\0"), entries)
+    first, second = jpeg(noise(64, 64, seed=1)), jpeg(noise(64, 64, seed=2))
+    scan = first.index(b"\xff\xda")
+    assert first[:scan] == second[:scan]
+    entries = found(first).entries
+    assert sealed(first, entries) != sealed(second[: len(first)].ljust(len(first), b"\0"), entries)
 
 
 def plain_seal(data, entries):

@@ -74,7 +74,7 @@ def test_machines_with_and_without_avx2_make_the_same_of_any_numbers(monkeypatch
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.1, 1.0])
-def test_so_they_are_through_the_whole_decoder(share):
+def test_blocks_are_equal_through_the_whole_decoder(share):
     """Blocks without AC coefficients have a separate path."""
     blocks = random_blocks(100, 300, share, 7)
     blocks[:, 0] = np.random.default_rng(8).integers(-1023, 1024, 100)

@@ -358,14 +358,16 @@ def test_an_index_of_a_jpeg_with_restart_markers_or_a_refused_one_changes_nothin
         assert np.array_equal(pixels, plain)
 
 
-def test_nothing_of_an_indexed_image_is_left_in_the_next():
+def test_no_state_of_an_indexed_image_affects_the_next():
     program = program_of(23, 31)
     images = [
-        each for image in IMAGES.values() for each in (image, without(image), sealed(image, entries=image.entries[:-1]))
+        variant
+        for image in IMAGES.values()
+        for variant in (image, without(image), sealed(image, entries=image.entries[:-1]))
     ]
     draws = [draw_of(program, (40, 60, 30, 40))] * len(images)
     out, codes = make_alone(program, images, draws)
     assert not codes.any()
     for number in range(0, len(images), 3):
-        for each in (1, 2):
-            assert np.array_equal(out[number], out[number + each])
+        for offset in (1, 2):
+            assert np.array_equal(out[number], out[number + offset])

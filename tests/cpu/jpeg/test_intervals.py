@@ -146,7 +146,7 @@ def test_more_intervals_than_there_is_memory_for_are_refused_before_anything_is_
 
 
 @given(st.binary(max_size=100), st.integers(0, 40))
-def test_the_first_marker_byte_is_found_wherever_it_lies(content, offset):
+def test_the_first_marker_byte_is_found_at_any_position(content, offset):
     offset = min(offset, len(content))
     place = content.find(b"\xff", offset)
     assert run_find(np.frombuffer(content, np.uint8), offset) == (len(content) if place < 0 else place)

@@ -131,7 +131,9 @@ def test_a_crop_is_cut_from_the_whole_to_the_bit(sampling):
 def test_restart_markers_change_no_bit(sampling, interval):
     picture = planes(jpeg(photo(43, 58), 95, "4:4:4"))[..., : len(BLOCKS[sampling])]
     components = components_of(picture, BLOCKS[sampling])
-    plain, restarting = (write(components, 43, 58, restart_interval=each) for each in (0, interval))
+    plain, restarting = (
+        write(components, 43, 58, restart_interval=restart_interval) for restart_interval in (0, interval)
+    )
     assert b"\xff\xdd" in restarting
     assert b"\xff\xd0" in restarting
     assert np.array_equal(decoded(restarting), decoded(plain)), "the writer is wrong"
@@ -174,7 +176,7 @@ def test_photographs_look_as_if_decoded_first_and_resampled_then(interpolation):
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_nothing_of_an_image_is_left_in_the_next(sampling):
+def test_no_state_of_an_image_affects_the_next(sampling):
     program = program_of(24, 24, "antialias")
     files = [jpeg(noise(90, 110), 100, "4:4:4"), jpeg(photo(13, 9), 60, sampling), jpeg(photo(60, 33), 60, sampling)]
     images = [stored_jpeg(data) for data in files]
