@@ -360,7 +360,7 @@ def test_cupy_has_everything_that_is_used():
     assert issubclass(cupy.cuda.driver.CUDADriverError, RuntimeError)
     assert issubclass(cupy.cuda.compiler.CompileException, Exception)
     taken = inspect.signature(cupy.cuda.compiler.compile_using_nvrtc).parameters
-    assert set(inspect.signature(own.compiler.compile_using_nvrtc).parameters) <= set(taken)
+    assert set(inspect.signature(other_cuda.compiler.compile_using_nvrtc).parameters) <= set(taken)
     assert callable(cupy.cuda.nvrtc.getVersion)
     module = cupy.cuda.function.Module()
     assert callable(module.load)
