@@ -4,8 +4,8 @@
 
 Of each kernel and architecture: registers, shared memory, the share of a multiprocessor's warps that are there at a
 time, instructions, and loops with the shortest way around. Of the JPEG decoder on photographs: symbols, how many lanes
-of a warp work in three orders of its intervals, and sectors of memory. Needs NVRTC and nvdisasm
-(``pip install nvidia-cuda-nvrtc nvidia-cuda-nvdisasm``) and a C++ compiler. None of it is a measurement of a GPU.
+of a warp work in three orders of its intervals, and sectors of memory. Needs a C++ compiler, NVRTC and nvdisasm:
+``pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-nvdisasm``. None of it is a measurement of a GPU.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from rich.console import Console
 from benchmarks.corpus import make_corpus
 from benchmarks.gpu.machine_code import disassemble, figures, find_disassembler, read_blocks
 from benchmarks.results import DATA, RESULTS, save
-from gpubeton._gpu import nvrtc
-from gpubeton._gpu.gpu_kernels import kernel_names
+from gpubeton._gpu.kernels import kernel_names
 
-_tool: Any = import_module("tools.kernel_resources")  # a script, which mypy knows by another name
+_tool: Any = import_module("tools.kernel_resources")  # mypy does not look at tools
 
 __all__ = ["lanes_at_work", "occupancy", "symbols_of_blocks"]
 
@@ -59,7 +58,7 @@ def main(
 ) -> None:
     """Write down what can be known of the kernels without a GPU."""
     console = Console()
-    compiler, disassembler = nvrtc.load(), find_disassembler(nvdisasm)
+    compiler, disassembler = _tool.nvrtc.load(), find_disassembler(nvdisasm)
     kernels: dict[str, Any] = {}
     for kernel in kernel_names():
         kernels[kernel] = {
@@ -126,7 +125,7 @@ def lanes_at_work(symbols: NDArray[np.int64]) -> float:
     return float(padded.sum() / (_LANES * padded.max(1)).sum())
 
 
-def _kernel(compiler: nvrtc.Nvrtc, kernel: str, architecture: str, disassembler: Path) -> dict[str, Any]:
+def _kernel(compiler: Any, kernel: str, architecture: str, disassembler: Path) -> dict[str, Any]:
     """Return what one kernel is on one architecture."""
     compiled = _tool.measured(compiler, kernel, architecture)
     result = _tool.resources_of(compiled.log)

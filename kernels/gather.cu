@@ -22,7 +22,7 @@ struct Gather {
     int row_bytes;              // bytes to copy of each row
     int rows;
 };
-static_assert(sizeof(Gather) == 32, "as gpubeton._gpu.device_structs.GATHER");
+static_assert(sizeof(Gather) == 32, "as gpubeton._gpu.launch.GATHER");
 
 // Read `size` bytes of a row into `piece`, after as many bytes as `source` is after a multiple of 16.
 static __device__ __forceinline__ void read_piece(const unsigned char* source, int size, uint4* piece, int lane) {

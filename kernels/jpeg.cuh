@@ -1,5 +1,5 @@
 // jpeg.cuh -- a baseline JPEG with entry points, of which the part below a crop is decoded; in Python
-// gpubeton._gpu.device_structs.JPEG.
+// gpubeton._gpu.launch.JPEG.
 //
 // The window of an image is the rectangle of MCUs that its crop needs. Per component, the window has the coefficients of its
 // blocks, int16 (blocks down, blocks across, 64), each block by rows; then its samples, uint8 (8 * blocks down,
@@ -25,7 +25,7 @@ struct Jpeg {
     int first_row, first_column, rows, columns;  // the window, in MCUs
     int row;                                     // of the batch that the image belongs to
 };
-static_assert(sizeof(Jpeg) == 104, "as gpubeton._gpu.device_structs.JPEG");
+static_assert(sizeof(Jpeg) == 104, "as gpubeton._gpu.launch.JPEG");
 
 // An entry point: two words with the number of a bit, from the first bit of the JPEG, then the last DC value of each
 // component before it.

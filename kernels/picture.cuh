@@ -1,4 +1,4 @@
-// picture.cuh -- the place of one decoded image in memory; gpubeton._gpu.device_structs.PICTURE in Python.
+// picture.cuh -- the place of one decoded image in memory; gpubeton._gpu.launch.PICTURE in Python.
 #pragma once
 
 struct Picture {
@@ -10,4 +10,4 @@ struct Picture {
     int is_guarded;  // 1 if a canary was written to it
     int reserved;
 };
-static_assert(sizeof(Picture) == 32, "as gpubeton._gpu.device_structs.PICTURE");
+static_assert(sizeof(Picture) == 32, "as gpubeton._gpu.launch.PICTURE");

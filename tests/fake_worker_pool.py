@@ -7,7 +7,7 @@ import threading
 import zlib
 from collections import deque
 
-from gpubeton._plan.image_executor import BadImage, Usage
+from gpubeton._plan.image_job import BadImage, Usage
 from gpubeton.errors import LoaderClosedError
 
 

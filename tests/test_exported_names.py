@@ -142,7 +142,7 @@ loader = Loader({str(path)!r}, 2, num_workers=1, pipelines={{"image": None}}, de
 loader.explain(), list(loader)
 print(sorted(name for name in sys.modules if name.startswith("gpubeton._gpu")))
 """
-    assert run(program).splitlines()[-1] == "['gpubeton._gpu', 'gpubeton._gpu.gpu_options']"
+    assert run(program).splitlines()[-1] == "['gpubeton._gpu', 'gpubeton._gpu.options']"
 
 
 def run(program: str) -> str:

@@ -1,8 +1,8 @@
-#!/usr/bin/env python3
 """Write kernels/resources.json: what each kernel takes of a multiprocessor, on each architecture.
 
 Run it after a kernel has changed, and look at the difference: fewer registers let more warps be there at a time, and
-what spills goes to memory and back. Needs NVRTC (``pip install nvidia-cuda-nvrtc``), and no GPU.
+what spills goes to memory and back. Needs NVRTC
+(``pip install cuda-bindings nvidia-cuda-nvrtc``), and no GPU: ``python -m tools.kernel_resources``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import json
 import re
 from pathlib import Path
 
-from gpubeton._gpu import nvrtc
-from gpubeton._gpu.gpu_kernels import SIGNED_KERNELS, kernel_names, source_of
-from gpubeton._gpu.nvrtc import Compiled, Nvrtc
+from gpubeton._gpu.kernels import OPTIONS, SIGNED_KERNELS, kernel_names, source_of
+from tools import nvrtc
+from tools.nvrtc import Compiled, Nvrtc
 
 RESOURCES = Path(__file__).resolve().parent.parent / "kernels" / "resources.json"
 
@@ -83,7 +83,7 @@ def measured(compiler: Nvrtc, kernel: str, architecture: str) -> Compiled:
     Compiled
         The code, and a log for `resources_of`.
     """
-    options = (*nvrtc.OPTIONS, "--ptxas-options=-v")
+    options = (*OPTIONS, "--ptxas-options=-v")
     return compiler.compile(source_of(kernel), kernel, architecture, options)
 
 

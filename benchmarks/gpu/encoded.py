@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpubeton._gpu.cuda import Device
 from gpubeton._gpu.nvjpeg import IMAGE
-from gpubeton._plan.pixel_places import lay_out_images
+from gpubeton._plan.arena_layout import lay_out_images
 from gpubeton.format.dataset import open_dataset
 
 __all__ = ["Encoded", "Piece", "load_encoded"]

@@ -27,7 +27,7 @@ from benchmarks.contenders.work import MEAN, STD
 from benchmarks.gpu.photos import QUALITIES, Photos, make_photos
 from benchmarks.gpu.simulation import simulated_gpu
 from benchmarks.results import DATA, RESULTS, save
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.options import GpuOptions
 from gpubeton.fields.decoders import IntDecoder
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.format.dataset import open_dataset
@@ -45,22 +45,22 @@ class Case(NamedTuple):
     """A way of loading."""
 
     name: str
-    lanes: tuple[str, ...]  # of `GpuOptions`
+    routes: tuple[str, ...]  # of `GpuOptions`
     os_cache: bool  # true: map the file and copy its bytes; false: read into page-locked memory
     is_resident: bool = False  # whether the images stay in the memory of the GPU
 
     @property
     def is_indexed(self) -> bool:
         """Whether the file has entry points."""
-        return "own" in self.lanes
+        return "entries" in self.routes
 
 
 CASES = (
     Case("engines, mapped", ("hardware",), True),
     Case("engines, read", ("hardware",), False),
-    Case("own kernels, mapped", ("own",), True),
-    Case("own kernels, read", ("own",), False),
-    Case("own kernels, resident", ("own",), True, is_resident=True),
+    Case("own kernels, mapped", ("entries",), True),
+    Case("own kernels, read", ("entries",), False),
+    Case("own kernels, resident", ("entries",), True, is_resident=True),
 )
 
 
@@ -151,7 +151,7 @@ def _loader(case: Case, photos: Photos, batch_size: int, batches: int) -> Loader
         pipelines={"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]},
         drop_last=True,
         device="cuda:0",
-        gpu_options=GpuOptions(lanes=case.lanes, resident=case.is_resident),
+        gpu_options=GpuOptions(routes=case.routes, resident=case.is_resident),
     )
 
 

@@ -34,8 +34,8 @@ from benchmarks.gpu.record import Record, exit_on_sigterm
 from benchmarks.gpu.target import Target, open_target
 from benchmarks.results import DATA
 from gpubeton._gpu.cuda import Stream
-from gpubeton._gpu.gpu_kernels import SIGNED_KERNELS
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.kernels import SIGNED_KERNELS
+from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.draw_rows import HEIGHT, WIDTH
 from gpubeton.format.dataset import open_dataset
 from gpubeton.loader import Loader
@@ -165,7 +165,7 @@ def measure_decoder(
     target: Target, beton: str, pipeline: Sequence[Any], batch_size: int, repeats: int
 ) -> dict[str, Any]:
     """Time the kernels of our own decoder, in the order of the executor, for a file with entry points."""
-    options = GpuOptions(lanes=("own",), resident=False)
+    options = GpuOptions(routes=("entries",), resident=False)
     with closing(_loader_of(beton, pipeline, batch_size, gpu_options=options)) as loader:
         for _ in loader:  # afterwards its memory grows no more, so that addresses of earlier batches stay right
             pass

@@ -26,7 +26,7 @@ TOOLS = ("memcheck", "racecheck", "synccheck")
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 # In this process, which the tools watch. They make kernels up to a hundred times slower.
-_TESTS = ["-m", "pytest", "tests/gpu/test_own_decoder.py", "-k", "to_the_bit or power_on", "-q",
+_TESTS = ["-m", "pytest", "tests/gpu/test_entry_decoder.py", "-k", "to_the_bit or power_on", "-q",
           "-p", "no:cacheprovider", "-W", "default", "-n", "0", "--timeout=0"]  # fmt: skip
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (.*)")
 _FAULTS = 99

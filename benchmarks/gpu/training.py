@@ -27,7 +27,7 @@ from benchmarks.gpu.record import Record, exit_on_sigterm
 from benchmarks.gpu.resnet import resnet
 from benchmarks.gpu.target import Target, open_target
 from benchmarks.results import DATA
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.options import GpuOptions
 from gpubeton.fields.decoders import IntDecoder
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import Squeeze, ToDevice, ToTensor
@@ -38,7 +38,7 @@ __all__ = ["LOADERS", "Trainer", "measure_network"]
 #: Arguments of the loaders.
 LOADERS: dict[str, dict[str, Any]] = {
     "engines": {"device": "cuda:0", "gpu_options": GpuOptions()},
-    "decoded by the CPU": {"device": "cuda:0", "gpu_options": GpuOptions(lanes=())},
+    "decoded by the CPU": {"device": "cuda:0", "gpu_options": GpuOptions(routes=())},
     "CPU": {"device": "cpu"},
 }
 

@@ -25,7 +25,7 @@ from gpubeton._cpu.image_tasks import (
     SIZE,
 )
 from gpubeton._cpu.jpeg.codes import NO_MEMORY, OK, REASONS, WRONG_CHECKSUM, WRONG_CROP, WRONG_SIZE
-from gpubeton._plan.image_executor import BadImage
+from gpubeton._plan.image_job import BadImage
 from gpubeton.errors import BadImageError
 from gpubeton.fields.codecs import codec_of, decode_file
 from gpubeton.fields.jpeg import decode_rgb, jpeg_size

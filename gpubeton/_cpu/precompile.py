@@ -28,11 +28,11 @@ from gpubeton._cpu.ring import (
     write_tasks,
 )
 from gpubeton._cpu.worker_pool import Worker
+from gpubeton._plan.arena_layout import lay_out_pixels
 from gpubeton._plan.draw_rows import most_taps
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton._plan.lanes import assign_lanes
 from gpubeton._plan.philox import fill_uniform
-from gpubeton._plan.pixel_places import place_pixels
+from gpubeton._plan.routes import assign_routes
 from gpubeton.errors import StorageError
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
@@ -110,8 +110,8 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         (find_damage, (none, none, none, np.zeros(0, np.bool_))),
         (pack_regions, (none, none, none)),
         (pack_crops, (none, numbers, columns, none, numbers)),
-        (assign_lanes, (stored[4], none, numbers, numbers, columns, lanes, 0, lanes)),
-        (place_pixels, (lanes, 1, 1, columns, numbers, none, numbers)),
+        (assign_routes, (stored[4], none, numbers, numbers, columns, lanes, 0, lanes)),
+        (lay_out_pixels, (lanes, 1, 1, columns, numbers, none, numbers)),
         (most_taps, (columns, 1, 1, 1)),
         (write_tasks, (ring, 0, 0, 0, 0, stored, columns, 0, 0)),
         (publish, (ring, 0)),

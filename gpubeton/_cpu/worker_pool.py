@@ -54,7 +54,7 @@ from gpubeton._cpu.ring import (
     write_tasks,
 )
 from gpubeton._cpu.system_calls import raise_interrupt
-from gpubeton._plan.image_executor import ImageJob, Usage
+from gpubeton._plan.image_job import ImageJob, Usage
 from gpubeton.errors import LoaderClosedError
 from gpubeton.fields.codecs import codecs_of
 from gpubeton.format.field_arguments import RGB, ImageKind
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._plan.image_executor import BadImage
+    from gpubeton._plan.image_job import BadImage
     from gpubeton._plan.program import ImageProgram
 
 

@@ -1,7 +1,7 @@
 """Bad images: the reasons by sample, the error about them, and the samples that may replace them.
 
 The executors decide which images are bad: `gpubeton._cpu.bad_images`, if the libraries refuse what the crop decoder
-has refused, and `GpuExecutor` in `gpubeton._gpu.gpu_executor`. The engine then raises, skips or replaces
+has refused, and `GpuExecutor` in `gpubeton._gpu.executor`. The engine then raises, skips or replaces
 (`Engine._handle_bad_images`).
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._plan.image_executor import BadImage
+    from gpubeton._plan.image_job import BadImage
     from gpubeton._plan.order import IdRange
 
 OnError = Literal["raise", "skip", "replace"]

@@ -15,7 +15,7 @@ from gpubeton._engine.mapped_storage import MAX_GAP
 from gpubeton._engine.output_graph import dependencies_first
 from gpubeton._engine.outputs import BranchOutput, ImageOutput
 from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD, Source
-from gpubeton._plan.image_executor import ImageJob
+from gpubeton._plan.image_job import ImageJob
 from gpubeton._plan.ranges import RangePlan, plan_ranges
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from gpubeton._engine.outputs import ImageOutput, Inputs, RowOutput
 from gpubeton._engine.run_batch_ops import Shared
 from gpubeton._engine.sources import READS_AHEAD, FetchedRegions
 from gpubeton._engine.timing import StageTimers
-from gpubeton._plan.image_executor import BadImage
+from gpubeton._plan.image_job import BadImage
 from gpubeton.pipeline.error_notes import add_error_note
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpubeton._engine.buffers import ArrayPool
     from gpubeton._engine.executors import StartGpuExecutor
     from gpubeton._engine.protocols import Storage
-    from gpubeton._plan.image_executor import ImageJob, StartExecutor
+    from gpubeton._plan.image_job import ImageJob, StartExecutor
     from gpubeton._plan.order import IdRange
 
 

@@ -11,8 +11,7 @@ from gpubeton._cpu.epilogue import mix_and_store
 from gpubeton._cpu.jpeg.part_reader import JpegReader
 from gpubeton._cpu.jpeg.probe import probe_jpegs
 from gpubeton._cpu.pack import pack_crops, pack_regions
-from gpubeton._plan.cpu_services import CpuServices
-from gpubeton._plan.image_executor import Usage
+from gpubeton._plan.image_job import CpuServices, Usage
 from gpubeton.pipeline.pixel_type import pixel_type
 from gpubeton.pipeline.ragged import tensors_in
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
     from gpubeton._engine.buffers import ArrayPool
     from gpubeton._engine.outputs import ImageOutput
-    from gpubeton._gpu.gpu_executor import GpuExecutor
-    from gpubeton._plan.image_executor import BadImage, ImageExecutor, ImageJob, StartExecutor
+    from gpubeton._gpu.executor import GpuExecutor
+    from gpubeton._plan.image_job import BadImage, ImageExecutor, ImageJob, StartExecutor
     from gpubeton._plan.program import ImageProgram
 
     StartGpuExecutor = Callable[[Sequence[ImageProgram], CpuServices], GpuExecutor]
@@ -92,7 +91,7 @@ class ImageExecutors:
 
     def torch_context(self) -> Any:
         """Return the context in which torch works on finished batches."""
-        return nullcontext() if self._gpu is None else self._gpu.tail()
+        return nullcontext() if self._gpu is None else self._gpu.batch_ops()
 
     def finished(self, number: int, array: Any, mixes: NDArray[np.int32] | None) -> Any:
         """Mix the images of an output by `mixes`, (N, MIX_COLUMNS), and move them to the CPU if they return there."""

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from gpubeton._bytes.load_pool import Transfer
-from gpubeton._plan.image_executor import Usage
+from gpubeton._plan.image_job import Usage
 
 STAGES: Final = {
     "plan": "deciding crops and draws, and asking for bytes",

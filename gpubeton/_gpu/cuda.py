@@ -1,4 +1,4 @@
-"""Device: a real GPU, through CuPy and torch. The only module that names CuPy, and calls CUDA.
+"""Device: a real GPU, through CuPy and torch. The only module that imports CuPy, and calls CUDA.
 
 Tests have another device in its place, made of threads and the host's memory. CuPy gives CUDA's streams, events, memory
 and kernels. Torch gives the memory of batches, since the training loop frees it. Decoded images are in memory of
@@ -80,14 +80,14 @@ class Event:
     def __init__(self, device: Device) -> None:
         self._device = device
         # Blocking: a waiting thread sleeps and does not poll.
-        self.own = device.cuda.Event(block=True, disable_timing=True)
+        self.cupy = device.cuda.Event(block=True, disable_timing=True)
 
     @property
     def is_done(self) -> bool:
         """Whether everything before the mark is done (also if it was never recorded)."""
         # cupy.cuda.Event.done returns False also after an error.
         runtime = self._device.cuda.runtime
-        status = runtime.eventQuery(self.own.ptr)
+        status = runtime.eventQuery(self.cupy.ptr)
         with self._device.explained("asking whether an event is done"):
             try:
                 # Forgets the error, too: where torch shares CuPy's copy of the runtime, it would find "not ready".
@@ -100,12 +100,12 @@ class Event:
     def record(self, stream: Stream) -> None:
         """Put the mark at the end of the stream's queue; replaces an earlier mark."""
         with self._device.explained("recording an event"):
-            self.own.record(stream.own)
+            self.cupy.record(stream.cupy)
 
     def synchronize(self) -> None:
         """Let the calling thread sleep until everything before the mark is done; raises an error of that work."""
         with self._device.explained("waiting for an event"):
-            self.own.synchronize()
+            self.cupy.synchronize()
 
 
 class Stream:
@@ -116,8 +116,8 @@ class Stream:
 
         self.name = name  # for messages and tests
         self._device = device
-        self.own = device.cuda.Stream(non_blocking=True, priority=_URGENT)
-        self.handle = int(self.own.ptr)  # the ``cudaStream_t``, as nvJPEG wants it
+        self.cupy = device.cuda.Stream(non_blocking=True, priority=_URGENT)
+        self.handle = int(self.cupy.ptr)  # the ``cudaStream_t``, as nvJPEG wants it
         external: Any = torch.cuda.ExternalStream  # without types in torch
         self.torch: torch.cuda.Stream = external(self.handle, device=torch.device("cuda", device.number))
         self._end = Event(device)
@@ -126,7 +126,7 @@ class Stream:
     def wait(self, event: Event) -> None:
         """Let later work of the queue begin after the event's mark; returns at once."""
         with self._device.explained("letting a stream wait for an event"):
-            self.own.wait_event(event.own)
+            self.cupy.wait_event(event.cupy)
 
     def synchronize(self) -> None:
         """Let the calling thread sleep until the queue is empty; raises an error of that work."""
@@ -145,11 +145,11 @@ def open_device(device: torch.device | str | int) -> Device:
     """Open a GPU by name or number, or return the object that was opened before."""
     import torch
 
-    wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    if wanted.type != "cuda":
-        raise DeviceError(f'{str(wanted)!r} is no GPU; expected "cuda", "cuda:0", ...')
-    _check_torch(str(wanted))
-    number = wanted.index if ":" in str(wanted) else torch.cuda.current_device()
+    named = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if named.type != "cuda":
+        raise DeviceError(f'{str(named)!r} is no GPU; expected "cuda", "cuda:0", ...')
+    _check_torch(str(named))
+    number = named.index if ":" in str(named) else torch.cuda.current_device()
     key = os.getpid(), number  # a forked child cannot use its parent's
     with _opening:
         if key not in _devices:
@@ -164,17 +164,18 @@ class Device:
         import torch
 
         self.number = number  # as in ``cuda:0``
-        self._place = f"cuda:{number}"
+        self._name = f"cuda:{number}"
         try:
             import cupy
         except ImportError as error:
-            raise DeviceError(f"{self._place}: CuPy is missing ({error}). {install_cuda()}") from error
+            raise DeviceError(f"{self._name}: CuPy is missing ({error}). {install_cuda()}") from error
+        self._cupy: Any = cupy
         self.cuda: Any = cupy.cuda
         with self.explained("counting the GPUs"):
             count = self.cuda.runtime.getDeviceCount()
         if not 0 <= number < count:
             raise DeviceError(
-                f"{self._place}: there are {count} GPUs, cuda:0 to cuda:{count - 1}. nvidia-smi lists them, and "
+                f"{self._name}: there are {count} GPUs, cuda:0 to cuda:{count - 1}. nvidia-smi lists them, and "
                 f"CUDA_VISIBLE_DEVICES ({os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')}) hides some"
             )
         self.name: str = torch.cuda.get_device_name(number)  # e.g. "NVIDIA H200"
@@ -196,7 +197,7 @@ class Device:
                     "Kernels and copies report late: what failed may be earlier work, training's included. "
                     "CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer show which"
                 )
-            raise DeviceError(f"{self._place}: {doing}: {error}. {advice}") from error
+            raise DeviceError(f"{self._name}: {doing}: {error}. {advice}") from error
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -265,7 +266,7 @@ class Device:
                 except runtime.CUDARuntimeError as again:
                     free, total = runtime.memGetInfo()
                     raise DeviceError(
-                        f"{self._place} ({self.name}): {nbytes} bytes were asked for, {free} of {total} are free, and "
+                        f"{self._name} ({self.name}): {nbytes} bytes were asked for, {free} of {total} are free, and "
                         f"torch holds {torch.cuda.memory_reserved(self.number)}. Take smaller batches or fewer of them "
                         "ahead (batches_ahead), keep no images there (GpuOptions(resident=False)), or end what else "
                         "uses the GPU"
@@ -284,7 +285,7 @@ class Device:
             address = runtime.hostAlloc(max(nbytes, 1), runtime.hostAllocPortable)
         except runtime.CUDARuntimeError as error:
             raise DeviceError(
-                f"{self._place}: {nbytes} bytes of page-locked memory were asked for: {error}. The host's memory, or "
+                f"{self._name}: {nbytes} bytes of page-locked memory were asked for: {error}. The host's memory, or "
                 "what this process may lock of it (ulimit -l; docker run --ulimit memlock=-1), is too small"
             ) from error
         return PinnedMemory(address, nbytes, partial(self._free, runtime.freeHost))
@@ -310,20 +311,20 @@ class Device:
     ) -> None:
         """Run a kernel of `kernels/` in the stream's order; returns at once."""
         if min(*grid, *block) < 1:  # CuPy would make 1 of it
-            raise DeviceError(f"{self._place}: launching {kernel}: a grid of {grid} blocks of {block} threads is empty")
+            raise DeviceError(f"{self._name}: launching {kernel}: a grid of {grid} blocks of {block} threads is empty")
         function = self._functions.get(kernel) or self._load(kernel)
         with self.explained(f"launching {kernel} with grid {grid} and block {block}"):
-            function(grid, block, tuple(arguments), stream=stream.own)
+            function(grid, block, tuple(arguments), stream=stream.cupy)
 
     def _load(self, kernel: str) -> Any:
-        from gpubeton._gpu.gpu_kernels import function_of, load_machine_code
+        from gpubeton._gpu.kernels import function_of, load_machine_code
 
         with self._lock:
             if kernel not in self._functions:
-                cubin = load_machine_code(kernel, self.architecture)
+                code = load_machine_code(self._cupy, kernel, self.architecture)
                 with self.explained(f"loading {kernel}, compiled for {self.architecture}"):
                     module = self.cuda.function.Module()
-                    module.load(cubin)
+                    module.load(code)
                     self._functions[kernel] = module.get_function(function_of(kernel))  # which keeps the module
             return self._functions[kernel]
 
@@ -335,7 +336,7 @@ class Device:
             with self.using(stream):
                 return torch.empty(shape, dtype=getattr(torch, dtype), device=torch.device("cuda", self.number))
         except torch.cuda.OutOfMemoryError as error:
-            raise DeviceError(f"{self._place}: a {dtype} tensor of shape {shape}: {error}") from error
+            raise DeviceError(f"{self._name}: a {dtype} tensor of shape {shape}: {error}") from error
 
     @contextmanager
     def using(self, stream: Stream) -> Iterator[None]:
@@ -361,26 +362,26 @@ class Device:
 
         current = torch.cuda.current_stream(self.number)
         with self.explained("handing tensors over"):
-            self.cuda.runtime.streamWaitEvent(current.cuda_stream, ready.own.ptr)
+            self.cuda.runtime.streamWaitEvent(current.cuda_stream, ready.cupy.ptr)
         for tensor in tensors:
             if tensor.is_cuda:  # record_stream raises for CPU tensors
                 tensor.record_stream(current)
 
 
-def _check_torch(place: str) -> None:
+def _check_torch(device: str) -> None:
     """Raise DeviceError if torch cannot use a GPU, or not in this process."""
     import torch
 
     if torch.version.cuda is None:
         raise DeviceError(
-            f"{place}: this torch ({torch.__version__}) was built without CUDA. Install one that has it: "
+            f"{device}: this torch ({torch.__version__}) was built without CUDA. Install one that has it: "
             "https://pytorch.org/get-started/locally"
         )
     try:
         torch.cuda.current_device()
     except RuntimeError as error:
         raise DeviceError(
-            f"{place}: torch cannot start CUDA in this process: {error}. nvidia-smi has to list a GPU; torch was built "
-            f"for CUDA {torch.version.cuda}, which the driver has to know; a container needs --gpus all; after error "
-            "802, on machines with NVSwitch, start nvidia-fabricmanager"
+            f"{device}: torch cannot start CUDA in this process: {error}. nvidia-smi has to list a GPU; torch was "
+            f"built for CUDA {torch.version.cuda}, which the driver has to know; a container needs --gpus all; after "
+            "error 802, on machines with NVSwitch, start nvidia-fabricmanager"
         ) from error

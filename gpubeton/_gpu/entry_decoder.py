@@ -11,25 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._gpu.batch_memory import GrowableBuffer
-from gpubeton._gpu.device_structs import GATHER, JPEG
-from gpubeton._gpu.launch import gather, launch_jpegs
-from gpubeton._plan import jpeg_parts
-from gpubeton._plan.jpeg_parts import (
+from gpubeton._gpu.launch import GATHER, JPEG, gather, launch_jpegs
+from gpubeton._gpu.memory import GrowableBuffer
+from gpubeton._plan import jpeg_windows
+from gpubeton._plan.arena_layout import JPEG_AXES, taps_nbytes
+from gpubeton._plan.jpeg_windows import (
     BEGIN,
     EVERY,
     HEADER_COLUMNS,
     NUM_ENTRIES,
-    PART_COLUMNS,
     STOP,
     TABLE_BYTES,
-    JpegParts,
+    WINDOW_COLUMNS,
+    CropWindows,
     aligned,
     split_bands,
     window_blocks,
     window_nbytes,
 )
-from gpubeton._plan.pixel_places import JPEG_AXES, taps_nbytes
 from gpubeton.format.layout import ENTRY_DTYPE
 
 if TYPE_CHECKING:
@@ -37,12 +36,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._gpu.batch_memory import Table
     from gpubeton._gpu.cuda import Device, Memory, PinnedMemory, Stream
     from gpubeton._gpu.launch import ProgramConstants
-    from gpubeton._plan.cpu_services import CpuServices, ReadJpegs
-    from gpubeton._plan.image_executor import ImageJob
-    from gpubeton._plan.jpeg_parts import Intervals
+    from gpubeton._gpu.memory import Table
+    from gpubeton._plan.image_job import CpuServices, ImageJob
+    from gpubeton._plan.jpeg_windows import Intervals, ReadJpegs
 
 # Bytes of memory for the windows of one band. Some 300 photos of 500 x 375 pixels fit, with thousands of intervals.
 # A large GPU has more threads than that; more images at a time would need as much more memory. A larger image is a
@@ -57,14 +55,14 @@ _MOST_TABLES = 1 << 14
 
 _HEADER = np.dtype([("row", "<i4", HEADER_COLUMNS), ("tables", "<i4"), ("quantization", "<i4")])
 
-# Columns of `JpegParts.rows` that the kernels read, too.
+# Columns of `CropWindows.rows` that the kernels read, too.
 _SAME = ("height", "width", "components", "luma_across", "luma_down", "every", "is_restarted",
          "first_row", "first_column", "rows", "columns")  # fmt: skip
 
 
 def describe_jpegs(
-    rows: NDArray[np.int32],  # (N, PART_COLUMNS)
-    places: NDArray[np.uint64],  # (N,) device addresses of their first bytes, of which BEGIN to STOP are there
+    rows: NDArray[np.int32],  # (N, WINDOW_COLUMNS)
+    addresses: NDArray[np.uint64],  # (N,) device addresses of their first bytes, of which BEGIN to STOP are there
     entries: NDArray[np.uint64],  # (N,) device addresses of their first entry points
     quantization: int,  # device address of uint8 (N, 3, 64)
     window: int,  # device address of the memory of `window_nbytes`
@@ -74,8 +72,8 @@ def describe_jpegs(
     """Describe JPEGs for the kernels."""
     jpegs = np.zeros(len(rows), JPEG)
     for name in _SAME:
-        jpegs[name] = rows[:, getattr(jpeg_parts, name.upper())]
-    jpegs["bytes"], jpegs["begin"], jpegs["end"] = places, rows[:, BEGIN], rows[:, STOP]
+        jpegs[name] = rows[:, getattr(jpeg_windows, name.upper())]
+    jpegs["bytes"], jpegs["begin"], jpegs["end"] = addresses, rows[:, BEGIN], rows[:, STOP]
     jpegs["entries"], jpegs["row"] = entries, batch_rows
     jpegs["quantization"] = np.uint64(quantization) + np.arange(len(rows), dtype=np.uint64) * np.uint64(3 * 64)
     stops = np.cumsum(nbytes.reshape(-1)).reshape(nbytes.shape).astype(np.uint64)
@@ -97,9 +95,9 @@ class _DistinctArrays:
     def add(self, arrays: NDArray[np.uint8]) -> NDArray[np.int32]:  # (N,)
         """Give the number of each of some arrays, (N, ...); new ones get the next."""
         numbers = np.empty(len(arrays), np.int32)
-        for place, array in enumerate(arrays):
+        for i, array in enumerate(arrays):
             count = len(self._numbers)
-            numbers[place] = number = self._numbers.setdefault(array.tobytes(), count)
+            numbers[i] = number = self._numbers.setdefault(array.tobytes(), count)
             if number < count:
                 continue
             if count == len(self._arrays):
@@ -119,7 +117,7 @@ class JpegHeaders:
         self._headers = np.zeros(1, _HEADER)  # (samples,); EVERY is 0 of those that are not here
         self._tables, self._quantization = _DistinctArrays(4, TABLE_BYTES), _DistinctArrays(3, 64)
 
-    def add(self, samples: NDArray[Any], parts: JpegParts) -> None:
+    def add(self, samples: NDArray[Any], parts: CropWindows) -> None:
         """Add some samples, (N,); those that the decoder cannot decode are not here afterwards."""
         if (missing := int(samples.max(initial=0)) + 1 - len(self._headers)) > 0:
             self._headers = np.concatenate([self._headers, np.zeros(missing + len(self._headers) // 8, _HEADER)])
@@ -136,14 +134,14 @@ class JpegHeaders:
         is_here: NDArray[np.bool_] = is_inside & (rows[:, EVERY] > 0)
         return is_here if num_entries is None else is_here & (rows[:, NUM_ENTRIES] == num_entries)
 
-    def read(self, samples: NDArray[Any], draws: NDArray[np.int32], reader: ReadJpegs) -> JpegParts:
+    def read(self, samples: NDArray[Any], draws: NDArray[np.int32], reader: ReadJpegs) -> CropWindows:
         """Give what `ReadJpegs.read` gives for some samples that were added, without a look at the files."""
         headers = self._headers[samples]
-        rows = np.zeros((len(samples), PART_COLUMNS), np.int32)
+        rows = np.zeros((len(samples), WINDOW_COLUMNS), np.int32)
         rows[:, :HEADER_COLUMNS] = headers["row"]
         sets, table_of = np.unique(headers["tables"], return_inverse=True)
         quantization, tables = self._quantization.take(headers["quantization"]), self._tables.take(sets)
-        parts = JpegParts(rows, quantization, tables, table_of.astype(np.int32))
+        parts = CropWindows(rows, quantization, tables, table_of.astype(np.int32))
         reader.place_crops(parts, draws)
         return parts
 
@@ -181,7 +179,7 @@ class EntryImages:
 
     number: int  # of the output
     rows: NDArray[np.intp]  # (M,) rows of the batch
-    parts: JpegParts
+    parts: CropWindows
     bands: list[slice]
     intervals: list[Intervals]  # of each band
     windows: NDArray[np.int64]  # (M, 3): bytes of the arrays of each window
@@ -197,7 +195,7 @@ class EntryImages:
     entries: int
     staged: int = 0  # offset of the copy in staging memory
     offset: int = 0  # and in the arena
-    places: dict[Hashable, int] = field(default_factory=dict)  # device addresses of `arrays`
+    addresses: dict[Hashable, int] = field(default_factory=dict)  # of `arrays`, on the device
 
     @property
     def begin(self) -> NDArray[np.uint64]:  # (M,)
@@ -225,9 +223,9 @@ class EntryImages:
             (self.number, "quantization"): self.parts.quantization,
             (self.number, "tables"): self.parts.tables,
         }
-        for band, found in enumerate(self.intervals):
+        for band, intervals in enumerate(self.intervals):
             for name in ("intervals", "groups") if self.is_resident else ("entries", "intervals", "groups"):
-                arrays[self.number, name, band] = getattr(found, name)
+                arrays[self.number, name, band] = getattr(intervals, name)
         if job.is_pinned:
             arrays[self.number, "jpeg bytes"] = np.zeros(count, GATHER)
         return arrays
@@ -258,39 +256,39 @@ class EntryDecoder:
     def plan(
         self,
         number: int,
-        own: ProgramConstants,
+        program: ProgramConstants,
         job: ImageJob,
         rows: NDArray[np.intp],
         cpu: CpuServices,
-        is_known: NDArray[np.bool_],  # (N,) from `knows`
+        has_header: NDArray[np.bool_],  # (N,) from `knows`
         resident: ResidentJpegs | None = None,  # holds all these rows
     ) -> EntryImages | None:
         """Choose those of some rows of a job that have entry points and can be decoded; None if there is none."""
         if len(rows) == 0:
             return None
         headers = self._headers[job.source] if resident is None else resident.headers
-        parts = _read(job, rows, cpu, headers, is_known)
+        parts = _read(job, rows, cpu, headers, has_header)
         while True:
-            windows = window_nbytes(parts.rows, own.width)
+            windows = window_nbytes(parts.rows, program.width)
             can = (parts.rows[:, EVERY] > 0) & (windows.sum(axis=1) <= self._largest_window)
             if not can.all():
-                rows, windows, parts = rows[can], windows[can], parts.part(can)
+                rows, windows, parts = rows[can], windows[can], parts.take(can)
             if len(rows) == 0:
                 return None
             bands = list(split_bands(windows.sum(axis=1), self._budget))
-            intervals = [_list_intervals(job, rows[band], parts.part(band), cpu, resident) for band in bands]
+            intervals = [_list_intervals(job, rows[band], parts.take(band), cpu, resident) for band in bands]
             # Only now restart markers are looked for, and entry points of known headers compared with what they were.
             if (parts.rows[:, EVERY] > 0).all():
                 break
         draws = np.ascontiguousarray(job.draws[rows])
-        most = own.most_taps(draws)
+        most = program.most_taps(draws)
         begin, size = parts.rows[:, BEGIN], aligned(parts.rows[:, STOP] - parts.rows[:, BEGIN])
         stop = np.cumsum(size)
-        places = (stop - size - begin).astype(np.uint64), int(stop[-1]), False, 0
+        copy = (stop - size - begin).astype(np.uint64), int(stop[-1]), False, 0
         if resident is not None:
-            places = resident.address[_samples(job, rows)], 0, True, resident.entries.address
-        taps = sum(taps_nbytes(len(rows), own.side, most, JPEG_AXES))
-        return EntryImages(number, rows, parts, bands, intervals, windows, draws, most, taps, *places)
+            copy = resident.address[_samples(job, rows)], 0, True, resident.entries.address
+        taps = sum(taps_nbytes(len(rows), program.side, most, JPEG_AXES))
+        return EntryImages(number, rows, parts, bands, intervals, windows, draws, most, taps, *copy)
 
     def reserve(self, nbytes: int, stream: Stream) -> None:
         """Reserve memory for windows and taps; if there is too little, wait for the kernels that use it."""
@@ -300,20 +298,20 @@ class EntryDecoder:
 
     def describe(self, images: EntryImages, job: ImageJob, table: Table, arena: int) -> None:
         """Write the addresses of everything into the table, before it is sent."""
-        images.places, number = table.places, images.number
+        images.addresses, number = table.addresses, images.number
         memory = self.windows.reserve(0).address + images.taps_nbytes
-        places = images.within + np.uint64(0 if images.is_resident else arena + images.offset)
+        addresses = images.within + np.uint64(0 if images.is_resident else arena + images.offset)
         jpegs = table.arrays[number, "jpegs"]
         for band, slice_ in enumerate(images.bands):
             first_entry = images.intervals[band].first_entry.astype(np.uint64) * np.uint64(ENTRY_DTYPE.itemsize)
-            entries = images.entries if images.is_resident else images.places[number, "entries", band]
-            quantization = images.places[number, "quantization"] + 3 * 64 * slice_.start
-            described = images.parts.rows[slice_], places[slice_], first_entry + np.uint64(entries)
+            entries = images.entries if images.is_resident else images.addresses[number, "entries", band]
+            quantization = images.addresses[number, "quantization"] + 3 * 64 * slice_.start
+            described = images.parts.rows[slice_], addresses[slice_], first_entry + np.uint64(entries)
             windows, rows = images.windows[slice_], images.rows[slice_]
             jpegs[slice_] = describe_jpegs(*described, quantization, memory, windows, rows)
         if job.is_pinned:
             gathers = table.arrays[number, "jpeg bytes"]
-            gathers["source"], gathers["target"] = job.address[images.rows] + images.begin, places + images.begin
+            gathers["source"], gathers["target"] = job.address[images.rows] + images.begin, addresses + images.begin
             gathers["row_bytes"], gathers["rows"] = images.size, 1
 
     def send(
@@ -324,7 +322,7 @@ class EntryDecoder:
         if images.is_resident or images.nbytes == 0:
             return
         if job.is_pinned:
-            gathers, largest = images.places[images.number, "jpeg bytes"], int(images.size.max())
+            gathers, largest = images.addresses[images.number, "jpeg bytes"], int(images.size.max())
             gather(self._device, gathers, len(rows), largest, stream)
             return
         begin = staging + images.staged
@@ -332,27 +330,27 @@ class EntryDecoder:
         cpu.pack_regions(job.address[rows] + images.begin, images.size, target)
         self._device.copy(arena + images.offset, begin, images.nbytes, stream)
 
-    def launch(self, images: EntryImages, own: ProgramConstants, out: int, stream: Stream) -> None:
+    def launch(self, images: EntryImages, program: ProgramConstants, out: int, stream: Stream) -> None:
         """Make the images: output values, or levels if their colors are changed later."""
-        places, number, columns = images.places, images.number, images.draws.shape[1]
+        addresses, number, columns = images.addresses, images.number, images.draws.shape[1]
         blocks, taps = window_blocks(images.parts.rows), self.windows.reserve(0).address
         for band, slice_ in enumerate(images.bands):
             first, count = slice_.start, slice_.stop - slice_.start
             launch_jpegs(
                 self._device,
-                own,
+                program,
                 stream,
                 count=count,
-                jpegs=places[number, "jpegs"] + JPEG.itemsize * first,
-                tables=places[number, "tables"],
-                groups=places[number, "groups", band],
+                jpegs=addresses[number, "jpegs"] + JPEG.itemsize * first,
+                tables=addresses[number, "tables"],
+                groups=addresses[number, "groups", band],
                 num_groups=len(images.intervals[band].groups),
-                intervals=places[number, "intervals", band],
-                draws=places[number, "jpeg draws"] + 4 * columns * first,
+                intervals=addresses[number, "intervals", band],
+                draws=addresses[number, "jpeg draws"] + 4 * columns * first,
                 columns=columns,
-                most=places[number, "jpeg most"] + 16 * first,
+                most=addresses[number, "jpeg most"] + 16 * first,
                 most_taps=images.most_taps,
-                status=places[number, "jpeg status"] + 4 * first,
+                status=addresses[number, "jpeg status"] + 4 * first,
                 most_blocks=int(blocks[slice_].max()),
                 taps=taps,
                 out=out,
@@ -360,19 +358,21 @@ class EntryDecoder:
 
 
 def _read(
-    job: ImageJob, rows: NDArray[np.intp], cpu: CpuServices, headers: JpegHeaders, is_known: NDArray[np.bool_]
-) -> JpegParts:
+    job: ImageJob, rows: NDArray[np.intp], cpu: CpuServices, headers: JpegHeaders, has_header: NDArray[np.bool_]
+) -> CropWindows:
     """Read the headers of some rows of a job that are not known, and keep them."""
-    new = rows[~is_known[rows]]
+    new = rows[~has_header[rows]]
     if len(new):
-        own = job.rows(new, None)
-        entries: Any = own.entries, own.num_entries, own.seals
-        if own.entries is None:
+        unread = job.rows(new, None)
+        entries: Any = unread.entries, unread.num_entries, unread.seals
+        if unread.entries is None:
             entries = [np.zeros(len(new), kind) for kind in (np.uint64, np.int32, np.uint32)]
         address, number, seals = entries
-        parts = cpu.jpegs.read(own.address, own.size, own.height, own.width, address, number, seals, own.draws)
-        if own.samples is not None and _is_kept(job):
-            headers.add(own.samples, parts)
+        parts = cpu.jpegs.read(
+            unread.address, unread.size, unread.height, unread.width, address, number, seals, unread.draws
+        )
+        if unread.samples is not None and _is_kept(job):
+            headers.add(unread.samples, parts)
         if len(new) == len(rows):
             return parts
     return headers.read(_samples(job, rows), job.draws[rows], cpu.jpegs)
@@ -390,7 +390,7 @@ def _samples(job: ImageJob, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
 
 
 def _list_intervals(
-    job: ImageJob, rows: NDArray[np.intp], parts: JpegParts, cpu: CpuServices, resident: ResidentJpegs | None
+    job: ImageJob, rows: NDArray[np.intp], parts: CropWindows, cpu: CpuServices, resident: ResidentJpegs | None
 ) -> Intervals:
     if resident is not None:
         return cpu.jpegs.list_known(job.size[rows], resident.first_entry[_samples(job, rows)], resident.starts, parts)

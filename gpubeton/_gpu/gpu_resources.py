@@ -5,16 +5,16 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpubeton._gpu.batch_memory import Constants, Table
-from gpubeton._gpu.batch_state import Slot
+from gpubeton._gpu.batch import Slot
 from gpubeton._gpu.entry_decoder import EntryDecoder
+from gpubeton._gpu.memory import Constants, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpubeton._gpu.cuda import Device, Stream
     from gpubeton._gpu.nvjpeg_backends import BatchedBackend
-    from gpubeton._plan.lanes import Lane
+    from gpubeton._plan.routes import DecodeRoute
 
 
 class EpochStreams(NamedTuple):
@@ -23,7 +23,7 @@ class EpochStreams(NamedTuple):
     # Few: a process has 8 hardware queues by default, and streams that share one wait for each other.
     send: Stream  # tables, canaries and pixels to the device
     augment: Stream  # the kernels, batch after batch
-    tail: Stream  # operations on finished batches, torch's memory for them, and images that are repaired
+    batch_ops: Stream  # operations on finished batches, torch's memory for them, and images that are repaired
 
 
 class GpuResources:
@@ -32,7 +32,7 @@ class GpuResources:
     def __init__(
         self,
         device: Device,
-        backends: Mapping[Lane, BatchedBackend],
+        backends: Mapping[DecodeRoute, BatchedBackend],
         num_slots: int,
         *,
         takes_entries: bool = False,

@@ -1,4 +1,4 @@
-"""Launches of the kernels, with the addresses that they need of a program and of a batch."""
+"""Launches of the kernels: the structs that they read, and the addresses that they need of a program and of a batch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton._gpu.gpu_kernels import SIGNED_KERNELS
+from gpubeton._gpu.kernels import SIGNED_KERNELS
+from gpubeton._plan.arena_layout import JPEG_AXES, taps_nbytes
 from gpubeton._plan.draw_rows import most_taps
-from gpubeton._plan.jpeg_parts import GROUP
-from gpubeton._plan.pixel_places import JPEG_AXES, taps_nbytes
+from gpubeton._plan.jpeg_windows import GROUP
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 
 if TYPE_CHECKING:
@@ -17,10 +17,61 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._gpu.batch_memory import Constants
     from gpubeton._gpu.cuda import Device, Stream
-    from gpubeton._plan.image_executor import ImageJob
+    from gpubeton._gpu.memory import Constants
+    from gpubeton._plan.image_job import ImageJob
     from gpubeton._plan.program import ImageProgram
+
+PICTURE = np.dtype(
+    [
+        ("address", "<u8"),  # first byte of the first row, uint8 RGB, interleaved
+        ("pitch", "<i4"),  # bytes from one row to the next
+        ("height", "<i4"),  # in pixels
+        ("width", "<i4"),
+        ("row", "<i4"),  # of the batch that the image belongs to; negative: another kernel makes it
+        ("is_guarded", "<i4"),  # 1 if a canary was written to it
+        ("reserved", "<i4"),
+    ]
+)
+"""A decoded image; `struct Picture` of ``kernels/picture.cuh``, 32 bytes."""
+
+GATHER = np.dtype(
+    [
+        ("source", "<u8"),  # first byte of the first row, in page-locked memory or on the device
+        ("target", "<u8"),  # first byte on the device
+        ("source_pitch", "<i4"),  # bytes from one row to the next
+        ("target_pitch", "<i4"),
+        ("row_bytes", "<i4"),  # bytes to copy of each row
+        ("rows", "<i4"),
+    ]
+)
+"""Rows of bytes to copy to the device; `struct Gather` of ``kernels/gather.cu``, 32 bytes."""
+
+JPEG = np.dtype(
+    [
+        ("bytes", "<u8"),  # address of its first byte, which may not be there itself
+        ("entries", "<u8"),  # address of ENTRY_DTYPE, even; those of the window are there
+        ("quantization", "<u8"),  # address of uint8 (3, 64): factors of each component, by rows
+        ("coefficients", "<u8"),  # addresses of the window's coefficients, samples, and samples resampled across
+        ("samples", "<u8"),
+        ("resampled", "<u8"),
+        ("begin", "<u4"),  # its bytes are there from number `begin` to before `end`
+        ("end", "<u4"),
+        ("every", "<i4"),  # MCUs from one entry point to the next
+        ("is_restarted", "<i4"),  # 1 if entry points are restart intervals
+        ("height", "<i4"),  # in pixels
+        ("width", "<i4"),
+        ("components", "<i4"),
+        ("luma_across", "<i4"),  # blocks of an MCU
+        ("luma_down", "<i4"),
+        ("first_row", "<i4"),  # the window, in MCUs
+        ("first_column", "<i4"),
+        ("rows", "<i4"),
+        ("columns", "<i4"),
+        ("row", "<i4"),  # of the batch that the image belongs to
+    ]
+)
+"""A JPEG with entry points; `struct Jpeg` of ``kernels/jpeg.cuh``, 104 bytes."""
 
 _Launch = tuple[str, tuple[int, int, int], tuple[int, int, int], list[Any]]  # kernel, grid, block, arguments
 
@@ -34,7 +85,7 @@ _SUMMED_PIXELS = 16384
 _COLORED_PIXELS = 8192
 _TRANSFORMED = 64
 # Of canary.cu: threads for each image.
-_PLACES = 3
+_CANARY_THREADS = 3
 
 
 def _pointers(*addresses: int) -> list[np.uint64]:
@@ -66,7 +117,7 @@ def gather(device: Device, gathers: int, count: int, largest: int, stream: Strea
 def write_canaries(device: Device, pictures: int, count: int, nonce: int, stream: Stream) -> None:
     """Write canaries into the guarded images, in the stream's order."""
     arguments = [*_pointers(pictures), *_ints(count), np.uint32(nonce)]
-    _launch(device, "canary", min(count, 1), count * _PLACES, _THREADS, arguments, stream)
+    _launch(device, "canary", min(count, 1), count * _CANARY_THREADS, _THREADS, arguments, stream)
 
 
 def mix_images(
@@ -131,7 +182,7 @@ class KernelImages:
 
     def __init__(
         self,
-        own: ProgramConstants,
+        program: ProgramConstants,
         count: int,  # images, N
         *,
         pictures: int,  # PICTURE (N,)
@@ -146,34 +197,40 @@ class KernelImages:
         num_steps: int,  # color steps of each image
         sums: int,  # uint64 (N, num_sums), zeros
     ) -> None:
-        self.own, self.count, self.pictures, self._levels, self._coloring = own, count, pictures, levels, []
-        first, pixels = own.before_colors, own.height * own.width
-        drawn, size = [*_pointers(draws), *_ints(columns)], _ints(own.height, own.width, count, most_taps)
-        first_nbytes, weights_nbytes, _ = taps_nbytes(count, own.side, most_taps)
-        made = _pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most)
+        self.program, self.count, self.pictures, self._levels, self._coloring = program, count, pictures, levels, []
+        first, pixels = program.before_colors, program.height * program.width
+        drawn, size = [*_pointers(draws), *_ints(columns)], _ints(program.height, program.width, count, most_taps)
+        first_nbytes, weights_nbytes, _ = taps_nbytes(count, program.side, most_taps)
+        tap_arrays = _pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most)
         store = [*_ints(first.item_size), np.uint32(0), *_pointers(levels, status)]
-        resample = [*_pointers(pictures), *drawn, *size, *made, *_pointers(own.fills, first.table), *store]
+        resample = [*_pointers(pictures), *drawn, *size, *tap_arrays, *_pointers(program.fills, first.table), *store]
         self._resampling = [
-            *_prepare(own.kernel("taps"), count, 2 * own.side, _THREADS, [*drawn, *_ints(own.rule), *size, *made]),
-            *_prepare(own.kernel("resample"), count, own.height, _ROWS, resample),
+            *_prepare(
+                program.kernel("taps"),
+                count,
+                2 * program.side,
+                _THREADS,
+                [*drawn, *_ints(program.rule), *size, *tap_arrays],
+            ),
+            *_prepare(program.kernel("resample"), count, program.height, _ROWS, resample),
         ]
-        self._nonce, self._out = (resample, -3), (resample, -2)  # lists of arguments, and places there
-        if own.num_sums is not None:
-            read = [*_pointers(levels, colors), *_ints(num_steps), *_pointers(sums), *_ints(own.num_sums)]
-            for contrast in range(own.num_sums):
+        self._nonce, self._out = (resample, -3), (resample, -2)  # lists of arguments, and indices there
+        if program.num_sums is not None:
+            read = [*_pointers(levels, colors), *_ints(num_steps), *_pointers(sums), *_ints(program.num_sums)]
+            for contrast in range(program.num_sums):
                 arguments = [*read, *_ints(contrast, pixels, count)]
                 self._coloring += _prepare("color_sum", count, pixels, _SUMMED_PIXELS, arguments)
-            numbers = _ints(own.early_paints, own.max_paints, own.height, own.width, count)
-            store = [*numbers, *_pointers(own.table), *_ints(own.item_size), *_pointers(0)]
-            color = [*read, *drawn, *_pointers(own.fills), *store]
+            numbers = _ints(program.early_paints, program.max_paints, program.height, program.width, count)
+            store = [*numbers, *_pointers(program.table), *_ints(program.item_size), *_pointers(0)]
+            color = [*read, *drawn, *_pointers(program.fills), *store]
             self._coloring += _prepare("color", count, pixels, _COLORED_PIXELS, color)
             self._out = color, -1
 
     def begin(self, out: int, nonce: int) -> KernelImages:
         """Take the next batch: the address of its output, and the seed of its canaries."""
-        (written, place), (checked, seed) = self._out, self._nonce
-        written[place], checked[seed] = np.uint64(out), np.uint32(nonce)
-        self.resampled = out if self.own.num_sums is None else self._levels  # images before changes of color
+        (written, index), (checked, seed) = self._out, self._nonce
+        written[index], checked[seed] = np.uint64(out), np.uint32(nonce)
+        self.resampled = out if self.program.num_sums is None else self._levels  # images before changes of color
         return self
 
     def resample(self, device: Device, stream: Stream) -> None:
@@ -189,7 +246,7 @@ class KernelImages:
 
 def image_arrays(
     number: int,
-    own: ProgramConstants,
+    program: ProgramConstants,
     pictures: NDArray[np.void],  # PICTURE (N,)
     draws: NDArray[np.int32],  # (N, columns)
     colors: NDArray[np.int32] | None,  # (N, 2 * K)
@@ -200,36 +257,36 @@ def image_arrays(
         (number, "pictures"): pictures.view(np.int32),  # which numpy copies much faster
         (number, "draws"): draws,
         (number, "status"): np.zeros(count, np.int32),
-        (number, "zeros"): np.zeros(count * (1 + (own.num_sums or 0)), np.uint64),
+        (number, "zeros"): np.zeros(count * (1 + (program.num_sums or 0)), np.uint64),
         **({} if colors is None else {(number, "colors"): colors}),
     }
 
 
 def describe_images(
     number: int,
-    own: ProgramConstants,
+    program: ProgramConstants,
     job: ImageJob,
-    places: Mapping[Hashable, int],  # of `image_arrays`
+    addresses: Mapping[Hashable, int],  # of `image_arrays`
     **memory: int,  # most_taps, taps and levels
 ) -> KernelImages:
     """Collect what the kernels of one output need."""
-    count, zeros = len(job.address), places[number, "zeros"]
+    count, zeros = len(job.address), addresses[number, "zeros"]
     return KernelImages(
-        own,
+        program,
         count,
-        **{name: places[number, name] for name in ("pictures", "draws", "status")},
+        **{name: addresses[number, name] for name in ("pictures", "draws", "status")},
         columns=job.draws.shape[1],
-        colors=places.get((number, "colors"), 0),
+        colors=addresses.get((number, "colors"), 0),
         num_steps=0 if job.colors is None else job.colors.shape[1] // 2,
         sums=zeros,
-        most=zeros + 8 * count * (own.num_sums or 0),
+        most=zeros + 8 * count * (program.num_sums or 0),
         **memory,
     )
 
 
 def launch_jpegs(
     device: Device,
-    own: ProgramConstants,
+    program: ProgramConstants,
     stream: Stream,
     *,
     count: int,  # images
@@ -248,22 +305,33 @@ def launch_jpegs(
     out: int,  # (rows, height, width, 3): levels, if colors are changed later
 ) -> None:
     """Decode the windows of JPEGs, resample, paint and store them; addresses are of the device."""
-    images, first = _pointers(jpegs), own.before_colors
-    drawn, size = [*_pointers(draws), *_ints(columns)], _ints(own.height, own.width)
-    first_nbytes, weights_nbytes, _ = taps_nbytes(count, own.side, most_taps, JPEG_AXES)
-    made = [*_ints(count, most_taps), *_pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most)]
-    arguments: list[Any] = [*images, *drawn, *_ints(own.rule), *size, *made]
-    _launch(device, own.kernel("jpeg_taps"), count, 2 * own.side, _THREADS, arguments, stream)
+    images, first = _pointers(jpegs), program.before_colors
+    drawn, size = [*_pointers(draws), *_ints(columns)], _ints(program.height, program.width)
+    first_nbytes, weights_nbytes, _ = taps_nbytes(count, program.side, most_taps, JPEG_AXES)
+    tap_arrays = [
+        *_ints(count, most_taps),
+        *_pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most),
+    ]
+    arguments: list[Any] = [*images, *drawn, *_ints(program.rule), *size, *tap_arrays]
+    _launch(device, program.kernel("jpeg_taps"), count, 2 * program.side, _THREADS, arguments, stream)
     if num_groups:
         arguments = _pointers(jpegs, tables, groups, intervals, status)
         device.launch("jpeg_huffman", (num_groups, 1, 1), (GROUP, 1, 1), arguments, stream)
     arguments = [*images, *_ints(count), *_pointers(status)]
     _launch(device, "jpeg_idct", count, most_blocks, _TRANSFORMED, arguments, stream)
     # Eights of rows are fewer than blocks.
-    eights = min(most_blocks, 64) * -(-own.width // _THREADS)
-    _launch(device, own.kernel("jpeg_across"), count, eights, 1, [*images, *drawn, *size, *made], stream)
-    finish = [*_pointers(own.fills, first.table), *_ints(first.item_size), *_pointers(out, status)]
-    _launch(device, own.kernel("jpeg_down"), count, own.height, _ROWS, [*images, *drawn, *size, *made, *finish], stream)
+    eights = min(most_blocks, 64) * -(-program.width // _THREADS)
+    _launch(device, program.kernel("jpeg_across"), count, eights, 1, [*images, *drawn, *size, *tap_arrays], stream)
+    finish = [*_pointers(program.fills, first.table), *_ints(first.item_size), *_pointers(out, status)]
+    _launch(
+        device,
+        program.kernel("jpeg_down"),
+        count,
+        program.height,
+        _ROWS,
+        [*images, *drawn, *size, *tap_arrays, *finish],
+        stream,
+    )
 
 
 def program_constants(program: ImageProgram, constants: Constants, stream: Stream) -> ProgramConstants:

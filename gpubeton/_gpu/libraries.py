@@ -186,8 +186,8 @@ def _bundled(name: str, package: str) -> Iterator[Place]:
 def _package_folders(package: str) -> list[str]:
     """List the folders of a package, without importing it."""
     # Parts of `nvidia` may be in several places, though some of its wheels make it a regular package.
-    found = (Path(entry, package) for entry in dict.fromkeys(sys.path) if entry)
-    return [str(folder) for folder in found if folder.is_dir()]
+    folders = (Path(entry, package) for entry in dict.fromkeys(sys.path) if entry)
+    return [str(folder) for folder in folders if folder.is_dir()]
 
 
 def _listed(origin: str, files: Sequence[Path], missing: str) -> Iterator[Place]:

@@ -105,15 +105,15 @@ _NO_CUDA = {Status.EXECUTION_FAILED, Status.NOT_INITIALIZED, Status.INTERNAL_ERR
 def _explain(call: str, status: int) -> str:
     """Explain a status of a call, and what to try, in one paragraph without a full stop."""
     try:
-        known = Status(status)
+        name = Status(status)
     except ValueError:
         return f"{call}: status {status}, which nvJPEG's documentation does not list. Try another version of nvJPEG"
-    meaning, advice = _MEANINGS.get(known, ("this backend cannot do that", "Another version of nvJPEG may be able to"))
-    if call == "nvjpegCreateEx" and known is Status.ARCH_MISMATCH:
+    meaning, advice = _MEANINGS.get(name, ("this backend cannot do that", "Another version of nvJPEG may be able to"))
+    if call == "nvjpegCreateEx" and name is Status.ARCH_MISMATCH:
         meaning, advice = "the JPEG engines of this GPU cannot be used", _why_no_engines()
-    elif call == "nvjpegCreateEx" and known in _NO_CUDA:
+    elif call == "nvjpegCreateEx" and name in _NO_CUDA:
         meaning, advice = "CUDA cannot be used", libraries.explain_no_cuda()
-    return f"{call}: status {status} ({known.name}): {meaning}. {advice}"
+    return f"{call}: status {status} ({name.name}): {meaning}. {advice}"
 
 
 def _why_no_engines() -> str:
@@ -195,15 +195,15 @@ class Resource:
     ) -> None:
         self.library = library
         self.children: weakref.WeakSet[Resource] = weakref.WeakSet()  # made from it
-        made = c_void_p()
-        library(create, *arguments, byref(made))
-        if not made.value:
+        pointer = c_void_p()
+        library(create, *arguments, byref(pointer))
+        if not pointer.value:
             raise NvjpegError(f"{create} reported success and made nothing ({library.path})", create, 0)
         self._destroy = destroy
-        given = library, destroy, made.value, os.getpid(), (parent or self).active, parent
-        self._finalizer = weakref.finalize(self, _give_back, *given)
+        owners = os.getpid(), (parent or self).active, parent
+        self._finalizer = weakref.finalize(self, _give_back, library, destroy, pointer.value, *owners)
         self._finalizer.atexit = False
-        self._pointer = made.value
+        self._pointer = pointer.value
         if parent is not None:
             parent.children.add(self)
 

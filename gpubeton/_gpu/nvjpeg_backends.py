@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._gpu.batch_state import DecodeHandle, DecodeRequest
 from gpubeton._gpu.nvjpeg import IMAGE, INTERPOLATED, Handle, JpegHeader, Library, State, Status, load
-from gpubeton._plan.lanes import Lane
+from gpubeton._plan.routes import DecodeRoute
 from gpubeton.errors import DeviceError, NvjpegError
 
 if TYPE_CHECKING:
@@ -18,8 +17,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton._gpu.batch import DecodedImages
     from gpubeton._gpu.cuda import Device, Event, Stream
-    from gpubeton._gpu.gpu_options import GpuOptions
+    from gpubeton._gpu.options import GpuOptions
+    from gpubeton._plan.image_job import ImageJob
 
 STATES = 2
 """Requests in flight: while the engines decode one, the next one is prepared."""
@@ -55,11 +56,11 @@ class BatchedBackend:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def takes(
-        self, request: DecodeRequest, tables: NDArray[np.int32], sampling: NDArray[np.int32]
+        self, images: DecodedImages | ImageJob, tables: NDArray[np.int32], sampling: NDArray[np.int32]
     ) -> NDArray[np.bool_]:
         """Ask nvJPEG about images of a new kind: tables, sampling, and size within a factor of two."""
         with self._lock:
-            sides = [np.frexp(side)[1].astype(np.int64) for side in (request.height, request.width)]
+            sides = [np.frexp(side)[1].astype(np.int64) for side in (images.height, images.width)]
             kinds = (
                 (tables.astype(np.int64) << 16) | ((sampling & 7).astype(np.int64) << 10) | (sides[0] << 5) | sides[1]
             )
@@ -68,20 +69,22 @@ class BatchedBackend:
                     self._header = self._header or JpegHeader(self.handle)
                     if len(self._kinds) >= _MOST_KINDS:
                         self._kinds.clear()
-                    address, size = int(request.address[first]), int(request.size[first])
+                    address, size = int(images.address[first]), int(images.size[first])
                     self._kinds[int(kind)] = self._header.is_supported(address, size)
             return np.array([self._kinds.get(kind, True) for kind in kinds.tolist()], bool)
 
-    def begin(self, request: DecodeRequest) -> DecodeHandle:
-        """Begin to decode. nvJPEG refuses a whole call for one image: halves of it find the images that it refuses."""
+    def begin(self, images: DecodedImages) -> tuple[Event | None, dict[int, str]]:
+        """Begin to decode; return the end, if anything was begun, and the reason for each image that is refused."""
+        # nvJPEG refuses a whole call for one image: halves of it find the images that it refuses.
+        count = len(images.address)
         with self._lock:
-            entry = self._next(len(request.address))
-            failed = self._begin(entry, request, np.arange(len(request.address)))
-            if len(failed) == len(request.address):
-                return DecodeHandle(None, failed)
+            entry = self._next(count)
+            refused = self._begin(entry, images, np.arange(count))
+            if len(refused) == count:
+                return None, refused
             entry.event = self.device.make_event()
             entry.event.record(entry.stream)
-            return DecodeHandle(entry.event, failed)
+            return entry.event, refused
 
     def settle(self) -> None:
         """Wait until nothing is under way."""
@@ -128,10 +131,10 @@ class BatchedBackend:
             state.preallocate(self.most, 1, 1)
         return _Entry(state, self.device.make_stream(f"engines {number}"), self.device.make_event())
 
-    def _begin(self, entry: _Entry, request: DecodeRequest, places: NDArray[np.intp]) -> dict[int, str]:
-        """Begin to decode some images of a request; return the reason for each that is refused."""
+    def _begin(self, entry: _Entry, images: DecodedImages, chosen: NDArray[np.intp]) -> dict[int, str]:
+        """Begin to decode some of the images; return the reason for each that is refused."""
         # A copy by indices: its arrays are C-contiguous, and uint64 as nvJPEG's pointers and sizes.
-        part, count = request.part(places), len(places)
+        part, count = images.take(chosen), len(chosen)
         targets = np.zeros(count, IMAGE)
         targets["channel"][:, 0] = part.target
         targets["pitch"][:, 0] = part.pitch
@@ -151,11 +154,11 @@ class BatchedBackend:
                         raise
                     continue
                 if count == 1:
-                    return {int(places[0]): str(error)}
+                    return {int(chosen[0]): str(error)}
                 middle = count // 2
-                failed = self._begin(entry, request, places[:middle])
+                refused = self._begin(entry, images, chosen[:middle])
                 entry.stream.synchronize()  # wait point: half decoded
-                return failed | self._begin(entry, request, places[middle:])
+                return refused | self._begin(entry, images, chosen[middle:])
             break
         return {}
 
@@ -175,8 +178,8 @@ _HAVE_ENGINES = {"sm_80", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_12
 class DecodeBackends:
     """The decode backends of a GPU, and a note on each: its settings, or why it is missing."""
 
-    backends: dict[Lane, BatchedBackend] = field(default_factory=dict)
-    notes: dict[Lane, str] = field(default_factory=dict)
+    backends: dict[DecodeRoute, BatchedBackend] = field(default_factory=dict)
+    notes: dict[DecodeRoute, str] = field(default_factory=dict)
     takes_entries: bool = False  # whether our own decoder takes JPEGs with entry points; the others take the rest
     warning: str = ""  # why the engines that the GPU has cannot be used
 
@@ -185,7 +188,7 @@ def with_entries(open_backends: Callable[[Device], DecodeBackends], device: Devi
     """Open backends, and let our own decoder take the JPEGs with entry points."""
     opened = open_backends(device)
     opened.takes_entries = True
-    opened.notes[Lane.OWN] = "baseline JPEGs with entry points or restart markers"
+    opened.notes[DecodeRoute.ENTRIES] = "baseline JPEGs with entry points or restart markers"
     return opened
 
 
@@ -201,10 +204,10 @@ def open_nvjpeg_backends(
 
     States and memory follow when the first image needs them.
     """
-    found = DecodeBackends()
-    if Lane.HARDWARE not in options.allowed:
-        found.notes[Lane.HARDWARE] = "not wanted"
-        return found
+    opened = DecodeBackends()
+    if DecodeRoute.HARDWARE not in options.allowed:
+        opened.notes[DecodeRoute.HARDWARE] = "not wanted"
+        return opened
     try:
         library = library or load()
         is_smooth = options.smooth_chroma and library.version[:2] >= _SMOOTH_SINCE
@@ -213,12 +216,12 @@ def open_nvjpeg_backends(
     except DeviceError as error:
         if library is None and is_library_needed:
             raise
-        found.notes[Lane.HARDWARE] = str(error)
+        opened.notes[DecodeRoute.HARDWARE] = str(error)
         if device.architecture in _HAVE_ENGINES and "GeForce" not in device.name:
-            place = f"{device.name} (cuda:{device.number})"
-            found.warning = f"{place} has JPEG engines that cannot be used, so the CPU decodes in their place. {error}"
-        return found
+            name = f"{device.name} (cuda:{device.number})"
+            opened.warning = f"{name} has JPEG engines that cannot be used, so the CPU decodes in their place. {error}"
+        return opened
     most = options.images_per_call or max(engines * cores, 1) * IMAGES_PER_ENGINE
-    found.backends[Lane.HARDWARE] = BatchedBackend(device, handle, most, largest)
-    found.notes[Lane.HARDWARE] = f"{engines} JPEG engines, {most} images a call"
-    return found
+    opened.backends[DecodeRoute.HARDWARE] = BatchedBackend(device, handle, most, largest)
+    opened.notes[DecodeRoute.HARDWARE] = f"{engines} JPEG engines, {most} images a call"
+    return opened

@@ -18,15 +18,14 @@ from zlib import crc32
 
 import numpy as np
 
-from gpubeton._gpu.gpu_executor import GpuExecutor
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.executor import GpuExecutor
 from gpubeton._gpu.gpu_resources import GpuResources
 from gpubeton._gpu.libraries import driver_version
-from gpubeton._plan.cpu_services import CpuServices
+from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton._plan.image_executor import ImageJob, Usage
-from gpubeton._plan.jpeg_parts import Intervals, JpegParts
-from gpubeton._plan.lanes import HEIGHT, WIDTH, Lane
+from gpubeton._plan.image_job import CpuServices, ImageJob, Usage
+from gpubeton._plan.jpeg_windows import CropWindows, Intervals
+from gpubeton._plan.routes import HEIGHT, WIDTH, DecodeRoute
 from gpubeton.errors import DeviceError
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.format import ImageMode
@@ -61,10 +60,14 @@ _PIPELINES: dict[str, tuple[list[Operation], ...]] = {
     ),
     "full": ([CenterCropRGBImageDecoder(FULL_SIZE, 1)],),
 }
-_NAMES = {Lane.HARDWARE: "its JPEG engines", Lane.OWN: "the decoder in CUDA", Lane.CPU: "kernels after the CPU"}
+_NAMES = {
+    DecodeRoute.HARDWARE: "its JPEG engines",
+    DecodeRoute.ENTRIES: "the decoder in CUDA",
+    DecodeRoute.CPU: "kernels after the CPU",
+}
 
 # The fault of each way to decode of a device; empty: none.
-_faults: WeakKeyDictionary[Device, dict[Lane, str]] = WeakKeyDictionary()
+_faults: WeakKeyDictionary[Device, dict[DecodeRoute, str]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -73,35 +76,35 @@ def with_self_test(open_backends: Callable[[Device], DecodeBackends], device: De
     opened = open_backends(device)
     if os.environ.get(VARIABLE) == "0":
         return opened
-    tested: dict[Lane, BatchedBackend | None] = {Lane.CPU: None, **opened.backends}
-    tested |= {Lane.OWN: None} if opened.takes_entries else {}
+    tested: dict[DecodeRoute, BatchedBackend | None] = {DecodeRoute.CPU: None, **opened.backends}
+    tested |= {DecodeRoute.ENTRIES: None} if opened.takes_entries else {}
     with _lock:
-        known = _faults.setdefault(device, {})
-        for lane, backend in tested.items():
-            is_new = lane not in known
-            fault = known[lane] = _find_fault(device, lane, backend) if is_new else known[lane]
+        faults = _faults.setdefault(device, {})
+        for route, backend in tested.items():
+            is_new = route not in faults
+            fault = faults[route] = _find_fault(device, route, backend) if is_new else faults[route]
             if not fault:
                 continue
             message = (
-                f"{device.name} (cuda:{device.number}) fails the self-test of {_NAMES[lane]}: {fault}. {_versions()}. "
+                f"{device.name} (cuda:{device.number}) fails the self-test of {_NAMES[route]}: {fault}. {_versions()}. "
                 f"Try another version of the driver or of these libraries; {VARIABLE}=0 skips the test"
             )
-            if lane is Lane.CPU:
-                del known[lane]
+            if route is DecodeRoute.CPU:
+                del faults[route]
                 raise DeviceError(f"{message}.")
-            opened.notes[lane] = f"closed, as it fails the self-test: {fault}"
+            opened.notes[route] = f"closed, as it fails the self-test: {fault}"
             if is_new:
                 opened.warning = f"{opened.warning} {message}. Other decoders, or the CPU, take its images.".strip()
             if backend is None:
                 opened.takes_entries = False
             else:
-                del opened.backends[lane]
+                del opened.backends[route]
     return opened
 
 
 def read_faults(device: Device) -> dict[str, str]:
     """Return the fault of each way to decode that was tested; empty: none."""
-    return {lane.name.lower(): fault for lane, fault in _faults.get(device, {}).items()}
+    return {route.name.lower(): fault for route, fault in _faults.get(device, {}).items()}
 
 
 @cache
@@ -119,14 +122,14 @@ def programs_on(device: str, name: str) -> list[ImageProgram]:
 
 def job_of(stored: Mapping[str, NDArray[Any]], program: ImageProgram, jpegs: int, out: Any) -> ImageJob:
     """Describe an output of a batch, whose JPEGs lie at an address."""
-    survey = stored["survey"]
+    probes = stored["probes"]
     return ImageJob(
-        height=survey[:, HEIGHT].copy(),
-        width=survey[:, WIDTH].copy(),
-        mode=np.full(len(survey), ImageMode.JPG, np.uint8),
+        height=probes[:, HEIGHT].copy(),
+        width=probes[:, WIDTH].copy(),
+        mode=np.full(len(probes), ImageMode.JPG, np.uint8),
         draws=stored["draws"],
-        samples=np.arange(len(survey), dtype=np.uint64),
-        address=stored["place"] + np.uint64(jpegs),
+        samples=np.arange(len(probes), dtype=np.uint64),
+        address=stored["offset"] + np.uint64(jpegs),
         size=stored["size"],
         colors=stored["colors"] if program.colors else None,
         out=out,
@@ -143,13 +146,13 @@ class _StoredCpu:
         self._stored = stored
         self.repaired = 0  # images that a decoder left to the CPU
 
-    def survey(self, _address: object, _size: object, out: NDArray[Any]) -> None:
-        out[...] = self._stored["survey"]
+    def probe(self, _address: object, _size: object, out: NDArray[Any]) -> None:
+        out[...] = self._stored["probes"]
 
-    def read(self, *_given: object) -> JpegParts:
-        return JpegParts(*(self._stored[name] for name in JpegParts._fields))
+    def read(self, *_arguments: object) -> CropWindows:
+        return CropWindows(*(self._stored[name] for name in CropWindows._fields))
 
-    def list_intervals(self, *_given: object) -> Intervals:
+    def list_intervals(self, *_arguments: object) -> Intervals:
         return Intervals(*(self._stored[name] for name in Intervals._fields))
 
     def submit(self, jobs: Sequence[ImageJob]) -> None:
@@ -168,14 +171,14 @@ class _StoredCpu:
         pass
 
 
-def _find_fault(device: Device, lane: Lane, backend: BatchedBackend | None) -> str:
-    """Make the batch by one lane; return its fault, or an empty text."""
+def _find_fault(device: Device, route: DecodeRoute, backend: BatchedBackend | None) -> str:
+    """Make the batch by one route; return its fault, or an empty text."""
     # A state for the largest images would take memory that the loader may not need.
-    trials = {} if backend is None else {lane: replace(backend, largest=(1, 1), num_states=1)}
+    trials = {} if backend is None else {route: replace(backend, largest=(1, 1), num_states=1)}
     try:
-        resources = GpuResources(device, trials, 1, takes_entries=lane is Lane.OWN)
+        resources = GpuResources(device, trials, 1, takes_entries=route is DecodeRoute.ENTRIES)
         try:
-            return _compare(device, lane, resources)
+            return _compare(device, route, resources)
         finally:
             # The handle stays, for the loader.
             resources.backends = {}
@@ -183,39 +186,43 @@ def _find_fault(device: Device, lane: Lane, backend: BatchedBackend | None) -> s
                 for trial in trials.values():
                     trial.release()
                 resources.close()
-    except Exception as error:  # noqa: BLE001 - whatever it is, this lane cannot be used
+    except Exception as error:  # noqa: BLE001 - whatever it is, this route cannot be used
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _compare(device: Device, lane: Lane, resources: GpuResources) -> str:
-    """Make all batches of a lane; return its fault, or an empty text."""
-    names = ["small", "full"] if lane is Lane.OWN else ["small"]
-    return next((fault for name in names if (fault := _compare_batch(device, lane, resources, name))), "")
+def _compare(device: Device, route: DecodeRoute, resources: GpuResources) -> str:
+    """Make all batches of a route; return its fault, or an empty text."""
+    names = ["small", "full"] if route is DecodeRoute.ENTRIES else ["small"]
+    return next((fault for name in names if (fault := _compare_batch(device, route, resources, name))), "")
 
 
-def _compare_batch(device: Device, lane: Lane, resources: GpuResources, name: str) -> str:
+def _compare_batch(device: Device, route: DecodeRoute, resources: GpuResources, name: str) -> str:
     stored = stored_batch(name)
     cpu, count = _StoredCpu(stored), len(stored["size"])
     pinned = device.allocate_pinned(stored["jpegs"].nbytes)
     pinned.array[: stored["jpegs"].nbytes] = stored["jpegs"]
     part: Any = cpu
     # Pinned bytes are not packed, and have no checksums.
-    services = CpuServices(cpu.survey, part.collect, part.collect, part.collect, lambda _: part, 1, part)
+    services = CpuServices(cpu.probe, part.collect, part.collect, part.collect, lambda _: part, 1, part)
     # Of engines, which round in their own way, the pixels are compared before changes of color.
-    programs = programs_on(f"cuda:{device.number}", name)[: 1 if lane is Lane.HARDWARE else None]
+    programs = programs_on(f"cuda:{device.number}", name)[: 1 if route is DecodeRoute.HARDWARE else None]
     executor = GpuExecutor(resources, programs, services, GpuOptions(), lambda _: None, {})
     try:
         for _ in range(2):  # the second time in the memory that the first has used
-            with executor.tail():
+            with executor.batch_ops():
                 # Memory of an earlier test may hold the right result.
                 outs = [executor.take(number, count).fill_(0) for number in range(len(programs))]
-            made = zip(programs, outs, strict=True)
-            executor.submit([job_of(stored, program, pinned.address, out) for program, out in made])
+            outputs = zip(programs, outs, strict=True)
+            executor.submit([job_of(stored, program, pinned.address, out) for program, out in outputs])
             executor.collect()
             if cpu.repaired:
                 return f"{cpu.repaired} of {count * len(programs)} images were not decoded"
-            found = [executor.fetch(out).numpy() for out in outs]
-            fault = _compare_levels(stored, programs[0], found[0]) if lane is Lane.HARDWARE else _check(stored, found)
+            images = [executor.fetch(out).numpy() for out in outs]
+            fault = (
+                _compare_levels(stored, programs[0], images[0])
+                if route is DecodeRoute.HARDWARE
+                else _check(stored, images)
+            )
             if fault:
                 return fault
     finally:
@@ -224,16 +231,16 @@ def _compare_batch(device: Device, lane: Lane, resources: GpuResources, name: st
     return ""
 
 
-def _check(stored: Mapping[str, NDArray[Any]], found: Sequence[NDArray[Any]]) -> str:
+def _check(stored: Mapping[str, NDArray[Any]], images: Sequence[NDArray[Any]]) -> str:
     """Compare all bits of the images with the CPU's."""
-    is_wrong = stored["crc"] != np.array([[crc32(image) for image in output] for output in found])
+    is_wrong = stored["crc"] != np.array([[crc32(image) for image in output] for output in images])
     return f"{is_wrong.sum()} of {is_wrong.size} images are not the CPU's" if is_wrong.any() else ""
 
 
-def _compare_levels(stored: Mapping[str, NDArray[Any]], program: ImageProgram, found: NDArray[Any]) -> str:
+def _compare_levels(stored: Mapping[str, NDArray[Any]], program: ImageProgram, images: NDArray[Any]) -> str:
     table: Any = program.table
     expected = table[stored["levels"][0], np.arange(3)]
-    difference = np.abs(found.astype(np.float32) - expected) * np.array(_NORMALIZE.std, np.float32)
+    difference = np.abs(images.astype(np.float32) - expected) * np.array(_NORMALIZE.std, np.float32)
     most = float(difference.max())
     return "" if most <= TOLERANCE + 0.5 else f"images differ from the CPU's by up to {most:.0f} levels"
 
@@ -241,5 +248,9 @@ def _compare_levels(stored: Mapping[str, NDArray[Any]], program: ImageProgram, f
 def _versions() -> str:
     """Name the driver, and the libraries of NVIDIA and CuPy that are installed."""
     driver = ".".join(map(str, driver_version() or ("unknown",)))
-    named = sorted(f"{one.name} {one.version}" for one in distributions() if one.name.startswith(("cupy", "nvidia-")))
+    named = sorted(
+        f"{package.name} {package.version}"
+        for package in distributions()
+        if package.name.startswith(("cupy", "nvidia-"))
+    )
     return f"Driver for CUDA {driver}; {', '.join(named) or 'no libraries from PyPI'}"

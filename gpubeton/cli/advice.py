@@ -308,7 +308,7 @@ def _faster_decoding(measured: Measurements) -> list[LoopFinding]:
     if measured.facts.device == "cpu" and measured.gpu.name:
         text = f"{measured.gpu.name} can decode and augment, but the loader does not use it."
         change = 'Put ToDevice("cuda:0") into the pipelines, or pass device="cuda:0".'
-        changes.append(_advice("gpu_lane", text, change, _gain_without_waiting(measured)))
+        changes.append(_advice("gpu_route", text, change, _gain_without_waiting(measured)))
     return [*changes, *_smaller_images(measured, "workers"), *_raw_pixels(measured)]
 
 
@@ -407,7 +407,7 @@ def _gpu_notices(measured: Measurements) -> Iterator[LoopFinding]:
         change = f"{install('cuda13')}; for a driver older than 580: {install('cuda12')}."
         yield _notice("gpu_unusable", f"There is a GPU, but it cannot decode: {gpu.reason}.", change)
     if gpu.self_test:
-        faults = "; ".join(f"{lane}: {fault}" for lane, fault in gpu.self_test.items() if fault)
+        faults = "; ".join(f"{route}: {fault}" for route, fault in gpu.self_test.items() if fault)
         text = f"fails the self-test: {faults}" if faults else f"passes the self-test ({', '.join(gpu.self_test)})"
         change = "Another version of the driver or of nvJPEG." if faults else ""
         yield _notice("self_test", f"{gpu.name} {text}.", change)
@@ -415,13 +415,13 @@ def _gpu_notices(measured: Measurements) -> Iterator[LoopFinding]:
         text = f"{measured.facts.device} decodes only JPEGs with entry points, and the file has none."
         yield _notice("no_entry_points", text, "gpubeton index FILE lets the GPU decode.")
     if gpu.missing("hardware") and not gpu.self_test.get("hardware"):
-        text = f"{gpu.name}: no JPEG engines: {gpu.lanes['hardware'].removeprefix('missing: ')}."
+        text = f"{gpu.name}: no JPEG engines: {gpu.routes['hardware'].removeprefix('missing: ')}."
         granted = gpu.capabilities
         if granted is not None and not {"all", "video"} & set(granted.split(",")):
             change = f"Start the container with NVIDIA_DRIVER_CAPABILITIES={granted},video."
             yield _notice("no_video", text, change)
         else:
-            yield _notice("lane", text)
+            yield _notice("route", text)
 
 
 def _advice(name: str, text: str, change: str, gain: float | None = None) -> LoopFinding:

@@ -243,7 +243,7 @@ def machine_facts(machine: Machine, gpu: GpuState, root: Path = _ROOT) -> list[t
     """List name and value of each fact for reports; without the name of the host."""
     limit = "" if machine.core_limit is None else f"; the container may use {machine.core_limit:g}"
     memory = machine.usable_memory_bytes
-    gpu_text = ", ".join([gpu.name, *(f"{lane}: {note}" for lane, note in gpu.lanes.items())])
+    gpu_text = ", ".join([gpu.name, *(f"{route}: {note}" for route, note in gpu.routes.items())])
     libraries = ", ".join(f"{name} {text}" for name in ("torch", "numba", "numpy") if (text := _version(name)))
     facts = {
         "processor": _processor(root),

@@ -254,13 +254,13 @@ def _gpu(make: Callable[..., Loader], seconds: float) -> Iterator[Rate]:
     if not torch.cuda.is_available():
         yield Rate("end to end, GPU", note="torch sees no GPU")
         return
-    for name, lanes in {"end to end, GPU": ("hardware",), "end to end, GPU, decoded by the CPU": ()}.items():
-        yield _gpu_rate(name, make, seconds, lanes)
+    for name, routes in {"end to end, GPU": ("hardware",), "end to end, GPU, decoded by the CPU": ()}.items():
+        yield _gpu_rate(name, make, seconds, routes)
 
 
-def _gpu_rate(name: str, make: Callable[..., Loader], seconds: float, lanes: tuple[str, ...]) -> Rate:
+def _gpu_rate(name: str, make: Callable[..., Loader], seconds: float, routes: tuple[str, ...]) -> Rate:
     try:
-        loader = make(device="cuda:0", gpu_options=GpuOptions(lanes=lanes))
+        loader = make(device="cuda:0", gpu_options=GpuOptions(routes=routes))
         notes = {} if loader.gpu is None else {lane.name.lower(): note for lane, note in loader.gpu.notes.items()}
         return _rate(name, _measure(loader, seconds), notes.get("hardware", ""))
     except DeviceError as error:

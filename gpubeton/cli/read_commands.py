@@ -244,7 +244,7 @@ def _draw_images(console: Console, image: ImageSummary, *, histograms: bool) -> 
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in image.kinds.items() if count)
         samplings = ", ".join(f"{count:,} {ratio}" for ratio, count in image.samplings.items())
         console.print(f"  JPEG kinds: {kinds}; chroma: {samplings}{seen}")
-        console.print(f"  JPEG engines of a GPU: can decode {image.lanes['hardware']:,} of {image.looked_at:,}")
+        console.print(f"  JPEG engines of a GPU: can decode {image.routes['hardware']:,} of {image.looked_at:,}")
     if image.indexed:
         spacing = f"{image.entry_points:,} in {size_text(image.entry_bytes)}, one every {MCUS_PER_ENTRY} MCUs"
         console.print(f"  entry points: of {image.indexed:,} JPEG files, {spacing}")

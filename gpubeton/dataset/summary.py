@@ -106,8 +106,8 @@ class ImageSummary:
     most_common : list of (int, int, int)
         The commonest sizes: height, width, and number of images.
     looked_at : int
-        JPEG files whose markers were read, for `kinds`, `samplings` and `lanes`.
-    kinds, samplings, lanes : dict of str to int
+        JPEG files whose markers were read, for `kinds`, `samplings` and `routes`.
+    kinds, samplings, routes : dict of str to int
         How many of these files are of each kind ("baseline", "damaged", ...), have each chroma sampling, and are
         decoded by each part of a machine whose GPU has JPEG engines: "hardware" or "cpu". The CPU decodes all
         images of `ImageField`.
@@ -124,7 +124,7 @@ class ImageSummary:
     looked_at: int
     kinds: dict[str, int]
     samplings: dict[str, int]
-    lanes: dict[str, int]
+    routes: dict[str, int]
     mode: str = ""
     indexed: int = 0
     entry_points: int = 0
@@ -336,7 +336,7 @@ def _summarize_images(
         looked_at=len(compressed),
         kinds=survey.kinds,
         samplings=survey.samplings,
-        lanes=survey.routes,
+        routes=survey.routes,
         mode="" if images.kind is None else images.kind.name,
         indexed=0 if block is None else int((block.counts > 0).sum()),
         entry_points=0 if block is None else len(block.entries),

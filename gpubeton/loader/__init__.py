@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpubeton._bytes.remote_options import RemoteOptions
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.options import GpuOptions
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.loader import Loader
 from gpubeton.loader.machine_code import warm_up

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from typing_extensions import ParamSpec
 
     from gpubeton._engine.bad_images import OnError
-    from gpubeton._gpu.gpu_options import GpuOptions
+    from gpubeton._gpu.options import GpuOptions
 
     P = ParamSpec("P")
 
-Decoder = Literal["auto", "own", "nvjpeg", "cpu"]
+Decoder = Literal["auto", "entries", "nvjpeg", "cpu"]
 
 # Arguments of torch's DataLoader, and what does the same here.
 _OF_DATALOADER = {

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._cpu.jpeg.probe import probe_jpegs
-from gpubeton._plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, assign_lanes, lanes_by_kind
+from gpubeton._plan.routes import (
+    KIND,
+    PROBE_COLUMNS,
+    SAMPLING,
+    DecodeRoute,
+    JpegKind,
+    Sampling,
+    assign_routes,
+    routes_by_kind,
+)
 from gpubeton.format import ImageMode
 
 if TYPE_CHECKING:
@@ -75,7 +84,7 @@ def survey_jpegs(
     JpegSurvey
         Their numbers.
     """
-    probed = np.zeros((len(offset), SURVEY_COLUMNS), np.int32)
+    probed = np.zeros((len(offset), PROBE_COLUMNS), np.int32)
     if source.is_mappable and len(offset):
         content = source.map()
         probe_jpegs(np.uint64(content.ctypes.data) + offset, size, probed)
@@ -83,13 +92,13 @@ def survey_jpegs(
         for row in range(len(offset)):
             content = np.frombuffer(source.read_exactly(int(offset[row]), int(size[row])), np.uint8)
             probe_jpegs(np.array([content.ctypes.data], np.uint64), size[row : row + 1], probed[row : row + 1])
-    lanes, mode = np.empty(len(offset), np.int8), np.full(len(offset), ImageMode.JPG, np.uint8)
-    by_kind = lanes_by_kind((Lane.HARDWARE,) if gpu_decodes else ())
-    assign_lanes(mode, size, height, width, probed, by_kind, int(Lane.BYTES), lanes)
+    routes, mode = np.empty(len(offset), np.int8), np.full(len(offset), ImageMode.JPG, np.uint8)
+    by_kind = routes_by_kind((DecodeRoute.HARDWARE,) if gpu_decodes else ())
+    assign_routes(mode, size, height, width, probed, by_kind, int(DecodeRoute.BYTES), routes)
     return JpegSurvey(
         kinds={kind.name.lower(): int((probed[:, KIND] == kind).sum()) for kind in JpegKind},
         samplings=_count_samplings(probed[probed[:, KIND] != JpegKind.DAMAGED, SAMPLING]),
-        routes={lane.name.lower(): int((lanes == lane).sum()) for lane in (Lane.HARDWARE, Lane.CPU)},
+        routes={route.name.lower(): int((routes == route).sum()) for route in (DecodeRoute.HARDWARE, DecodeRoute.CPU)},
     )
 
 

@@ -14,10 +14,10 @@ from gpubeton._engine.mapped_storage import MAX_GAP
 from gpubeton._engine.outputs import ImageOutput
 from gpubeton._engine.region_loader import FIRST_REQUESTS
 from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD
-from gpubeton._plan.lanes import Lane, raw_lane
+from gpubeton._plan.arena_layout import ALIGNMENT, lay_out_images, round_up, taps_nbytes
 from gpubeton._plan.order import IdRange, rows_of
 from gpubeton._plan.page_plan import MAX_REQUEST
-from gpubeton._plan.pixel_places import ALIGNMENT, lay_out_images, round_up, taps_nbytes
+from gpubeton._plan.routes import DecodeRoute, raw_route
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format import ImageMode
@@ -59,7 +59,7 @@ class LoaderInfo:
     os_cache: bool = True
     device: str = "cpu"  # or a GPU with its name
     device_reason: str = ""
-    lanes: dict[str, str] = field(default_factory=dict)  # notes on each way to decode on the GPU
+    routes: dict[str, str] = field(default_factory=dict)  # notes on each way to decode on the GPU
     lacks_entries: bool = False  # whether the GPU would decode JPEGs if they had entry points
     images: tuple[ImageSummary, ...] = ()
     unfused: tuple[str, ...] = ()  # operations that run on finished batches in the loader's thread
@@ -107,7 +107,7 @@ def describe(fname: Paths, title: str, epoch: EpochConfig, plan: Plan, resources
         os_cache=resources.config.os_cache,
         device="cpu" if gpu is None else f"{gpu.device.name} (cuda:{gpu.device.number})",
         device_reason=resources.gpu_choice.reason,
-        lanes={} if gpu is None else {lane.name.lower(): note for lane, note in gpu.notes.items()},
+        routes={} if gpu is None else {route.name.lower(): note for route, note in gpu.notes.items()},
         lacks_entries=resources.lacks_entries,
         images=tuple(images),
         unfused=tuple(unfused),
@@ -170,11 +170,11 @@ def _explain_decoding(plan: Plan, resources: Resources, num_workers: int) -> lis
             ]
         return [f"images are decoded on the CPU: {choice.reason}"]
     raw_option = resources.config.gpu_options.raw
-    raw = raw_lane(raw_option, num_workers)
-    raws = "cropped and resized on the CPU" if raw is Lane.CPU else "copied as crops, resized on the GPU"
+    raw = raw_route(raw_option, num_workers)
+    raws = "cropped and resized on the CPU" if raw is DecodeRoute.CPU else "copied as crops, resized on the GPU"
     lines = [
         f"images are decoded by {gpu.device.name} (cuda:{gpu.device.number}): {choice.reason}",
-        *(f"  {lane.name.lower():<9} {note}" for lane, note in gpu.notes.items()),
+        *(f"  {route.name.lower():<9} {note}" for route, note in gpu.notes.items()),
         f"  {'raw':<9} raw-stored images are {raws} (raw={raw_option!r}, {num_workers} threads)",
         f"  {'CPU':<9} images that the GPU cannot decode{f'; {NO_ENTRY_POINTS}' if resources.lacks_entries else ''}",
     ]

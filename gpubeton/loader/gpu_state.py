@@ -26,7 +26,7 @@ class GpuState:
         Whether the driver or torch sees a GPU.
     driver, nvjpeg : str
         Versions; empty if unknown, or if nvJPEG cannot be loaded.
-    lanes : dict of str to str
+    routes : dict of str to str
         A note for each way to decode; "missing: " and the reason for one that could not be opened.
     capabilities : str or None
         NVIDIA_DRIVER_CAPABILITIES of the container.
@@ -39,16 +39,16 @@ class GpuState:
     is_present: bool = False
     driver: str = ""
     nvjpeg: str = ""
-    lanes: dict[str, str] = field(default_factory=dict)
+    routes: dict[str, str] = field(default_factory=dict)
     capabilities: str | None = None
     self_test: dict[str, str] = field(default_factory=dict)
 
-    def missing(self, lane: str) -> bool:
+    def missing(self, route: str) -> bool:
         """Whether a way to decode could not be opened.
 
         Parameters
         ----------
-        lane : str
+        route : str
             "hardware" for the JPEG engines.
 
         Returns
@@ -56,7 +56,7 @@ class GpuState:
         bool
             False too if it was not tried.
         """
-        return self.lanes.get(lane, "").startswith("missing: ")
+        return self.routes.get(route, "").startswith("missing: ")
 
 
 def read_gpu() -> GpuState:
@@ -76,11 +76,11 @@ def read_gpu() -> GpuState:
         reason = f"torch sees no GPU: {error}"
         return GpuState(reason=reason, is_present=bool(driver), driver=driver, capabilities=capabilities)
     from gpubeton._gpu.cuda import open_device
-    from gpubeton._gpu.gpu_options import GpuOptions
     from gpubeton._gpu.nvjpeg import load
     from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
+    from gpubeton._gpu.options import GpuOptions
     from gpubeton._gpu.self_test import read_faults, with_self_test
-    from gpubeton._plan.lanes import Lane
+    from gpubeton._plan.routes import DecodeRoute
 
     nvjpeg = ""
     try:
@@ -90,14 +90,14 @@ def read_gpu() -> GpuState:
         with device.active():
             opener = partial(open_nvjpeg_backends, library=library, options=GpuOptions(), largest=(1024, 1024))
             decoders = with_self_test(partial(with_entries, opener), device)
-            usable = {*decoders.backends, *([Lane.OWN] if decoders.takes_entries else [])}
+            usable = {*decoders.backends, *([DecodeRoute.ENTRIES] if decoders.takes_entries else [])}
             notes = decoders.notes.items()
-            lanes = {lane.name.lower(): note if lane in usable else f"missing: {note}" for lane, note in notes}
+            routes = {route.name.lower(): note if route in usable else f"missing: {note}" for route, note in notes}
             for backend in decoders.backends.values():
                 backend.close()
     except DeviceError as error:
         return GpuState(reason=str(error), is_present=True, driver=driver, nvjpeg=nvjpeg, capabilities=capabilities)
-    return GpuState(device.name, "", True, driver, nvjpeg, lanes, capabilities, read_faults(device))
+    return GpuState(device.name, "", True, driver, nvjpeg, routes, capabilities, read_faults(device))
 
 
 def _driver(

@@ -17,7 +17,7 @@ from gpubeton._engine.bad_images import OnError
 from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.output_graph import compile_outputs, likely_mistakes
 from gpubeton._engine.prefetch import Prefetcher
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.order import IdRange
 from gpubeton.errors import LoaderClosedError, NoSuchFieldError, OptionError
 from gpubeton.loader.config import (
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
     from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton._engine.output_graph import Pipeline
-    from gpubeton._gpu.gpu_executor import Gpu
+    from gpubeton._gpu.gpu import Gpu
     from gpubeton.fields.registry import CustomFields
     from gpubeton.format.dataset import Paths
     from gpubeton.loader.resources import GpuChoice
@@ -147,10 +147,10 @@ class Loader(FfcvSurface):
     device : str, int or torch.device
         Where images are decoded and augmented: "cpu"; a GPU such as "cuda:0", to which all tensors are moved; or
         "auto": the GPU to which a pipeline's ``ToDevice`` moves them, else the CPU. "auto" warns if that GPU cannot.
-    decoder : {"auto", "own", "nvjpeg", "cpu"}
-        What decodes JPEGs for a GPU: "own" is a CUDA decoder for images with entry points or restart markers, with the
-        CPU's pixels to the bit, and the CPU for all others; "nvjpeg" uses the GPU's JPEG engines; "auto" takes "own"
-        where it can, else "nvjpeg"; "cpu" decodes on the CPU.
+    decoder : {"auto", "entries", "nvjpeg", "cpu"}
+        What decodes JPEGs for a GPU: "entries" is a CUDA decoder for images with entry points or restart markers, with
+        the CPU's pixels to the bit, and the CPU for all others; "nvjpeg" uses the GPU's JPEG engines; "auto" takes
+        "entries" where it can, else "nvjpeg"; "cpu" decodes on the CPU.
     gpu_options : GpuOptions, optional
         How a GPU decodes.
     on_error : {"raise", "skip", "replace"}

@@ -16,8 +16,8 @@ from gpubeton._cpu.jpeg.part_reader import JpegReader
 from gpubeton._cpu.pack import pack_regions
 from gpubeton._gpu.entry_decoder import JpegHeaders, ResidentJpegs, send_piece
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
-from gpubeton._plan.jpeg_parts import EVERY, JpegParts, split_bands
-from gpubeton._plan.lanes import Lane
+from gpubeton._plan.jpeg_windows import EVERY, CropWindows, split_bands
+from gpubeton._plan.routes import DecodeRoute
 from gpubeton.errors import DeviceError
 from gpubeton.format import ImageMode
 from gpubeton.format.layout import ENTRY_DTYPE
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpubeton._engine.mapped_storage import MappedStorage
     from gpubeton._engine.sources import Source
     from gpubeton._gpu.cuda import Device, PinnedMemory, Stream
-    from gpubeton._gpu.gpu_executor import Gpu
+    from gpubeton._gpu.gpu import Gpu
     from gpubeton._plan.order import IdRange
     from gpubeton.format.index import Index
 
@@ -63,11 +63,11 @@ class StoredJpegs(NamedTuple):
     seals: NDArray[np.uint32]
     checksums: NDArray[np.uint64]  # (M,) CRC-32 of the bytes; 0 if they are not to be compared
 
-    def part(self, places: Any) -> StoredJpegs:
+    def take(self, which: Any) -> StoredJpegs:
         """Take some of them."""
-        return StoredJpegs(self.num_samples, *(column[places] for column in self[1:]))
+        return StoredJpegs(self.num_samples, *(column[which] for column in self[1:]))
 
-    def read(self, address: NDArray[np.uint64]) -> JpegParts:
+    def read(self, address: NDArray[np.uint64]) -> CropWindows:
         """Read their headers at these addresses; the crop is the whole image."""
         draws = np.zeros((len(self.samples), DRAW_COLUMNS), np.int32)
         draws[:, HEIGHT], draws[:, WIDTH] = self.height, self.width
@@ -106,7 +106,7 @@ class ResidentImages:
         if indices is not self._indices:
             self._indices, self._jpegs, self._gpu.resident = indices, {}, {}
             self._reason = self._choose(np.unique(np.asarray(indices, np.uint64)))
-            self._insist()
+            self._raise_if_required()
 
     def load(self) -> None:
         """Copy to the GPU the chosen images that are not there."""
@@ -124,7 +124,7 @@ class ResidentImages:
             self._gpu.resident = loaded
         except DeviceError as error:  # others have taken the memory
             self._jpegs, self._reason = {}, str(error)
-            self._insist()
+            self._raise_if_required()
             title = self._index.title
             warnings.warn(f"{title}: images do not stay in the GPU's memory: {error}", stacklevel=5)
 
@@ -135,8 +135,8 @@ class ResidentImages:
             return f"  {'resident':<9} no: {self._reason} {option}"
         images = sum(jpegs.nbytes for jpegs in self._jpegs.values()) / _MIB
         index = sum(jpegs.index_nbytes for jpegs in self._jpegs.values()) / _MIB
-        kept = f"{images:.0f} MiB of JPEGs and {index:.0f} MiB of entry points"
-        return f"  {'resident':<9} {kept} stay in the GPU's memory from the first epoch on {option}"
+        resident = f"{images:.0f} MiB of JPEGs and {index:.0f} MiB of entry points"
+        return f"  {'resident':<9} {resident} stay in the GPU's memory from the first epoch on {option}"
 
     def _choose(self, samples: NDArray[np.uint64]) -> str:
         """List what stays there; return the reason if nothing does."""
@@ -144,19 +144,19 @@ class ResidentImages:
         if option is False:
             return "it was not asked for"
         if not gpu.takes_entries:
-            if Lane.OWN in gpu.notes:
-                return f"our own decoder is {gpu.notes[Lane.OWN]}"
-            return "only our own decoder reads them there: decoder='own' or 'auto', with 'own' in lanes"
+            if DecodeRoute.ENTRIES in gpu.notes:
+                return f"our own decoder is {gpu.notes[DecodeRoute.ENTRIES]}"
+            return "only our own decoder reads them there: decoder='entries' or 'auto', with 'own' in routes"
         if self._storage is None:
             return "the file has to be mapped into memory: os_cache=True"
         listed = {
             name: _list_jpegs(source, samples, self._storage, self._verified.get(name))
             for name, source in self._sources.items()
         }
-        found = {name: jpegs for name, jpegs in listed.items() if jpegs is not None}
-        if not found:
+        chosen = {name: jpegs for name, jpegs in listed.items() if jpegs is not None}
+        if not chosen:
             return "no image has entry points or restart markers; gpubeton index makes entry points"
-        needed = sum(jpegs.nbytes + jpegs.index_nbytes for jpegs in found.values())
+        needed = sum(jpegs.nbytes + jpegs.index_nbytes for jpegs in chosen.values())
         with gpu.device.active():
             free = gpu.device.memory_left()
         most = free if option is True else free // _SHARE
@@ -165,10 +165,10 @@ class ResidentImages:
                 f"the images and their entry points need {needed} bytes, and may take {most} of the {free} that are "
                 f"free on {gpu.device.name} (cuda:{gpu.device.number})"
             )
-        self._jpegs = found
+        self._jpegs = chosen
         return ""
 
-    def _insist(self) -> None:
+    def _raise_if_required(self) -> None:
         if self._reason and self._gpu.options.resident is True:
             raise DeviceError(
                 f"{self._index.title}: resident=True: {self._reason}. Use resident='auto' to go without, "
@@ -192,14 +192,14 @@ def _list_jpegs(
     if source.entry_points is not None:
         entries, counts, seals, _ = source.entry_points.of(samples)
     height, width = source.image_sizes(samples)
-    places = regions.offset[samples], regions.size[samples].astype(np.uint64)
+    spans = regions.offset[samples], regions.size[samples].astype(np.uint64)
     checksums = np.zeros(count, np.uint64) if verified is None else source.checksums(samples, verified)[0]
-    own = StoredJpegs(len(column), samples.astype(np.intp), *places, height, width, entries, counts, seals, checksums)
-    if own.num_entries.any():
-        return own
-    some = own.part(slice(None, None, count // _NUM_PROBES + 1))
-    parts = some.read(storage.address(some.offset))
-    return own if parts.rows[:, EVERY].any() else None
+    jpegs = StoredJpegs(len(column), samples.astype(np.intp), *spans, height, width, entries, counts, seals, checksums)
+    if jpegs.num_entries.any():
+        return jpegs
+    some = jpegs.take(slice(None, None, count // _NUM_PROBES + 1))
+    windows = some.read(storage.address(some.offset))
+    return jpegs if windows.rows[:, EVERY].any() else None
 
 
 _loading = threading.Lock()
@@ -221,17 +221,17 @@ def load_resident(
         digest.update(np.ascontiguousarray(column).data)
     key = device, files, digest.digest()
     with _loading, device.active():
-        found = _loaded.get(key)
-        if found is None:
+        resident = _loaded.get(key)
+        if resident is None:
             staging = device.allocate_pinned(max(piece_nbytes, int(jpegs.size.max())))
             stream = device.make_stream("load")
             try:
-                found = _load(device, staging, stream, storage, jpegs, on_progress)
+                resident = _load(device, staging, stream, storage, jpegs, on_progress)
             finally:
                 staging.free()
                 device.recycle([stream])
-            _loaded[key] = found
-    return found
+            _loaded[key] = resident
+    return resident
 
 
 def _load(
@@ -246,24 +246,25 @@ def _load(
     bytes_ = device.allocate(jpegs.nbytes)
     headers, address, first_entry = JpegHeaders(), np.zeros(count, np.uint64), np.zeros(count, np.int64)
     entries: list[NDArray[np.uint8]] = [np.zeros((0, ENTRY_DTYPE.itemsize), np.uint8)]
-    num_entries, place = 0, bytes_.address
+    num_entries, target = 0, bytes_.address
     for piece in split_bands(jpegs.size.astype(np.int64), staging.nbytes):
-        part = jpegs.part(piece)
-        at = storage.fetch(part.offset, part.size).addresses()
-        parts = part.read(at)
-        is_damaged = np.zeros(len(at), np.bool_)
-        find_damage(at, part.size, part.checksums, is_damaged)
-        parts.rows[is_damaged, EVERY] = 0  # another decoder finds it, too
-        listed = JpegReader().list_intervals(at, part.size, part.entries, parts)
-        own = np.flatnonzero(parts.rows[:, EVERY])
-        samples, size = part.samples[own], part.size[own]
+        some = jpegs.take(piece)
+        source = storage.fetch(some.offset, some.size).addresses()
+        windows = some.read(source)
+        is_damaged = np.zeros(len(source), np.bool_)
+        find_damage(source, some.size, some.checksums, is_damaged)
+        windows.rows[is_damaged, EVERY] = 0  # another decoder finds it, too
+        intervals = JpegReader().list_intervals(source, some.size, some.entries, windows)
+        usable = np.flatnonzero(windows.rows[:, EVERY])
+        samples, size = some.samples[usable], some.size[usable]
         within = np.cumsum(size) - size
-        pack_regions(at[own], size, within + np.uint64(staging.address))
-        send_piece(device, place, staging, int(size.sum()), stream)
-        headers.add(samples, parts.part(own))
-        address[samples], first_entry[samples] = within + np.uint64(place), listed.first_entry[own] + num_entries
-        entries.append(listed.entries)
-        num_entries, place = num_entries + len(listed.entries), place + int(size.sum())
+        pack_regions(source[usable], size, within + np.uint64(staging.address))
+        send_piece(device, target, staging, int(size.sum()), stream)
+        headers.add(samples, windows.take(usable))
+        address[samples] = within + np.uint64(target)
+        first_entry[samples] = intervals.first_entry[usable] + num_entries
+        entries.append(intervals.entries)
+        num_entries, target = num_entries + len(intervals.entries), target + int(size.sum())
         on_progress(piece.stop)
     all_entries = np.concatenate(entries)
     index = device.allocate(all_entries.nbytes)

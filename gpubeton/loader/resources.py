@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gpubeton._engine.protocols import Storage
     from gpubeton._engine.timing import StageTimers
     from gpubeton._gpu.cuda import Device
-    from gpubeton._gpu.gpu_executor import Gpu
+    from gpubeton._gpu.gpu import Gpu
     from gpubeton._gpu.nvjpeg_backends import DecodeBackends
     from gpubeton._plan.order import EpochBatches
     from gpubeton.format.entry_points import EntryPoints
@@ -191,7 +191,7 @@ class Resources:
                 indices=epoch.indices,
                 options=options,
                 first_batch=first_batch,
-                start_gpu_executor=None if self.gpu is None else self.gpu.crew,
+                start_gpu_executor=None if self.gpu is None else self.gpu.start_executor,
                 resident={} if self.gpu is None else {name: jpegs.holds for name, jpegs in self.gpu.resident.items()},
                 verified=self._verified,
                 timers=stages,
@@ -339,13 +339,13 @@ def memory_for_pages() -> int | None:
 
 def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfig, num_slots: int) -> Gpu:
     from gpubeton._gpu.cuda import open_device
-    from gpubeton._gpu.gpu_executor import Gpu
+    from gpubeton._gpu.gpu import Gpu
     from gpubeton._gpu.nvjpeg_backends import DecodeBackends, open_nvjpeg_backends, with_entries
     from gpubeton._gpu.self_test import with_self_test
-    from gpubeton._plan.lanes import Lane
+    from gpubeton._plan.routes import DecodeRoute
 
     device, options = open_device(target.device), config.gpu_options
-    takes_entries = config.decoder in ("auto", "own") and Lane.OWN in options.allowed
+    takes_entries = config.decoder in ("auto", "entries") and DecodeRoute.ENTRIES in options.allowed
     opener: Callable[[Device], DecodeBackends]
     if config.decoder in ("auto", "nvjpeg"):
         largest, is_needed = _largest(outputs), not takes_entries

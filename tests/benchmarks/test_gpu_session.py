@@ -134,7 +134,7 @@ def test_each_tool_of_the_sanitizer_gets_the_tests_of_our_decoder(run_sanitizer)
     for tool in TOOLS:
         assert found[tool]["passed"]
         assert f"--tool {tool} " in found[tool]["output"]
-        assert "tests/gpu/test_own_decoder.py" in found[tool]["output"]
+        assert "tests/gpu/test_entry_decoder.py" in found[tool]["output"]
         assert f"{tool}: passed; 0 errors" in output
         assert f"{tool}: passed; 0 errors" in summary("sanitizer", found)
 

@@ -83,8 +83,8 @@ def test_no_more_workers_are_advised_than_the_container_may_use():
 
 
 def test_a_gpu_that_is_not_used_is_named():
-    assert named(changed(gpu=GpuState("H100", is_present=True)))["gpu_lane"].gain == 2.5
-    assert "gpu_lane" not in named(MEASURED)
+    assert named(changed(gpu=GpuState("H100", is_present=True)))["gpu_route"].gain == 2.5
+    assert "gpu_route" not in named(MEASURED)
 
 
 def test_entry_points_that_let_a_gpu_decode_are_named():
@@ -199,7 +199,7 @@ def test_short_epochs_wait_for_their_first_batch():
 
 
 def test_findings_outside_the_loop_are_notes():
-    gpu = GpuState("T4", lanes={"hardware": "missing: no engines", "sm": "ready"}, capabilities="compute,utility")
+    gpu = GpuState("T4", routes={"hardware": "missing: no engines", "sm": "ready"}, capabilities="compute,utility")
     findings = named(
         changed(
             {"waiting_seconds": 0.0},
@@ -216,11 +216,11 @@ def test_findings_outside_the_loop_are_notes():
     assert "self_test" not in findings
     assert "slow_disk" not in named(changed(place={"is_rotational": True, "resident_share": 1.0}))
     assert "slow_disk" in named(changed(place={"is_network": True, "resident_share": 1.0}))
-    tested = GpuState("H100", lanes={"hardware": "missing: closed"}, self_test={"cpu": "", "hardware": "7 differ"})
+    tested = GpuState("H100", routes={"hardware": "missing: closed"}, self_test={"cpu": "", "hardware": "7 differ"})
     assert named(changed(gpu=tested))["self_test"].text == "H100 fails the self-test: hardware: 7 differ."
-    assert "lane" not in named(changed(gpu=tested))
-    passed = GpuState("H100", self_test={"cpu": "", "own": ""})
-    assert named(changed(gpu=passed))["self_test"].text == "H100 passes the self-test (cpu, own)."
+    assert "route" not in named(changed(gpu=tested))
+    passed = GpuState("H100", self_test={"cpu": "", "entries": ""})
+    assert named(changed(gpu=passed))["self_test"].text == "H100 passes the self-test (cpu, entries)."
     unusable = GpuState(reason="no CuPy", is_present=True)
     assert "no CuPy" in named(changed(gpu=unusable))["gpu_unusable"].text
 

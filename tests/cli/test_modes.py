@@ -56,7 +56,7 @@ def test_every_command_works_on_it(stored, tmp_path):
     assert f"ImageField, mode {mode}" in shown
     image = json.loads(run("info", path, "--json").stdout)["fields"][0]["image"]
     assert (image["mode"], image["stored"][write_mode]) == (mode, COUNT)
-    assert image["lanes"] == {"hardware": 0, "cpu": COUNT * (write_mode == "jpg")}
+    assert image["routes"] == {"hardware": 0, "cpu": COUNT * (write_mode == "jpg")}
     done = run("verify", path)
     assert done.exit_code == 0
     assert (f"and {COUNT} PNG files decoded" in " ".join(done.stdout.split())) == (write_mode == "png")

@@ -14,7 +14,7 @@ from gpubeton._cpu.ring import BATCH_DONE, IDLE, REFUSED, allocate_ring, complet
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton._plan.image_executor import ImageJob
+from gpubeton._plan.image_job import ImageJob
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
 from gpubeton.format.layout import ENTRY_DTYPE

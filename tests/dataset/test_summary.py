@@ -45,7 +45,7 @@ def test_a_summary_describes_the_written_values(tmp_path):
     image = fields["image"].image
     assert (image.stored["jpg"], image.stored["raw"], image.most_common) == (12, 0, [(40, 60, 12)])
     assert (image.kinds["baseline"], image.samplings) == (12, {"4:2:0": 12})
-    assert image.lanes == {"hardware": 12, "cpu": 0}
+    assert image.routes == {"hardware": 12, "cpu": 0}
     assert fields["label"].counts == {number * 10: 1 for number in range(12)}
     assert (fields["weight"].values.minimum, fields["weight"].values.maximum) == (0, 2.75)
     assert fields["vector"].bytes.mean == 24
@@ -58,7 +58,7 @@ def test_jpeg_files_that_the_engines_do_not_take_are_counted(tmp_path):
     write(tmp_path / "a.beton", {"image": TakenOver()}, [(progressive(number),) for number in range(3)])
     image = summarize(tmp_path / "a.beton", {"image": RGBImageField}).fields[0].image
     assert (image.kinds["elaborate"], image.samplings) == (3, {"4:4:4": 3})
-    assert image.lanes == {"hardware": 0, "cpu": 3}
+    assert image.routes == {"hardware": 0, "cpu": 3}
 
 
 def test_no_more_jpeg_files_are_looked_at_than_asked(tmp_path):
@@ -76,7 +76,7 @@ def test_ffcvs_files_are_summarized(name, tmp_path):
     assert not summary.has_checksums
     for field in summary.fields:
         if field.image is not None:
-            assert sum(field.image.lanes.values()) == field.image.stored["jpg"]
+            assert sum(field.image.routes.values()) == field.image.stored["jpg"]
 
 
 def test_files_without_pages_have_none(tmp_path):

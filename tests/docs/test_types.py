@@ -38,7 +38,7 @@ from gpubeton.transforms import NormalizeImage, RandomRotation, ToDevice, ToTens
 
 """
 RIGHT = """
-loader = Loader("train.beton", 8, order="random", on_error="skip", decoder="own", device=torch.device("cpu"))
+loader = Loader("train.beton", 8, order="random", on_error="skip", decoder="entries", device=torch.device("cpu"))
 loader.on_error, loader.order, loader.decoder = "replace", "window", "auto"
 images: torch.Tensor
 for images, labels in loader:

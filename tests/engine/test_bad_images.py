@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpubeton._engine.bad_images import MAX_TRIES, BadSample, Successors, bad_image_error, bad_rows, listed
-from gpubeton._plan.image_executor import BadImage
+from gpubeton._plan.image_job import BadImage
 
 
 def u8(*numbers):

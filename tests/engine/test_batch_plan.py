@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton._plan.image_executor import ImageJob
+from gpubeton._plan.image_job import ImageJob
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import ColorJitter, Cutout, RandomHorizontalFlip

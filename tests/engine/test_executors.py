@@ -13,7 +13,7 @@ from gpubeton._engine.buffers import ArrayPool
 from gpubeton._engine.executors import ImageExecutors
 from gpubeton._engine.outputs import ImageOutput
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton._plan.image_executor import BadImage, Usage
+from gpubeton._plan.image_job import BadImage, Usage
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.transforms import NormalizeImage, ToTensor
 
@@ -58,8 +58,8 @@ class RecordedExecutor:
         return [BadImage(program, 0, "planted")]
 
     @contextmanager
-    def tail(self):
-        self.note("tail")
+    def batch_ops(self):
+        self.note("batch_ops")
         yield
 
     def fetch(self, tensor):
@@ -158,7 +158,7 @@ def test_a_job_alone_is_carried_out_by_its_own_workers(mixed):
 
 def test_batch_operations_run_in_the_gpus_torch_context(mixed):
     with mixed.executors.torch_context():
-        assert mixed.calls == [("GPU", "tail")]
+        assert mixed.calls == [("GPU", "batch_ops")]
     with Bench(output("a", "cpu")).executors.torch_context():
         pass
 
@@ -234,7 +234,7 @@ def test_the_cpus_workers_are_ended_if_the_gpu_cannot_begin():
 
 def test_a_gpu_may_have_a_separate_worker_pool_of_the_cpu(mixed):
     host = mixed.made["GPU"].arguments
-    assert (host.survey, host.num_workers) == (probe_jpegs, 2)
+    assert (host.probe, host.num_workers) == (probe_jpegs, 2)
     workers = host.start_executor(["programs"])
     assert workers is mixed.made["GPU's CPU"]
     assert (workers.programs, workers.arguments) == (["programs"], (8, 2, 3))

@@ -11,9 +11,9 @@ import simplejpeg
 import torch
 
 from gpubeton._gpu import entry_decoder, self_test
-from gpubeton._gpu.gpu_executor import GpuExecutor
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.cpu_images import CpuImages
 from gpubeton._gpu.nvjpeg_backends import BatchedBackend
+from gpubeton._gpu.options import GpuOptions
 from gpubeton.format import ImageMode
 from gpubeton.format.dataset import open_dataset
 from gpubeton.loader import Loader
@@ -25,7 +25,7 @@ OTHERS = ("label", "weight", "note", "info", "vector", "number")
 
 def images_loader(path, pipeline, *, device="cuda:0", batch_size=16, custom=False, **arguments):
     """A loader of the field "image" alone."""
-    names = ("lanes", "raw", "images_per_call", "smooth_chroma", "resident")
+    names = ("routes", "raw", "images_per_call", "smooth_chroma", "resident")
     options = {name: arguments.pop(name) for name in names if name in arguments}
     others = {"number": None} if custom else {name: None for name in OTHERS if name in open_dataset(path).names}
     usual = {"num_workers": 2, "seed": 3, "drop_last": False, "gpu_options": GpuOptions(**options)}
@@ -57,12 +57,12 @@ def counted():
         return call
 
     begin = counting("engines", BatchedBackend.begin, lambda _, request: len(request.address))
-    launch = counting("own", entry_decoder.launch_jpegs, lambda *_, count, **_others: count)
+    launch = counting("entries", entry_decoder.launch_jpegs, lambda *_, count, **_others: count)
     with (
         mock.patch.dict(os.environ, {self_test.VARIABLE: "0"}),
         mock.patch.object(BatchedBackend, "begin", begin),
         mock.patch.object(entry_decoder, "launch_jpegs", launch),
-        mock.patch.object(GpuExecutor, "finish", counting("again", GpuExecutor.finish, lambda *_: 1)),
+        mock.patch.object(CpuImages, "finish", counting("again", CpuImages.finish, lambda *_: 1)),
     ):
         yield counts
 

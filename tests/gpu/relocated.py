@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gpubeton._gpu.device_structs import GATHER, JPEG, PICTURE
-from gpubeton._gpu.gpu_kernels import function_of
+from gpubeton._gpu.kernels import function_of
+from gpubeton._gpu.launch import GATHER, JPEG, PICTURE
 from gpubeton.format.layout import ENTRY_DTYPE
 
 _ALIGNMENT = 256

@@ -18,7 +18,7 @@ from tests.small_files import damage, write_photos
 
 SAMPLES = 40
 BAD = 13
-LANES = [("hardware",), ()]
+ROUTES = [("hardware",), ()]
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,10 @@ def rows(found):
     return {sample: image for samples, images in found for sample, image in zip(samples, images, strict=True)}
 
 
-@pytest.mark.parametrize("lanes", LANES, ids="+".join)
-def test_a_damaged_image_is_left_out_and_the_rest_is_as_it_was(gpu, whole, damaged, lanes):
-    wanted, _ = batches(images_loader(whole, usual_pipeline(32), lanes=lanes))
-    found, bad = batches(images_loader(damaged, usual_pipeline(32), lanes=lanes, on_error="skip"))
+@pytest.mark.parametrize("routes", ROUTES, ids="+".join)
+def test_a_damaged_image_is_left_out_and_the_rest_is_as_it_was(gpu, whole, damaged, routes):
+    wanted, _ = batches(images_loader(whole, usual_pipeline(32), routes=routes))
+    found, bad = batches(images_loader(damaged, usual_pipeline(32), routes=routes, on_error="skip"))
     assert [(epoch, sample) for epoch, sample, _ in bad] == [(0, BAD)]
     found, wanted = rows(found), rows(wanted)
     del wanted[BAD]
@@ -67,7 +67,7 @@ def test_a_damaged_image_is_replaced_by_the_next(gpu, whole, damaged):
     (first, images), *_ = found
     place = first.index(BAD + 1)
     # The CPU makes replacements.
-    wanted, _ = batches(images_loader(whole, usual_pipeline(32), lanes=()))
+    wanted, _ = batches(images_loader(whole, usual_pipeline(32), routes=()))
     assert torch.equal(images[place], rows(wanted)[BAD + 1])
 
 

@@ -15,11 +15,11 @@ from PIL import Image
 
 from benchmarks.gpu.pipelines import usual_pipeline
 from benchmarks.harness.photos import list_photos
-from gpubeton._gpu.batch_state import DecodeRequest
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.batch import DecodedImages
 from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
-from gpubeton._plan.lanes import Lane
-from gpubeton._plan.pixel_places import lay_out_images
+from gpubeton._gpu.options import GpuOptions
+from gpubeton._plan.arena_layout import lay_out_images
+from gpubeton._plan.routes import DecodeRoute
 from tests.gpu.comparing import images_loader
 
 
@@ -27,9 +27,9 @@ from tests.gpu.comparing import images_loader
 def engines(gpu, nvjpeg):
     """The backend of the engines. Containers without the driver's `video` capability have none."""
     opened = open_nvjpeg_backends(gpu.device, nvjpeg, GpuOptions(), (1, 1))
-    assert Lane.HARDWARE in opened.backends, opened.notes
-    yield opened.backends[Lane.HARDWARE]
-    opened.backends[Lane.HARDWARE].close()
+    assert DecodeRoute.HARDWARE in opened.backends, opened.notes
+    yield opened.backends[DecodeRoute.HARDWARE]
+    opened.backends[DecodeRoute.HARDWARE].close()
 
 
 @pytest.fixture
@@ -47,12 +47,20 @@ def decoded(gpu, engines, files):
     for memory, file in zip(sent, files, strict=True):
         memory.array[: len(file)] = np.frombuffer(file, np.uint8)
     arena, seen = device.allocate(layout.nbytes), device.allocate_pinned(layout.nbytes)
-    addresses = np.array([memory.address for memory in sent], np.uint64)
-    sizes = np.array([len(file) for file in files], np.uint64)
-    places = layout.offset + np.uint64(arena.address)
-    handle = engines.begin(DecodeRequest(addresses, sizes, places, layout.pitch, height, width))
-    assert handle.failed == {}
-    reading.wait(handle.event)
+    images = DecodedImages(
+        program=0,
+        rows=np.arange(len(files)),
+        routes=np.zeros(len(files), np.int8),
+        address=np.array([memory.address for memory in sent], np.uint64),
+        target=layout.offset + np.uint64(arena.address),
+        size=np.array([len(file) for file in files], np.uint64),
+        pitch=layout.pitch,
+        height=height,
+        width=width,
+    )
+    end, refused = engines.begin(images)
+    assert refused == {}
+    reading.wait(end)
     device.copy(seen.address, arena.address, layout.nbytes, reading)
     reading.synchronize()
     engines.settle()

@@ -102,18 +102,18 @@ def sample_files(tmp_path_factory):
     )
 
 
-LANES = {
+ROUTES = {
     "usual": {},
-    "engines": {"lanes": ("hardware",)},
+    "engines": {"routes": ("hardware",)},
     "few images a call": {"images_per_call": 3},
     "repeated chroma": {"smooth_chroma": False},
 }
 
 
-@pytest.mark.parametrize("name", LANES)
-def test_every_lane_is_as_near_the_cpu_as_its_own_two_ways_of_chroma_are_to_each_other(gpu, sample_files, name):
+@pytest.mark.parametrize("name", ROUTES)
+def test_every_route_is_as_near_the_cpu_as_its_own_two_ways_of_chroma_are_to_each_other(gpu, sample_files, name):
     jpegs, pixels, plain = sample_files
-    result = epoch(images_loader(jpegs, LEVELS, custom=True, **LANES[name]))
+    result = epoch(images_loader(jpegs, LEVELS, custom=True, **ROUTES[name]))
     expected = epoch(images_loader(pixels, LEVELS, custom=True, device="cpu"))
     other = epoch(images_loader(plain, LEVELS, custom=True, device="cpu"))
     # Roundings of two decoders are less than a level on the mean.
@@ -124,7 +124,7 @@ def test_every_lane_is_as_near_the_cpu_as_its_own_two_ways_of_chroma_are_to_each
     assert apart[raws].max() == 0, "images stored raw or decoded by the CPU equal the CPU's"
 
 
-def test_explain_names_the_gpu_and_its_lanes(gpu, photos, capsys):
+def test_explain_names_the_gpu_and_its_routes(gpu, photos, capsys):
     loader = images_loader(photos.beton, usual_pipeline(SIDE))
     loader.explain()
     loader.close()

@@ -38,10 +38,10 @@ def resident():
     return pages * resource.getpagesize()
 
 
-@pytest.mark.parametrize("lanes", [("hardware",), ()], ids="+".join)
+@pytest.mark.parametrize("routes", [("hardware",), ()], ids="+".join)
 @pytest.mark.parametrize("name", ["float16", "colors"])
-def test_memory_does_not_grow_from_epoch_to_epoch(gpu, photos, name, lanes):
-    loader = images_loader(photos.beton, PIPELINES[name], order="random", batch_size=24, lanes=lanes)
+def test_memory_does_not_grow_from_epoch_to_epoch(gpu, photos, name, routes):
+    loader = images_loader(photos.beton, PIPELINES[name], order="random", batch_size=24, routes=routes)
     with closing(loader):
         for _ in range(3):
             for _ in loader:

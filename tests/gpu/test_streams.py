@@ -136,17 +136,17 @@ def test_receivers_on_other_streams_see_whole_batches(gpu, photos, expected):
     assert numbers(found) == expected
 
 
-@pytest.mark.parametrize("lanes", [("hardware",), ()], ids="+".join)
-def test_loaders_of_several_threads_do_not_disturb_each_other(gpu, photos, lanes):
+@pytest.mark.parametrize("routes", [("hardware",), ()], ids="+".join)
+def test_loaders_of_several_threads_do_not_disturb_each_other(gpu, photos, routes):
     wanted = {}
     for seed in range(3):
-        with closing(loader_of(photos, seed=seed, lanes=lanes)) as loader:
+        with closing(loader_of(photos, seed=seed, routes=routes)) as loader:
             wanted[seed] = sums(loader)
     found, errors = {}, []
 
     def load(seed):
         try:
-            with gpu.device.active(), closing(loader_of(photos, seed=seed, lanes=lanes)) as loader:
+            with gpu.device.active(), closing(loader_of(photos, seed=seed, routes=routes)) as loader:
                 found[seed] = sums(loader)
         except BaseException as error:  # noqa: BLE001 - shown below
             errors.append(error)

@@ -1,11 +1,11 @@
-"""JPEGs in pinned memory with places for them on the device, as lanes get them, for the tests of lanes."""
+"""JPEGs in pinned memory with places for them on the device, as backends get them, for the tests of backends."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gpubeton._gpu.batch_state import DecodeRequest
-from gpubeton._plan.pixel_places import lay_out_images
+from gpubeton._gpu.batch import DecodedImages
+from gpubeton._plan.arena_layout import lay_out_images
 from gpubeton.fields.jpeg import decode_rgb
 
 #: What new memory of the simulated device is full of.
@@ -27,13 +27,16 @@ class DecodeRequests:
         height, width = (np.array([size[axis] for size in sizes], np.int32) for axis in (0, 1))
         layout = lay_out_images(height, width)
         arena = self.device.allocate_pinned(layout.nbytes)
-        request = DecodeRequest(
-            np.array([memory.address for memory in staging], np.uint64),
-            np.array([len(image) for image in images], np.uint64),
-            layout.offset + np.uint64(arena.address),
-            layout.pitch,
-            height,
-            width,
+        request = DecodedImages(
+            program=0,
+            rows=np.arange(len(images)),
+            routes=np.zeros(len(images), np.int8),
+            address=np.array([memory.address for memory in staging], np.uint64),
+            target=layout.offset + np.uint64(arena.address),
+            size=np.array([len(image) for image in images], np.uint64),
+            pitch=layout.pitch,
+            height=height,
+            width=width,
         )
         self.kept.append((staging, arena, layout, images, request))
         return request

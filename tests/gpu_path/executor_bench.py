@@ -11,13 +11,12 @@ from gpubeton._cpu.jpeg.part_reader import JpegReader
 from gpubeton._cpu.jpeg.probe import probe_jpegs
 from gpubeton._cpu.pack import pack_crops, pack_regions
 from gpubeton._cpu.worker_pool import WorkerPool
-from gpubeton._gpu.gpu_executor import Gpu
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.gpu import Gpu
 from gpubeton._gpu.nvjpeg import load
 from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
-from gpubeton._plan.cpu_services import CpuServices
+from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton._plan.image_executor import ImageJob
+from gpubeton._plan.image_job import CpuServices, ImageJob
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 
 SLOTS = 3

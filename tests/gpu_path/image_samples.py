@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.options import GpuOptions
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.jpeg import decode_rgb
 from gpubeton.format import ImageMode
@@ -108,10 +108,10 @@ def twin(images):
 
 def gpu_loader(path, image, *, device="cuda:0", batch_size=8, raw="auto", more=None, **arguments):
     """A loader of the images and their numbers on a GPU, or with ``device="cpu"`` on the CPU."""
-    names = ["lanes", "images_per_call", "smooth_chroma", "resident"]
+    names = ["routes", "images_per_call", "smooth_chroma", "resident"]
     # The engines take what our decoder would, unless a test asks for that; `test_entry_decoder.py` does.
     given = {
-        "lanes": ("own",) if arguments.get("decoder") == "own" else ("hardware",),
+        "routes": ("entries",) if arguments.get("decoder") == "entries" else ("hardware",),
         "resident": False,
         **{name: arguments.pop(name) for name in names if name in arguments},
     }

@@ -14,7 +14,7 @@ from gpubeton._cpu.jpeg.probe import probe_jpegs
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._gpu import self_test
 from gpubeton._plan.draw_rows import identity_draws
-from gpubeton._plan.lanes import HEIGHT, SURVEY_COLUMNS, WIDTH
+from gpubeton._plan.routes import HEIGHT, PROBE_COLUMNS, WIDTH
 from tests.cpu.pictures import jpeg, pillow_jpeg
 from tests.cpu.plain_jpeg import ZIGZAG, Component, write
 
@@ -68,24 +68,24 @@ def make(name, jpegs, copies):
     """All that the file holds of a batch, from its JPEGs."""
     stored = {"jpegs": np.frombuffer(b"".join(jpegs), np.uint8)}
     size = np.array([len(data) for data in jpegs], np.uint64)
-    stored |= {"size": np.repeat(size, copies), "place": np.repeat(np.cumsum(size) - size, copies)}
-    size, address = stored["size"], stored["place"] + np.uint64(stored["jpegs"].ctypes.data)
-    survey = np.zeros((len(size), SURVEY_COLUMNS), np.int32)
-    probe_jpegs(address, size, survey)
+    stored |= {"size": np.repeat(size, copies), "offset": np.repeat(np.cumsum(size) - size, copies)}
+    size, address = stored["size"], stored["offset"] + np.uint64(stored["jpegs"].ctypes.data)
+    probes = np.zeros((len(size), PROBE_COLUMNS), np.int32)
+    probe_jpegs(address, size, probes)
     draws = np.repeat(identity_draws(*self_test.FULL_SIZE), len(size), axis=0)
     if name == "small":
         draws[:, :5] = DRAWS
     found = find_entries(address, size)
     first = found.first[:-1].astype(np.intp)
     given = np.where(found.counts > 0, found.entries.ctypes.data + 10 * first, 0).astype(np.uint64)
-    sides = np.ascontiguousarray(survey[:, HEIGHT]), np.ascontiguousarray(survey[:, WIDTH])
+    sides = np.ascontiguousarray(probes[:, HEIGHT]), np.ascontiguousarray(probes[:, WIDTH])
     reader = JpegReader()
     parts = reader.read(address, size, *sides, given, found.counts.astype(np.int32), found.seals, draws)
     intervals = reader.list_intervals(address, size, given, parts)
     if name == "full":
         # Not sorted by size: the lanes of a warp have different intervals. Columns compress better than rows.
         intervals = intervals._replace(intervals=np.asfortranarray(np.unique(intervals.intervals, axis=0)))
-    stored |= {"survey": survey, "draws": draws, **parts._asdict(), **intervals._asdict()}
+    stored |= {"probes": probes, "draws": draws, **parts._asdict(), **intervals._asdict()}
     programs = self_test.programs_on("cpu", name)
     stored["colors"] = programs[-1].draw_colors(3, 0, np.arange(len(size), dtype=np.uint64))
     stored["crc"] = np.array([[crc32(image) for image in images(program, stored)] for program in programs], np.uint32)

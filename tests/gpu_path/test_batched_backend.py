@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.nvjpeg_parts import Backend
-from gpubeton._gpu.gpu_options import GpuOptions
 from gpubeton._gpu.nvjpeg import Handle, State, load
 from gpubeton._gpu.nvjpeg_backends import BatchedBackend, open_nvjpeg_backends
-from gpubeton._plan.lanes import Lane
+from gpubeton._gpu.options import GpuOptions
+from gpubeton._plan.routes import DecodeRoute
 from gpubeton.errors import DeviceError, NvjpegError
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.decode_requests import DecodeRequests
@@ -32,7 +32,7 @@ def requests(device):
 
 @pytest.fixture
 def make(device, faults):
-    """Makes lanes; closes them at the end."""
+    """Makes backends; closes them at the end."""
     made = []
 
     def make(largest=(1, 1), num_states=2):
@@ -40,9 +40,9 @@ def make(device, faults):
         return made[-1]
 
     yield make
-    for lane in made:
-        lane.settle()
-        lane.close()
+    for backend in made:
+        backend.settle()
+        backend.close()
     assert (faults.live("state"), faults.live("handle")) == (0, 0)
 
 
@@ -50,9 +50,9 @@ def make(device, faults):
 def test_a_request_is_decoded_when_its_event_is_done(make, requests, faults, is_early):
     faults.early_write = is_early
     faults.slow_down(2000)
-    lane = make()
+    backend = make()
     submitted = [requests.make(images) for images in (SMALL, OTHERS[:2], SMALL)]
-    results = [lane.begin(request) for request in submitted]
+    results = [backend.begin(request) for request in submitted]
     for request, (event, failed) in zip(submitted, results, strict=True):
         event.synchronize()
         assert failed == {}
@@ -63,55 +63,55 @@ def test_objects_of_a_loader_are_destroyed_on_its_gpu(faults):
     """The last reference may go in a thread where another one is current."""
     second = SimulatedDevice(1)
     with second.active():
-        lane = open_nvjpeg_backends(second, load(), GpuOptions(), (1, 1)).backends[Lane.HARDWARE]
+        backend = open_nvjpeg_backends(second, load(), GpuOptions(), (1, 1)).backends[DecodeRoute.HARDWARE]
         requests = DecodeRequests(second)
         request = requests.make(SMALL)
-        survey = np.zeros((2, len(SMALL)), np.int32)
-        lane.takes(request, *survey)
-        lane.begin(request).event.synchronize()
+        probes = np.zeros((2, len(SMALL)), np.int32)
+        backend.takes(request, *probes)
+        backend.begin(request)[0].synchronize()
     assert (faults.live("handle"), faults.live("state")) == (1, 2)
-    del lane
+    del backend
     gc.collect()
     assert (faults.live("handle"), faults.live("state")) == (0, 0)
     assert faults.take_misuses() == []
 
 
 def test_requests_go_to_states_in_turn_and_do_not_wait_for_each_other(make, requests, faults):
-    lane = make(num_states=3)
-    lane.begin(requests.make(SMALL)).event.synchronize()
+    backend = make(num_states=3)
+    backend.begin(requests.make(SMALL))[0].synchronize()
     faults.forget_notes()
     with ExitStack() as held:
-        for entry in lane._entries:
+        for entry in backend._entries:
             held.enter_context(faults.held(entry.stream))
         for _ in range(3):
-            lane.begin(requests.make(SMALL))
+            backend.begin(requests.make(SMALL))
     calls = faults.notes("call", "nvjpegDecodeBatched")
     assert len({call.stream for call in calls}) == len({call.owner for call in calls}) == 3
 
 
 def test_states_are_initialized_once_while_the_number_of_images_stays(make, requests, faults):
     faults.slow_down(2000, least=1000)
-    lane = make(num_states=3)
+    backend = make(num_states=3)
     for number in range(12):
-        lane.begin(requests.make(SMALL if number % 2 else OTHERS))
+        backend.begin(requests.make(SMALL if number % 2 else OTHERS))
     assert faults.count(INITIALIZE) <= 3  # fewer if the states are faster than this thread
     assert not [call for call in faults.notes("call", INITIALIZE) if call.was_busy]
 
 
 def test_a_state_is_initialized_again_for_another_number_and_never_while_it_works(make, requests, faults):
     faults.slow_down(2000)
-    lane = make(num_states=2)
+    backend = make(num_states=2)
     for number in range(10):
-        lane.begin(requests.make(SMALL[: 1 + number % 5]))
+        backend.begin(requests.make(SMALL[: 1 + number % 5]))
     calls = faults.notes("call", INITIALIZE)
     assert len(calls) >= 8
     assert not any(call.was_busy for call in calls)
 
 
 def test_a_number_that_comes_back_finds_the_state_that_knows_it(make, requests, faults):
-    lane = make(num_states=3)
+    backend = make(num_states=3)
     for number in range(12):
-        lane.begin(requests.make(SMALL[:2] if number % 2 else SMALL))[0].synchronize()
+        backend.begin(requests.make(SMALL[:2] if number % 2 else SMALL))[0].synchronize()
     assert faults.count(INITIALIZE) == 2
 
 
@@ -140,28 +140,28 @@ def test_when_a_request_has_failed_nothing_of_it_is_under_way(make, requests, fa
     assert own.is_idle
 
 
-def test_a_lane_works_on_after_a_request_that_failed(make, requests, faults):
+def test_a_backend_works_on_after_a_request_that_failed(make, requests, faults):
     faults.slow_down(1000)
-    lane = make()
+    backend = make()
     bad = requests.make([*SMALL[:5], pillow_jpeg(photo(9, 9), progressive=True)])
     good = []
     for _ in range(5):
         good.append(requests.make(SMALL))
-        assert lane.begin(good[-1]).failed == {}
-        assert set(lane.begin(bad).failed) == {5}
-    lane.settle()
+        assert backend.begin(good[-1])[1] == {}
+        assert set(backend.begin(bad)[1]) == {5}
+    backend.settle()
     assert all(requests.state_of(request) == ["decoded"] * 6 for request in good)
 
 
 @pytest.mark.parametrize("status", [1, 6, 8])
 @pytest.mark.parametrize("function", [INITIALIZE, "nvjpegDecodeBatched"])
 def test_a_call_that_fails_once_costs_no_image(make, requests, faults, function, status):
-    lane = make(num_states=1)
+    backend = make(num_states=1)
     faults.fail_call(function, status, after=1, times=1)
-    assert lane.begin(requests.make(SMALL)).failed == {}
+    assert backend.begin(requests.make(SMALL))[1] == {}
     # Another number, so that the state has to be initialized.
     request = requests.make(SMALL[:3])
-    event, failed = lane.begin(request)
+    event, failed = backend.begin(request)
     event.synchronize()
     assert (failed, requests.state_of(request)) == ({}, ["decoded"] * 3)
 
@@ -186,40 +186,40 @@ def test_out_of_memory_is_no_fault_of_the_images(make, requests, faults):
 
 
 def test_states_and_memory_come_with_the_first_request(make, requests, faults):
-    lane = make(largest=(40, 30))
+    backend = make(largest=(40, 30))
     assert (faults.live("state"), faults.count(PREALLOCATE)) == (0, 0)
-    lane.begin(requests.make(SMALL))
+    backend.begin(requests.make(SMALL))
     assert (faults.live("state"), faults.count(PREALLOCATE)) == (2, 2)
 
 
 @pytest.mark.parametrize("function", ["nvjpegJpegStateCreate", PREALLOCATE])
 def test_a_state_for_which_memory_was_missing_is_tried_once_more(make, requests, faults, device, function):
     faults.fail_call(function, OUT_OF_MEMORY, times=1)
-    assert make().begin(requests.make(SMALL)).failed == {}
+    assert make().begin(requests.make(SMALL))[1] == {}
     assert device.caches_emptied == 1
 
 
 def test_an_error_of_the_gpu_is_no_refusal(make, requests, faults, device):
     """It is not the images' fault, and would come again with each of them."""
-    lane = make(num_states=1)
+    backend = make(num_states=1)
     faults.fail_call("nvjpegDecodeBatched", 6)  # nvJPEG's status for an earlier error of other code
     faults.fail_device()
     with pytest.raises(DeviceError) as caught:
-        lane.begin(requests.make(SMALL))
+        backend.begin(requests.make(SMALL))
     assert not isinstance(caught.value, NvjpegError)
     faults.fail_device(status=0)
 
 
 def test_an_error_of_our_own_is_no_refusal(make, requests, monkeypatch):
     """Otherwise it would never be found: the CPU would make the images, and all would look well."""
-    lane = make(num_states=1)
+    backend = make(num_states=1)
 
     def failing(*arguments):
         raise ZeroDivisionError
 
     monkeypatch.setattr(State, "decode_batched", failing)
     with pytest.raises(ZeroDivisionError):
-        lane.begin(requests.make(SMALL))
+        backend.begin(requests.make(SMALL))
 
 
 def asked_ahead(make, requests, monkeypatch, largest, fails=False):
@@ -246,14 +246,14 @@ def test_memory_ahead_is_limited_and_can_be_done_without(make, requests, monkeyp
 
 
 def test_memory_for_the_largest_images_is_allocated_ahead_for_every_state(make, faults, requests):
-    lane = make(largest=(40, 30), num_states=3)
+    backend = make(largest=(40, 30), num_states=3)
     for _ in range(4):
-        lane.begin(requests.make([jpeg(noise(40, 30))] * 8))
+        backend.begin(requests.make([jpeg(noise(40, 30))] * 8))
     calls = faults.notes("call", PREALLOCATE)
     assert [call.images for call in calls] == [8] * 3
     assert len({call.owner for call in calls}) == 3
     assert faults.notes("grow") == []
-    lane.begin(requests.make([jpeg(noise(41, 30))]))[0].synchronize()
+    backend.begin(requests.make([jpeg(noise(41, 30))]))[0].synchronize()
     assert len(faults.notes("grow")) == 1, "the journal sees it where it happens"
 
 
@@ -264,26 +264,26 @@ def asked_kinds(faults):
     return faults.count("nvjpegDecodeBatchedSupported")
 
 
-def taken(lane, request, tables, sampling=2):
+def taken(backend, request, tables, sampling=2):
     count = len(request.address)
-    return lane.takes(request, np.full(count, tables, np.int32), np.full(count, sampling, np.int32)).tolist()
+    return backend.takes(request, np.full(count, tables, np.int32), np.full(count, sampling, np.int32)).tolist()
 
 
 def test_nvjpeg_is_asked_about_each_kind_of_image_once(make, requests, faults):
-    lane, request = make(), requests.make(SMALL)
+    backend, request = make(), requests.make(SMALL)
     kinds = 0
     for tables, sampling in ((1, 2), (2, 2), (1, 0)):
         for _ in range(2):
-            assert taken(lane, request, tables, sampling) == [True] * 6
+            assert taken(backend, request, tables, sampling) == [True] * 6
         kinds += 1
         assert asked_kinds(faults) == kinds
-    taken(lane, requests.make([jpeg(noise(70, 30))]), 1)
+    taken(backend, requests.make([jpeg(noise(70, 30))]), 1)
     assert asked_kinds(faults) == kinds + 1, "of another size"
 
 
 def test_an_image_that_nvjpeg_would_refuse_is_not_taken(make, requests):
-    lane, request = make(), requests.make([SMALL[0], pillow_jpeg(photo(150, 9), progressive=True), SMALL[1]])
-    assert taken(lane, request, 1) == [True, False, True]
+    backend, request = make(), requests.make([SMALL[0], pillow_jpeg(photo(150, 9), progressive=True), SMALL[1]])
+    assert taken(backend, request, 1) == [True, False, True]
 
 
 def test_a_header_that_nvjpeg_cannot_read_is_not_taken(make, requests, faults):
@@ -291,17 +291,17 @@ def test_a_header_that_nvjpeg_cannot_read_is_not_taken(make, requests, faults):
     assert taken(make(), requests.make(SMALL[:2]), 1) == [False] * 2
 
 
-def test_threads_may_use_a_lane_together(make, requests, faults, device):
+def test_threads_may_use_a_backend_together(make, requests, faults, device):
     """The feeder, and the thread that repairs images of the batch before."""
     faults.slow_down(500)
-    lane = make(num_states=2)
+    backend = make(num_states=2)
     own = [requests.make(SMALL[: 1 + number % 3]) for number in range(24)]
     failed = []
 
     def work(mine):
         with device.active():
             for request in mine:
-                event, refused = lane.begin(request)
+                event, refused = backend.begin(request)
                 event.synchronize()
                 failed.extend(refused)
 
@@ -317,9 +317,9 @@ def test_threads_may_use_a_lane_together(make, requests, faults, device):
 def test_settling_waits_for_all_requests(make, requests, faults):
     faults.early_write = False
     faults.slow_down(20_000, least=20_000)
-    lane = make(num_states=3)
+    backend = make(num_states=3)
     own = [requests.make(SMALL) for _ in range(3)]
     for request in own:
-        lane.begin(request)
-    lane.settle()
+        backend.begin(request)
+    backend.settle()
     assert [requests.state_of(request) for request in own] == [["decoded"] * 6] * 3

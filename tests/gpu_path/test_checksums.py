@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.options import GpuOptions
 from gpubeton.dataset import index_images, index_shards
 from gpubeton.errors import BadImageError
 from gpubeton.fields import BytesField, IntField, JSONField, NDArrayField, RGBImageField
@@ -91,9 +91,9 @@ def place(storage, path, fault_server, tmp_path):
 
 EXECUTORS = {
     "cpu": {"device": "cpu"},
-    "own": {"device": "cuda:0", "decoder": "own", "gpu_options": GpuOptions(resident=False)},
-    "engines": {"device": "cuda:0", "gpu_options": GpuOptions(lanes=("hardware",), resident=False)},
-    "resident": {"device": "cuda:0", "decoder": "own", "gpu_options": GpuOptions(resident="auto")},
+    "entries": {"device": "cuda:0", "decoder": "entries", "gpu_options": GpuOptions(resident=False)},
+    "engines": {"device": "cuda:0", "gpu_options": GpuOptions(routes=("hardware",), resident=False)},
+    "resident": {"device": "cuda:0", "decoder": "entries", "gpu_options": GpuOptions(resident="auto")},
 }
 
 
@@ -141,7 +141,7 @@ def test_each_damaged_image_is_found_in_random_crops(gpus, files, fault_server, 
             assert len(loader.bad_samples) == 2 * len(BAD)
 
 
-@pytest.mark.parametrize("executor", ["cpu", "own", "engines", "resident"])
+@pytest.mark.parametrize("executor", ["cpu", "entries", "engines", "resident"])
 def test_compared_values_are_not_compared_again(gpus, tmp_path, executor):
     path = write(tmp_path / "a.beton", FIELDS, images(), notes={})
     size = int(open_dataset(path).regions("image").size.sum())

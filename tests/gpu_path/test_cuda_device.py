@@ -223,7 +223,7 @@ def test_events_let_the_thread_sleep_and_take_no_time(cuda_device, record):
     event.record(stream)
     stream.wait(event)
     event.synchronize()
-    pointer = event.own.ptr
+    pointer = event.cupy.ptr
     assert record.calls == [
         ("record", pointer, stream.handle),
         ("wait_event", stream.handle, pointer),
@@ -358,6 +358,10 @@ def test_cupy_has_everything_that_is_used():
     assert (runtime.hostAllocPortable, runtime.memcpyDefault) == (1, 4)
     assert runtime.CUDARuntimeError(700).status == 700
     assert issubclass(cupy.cuda.driver.CUDADriverError, RuntimeError)
+    assert issubclass(cupy.cuda.compiler.CompileException, Exception)
+    taken = inspect.signature(cupy.cuda.compiler.compile_using_nvrtc).parameters
+    assert set(inspect.signature(other_cuda.compiler.compile_using_nvrtc).parameters) <= set(taken)
+    assert callable(cupy.cuda.nvrtc.getVersion)
     module = cupy.cuda.function.Module()
     assert callable(module.load)
     assert callable(module.get_function)

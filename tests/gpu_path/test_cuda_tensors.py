@@ -24,11 +24,11 @@ def cubins(monkeypatch):
     """Kernels of nothing but their names; those that were compiled."""
     compiled = []
 
-    def load_machine_code(name, architecture):
+    def load_machine_code(cupy, name, architecture):
         compiled.append((name, architecture))
         return name.encode()
 
-    monkeypatch.setattr("gpubeton._gpu.gpu_kernels.load_machine_code", load_machine_code)
+    monkeypatch.setattr("gpubeton._gpu.kernels.load_machine_code", load_machine_code)
     return compiled
 
 
@@ -47,7 +47,7 @@ def test_threads_that_need_a_kernel_at_once_load_it_once(cuda_device, record, mo
     stream, together = cuda_device.make_stream(), threading.Barrier(8)
     loaded = []
 
-    def load_machine_code(name, architecture):
+    def load_machine_code(cupy, name, architecture):
         loaded.append(name)
         time.sleep(0.05)  # for the others to come here, if they can
         return b""
@@ -56,7 +56,7 @@ def test_threads_that_need_a_kernel_at_once_load_it_once(cuda_device, record, mo
         together.wait()
         cuda_device.launch("resample", (1, 1, 1), (1, 1, 1), [], stream)
 
-    monkeypatch.setattr("gpubeton._gpu.gpu_kernels.load_machine_code", load_machine_code)
+    monkeypatch.setattr("gpubeton._gpu.kernels.load_machine_code", load_machine_code)
     threads = [threading.Thread(target=launch) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -128,7 +128,7 @@ def test_hand_over_lets_the_callers_stream_wait_and_torch_know(cuda_device, reco
     record.calls.clear()
     cuda_device.hand_over(tensors, ready)
     assert record.calls == [
-        ("streamWaitEvent", 556, ready.own.ptr, 0),
+        ("streamWaitEvent", 556, ready.cupy.ptr, 0),
         ("record_stream", "tensor 0", 556),
         ("record_stream", "tensor 1", 556),
     ]

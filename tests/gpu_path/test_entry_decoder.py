@@ -11,9 +11,9 @@ import pytest
 
 from gpubeton._cpu.jpeg.part_reader import JpegReader
 from gpubeton._engine import executors
-from gpubeton._gpu import entry_decoder, gpu_executor, gpu_resources
+from gpubeton._gpu import entry_decoder, gpu_resources, planner
 from gpubeton._gpu.entry_decoder import EntryDecoder, JpegHeaders
-from gpubeton._plan.jpeg_parts import BEGIN, EVERY, NUM_ENTRIES, PART_COLUMNS, STOP, JpegParts
+from gpubeton._plan.jpeg_windows import BEGIN, EVERY, NUM_ENTRIES, STOP, WINDOW_COLUMNS, CropWindows
 from gpubeton.dataset import index_images
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
@@ -85,7 +85,7 @@ def made(monkeypatch):
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_every_kind_of_image_is_the_cpus_to_the_bit(gpus, sample_file, made, name):
-    found = epochs(loader_of(sample_file, PIPELINES[name], decoder="own"), 2)
+    found = epochs(loader_of(sample_file, PIPELINES[name], decoder="entries"), 2)
     assert sum(made) == 2 * len(BASELINE)
     assert_same(found, epochs(loader_of(sample_file, PIPELINES[name], device="cpu"), 2))
 
@@ -93,24 +93,24 @@ def test_every_kind_of_image_is_the_cpus_to_the_bit(gpus, sample_file, made, nam
 @pytest.mark.parametrize("name", COLORS)
 @pytest.mark.parametrize("changes", [{}, {"os_cache": False}, {"batch_size": 5, "order": "random"}])
 def test_colors_are_the_cpus_to_the_bit(gpus, sample_file, made, name, changes):
-    found = epochs(loader_of(sample_file, COLORS[name], decoder="own", **changes), 2)
+    found = epochs(loader_of(sample_file, COLORS[name], decoder="entries", **changes), 2)
     assert sum(made) == 2 * len(BASELINE)
     assert_same(found, epochs(loader_of(sample_file, COLORS[name], device="cpu", **changes), 2))
 
 
 def test_batches_of_this_decoder_alone_need_no_canary(gpus, mixed, made):
-    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="own"), 2)
+    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"), 2)
     assert sum(made) == 2 * len(MIXED)
     assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 2))
 
 
-def test_if_no_lane_is_allowed_the_cpu_decodes(gpus, mixed, made):
-    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="own", lanes=()))
+def test_if_no_route_is_allowed_the_cpu_decodes(gpus, mixed, made):
+    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries", routes=()))
     assert not made
     assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
 
 
-@pytest.mark.parametrize("decoder", ["own", "nvjpeg"])
+@pytest.mark.parametrize("decoder", ["entries", "nvjpeg"])
 def test_only_batches_with_images_of_the_engines_wait_on_the_host(gpus, mixed, monkeypatch, decoder):
     waiting, synchronize = set(), SimulatedEvent.synchronize
 
@@ -125,7 +125,7 @@ def test_only_batches_with_images_of_the_engines_wait_on_the_host(gpus, mixed, m
 
 def test_headers_with_entry_points_are_read_once(gpus, made, tmp_path, monkeypatch):
     path = indexed(tmp_path / "images.beton", MIXED[:18])
-    loader = loader_of(path, PIPELINES["half"], decoder="own", order="random")
+    loader = loader_of(path, PIPELINES["half"], decoder="entries", order="random")
     batches = list(loader)
     with monkeypatch.context() as patches:
         patches.setattr(JpegReader, "read", None)
@@ -155,7 +155,7 @@ def parsed(monkeypatch):
 
 
 def test_images_with_known_headers_and_others_share_a_batch(gpus, mixed, made, parsed):
-    loader = loader_of(mixed, PIPELINES["half"], decoder="own", indices=np.arange(0, 21, 2))
+    loader = loader_of(mixed, PIPELINES["half"], decoder="entries", indices=np.arange(0, 21, 2))
     batches = list(loader)
     loader.indices = np.arange(21)
     parsed.clear()
@@ -189,7 +189,7 @@ def test_images_whose_entry_points_do_not_fit_are_asked_about_each_time(gpus, ma
     for number in (2, 9):
         content[begin + block.entries.itemsize * int(block.first[number]) + 4] ^= 1
     index_of(path).write_bytes(content)
-    batches = epochs(loader_of(path, PIPELINES["half"], decoder="own", batch_size=batch_size), 3)
+    batches = epochs(loader_of(path, PIPELINES["half"], decoder="entries", batch_size=batch_size), 3)
     assert sum(made) == 3 * 16
     assert sum(parsed) == 18 + 2 * 2
     assert_same(batches, epochs(loader_of(path, PIPELINES["half"], device="cpu", batch_size=batch_size), 3))
@@ -198,7 +198,7 @@ def test_images_whose_entry_points_do_not_fit_are_asked_about_each_time(gpus, ma
 def test_entry_points_that_change_after_their_seals_were_checked_are_not_used(gpus, made, tmp_path):
     """All of them by as much, so that each interval still ends with the values of the next."""
     path = indexed(tmp_path / "images.beton", MIXED[:18])
-    loader = loader_of(path, PIPELINES["half"], decoder="own")
+    loader = loader_of(path, PIPELINES["half"], decoder="entries")
     batches = list(loader)
     block, begin = place_of_entries(path)
     entries = block.entries.copy()
@@ -214,23 +214,23 @@ def test_entry_points_that_change_after_their_seals_were_checked_are_not_used(gp
 
 def test_headers_are_not_kept_if_bytes_may_be_others_each_time(gpus, mixed, made, parsed, monkeypatch):
     monkeypatch.setattr(EntryPoints, "comes_late", True)
-    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="own"), 2)
+    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"), 2)
     assert sum(made) == sum(parsed) == 2 * len(MIXED)
     assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 2))
 
 
 def test_headers_are_forgotten_if_too_many_have_different_tables(gpus, mixed, made, parsed, monkeypatch):
     monkeypatch.setattr(entry_decoder, "_MOST_TABLES", 1)
-    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="own"), 3)
+    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"), 3)
     assert sum(made) == sum(parsed) == 3 * len(MIXED)
     assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 3))
 
 
 def test_headers_of_images_whose_entry_points_were_left_out_are_not_used():
     headers, samples = JpegHeaders(), np.array([0, 3], np.uint64)
-    rows = np.ones((2, PART_COLUMNS), np.int32)
+    rows = np.ones((2, WINDOW_COLUMNS), np.int32)
     rows[:, NUM_ENTRIES] = 7, 9
-    parts = JpegParts(rows, np.zeros((2, 3, 64), np.uint8), np.zeros((1, 4, 272), np.uint8), np.zeros(2, np.int32))
+    parts = CropWindows(rows, np.zeros((2, 3, 64), np.uint8), np.zeros((1, 4, 272), np.uint8), np.zeros(2, np.int32))
     headers.add(samples, parts)
     assert headers.holds(np.array([0, 1, 3, 99], np.uint64)).tolist() == [True, False, True, False]
     assert headers.holds(samples, np.array([7, 9], np.int32)).all()
@@ -251,7 +251,7 @@ def test_images_of_which_no_byte_is_needed_are_left_to_the_cpu(gpus, mixed, made
 
     monkeypatch.setattr(JpegReader, "list_known", staticmethod(listing))
     for os_cache in (True, False):
-        batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="own", os_cache=os_cache))
+        batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries", os_cache=os_cache))
         assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
     assert sum(made) == 2 * len(MIXED)
 
@@ -266,15 +266,15 @@ def test_only_bytes_that_crops_need_are_copied(gpus, mixed, made, monkeypatch, o
 
     monkeypatch.setattr(EntryDecoder, "send", noting)
     image = [RandomResizedCropRGBImageDecoder((20, 24), scale=(0.01, 0.05)), *VIEWS]
-    batches = epochs(loader_of(mixed, image, decoder="own", os_cache=os_cache), 2)
+    batches = epochs(loader_of(mixed, image, decoder="entries", os_cache=os_cache), 2)
     assert sum(made) == 2 * len(MIXED)
     assert 0 < sum(sent) < sum(len(image.data) for image in MIXED)
     assert_same(batches, epochs(loader_of(mixed, image, device="cpu", os_cache=os_cache), 2))
 
 
 def test_images_are_not_looked_up_while_none_was_refused(gpus, mixed, made, monkeypatch):
-    monkeypatch.setattr(gpu_executor, "_identity", None)
-    epochs(loader_of(mixed, PIPELINES["half"], decoder="own"))
+    monkeypatch.setattr(planner, "image_identity", None)
+    epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"))
     assert sum(made) == len(MIXED)
 
 
@@ -282,14 +282,14 @@ def test_two_outputs_of_one_field_have_different_crops(gpus, mixed, made):
     image = [crop((20, 24)), ColorJitter(0.2), Cutout(3), *VIEWS]
     second = [ColorJitter(0.4), RandomHorizontalFlip(), *VIEWS]
     more = {"other": PipelineSpec("image", crop((31, 9)), second)}
-    found = epochs(loader_of(mixed, image, decoder="own", more=more), 2)
+    found = epochs(loader_of(mixed, image, decoder="entries", more=more), 2)
     assert sum(made) == 4 * len(MIXED)
     assert_same(found, epochs(loader_of(mixed, image, device="cpu", more=more), 2))
 
 
 def test_a_batch_is_made_in_bands_that_fit_into_the_memory(gpus, mixed, made, monkeypatch):
     monkeypatch.setattr(gpu_resources, "EntryDecoder", partial(EntryDecoder, budget=200_000))
-    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="own", batch_size=21))
+    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries", batch_size=21))
     assert sum(made) == len(MIXED)
     assert len(made) > 3
     assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu", batch_size=21)))
@@ -297,13 +297,13 @@ def test_a_batch_is_made_in_bands_that_fit_into_the_memory(gpus, mixed, made, mo
 
 def test_images_with_a_larger_window_than_the_memory_may_have_go_to_the_cpu(gpus, mixed, made, monkeypatch):
     monkeypatch.setattr(gpu_resources, "EntryDecoder", partial(EntryDecoder, largest_window=40_000))
-    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="own"))
+    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"))
     assert 0 < sum(made) < len(MIXED)
     assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
 
 
 def test_with_engines_only_images_without_entry_points_go_there(gpus, mixed, made, faults):
-    found = epochs(loader_of(mixed, PIPELINES["half"], lanes=("hardware", "own")))
+    found = epochs(loader_of(mixed, PIPELINES["half"], routes=("hardware", "entries")))
     assert sum(made) == len(MIXED)
     assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
 
@@ -319,7 +319,7 @@ def test_damaged_data_go_to_the_cpu_which_has_the_verdict(gpus, made, tmp_path):
     path.write_bytes(content)
     whole = [CenterCropRGBImageDecoder((20, 24), 1), *VIEWS]
     for policy in ("skip", "replace"):
-        found = epochs(loader_of(path, whole, decoder="own", on_error=policy), 2)
+        found = epochs(loader_of(path, whole, decoder="entries", on_error=policy), 2)
         assert_same(found, epochs(loader_of(path, whole, device="cpu", on_error=policy), 2))
     assert made
 
@@ -330,7 +330,7 @@ def test_batches_that_need_more_memory_than_those_before_wait_for_them(gpus, fau
         for number, side in enumerate([40] * 4 + [700] * 4)
     ]
     path, pipeline = indexed(tmp_path / "growing.beton", images), [CenterCropRGBImageDecoder((20, 24), 1), *VIEWS]
-    loader = loader_of(path, pipeline, decoder="own", batch_size=4, batches_ahead=2)
+    loader = loader_of(path, pipeline, decoder="entries", batch_size=4, batches_ahead=2)
     batches = iter(loader)
     faults.slow_down(20_000, least=20_000)
     found = list(batches)

@@ -1,4 +1,4 @@
-"""How the feeder shares a batch between lanes, and cuts it into calls."""
+"""How the feeder shares a batch between routes, and cuts it into calls."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_images_of_one_call_are_of_one_sampling_and_the_largest_come_first(gpus,
     assert sizes == [sorted(size, reverse=True) for size in sizes]
 
 
-def test_a_batch_of_every_lane_needs_one_call(gpus, faults, tmp_path):
+def test_a_batch_of_every_route_needs_one_call(gpus, faults, tmp_path):
     images = [
         *(stored(jpeg(photo(20, 20, number))) for number in range(4)),
         *(stored(pillow_jpeg(photo(20, 20, number), progressive=True)) for number in range(2)),
         stored(pillow_jpeg(photo(20, 20), "CMYK")),
         raw(photo(20, 20)),
     ]
-    path = write_images(tmp_path / "lanes.beton", images)
+    path = write_images(tmp_path / "routes.beton", images)
     epochs(gpu_loader(path, PIPELINE))
     assert calls_of(faults) == [4]
 

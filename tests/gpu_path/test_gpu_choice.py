@@ -48,7 +48,7 @@ def expected(tmp_path_factory):
         ("auto", "auto", GpuTarget("cuda:1", takes_everything=False), False),
         ("auto", "nvjpeg", GpuTarget("cuda:1", takes_everything=False), True),
         ("cuda:0", "auto", GpuTarget("cuda:0", takes_everything=True), True),
-        ("cuda:0", "own", GpuTarget("cuda:0", takes_everything=True), True),
+        ("cuda:0", "entries", GpuTarget("cuda:0", takes_everything=True), True),
         ("cuda", "auto", GpuTarget("cuda:0", takes_everything=True), True),
         ("cuda:0", "cpu", GpuTarget("cuda:0", takes_everything=True, decodes=False), False),
     ],
@@ -93,7 +93,7 @@ def test_the_current_gpu_is_meant_where_no_number_is_given(monkeypatch):
     assert choose_gpu("auto", "auto", {"image": [ToTensor(), ToDevice("cuda")]}).target.device == "cuda:2"
 
 
-@pytest.mark.parametrize("decoder", ["auto", "own", "nvjpeg", "cpu"])
+@pytest.mark.parametrize("decoder", ["auto", "entries", "nvjpeg", "cpu"])
 def test_decoders_are_checked(decoder, path):
     assert gpu_loader(path, [CROP, ToTensor()], device="cpu", decoder=decoder).decoder == decoder
     with pytest.raises(OptionError, match=f"'{decoder} '"):
@@ -135,7 +135,7 @@ def test_without_engines_the_cpu_decodes_and_explain_gives_the_reason(
 
 @pytest.mark.parametrize(
     ("has_entries", "engines", "decoder", "lacks"),
-    [(False, 0, "auto", True), (True, 0, "auto", False), (False, 1, "auto", False), (False, 1, "own", True)],
+    [(False, 0, "auto", True), (True, 0, "auto", False), (False, 1, "auto", False), (False, 1, "entries", True)],
 )
 def test_where_only_entry_points_are_missing_a_message_names_the_command_that_makes_them(
     gpus, faults, tmp_path, capsys, unwarned, recwarn, has_entries, engines, decoder, lacks
@@ -144,7 +144,7 @@ def test_where_only_entry_points_are_missing_a_message_names_the_command_that_ma
     if not has_entries:
         path.with_name("images.beton.index").unlink()
     faults.engines = engines
-    loader = loader_of(path, THERE, lanes=("hardware", "own"), decoder=decoder)
+    loader = loader_of(path, THERE, routes=("hardware", "entries"), decoder=decoder)
     loader.explain()
     assert ("gpubeton index FILE" in capsys.readouterr().out) == lacks
     assert loader._describe().lacks_entries == lacks
@@ -165,7 +165,7 @@ def missing(monkeypatch):
 def test_without_nvjpeg_our_own_decoder_goes_on_with_a_note_and_a_warning(gpus, path, monkeypatch, capsys, unwarned):
     missing(monkeypatch)
     with pytest.warns(UserWarning, match=r"has JPEG engines that cannot be used.*nvJPEG was not found"):
-        loader = gpu_loader(path, THERE, device="auto", lanes=("hardware", "own"))
+        loader = gpu_loader(path, THERE, device="auto", routes=("hardware", "entries"))
     loader.explain()
     shown = capsys.readouterr().out
     assert "images are decoded by Simulated GPU" in shown
@@ -173,10 +173,10 @@ def test_without_nvjpeg_our_own_decoder_goes_on_with_a_note_and_a_warning(gpus, 
     assert_same(epochs(loader), epochs(gpu_loader(path, THERE, device="cpu")))
 
 
-@pytest.mark.parametrize("lanes", [(), ("own",)])
-def test_nvjpeg_is_not_looked_for_if_its_engines_are_not_allowed(gpus, path, monkeypatch, recwarn, lanes):
+@pytest.mark.parametrize("routes", [(), ("entries",)])
+def test_nvjpeg_is_not_looked_for_if_its_engines_are_not_allowed(gpus, path, monkeypatch, recwarn, routes):
     missing(monkeypatch)
-    loader = gpu_loader(path, THERE, lanes=lanes)
+    loader = gpu_loader(path, THERE, routes=routes)
     assert loader.gpu is not None
     assert_same(epochs(loader), epochs(gpu_loader(path, THERE, device="cpu")))
     assert not recwarn.list
@@ -199,7 +199,7 @@ def test_engines_alone_without_nvjpeg_are_replaced_by_the_cpu_with_a_warning(gpu
     [
         {"device": "cuda:0"},
         {"device": "auto", "decoder": "nvjpeg"},
-        {"decoder": "nvjpeg", "lanes": ("hardware", "own")},
+        {"decoder": "nvjpeg", "routes": ("hardware", "entries")},
     ],
 )
 def test_a_request_for_a_missing_nvjpeg_raises_an_error_with_every_place(gpus, path, monkeypatch, choice):

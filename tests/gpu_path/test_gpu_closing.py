@@ -9,7 +9,7 @@ __all__ = ["device"]
 def test_closing_a_gpu_that_is_stuck_with_an_error_closes_all_that_it_can(device, faults):
     """The error was raised where it appeared; in the finally-clause of a training script it would hide another."""
     gpu = open_gpu(device)
-    executors = [gpu.crew([program_of()], cpu_services()) for _ in range(2)]
+    executors = [gpu.start_executor([program_of()], cpu_services()) for _ in range(2)]
     for executor in executors:
         executor.close()
     faults.fail_device()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpubeton._engine import executors
-from gpubeton._gpu.gpu_executor import GpuExecutor
+from gpubeton._gpu.executor import GpuExecutor
 from gpubeton._gpu.gpu_resources import GpuResources
 from gpubeton._gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.errors import DeviceError
@@ -86,7 +86,7 @@ def use(loader, faults, gpus, stream):
     return list(batches)
 
 
-STREAMS = ["send", "augment", "tail", "engines 0", "engines 1"]
+STREAMS = ["send", "augment", "batch_ops", "engines 0", "engines 1"]
 
 
 def test_every_stream_is_listed_here(gpus, faults, path):

@@ -46,7 +46,7 @@ def begin(gpu):
     made = []
 
     def begin(*programs, host=None):
-        made.append(gpu.crew(programs or [program_of()], host or cpu_services()))
+        made.append(gpu.start_executor(programs or [program_of()], host or cpu_services()))
         return made[-1]
 
     yield begin
@@ -159,7 +159,9 @@ def test_launches_are_prepared_again_where_there_are_other_images_or_they_need_m
             out = submit(executor, images)
             assert executor.collect() == []
             assert np.array_equal(out.numpy(), expected(images))
-    assert executor._cpu_executor is None, "the kernels report an image with too many taps, and the CPU makes it"
+    assert executor._cpu_images._executor is None, (
+        "the kernels report an image with too many taps, and the CPU makes it"
+    )
 
 
 def test_batches_of_other_sizes_follow_each_other(begin):
@@ -247,7 +249,7 @@ def test_workers_have_ended_before_anybody_else_gets_the_memory_that_they_write_
     workers = Workers()
     take_back = gpu._take_back
     gpu._take_back = lambda resources: (workers.events.append("given back"), take_back(resources))
-    executor = gpu.crew([program_of()], cpu_services(workers))
+    executor = gpu.start_executor([program_of()], cpu_services(workers))
     submit(executor, [CMYK] * BATCH)
     executor.close()
     assert workers.events == ["workers closed", "given back"]
@@ -352,7 +354,7 @@ def test_equipment_in_use_is_freed_when_its_epoch_ends_after_the_gpu_was_closed(
     gc.collect()  # tests in the same process may have left GPUs to the garbage collector
     before = faults.live("state"), faults.live("handle")
     gpu = open_gpu(device)
-    executor = gpu.crew([program_of()], cpu_services())
+    executor = gpu.start_executor([program_of()], cpu_services())
     out = submit(executor, PHOTOS)
     gpu.close()
     assert executor.collect() == []
@@ -365,7 +367,7 @@ def test_equipment_in_use_is_freed_when_its_epoch_ends_after_the_gpu_was_closed(
 def test_closing_a_gpu_frees_its_memory_in_spite_of_references(device, faults):
     before = [faults.live_memory(kind) for kind in (DEVICE, PINNED)]
     gpu = open_gpu(device)
-    executor = gpu.crew([program_of()], cpu_services())
+    executor = gpu.start_executor([program_of()], cpu_services())
     resources = executor._resources
     faults.skip_image(PHOTOS[2].data, times=1)
     submit(executor, PHOTOS)
@@ -397,9 +399,9 @@ def test_an_epoch_that_cannot_begin_leaves_its_equipment_to_the_next(gpu, faults
     faults.leave_memory(0)
     for _ in range(2):
         with pytest.raises(DeviceError, match="bytes were asked for"):
-            gpu.crew([program_of()], cpu_services())
+            gpu.start_executor([program_of()], cpu_services())
     faults.leave_memory(1 << 30)
-    executor = gpu.crew([program_of()], cpu_services())
+    executor = gpu.start_executor([program_of()], cpu_services())
     assert executor._resources is resources
     out = submit(executor, PHOTOS)
     executor.collect()
@@ -408,7 +410,7 @@ def test_an_epoch_that_cannot_begin_leaves_its_equipment_to_the_next(gpu, faults
 
 
 def test_equipment_with_an_error_is_given_up(gpu, faults, own_threads):
-    executor = gpu.crew([program_of()], cpu_services())
+    executor = gpu.start_executor([program_of()], cpu_services())
     resources = executor._resources
     submit(executor, PHOTOS)
     faults.fail_stream(gpu_stream(executor, "augment"))

@@ -188,7 +188,7 @@ def test_an_image_that_only_the_cpu_decodes_is_not_tried_again(gpus, faults, pat
     assert all(call.images > 1 for call in calls(faults)), "nothing was decoded alone"
 
 
-def test_an_image_that_failed_with_others_or_once_keeps_its_lane(gpus, faults, path):
+def test_an_image_that_failed_with_others_or_once_keeps_its_route(gpus, faults, path):
     faults.fail_image(4, PHOTOS[BAD].data, times=1)
     faults.skip_image(PHOTOS[BAD + 1].data, times=1)
     loader = gpu_loader(path, PIPELINE)

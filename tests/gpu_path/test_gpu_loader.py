@@ -79,12 +79,12 @@ def decoded(tmp_path_factory):
 @pytest.mark.parametrize("raw", ["cpu", "bytes"])
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_gpu_gives_the_cpus_result_for_the_pixels_of_every_kind_of_image(gpus, sample_file, decoded, name, raw):
-    """To the bit: kernels resample RGB as the CPU does, and images that no lane takes come from there anyway."""
+    """To the bit: kernels resample RGB as the CPU does, and images that no route takes come from there anyway."""
     batches = epochs(gpu_loader(sample_file, PIPELINES[name], raw=raw), 2)
     assert_same(batches, epochs(gpu_loader(decoded, PIPELINES[name], device="cpu"), 2))
 
 
-OF_GPUS = {"lanes", "images_per_call", "raw"}
+OF_GPUS = {"routes", "images_per_call", "raw"}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ OF_GPUS = {"lanes", "images_per_call", "raw"}
         {"num_workers": 2, "raw": "cpu"},
         {"batches_ahead": 1},
         {"batches_ahead": 7},
-        {"lanes": ("hardware",)},
+        {"routes": ("hardware",)},
         {"images_per_call": 3, "batch_size": 20},
         {"indices": [5, 0, 17, 44, 3, 3]},
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from gpubeton._engine import executors
 from gpubeton._gpu.nvjpeg import State
-from gpubeton._plan.pixel_places import ALIGNMENT
+from gpubeton._plan.arena_layout import ALIGNMENT
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import ColorJitter, NormalizeImage, ToTensor

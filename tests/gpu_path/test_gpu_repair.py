@@ -49,10 +49,10 @@ def damage(loader, faults):
 #: The decoder, and what happens to `BAD` after the first epoch. Nothing: their data were overwritten in the file.
 FAILURES = {
     "replaced, engines": ("nvjpeg", None),
-    "replaced, own decoder": ("own", None),
+    "replaced, entry decoder": ("entries", None),
     "skipped image": ("nvjpeg", skip),
     "failed image": ("nvjpeg", refuse),
-    "damaged interval": ("own", damage),
+    "damaged interval": ("entries", damage),
 }
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.gpu_path.image_samples import gpu_loader, twin, write_images
 from tests.gpu_path.wait_scenarios import (
     AUGMENT,
+    BATCH_OPS,
     DELAYS,
     ENGINES,
     FOREIGN,
@@ -21,7 +22,6 @@ from tests.gpu_path.wait_scenarios import (
     MIXED,
     RAWS,
     SEND,
-    TAIL,
     Bench,
     a_repair,
     a_request_fails,
@@ -82,8 +82,8 @@ CASES = {
     "batch memory free": [memory_of_batches_had_an_owner],
     "batch issued": [partial(an_epoch, slow=[SEND])],
     "batch done": [partial(an_epoch, slow=[AUGMENT])],
-    "mix table free": [partial(an_epoch, slow=[TAIL], pipeline=MIXED, batches_ahead=3)],
-    "handed over": [partial(an_epoch, slow=[TAIL], pipeline=MIXED)],
+    "mix table free": [partial(an_epoch, slow=[BATCH_OPS], pipeline=MIXED, batches_ahead=3)],
+    "handed over": [partial(an_epoch, slow=[BATCH_OPS], pipeline=MIXED)],
     "canaries written": [canaries_come_late],
     "pixels sent": [
         partial(an_epoch, slow=[SEND], name="raws", raw="bytes"),
@@ -92,8 +92,8 @@ CASES = {
     ],
     "images decoded": [partial(an_epoch, slow=ENGINES)],
     "decoded again": [partial(a_repair, slow=ENGINES)],
-    "made again": [partial(a_repair, slow=[TAIL], every_time=True)],
-    "repair finished": [partial(a_repair, slow=[TAIL], every_time=True)],
+    "made again": [partial(a_repair, slow=[BATCH_OPS], every_time=True)],
+    "repair finished": [partial(a_repair, slow=[BATCH_OPS], every_time=True)],
 }
 
 LANE_CASES = {

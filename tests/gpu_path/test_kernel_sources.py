@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gpubeton._gpu.gpu_kernels import PLACES, folder, kernel_names, source_of
+from gpubeton._gpu.kernels import FOLDERS, folder, kernel_names, source_of
 from gpubeton.errors import KernelError
 
 
@@ -53,7 +53,7 @@ def test_an_installed_package_has_them_within(tmp_path):
     places = (installed, tmp_path)
     assert folder(places) == installed
     assert kernel_names(places) == ["only"]
-    assert [place.name for place in PLACES] == ["_kernels", "kernels"]
+    assert [place.name for place in FOLDERS] == ["_kernels", "kernels"]
 
 
 def test_a_kernel_that_does_not_exist_is_named_beside_those_that_do(tmp_path):

@@ -5,10 +5,10 @@ import gc
 import pytest
 
 from gpubeton._gpu import nvjpeg_backends
-from gpubeton._gpu.gpu_options import GpuOptions
 from gpubeton._gpu.nvjpeg import INTERPOLATED, Handle, load
 from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
-from gpubeton._plan.lanes import Lane
+from gpubeton._gpu.options import GpuOptions
+from gpubeton._plan.routes import DecodeRoute
 from tests.simulator.active_device import device
 
 __all__ = ["device"]
@@ -18,7 +18,7 @@ CREATE = "nvjpegCreateEx"
 
 @pytest.fixture
 def opened(device, faults):
-    """Opens lanes; closes them at the end, when nothing may be left."""
+    """Opens routes; closes them at the end, when nothing may be left."""
     gc.collect()  # errors of earlier tests may hold something of nvJPEG
     made = []
 
@@ -28,9 +28,9 @@ def opened(device, faults):
 
     yield opened
     for found in made:
-        for lane in found.backends.values():
-            lane.settle()
-            lane.close()
+        for route in found.backends.values():
+            route.settle()
+            route.close()
     assert (faults.live("state"), faults.live("handle")) == (0, 0)
 
 
@@ -40,9 +40,9 @@ def opened(device, faults):
 def test_the_engines_get_enough_at_a_time(opened, faults, engines, cores, images_per_call, most):
     faults.engines, faults.cores = engines, cores
     found = opened(images_per_call=images_per_call)
-    assert (list(found.backends), found.warning) == ([Lane.HARDWARE], "")
-    assert found.backends[Lane.HARDWARE].most == most
-    assert found.notes == {Lane.HARDWARE: f"{engines} JPEG engines, {most} images a call"}
+    assert (list(found.backends), found.warning) == ([DecodeRoute.HARDWARE], "")
+    assert found.backends[DecodeRoute.HARDWARE].most == most
+    assert found.notes == {DecodeRoute.HARDWARE: f"{engines} JPEG engines, {most} images a call"}
 
 
 def test_states_and_memory_wait_for_the_first_image(opened, faults):
@@ -51,7 +51,7 @@ def test_states_and_memory_wait_for_the_first_image(opened, faults):
 
 
 def test_the_largest_height_and_width_are_not_mixed_up(opened):
-    assert opened(largest=(40, 30)).backends[Lane.HARDWARE].largest == (40, 30)
+    assert opened(largest=(40, 30)).backends[DecodeRoute.HARDWARE].largest == (40, 30)
 
 
 @pytest.mark.parametrize(("name", "architecture"), [("NVIDIA A10", "sm_86"), ("NVIDIA GeForce RTX 4070 Ti", "sm_89")])
@@ -64,7 +64,7 @@ def test_without_engines_the_reason_is_noted_and_the_cpu_decodes(
     monkeypatch.setattr(type(device), "architecture", architecture)
     found = opened()
     assert (found.backends, found.warning) == ({}, "")
-    assert "nvjpegCreateEx: status 7 (ARCH_MISMATCH)" in found.notes[Lane.HARDWARE]
+    assert "nvjpegCreateEx: status 7 (ARCH_MISMATCH)" in found.notes[DecodeRoute.HARDWARE]
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90", "sm_100", "sm_120"])
@@ -79,12 +79,12 @@ def test_a_gpu_that_has_engines_and_cannot_use_them_is_worth_a_warning(
     assert found.warning.startswith(
         "Simulated GPU (cuda:0) has JPEG engines that cannot be used, so the CPU decodes in "
     )
-    assert found.notes[Lane.HARDWARE] in found.warning
+    assert found.notes[DecodeRoute.HARDWARE] in found.warning
 
 
 def test_engines_that_are_not_wanted_are_not_opened(opened, faults):
-    found = opened(lanes=())
-    assert (found.backends, found.warning, found.notes) == ({}, "", {Lane.HARDWARE: "not wanted"})
+    found = opened(routes=())
+    assert (found.backends, found.warning, found.notes) == ({}, "", {DecodeRoute.HARDWARE: "not wanted"})
     assert faults.count(CREATE) == 0
 
 
@@ -108,5 +108,5 @@ def test_engines_whose_number_cannot_be_read_release_everything(opened, faults):
     faults.fail_call("nvjpegGetHardwareDecoderInfo", 5)
     found = opened()
     assert found.backends == {}
-    assert "nvjpegGetHardwareDecoderInfo" in found.notes[Lane.HARDWARE]
+    assert "nvjpegGetHardwareDecoderInfo" in found.notes[DecodeRoute.HARDWARE]
     assert faults.live("handle") == 0

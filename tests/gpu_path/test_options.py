@@ -2,26 +2,28 @@ from __future__ import annotations
 
 import pytest
 
-from gpubeton._gpu.gpu_options import GpuOptions
-from gpubeton._plan.lanes import Lane
+from gpubeton._gpu.options import GpuOptions
+from gpubeton._plan.routes import DecodeRoute
 from gpubeton.errors import OptionError
 
 
 def test_the_engines_and_our_decoder_are_allowed_by_default():
-    assert GpuOptions().allowed == {Lane.HARDWARE, Lane.OWN}
+    assert GpuOptions().allowed == {DecodeRoute.HARDWARE, DecodeRoute.ENTRIES}
 
 
-@pytest.mark.parametrize(("lanes", "allowed"), [(["hardware"], {Lane.HARDWARE}), (["own"], {Lane.OWN}), ((), set())])
-def test_lanes_are_named(lanes, allowed):
-    assert GpuOptions(lanes=lanes).allowed == allowed
+@pytest.mark.parametrize(
+    ("routes", "allowed"), [(["hardware"], {DecodeRoute.HARDWARE}), (["entries"], {DecodeRoute.ENTRIES}), ((), set())]
+)
+def test_routes_are_named(routes, allowed):
+    assert GpuOptions(routes=routes).allowed == allowed
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"lanes": ("hardware", "nvdec")}, "lanes holds 'nvdec'; expected some of 'hardware', 'own'$"),
-        ({"lanes": ("cpu",)}, "lanes holds 'cpu'"),
-        ({"lanes": "hardware"}, "lanes holds 'h'"),
+        ({"routes": ("hardware", "nvdec")}, "routes holds 'nvdec'; expected some of 'hardware', 'entries'$"),
+        ({"routes": ("cpu",)}, "routes holds 'cpu'"),
+        ({"routes": "hardware"}, "routes holds 'h'"),
         ({"raw": "gpu"}, "raw is 'gpu'; expected one of 'auto', 'cpu', 'bytes'"),
         ({"images_per_call": -1}, "images_per_call is -1; expected at least 0"),
     ],

@@ -13,7 +13,7 @@ from gpubeton._cpu.jpeg.part_reader import JpegReader
 from gpubeton._cpu.jpeg.probe import probe_jpegs
 from gpubeton._engine import executors
 from gpubeton._engine.mapped_storage import MappedStorage
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.options import GpuOptions
 from gpubeton.dataset import index_images
 from gpubeton.errors import BadImageError, DeviceError, OptionError, StorageError
 from gpubeton.format.layout import ENTRY_DTYPE
@@ -42,7 +42,7 @@ def path(tmp_path_factory):
 def loader_of(path, resident=True, *, device="cuda:0", on_progress=None, **arguments):
     """A loader whose images are resident by default."""
     options = GpuOptions(resident=resident, on_progress=on_progress)
-    usual = {"num_workers": 1, "drop_last": False, "seed": 3, "decoder": "own" if device != "cpu" else "auto"}
+    usual = {"num_workers": 1, "drop_last": False, "seed": 3, "decoder": "entries" if device != "cpu" else "auto"}
     arguments = {**usual, "order": "random", "gpu_options": options, **arguments}
     return Loader(path, 5, pipelines={"image": PIPELINE}, device=device, **arguments)
 

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from gpubeton._gpu import self_test
-from gpubeton._gpu.gpu_kernels import source_of
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.kernels import source_of
 from gpubeton._gpu.nvjpeg import load
 from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
-from gpubeton._plan.jpeg_parts import GROUP
-from gpubeton._plan.lanes import Lane
+from gpubeton._gpu.options import GpuOptions
+from gpubeton._plan.jpeg_windows import GROUP
+from gpubeton._plan.routes import DecodeRoute
 from gpubeton.errors import DeviceError
 from gpubeton.loader import resources
 from gpubeton.loader.gpu_state import read_gpu
@@ -77,7 +77,7 @@ def opened(device, **options):
 
 
 def usable(found):
-    return {lane.name for lane in found.backends} | ({"OWN"} if found.takes_entries else set())
+    return {route.name for route in found.backends} | ({"OWN"} if found.takes_entries else set())
 
 
 @pytest.mark.parametrize(("name", "copies"), [("small", 1), ("full", COPIES)])
@@ -93,10 +93,10 @@ def test_the_stored_batches_are_the_cpus_for_their_jpegs(name, copies):
 def jpegs_of(name):
     """The different JPEGs of a stored batch."""
     stored = self_test.stored_batch(name)
-    places, rows = np.unique(stored["place"], return_index=True)
+    offsets, rows = np.unique(stored["offset"], return_index=True)
     return [
-        stored["jpegs"][place : place + size].tobytes()
-        for place, size in zip(places, stored["size"][rows], strict=True)
+        stored["jpegs"][offset : offset + size].tobytes()
+        for offset, size in zip(offsets, stored["size"][rows], strict=True)
     ]
 
 
@@ -135,7 +135,7 @@ def test_one_launch_has_thousands_of_intervals_in_full_warps_whose_lanes_differ(
 def test_decoders_that_work_pass_once_for_each_device(faults, simulated_device, smooth_chroma):
     found = opened(simulated_device, smooth_chroma=smooth_chroma)
     assert (usable(found), found.warning) == ({"HARDWARE", "OWN"}, "")
-    assert self_test.read_faults(simulated_device) == {"cpu": "", "hardware": "", "own": ""}
+    assert self_test.read_faults(simulated_device) == {"cpu": "", "hardware": "", "entries": ""}
     decoded = len(faults.notes("image"))
     assert decoded == 2 * len(self_test.stored_batch("small")["size"])
     assert usable(opened(simulated_device)) == {"HARDWARE", "OWN"}
@@ -185,7 +185,7 @@ def test_engines_that_fail_are_closed(faults, simulated_device, plant):
     plant(faults)
     found = opened(simulated_device)
     assert usable(found) == {"OWN"}
-    assert ENGINES[plant] in found.notes[Lane.HARDWARE]
+    assert ENGINES[plant] in found.notes[DecodeRoute.HARDWARE]
     for words in ("Simulated GPU (cuda:0) fails the self-test of its JPEG engines", "Driver for CUDA", "nvidia-nvjpeg"):
         assert words in found.warning
     again = opened(simulated_device)
@@ -207,7 +207,7 @@ def test_kernels_that_fail_are_not_used(simulated_device, broken, kernel, instea
     broken(kernel, instead)
     found = opened(simulated_device)
     assert usable(found) == {"HARDWARE"}
-    assert fault in found.notes[Lane.OWN]
+    assert fault in found.notes[DecodeRoute.ENTRIES]
     assert "fails the self-test of the decoder in CUDA" in found.warning
 
 
@@ -234,7 +234,7 @@ def test_parts_of_a_kernel_that_do_not_work_are_noticed(simulated_device, tmp_pa
     simulated_device.kernels["jpeg_huffman"] = address, kernels.parameters("jpeg_huffman")
     found = opened(simulated_device)
     assert usable(found) == {"HARDWARE"}
-    assert "of" in found.notes[Lane.OWN]
+    assert "of" in found.notes[DecodeRoute.ENTRIES]
 
 
 @pytest.mark.parametrize("kernel", ["resample", "resample-signed", "color_sum", "color"])
@@ -277,7 +277,7 @@ def test_loaders_warn_once_and_have_the_cpus_batches(gpus, faults, path, broken,
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
-            loader = loader_of(path, PIPELINES["half"], lanes=("hardware", "own"))
+            loader = loader_of(path, PIPELINES["half"], routes=("hardware", "entries"))
             loader.explain()
             text = capsys.readouterr().out
             assert text.count("closed, as it fails the self-test") == 2
@@ -291,10 +291,10 @@ def test_images_do_not_stay_for_a_decoder_that_is_closed(gpus, path, broken):
     broken("jpeg_down", leave_out)
     expected = epochs(loader_of(path, PIPELINES["half"], device="cpu"))
     with pytest.warns(UserWarning, match="the decoder in CUDA"):
-        loader = loader_of(path, PIPELINES["half"], decoder="own", resident="auto")
+        loader = loader_of(path, PIPELINES["half"], decoder="entries", resident="auto")
     assert_same(epochs(loader), expected)
     with pytest.raises(DeviceError, match="self-test"):
-        loader_of(path, PIPELINES["half"], decoder="own", resident=True)
+        loader_of(path, PIPELINES["half"], decoder="entries", resident=True)
 
 
 def test_doctor_gives_torchs_reason_where_it_has_no_gpu(monkeypatch):
@@ -309,7 +309,7 @@ def test_doctor_reads_the_result_of_the_self_test(gpus, faults, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     write_other_colors(faults)
     state = read_gpu()
-    assert state.lanes["hardware"].startswith("missing: closed")
-    assert not state.missing("own")
-    assert state.self_test["own"] == state.self_test["cpu"] == ""
+    assert state.routes["hardware"].startswith("missing: closed")
+    assert not state.missing("entries")
+    assert state.self_test["entries"] == state.self_test["cpu"] == ""
     assert "differ from the CPU's" in state.self_test["hardware"]

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from gpubeton._gpu.device_structs import GATHER, JPEG, PICTURE
+from gpubeton._gpu.launch import GATHER, JPEG, PICTURE
 from gpubeton.errors import DeviceError
 from tests.simulator.active_device import GARBAGE, add, device, faults, ints, pinned, simulated_device
 from tests.simulator.device import SimulatedDevice, _host_kernel
@@ -177,7 +177,7 @@ def test_arguments_of_a_kernel_are_copied_when_it_is_launched(device, faults):
 
 
 def test_a_kernel_of_the_checkout_runs(device):
-    from gpubeton._gpu.device_structs import PICTURE
+    from gpubeton._gpu.launch import PICTURE
 
     stream = device.make_stream()
     image = device.allocate_pinned(64 * 3 * 8)

@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.gpu.nvjpeg_parts import Backend
 from gpubeton._cpu.worker_pool import Worker
-from gpubeton._gpu.batch_memory import GrowableBuffer, Table
 from gpubeton._gpu.entry_decoder import EntryDecoder, send_piece
+from gpubeton._gpu.memory import GrowableBuffer, Table
 from gpubeton._gpu.nvjpeg import Handle, load
 from gpubeton._gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.errors import DeviceError
@@ -37,7 +37,7 @@ FOREIGN = [stored(pillow_jpeg(photo(30 + number, 45 - number, number), "CMYK")) 
 DELAYS = (5_000, 20_000, 80_000, 300_000)
 
 #: Names of streams: those of an epoch,
-SEND, AUGMENT, TAIL = "send", "augment", "tail"
+SEND, AUGMENT, BATCH_OPS = "send", "augment", "batch_ops"
 #: and those of the engines, which come with the first image.
 ENGINES = ("engines 0", "engines 1")
 
@@ -139,7 +139,7 @@ def memory_of_batches_had_an_owner(bench):
         return tensor
 
     bench.changes.setattr(SimulatedDevice, "empty", used_before)
-    an_epoch(bench, slow=[TAIL])
+    an_epoch(bench, slow=[BATCH_OPS])
 
 
 # --- scenarios: single images
@@ -168,34 +168,34 @@ def bytes_of_rows(images):
     return [bytes_of(image) for image in images]
 
 
-# --- scenarios: lanes
+# --- scenarios: backends
 
 
-def requests_of_a_backend(bench, lane, requests, images):
+def requests_of_a_backend(bench, backend, requests, images):
     bench.slow(*ENGINES)
     own = [requests.make(image) for image in images]
-    begun = [lane.begin(request) for request in own]
+    begun = [backend.begin(request) for request in own]
     for request, (event, failed) in zip(own, begun, strict=True):
         if event is not None:
             event.synchronize()
             if requests.state_of(request).count("decoded") != len(request.size) - len(failed):
                 bench.findings.add("wrong pixels")
-    lane.settle()
-    lane.close()
+    backend.settle()
+    backend.close()
 
 
 def a_state_is_used_again(bench, device):
     """For batches of other sizes, so that it is initialized each time."""
-    lane = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
+    backend = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
     images = [[jpeg.data for jpeg in JPEGS[: 2 + number % 3]] for number in range(5)]
-    requests_of_a_backend(bench, lane, DecodeRequests(device), images)
+    requests_of_a_backend(bench, backend, DecodeRequests(device), images)
 
 
 def a_request_fails(bench, device):
     """Images before the culprit are on their way when the call returns its status."""
-    lane = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
+    backend = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
     good, bad = [jpeg.data for jpeg in JPEGS[:3]], pillow_jpeg(photo(9, 9), progressive=True)
-    requests_of_a_backend(bench, lane, DecodeRequests(device), [good, [*good, good[0], bad], good, good[:2]])
+    requests_of_a_backend(bench, backend, DecodeRequests(device), [good, [*good, good[0], bad], good, good[:2]])
 
 
 # --- scenarios: an executor
@@ -211,7 +211,7 @@ def workers_are_slow(bench, device):
 
     bench.changes.setattr(Worker, "run", late)
     gpu, program = open_gpu(device), program_of()
-    executor = gpu.crew([program], cpu_services())
+    executor = gpu.start_executor([program], cpu_services())
     outs = [executor.take(0, 4) for _ in range(3)]
     for number, out in enumerate(outs):
         executor.submit([job_of(program, FOREIGN[4 * number :][:4], out)])
@@ -236,12 +236,12 @@ def check_idle(bench, device):
 def leaving(bench, device, *, slow, fails=False):
     """The executor is closed while batches are in flight; or after an error, when decoding has begun."""
     gpu = open_gpu(device)
-    executor = gpu.crew([program_of()], cpu_services())
+    executor = gpu.start_executor([program_of()], cpu_services())
     if fails:
         begin = BatchedBackend.begin
 
-        def failing(lane, request):
-            begin(lane, request)
+        def failing(backend, request):
+            begin(backend, request)
             raise DeviceError("planted")
 
         bench.changes.setattr(BatchedBackend, "begin", failing)
@@ -298,7 +298,7 @@ def one_of_the_epochs_streams(bench, device, name):
 def the_feeder_ends(bench, device):
     """It may be in the middle of a batch."""
     gpu = open_gpu(device)
-    executor = gpu.crew([program_of()], cpu_services())
+    executor = gpu.start_executor([program_of()], cpu_services())
     bench.slow_stream(device.stream(SEND))
     resources, thread = executor._resources, executor._feeder._thread
     settle = resources.settle

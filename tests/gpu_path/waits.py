@@ -13,8 +13,8 @@ from threading import Lock, Thread
 from typing import NamedTuple
 
 import gpubeton._gpu
-from gpubeton._gpu.batch_state import BatchState
-from gpubeton._gpu.gpu_executor import GpuExecutor
+from gpubeton._gpu.batch import Batch
+from gpubeton._gpu.cpu_images import CpuImages
 from gpubeton._gpu.gpu_resources import GpuResources
 from gpubeton._gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.errors import LoaderClosedError
@@ -31,7 +31,7 @@ _OWNERS = {
     "synchronize": [SimulatedStream, SimulatedEvent],
     "settle": [GpuResources, BatchedBackend],
     "hand_over": [SimulatedDevice],
-    "collect_cpu_images": [GpuExecutor],
+    "collect_cpu_images": [CpuImages],
     "join": [Thread],
 }
 
@@ -75,10 +75,10 @@ def take_away(monkeypatch, name):
     """Let one wait do nothing."""
     point = wait_points()[name]
     if name == "batch issued":
-        monkeypatch.setattr(BatchState, "wait", lambda _batch: None)
+        monkeypatch.setattr(Batch, "wait", lambda _batch: None)
         return
     if point.method == "collect_cpu_images":
-        monkeypatch.setattr(GpuExecutor, point.method, _in_the_background(GpuExecutor.collect_cpu_images))
+        monkeypatch.setattr(CpuImages, point.method, _in_the_background(CpuImages.collect_cpu_images))
         return
     for owner in _OWNERS[point.method]:
         monkeypatch.setattr(owner, point.method, _unless_called_at(point, getattr(owner, point.method)))

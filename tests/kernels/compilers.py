@@ -1,22 +1,16 @@
-"""The CUDA compilers of this machine."""
+"""The CUDA compiler of this machine."""
 
 from __future__ import annotations
 
-from functools import cache
-
-from gpubeton._gpu import libraries, nvrtc
-from gpubeton.errors import KernelError, LibraryError
+from tools import nvrtc
 
 
-@cache
-def compilers():
-    """Every NVRTC that can be found, one for each version: newer and older ones have to compile the kernels."""
-    found = {}
-    for place in libraries.find("nvrtc"):
-        if place.path:
-            try:
-                compiler = nvrtc.load(place.path)
-            except (LibraryError, KernelError):
-                continue
-            found.setdefault(compiler.version, compiler)
-    return [found[version] for version in sorted(found)]
+def compiler():
+    """NVRTC, or None where it or its binding is not installed."""
+    try:
+        return nvrtc.load()
+    except (ImportError, RuntimeError, OSError):
+        return None
+
+
+WHY_NONE = "no NVRTC: pip install cuda-bindings nvidia-cuda-nvrtc"

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton._gpu.gpu_kernels import KernelVariant, function_of, source_of
+from gpubeton._gpu.kernels import function_of
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "kernels"
@@ -136,15 +136,8 @@ class HostKernels:
 
 @cache
 def kernels_of(name):
-    """A library with one kernel: one of `kernels/`, or a `gpubeton._gpu.gpu_kernels.KernelVariant`."""
-    if not isinstance(name, KernelVariant):
-        return HostKernels(build([name]))
-    source = CACHE / "own" / str(name) / f"{function_of(name)}.cu"
-    source.parent.mkdir(parents=True, exist_ok=True)
-    written = source.with_suffix(f".{os.getpid()}")
-    written.write_text(source_of(name))
-    written.replace(source)
-    return HostKernels(build([function_of(name)], folder=source.parent))
+    """A library with one kernel, which may be one for signed weights."""
+    return HostKernels(build([function_of(name)], defines=() if function_of(name) == name else ("SIGNED_WEIGHTS",)))
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpubeton._gpu.gpu_kernels import KernelVariant
+from gpubeton._gpu.kernels import function_of
 from tests.cpu.guarded import guarded
 from tests.kernels.host_build import FORWARD, host_kernels, kernels_of
 
@@ -30,7 +30,7 @@ class HostDevice:
         assert stream == "stream"
         self.launched.append(kernel)
         grid = grid if self.blocks is None else (self.blocks, 1, 1)
-        kernels = kernels_of(kernel) if isinstance(kernel, KernelVariant) else host_kernels()
+        kernels = host_kernels() if kernel == function_of(kernel) else kernels_of(kernel)
         kernels.launch(kernel, grid, block, arguments, order=self.order, seed=self.seed)
 
 

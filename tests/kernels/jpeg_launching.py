@@ -10,9 +10,9 @@ from gpubeton._cpu.jpeg.entries import find_entries
 from gpubeton._cpu.jpeg.part_reader import JpegReader
 from gpubeton._gpu.entry_decoder import describe_jpegs
 from gpubeton._gpu.launch import ProgramConstants, launch_jpegs
+from gpubeton._plan.arena_layout import taps_nbytes
 from gpubeton._plan.draw_rows import most_taps
-from gpubeton._plan.jpeg_parts import BEGIN, EVERY, STOP, window_blocks, window_nbytes
-from gpubeton._plan.pixel_places import taps_nbytes
+from gpubeton._plan.jpeg_windows import BEGIN, EVERY, STOP, window_blocks, window_nbytes
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.pipeline.interpolation import filter_radius
 from tests.cpu.making import UNTOUCHED, dtype_of

@@ -8,10 +8,9 @@ import numpy as np
 
 from gpubeton._batch.color_formulas import CONTRAST
 from gpubeton._cpu.taps import most_taps
-from gpubeton._gpu.device_structs import PICTURE
-from gpubeton._gpu.launch import KernelImages, ProgramConstants
+from gpubeton._gpu.launch import PICTURE, KernelImages, ProgramConstants
+from gpubeton._plan.arena_layout import taps_nbytes
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
-from gpubeton._plan.pixel_places import taps_nbytes
 from tests.cpu.making import UNTOUCHED, dtype_of
 from tests.kernels.host_build import FORWARD, host_kernels
 from tests.kernels.host_device import HostDevice, placed

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpubeton._gpu.device_structs import GATHER, PICTURE
+from gpubeton._gpu.launch import GATHER, PICTURE
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from tests.kernels.host_build import ORDERS, HostKernels
 from tests.kernels.launching import RULES, Batch, address, ints, launch_batch

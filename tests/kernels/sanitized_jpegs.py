@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpubeton._plan.jpeg_parts import EVERY
+from gpubeton._plan.jpeg_windows import EVERY
 from tests.cpu import damage
 from tests.cpu.making import INTERPOLATIONS, draw_of, program_of, stored_jpeg
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg

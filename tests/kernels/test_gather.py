@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._gpu.device_structs import GATHER
+from gpubeton._gpu.launch import GATHER
 from tests.kernels.host_build import FORWARD, ORDERS, RANDOM, host_kernels, needs_compiler
 from tests.kernels.host_device import placed
 from tests.kernels.launching import THREADS, address, ints

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpubeton._cpu.jpeg.part_reader import JpegReader
 from gpubeton._plan.draw_rows import TOP, WIDTH
-from gpubeton._plan.jpeg_parts import COLUMNS, EVERY, FIRST_COLUMN, FIRST_ROW, ROWS
+from gpubeton._plan.jpeg_windows import COLUMNS, EVERY, FIRST_COLUMN, FIRST_ROW, ROWS
 from gpubeton.transforms import Cutout
 from tests.cpu import damage, plain_jpeg
 from tests.cpu.jpeg.test_idct import FLAT, random_blocks

@@ -14,9 +14,8 @@ from benchmarks.gpu.machine_code import (
     operations_of,
     read_blocks,
 )
-from gpubeton._gpu import nvrtc
-from gpubeton._gpu.gpu_kernels import source_of
-from tests.kernels.compilers import compilers
+from gpubeton._gpu.kernels import source_of
+from tests.kernels.compilers import WHY_NONE, compiler
 from tools.kernel_resources import ARCHITECTURES
 
 try:
@@ -26,7 +25,7 @@ except FileNotFoundError:
 
 pytestmark = [
     pytest.mark.skipif(DISASSEMBLER is None, reason="no nvdisasm: pip install nvidia-cuda-nvdisasm"),
-    pytest.mark.skipif(not compilers(), reason="no NVRTC: pip install nvidia-cuda-nvrtc"),
+    pytest.mark.skipif(compiler() is None, reason=WHY_NONE),
 ]
 
 KERNEL = "jpeg_huffman"
@@ -34,7 +33,7 @@ KERNEL = "jpeg_huffman"
 
 def text_of(architecture, source=None):
     """The machine code of the kernel, or of another text of it."""
-    code = nvrtc.load().compile(source or source_of(KERNEL), KERNEL, architecture).code
+    code = compiler().compile(source or source_of(KERNEL), KERNEL, architecture).code
     return disassemble(code, DISASSEMBLER)
 
 

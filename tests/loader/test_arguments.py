@@ -118,7 +118,7 @@ def test_without_a_wish_for_a_gpu_the_cpu_decodes(photos, device):
 
 @pytest.mark.parametrize("decoder", ["", "NVJPEG", "dali", None, 3])
 def test_an_unknown_decoder_is_refused_with_those_that_exist(photos, decoder):
-    with pytest.raises(OptionError, match="'auto', 'own', 'nvjpeg', 'cpu'"):
+    with pytest.raises(OptionError, match="'auto', 'entries', 'nvjpeg', 'cpu'"):
         Loader(photos, 4, decoder=decoder)
 
 

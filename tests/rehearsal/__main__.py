@@ -24,9 +24,8 @@ _FILES = [f"tests/gpu/test_{name}.py" for name in ("device", "streams", "loader"
 _WATCHING = [*_FILES, "-x", "-k", "test_device or still_reads or another_gpu or mixup"]
 _VERSIONS = """
 import json, sys, cupy, numpy, torch
-from gpubeton._gpu import nvrtc
 print(json.dumps({"python": sys.version.split()[0], "torch": torch.__version__, "cupy": cupy.__version__,
-                  "numpy": numpy.__version__, "nvrtc": "{}.{}".format(*nvrtc.load().version)}))
+                  "numpy": numpy.__version__, "nvrtc": "{}.{}".format(*cupy.cuda.nvrtc.getVersion())}))
 """
 _NAMES = "import json; from tests.rehearsal.mutations import MUTATIONS; print(json.dumps(list(MUTATIONS)))"
 

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gpubeton._gpu import gpu_kernels
+from gpubeton._gpu import kernels
 from tests.kernels.host_build import kernels_of
 from tests.rehearsal.mutations import MUTATIONS
 from tests.simulator.library import library
@@ -39,19 +39,19 @@ def pytest_configure(config):
 
 
 def _register_kernels():
-    load = gpu_kernels.load_machine_code
+    load = kernels.load_machine_code
     driver = ctypes.CDLL("libcuda.so.1")
 
-    def load_with_twin(kernel, architecture):
-        code = load(kernel, architecture)
-        twin, function = kernels_of(kernel)._library, gpu_kernels.function_of(kernel)
+    def load_with_twin(cupy, kernel, architecture):
+        code = load(cupy, kernel, architecture)
+        twin, function = kernels_of(kernel)._library, kernels.function_of(kernel)
         letters = getattr(twin, f"letters_of_{function}")
         letters.restype = ctypes.c_char_p
         run = ctypes.cast(getattr(twin, f"run_{function}"), ctypes.c_void_p)
         driver.rehearsal_kernel(code, ctypes.c_uint64(len(code)), function.encode(), run, letters())
         return code
 
-    gpu_kernels.load_machine_code = load_with_twin
+    kernels.load_machine_code = load_with_twin
 
 
 def _do_on_the_host():

@@ -21,7 +21,7 @@ _USE_INSTALLED = """
 from importlib.metadata import version
 import gpubeton
 from gpubeton.fields import IntField
-from gpubeton._gpu.gpu_kernels import folder, kernel_names, source_of
+from gpubeton._gpu.kernels import folder, kernel_names, source_of
 from gpubeton.loader import Loader
 from gpubeton.writer import DatasetWriter
 

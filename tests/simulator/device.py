@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpubeton._gpu.gpu_kernels import function_of
+from gpubeton._gpu.kernels import function_of
 from gpubeton.errors import DeviceError
 from tests.kernels.host_build import kernels_of
 from tests.simulator.library import library

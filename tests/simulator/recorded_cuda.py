@@ -98,13 +98,20 @@ class RecordedCuda:
 
                 return launch
 
+        def compile_using_nvrtc(source, options=(), cache_in_memory=False):
+            record.note("compile", source, options)
+            return b"code", None
+
         module = ModuleType("cupy")
+        module.__version__ = "14.0.0"
         module.cuda = SimpleNamespace(
             Stream=Stream,
             Event=Event,
             function=SimpleNamespace(Module=Module),
             runtime=self.runtime(),
             driver=SimpleNamespace(CUDADriverError=DriverError),
+            nvrtc=SimpleNamespace(getVersion=lambda: (13, 0)),
+            compiler=SimpleNamespace(compile_using_nvrtc=compile_using_nvrtc, CompileException=RuntimeError),
         )
         return module
 

@@ -15,7 +15,7 @@ from benchmarks.gpu.contenders.service import Ready, serve, wait_for_current_str
 from benchmarks.gpu.contenders.work import GpuWork
 from benchmarks.gpu.photos import indexed_name
 from benchmarks.gpu.simulation import is_simulated, simulated_gpu
-from gpubeton._gpu.gpu_options import GpuOptions
+from gpubeton._gpu.options import GpuOptions
 from gpubeton.fields.decoders import IntDecoder
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, OrderOption
@@ -26,11 +26,11 @@ _EPOCH = 1 << 20
 
 # Options, and whether the file has entry points.
 _VARIANTS: dict[str, tuple[GpuOptions | None, bool]] = {
-    "engines": (GpuOptions(lanes=("hardware",)), False),
-    "own kernels": (GpuOptions(lanes=("own",), resident=False), True),
-    "own kernels, resident": (GpuOptions(lanes=("own",), resident=True), True),
-    "decoded by the CPU": (GpuOptions(lanes=()), False),
-    "decoded by the CPU, indexed": (GpuOptions(lanes=()), True),
+    "engines": (GpuOptions(routes=("hardware",)), False),
+    "own kernels": (GpuOptions(routes=("entries",), resident=False), True),
+    "own kernels, resident": (GpuOptions(routes=("entries",), resident=True), True),
+    "decoded by the CPU": (GpuOptions(routes=()), False),
+    "decoded by the CPU, indexed": (GpuOptions(routes=()), True),
     "CPU": (None, False),
     "CPU, indexed": (None, True),
 }

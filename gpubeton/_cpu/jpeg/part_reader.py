@@ -31,7 +31,7 @@ from gpubeton._cpu.jpeg.markers import LUMA_DOWN as FRAME_LUMA_DOWN
 from gpubeton._cpu.jpeg.markers import SCAN as FRAME_SCAN
 from gpubeton._cpu.jpeg.markers import WIDTH as FRAME_WIDTH
 from gpubeton._plan import draw_rows
-from gpubeton._plan.jpeg_parts import (
+from gpubeton._plan.jpeg_windows import (
     BEGIN,
     COLUMNS,
     COMPONENTS,
@@ -47,15 +47,15 @@ from gpubeton._plan.jpeg_parts import (
     LUMA_DOWN,
     NUM_ENTRIES,
     NUM_INTERVALS,
-    PART_COLUMNS,
     ROWS,
     SCAN,
     STOP,
     STOP_ENTRY,
     TABLE_BYTES,
     WIDTH,
+    WINDOW_COLUMNS,
+    CropWindows,
     Intervals,
-    JpegParts,
 )
 from gpubeton.format.layout import MAX_INTERVALS, MCUS_PER_ENTRY
 
@@ -159,7 +159,7 @@ def _read_parts(
     num_entries: Array,  # (N,) int32
     seals: Array,  # (N,) uint32
     draws: Array,  # (N, D) int32
-    rows: Array,  # written, as are the next three; see `JpegParts`
+    rows: Array,  # written, as are the next three; see `CropWindows`
     quantization: Array,
     tables: Array,  # (N, 4, TABLE_BYTES)
     table_of: Array,
@@ -258,7 +258,7 @@ def _sort(source: Array, target: Array, counts: Array, column: int, stop: int) -
 
 @compiled
 def _find_windows(
-    rows: Array,  # (N, PART_COLUMNS), changed
+    rows: Array,  # (N, WINDOW_COLUMNS), changed
     draws: Array,  # (N, D) int32
 ) -> None:
     """Compute the MCUs that crops need."""
@@ -275,7 +275,7 @@ def _copy_entries(
     address: Array,  # (N,) uint64
     size: Array,
     entries: Array,  # (N,) uint64
-    rows: Array,  # (N, PART_COLUMNS); EVERY becomes 0 where restart markers are missing, or entry points have changed
+    rows: Array,  # (N, WINDOW_COLUMNS); EVERY becomes 0 where restart markers are missing, or entry points have changed
     first_entry: Array,  # (N,) int64: see `Intervals`
     copied: Array,  # (E, 10) uint8, written
 ) -> None:
@@ -299,7 +299,7 @@ def _copy_entries(
 @compiled
 def _list_intervals(
     size: Array,  # (N,) uint64
-    rows: Array,  # (N, PART_COLUMNS); BEGIN and STOP are written
+    rows: Array,  # (N, WINDOW_COLUMNS); BEGIN and STOP are written
     table_of: Array,
     first_entry: Array,  # (N,) int64: see `Intervals`
     entries: Array,  # (E, 4 or more) uint8: ENTRY_DTYPE, or the bits of it
@@ -362,20 +362,20 @@ class JpegReader:
         num_entries: NDArray[np.int32],  # (N,)
         seals: NDArray[np.uint32],  # (N,)
         draws: NDArray[np.int32],  # (N, D)
-    ) -> JpegParts:
+    ) -> CropWindows:
         """Read the headers, and find out which MCUs the crops need."""
         count = len(address)
-        rows, quantization = np.empty((count, PART_COLUMNS), np.int32), np.zeros((count, 3, 64), np.uint8)
+        rows, quantization = np.empty((count, WINDOW_COLUMNS), np.int32), np.zeros((count, 3, 64), np.uint8)
         # One more: each image writes its tables after those that are known.
         tables, table_of = np.empty((count + 1, 4, TABLE_BYTES), np.uint8), np.empty(count, np.int32)
         hashes, places = np.empty(count + 1, np.int64), np.zeros(2 << (2 * count).bit_length(), np.int32)
         images = address, size, height, width, entries, num_entries, seals, draws
         written = rows, quantization, tables, table_of, hashes, places
         sets = _read_parts(*images, *written, self._frame, self._tables)
-        return JpegParts(rows, quantization, tables[:sets], table_of)
+        return CropWindows(rows, quantization, tables[:sets], table_of)
 
     @staticmethod
-    def place_crops(parts: JpegParts, draws: NDArray[np.int32]) -> None:
+    def place_crops(parts: CropWindows, draws: NDArray[np.int32]) -> None:
         """Find out which MCUs other crops of the same images need; changes the rows."""
         _find_windows(parts.rows, draws)
 
@@ -385,7 +385,7 @@ class JpegReader:
         address: NDArray[np.uint64],  # (N,)
         size: NDArray[np.uint64],  # (N,)
         entries: NDArray[np.uint64],  # (N,)
-        parts: JpegParts,  # of these images
+        parts: CropWindows,  # of these images
     ) -> Intervals:
         """List the intervals that crops need; images with missing restart markers or changed entry points get none."""
         rows = parts.rows
@@ -402,7 +402,7 @@ class JpegReader:
         size: NDArray[np.uint64],  # (N,)
         first_entry: NDArray[np.int64],  # (N,): see `Intervals`
         entries: NDArray[np.uint8],  # (E, 4 or more): ENTRY_DTYPE, or the bits of it
-        parts: JpegParts,  # of these images
+        parts: CropWindows,  # of these images
     ) -> Intervals:
         """List the intervals that crops need, of images with known entry points."""
         rows, sets = parts.rows, len(parts.tables)

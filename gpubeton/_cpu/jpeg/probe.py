@@ -22,7 +22,7 @@ from gpubeton._cpu.jpeg.markers import (
     next_segment,
     word_at,
 )
-from gpubeton._plan.lanes import HEIGHT, KIND, SAMPLING, TABLES, WIDTH, JpegKind, Sampling
+from gpubeton._plan.routes import HEIGHT, KIND, SAMPLING, TABLES, WIDTH, JpegKind, Sampling
 from gpubeton.fields.jpeg import HARMLESS_PIXELS, PIXELS_A_BYTE
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _probe(address: int, size: int, row: Array) -> None:
 def probe_jpegs(
     address: Array,  # (N,) uint64
     size: Array,  # (N,) uint64: bytes
-    out: Array,  # (N, SURVEY_COLUMNS) int32, written, see `gpubeton._plan.lanes`
+    out: Array,  # (N, PROBE_COLUMNS) int32, written, see `gpubeton._plan.routes`
 ) -> None:
     """Read the markers of JPEGs up to their first scan, and look for their end marker."""
     # DAMAGED: no JPEG, no end marker, or more pixels than its bytes can hold.

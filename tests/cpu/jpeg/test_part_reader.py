@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from gpubeton._cpu.jpeg.entries import find_entries
 from gpubeton._cpu.jpeg.part_reader import JpegReader
-from gpubeton._plan import jpeg_parts
+from gpubeton._plan import jpeg_windows
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, TOP, WIDTH
-from gpubeton._plan.jpeg_parts import BEGIN, EVERY, GROUP, NUM_ENTRIES, NUM_INTERVALS, STOP
+from gpubeton._plan.jpeg_windows import BEGIN, EVERY, GROUP, NUM_ENTRIES, NUM_INTERVALS, STOP
 from gpubeton.format.layout import ENTRY_DTYPE
 from tests.cpu.making import joined, segments
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
@@ -48,7 +48,7 @@ def kinds(rgb):
 def needed(row, box):
     """The intervals that a crop needs, by the book: those with an MCU that is at most a pixel from it."""
     value = {
-        name: int(row[getattr(jpeg_parts, name)]) for name in ("LUMA_ACROSS", "LUMA_DOWN", "EVERY", "WIDTH", "HEIGHT")
+        name: int(row[getattr(jpeg_windows, name)]) for name in ("LUMA_ACROSS", "LUMA_DOWN", "EVERY", "WIDTH", "HEIGHT")
     }
     top, left, height, width = box
     side_x, side_y = 8 * value["LUMA_ACROSS"], 8 * value["LUMA_DOWN"]
@@ -107,7 +107,7 @@ def test_entry_points_are_copied_and_those_of_restarted_images_are_found():
         data = FILES.data[i].tobytes()
         places = [k + 2 for k in range(len(data) - 1) if data[k] == 0xFF and 0xD0 <= data[k + 1] <= 0xD7]
         assert (own["bit"] // 8)[1:].tolist() == places
-        assert own["bit"][0] == 8 * parts.rows[i, jpeg_parts.SCAN]
+        assert own["bit"][0] == 8 * parts.rows[i, jpeg_windows.SCAN]
         assert not own["dc"].any()
 
 

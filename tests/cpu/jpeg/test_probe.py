@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpubeton._cpu.jpeg.probe import probe_jpegs
-from gpubeton._plan.lanes import HEIGHT, KIND, SAMPLING, SURVEY_COLUMNS, TABLES, WIDTH, JpegKind, Sampling
+from gpubeton._plan.routes import HEIGHT, KIND, PROBE_COLUMNS, SAMPLING, TABLES, WIDTH, JpegKind, Sampling
 from tests.cpu import damage
 from tests.cpu.guarded import Slots
 from tests.cpu.making import joined, segments
@@ -18,19 +18,19 @@ ADOBE = b"Adobe\0\x64\0\0\0\0"
 SOF0, DHT, SOS, APP0, APP14 = 0xC0, 0xC4, 0xDA, 0xE0, 0xEE
 
 
-def survey(*files):
+def probe(*files):
     """Probe files, each of which ends right before an unreadable page."""
     slots = Slots(len(files), max(map(len, files)) + 1)
     places = [slots.ending(i, data) for i, data in enumerate(files)]
     address = np.array([place.ctypes.data for place in places], np.uint64)
     size = np.array([len(data) for data in files], np.uint64)
-    result = np.full((len(files), SURVEY_COLUMNS), 77, np.int32)
+    result = np.full((len(files), PROBE_COLUMNS), 77, np.int32)
     probe_jpegs(address, size, result)
     return result
 
 
 def kind(data):
-    return JpegKind(survey(data)[0, KIND])
+    return JpegKind(probe(data)[0, KIND])
 
 
 def changed(marker, change, data=FILE):
@@ -77,20 +77,20 @@ def renamed_to_rgb(data):
     ],
 )
 def test_a_baseline_file_is_known_with_its_size_and_sampling(sampling, number):
-    assert survey(jpeg(PHOTO, sampling=sampling))[:, :TABLES].tolist() == [[JpegKind.BASELINE, ROWS, COLUMNS, number]]
+    assert probe(jpeg(PHOTO, sampling=sampling))[:, :TABLES].tolist() == [[JpegKind.BASELINE, ROWS, COLUMNS, number]]
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 700), (300, 2), (257, 511)])
 def test_sizes_are_read_as_they_are(height, width):
-    assert survey(jpeg(photo(height, width)))[0, [HEIGHT, WIDTH]].tolist() == [height, width]
+    assert probe(jpeg(photo(height, width)))[0, [HEIGHT, WIDTH]].tolist() == [height, width]
 
 
 def test_the_hash_of_the_tables_changes_with_them_and_with_nothing_else():
     files = [FILE, pillow_jpeg(PHOTO, optimize=True), pillow_jpeg(PHOTO, restart_marker_blocks=1), jpeg(PHOTO, 31)]
-    hashes = [int(survey(data)[0, TABLES]) for data in files]
+    hashes = [int(probe(data)[0, TABLES]) for data in files]
     assert len(set(hashes)) == len(files)
     assert min(hashes) >= 0
-    assert survey(with_segments((0xFE, b"a comment")))[0, TABLES] == hashes[0]
+    assert probe(with_segments((0xFE, b"a comment")))[0, TABLES] == hashes[0]
 
 
 def test_restart_markers_comments_and_other_tables_do_not_change_the_kind():
@@ -101,7 +101,7 @@ def test_restart_markers_comments_and_other_tables_do_not_change_the_kind():
         FILE[:2] + b"\xff\xff\xff" + FILE[2:],  # fill bytes
         renamed(SOF0, 0xC1),  # extended sequential, 8 bits
     ):
-        assert survey(data)[:, :TABLES].tolist() == [[JpegKind.BASELINE, ROWS, COLUMNS, Sampling.HALF_BOTH]]
+        assert probe(data)[:, :TABLES].tolist() == [[JpegKind.BASELINE, ROWS, COLUMNS, Sampling.HALF_BOTH]]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_restart_markers_comments_and_other_tables_do_not_change_the_kind():
     ids=["progressive", "progressive gray", "4:1:1", "CMYK", "RGB"],
 )
 def test_each_other_kind_of_libjpegs_files_is_recognized(data, expected, sampling):
-    assert survey(data)[0, [KIND, SAMPLING]].tolist() == [expected, sampling]
-    assert survey(data)[0, [HEIGHT, WIDTH]].tolist() == [ROWS, COLUMNS]
+    assert probe(data)[0, [KIND, SAMPLING]].tolist() == [expected, sampling]
+    assert probe(data)[0, [HEIGHT, WIDTH]].tolist() == [ROWS, COLUMNS]
 
 
 @pytest.mark.parametrize("marker", [0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF])
@@ -217,7 +217,7 @@ def test_a_file_without_a_valid_header_is_damaged(data):
 
 def test_every_beginning_of_a_file_is_damaged_and_not_read_past():
     """NvJPEG refuses the whole batch for a file without its end, or decodes a part of it without an error."""
-    rows = survey(*(FILE[:stop] for stop in range(len(FILE))))
+    rows = probe(*(FILE[:stop] for stop in range(len(FILE))))
     assert (rows[:, KIND] == JpegKind.DAMAGED).all()
     scan = FILE.index(b"\xff\xda") + 14
     assert kind(FILE[:scan] + b"\xff\xd9") == JpegKind.BASELINE
@@ -235,8 +235,8 @@ def test_the_end_of_a_thumbnail_is_not_the_files():
 
 def test_images_of_one_batch_do_not_touch_each_others_rows():
     files = [FILE, b"no", pillow_jpeg(PHOTO, "CMYK"), jpeg(photo(9, 8), sampling="gray"), FILE]
-    together = survey(*files)
-    assert together.tolist() == [survey(file)[0].tolist() for file in files]
+    together = probe(*files)
+    assert together.tolist() == [probe(file)[0].tolist() for file in files]
 
 
 def sizes_of_libjpeg(data):
@@ -255,7 +255,7 @@ def test_damaged_files_are_surveyed_without_reading_past_them_and_never_with_a_s
         pillow_jpeg(PHOTO, quality=60, restart_marker_blocks=1),
     ]
     files = [damage.WAYS[i % len(damage.WAYS)](sound[int(rng.integers(len(sound)))], rng) for i in range(1500)]
-    rows = survey(*files)
+    rows = probe(*files)
     decodable = [JpegKind.BASELINE, JpegKind.ELABORATE]
     compared = 0
     for data, row in zip(files, rows, strict=True):

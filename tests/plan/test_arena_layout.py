@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton._plan.pixel_places import ALIGNMENT, lay_out_images, round_up
+from gpubeton._plan.arena_layout import ALIGNMENT, lay_out_images, round_up
 
 SIDES = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), max_size=30)
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._gpu.memory_layout import lay_out_batch
+from gpubeton._gpu.batch import lay_out_batch
+from gpubeton._plan.arena_layout import ALIGNMENT
 from gpubeton._plan.draw_rows import (
     DRAW_COLUMNS,
     FLIP,
@@ -22,9 +23,8 @@ from gpubeton._plan.draw_rows import (
     identity_draws,
 )
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton._plan.image_executor import ImageJob
-from gpubeton._plan.lanes import Lane
-from gpubeton._plan.pixel_places import ALIGNMENT
+from gpubeton._plan.image_job import ImageJob
+from gpubeton._plan.routes import DecodeRoute
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.format import ImageMode
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, RandomTranslate
@@ -32,7 +32,7 @@ from tests.cpu.pictures import noise
 from tests.reference.image import reference_image
 
 ARENA, STAGING = 1 << 20, 1 << 30
-JPEG_LANES = (Lane.HARDWARE, Lane.OWN)
+JPEG_ROUTES = (DecodeRoute.HARDWARE, DecodeRoute.ENTRIES)
 
 
 def program_of(height, width):
@@ -41,7 +41,7 @@ def program_of(height, width):
 
 
 def job_of(images, source="image", is_pinned=False, seed=0):
-    """A job of (lane, height, width, bytes of the JPEG) with random crops, flips, shifts and paints."""
+    """A job of (route, height, width, bytes of the JPEG) with random crops, flips, shifts and paints."""
     rng = np.random.default_rng(seed)
     height, width = (np.array([one[axis] for one in images], np.int32) for axis in (1, 2))
     draws = np.zeros((len(images), DRAW_COLUMNS + 5), np.int32)
@@ -50,19 +50,19 @@ def job_of(images, source="image", is_pinned=False, seed=0):
         row[TOP], row[LEFT] = rng.integers(rows - row[HEIGHT] + 1), rng.integers(columns - row[WIDTH] + 1)
         row[[FLIP, SHIFT_Y, SHIFT_X, NUM_PAINTS]] = rng.integers(2), *rng.integers(-3, 4, 2), 1
         row[DRAW_COLUMNS:] = 0, 1, 2, 3, 0
-    is_raw = np.array([one[0] == Lane.BYTES for one in images], bool)
+    is_raw = np.array([one[0] == DecodeRoute.BYTES for one in images], bool)
     size = np.where(is_raw, 3 * height.astype(np.int64) * width, [one[3] for one in images]).astype(np.uint64)
     mode = np.where(is_raw, ImageMode.RAW, ImageMode.JPG).astype(np.uint8)
     address = (STAGING * 2 + np.cumsum(size) - size).astype(np.uint64)
     return ImageJob(height, width, mode, draws, source=source, address=address, size=size, is_pinned=is_pinned)
 
 
-def lanes_of(images):
+def routes_of(images):
     return np.array([one[0] for one in images], np.int8)
 
 
 IMAGES = st.lists(
-    st.tuples(st.sampled_from(Lane), st.integers(1, 90), st.integers(1, 90), st.integers(1, 5000)),
+    st.tuples(st.sampled_from(DecodeRoute), st.integers(1, 90), st.integers(1, 90), st.integers(1, 5000)),
     min_size=1,
     max_size=25,
 )
@@ -75,29 +75,29 @@ class Placed:
         rng = np.random.default_rng(seed)
         names = [f"field {source}" for source in sources]
         self.jobs = [job_of(images, name, is_pinned, seed + i) for i, name in enumerate(names)]
-        self.programs, self.sources, self.lanes = programs, sources, lanes_of(images)
+        self.programs, self.sources, self.routes = programs, sources, routes_of(images)
         self.samplings = rng.integers(0, 7, len(images)).astype(np.int32)
         count = len(programs)
-        self.made = lay_out_batch(programs, self.jobs, sources, [self.lanes] * count, [self.samplings] * count)
+        self.made = lay_out_batch(programs, self.jobs, sources, [self.routes] * count, [self.samplings] * count)
 
     def arena(self):
         """(first byte, last byte + 1) of every image in the arena."""
         for own in self.made.decoded:
-            stop = own.offset.astype(np.int64) + own.pitch.astype(np.int64) * self.jobs[own.program].height[own.rows]
-            yield from zip(own.offset.astype(np.int64).tolist(), stop.tolist(), strict=True)
+            stop = own.target.astype(np.int64) + own.pitch.astype(np.int64) * self.jobs[own.program].height[own.rows]
+            yield from zip(own.target.astype(np.int64).tolist(), stop.tolist(), strict=True)
         yield from self.pixels("offset")
 
     def pixels(self, beginning):
         """(first byte, last byte + 1) of every image that is sent, from the beginning of a copy."""
         for one in self.made.sent:
-            rows = np.flatnonzero(np.isin(self.lanes, (Lane.BYTES, Lane.CPU)))
+            rows = np.flatnonzero(np.isin(self.routes, (DecodeRoute.BYTES, DecodeRoute.CPU)))
             start = getattr(one, beginning) + one.within[rows].astype(np.int64)
             stop = start + one.pitch[rows].astype(np.int64) * self.made.pictures[one.program]["height"][rows]
             yield from zip(start.tolist(), stop.tolist(), strict=True)
 
     def staging(self):
         for own in self.made.decoded:
-            start = own.staged.astype(np.int64)
+            start = own.address.astype(np.int64)
             if not self.jobs[own.program].is_pinned:
                 stop = start + self.jobs[own.program].size[own.rows].astype(np.int64)
                 yield from zip(start.tolist(), stop.tolist(), strict=True)
@@ -128,10 +128,12 @@ def test_nothing_overlaps_and_nothing_passes_the_end(images, sources, is_pinned,
     assert_apart(placed.arena(), placed.made.arena_nbytes - 16)
     assert_apart(placed.staging(), placed.made.staging_nbytes)
     for own in placed.made.decoded:
-        assert (own.offset % ALIGNMENT == 0).all()
+        assert (own.target % ALIGNMENT == 0).all()
         assert (own.pitch >= 3 * placed.jobs[own.program].width[own.rows]).all()
         if not is_pinned:
-            assert (own.staged % 16 == 0).all()
+            assert (own.address % 16 == 0).all()
+        else:
+            assert np.array_equal(own.address, placed.jobs[own.program].address[own.rows])
     for one in placed.made.sent:
         assert (one.offset % ALIGNMENT, one.crops_nbytes % ALIGNMENT, one.nbytes % ALIGNMENT) == (0, 0, 0)
         assert (one.pitch[one.crops] % 32 == 0).all()
@@ -144,16 +146,16 @@ def test_nothing_overlaps_and_nothing_passes_the_end(images, sources, is_pinned,
 
 @settings(max_examples=100)
 @given(images=IMAGES, sources=st.sampled_from([[0], [0, 0], [0, 1], [0, 1, 0]]), seed=st.integers(0, 1000))
-def test_every_image_comes_by_its_lane_and_each_stored_jpeg_once(images, sources, seed):
+def test_every_image_comes_by_its_route_and_each_stored_jpeg_once(images, sources, seed):
     placed = Placed(images, PROGRAMS[: len(sources)], sources, seed=seed)
-    decoded = sorted(set(sources)) if (placed.lanes == Lane.HARDWARE).any() else []
+    decoded = sorted(set(sources)) if (placed.routes == DecodeRoute.HARDWARE).any() else []
     assert [own.program for own in placed.made.decoded] == decoded
     for own in placed.made.decoded:
-        assert sorted(own.rows.tolist()) == np.flatnonzero(placed.lanes == Lane.HARDWARE).tolist()
-        assert np.array_equal(own.lanes, placed.lanes[own.rows])
+        assert sorted(own.rows.tolist()) == np.flatnonzero(placed.routes == DecodeRoute.HARDWARE).tolist()
+        assert np.array_equal(own.routes, placed.routes[own.rows])
     for program in range(len(sources)):
         sent = [one for one in placed.made.sent if one.program == program]
-        finished, crops = (np.flatnonzero(placed.lanes == lane) for lane in (Lane.CPU, Lane.BYTES))
+        finished, crops = (np.flatnonzero(placed.routes == route) for route in (DecodeRoute.CPU, DecodeRoute.BYTES))
         assert len(sent) == bool(len(finished) + len(crops))
         for one in sent:
             assert np.array_equal(one.finished, finished)
@@ -162,68 +164,77 @@ def test_every_image_comes_by_its_lane_and_each_stored_jpeg_once(images, sources
 
 
 @given(images=IMAGES, seed=st.integers(0, 1000))
-def test_images_of_a_lane_and_sampling_lie_together_the_largest_first(images, seed):
+def test_images_of_a_route_and_sampling_lie_together_the_largest_first(images, seed):
     placed = Placed(images, PROGRAMS[:1], [0], seed=seed)
     for own in placed.made.decoded:
         size = placed.jobs[0].size[own.rows].astype(np.int64)
-        keys = list(zip(own.lanes.tolist(), placed.samplings[own.rows].tolist(), (-size).tolist(), strict=True))
+        keys = list(zip(own.routes.tolist(), placed.samplings[own.rows].tolist(), (-size).tolist(), strict=True))
         assert keys == sorted(keys)
 
 
 @given(images=IMAGES, sources=st.sampled_from([[0], [0, 0], [0, 1]]), seed=st.integers(0, 1000))
 def test_kernels_receive_the_address_of_each_image_and_which_is_guarded(images, sources, seed):
     placed = Placed(images, PROGRAMS[: len(sources)], sources, seed=seed)
-    placed.made.place(placed.jobs, sources, ARENA)
+    arena = {start + ARENA: stop + ARENA for start, stop in placed.arena()}
+    staged = [decoded.address + np.uint64(STAGING) for decoded in placed.made.decoded]
+    placed.made.place(ARENA, STAGING)
+    assert [decoded.address.tolist() for decoded in placed.made.decoded] == [addresses.tolist() for addresses in staged]
+    for decoded in placed.made.decoded:
+        assert np.array_equal(decoded.target, placed.made.pictures[decoded.program]["address"][decoded.rows])
     for own, job, pictures in zip(placed.programs, placed.jobs, placed.made.pictures, strict=True):
-        rows = [-1 if lane is Lane.OWN else row for row, (lane, *_) in enumerate(images)]
+        rows = [-1 if route is DecodeRoute.ENTRIES else row for row, (route, *_) in enumerate(images)]
         assert pictures["row"].tolist() == rows, "our decoder makes its images elsewhere"
-        assert pictures["is_guarded"].tolist() == (placed.lanes == Lane.HARDWARE).astype(int).tolist()
-        arena = {start + ARENA: stop + ARENA for start, stop in placed.arena()}
-        for picture, (lane, height, width, _), draw in zip(pictures, images, job.draws, strict=True):
-            if lane is Lane.OWN:
+        assert pictures["is_guarded"].tolist() == (placed.routes == DecodeRoute.HARDWARE).astype(int).tolist()
+        for picture, (route, height, width, _), draw in zip(pictures, images, job.draws, strict=True):
+            if route is DecodeRoute.ENTRIES:
                 continue
             size = {
-                Lane.CPU: (own.height, own.width),
-                Lane.BYTES: (draw[HEIGHT], draw[WIDTH]),
-            }.get(lane, (height, width))
+                DecodeRoute.CPU: (own.height, own.width),
+                DecodeRoute.BYTES: (draw[HEIGHT], draw[WIDTH]),
+            }.get(route, (height, width))
             assert (picture["height"], picture["width"]) == size
             assert picture["address"] + picture["pitch"] * picture["height"] == arena[int(picture["address"])]
     if sources == [0, 0]:
-        decoded, both = (placed.lanes == Lane.HARDWARE), placed.made.pictures
+        decoded, both = (placed.routes == DecodeRoute.HARDWARE), placed.made.pictures
         assert np.array_equal(both[0][decoded], both[1][decoded])
 
 
-@pytest.mark.parametrize("lane", Lane)
-def test_draws_do_not_change_by_sending_the_crop_alone(lane):
+@pytest.mark.parametrize("route", DecodeRoute)
+def test_draws_do_not_change_by_sending_the_crop_alone(route):
     steps = RandomHorizontalFlip(), RandomTranslate(2, (9, 8, 7)), Cutout(3)
     operations = [RandomResizedCropRGBImageDecoder((8, 9)), *steps]
     program = compile_image_program("image", 0, operations, np.array([64]), np.array([64]), "cuda:0")
-    images = [(lane, 20, 30, 100), (lane, 9, 8, 100), (lane, 1, 1, 100), (lane, 60, 50, 100)]
-    job, lanes = job_of(images), lanes_of(images)
+    images = [(route, 20, 30, 100), (route, 9, 8, 100), (route, 1, 1, 100), (route, 60, 50, 100)]
+    job, routes = job_of(images), routes_of(images)
     job.draws = program.draw(1, 2, np.arange(4, dtype=np.uint64), job.height, job.width)
     before = job.draws.copy()
-    (draws,) = lay_out_batch([program], [job], [0], [lanes], [np.zeros(4, np.int32)]).draws
+    (draws,) = lay_out_batch([program], [job], [0], [routes], [np.zeros(4, np.int32)]).draws
     assert np.array_equal(job.draws, before), "the job keeps its own"
     assert (draws.dtype, draws.flags.c_contiguous) == (np.int32, True)
     for number, (_, height, width, _) in enumerate(images):
         rgb, draw = noise(height, width, number), job.draws[number]
         wanted = reference_image(rgb, draw, program)
-        if lane is Lane.BYTES:
+        if route is DecodeRoute.BYTES:
             rgb = rgb[draw[TOP] :, draw[LEFT] :][: draw[HEIGHT], : draw[WIDTH]]
-        if lane is Lane.CPU:
+        if route is DecodeRoute.CPU:
             rgb = wanted.output
         assert np.array_equal(reference_image(rgb, draws[number], program).output, wanted.output)
 
 
 def test_rows_of_crops_are_gathered_from_where_they_are_stored():
-    images = [(Lane.BYTES, 20, 30, 0), (Lane.HARDWARE, 5, 5, 10), (Lane.BYTES, 1, 1, 0), (Lane.BYTES, 7, 90, 0)]
+    images = [
+        (DecodeRoute.BYTES, 20, 30, 0),
+        (DecodeRoute.HARDWARE, 5, 5, 10),
+        (DecodeRoute.BYTES, 1, 1, 0),
+        (DecodeRoute.BYTES, 7, 90, 0),
+    ]
     placed = Placed(images, PROGRAMS[:1], [0], is_pinned=True, seed=5)
     (job,), (one,), (pictures,) = placed.jobs, placed.made.sent, placed.made.pictures
     pixels = [noise(height, width, number) for number, (_, height, width, _) in enumerate(images)]
     job.address = np.array([image.ctypes.data for image in pixels], np.uint64)
     memory = np.full(placed.made.arena_nbytes, 0xA5, np.uint8)
-    placed.made.place([job], [0], memory.ctypes.data)
-    for row in placed.made.gathers(one, job):
+    placed.made.place(memory.ctypes.data, STAGING)
+    for row in placed.made.gathers(one):
         for line in range(row["rows"]):
             source = int(row["source"]) + line * int(row["source_pitch"])
             target = int(row["target"]) + line * int(row["target_pitch"])
@@ -238,18 +249,18 @@ def test_rows_of_crops_are_gathered_from_where_they_are_stored():
 
 
 def test_a_gather_far_into_a_huge_image_is_addressed_without_overflow():
-    placed = Placed([(Lane.BYTES, 50_000, 50_000, 0)], PROGRAMS[:1], [0], is_pinned=True)
+    placed = Placed([(DecodeRoute.BYTES, 50_000, 50_000, 0)], PROGRAMS[:1], [0], is_pinned=True)
     (job,), (one,) = placed.jobs, placed.made.sent
     job.draws[0, [TOP, LEFT]] = 49_000, 48_000
-    (row,) = placed.made.gathers(one, job)
+    (row,) = placed.made.gathers(one)
     assert int(row["source"]) - int(job.address[0]) == 3 * (49_000 * 50_000 + 48_000)
 
 
 def test_sizes_of_many_large_crops_do_not_overflow():
-    placed = Placed([(Lane.BYTES, 60_000, 60_000, 0)] * 20, PROGRAMS[:1], [0])
+    placed = Placed([(DecodeRoute.BYTES, 60_000, 60_000, 0)] * 20, PROGRAMS[:1], [0])
     (job,), side = placed.jobs, 60_000
     job.draws[:, [TOP, LEFT]], job.draws[:, [HEIGHT, WIDTH]] = 0, side
-    (one,) = lay_out_batch(PROGRAMS[:1], [job], [0], [placed.lanes], [placed.samplings]).sent
+    (one,) = lay_out_batch(PROGRAMS[:1], [job], [0], [placed.routes], [placed.samplings]).sent
     assert (np.diff(one.within.astype(np.int64)) >= 3 * side**2).all()
     assert one.nbytes >= 20 * 3 * side**2
 

@@ -1,4 +1,4 @@
-"""Lanes: the ways to decode the images of a GPU's batch, and the choice between them."""
+"""Decode routes: the ways to decode the images of a GPU's batch, and the choice between them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-SURVEY_COLUMNS = 5
-"""Columns of a survey of JPEG markers, int32: kind, height, width, chroma sampling and a hash of the tables."""
+PROBE_COLUMNS = 5
+"""Columns of a probe of JPEG markers, int32: kind, height, width, chroma sampling and a hash of the tables."""
 
-KIND, HEIGHT, WIDTH, SAMPLING, TABLES = range(SURVEY_COLUMNS)
+KIND, HEIGHT, WIDTH, SAMPLING, TABLES = range(PROBE_COLUMNS)
 
 
 class JpegKind(IntEnum):
@@ -49,12 +49,12 @@ class Sampling(IntEnum):
     GRAY = 6
 
 
-class Lane(IntEnum):
-    """One way to decode an image; those before CPU decode JPEGs on the device, all but OWN into the arena."""
+class DecodeRoute(IntEnum):
+    """One way to decode an image; those before CPU decode JPEGs on the device, all but ENTRIES into the arena."""
 
     HARDWARE = 0
     """The JPEG engines of the GPU, many images a call."""
-    OWN = 1
+    ENTRIES = 1
     """Our decoder in CUDA: baseline JPEGs with entry points, decoded and resampled under the crop."""
     CPU = 2
     """The CPU makes the crop at its final size; the GPU does the rest."""
@@ -65,56 +65,56 @@ class Lane(IntEnum):
 MOST_PIXELS = 16_000
 """Height and width of the largest image that the engines take."""
 
-RawLane = Literal["auto", "cpu", "bytes"]
+RawRoute = Literal["auto", "cpu", "bytes"]
 
 # Resizing on the CPU leaves the fewest bytes to send to the GPU, but takes the CPU much longer than to copy the crop.
 MANY_CORES = 8
 """Workers from which on "auto" crops raw-stored images on the CPU."""
 
 
-def raw_lane(choice: RawLane, num_workers: int) -> Lane:
+def raw_route(choice: RawRoute, num_workers: int) -> DecodeRoute:
     """Decide where raw-stored images are cropped; "auto" spares the CPU unless it has `MANY_CORES` workers."""
     if choice == "auto":
         choice = "cpu" if num_workers >= MANY_CORES else "bytes"
-    return Lane.CPU if choice == "cpu" else Lane.BYTES
+    return DecodeRoute.CPU if choice == "cpu" else DecodeRoute.BYTES
 
 
-_HARDWARE, _CPU, _JPG = int(Lane.HARDWARE), int(Lane.CPU), int(ImageMode.JPG)
+_HARDWARE, _CPU, _JPG = int(DecodeRoute.HARDWARE), int(DecodeRoute.CPU), int(ImageMode.JPG)
 
 
 @compiled
-def assign_lanes(
+def assign_routes(
     mode: Array,  # (N,) uint8: image modes of the file format
     size: Array,  # (N,) uint64, in bytes
     height: Array,  # (N,) int32, by the file's metadata, in pixels
     width: Array,  # (N,) int32
-    survey: Array,  # (N, SURVEY_COLUMNS) int32; undefined for raw-stored images
-    by_kind: Array,  # (JpegKind,) int8 from `lanes_by_kind`
-    raw: int,  # the lane of raw-stored images
-    lanes: Array,  # (N,) int8, written
+    probes: Array,  # (N, PROBE_COLUMNS) int32; undefined for raw-stored images
+    by_kind: Array,  # (JpegKind,) int8 from `routes_by_kind`
+    raw: int,  # the route of raw-stored images
+    routes: Array,  # (N,) int8, written
 ) -> int:
-    """Choose a lane for each image; the choice does not depend on the batch. Return the number of JPEGs."""
+    """Choose a route for each image; the choice does not depend on the batch. Return the number of JPEGs."""
     jpegs = 0
     for i in range(len(mode)):
-        lanes[i] = _CPU
+        routes[i] = _CPU
         if mode[i] == _JPG:
             jpegs += 1
             # If markers contradict the file's metadata, the CPU decodes and reports the error: nvJPEG would write by
             # the image's own size, into its neighbor.
-            if survey[i, HEIGHT] == height[i] and survey[i, WIDTH] == width[i]:
-                lanes[i] = by_kind[survey[i, KIND]]
-            if lanes[i] == _HARDWARE and max(height[i], width[i]) > MOST_PIXELS:
-                lanes[i] = _CPU
+            if probes[i, HEIGHT] == height[i] and probes[i, WIDTH] == width[i]:
+                routes[i] = by_kind[probes[i, KIND]]
+            if routes[i] == _HARDWARE and max(height[i], width[i]) > MOST_PIXELS:
+                routes[i] = _CPU
         elif size[i] == np.uint64(3) * np.uint64(height[i]) * np.uint64(width[i]):
-            lanes[i] = raw
+            routes[i] = raw
     return jpegs
 
 
-def lanes_by_kind(available: Collection[Lane]) -> NDArray[np.int8]:  # (JpegKind,)
-    """Choose a lane for each kind of JPEG, of those that are available besides the CPU."""
-    by_kind = np.full(len(JpegKind), Lane.CPU, np.int8)
-    if Lane.HARDWARE in available:
-        by_kind[JpegKind.BASELINE] = Lane.HARDWARE
+def routes_by_kind(available: Collection[DecodeRoute]) -> NDArray[np.int8]:  # (JpegKind,)
+    """Choose a route for each kind of JPEG, of those that are available besides the CPU."""
+    by_kind = np.full(len(JpegKind), DecodeRoute.CPU, np.int8)
+    if DecodeRoute.HARDWARE in available:
+        by_kind[JpegKind.BASELINE] = DecodeRoute.HARDWARE
     return by_kind
 
 

@@ -1,4 +1,4 @@
-"""Memory of a GPU for images: places of decoded images and of those that are sent there, bytes of their weights."""
+"""Layout of a GPU's memory for images: offsets of decoded images and of those that are sent there, bytes of weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from gpubeton._compile.compile import compiled
 from gpubeton._plan.draw_rows import FLIP, HEIGHT, LEFT, NUM_PAINTS, TOP, WIDTH
-from gpubeton._plan.lanes import Lane
+from gpubeton._plan.routes import DecodeRoute
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,9 +21,9 @@ ALIGNMENT = 256
 PITCH = 32
 """Rows of images begin at multiples of this, for the speed of kernels; those that the CPU makes have no gaps."""
 
-_OWN, _CPU, _BYTES = map(int, (Lane.OWN, Lane.CPU, Lane.BYTES))
+_ENTRIES, _CPU, _BYTES = map(int, (DecodeRoute.ENTRIES, DecodeRoute.CPU, DecodeRoute.BYTES))
 
-# Words of `PICTURE` in gpubeton/_gpu/device_structs.py.
+# Words of `PICTURE` in gpubeton/_gpu/launch.py.
 _WORDS = 8
 _PITCH, _HEIGHT, _WIDTH, _ROW = range(2, 6)
 
@@ -65,8 +65,8 @@ def taps_nbytes(count: int, side: int, most_taps: int, axes: int = 2) -> tuple[i
 
 
 @compiled
-def place_pixels(
-    lanes: Array,  # (N,) int8
+def lay_out_pixels(
+    routes: Array,  # (N,) int8
     height: int,  # of the output
     width: int,
     draws: Array,  # (N, columns) int32, C-contiguous, changed to draws from the pixels that are sent
@@ -76,10 +76,10 @@ def place_pixels(
 ) -> tuple[int, int, int]:
     """Place the pixels of one output; return the number of crops, their bytes, and the bytes of all."""
     crops, stop = 0, 0
-    for i in range(len(lanes)):
+    for i in range(len(routes)):
         words = pictures[_WORDS * i : _WORDS * (i + 1)]
-        words[_ROW] = -1 if lanes[i] == _OWN else i
-        if lanes[i] == _BYTES:
+        words[_ROW] = -1 if routes[i] == _ENTRIES else i
+        if routes[i] == _BYTES:
             words[_HEIGHT], words[_WIDTH] = draws[i, HEIGHT], draws[i, WIDTH]
             words[_PITCH] = pitch[i] = (3 * draws[i, WIDTH] + PITCH - 1) & -PITCH
             draws[i, TOP] = draws[i, LEFT] = 0
@@ -87,8 +87,8 @@ def place_pixels(
             stop += (pitch[i] * draws[i, HEIGHT] + ALIGNMENT - 1) & -ALIGNMENT
             crops += 1
     end_of_crops = stop
-    for i in range(len(lanes)):
-        if lanes[i] == _CPU:
+    for i in range(len(routes)):
+        if routes[i] == _CPU:
             words = pictures[_WORDS * i : _WORDS * (i + 1)]
             words[_HEIGHT], words[_WIDTH] = height, width
             words[_PITCH] = pitch[i] = 3 * width

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
-from gpubeton._plan.lanes import Lane, RawLane
+from gpubeton._plan.routes import DecodeRoute, RawRoute
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
     from gpubeton._bytes import Progress
 
-_LANES = {"hardware": Lane.HARDWARE, "own": Lane.OWN}
+_ROUTES = {"hardware": DecodeRoute.HARDWARE, "entries": DecodeRoute.ENTRIES}
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class GpuOptions:
 
     Parameters
     ----------
-    lanes : tuple of {"hardware", "own"}
+    routes : tuple of {"hardware", "entries"}
         The decoders of the GPU that may be used: its JPEG engines, if it has them, and our own decoder in CUDA, for
         images with entry points or restart markers. All other images are decoded on the CPU, by ``num_workers``
         threads; with ``()`` all are.
@@ -46,26 +46,26 @@ class GpuOptions:
 
     Examples
     --------
-    >>> GpuOptions(lanes=("hardware",)).allowed
-    frozenset({<Lane.HARDWARE: 0>})
+    >>> GpuOptions(routes=("hardware",)).allowed
+    frozenset({<DecodeRoute.HARDWARE: 0>})
     """
 
-    lanes: tuple[str, ...] = ("hardware", "own")
-    raw: RawLane = "auto"
+    routes: tuple[str, ...] = ("hardware", "entries")
+    raw: RawRoute = "auto"
     images_per_call: int = 0
     smooth_chroma: bool = True
     resident: Literal["auto"] | bool = "auto"
     on_progress: Progress | None = None
-    allowed: frozenset[Lane] = field(init=False, repr=False, compare=False)
+    allowed: frozenset[DecodeRoute] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in self.lanes:
-            if name not in _LANES:
-                raise OptionError(f"lanes holds {name!r}; expected some of {', '.join(map(repr, _LANES))}")
-        if self.raw not in get_args(RawLane):
-            raise OptionError(f"raw is {self.raw!r}; expected one of {', '.join(map(repr, get_args(RawLane)))}")
+        for name in self.routes:
+            if name not in _ROUTES:
+                raise OptionError(f"routes holds {name!r}; expected some of {', '.join(map(repr, _ROUTES))}")
+        if self.raw not in get_args(RawRoute):
+            raise OptionError(f"raw is {self.raw!r}; expected one of {', '.join(map(repr, get_args(RawRoute)))}")
         if self.resident not in ("auto", True, False):
             raise OptionError(f"resident is {self.resident!r}; expected 'auto', True or False")
         if self.images_per_call < 0:
             raise OptionError(f"images_per_call is {self.images_per_call}; expected at least 0")
-        object.__setattr__(self, "allowed", frozenset(_LANES[name] for name in self.lanes))
+        object.__setattr__(self, "allowed", frozenset(_ROUTES[name] for name in self.routes))

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton._gpu.batch_memory import Constants, GrowableBuffer, Table
-from gpubeton._gpu.batch_state import Slot
-from gpubeton._plan.pixel_places import ALIGNMENT
+from gpubeton._gpu.batch import Slot
+from gpubeton._gpu.memory import Constants, GrowableBuffer, Table
+from gpubeton._plan.arena_layout import ALIGNMENT
 from tests.simulator.active_device import device
 from tests.simulator.device import DEVICE, PINNED
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from gpubeton._gpu.cuda import Memory
-from gpubeton._plan.pixel_places import round_up
+from gpubeton._plan.arena_layout import round_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -35,8 +35,8 @@ class GrowableBuffer(Generic[M]):
         """Return at least so much memory; growing loses its content, and it may not be in use then."""
         if self._memory is None or self._memory.nbytes < nbytes:
             self.free()
-            wanted = max(nbytes + nbytes // 8, 1)
-            self._memory = self._allocate(-(-wanted // _STEP) * _STEP)
+            larger = max(nbytes + nbytes // 8, 1)
+            self._memory = self._allocate(-(-larger // _STEP) * _STEP)
         return self._memory
 
     def free(self) -> None:
@@ -61,7 +61,7 @@ class Table:
         self.buffers = self._pinned, self._memory
         self.kinds: list[tuple[Hashable, np.dtype[Any], tuple[int, ...]]] = []  # of the arrays with room here
         self.arrays: dict[Hashable, NDArray[Any]] = {}  # in pinned memory, to change before they are sent
-        self.places: dict[Hashable, int] = {}  # device addresses
+        self.addresses: dict[Hashable, int] = {}  # on the device
         self._copy = 0, 0, 0  # addresses on the device and in pinned memory, bytes
 
     def fill(self, arrays: Mapping[Hashable, NDArray[Any]]) -> dict[Hashable, int]:
@@ -73,16 +73,16 @@ class Table:
             self.kinds = kinds
         for name, array in arrays.items():
             self.arrays[name][...] = array
-        return self.places
+        return self.addresses
 
     def _make_room(self, arrays: Mapping[Hashable, NDArray[Any]]) -> None:
         starts = [*accumulate((round_up(array.nbytes) for array in arrays.values()), initial=0)]
         pinned, memory = self._pinned.reserve(starts[-1]), self._memory.reserve(starts[-1])
         self._copy = memory.address, pinned.address, starts[-1]
-        self.arrays, self.places, home = {}, {}, pinned.array
+        self.arrays, self.addresses, home = {}, {}, pinned.array
         for start, (name, array) in zip(starts, arrays.items(), strict=False):
             self.arrays[name] = home[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-            self.places[name] = memory.address + start
+            self.addresses[name] = memory.address + start
 
     def send(self, stream: Stream) -> None:
         """Copy everything to the device, in the stream's order."""
@@ -90,9 +90,9 @@ class Table:
 
     def bring_back(self, name: Hashable, stream: Stream) -> NDArray[Any]:
         """Copy one array back, in the stream's order; read it when the stream is done."""
-        found, place, (memory, pinned, _) = self.arrays[name], self.places[name], self._copy
-        self._device.copy(place - memory + pinned, place, found.nbytes, stream)
-        return found
+        array, address, (memory, pinned, _) = self.arrays[name], self.addresses[name], self._copy
+        self._device.copy(address - memory + pinned, address, array.nbytes, stream)
+        return array
 
 
 class Constants:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
+    from gpubeton._plan.jpeg_windows import ReadJpegs
     from gpubeton._plan.program import ImageProgram
 
 
@@ -50,11 +51,11 @@ class ImageJob:
 
     def rows(self, rows: NDArray[np.intp] | slice, out: Any) -> ImageJob:
         """Make a job of some of the images, written to `out`."""
-        own = vars(self)
-        taken = {name: column[rows] for name in _ROWS if (column := own[name]) is not None}
-        made = ImageJob.__new__(ImageJob)  # `__init__` would set each attribute by itself
-        vars(made).update(own, **taken, out=out)
-        return made
+        attributes = vars(self)
+        columns = {name: column[rows] for name in _ROWS if (column := attributes[name]) is not None}
+        job = ImageJob.__new__(ImageJob)  # `__init__` would set each attribute by itself
+        vars(job).update(attributes, **columns, out=out)
+        return job
 
 
 def shared_sources(jobs: Sequence[ImageJob]) -> list[int]:
@@ -117,3 +118,21 @@ class StartExecutor(Protocol):
     def __call__(self, programs: Sequence[ImageProgram], batch_size: int, num_workers: int, ring: int) -> ImageExecutor:
         """Start `num_workers` threads for at most `ring` batches in flight."""
         ...
+
+
+@dataclass(frozen=True)
+class CpuServices:
+    """Functions of the CPU executor that the GPU executor calls."""
+
+    # probe(address, size, out): read the markers of JPEGs
+    probe: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], None]
+    # pack_regions(address, size, target): copy bytes to addresses
+    pack_regions: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], None]
+    # pack_crops(address, width, draws, target, pitch): copy crops of raw-stored images to addresses
+    pack_crops: Callable[[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]], None]
+    # find_damage(address, size, checksums, out): compare regions with their CRC-32
+    find_damage: Callable[[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]], int]
+    # start_executor(programs): start the workers; called when the first image needs them
+    start_executor: Callable[[Sequence[ImageProgram]], ImageExecutor]
+    num_workers: int
+    jpegs: ReadJpegs

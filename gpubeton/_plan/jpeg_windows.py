@@ -1,8 +1,8 @@
-"""The parts of JPEGs that a decoder from entry points decodes: what the CPU finds out, for the GPU to do."""
+"""The windows of JPEGs that a decoder from entry points decodes: what the CPU finds out, for the GPU to do."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# Columns of `JpegParts.rows`, int32; EVERY is 0 if the decoder cannot decode an image, and other columns count nothing.
+# Columns of `CropWindows.rows`, int32; EVERY is 0 if the decoder cannot decode an image: the others mean nothing.
 HEIGHT = 0  # in pixels
 WIDTH = 1
 COMPONENTS = 2  # 1 or 3
@@ -32,23 +32,23 @@ FIRST_ENTRY = 15  # the entry points with which they begin and end: the first, a
 STOP_ENTRY = 16
 BEGIN = 17  # the bytes of all these intervals, and of what lies between them: the first, and the last + 1
 STOP = 18
-PART_COLUMNS = 19
+WINDOW_COLUMNS = 19
 
 TABLE_BYTES = 16 + 256
 """Bytes of a Huffman table: 16 numbers of codes, and the symbols."""
 
 
-class JpegParts(NamedTuple):
+class CropWindows(NamedTuple):
     """What a decoder from entry points needs to know of N images."""
 
-    rows: NDArray[np.int32]  # (N, PART_COLUMNS)
+    rows: NDArray[np.int32]  # (N, WINDOW_COLUMNS)
     quantization: NDArray[np.uint8]  # (N, 3, 64): factors of each component, by rows
     tables: NDArray[np.uint8]  # (T, 4, TABLE_BYTES): sets of Huffman tables: DC and AC of Y, DC and AC of Cb and Cr
     table_of: NDArray[np.int32]  # (N,): the set of each image
 
-    def part(self, which: Any) -> JpegParts:
+    def take(self, which: Any) -> CropWindows:
         """Take some of the images."""
-        return JpegParts(self.rows[which], self.quantization[which], self.tables, self.table_of[which])
+        return CropWindows(self.rows[which], self.quantization[which], self.tables, self.table_of[which])
 
 
 class Intervals(NamedTuple):
@@ -64,17 +64,51 @@ GROUP = 128
 """Most intervals of a group: the threads of a block, which share its tables."""
 
 
+class ReadJpegs(Protocol):
+    """Reads JPEGs in memory for a decoder from entry points; see `gpubeton._cpu.jpeg.part_reader.JpegReader`."""
+
+    def read(
+        self,
+        address: NDArray[np.uint64],
+        size: NDArray[np.uint64],
+        height: NDArray[np.int32],
+        width: NDArray[np.int32],
+        entries: NDArray[np.uint64],
+        num_entries: NDArray[np.int32],
+        seals: NDArray[np.uint32],
+        draws: NDArray[np.int32],
+    ) -> CropWindows:
+        """Read the headers, and find out which MCUs the crops need."""
+        ...
+
+    def place_crops(self, parts: CropWindows, draws: NDArray[np.int32]) -> None:
+        """Find out which MCUs other crops of the same images need; changes the rows."""
+        ...
+
+    def list_intervals(
+        self, address: NDArray[np.uint64], size: NDArray[np.uint64], entries: NDArray[np.uint64], parts: CropWindows
+    ) -> Intervals:
+        """List the intervals that crops need."""
+        ...
+
+    def list_known(
+        self, size: NDArray[np.uint64], first_entry: NDArray[np.int64], entries: NDArray[np.uint8], parts: CropWindows
+    ) -> Intervals:
+        """List the intervals that crops need, of images with known entry points."""
+        ...
+
+
 def window_blocks(rows: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Count the blocks of each image's window; `rows` as in `JpegParts`."""
-    own = rows.astype(np.int64)
-    in_mcu = own[:, LUMA_ACROSS] * own[:, LUMA_DOWN] + own[:, COMPONENTS] - 1
-    return own[:, ROWS] * own[:, COLUMNS] * in_mcu
+    """Count the blocks of each image's window; `rows` as in `CropWindows`."""
+    columns = rows.astype(np.int64)
+    in_mcu = columns[:, LUMA_ACROSS] * columns[:, LUMA_DOWN] + columns[:, COMPONENTS] - 1
+    return columns[:, ROWS] * columns[:, COLUMNS] * in_mcu
 
 
 def window_nbytes(rows: NDArray[np.int32], width: int) -> NDArray[np.int64]:  # (N, 3)
     """Bytes of each image's coefficients, samples, and samples resampled to `width` columns."""
-    own, blocks = rows.astype(np.int64), window_blocks(rows)
-    lines = own[:, ROWS] * (own[:, LUMA_DOWN] + own[:, COMPONENTS] - 1)
+    columns, blocks = rows.astype(np.int64), window_blocks(rows)
+    lines = columns[:, ROWS] * (columns[:, LUMA_DOWN] + columns[:, COMPONENTS] - 1)
     resampled = 2 * 8 * lines * (width + width % 2)
     return aligned(np.stack([2 * 64 * blocks, 64 * blocks, resampled], axis=1))
 
