@@ -23,7 +23,7 @@ from gpubeton._engine.sources import Source
 from gpubeton._plan.batch_ops import compile_batch_ops, declare
 from gpubeton._plan.draw_rows import filling_crops
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton._plan.linked_outputs import geometry_source_of, moves_of, placements_by
+from gpubeton._plan.linked_outputs import moves_of, placements_by
 from gpubeton._plan.order import rows_of
 from gpubeton._plan.snapshot import BranchPoint, snapshot
 from gpubeton.errors import NoSuchFieldError, PipelineError
@@ -256,7 +256,7 @@ class _Compiler:
         if not isinstance(root, ImageOutput):
             raise _no_images(f"FollowImage({name!r})", name, self.outputs)
         column = root.source.column
-        return geometry_source_of(name, root.program, steps, column["height"], column["width"])
+        return root.program.geometry_source(name, steps, column["height"], column["width"])
 
     def _row_output(self, name: str, source: Source, operations: list[Operation]) -> RowOutput:
         import torch

@@ -14,12 +14,11 @@ from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.transform import BatchKey, Moves, Transform
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
     from gpubeton._plan.batch_ops import BatchOp
-    from gpubeton._plan.program import ImageProgram
     from gpubeton.fields.image_decoders import ImageDecoder
     from gpubeton.pipeline.operation import Uniform
 
@@ -58,30 +57,10 @@ def scaled_boxes(boxes: NDArray[Any], source: NDArray[Any], target: NDArray[Any]
     return np.concatenate([first, np.maximum(last - first, 1)], axis=1).astype(np.int32)
 
 
-def geometry_source_of(
-    name: str,
-    program: ImageProgram,
-    batch_ops: Sequence[BatchOp],
-    heights: NDArray[Any],  # (N,) sizes of the stored images of all samples, in pixels
-    widths: NDArray[Any],
-) -> GeometrySource:
-    """Collect the operations of an output that masks have to follow."""
-    steps = _moving(f"FollowImage({name!r})", batch_ops)
-    moves = tuple((step.operation, step.rng_stream) for step in steps)
-    decoder, rng_stream = program.decoder, program.rng_stream
-    if program.followed is not None:
-        # A mask of a mask takes its boxes from the first image, so that they are not rounded twice.
-        first = program.followed
-        decoder, rng_stream, heights, widths = first.decoder, first.rng_stream, first.heights, first.widths
-    size = program.height, program.width
-    moved = tuple(pair for pair in program.steps if pair[0].moves is not Moves.NOTHING)
-    return GeometrySource(name, decoder, rng_stream, heights, widths, size, moved, moves)
-
-
 def moves_of(name: str, steps: Iterable[BatchOp]) -> tuple[BatchOp, ...]:
     """Find the operations after the fused pass of an output that boxes have to follow."""
     follower = f"TransformBoxes(image={name!r})"
-    moves = _moving(follower, steps)
+    moves = moving_ops(follower, steps)
     for step in moves:
         if step.operation.moves is not Moves.ALONG_AXES:
             raise PipelineError(
@@ -103,7 +82,7 @@ def placements_by(
     return placed.rows
 
 
-def _moving(follower: str, steps: Iterable[BatchOp]) -> list[Any]:
+def moving_ops(follower: str, steps: Iterable[BatchOp]) -> list[Any]:
     """Select the steps that move pixels, all in a known way. FFCV's operations of users and torch modules must not."""
     moving: list[Any] = []
     for step in steps:
