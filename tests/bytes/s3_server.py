@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gpubeton._bytes import RemoteOptions
 from gpubeton._bytes.object_store import put_object
-from gpubeton._bytes.remote_options import RemoteOptions
 
 _ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "testing",

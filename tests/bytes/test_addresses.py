@@ -12,10 +12,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from gpubeton._bytes import store_client
+from gpubeton._bytes import RemoteOptions, open_bytes, store_client
 from gpubeton._bytes.object_store import ObjectIdentity, head_object
-from gpubeton._bytes.open_files import open_bytes
-from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton.errors import OptionError, RemoteDeniedError, RemoteTimeoutError, StorageError
 from tests.bytes.fault_server import Fault, FaultServer
 from tests.objects import read_object

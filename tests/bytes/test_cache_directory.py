@@ -11,16 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from gpubeton._bytes import cached_file
-from gpubeton._bytes.descriptors import locked_byte
+from gpubeton._bytes import RemoteOptions, open_bytes, source_type
 from gpubeton._bytes.object_store import ObjectIdentity
-from gpubeton._bytes.open_files import OpenSources, open_bytes
-from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._bytes.open_files import OpenSources
 from gpubeton.errors import OptionError, StorageError
 from gpubeton.fields import IntField
 from gpubeton.loader import Loader
 from tests.bytes.test_node_cache import PAGE, content_of, make_cache, object_of, open_in, reboot
-from tests.bytes.versioned_source import put
+from tests.bytes.versioned_source import on_its_way, put, requests_of
 from tests.small_files import write
 
 
@@ -34,23 +32,23 @@ def folder(tmp_path):
     return tmp_path / "cache"
 
 
-def test_files_that_lost_their_names_are_left_to_the_cache_that_took_them(name, folder, monkeypatch):
+def test_files_that_lost_their_names_are_left_to_the_cache_that_took_them(name, folder):
     mapped = open_in(make_cache(folder), name)
     mapped.load(0, PAGE)
+    reboot(folder)
     shutil.rmtree(folder)  # to free the disk
     later = open_in(make_cache(folder), name)
     with pytest.warns(UserWarning, match="removed"):
         assert bytes(mapped.load(2 * PAGE, PAGE)) == content_of(1)[2 * PAGE : 3 * PAGE]
-    with monkeypatch.context() as patch:
-        reboot(patch)
-        assert not mapped.ensure(0)  # its page agrees with the checksum, but lies in a file that others do not see
+    assert not mapped.ensure(0)  # its page agrees with the checksum, but lies in a file that others do not see
     assert later.count_pages() == 0
     assert bytes(later.load(0, 3 * PAGE)) == content_of(1)[: 3 * PAGE]
 
 
 def test_files_that_lose_their_names_while_they_are_opened_are_not_used(name, folder, monkeypatch):
     open_in(make_cache(folder), name).load(0, PAGE)
-    original, calls = cached_file.LocalFile.open.__func__, []
+    local = source_type(folder)
+    original, calls = local.open.__func__, []
 
     def replace(cls, *arguments, **keywords):
         if len(calls) == 1:  # of two files one is open
@@ -61,7 +59,7 @@ def test_files_that_lose_their_names_while_they_are_opened_are_not_used(name, fo
         return original(cls, *arguments, **keywords)
 
     cache = make_cache(folder)
-    monkeypatch.setattr(cached_file.LocalFile, "open", classmethod(replace))
+    monkeypatch.setattr(local, "open", classmethod(replace))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert bytes(open_in(cache, name).load(0, PAGE)) == content_of(1)[:PAGE]
@@ -190,17 +188,19 @@ def test_without_locks_a_loader_warns_and_reads_without_the_cache(folder, fault_
     loader.close()
 
 
-def test_a_process_that_is_forked_under_a_lock_does_not_keep_it(tmp_path):
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_that_is_forked_while_a_page_is_fetched_does_not_keep_its_lock(name, folder):
     ours, theirs = os.pipe()
-    with locked_byte(tmp_path / "lock", 7):
+    file = open_in(make_cache(folder), name)
+    with on_its_way(file, 2 * PAGE):
         if not (child := os.fork()):
             os.close(theirs)
             os.read(ours, 1)  # until the pipe is closed
             os._exit(0)
     os.close(ours)
     try:
-        with locked_byte(tmp_path / "lock", 7, waits=False) as descriptor:
-            assert descriptor is not None
+        assert file.reload(2 * PAGE, PAGE)  # which waits for the lock
+        assert requests_of(name) == [(2 * PAGE, PAGE)] * 2
     finally:
         os.close(theirs)
         os.waitpid(child, 0)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 
 import pytest
 
-from gpubeton._bytes import node_cache
+from gpubeton._bytes import open_bytes
 from gpubeton._bytes.node_cache import CacheFiller
-from gpubeton._bytes.open_files import open_bytes
 from gpubeton.errors import StorageError
-from tests.bytes.test_node_cache import PAGE, content_of, folder, make_cache, name, object_of, open_in
-from tests.bytes.versioned_source import VersionedSource, put, requests_of
+from tests.bytes.test_node_cache import PAGE, content_of, folder, make_cache, name, open_in
+from tests.bytes.versioned_source import on_its_way, put, requests_of
+from tests.ctrl_c import ctrl_c
 
-__all__ = ["folder", "name"]
+__all__ = ["ctrl_c", "folder", "name"]
 
 
 def test_a_filler_fetches_missing_pages_and_stops_when_the_cache_is_full(name, folder, tmp_path):
@@ -32,47 +34,35 @@ def test_a_filler_fetches_missing_pages_and_stops_when_the_cache_is_full(name, f
 def test_a_filler_skips_pages_that_others_fetch_and_raises_errors_in_join(name, folder, tmp_path):
     cache = make_cache(folder)
     file = open_in(cache, name)
-    with node_cache.locked_byte(object_of(folder) / "pages", 2):
+    with on_its_way(file, 2 * PAGE):
         CacheFiller([lambda: file]).join()
-    assert file.count_pages() == 5
+        assert file.count_pages() == 5
+    cache = make_cache(tmp_path / "empty")
+    file = open_in(cache, name)
     put(tmp_path / "object", content_of(3))
     filler = CacheFiller([lambda: file])
     with pytest.raises(StorageError, match="replaced"):
         filler.join()
 
 
-def test_an_interrupted_join_stops_the_filler(name, folder, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
+@pytest.mark.usefixtures("ctrl_c")
+def test_an_interrupted_join_stops_the_filler(name, folder):
     file, goes_on = open_in(make_cache(folder), name), threading.Event()
     filler = CacheFiller([lambda: file], on_page=lambda _: goes_on.wait(), num_threads=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(node_cache, "wait_for", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            filler.join()
+    interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        [interrupt.start(), filler.join()]
     goes_on.set()
     filler.join()
-    assert file.count_pages() <= 1
+    assert file.count_pages() == 1
 
 
-def test_a_page_on_its_way_to_a_full_cache_is_not_requested_again(name, folder, monkeypatch):
-    file, is_loading, may_arrive = open_in(make_cache(folder, limit=PAGE), name), threading.Event(), threading.Event()
-    load = VersionedSource.load
-
-    def late(self, start, size):
-        is_loading.set()
-        may_arrive.wait()
-        return load(self, start, size)
-
-    monkeypatch.setattr(VersionedSource, "load", late)
-    filling = threading.Thread(target=file.ensure, args=(3,))
-    filling.start()
-    is_loading.wait()
-    reading = threading.Thread(target=file.load, args=(2 * PAGE, 2 * PAGE))
-    reading.start()
-    reading.join(0.1)  # time to request page 3, too, if it were not waited for
-    may_arrive.set()
-    reading.join()
-    filling.join()
+def test_a_page_on_its_way_to_a_full_cache_is_not_requested_again(name, folder):
+    file = open_in(make_cache(folder, limit=PAGE), name)
+    with on_its_way(file, 3 * PAGE) as may_arrive:
+        reading = threading.Thread(target=file.load, args=(2 * PAGE, 2 * PAGE))
+        reading.start()
+        reading.join(0.1)  # time to request page 3, too, if it were not waited for
+        may_arrive.set()
+        reading.join()
     assert sorted(requests_of(name)) == [(2 * PAGE, PAGE), (3 * PAGE, PAGE)]

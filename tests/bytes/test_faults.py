@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -9,19 +10,19 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from gpubeton._bytes import object_store
+from gpubeton._bytes import RemoteOptions, list_shards, open_bytes
 from gpubeton._bytes.node_cache import CacheFiller, NodeCache
-from gpubeton._bytes.object_store import PART, ObjectFile, head_object, list_objects
-from gpubeton._bytes.open_files import OpenSources, open_bytes
-from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._bytes.object_store import PART, head_object
+from gpubeton._bytes.open_files import OpenSources
 from gpubeton._bytes.store_client import REPEATS
-from gpubeton._engine.region_loader import RegionLoader
 from gpubeton.errors import (
     RemoteChangedError,
     RemoteDeniedError,
@@ -32,7 +33,10 @@ from gpubeton.errors import (
 )
 from tests.bytes.fault_server import Fault
 from tests.objects import read_object
+from tests.quick_garbage import quick_garbage
 from tests.waiting import wait_until
+
+__all__ = ["quick_garbage"]
 
 CONTENT = random.Random(0).randbytes(1 << 20)
 OTHER = random.Random(1).randbytes(1 << 20)
@@ -102,26 +106,34 @@ def test_words_in_a_name_do_not_change_the_kind_of_an_error(fault_server, name):
             assert type(raised.value) is StorageError
 
 
-def test_a_wrapped_source_may_be_deleted_while_bytes_are_kept(fault_server, tmp_path):
+def test_a_wrapped_source_may_be_deleted_whenever_garbage_is_collected(fault_server, tmp_path):
     fault_server.objects["x"] = CONTENT
-    source = open_bytes(fault_server.url("x"))
-    wrapped = [NodeCache(tmp_path, 1 << 30).open(source, source.identity())]
-    del source
-
-    def delete():
-        with object_store._CACHED._lock:  # as when garbage is collected within `keep`
-            wrapped.clear()
-
-    thread = threading.Thread(target=delete, daemon=True)
-    thread.start()
-    thread.join()
+    cache, before = NodeCache(tmp_path, 1 << 30), gc.get_threshold()
+    try:
+        for count in range(
+            1, 60
+        ):  # objects that are allocated, while another source closes, before garbage is collected
+            source, other = (open_bytes(fault_server.url("x")) for _ in range(2))
+            cached = cache.open(source, source.identity())
+            alive = weakref.ref(cached)
+            gc.collect()
+            garbage = [cached]
+            garbage.append(garbage)
+            del source, cached, garbage
+            gc.set_threshold(count)
+            other.close()
+            gc.set_threshold(*before)
+            gc.collect()
+            assert alive() is None
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_a_file_that_is_open_is_refused_after_a_fork(fault_server):
     code = """
 import os, sys
 from gpubeton.errors import StorageError
-from gpubeton._bytes.open_files import open_bytes
+from gpubeton._bytes import open_bytes
 source = open_bytes(sys.argv[1])
 source.read(500_000, 10)  # a thread of the pool waits for more
 if os.fork() == 0:
@@ -257,31 +269,26 @@ def test_ctrl_c_does_not_wait_for_a_silent_server(fault_server, size):
 
 
 def test_all_requests_together_are_not_more_at_once_than_allowed(fault_server, tmp_path):
+    url, options = fault_server.url("a"), RemoteOptions(requests=3)
     fault_server.objects["a"] = bytes(20 << 20)
     fault_server.latency = 0.05
-    options = RemoteOptions(requests=3)
-    files = OpenSources([(fault_server.url("a"), head_object(fault_server.url("a"), options))], cache=None)
-    cache = NodeCache(tmp_path / "cache", 1 << 30)
-    cached = partial(OpenSources([(files.paths[0], files.identities[0])], cache=cache).open, 0)
-    filler, loader = CacheFiller([cached], waits=True), RegionLoader(files, 16)
-    loads = [loader.request(start << 20, (start + 1) << 20) for start in range(10)]
-    long = files.open(0).read_exactly(0, 20 << 20)
-    heads = [threading.Thread(target=head_object, args=(files.paths[0], options)) for _ in range(5)]
-    for head in heads:
-        head.start()
-    assert bytes(20 << 20) == long
-    assert [len(load.result().content) for load in loads] == [1 << 20] * 10
+    files = [(url, head_object(url, options))]
+    cached = OpenSources(files, cache=NodeCache(tmp_path / "cache", 1 << 30))
+    filler, source = CacheFiller([partial(cached.open, 0)], waits=True), OpenSources(files).open(0)
+    with ThreadPoolExecutor(21) as threads:
+        loads = [threads.submit(source.load, start << 20, 1 << 20) for start in range(15)]
+        loads.append(threads.submit(source.read_exactly, 0, 20 << 20))
+        heads = [threads.submit(head_object, url, options) for _ in range(5)]
+    assert [len(load.result()) for load in loads] == [1 << 20] * 15 + [20 << 20]
+    assert [head.result() for head in heads] == [files[0][1]] * 5
     filler.join()
-    for head in heads:
-        head.join()
-    loader.close()
     assert fault_server.most_at_once == 3
 
 
 SCRIPT = """
 import sys, threading
-from gpubeton._bytes.object_store import ObjectFile, RemoteOptions
-file = ObjectFile.open_checked(sys.argv[1], None, is_random=False)
+from gpubeton._bytes import open_bytes
+file = open_bytes(sys.argv[1])
 threading.Thread(target=file.load, args=(300_000, 1000), daemon=True).start()
 input()
 """
@@ -322,23 +329,22 @@ def test_without_credentials_the_error_comes_at_once(fault_server, monkeypatch):
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     options = RemoteOptions(endpoint=fault_server.address, retry_seconds=1000)
     with pytest.raises(RemoteDeniedError, match="AWS_ACCESS_KEY_ID"):
-        list_objects("s3://bucket/folder/", options)
+        list_shards("s3://bucket/folder/", options)
     assert fault_server.requests == []
 
 
-def test_announced_ranges_come_in_parts_ahead_of_the_reader(fault_server, monkeypatch):
-    content = os.urandom(20 * 1000)
-    fault_server.objects["x"] = content
-    monkeypatch.setattr(object_store, "FIRST_READ", 10)
-    monkeypatch.setattr(object_store, "PART", 1000)
-    monkeypatch.setattr(object_store, "_MOST_AHEAD", 4000)
-    with ObjectFile.open_checked(fault_server.url("x"), None, is_random=False) as source:
+def test_announced_ranges_come_in_parts_ahead_of_the_reader_each_byte_once(fault_server):
+    start, stop = 300_000, 300_000 + 3 * PART + 1000
+    fault_server.objects["x"] = content = random.Random(2).randbytes(stop + 1000)
+    with open_bytes(fault_server.url("x")) as source:
         fault_server.forget()
-        source.announce(500, 10_000)
-        assert source.read(500, 1500) == content[500:2000]
-        read = b"".join(source.read(at, 700) for at in range(2000, 10_400, 700))
-    assert read == content[2000:10_400]
-    assert sorted(request.start for request in fault_server.requests) == [*range(500, 10_500, 1000)]
+        source.announce(start, stop - start)
+        wait_until(lambda: len(fault_server.requests) == 4)  # nothing was read yet
+        read = [source.read(place, 700_000) for place in range(start, stop - 700_000, 700_000)]
+    assert b"".join(read) == content[start : start + 700_000 * len(read)]
+    asked = sorted((request.start, request.stop) for request in fault_server.requests)
+    assert [first for first, _ in asked] == [start, *(last for _, last in asked[:-1])]
+    assert asked[-1][1] == stop
 
 
 def test_bytes_of_the_first_requests_are_reused_when_the_file_is_opened_again(fault_server):

@@ -13,16 +13,12 @@ from urllib.parse import unquote
 
 import pytest
 
-from gpubeton._bytes import store_client
+from gpubeton._bytes import RemoteOptions, open_bytes, store_client
 from gpubeton._bytes.object_store import PART, head_object, list_objects, put_object
-from gpubeton._bytes.open_files import open_bytes
-from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton.errors import (
     OptionError,
-    RemoteChangedError,
     RemoteExistsError,
     RemoteMissingError,
-    StorageError,
     TruncatedError,
 )
 from tests.bytes.fault_server import Fault
@@ -67,16 +63,6 @@ def test_lists_have_the_objects_of_one_folder_in_order(s3_server):
         (9, head_object(objects[1][0]).etag),
     ]
     assert [url for url, _, _ in list_objects(s3_server.url(""))] == [s3_server.url("ab.beton")]
-
-
-def test_a_replaced_object_is_refused(s3_server):
-    url = s3_server.put("one", CONTENT)
-    with open_bytes(url) as source:
-        s3_server.put("one", CONTENT[::-1])
-        with pytest.raises(RemoteChangedError, match=f"{url}.*{source.identity().etag}"):
-            source.load(1 << 20, 100)
-    with pytest.raises(StorageError, match="one"):
-        open_bytes(url).identity().check(url, source.identity())
 
 
 def test_a_missing_object_is_named_in_the_error(s3_server):
@@ -151,8 +137,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch):
 def test_a_program_ends_while_the_store_does_not_answer_requests_ahead(fault_server, fault, scheme):
     code = """
 import sys
-from gpubeton._bytes.open_files import open_bytes
-from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._bytes import RemoteOptions, open_bytes
 remote = RemoteOptions(retry_seconds=600, silence_seconds=100, endpoint=sys.argv[2], anonymous=True)
 source = open_bytes(sys.argv[1], remote=remote)
 print("opened", flush=True)
@@ -187,8 +172,7 @@ sys.stdin.readline()
 def test_a_program_may_end_while_answers_are_received(fault_server, scheme):
     code = """
 import sys, threading
-from gpubeton._bytes.open_files import open_bytes
-from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._bytes import RemoteOptions, open_bytes
 source = open_bytes(sys.argv[1], remote=RemoteOptions(endpoint=sys.argv[2], anonymous=True))
 def read():
     while True:
@@ -209,7 +193,7 @@ for _ in range(5):
 def test_the_end_of_a_forked_process_leaves_the_requests_of_the_other_alone(fault_server):
     code = """
 import os, sys, threading
-from gpubeton._bytes.open_files import open_bytes
+from gpubeton._bytes import open_bytes
 source = open_bytes(sys.argv[1])
 thread = threading.Thread(target=source.load, args=(1 << 20, 1 << 20))
 thread.start()

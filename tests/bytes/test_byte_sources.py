@@ -1,0 +1,47 @@
+"""The kinds of byte source keep what all of them promise; so does the stand-in for a store that other tests use."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from gpubeton._bytes import open_bytes
+from tests.bytes.contract import CONTENT, ByteSourceContract, StoredFile
+from tests.bytes.test_node_cache import make_cache
+from tests.bytes.versioned_source import put
+
+
+class TestLocalFile(ByteSourceContract):
+    @pytest.fixture
+    def stored(self, tmp_path):
+        def replace(content):
+            (tmp_path / "new").write_bytes(content)
+            (tmp_path / "new").rename(path)
+
+        path = tmp_path / "file"
+        path.write_bytes(CONTENT)
+        return StoredFile(str(path), replace)
+
+
+class TestObject(ByteSourceContract):
+    @pytest.fixture
+    def stored(self, s3_server):
+        return StoredFile(s3_server.put("file", CONTENT), partial(s3_server.put, "file"))
+
+
+class TestVersionedSource(ByteSourceContract):
+    @pytest.fixture
+    def stored(self, tmp_path):
+        return StoredFile(put(tmp_path / "file", CONTENT), partial(put, tmp_path / "file"))
+
+
+class TestCachedFile(ByteSourceContract):
+    @pytest.fixture(params=[1 << 30, 100_000, 0])
+    def stored(self, tmp_path, request):
+        def open_cached(name, identity=None):
+            source = open_bytes(name, identity)
+            return cache.open(source, source.identity())
+
+        cache = make_cache(tmp_path / "cache", limit=request.param)
+        return StoredFile(put(tmp_path / "file", CONTENT), partial(put, tmp_path / "file"), open_cached)
