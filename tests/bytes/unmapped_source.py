@@ -8,8 +8,8 @@ import weakref
 
 import pytest
 
-from gpubeton._bytes import open_files
-from gpubeton._bytes.local_file import LocalFile
+from gpubeton._bytes import source_type
+from gpubeton._bytes.open_files import SOURCES
 from gpubeton.errors import StorageError
 
 
@@ -52,7 +52,7 @@ class Content(bytearray):
     """Bytes that can be referred to weakly."""
 
 
-class UnmappedSource(LocalFile):
+class UnmappedSource(source_type("a path")):
     """A local file by the name ``counted://`` and its path."""
 
     is_mappable = is_local = False
@@ -94,6 +94,6 @@ def counted(path):
 @pytest.fixture
 def traffic(monkeypatch):
     """The requests to the files that `counted` names."""
-    monkeypatch.setitem(open_files.SOURCES, "counted", UnmappedSource)
+    monkeypatch.setitem(SOURCES, "counted", UnmappedSource)
     monkeypatch.setattr(UnmappedSource, "traffic", Traffic())
     return UnmappedSource.traffic

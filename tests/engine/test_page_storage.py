@@ -11,8 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from gpubeton._bytes import open_files
-from gpubeton._bytes.open_files import OpenSources
+from gpubeton._bytes.open_files import SOURCES, OpenSources
 from gpubeton._bytes.store_client import REPEATS
 from gpubeton._engine.buffers import Staging
 from gpubeton._engine.loaded_storage import LoadedStorage
@@ -261,7 +260,7 @@ def test_a_store_that_is_overloaded_gets_half_as_many_requests_at_once(files, tr
                 REPEATS.add(RemoteSlowDownError("planted"))
             return content
 
-    monkeypatch.setitem(open_files.SOURCES, "counted", Overloaded)
+    monkeypatch.setitem(SOURCES, "counted", Overloaded)
     traffic.delay = 0.005
     storage = LoadedStorage(files, plan_of(range(len(PLACES))), first_requests=8, most_requests=8)
     wait_until(lambda: len(traffic.requests) == 8 and traffic.in_flight == 0)

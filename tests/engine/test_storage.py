@@ -12,36 +12,41 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpubeton._bytes.local_file import LocalFile
-from gpubeton._bytes.open_files import OpenSources, open_bytes
+from gpubeton._bytes import open_bytes, source_type
+from gpubeton._bytes.open_files import OpenSources
 from gpubeton._engine.buffers import Staging
 from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton._engine.mapped_storage import MappedStorage
 from gpubeton.errors import FormatError, LoaderClosedError, StorageError
+from gpubeton.format.data_files import first_offset
 from tests.blocks import Blocks
 
-CONTENT = np.random.default_rng(0).integers(0, 256, 3_000_000, dtype=np.uint8)
+CONTENTS = [np.random.default_rng(number).bytes(size) for number, size in enumerate((3_000_000, 20_001, 50_003, 1))]
+CONTENT = CONTENTS[0]
+LocalFile = source_type("a path")
+REGIONS = st.lists(
+    st.tuples(st.integers(0, len(CONTENTS) - 1), st.integers(0, len(CONTENT)), st.integers(0, 40_000)), max_size=15
+)
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("storage") / "content"
-    path.write_bytes(CONTENT.tobytes())
-    return path
+def paths(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("storage")
+    for number, content in enumerate(CONTENTS):
+        (folder / str(number)).write_bytes(content)
+    return [folder / str(number) for number in range(len(CONTENTS))]
 
 
-@pytest.fixture(params=[MappedStorage, LoadedStorage])
-def storage(request, path):
-    storage = request.param(opened(path))
-    yield storage
-    storage.close()
+@pytest.fixture(scope="module")
+def path(paths):
+    return paths[0]
 
 
-def opened(path):
-    return OpenSources([(path, LocalFile.find_identity(path))])
+def opened(*paths, **options):
+    return OpenSources([(path, LocalFile.find_identity(path)) for path in paths], **options)
 
 
 def times_open(path):
@@ -57,95 +62,108 @@ def content_at(fetch, size):
 
 
 def content_of(offset, size):
-    return [CONTENT[start : start + count].tobytes() for start, count in zip(offset, size, strict=True)]
+    return [CONTENT[start : start + count] for start, count in zip(offset, size, strict=True)]
 
 
-def test_regions_arrive_in_the_order_in_which_they_were_asked_for(storage):
-    offset, size = [2_000_000, 5, 1_000_000, 6], [70_000, 3, 0, 100]
-    fetch = storage.fetch(u8(*offset), u8(*size))
-    assert content_at(fetch, size) == content_of(offset, size)
-    assert fetch.is_ready
-    fetch.release()
+class StorageContract:
+    """What every storage promises; a subclass has the `kind`."""
 
+    kind: type
 
-def test_regions_may_repeat_and_overlap(storage):
-    offset, size = [500, 500, 510, 400], [100, 100, 10, 5000]
-    fetch = storage.fetch(u8(*offset), u8(*size))
-    assert content_at(fetch, size) == content_of(offset, size)
+    @pytest.fixture
+    def storage(self, path):
+        storage = self.kind(opened(path))
+        yield storage
+        storage.close()
 
-
-def test_nothing_is_a_batch_too(storage):
-    assert storage.fetch(u8(), u8()).addresses().shape == (0,)
-    assert storage.fetch(u8(17), u8(0)).addresses().shape == (1,)
-
-
-def test_several_fetches_at_once_do_not_disturb_each_other(storage):
-    batches = [([k * 1000 + 7, 2_500_000 - k * 3000], [900, 2000]) for k in range(30)]
-    fetches = [storage.fetch(u8(*offset), u8(*size)) for offset, size in batches]
-    for fetch, (offset, size) in zip(fetches, batches, strict=True):
-        assert content_at(fetch, size) == content_of(offset, size)
-
-
-def test_several_threads_may_use_one_storage(storage):
-    wrong = []
-
-    def use(start):
-        for k in range(40):
-            offset, size = [start + k * 10, 1_000_000 + start], [5000, 200]
-            fetch = storage.fetch(u8(*offset), u8(*size))
-            if content_at(fetch, size) != content_of(offset, size):
-                wrong.append(start)
-            fetch.release()
-
-    threads = [threading.Thread(target=use, args=(start,)) for start in (0, 100_000, 200_000)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-
-
-@given(st.lists(st.tuples(st.integers(0, len(CONTENT) - 1), st.integers(0, 40_000)), max_size=12))
-def test_fetched_regions_hold_the_bytes_of_the_file(path, regions):
-    offset = [start for start, _ in regions]
-    size = [min(count, len(CONTENT) - start) for start, count in regions]
-    for storage_class in (MappedStorage, LoadedStorage):
-        storage = storage_class(opened(path))
-        fetch = storage.fetch(u8(*offset), u8(*size))
-        assert content_at(fetch, size) == content_of(offset, size)
+    @settings(suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow])  # one test, two classes
+    @given(REGIONS, st.integers(1, len(CONTENTS)))
+    @example([(0, 2_000_000, 40_000), (1, 5, 3), (0, 1_000_000, 0), (0, 6, 100)], 1)
+    @example([(2, 500, 100), (2, 500, 100), (2, 510, 10), (2, 400, 5000), (3, 0, 1)], 4)
+    @example([], 1)
+    @example([(1, 17, 0)], 1)
+    def test_regions_of_any_files_arrive_in_the_order_in_which_they_were_asked_for(self, paths, regions, max_open):
+        regions = [(file, min(start, len(CONTENTS[file]) - 1), size) for file, start, size in regions]
+        expected = [CONTENTS[file][start : start + size] for file, start, size in regions]
+        places = u8(*(int(first_offset(file)) + start for file, start, _ in regions))
+        storage = self.kind(opened(*paths, max_open=max_open))
+        fetch = storage.fetch(places, u8(*map(len, expected)))
+        assert content_at(fetch, [*map(len, expected)]) == expected
+        assert fetch.is_ready
         fetch.release()
         storage.close()
 
+    def test_several_fetches_at_once_do_not_disturb_each_other(self, storage):
+        batches = [([k * 1000 + 7, 2_500_000 - k * 3000], [900, 2000]) for k in range(30)]
+        fetches = [storage.fetch(u8(*offset), u8(*size)) for offset, size in batches]
+        for fetch, (offset, size) in zip(fetches, batches, strict=True):
+            assert content_at(fetch, size) == content_of(offset, size)
 
-@pytest.mark.parametrize("storage_class", [MappedStorage, LoadedStorage])
-def test_a_file_that_changed_its_size_since_it_was_checked_is_refused(storage_class, path):
-    with pytest.raises(StorageError, match=r"3000000 .* 3000001"):
-        storage_class(OpenSources([(path, replace(LocalFile.find_identity(path), size=3_000_001))]))
+    def test_several_threads_may_use_one_storage(self, storage):
+        wrong = []
+
+        def use(start):
+            for k in range(40):
+                offset, size = [start + k * 10, 1_000_000 + start], [5000, 200]
+                fetch = storage.fetch(u8(*offset), u8(*size))
+                if content_at(fetch, size) != content_of(offset, size):
+                    wrong.append(start)
+                fetch.release()
+
+        threads = [threading.Thread(target=use, args=(start,)) for start in (0, 100_000, 200_000)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+
+    def test_a_region_stays_after_the_storage_is_closed_until_it_is_released(self, path):
+        storage = self.kind(opened(path))
+        fetch = storage.fetch(u8(100), u8(50))
+        fetch.addresses()
+        storage.close()
+        del storage
+        gc.collect()
+        assert content_at(fetch, [50]) == content_of([100], [50])
+
+    def test_files_of_this_machine_have_no_other_place_to_come_from(self, storage):
+        storage.interrupt()
+        assert not storage.reload(u8(100), u8(50))
+        assert content_at(storage.fetch(u8(100), u8(50)), [50]) == content_of([100], [50])
+
+    def test_a_file_that_changed_since_it_was_checked_is_refused(self, tmp_path):
+        path = tmp_path / "rewritten"
+        path.write_bytes(bytes(10_000))
+        os.utime(path, ns=(1, 1))
+        files = opened(path)
+        path.write_bytes(bytes(10_000))
+        with pytest.raises(StorageError, match=r"rewritten: .* 0\.000"):
+            self.kind(files)
+        path.write_bytes(bytes(10_001))
+        with pytest.raises(StorageError, match=r"10001 .* 10000"):
+            self.kind(files)
+
+    def test_no_file_and_no_thread_is_left_open(self, path, own_threads):
+        gc.collect()
+        before = times_open(path)
+        storage = self.kind(opened(path))
+        fetch = storage.fetch(u8(5), u8(5))
+        fetch.addresses()
+        storage.close()
+        storage.close()
+        with pytest.raises(StorageError):
+            self.kind(OpenSources([(path, replace(LocalFile.find_identity(path), size=5))]))
+        del storage, fetch
+        gc.collect()
+        assert (times_open(path), own_threads()) == (before, [])
 
 
-@pytest.mark.parametrize("storage_class", [MappedStorage, LoadedStorage])
-def test_no_file_and_no_thread_is_left_open(storage_class, path, own_threads):
-    gc.collect()
-    before = times_open(path)
-    storage = storage_class(opened(path))
-    fetch = storage.fetch(u8(5), u8(5))
-    fetch.addresses()
-    storage.close()
-    storage.close()
-    with pytest.raises(StorageError):
-        storage_class(OpenSources([(path, replace(LocalFile.find_identity(path), size=5))]))
-    del storage, fetch
-    gc.collect()
-    assert (times_open(path), own_threads()) == (before, [])
+class TestMappedStorage(StorageContract):
+    kind = MappedStorage
 
 
-def test_a_mapped_region_stays_readable_after_close_until_it_is_released(path):
-    storage = MappedStorage(opened(path))
-    fetch = storage.fetch(u8(100), u8(50))
-    storage.close()
-    del storage
-    gc.collect()
-    assert content_at(fetch, [50]) == content_of([100], [50])
+class TestLoadedStorage(StorageContract):
+    kind = LoadedStorage
 
 
 def test_a_mapped_file_that_is_cut_short_is_noticed_when_asked(tmp_path):
@@ -156,17 +174,6 @@ def test_a_mapped_file_that_is_cut_short_is_noticed_when_asked(tmp_path):
     os.truncate(path, 5000)
     with pytest.raises(StorageError, match="5000 bytes, but 10000"):
         storage.check()
-
-
-@pytest.mark.parametrize("storage_class", [MappedStorage, LoadedStorage])
-def test_a_file_that_was_written_to_in_place_since_it_was_checked_is_refused(storage_class, tmp_path):
-    path = tmp_path / "rewritten"
-    path.write_bytes(bytes(10_000))
-    os.utime(path, ns=(1, 1))
-    files = opened(path)
-    path.write_bytes(bytes(10_000))
-    with pytest.raises(StorageError, match=r"rewritten: .* 0\.000"):
-        storage_class(files)
 
 
 def test_a_mapped_file_that_lost_its_name_is_the_same_in_memory(tmp_path):

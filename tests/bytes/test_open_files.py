@@ -1,8 +1,7 @@
-"""Storage of several files: places instead of offsets, few descriptors, mappings that need none."""
+"""The files of a dataset: few descriptors, and mappings that need none."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import threading
@@ -10,16 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gpubeton._bytes.local_file import LocalFile
-from gpubeton._bytes.open_files import OpenSources, open_bytes
-from gpubeton._engine.loaded_storage import LoadedStorage
-from gpubeton._engine.mapped_storage import MappedStorage
+from gpubeton._bytes import open_bytes, source_type
+from gpubeton._bytes.open_files import OpenSources
 from gpubeton.errors import StorageError
-from gpubeton.format.data_files import first_offset
 
+LocalFile = source_type("a path")
 CONTENTS = [np.random.default_rng(number).bytes(20_000 + number) for number in range(5)]
 
 
@@ -33,23 +28,6 @@ def files(tmp_path_factory):
 
 def is_open(descriptor):
     return Path(f"/proc/self/fd/{descriptor}").exists()
-
-
-REGIONS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 19_999), st.integers(0, 5000)), max_size=15)
-
-
-@given(regions=REGIONS, max_open=st.integers(1, 5))
-def test_regions_of_any_files_are_fetched(files, regions, max_open):
-    expected = [CONTENTS[file][offset : offset + size] for file, offset, size in regions]
-    places = np.array([int(first_offset(file)) + offset for file, offset, _ in regions], np.uint64)
-    sizes = [len(content) for content in expected]
-    for storage_class in (MappedStorage, LoadedStorage):
-        storage = storage_class(OpenSources(files, max_open=max_open))
-        fetch = storage.fetch(places, np.array(sizes, np.uint64))
-        result = fetch.addresses().tolist()
-        assert [ctypes.string_at(address, size) for address, size in zip(result, sizes, strict=True)] == expected
-        fetch.release()
-        storage.close()
 
 
 def test_the_files_used_last_stay_open_and_others_as_long_as_they_are_referenced(files):
