@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from gpubeton._writing.targets import write_at
+from gpubeton._writing import write_at
 from gpubeton.cli.app import app
 from gpubeton.dataset import Contents
 from gpubeton.fields.png import encode_png

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -13,9 +14,7 @@ import zlib
 import pytest
 from typer.testing import CliRunner
 
-from gpubeton._bytes.descriptors import lock_file
-from gpubeton._writing import find_entry_points
-from gpubeton._writing.resumable_file import ResumableFile
+from gpubeton._writing import ResumableFile, find_entry_points
 from gpubeton.cli.app import app
 from gpubeton.dataset import Settings, convert, copy_samples, index_images, open_source
 from gpubeton.errors import OptionError, StorageError
@@ -235,7 +234,7 @@ def test_leftovers_of_a_killed_process_beside_a_finished_index_are_removed(file)
     unfinished = file.parent / ".a.beton.index.entries"
     unfinished.write_bytes(b"left")
     with open(unfinished, "rb") as held:
-        lock_file(held.fileno(), waits=False)
+        fcntl.flock(held, fcntl.LOCK_EX)
         index_images(file)
         assert unfinished.exists()  # another process writes it
     assert index_images(file).new == 0

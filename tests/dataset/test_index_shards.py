@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from gpubeton._bytes import object_store
+from gpubeton._bytes import list_shards, object_store
 from gpubeton._bytes.object_store import put_object
-from gpubeton._bytes.open_files import list_shards
 from gpubeton.cli.app import app
 from gpubeton.dataset import index_shards
 from gpubeton.dataset.indexing import write_manifest

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton._writing.file_builder import FileBuilder
-from gpubeton._writing.resumable_file import ResumableFile
+from gpubeton._writing import FileBuilder, ResumableFile
 from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.errors import SampleError, StorageError
 from tests.picture_folders import write_folder, write_picture

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._bytes import local_file
+from gpubeton._bytes import source_type
 from gpubeton._cpu.jpeg.entries import find_entries
 from gpubeton.dataset import index_images
 from gpubeton.errors import EntryPointsError
@@ -170,7 +170,7 @@ def test_files_of_ffcvs_have_none(name, tmp_path):
 
 
 def test_a_source_that_cannot_be_mapped_is_read(files, monkeypatch):
-    monkeypatch.setattr(local_file.LocalFile, "is_mappable", False)
+    monkeypatch.setattr(source_type(files), "is_mappable", False)
     for name in ("inside", "beside"):
         found, _, faults = open_entry_points(open_dataset(files / f"{name}.beton"))
         assert faults == []

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._bytes.open_files import list_shards
+from gpubeton._bytes import list_shards
 from gpubeton.dataset.indexing import write_manifest
 from gpubeton.errors import FormatError, OptionError
 from gpubeton.fields import BytesField, IntField, RGBImageField

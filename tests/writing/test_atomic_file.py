@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from gpubeton._writing.targets import AtomicFile
+from gpubeton._writing import AtomicFile
 from gpubeton.errors import StorageError
 
 

@@ -5,7 +5,8 @@ import zlib
 import numpy as np
 import pytest
 
-from gpubeton._writing.encoder import Job, Task, encode_chunk
+from gpubeton._writing import Job, Task
+from gpubeton._writing.encoder import encode_chunk
 from gpubeton.errors import RegionTooLargeError, SampleError
 from gpubeton.fields import BytesField, IntField
 from gpubeton.fields.base import ARG_TYPE, Field

@@ -10,11 +10,8 @@ import time
 import numpy as np
 import pytest
 
-from gpubeton._writing import encoder as encoder_module
-from gpubeton._writing import encoder_pool
-from gpubeton._writing.encoder import Job, TaskQueue
+from gpubeton._writing import ChunkPlace, Job, TaskQueue, encoder_pool
 from gpubeton._writing.encoder_pool import EncoderPool
-from gpubeton._writing.file_builder import ChunkPlace
 from gpubeton.errors import GpubetonError, OptionError, SampleError, StorageError, WorkerDiedError
 from gpubeton.fields import BytesField, IntField
 
@@ -109,7 +106,7 @@ def test_an_exception_that_cannot_be_sent_arrives_as_text(tmp_path):
 
 
 def test_an_error_outside_a_sample_that_cannot_be_sent_arrives_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(encoder_module, "write_at", lambda *_: throw(UnpicklableError(threading.Lock())))
+    monkeypatch.setattr(os, "pwrite", lambda *_: throw(UnpicklableError(threading.Lock())))
     with pytest.raises(GpubetonError, match="UnpicklableError"):
         run(tmp_path, Numbers())
 

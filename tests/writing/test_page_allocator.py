@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton._writing.file_builder import PageAllocator, RegionSizes
+from gpubeton._writing import RegionSizes
+from gpubeton._writing.file_builder import PageAllocator
 from tests.golden_files import sidecar
 
 SAMPLES = st.lists(st.lists(st.integers(0, 8), max_size=4), min_size=1, max_size=40)

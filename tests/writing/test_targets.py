@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from gpubeton._writing.resumable_file import ResumableFile
+from gpubeton._writing import ResumableFile
 from gpubeton.cli.app import app
 from gpubeton.dataset import Settings, convert, copy_samples, open_source
 from gpubeton.errors import OptionError, StorageError

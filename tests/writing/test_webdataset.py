@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gpubeton._writing.encoder import TaskQueue
+from gpubeton._writing import TaskQueue
 from gpubeton._writing.tar_shards import Shards
 from gpubeton.errors import NoSamplesError, OptionError, SampleError, WorkerDiedError, WriteError
 from gpubeton.fields import BytesField, IntField, JSONField, RGBImageField
