@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from gpubeton._writing import ChunkPlace, Job, TaskQueue, encoder_pool
+from gpubeton._writing import ChunkPlace, Job, Task, TaskQueue, encoder_pool
 from gpubeton._writing.encoder_pool import EncoderPool
 from gpubeton.errors import GpubetonError, OptionError, SampleError, StorageError, WorkerDiedError
 from gpubeton.fields import BytesField, IntField
@@ -76,6 +76,19 @@ def test_samples_are_written_where_they_are_placed_however_processes_start(start
 def test_chunks_are_placed_in_order_although_the_first_comes_last(tmp_path):
     late = Numbers({0: lambda _: time.sleep(0.3)})
     assert run(tmp_path, late)[1000:] == expected()
+
+
+def test_one_worker_carries_out_all_tasks_of_a_sequence_before_it_takes_another():
+    sequences = [
+        [Task(0, 4), Task(4, 7)],
+        [],
+        [Task(7, 11), Task(11, 12)],
+        [Task(12, 16), Task(16, 20)],
+        [Task(23, 24)],
+    ]
+    queue = TaskQueue(sequences)
+    assert [queue.take(worker).start for worker in (0, 1, 1, 1, 0, 0)] == [0, 7, 11, 12, 4, 23]
+    assert [queue.take(0), queue.take(1).start, queue.take(1)] == [None, 16, None]
 
 
 def test_more_processes_than_chunks_are_no_matter(tmp_path):

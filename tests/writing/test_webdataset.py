@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import multiprocessing
-import pickle
 import sys
 import tarfile
 from functools import partial
@@ -10,8 +9,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gpubeton._writing import TaskQueue
-from gpubeton._writing.tar_shards import Shards
 from gpubeton.errors import NoSamplesError, OptionError, SampleError, WorkerDiedError, WriteError
 from gpubeton.fields import BytesField, IntField, JSONField, RGBImageField
 from gpubeton.fields.jpeg import decode_rgb
@@ -243,33 +240,6 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "webdataset", None)
     with pytest.raises(WriteError, match=r"webdataset.* pip install .*\[webdataset\]"):
         writer(tmp_path / "found.beton").from_webdataset(["a.tar"], stored)
-
-
-def test_rows_may_be_read_in_any_order_and_by_a_copy(shards):
-    dataset = Shards(shards, stored)
-    dataset.accept_counts(COUNTS)
-    assert len(dataset) == 24
-    for _ in range(2):
-        for row in (3, 4, 2, 23, 0, 6, 7, 9):
-            assert int(dataset[row][1]) == row
-        dataset = pickle.loads(pickle.dumps(dataset))  # while a shard is open
-
-
-def test_each_shard_is_a_separate_sequence_of_tasks(shards):
-    dataset = Shards(shards, stored)
-    dataset.accept_counts(COUNTS)
-    sequences = dataset.task_sequences(chunksize=4)
-    assert [[(task.start, task.stop) for task in sequence] for sequence in sequences] == [
-        [(0, 4), (4, 7)],
-        [],
-        [(7, 11), (11, 12)],
-        [(12, 16), (16, 20), (20, 23)],
-        [(23, 24)],
-    ]
-    taking = TaskQueue(sequences)
-    assert [taking.take(process).start for process in (0, 1, 1, 1, 0, 0)] == [0, 7, 11, 12, 4, 23]
-    assert taking.take(0) is None
-    assert [taking.take(1).start, taking.take(1).start, taking.take(1)] == [16, 20, None]
 
 
 def test_a_process_reads_each_of_its_shards_twice_and_no_further(tmp_path, shards):
