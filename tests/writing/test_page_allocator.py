@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton._writing import RegionSizes
-from gpubeton._writing.file_builder import PageAllocator
+from gpubeton._writing import FileBuilder, RegionSizes
+from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
 from tests.golden_files import sidecar
 
 SAMPLES = st.lists(st.lists(st.integers(0, 8), max_size=4), min_size=1, max_size=40)
@@ -15,6 +15,26 @@ SAMPLES = st.lists(st.lists(st.integers(0, 8), max_size=4), min_size=1, max_size
 def region_sizes(samples):
     counts = np.array([len(sizes) for sizes in samples], np.int64)
     return RegionSizes(counts, np.array([size for sizes in samples for size in sizes], np.int64))
+
+
+class Pages:
+    """The pages of a file whose metadata end at a place."""
+
+    def __init__(self, metadata_end, page_size):
+        self.writes = []
+        self.builder = FileBuilder(self, [], metadata_end - HEADER_DTYPE.itemsize, page_size, max_rows=1)
+
+    def write(self, offset, content):
+        self.writes.append((offset, content))
+
+    def place(self, start, samples):
+        return self.builder.place(start, region_sizes(samples)).offset.tolist()
+
+    def finish(self):
+        """Give the offset of the allocation table, and the table."""
+        self.builder.finish()
+        offset, content = self.writes[0]
+        return offset, np.frombuffer(content, ALLOCATION_DTYPE)
 
 
 def first_fit_in_order(samples, start, page_size):
@@ -32,16 +52,15 @@ def first_fit_in_order(samples, start, page_size):
 
 @given(SAMPLES, st.lists(st.integers(1, 7), min_size=40, max_size=40))
 def test_samples_fill_pages_in_order_however_they_are_split_into_chunks(samples, cuts):
-    pages = PageAllocator(metadata_end=1000, page_size=32)
+    pages = Pages(metadata_end=1000, page_size=32)
     results, start = [], 0
     for cut in cuts:
-        results += pages.allocate(start, region_sizes(samples[start : start + cut])).tolist()
+        results += pages.place(start, samples[start : start + cut])
         start += cut
     expected, end = first_fit_in_order(samples, 1024, 32)
     assert results == expected
-    has_regions = any(samples)
-    assert pages.table_offset == (end if has_regions else 1000)
-    table = pages.table
+    table_offset, table = pages.finish()
+    assert table_offset == (end if any(samples) else 1000)
     assert table["size"].tolist() == [size for sizes in samples for size in sizes]
     assert table["sample_id"].tolist() == [number for number, sizes in enumerate(samples) for _ in sizes]
     first = table["ptr"] // 32
@@ -58,15 +77,16 @@ def test_places_are_those_of_one_process_of_ffcv(name):
         sizes[sample].append(size)
     metadata = described["metadata"]
     metadata_end = metadata["offset"] + metadata["itemsize"] * len(sizes)
-    pages = PageAllocator(metadata_end, described["header"]["page_size"])
-    pages.allocate(0, region_sizes(sizes))
-    assert [list(row) for row in pages.table.tolist()] == described["alloc_table"]
-    assert pages.table_offset == described["header"]["alloc_table_ptr"]
+    pages = Pages(metadata_end, described["header"]["page_size"])
+    pages.place(0, sizes)
+    table_offset, table = pages.finish()
+    assert [list(row) for row in table.tolist()] == described["alloc_table"]
+    assert table_offset == described["header"]["alloc_table_ptr"]
 
 
 def test_a_sample_larger_than_a_page_is_refused_instead_of_looked_for_for_ever():
     with pytest.raises(ValueError, match="33 bytes in pages of 32"):
-        PageAllocator(0, 32).allocate(0, region_sizes([[20, 13]]))
+        Pages(1000, 32).place(0, [[20, 13]])
 
 
 @given(SAMPLES, st.randoms(use_true_random=False))
