@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from gpubeton._bytes import RemoteOptions, open_bytes, store_client
+from gpubeton._bytes import RemoteOptions, open_bytes
 from gpubeton._bytes.object_store import ObjectIdentity, head_object
 from gpubeton.errors import OptionError, RemoteDeniedError, RemoteTimeoutError, StorageError
 from tests.bytes.fault_server import Fault, FaultServer
@@ -130,8 +130,8 @@ def test_the_endpoint_of_s3_comes_before_that_of_all_services(fault_server, monk
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", fault_server.address)
     remote = RemoteOptions(anonymous=True, retry_seconds=1)
-    assert store_client.find_endpoint("s3", remote) == fault_server.address  # which the keys of the node's cache hold
     assert read_object("s3://bucket/x", remote) == b"content"
+    assert fault_server.address in open_bytes("s3://bucket/x", remote=remote).identity().cache_key
 
 
 @pytest.mark.parametrize("fault", [Fault(301), Fault(400, "AuthorizationHeaderMalformed")])
@@ -165,11 +165,12 @@ def files_of_aws(fault_server, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_ENDPOINT_URL", fault_server.address)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    fault_server.objects["bucket/x"] = b"content"
+    bucket = f"bucket-{fault_server.address.rpartition(':')[2]}"  # which no other test has asked
+    fault_server.objects[f"{bucket}/x"] = b"content"
 
     def used(options=None):
         fault_server.forget()
-        read_object("s3://bucket/x", options)
+        read_object(f"s3://{bucket}/x", options)
         return fault_server.requests[-1].headers["authorization"].partition("Credential=")[2].partition("/")[0]
 
     return file, used
@@ -195,17 +196,16 @@ def test_a_profile_that_is_not_there_is_named(files_of_aws, monkeypatch):
 
 
 def test_without_boto3_files_count_only_if_asked_for(files_of_aws, monkeypatch):
+    _, used = files_of_aws
     monkeypatch.setitem(sys.modules, "boto3", None)
-    assert store_client._files_of_aws(None) is None
+    with pytest.raises(RemoteDeniedError, match="AWS_ACCESS_KEY_ID"):
+        used()
     with pytest.raises(OptionError, match="pip install boto3"):
-        store_client._files_of_aws("mine")
+        used(RemoteOptions(profile="mine"))
 
 
-def test_credentials_that_expire_are_read_again_and_the_request_is_repeated_once(
-    files_of_aws, fault_server, monkeypatch
-):
+def test_credentials_that_expire_are_read_again_and_the_request_is_repeated_once(files_of_aws, fault_server):
     file, used = files_of_aws
-    monkeypatch.setattr(store_client, "_SERVERS", {})
     fault_server.faults.append(Fault(403))
     with pytest.raises(RemoteDeniedError):
         used()
