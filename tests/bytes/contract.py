@@ -1,4 +1,4 @@
-"""What every kind of byte source promises. A subclass says where a file of its kind lies and how it is opened."""
+"""The promises of every kind of byte source. A subclass says where a file of its kind lies and how it is opened."""
 
 from __future__ import annotations
 

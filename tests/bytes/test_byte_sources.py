@@ -1,4 +1,4 @@
-"""The kinds of byte source keep what all of them promise; so does the stand-in for a store that other tests use."""
+"""The kinds of byte source keep what all of them promise; so does the double of a store that other tests use."""
 
 from __future__ import annotations
 
