@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from gpubeton._cpu.image_tasks import RAW
 from gpubeton.format.field_arguments import IMAGE_KINDS
 from gpubeton.transforms import Cutout, NormalizeImage, RandomErasing
 from tests.cpu.guarded import guarded
-from tests.cpu.making import INTERPOLATIONS, Stored, draw_of, make, make_one, program_of, stored_jpeg, stored_raw
+from tests.cpu.making import INTERPOLATIONS, draw_of, make, make_one, program_of, stored_jpeg, stored_raw
 from tests.cpu.pictures import photo, pillow_jpeg
 from tests.cpu.test_resample import SHAPES
 from tests.reference.image import reference_image
@@ -119,7 +119,8 @@ def test_transparent_pixels_are_preserved_where_nothing_is_resized():
 )
 def test_nothing_beyond_the_image_is_read(kind, source, box):
     pixels = noise(kind, *source)
-    stored = Stored(guarded(pixels.reshape(-1).view(np.uint8), alignment=1), *source, RAW)
+    stored = stored_raw(pixels)
+    stored = replace(stored, data=guarded(stored.data, alignment=1))
     for interpolation in INTERPOLATIONS:
         program = program_of(6, 5, interpolation, kind=kind.name)
         draw = draw_of(program, box)
@@ -129,12 +130,11 @@ def test_nothing_beyond_the_image_is_read(kind, source, box):
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_wrong_size_in_the_metadata_is_reported(kind):
     pixels = noise(kind, 8, 9)
-    data = pixels.reshape(-1).view(np.uint8)
-    program = program_of(4, 4, kind=kind.name)
+    stored, program = stored_raw(pixels), program_of(4, 4, kind=kind.name)
     for height, width in ((8, 10), (9, 9), (7, 9)):
-        _, bad = make(program, [Stored(data, height, width, RAW)], [draw_of(program, (0, 0, 4, 4))])
+        _, bad = make(program, [replace(stored, height=height, width=width)], [draw_of(program, (0, 0, 4, 4))])
         assert bad[0].reason == (
-            f"it has {data.size} bytes, but the file's metadata have {height} x {width} pixels, "
+            f"it has {pixels.nbytes} bytes, but the file's metadata have {height} x {width} pixels, "
             f"{kind.pixel_size * height * width} bytes"
         )
 

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._bytes import local_file
-from gpubeton._cpu.jpeg.entries import find_entries
 from gpubeton.dataset import index_images
 from gpubeton.errors import EntryPointsError
 from gpubeton.fields import ImageField, IntField, RGBImageField
@@ -20,6 +18,8 @@ from gpubeton.format.entry_layout import index_path
 from gpubeton.format.entry_points import EntryBlock, image_fields, open_entry_points, read_beside, read_within
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.writer import DatasetWriter
+from tests.bytes.unmapped_source import LocalFile
+from tests.cpu.making import entry_points
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.golden_files import save
 
@@ -49,8 +49,7 @@ def expected(path, name="image"):
     regions = index.regions(name)
     found = []
     for offset, size in zip(regions.offset.tolist(), regions.size.tolist(), strict=True):
-        data = np.frombuffer(content[offset : offset + size], np.uint8)
-        block = find_entries(np.array([data.ctypes.data], np.uint64), np.array([size], np.uint64))
+        block = entry_points(np.frombuffer(content[offset : offset + size], np.uint8))
         found.append((block.entries.tobytes(), int(block.seals[0])))
     return found
 
@@ -170,7 +169,7 @@ def test_files_of_ffcvs_have_none(name, tmp_path):
 
 
 def test_a_source_that_cannot_be_mapped_is_read(files, monkeypatch):
-    monkeypatch.setattr(local_file.LocalFile, "is_mappable", False)
+    monkeypatch.setattr(LocalFile, "is_mappable", False)
     for name in ("inside", "beside"):
         found, _, faults = open_entry_points(open_dataset(files / f"{name}.beton"))
         assert faults == []
