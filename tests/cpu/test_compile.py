@@ -151,8 +151,3 @@ def test_without_a_compiler_the_modules_can_be_imported():
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_DISABLE_JIT": "1"}
     command = [sys.executable, "-c", "import gpubeton.loader"]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-
-
-def test_a_function_keeps_its_docstring_and_its_python_form():
-    assert "Python has to handle" in ring.work.__doc__
-    assert callable(ring.work.py_func)
