@@ -328,41 +328,6 @@ def test_a_long_narrow_image_takes_little_memory(height, width, kind):
     assert np.array_equal(job.out[0], image.data.reshape(job.out[0].shape))
 
 
-def busy_seconds_while_making(pool, image):
-    """All times that the pool states until one image is made."""
-    start = pool.usage.busy_seconds
-    seen = [start, start]
-    pool.submit([same_images(image, 1)])
-    while seen[-1] == start or seen[-1] != seen[-2]:
-        seen.append(pool.usage.busy_seconds)
-    assert pool.collect() == []
-    assert seen == sorted(seen)
-    return set(seen)
-
-
-def test_a_pool_knows_how_busy_it_is_and_stops_counting_when_it_is_closed():
-    slow = stored_raw(noise(3000, 3000))
-    with pool_of(num_workers=1) as pool:
-        time.sleep(0.05)
-        assert pool.usage.busy_seconds == 0
-        # Once is enough: this thread may not run while the image is made.
-        assert any(len(busy_seconds_while_making(pool, slow)) > 3 for _ in range(20)), "images in progress count, too"
-    usage = pool.usage
-    assert usage.busy_seconds > 0
-    assert usage.cpu_seconds > 0
-    assert pool.usage == usage
-
-
-def test_a_worker_that_waits_between_batches_is_not_busy():
-    with pool_of(num_workers=1) as pool:
-        for _ in range(3):
-            run(pool, [range(6)], 1)
-            while pool.usage != (usage := pool.usage):
-                time.sleep(0.001)
-            time.sleep(0.05)
-            assert pool.usage == usage
-
-
 class TestEnd:
     @pytest.fixture
     def endless(self, monkeypatch):
