@@ -10,12 +10,13 @@ import torch
 
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
-from gpubeton.pipeline import Operation
+from gpubeton.pipeline import Operation, State
 from gpubeton.transforms import (
     Convert,
     Cutout,
     NormalizeImage,
     RandomHorizontalFlip,
+    RandomResizedCrop,
     RandomTranslate,
     ToDevice,
     ToTensor,
@@ -194,3 +195,18 @@ def test_only_a_copy_to_a_gpu_is_left_running(device, waits):
     ToDevice(device).apply(Batch())
     ToDevice(device, non_blocking=False).apply(Batch())
     assert asked == [(torch.device(device), not waits), (torch.device(device), False)]
+
+
+@pytest.mark.parametrize("before", [[], [RandomHorizontalFlip()], [RandomHorizontalFlip(), ToTensor()]])
+def test_a_crop_after_other_operations_runs_on_the_device_that_decoded(before):
+    program = program_of(*before, RandomResizedCrop((0.1, 0.9), (0.7, 1.4), 4), ToTensor(), THERE, ToTorchImage())
+    assert not program.returns_to_cpu
+    assert "copy to the CPU" not in program.explain()
+    assert program.state == State(False, torch.device("cuda:0"), (3, 4, 4), torch.uint8)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_a_crop_may_follow_to_device(device):
+    crop = RandomResizedCrop((0.1, 0.9), (0.7, 1.4), 4)
+    program = program_of(RandomHorizontalFlip(), ToTensor(), THERE, crop, device=device)
+    assert program.state == State(False, torch.device("cuda:0"), (4, 4, 3), torch.uint8)

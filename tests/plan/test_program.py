@@ -15,6 +15,8 @@ from gpubeton.transforms import (
     Convert,
     Cutout,
     NormalizeImage,
+    RandomErasing,
+    RandomGrayscale,
     RandomHorizontalFlip,
     RandomTranslate,
     ToDevice,
@@ -140,6 +142,14 @@ def test_all_is_fused_with_any_views_between(operations):
     assert not [step for step in program.ops.steps if not isinstance(step.operation, ToTensor | ToTorchImage)]
     assert len(program.steps) == 3
     assert program.dtype == "float16"
+
+
+def test_erasing_is_fused_before_and_after_colors_and_not_after_normalization():
+    program = program_of(RandomErasing(value=(9.8, 8.5, 7)), RandomGrayscale(), RandomErasing())
+    assert (len(program.ops.steps), program.early_paints, program.max_paints) == (0, 1, 2)
+    assert program.fills.tolist() == [[9, 8, 7], [0, 0, 0]]
+    late = program_of(normalize(np.float32), RandomErasing(value=-0.5))
+    assert (len(late.steps), len(late.ops.steps)) == (0, 1)
 
 
 class Plain(Operation):
