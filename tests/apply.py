@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -60,6 +63,33 @@ def state_after(operations, state: State) -> State:
     return compile_batch_ops(operations, state, field_number=0).state
 
 
+@contextmanager
+def loader_of(operations, images: np.ndarray, *, seed=0, device="cpu"):
+    """A loader whose only batch has these images, whole, after the operations."""
+    with TemporaryDirectory() as folder:
+        fields = {"image": RGBImageField(write_mode="raw")}
+        path = write(Path(folder) / "images.beton", fields, [(image,) for image in images])
+        pipelines = {"image": operations}
+        with Loader(path, len(images), num_workers=1, seed=seed, pipelines=pipelines, device=device) as loader:
+            yield loader
+
+
+def load(operations, images: np.ndarray, **arguments):
+    """The images as a loader hands them out: an array, or a tensor with its strides."""
+    with loader_of(operations, images, **arguments) as loader:
+        ((batch,),) = list(loader)
+        return batch.copy() if isinstance(batch, np.ndarray) else batch.clone()
+
+
+def explained(operations, images: np.ndarray) -> list[tuple[str, str]]:
+    """Name of each operation, the decoder's first, and where a loader runs it: "fused", "view" or "after, ..."."""
+    text = StringIO()
+    with loader_of(operations, images) as loader, redirect_stdout(text):
+        loader.explain()
+    lines = (re.fullmatch(r"  (?:<[\w.]*\.)?(\w+)\b.*?  +(\S.*)", line) for line in text.getvalue().splitlines())
+    return [line.groups() for line in lines if line]
+
+
 def apply_to_images(executor: str, operations, images: np.ndarray, *, seed=0) -> np.ndarray:
     """Apply operations to uint8 images (N, H, W, 3) on one of EXECUTORS, with equal draws on each; NHWC.
 
@@ -68,10 +98,5 @@ def apply_to_images(executor: str, operations, images: np.ndarray, *, seed=0) ->
     """
     if executor in LAYOUTS:
         return as_nhwc_array(apply(operations, in_layout(images, executor), seed=seed), executor)
-    with TemporaryDirectory() as folder:
-        fields = {"image": RGBImageField(write_mode="raw")}
-        path = write(Path(folder) / "images.beton", fields, [(image,) for image in images])
-        pipelines = {"image": [SimpleRGBImageDecoder(), *operations]}
-        device = "cpu" if executor == FUSED else "cuda:0"
-        with Loader(path, len(images), num_workers=1, seed=seed, pipelines=pipelines, device=device) as loader:
-            return np.concatenate([np.array(batch) for (batch,) in loader])
+    device = "cpu" if executor == FUSED else "cuda:0"
+    return np.asarray(load([SimpleRGBImageDecoder(), *operations], images, seed=seed, device=device))

@@ -5,8 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._engine.run_batch_ops import run_batch_ops
-from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton._plan.draw_rows import (
     DRAW_COLUMNS,
     FLIP,
@@ -21,8 +19,8 @@ from gpubeton._plan.draw_rows import (
 )
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
-from gpubeton.pipeline import State
 from gpubeton.transforms import Cutout, NormalizeImage, RandomErasing, RandomHorizontalFlip, RandomTranslate
+from tests.apply import apply
 from tests.reference.image import reference_image
 
 FILLS = st.sampled_from([(0, 0, 0), (255, 0, 7), (1, 2, 3)])
@@ -44,8 +42,7 @@ def test_folded_steps_equal_the_steps_one_after_another(steps, height, width, se
     samples = np.array([3, 1, 4, 1, 5], np.uint64)
     sizes = np.full(5, height), np.full(5, width)
     program = compile_image_program("image", 3, [SimpleRGBImageDecoder(), *steps], *sizes)
-    state = State(True, "cpu", (height, width, 3), np.dtype("uint8"))
-    eager = run_batch_ops(compile_batch_ops(steps, state, field_number=3), images.copy(), seed, epoch, samples)
+    eager = apply(steps, images.copy(), seed=seed, epoch=epoch, samples=samples, field=3)
     draws = program.draw(seed, epoch, samples, *sizes)
     for image, draw, expected in zip(images, draws, eager, strict=True):
         assert np.array_equal(reference_image(image, draw, program).output, expected)

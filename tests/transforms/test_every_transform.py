@@ -74,7 +74,7 @@ def test_an_image_depends_on_its_sample_the_epoch_and_the_seed_and_not_on_its_ba
 
 
 @pytest.mark.parametrize("operation", [*IMAGE_TRANSFORMS, Pad(1)], ids=name_of)
-def test_what_is_no_image_is_refused(operation):
+def test_labels_are_refused(operation):
     with pytest.raises(PipelineError, match=rf"{name_of(operation)} works on images"):
         operation.declare_state_and_memory(LABEL)
 
