@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from gpubeton import libffcv
-from gpubeton.errors import OptionError
 from gpubeton.fields import RGBImageField, rgb_image
 from gpubeton.fields.jpeg import encode_jpeg
 from gpubeton.fields.rgb_image import (
@@ -132,22 +131,6 @@ def test_sides_beyond_16_bits_are_refused_instead_of_cut():
     with pytest.raises(ValueError, match=r"1 x 65536 .*65535; .*max_resolution"):
         encode(RGBImageField("raw"), np.zeros((1, 65536, 3), np.uint8))
     assert kind_of(encode(RGBImageField("raw"), np.zeros((1, 65535, 3), np.uint8))[0]) == (1, 65535, 1)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"write_mode": "jpeg"},
-        {"max_resolution": 0},
-        {"jpeg_quality": 0},
-        {"jpeg_quality": 101},
-        {"compress_probability": 1.5},
-        {"seed": -1},
-    ],
-)
-def test_arguments_out_of_range_are_refused_when_the_field_is_made(arguments):
-    with pytest.raises(OptionError, match=f"{next(iter(arguments))} is"):
-        RGBImageField(**arguments)
 
 
 def test_the_arguments_have_the_order_of_ffcv():

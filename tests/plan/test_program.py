@@ -152,15 +152,6 @@ def test_a_type_that_is_not_written_directly_is_made_afterwards(dtype):
     assert where(normalize(dtype), ToTensor()) == ["after", "after"]
 
 
-def test_loaders_may_share_one_pipeline_list():
-    pipeline = [RandomResizedCropRGBImageDecoder((4, 4)), torch.nn.Identity(), ToTensor()]
-    copy = list(pipeline)
-    assert load([pipeline[0], ToTensor(), *pipeline[1:]], IMAGES).shape == (3, 4, 4, 3)
-    pipeline[0].output_size = (2, 2)
-    assert load([*pipeline[:1], *pipeline[2:]], IMAGES).shape == (3, 2, 2, 3)
-    assert pipeline == copy
-
-
 def test_explain_has_a_line_for_each_operation():
     operations = [RandomHorizontalFlip(), ToTensor(), Plain(), Cutout(1), torch.nn.ReLU()]
     assert explained(operations, IMAGES) == [

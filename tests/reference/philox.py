@@ -22,11 +22,7 @@ def philox4x32(counter, key):
 def sort_keys(seed, epoch, stream, count, first=0):
     """Keys to sort by, (count,): from number `first` on, two of each counter."""
     pairs = np.arange(first // 2, -(-(first + count) // 2), dtype=np.uint64)
-    counter = [
-        np.full_like(pairs, epoch),
-        pairs & np.uint64(WORD),
-        *(np.full_like(pairs, word) for word in (stream, WORD)),
-    ]
-    words = philox4x32(counter, [seed & WORD, (seed >> 32) & WORD])
+    epochs, streams, blocks = (np.full_like(pairs, word) for word in (epoch, stream, WORD))
+    words = philox4x32([epochs, pairs, streams, blocks], [seed & WORD, (seed >> 32) & WORD])
     keys = np.stack([words[0] | words[1] << 32, words[2] | words[3] << 32], axis=1)
     return keys.reshape(-1)[first % 2 :][:count]
