@@ -1,4 +1,4 @@
-"""Which operations a pipeline has, whatever was written in its list."""
+"""Which operations a pipeline has for each list that a user writes."""
 
 from __future__ import annotations
 
