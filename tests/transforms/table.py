@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gpubeton.transforms import (
     ColorJitter,
     CornerCrop,
@@ -67,3 +69,20 @@ ALONE = [*WINDOWS, *GEOMETRY, *BLENDS, *LEVELS]
 IMAGE_MIXES = [ImageMixup(0.4, False), ImageMixup(0.4, True), ImageCutMix(1.0, False), ImageCutMix(1.0, True)]
 LABEL_MIXES = [LabelMixup(0.4, False), LabelMixup(0.4, True), LabelCutMix(1.0, False), LabelCutMix(1.0, True, (20, 30))]
 IMAGE_TRANSFORMS = [*ALONE, *IMAGE_MIXES]
+#: They take a probability as the next argument.
+SOMETIMES = {
+    "flip": RandomHorizontalFlip,
+    "erasing": RandomErasing,
+    "brightness": partial(RandomBrightness, 0.5),
+    "contrast": partial(RandomContrast, 0.5),
+    "saturation": partial(RandomSaturation, 0.5),
+    "grayscale": RandomGrayscale,
+    "solarization": partial(RandomSolarization, 100.5),
+    "posterize": partial(RandomPosterize, 3),
+    "invert": RandomInvert,
+    "autocontrast": RandomAutocontrast,
+    "equalize": RandomEqualize,
+    "blur": partial(RandomGaussianBlur, 3, (0.5, 1.5)),
+    "sharpness": partial(RandomAdjustSharpness, 2),
+    "rotation": partial(RandomRotation, (30, 60), "nearest", (0, 0, 0)),
+}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpubeton.pipeline import Compiler, State
-from gpubeton.transforms import ColorJitter, RandomBrightness, RandomContrast, RandomGrayscale, RandomSaturation
+from gpubeton.transforms import ColorJitter, RandomBrightness, RandomContrast, RandomSaturation
 from tests.apply import LAYOUTS, as_nhwc_array, in_layout
 from tests.reference.color import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEARLY, NEUTRAL, ONE, SATURATION, gray, step
 from tests.transforms.random_numbers import numbers
@@ -18,13 +18,6 @@ NHWC = State(True, "cpu", (20, 30, 3), np.dtype("uint8"))
 KINDS = [BRIGHTNESS, CONTRAST, SATURATION, HUE]
 BLENDS = [BRIGHTNESS, CONTRAST, SATURATION]
 ANY = RandomBrightness(0.5)
-OPERATIONS = [
-    RandomBrightness(0.5, p=1),
-    RandomContrast(0.5, p=1),
-    RandomSaturation(0.5, p=1),
-    RandomGrayscale(0.5),
-    ColorJitter(0.4, 0.4, 0.4, 0.1),
-]
 
 
 def applied(images, *row, layout="numpy"):
@@ -150,13 +143,6 @@ def test_magnitudes_are_uniform_around_one_and_as_often_as_asked(make, kind):
     assert make(3, p=1).draw(numbers, 20_000, NHWC)[:, 1].min() == pytest.approx(0, abs=20)
     assert (make(0.5, p=0).draw(numbers, 20_000, NHWC)[:, 1] == ONE).all()
     assert (make(0.5, p=1).draw(numbers, 20_000, NHWC)[:, 1] != ONE).mean() > 0.99
-
-
-def test_grayscale_happens_as_often_as_asked():
-    steps = RandomGrayscale(0.2).draw(numbers, 20_000, NHWC)
-    assert set(steps[:, 0]) == {SATURATION}
-    assert set(steps[:, 1]) == {0, ONE}
-    assert abs((steps[:, 1] == 0).mean() - 0.2) < 0.015
 
 
 def test_every_order_of_a_jitter_is_equally_likely():

@@ -14,7 +14,7 @@ from gpubeton.pipeline import Compiler
 from gpubeton.transforms import *  # noqa: F403  (representations are read back)
 from gpubeton.transforms import Pad, RandomResizedCrop
 from tests.apply import FUSED, LAYOUTS, SIMULATED, apply, apply_to_images, as_nhwc_array, in_layout, state_of
-from tests.transforms.table import ALONE, IMAGE_MIXES, IMAGE_TRANSFORMS, LABEL_MIXES, LEVELS, WARPS, WINDOWS
+from tests.transforms.table import ALONE, IMAGE_MIXES, IMAGE_TRANSFORMS, LABEL_MIXES, LEVELS, SOMETIMES, WARPS, WINDOWS
 
 SAMPLES = np.array([9, 4, 7, 1, 0, 3], np.uint64)
 IMAGES = np.random.default_rng(0).integers(9, 240, (6, 20, 30, 3), np.uint8)
@@ -71,6 +71,15 @@ def test_an_image_depends_on_its_sample_the_epoch_and_the_seed_and_not_on_its_ba
     for other in ({"seed": 6}, {"seed": 5, "epoch": 1}, {"seed": 5, "field": 1}):
         assert not np.array_equal(apply([operation], IMAGES.copy(), samples=SAMPLES, **other), whole)
     assert not np.array_equal(apply([operation], IMAGES.copy(), seed=5, samples=SAMPLES[::-1]), whole)
+
+
+@pytest.mark.parametrize("name", SOMETIMES)
+def test_images_change_as_often_as_asked(name):
+    images = np.random.default_rng(1).integers(20, 200, (4000, 16, 17, 3), np.uint8)
+    for p in (0, 0.3, 1):
+        changed = (apply([SOMETIMES[name](p)], images.copy()) != images).any(axis=(1, 2, 3))
+        # Four standard deviations; few images stay because of the factor that was drawn for them.
+        assert abs(changed.mean() - p) <= 0.03 * (p > 0)
 
 
 @pytest.mark.parametrize("operation", [*IMAGE_TRANSFORMS, Pad(1)], ids=name_of)

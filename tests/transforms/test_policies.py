@@ -14,7 +14,6 @@ SIZE = 24, 32
 IMAGES = np.stack([np.roll(IMAGE, shift, axis=1) for shift in range(12)])
 NHWC = State(True, torch.device("cpu"), (*SIZE, 3), np.dtype("uint8"))
 SPACES = {"RandAugment": RAND_AUGMENT, "TrivialAugmentWide": TRIVIAL_AUGMENT_WIDE}
-OPERATIONS = [RandAugment(3, 20), TrivialAugmentWide(interpolation="bilinear", fill=(7, 8, 9))]
 MADE = [name for name in GOLDEN if name.split()[0] in SPACES and name[-1] in "+-"]
 
 

@@ -13,7 +13,6 @@ from tests.transforms.random_numbers import numbers
 IMAGES = np.random.default_rng(0).integers(1, 256, (4, 6, 9, 3), np.uint8)
 NHWC = State(True, torch.device("cpu"), (6, 9, 3), np.dtype("uint8"))
 NCHW = State(False, torch.device("cpu"), (3, 6, 9), torch.uint8)
-OPERATIONS = [RandomCrop((4, 5)), RandomCrop(7, 2, (1, 2, 3)), CornerCrop((4, 6)), Pad((1, 2, 0, 3), (7, 8, 9))]
 
 
 def padded(images, left, top, right, bottom, fill):
