@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
@@ -35,7 +33,7 @@ from gpubeton.transforms import (
     TransformBoxes,
     TrivialAugmentWide,
 )
-from tests.small_files import damage, write
+from tests.small_files import write
 
 
 class Rectangles:
@@ -236,17 +234,6 @@ def test_hidden_boxes_are_left_out_of_their_sample(raw):
     visible = boxes_by_sample(make(raw, small, [TransformBoxes(), ToTensor()]))
     assert visible == {sample: [box[:5] for box in boxes if box[5]] for sample, boxes in every.items()}
     assert any(not boxes for boxes in visible.values())
-
-
-def test_a_replaced_sample_brings_its_own_box(raw, tmp_path):
-    path = rectangles(tmp_path / "jpg.beton", "jpg")
-    whole = boxes_by_sample(make(path, AUGMENTED))
-    damaged = shutil.copy(path, tmp_path / "damaged.beton")
-    damage(damaged, 1, content=bytes(300))
-    images, boxes = next(iter(make(damaged, AUGMENTED, on_error="replace")))
-    assert [box[0, 4].item() for box in boxes] == [0, 2, 2, 3, 4]
-    assert [box.tolist() for box in boxes] == [whole[int(box[0, 4])] for box in boxes]
-    assert torch.equal(images[1], images[2])
 
 
 def test_boxes_may_follow_an_output_of_another_name(raw):

@@ -21,7 +21,6 @@ from gpubeton.transforms import (
     ToTensor,
     ToTorchImage,
 )
-from tests.small_files import damage
 
 NOTHING_ELSE = dict.fromkeys(["image", "label", "weight", "note", "info", "vector"])
 
@@ -180,16 +179,6 @@ def test_channels_last_memory_stays_so_after_a_branch(photos):
         assert torch.equal(outputs[0], outputs[2])
 
 
-def test_bad_images_are_left_out_of_branches_too(photos, tmp_path):
-    path = tmp_path / "bad.beton"
-    path.write_bytes(photos.read_bytes())
-    damage(path, 7)
-    crop = CenterCropRGBImageDecoder((8, 6), 1)
-    image, view = rows(path, {"image": [crop, ToTensor()], "view": PipelineSpec(crop)}, on_error="skip")
-    assert len(image) == 49
-    assert torch.equal(image, view)
-
-
 @pytest.mark.parametrize(
     ("pipelines", "message"),
     [
@@ -270,17 +259,3 @@ def test_operations_share_also_while_compilation_is_off(photos, monkeypatch):
         photos, {"label": [dice, ToTensor()], "again": PipelineSpec("label", transforms=[dice, ToTensor()])}
     )
     assert torch.equal(label, again)
-
-
-def test_the_users_operations_stay_as_they_are(photos):
-    dice, flip = Dice(), RandomHorizontalFlip()
-    before = [dict(vars(dice)), dict(vars(flip))]
-    rows(
-        photos,
-        {
-            "image": [CenterCropRGBImageDecoder((8, 8), 1), flip, ToTensor()],
-            "view": PipelineSpec(flip),
-            "label": [dice, ToTensor()],
-        },
-    )
-    assert [vars(dice), vars(flip)] == before

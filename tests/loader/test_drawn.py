@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
@@ -31,7 +29,7 @@ from gpubeton.transforms import (
     ToTorchImage,
 )
 from tests.loader.pipelines import augmented
-from tests.small_files import damage, picture
+from tests.small_files import picture
 
 REST = dict.fromkeys(["label", "weight", "note", "info", "vector"])
 
@@ -131,20 +129,6 @@ def test_drawn_parameters_change_no_other_output(photos):
         assert torch.equal(image, same_image)
         assert torch.equal(other, same_other)
         assert list(drawn) == ["size", "crop", "RandomHorizontalFlip"]
-
-
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_rows_are_those_of_the_samples_that_arrive(photos, tmp_path, on_error):
-    path = tmp_path / "damaged.beton"
-    shutil.copy(photos, path)
-    for sample in (3, 4, 17):
-        damage(path, sample)
-    expected = {sample: drawn for sample, _, drawn in rows_of(make(photos, augmented()))}
-    results = list(rows_of(make(path, augmented(), on_error=on_error)))
-    assert len(results) == (47 if on_error == "skip" else 50)
-    for sample, _, drawn in results:
-        assert sample not in (3, 4, 17)
-        assert all(np.array_equal(values, expected[sample][name]) for name, values in drawn.items())
 
 
 def test_drawn_parameters_of_a_branch_are_the_shared_ones_and_its_later_ones(raw_photos):

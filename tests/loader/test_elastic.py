@@ -14,14 +14,13 @@ from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.integrations.data_loader import DataLoaderAdapter
 from gpubeton.loader import Loader
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
-from gpubeton.traversal_order import Random, Weighted
+from gpubeton.traversal_order import Random
 from tests.small_files import write_photos
 
 PIPELINES = {"image": [RandomResizedCropRGBImageDecoder((16, 16)), RandomHorizontalFlip(), Cutout(3), ToTensor()]}
 NUM_SAMPLES = 96
 # Entries of a state at the beginning of the second epoch.
 NEXT = {"epoch": 1, "samples": 0, "first": 0, "batch": 0}
-WEIGHTS = {"weights": [1.0] * NUM_SAMPLES, "num_samples": 7}
 # A loader of labels only.
 LABELS = {"num_workers": 1, "order": "window", "seed": 4, "drop_last": False, "pipelines": {"image": None}}
 
@@ -220,18 +219,6 @@ def test_the_length_of_a_continued_epoch_does_not_change_the_remaining_samples(p
         assert len(batches) == 7
         results = [batches.samples.tolist() for _ in batches]
     assert results == [shares[0][0] for shares in rest]
-
-
-@pytest.mark.parametrize(
-    ("order", "arguments"),
-    [("sequential", {}), ("random", {}), ("window", {}), (Weighted, WEIGHTS)],
-)
-def test_the_samples_of_an_epoch_are_counted_without_an_order_of_them(photos, order, arguments, monkeypatch):
-    with Loader(photos, 8, **{**LABELS, "order": order}, order_kwargs=arguments) as loader:
-        expected = len(loader.traversal_order.global_order(3))
-        for name in ("global_order", "global_ids"):
-            monkeypatch.setattr(type(loader.traversal_order), name, None)
-        assert loader._schedule.num_samples_of(3) == expected == arguments.get("num_samples", NUM_SAMPLES)
 
 
 def test_an_epoch_that_is_gone_on_with_fixes_samples_and_batches_until_it_has_begun(photos):

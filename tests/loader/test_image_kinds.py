@@ -112,18 +112,13 @@ def test_gray_images_meet_the_draws_that_rgb_images_meet(tmp_path, name, steps):
     """The same levels in three channels, through the executor of RGB images, which is off by one level at most."""
     kind = IMAGE_KINDS[name]
 
-    class Both:
-        def __len__(self):
-            return 8
-
-        def __getitem__(self, number):
-            gray = pixels_of(IMAGE_KINDS["gray"], number)
-            return gray.repeat(3, axis=2), gray.astype(kind.dtype) * (257 if kind.bits == 16 else 1)
-
-    two = write(tmp_path / "gray.beton", {"rgb": RGBImageField("raw"), "gray": ImageField(name)}, Both())
-    rgb_file = write(
-        tmp_path / "rgb.beton", {"gray": RGBImageField("raw"), "rgb": RGBImageField("raw")}, Both16to8(Both())
-    )
+    gray = [pixels_of(IMAGE_KINDS["gray"], number) for number in range(8)]
+    rgb = [levels.repeat(3, axis=2) for levels in gray]
+    single = [levels.astype(kind.dtype) * (257 if kind.bits == 16 else 1) for levels in gray]
+    fields = {"rgb": RGBImageField("raw"), "gray": ImageField(name)}
+    two = write(tmp_path / "gray.beton", fields, list(zip(rgb, single, strict=True)))
+    fields = {"gray": RGBImageField("raw"), "rgb": RGBImageField("raw")}
+    rgb_file = write(tmp_path / "rgb.beton", fields, list(zip(rgb, rgb, strict=True)))
     crop = RandomResizedCropImageDecoder((16, 16)), *steps
     as_rgb = RandomResizedCropRGBImageDecoder((16, 16)), *steps
     (result,) = all_of(make(two, {"gray": crop}))
@@ -131,19 +126,6 @@ def test_gray_images_meet_the_draws_that_rgb_images_meet(tmp_path, name, steps):
     (expected,) = all_of(make(rgb_file, {"rgb": as_rgb}))
     levels = result / 257 if kind.bits == 16 else result.astype(float)
     assert np.abs(levels[..., 0] - expected[..., 0]).max() <= 1.5
-
-
-class Both16to8:
-    """The photo of a dataset twice."""
-
-    def __init__(self, dataset):
-        self.dataset = dataset
-
-    def __len__(self):
-        return len(self.dataset)
-
-    def __getitem__(self, number):
-        return self.dataset[number][0], self.dataset[number][0]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -278,21 +260,6 @@ def test_a_png_of_another_size_kind_or_none_at_all_is_a_bad_image(tmp_path):
         all_of(make(path, decode))
 
 
-def test_filter_and_a_state_work_as_with_rgb_images(images):
-    pipelines = {"gray": [RandomResizedCropImageDecoder((8, 8)), ToTensor()], "label": ()}
-    loader = make(images, pipelines, order="random")
-    some = loader.filter("label", lambda label: label % 2 == 0)
-    assert sorted(all_of(some)[1].ravel().tolist()) == [0, 2, 4, 6, 8]
-    batches = iter(loader)
-    next(batches)
-    state = loader.state_dict()
-    rest = [batch[0] for batch in batches]
-    resumed = make(images, pipelines, order="random")
-    resumed.load_state_dict(state)
-    for one, other in zip(rest, (batch[0] for batch in resumed), strict=True):
-        assert torch.equal(one, other)
-
-
 def test_to_device_moves_images_made_by_the_cpu(images):
     pipeline = [ImageDecoder(), NormalizeImage(0, 1), ToTensor(), ToDevice("cpu"), ToTorchImage()]
     (result,) = all_of(make(images, {"gray": pipeline}))
@@ -304,14 +271,8 @@ def test_a_class_derived_from_the_field_has_to_be_named(tmp_path):
         def encode(self, destination, value, malloc):
             super().encode(destination, value // 2, malloc)
 
-    class Some:
-        def __len__(self):
-            return 3
-
-        def __getitem__(self, number):
-            return (pixels_of(IMAGE_KINDS["gray"], number),)
-
-    path = write(tmp_path / "derived.beton", {"gray": Scaled("gray")}, Some())
+    samples = [(pixels_of(IMAGE_KINDS["gray"], number),) for number in range(3)]
+    path = write(tmp_path / "derived.beton", {"gray": Scaled("gray")}, samples)
     with pytest.raises(FormatError, match=r"custom one"):
         Reader(path)
     loader = Loader(path, 3, pipelines={"gray": [ImageDecoder()]}, custom_fields={"gray": Scaled})

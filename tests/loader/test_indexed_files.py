@@ -35,10 +35,6 @@ def epoch_of(loader):
     return np.concatenate([batch[0] for batch in loader])
 
 
-def points_of(loader):
-    return loader.plan().sources[0].entry_points
-
-
 def test_bytes_that_no_crop_needs_may_be_damaged(beton):
     """Entry points are really used: without them the damage above and beside the crops is noticed."""
     index_images(beton)
@@ -59,15 +55,3 @@ def test_bytes_that_no_crop_needs_may_be_damaged(beton):
     assert damaged > 5
     beton.write_bytes(content)
     assert np.array_equal(epoch_of(loader_of(beton, checksums=False)), expected)
-
-
-def test_entry_points_that_do_not_fit_an_image_are_used_once_and_change_no_bit(beton):
-    index_images(beton)
-    expected = epoch_of(loader_of(beton))
-    loader = loader_of(beton)
-    points = points_of(loader)
-    wrong = np.arange(0, COUNT, 5)
-    points.seals = points.seals.copy()
-    points.seals[wrong] ^= 1
-    assert np.array_equal(epoch_of(loader), expected)
-    assert np.flatnonzero(points.counts == 0).tolist() == wrong.tolist()

@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpubeton._engine.prefetch import Prefetcher
-from gpubeton.errors import LoaderClosedError, StorageError
+from gpubeton.errors import LoaderClosedError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
-from tests.fake_worker_pool import FakeWorkerPool
+from tests.loader.pipelines import same
 from tests.waiting import wait_until
 
 CROP = [CenterCropRGBImageDecoder((32, 32), 1), ToTensor()]
@@ -124,16 +123,6 @@ def test_an_error_of_an_operation_reaches_the_loop_as_it_is(make):
         list(make(pipelines={"image": CROP, "label": [ToTensor(), Failing()]}))
 
 
-def test_an_error_of_a_worker_reaches_the_loop_as_it_is(make, monkeypatch):
-    class DyingPool(FakeWorkerPool):
-        def collect(self):
-            raise MemoryError("planted")
-
-    monkeypatch.setattr("gpubeton.loader.resources.WorkerPool", DyingPool)
-    with pytest.raises(MemoryError, match="planted"):
-        list(make())
-
-
 def test_an_error_while_workers_are_started_reaches_the_caller(make, monkeypatch):
     def start_workers(*arguments):
         raise MemoryError("planted")
@@ -188,19 +177,6 @@ def test_closing_the_loader_ends_every_iterator_and_refuses_new_ones(make):
         iter(loader)
 
 
-def test_all_iterators_are_stopped_before_any_is_waited_for(make, monkeypatch):
-    calls = []
-    for method in ("stop", "close"):
-        original = getattr(Prefetcher, method)
-        monkeypatch.setattr(Prefetcher, method, lambda self, m=method, o=original: (calls.append(m), o(self))[1])
-    loader = make()
-    iterators = [iter(loader), iter(loader)]
-    loader.close()
-    assert calls[:3] == ["stop", "stop", "close"]
-    assert calls.count("close") == 2
-    assert len(iterators) == 2
-
-
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_interrupts_a_loop_that_waits(make):
     pause = Pause()
@@ -226,11 +202,7 @@ def test_parent_and_child_of_a_fork_do_not_share_the_memory_of_batches(make):
             os._exit(1)
     results = list(batches)
     assert os.waitpid(child, 0)[1] == 0
-    assert all(
-        torch.equal(tensor, other)
-        for pair in zip(results, expected, strict=True)
-        for tensor, other in zip(*pair, strict=True)
-    )
+    assert same(results, expected)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -251,15 +223,6 @@ def test_after_a_fork_the_child_may_begin_an_epoch(make):
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert len(list(batches)) == 11
-
-
-def test_a_file_that_has_changed_is_refused_when_an_epoch_begins(make, photos, tmp_path):
-    path = tmp_path / "changing.beton"
-    path.write_bytes(photos.read_bytes())
-    loader = Loader(path, 4, num_workers=1, os_cache=make().os_cache, pipelines={"image": CROP})
-    os.truncate(path, path.stat().st_size - 1)
-    with pytest.raises(StorageError, match="opened"):
-        iter(loader)
 
 
 def test_batches_outlive_everything(make):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +15,7 @@ from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.state import State
 from gpubeton.reader import Reader
 from gpubeton.transforms import Convert, Squeeze, ToTensor
-from tests.small_files import damage, picture, write
+from tests.small_files import picture, write
 
 DOUBLE = torch.float64
 
@@ -167,19 +166,6 @@ def test_the_file_stores_type_and_shape(detections):
 def test_filter_is_given_each_samples_array(detections):
     filtered = make(detections, {"boxes": ()}).filter("boxes", lambda boxes: len(boxes) == 3)
     assert filtered.indices.tolist() == list(range(3, 30, 4))
-
-
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_samples_left_out_or_replaced_are_so_in_ragged_outputs_too(detections, tmp_path, on_error):
-    path = shutil.copy(detections, tmp_path / "damaged.beton")
-    damage(path, 2, content=bytes(100))
-    loader = make(path, {"image": (), "boxes": ()}, on_error=on_error)
-    batches = iter(loader)
-    images, boxes = next(batches)
-    samples = [0, 1, 3, 4, 5, 6] if on_error == "skip" else [0, 1, 3, 3, 4, 5, 6]
-    assert batches.samples.tolist() == samples
-    assert len(images) == len(boxes) == len(samples)
-    assert all(np.array_equal(box, boxes_of(number)) for number, box in zip(samples, boxes, strict=True))
 
 
 def test_an_operation_of_ones_own_gets_the_ragged(detections):

@@ -6,22 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton.errors import RemoteChangedError
+from gpubeton.loader import RemoteOptions
 from tests.bytes.fault_server import Fault, FaultServer
 from tests.loader.test_unmapped_files import PART, each, loader_of, paths, received  # noqa: F401  a fixture
-
-
-@pytest.mark.parametrize("order", ["sequential", "random", "quasi_random", "window"])
-def test_batches_from_a_store_are_those_of_local_files(paths, s3_server, order):  # noqa: F811
-    names = [s3_server.put(f"{number}.beton", Path(path).read_bytes()) for number, path in enumerate(paths)]
-    with loader_of(paths, order=order) as local, loader_of(names, order=order, remote=s3_server.options) as remote:
-        for _ in range(2):
-            assert received(remote) == received(local)
-        stats = remote.stats()
-        assert 0 < stats.requests <= 4  # two files of two pages
-        assert stats.fetched_bytes <= 1.01 * stats.stored_bytes
-        assert stats.retries == 0
 
 
 def test_requests_that_are_made_again_are_counted(paths):  # noqa: F811

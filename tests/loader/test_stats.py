@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import threading
 from contextlib import ExitStack
 from dataclasses import fields
@@ -242,3 +243,14 @@ def test_facts_name_the_operations_that_are_not_fused(photos):
         unfused = Loader(photos, 10, pipelines={**PIPELINES, "image": image}, num_workers=1)._describe().unfused
         assert len(unfused) == number
         assert all("Identity" in name for name in unfused)
+
+
+def test_metrics_are_finite_numbers_whose_names_have_the_prefix_and_a_sum_has_no_epoch(photos):
+    loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=1)
+    assert loader.stats().to_metrics()["loader/images"] == 0
+    for _ in range(2):
+        list(loader)
+    metrics, total = loader.stats().to_metrics("train/"), loader.stats(total=True).to_metrics()
+    assert (metrics["train/epoch"], total["loader/images"], "loader/epoch" in total) == (1, 100, False)
+    assert {name.removeprefix("train/") for name in metrics} == loader.stats().to_dict().keys()
+    assert all(type(value) is float and math.isfinite(value) for value in [*metrics.values(), *total.values()])

@@ -12,10 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton._engine import loaded_storage
-from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.epoch_pages import NextEpoch
-from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton.errors import BadImageError, LoaderClosedError, StorageError
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
@@ -176,37 +173,6 @@ def test_an_error_comes_in_place_of_its_batch_after_all_batches_before_it(paths,
     assert f"batch {first_hit} of epoch 0" in "".join(caught.value.__notes__)
 
 
-def test_batches_before_one_that_cannot_be_begun_all_arrive(paths, traffic, monkeypatch):  # noqa: F811
-    def fetch(self, offset, size, batch=None):
-        if batch == 10:
-            raise MemoryError("planted")
-        return original(self, offset, size, batch)
-
-    original, results = LoadedStorage.fetch, []
-    monkeypatch.setattr(LoadedStorage, "fetch", fetch)
-    with loader_of(paths[0]) as local, loader_of(counted(paths[0])) as loader:
-        with pytest.raises(MemoryError, match="planted"):
-            results.extend(each(loader))
-        assert results == received(local, 10)
-
-
-def test_batches_before_one_that_cannot_be_planned_all_arrive(paths, monkeypatch):
-    def ahead(self, first):
-        if first > 5:
-            firsts.append(first)
-            raise MemoryError("planted")
-        return original(self, first)
-
-    original, results, firsts = Plan.ahead, [], []
-    with loader_of(paths[0]) as loader, loader_of(paths[0]) as expected:
-        with monkeypatch.context() as patched:
-            patched.setattr(Plan, "ahead", ahead)
-            patched.setattr("gpubeton._engine.batch_plan.SAMPLES_AHEAD", 3 * BATCH)
-            with pytest.raises(MemoryError, match="planted"):
-                results.extend(each(loader))
-        assert results == received(expected, firsts[0])
-
-
 def test_an_epoch_goes_on_if_nothing_of_the_next_can_be_asked_for(paths, traffic, monkeypatch):  # noqa: F811
     def request(*_):
         raise MemoryError("planted")
@@ -235,7 +201,7 @@ def test_a_bad_image_is_replaced_by_one_that_is_loaded_for_it(tmp_path, traffic)
 
 
 def test_leaving_a_loop_cancels_outstanding_requests(paths, traffic, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(loaded_storage, "_PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("gpubeton._engine.loaded_storage._PATIENCE_SECONDS", 60)
     traffic.delay = 0.01
     with loader_of(counted(paths[0])) as loader:
         received(loader, 1)
@@ -266,7 +232,7 @@ def gate(traffic, monkeypatch):  # noqa: F811
     with monkeypatch.context() as patched:
         patched.setattr(NextEpoch, "request", request)
         patched.setattr(UnmappedSource, "load", load)
-        patched.setattr(loaded_storage, "_PATIENCE_SECONDS", 0.05)
+        patched.setattr("gpubeton._engine.loaded_storage._PATIENCE_SECONDS", 0.05)
         yield gate
         gate.set()
 
@@ -335,16 +301,6 @@ def test_an_order_that_makes_many_requests_warns_once_with_their_number(paths, t
         received(loader)  # without a warning
     with loader_of(counted(paths[0]), order="sequential") as loader:
         received(loader)
-
-
-@pytest.mark.parametrize("memory", [None, 1 << 20])
-def test_the_reason_of_many_requests_needs_known_memory(paths, traffic, monkeypatch, memory):  # noqa: F811
-    monkeypatch.setattr(resources, "memory_for_pages", lambda: memory)
-    monkeypatch.setattr(resources, "_is_costly", lambda _: True)
-    with loader_of(counted(paths[0]), order="random") as loader:
-        reason = "small part of each page" if memory is None else "half of what is free"
-        with pytest.warns(UserWarning, match=reason):
-            received(loader)
 
 
 @pytest.mark.parametrize("order", ["random", "window"])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from functools import partial
 from itertools import chain
 
@@ -67,17 +66,6 @@ def test_a_filtered_loader_keeps_the_weights_of_its_samples(photos):
     filtered = make(photos, num_samples=100).filter("label", lambda value: int(value) >= 400)
     assert set(drawn(filtered)) == {number for number in range(40, 50) if WEIGHTS[number]}
     assert len(make(photos, num_samples=3).filter("label", lambda value: int(value) < 0)) == 0
-
-
-def test_a_resumed_loader_continues_the_drawn_samples(photos):
-    loader = make(photos)
-    batches = iter(loader)
-    next(batches)
-    state = json.loads(json.dumps(loader.state_dict()))
-    rest = [batch[0].tolist() for batch in batches]
-    resumed = make(photos)
-    resumed.load_state_dict(state)
-    assert labels(resumed) == rest
 
 
 @pytest.mark.parametrize("as_weights", [np.asarray, list, torch.tensor])
