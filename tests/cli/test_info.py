@@ -1,19 +1,17 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
-from gpubeton.cli.app import app
 from gpubeton.dataset import Settings, convert, open_source
+from tests.cli.command import run
 from tests.golden_files import save
 from tests.picture_folders import write_folder
 from tests.small_files import write_photos
 
-
-def info(*arguments):
-    return CliRunner().invoke(app, ["info", *map(str, arguments)])
+info = partial(run, "info")
 
 
 def test_it_shows_classes_sizes_and_the_decoders_of_the_jpeg_files(tmp_path):

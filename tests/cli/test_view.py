@@ -1,21 +1,19 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from gpubeton.cli.app import app
 from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.fields import ImageField, IntField
+from tests.cli.command import run
 from tests.picture_folders import write_folder
 from tests.small_files import damage, picture, write, write_photos
 
-
-def view(*arguments):
-    return CliRunner().invoke(app, ["view", *map(str, arguments)])
+view = partial(run, "view")
 
 
 def cells(path, count, side=32):

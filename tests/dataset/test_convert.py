@@ -184,18 +184,6 @@ def test_page_sizes_are_checked():
         Settings(page_size=3 << 20)
 
 
-def test_progress_reaches_the_end(tmp_path):
-    seen = []
-    convert(
-        open_source(write_folder(tmp_path / "photos")),
-        tmp_path / "a.beton",
-        num_workers=1,
-        on_progress=lambda done, total: seen.append((done, total)),
-    )
-    assert seen[0] == (0, 9)
-    assert seen[-1] == (9, 9)
-
-
 @pytest.mark.parametrize("mode", ["rgb", "gray", "rgba"])
 def test_no_program_runs_for_an_image_that_is_a_program(mode, tmp_path, monkeypatch):
     """Pillow decodes PostScript with Ghostscript, for any file name."""

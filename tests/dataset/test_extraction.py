@@ -109,13 +109,6 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_progress_reaches_the_end(tmp_path):
-    seen = []
-    path = write_photos(tmp_path / "a.beton", 3)
-    extract(path, tmp_path / "out", num_workers=1, on_progress=lambda *at: seen.append(at))
-    assert seen == [(3, 3)]
-
-
 HOSTILE_CLASSES = ["../../up", "/etc/passwd", "..", ".", "", "a\0b", "犬" * 300, "\ud800", "samples.csv", "a/b", "a\\b"]
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 import tarfile
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from gpubeton.cli.app import app
 from gpubeton.dataset import Contents, Settings, convert, open_source
 from gpubeton.errors import OptionError
+from tests.cli import command
 from tests.fields.test_image_metadata import exif
 from tests.picture_folders import write_picture
 from tests.small_files import picture
@@ -20,8 +20,7 @@ from tests.small_files import picture
 SMALL = {"page_size": 1 << 21}
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["convert", *map(str, arguments), "--workers", "1"])
+run = partial(command.run, "convert", "--workers", "1")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gpubeton._writing.tar_files import find_tar_files
+from gpubeton._writing import find_tar_files
 from gpubeton.dataset import Settings, convert, open_source, recognise
 from gpubeton.dataset.source import Labels
 from gpubeton.errors import OptionError
