@@ -111,14 +111,5 @@ def test_split_counts_the_samples_in_no_part(file, tmp_path):
     assert "left out" not in run("split", file, f"{tmp_path / 'some.beton'}=29", f"{tmp_path / 'b'}=rest").stderr
 
 
-def test_subset_does_not_replace_the_file_that_it_reads(file, tmp_path):
-    (tmp_path / "link.beton").symlink_to(file)
-    for out in (file, tmp_path / "link.beton"):
-        done = run("subset", file, out, "--count", 1)
-        assert done.exit_code == 2
-        assert "expected another" in " ".join(done.stderr.split())
-    assert len(weights(file)) == 30
-
-
 def test_one_sample_is_no_samples(file, tmp_path):
     assert "one.beton: 1 sample; " in run("subset", file, tmp_path / "one.beton", "--count", 1).stdout

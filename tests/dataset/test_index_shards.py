@@ -217,15 +217,3 @@ def test_a_damaged_index_of_a_web_server_is_named(copied, fault_server):
         for names in (url, [url, fault_server.url("copied/0.beton")]):
             with pytest.raises(FormatError, match=r"copied/index\.json.*gpubeton index"):
                 open_index(names)
-
-
-def test_a_list_of_folders_is_opened_by_their_indices(indexed, bucket, folder, asked):
-    files = list_shards(folder)
-    expected = open_index([*files, *files, files[1]])[0]
-    object_store._CACHED._segments.clear()
-    asked.clear()
-    result = open_index([indexed, folder, files[1]], remote=bucket.options)[0]
-    assert result.fingerprint == expected.fingerprint
-    assert result.column("label").tolist() == expected.column("label").tolist()
-    assert [file.rows for file in result.files] == [file.rows for file in expected.files]
-    assert sorted(set(asked)) == ["", "index.bin", "index.json"]

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._machine import count_cores
 from gpubeton.errors import DeviceError, NoSuchFieldError, OptionError, PipelineError
 from gpubeton.fields.decoders import (
     CenterCropRGBImageDecoder,
@@ -128,16 +127,12 @@ def test_a_decoder_with_nothing_to_do_is_mentioned_in_the_reason(photos):
     assert reason == "no pipeline moves its batches to a GPU, so that decoder='nvjpeg' has nothing to do"
 
 
-@pytest.mark.parametrize("number", [-1, 0])
-def test_by_default_there_is_a_worker_for_each_core(photos, number):
-    assert Loader(photos, 4, num_workers=number, pipelines=ONLY_LABEL).num_workers == count_cores()
-
-
 def test_there_are_as_many_workers_as_cores_and_no_more_than_numba_has_threads(photos, monkeypatch):
     monkeypatch.setattr(config, "count_cores", lambda: 8)
     for limit, workers in ((2, 2), (64, 8)):
         monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", limit)
-        assert Loader(photos, 4, num_workers=-1, pipelines=ONLY_LABEL).num_workers == workers
+        for number in (-1, 0):
+            assert Loader(photos, 4, num_workers=number, pipelines=ONLY_LABEL).num_workers == workers
     assert Loader(photos, 4, num_workers=3, pipelines=ONLY_LABEL).num_workers == 3
 
 

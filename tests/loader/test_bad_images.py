@@ -2,23 +2,17 @@ from __future__ import annotations
 
 import shutil
 
-import numpy as np
 import pytest
 import torch
 
 from gpubeton.errors import BadImageError
-from gpubeton.fields import IntField, RaggedField, RGBImageField
 from gpubeton.fields.decoders import (
     CenterCropRGBImageDecoder,
-    FollowImage,
-    RaggedDecoder,
-    RandomResizedCropRGBImageDecoder,
 )
 from gpubeton.loader import Loader
 from gpubeton.loader.epoch_iterator import EpochIterator
-from gpubeton.pipeline import DrawnParameters, PipelineSpec
-from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor, TransformBoxes
-from tests.small_files import damage, picture, write
+from gpubeton.transforms import ToTensor
+from tests.small_files import damage
 
 BAD = (3, 4, 17, 49)
 
@@ -118,50 +112,3 @@ def test_an_iterator_of_chosen_samples_knows_which_were_received(damaged, on_err
     assert [number for number, _, _ in rows] == list(range(3 if on_error == "skip" else 4))
     for _, samples, (_, labels, *_) in rows:
         assert labels[:, 0].tolist() == (10 * samples.astype(int)).tolist()
-
-
-# --- outputs of all kinds
-
-SPOILT = (2, 3, 11)
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    """A file of images with masks and boxes, and a copy in which three images cannot be decoded."""
-    folder = tmp_path_factory.mktemp("scenes")
-    fields = {"image": RGBImageField("jpg"), "mask": RGBImageField("raw"), "boxes": RaggedField("<f4", (-1, 4))}
-    pictures = [picture(number, 40 + number, 60) for number in range(24)]
-    samples = [
-        (image, image, np.tile(np.float32([number, 5, number + 9, 30]), (number % 3, 1)), number)
-        for number, image in enumerate(pictures)
-    ]
-    path = write(folder / "whole.beton", {**fields, "label": IntField()}, samples)
-    copied = shutil.copy(path, folder / "spoilt.beton")
-    for sample in SPOILT:
-        damage(copied, sample)
-    return path, copied
-
-
-def rows_of(path, **arguments):
-    """The row that each sample of an epoch has in each output."""
-    flip = RandomHorizontalFlip()
-    pipelines = {
-        "image": [RandomResizedCropRGBImageDecoder((24, 32)), flip, ToTensor()],
-        "mask": [FollowImage(), ToTensor()],
-        "boxes": [RaggedDecoder(), TransformBoxes(keep="all"), ToTensor()],
-        "branch": PipelineSpec(flip, transforms=[Cutout(4), ToTensor()]),
-        "view": PipelineSpec("image", transforms=[RandomResizedCropRGBImageDecoder((9, 12)), ToTensor()]),
-        "drawn": DrawnParameters("view"),
-    }
-    loader = Loader(path, 5, num_workers=2, seed=3, drop_last=False, pipelines=pipelines, **arguments)
-    for *outputs, drawn in loader:
-        for rows in zip(*outputs, *drawn.values(), strict=True):
-            yield [np.asarray(row).tolist() for row in rows]
-
-
-@pytest.mark.parametrize(("on_error", "instead"), [("skip", {}), ("replace", {2: 4, 3: 4, 11: 12})])
-def test_a_sample_is_left_out_or_replaced_in_all_outputs_of_its_batch(scenes, on_error, instead):
-    whole, spoilt = scenes
-    expected = list(rows_of(whole))
-    samples = [instead.get(sample, sample) for sample in range(24) if sample in instead or sample not in SPOILT]
-    assert list(rows_of(spoilt, on_error=on_error)) == [expected[sample] for sample in samples]

@@ -257,12 +257,6 @@ def test_fractions_of_the_stored_image_become_fractions_of_the_output(raw):
     np.testing.assert_allclose(fractions.values * [64, 48, 64, 48], boxes.values[:, :4], rtol=0, atol=2.0**-19)
 
 
-def test_explain_names_the_output_that_is_followed_and_no_more_of_it(raw, capsys):
-    make(raw, AUGMENTED, [TransformBoxes(min_visible=0.5)]).explain()
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if "TransformBoxes" in line)
-    assert line.strip().startswith("TransformBoxes(image='image', box_format='xyxy', relative")
-
-
 def test_later_operations_that_move_no_pixel_may_be_in_the_images_pipeline(raw):
     later = [RandomGaussianBlur(3, p=1), NormalizeImage([0] * 3, [1] * 3, np.float64), Cutout(4), ToTensor()]
     later += [ToTorchImage(), torch.nn.Identity()]

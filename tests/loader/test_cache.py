@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpubeton._bytes import node_cache
-from gpubeton.errors import OptionError, StorageError
+from gpubeton.errors import StorageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
 from gpubeton.loader import Loader, resources
@@ -240,14 +240,6 @@ def test_a_loader_of_a_local_file_imports_neither_the_cache_nor_indices_of_folde
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "gpubeton.loader.dataset_cache" in loaded
     assert not {"gpubeton._bytes.node_cache", "gpubeton.format.manifest"} & set(loaded)
-
-
-def test_arguments_that_cannot_be_are_named(names, tmp_path):
-    with pytest.raises(OptionError, match="cache_limit is 'much'"):
-        make(names, tmp_path / "cache", cache_limit="much")
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StorageError, match="cache_dir"):
-        make(names, tmp_path / "file")
 
 
 def test_samples_of_copies_and_filters_use_the_same_cache(names, tmp_path):

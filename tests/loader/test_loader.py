@@ -162,6 +162,7 @@ def test_explain_prints_the_device_of_each_operation(photos, capsys):
     for words in ("6 batches of 8", "seed 3", "Cutout", "fused", "ReLU", "after", "IntDecoder", "numpy", "MiB"):
         assert words in printed
     assert "note" not in printed
+    assert "decoded once" not in printed
 
 
 def test_two_iterators_of_one_loader_are_two_epochs(photos):

@@ -179,11 +179,6 @@ def test_an_operation_of_ones_own_gets_the_ragged(detections):
     assert same(rows_of(make(detections, {"boxes": [Half(), ToTensor()]})), lambda number: boxes_of(number) / 2)
 
 
-def test_explain_shows_that_the_length_varies(detections, capsys):
-    make(detections, {"boxes": ()}).explain()
-    assert "boxes: shape (N, -1, 4), float32" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("pipelines", "error", "message"),
     [

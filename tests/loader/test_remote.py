@@ -140,16 +140,6 @@ def test_the_first_batch_takes_one_round_trip_after_those_that_open_the_file(fau
         iterator.close()
 
 
-def test_reading_the_notes_of_a_converter_needs_no_further_request(photos, fault_server):
-    fault_server.objects["photos.beton"] = photos.read_bytes()
-    reader, local = Reader(fault_server.url("photos.beton")), Reader(photos)
-    opening = len(fault_server.requests)
-    assert reader.class_names == local.class_names
-    assert reader.notes == local.notes
-    assert np.array_equal(reader.checksums, local.checksums)
-    assert len(fault_server.requests) == opening <= 3
-
-
 def test_the_first_batches_wait_for_no_entry_points(photos, fault_server):
     content = photos.read_bytes()
     fault_server.objects["photos.beton"] = content

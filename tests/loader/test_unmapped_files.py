@@ -107,28 +107,11 @@ def test_each_byte_comes_once_where_pages_are_whole(paths, traffic):  # noqa: F8
     assert f"{stats.requests} requests" in str(stats)
 
 
-def test_files_of_this_machine_and_others_make_one_dataset(paths, traffic):  # noqa: F811
-    mixed = [paths[0], counted(paths[1])]
-    for order in ("random", "window"):
-        with loader_of(paths, order=order) as local, loader_of(mixed, order=order) as unmapped:
-            assert received(unmapped) == received(local)
-
-
 def test_a_file_without_regions_in_use_makes_no_request(paths, traffic):  # noqa: F811
     pipelines = {"image": None, "note": None}
     with loader_of(paths[0], pipelines=pipelines) as local, loader_of(counted(paths[0]), pipelines=pipelines) as loader:
         assert received(loader) == received(local)
         assert loader.stats().requests == 0
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_an_epoch_goes_on_where_another_loader_left_it(paths, traffic, order):  # noqa: F811
-    with loader_of(paths[0], order=order) as local:
-        expected = received(local)
-    with loader_of(counted(paths[0]), order=order) as first, loader_of(counted(paths[0]), order=order) as second:
-        assert received(first, 20) == expected[:20]
-        second.load_state_dict(first.state_dict())
-        assert received(second) == expected[20:]
 
 
 @pytest.mark.parametrize("order", ["random", "window"])
@@ -138,17 +121,6 @@ def test_ranks_share_an_epoch_as_they_do_with_local_files(paths, traffic, order)
             expected = received(local)
         with rank_of(rank, 2), loader_of(counted(paths[0]), order=order, distributed=True) as unmapped:
             assert received(unmapped) == expected
-
-
-def test_ranks_of_a_window_share_few_pages(paths, traffic):  # noqa: F811
-    arguments = {"distributed": True, "order_kwargs": {"streams": 2, "width": 1}}
-    pages = []
-    for rank in range(2):
-        with rank_of(rank, 2), loader_of(counted(paths[0]), **arguments) as loader:
-            del traffic.requests[:]
-            received(loader)
-            pages.append({start >> 21 for _, start, _ in traffic.requests})
-    assert len(pages[0] & pages[1]) <= 2
 
 
 @pytest.mark.parametrize("order", ["sequential", "window"])

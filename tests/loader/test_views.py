@@ -93,10 +93,3 @@ def test_bad_images_of_two_fields_are_both_named(tmp_path):
     (reason,) = caught.value.reasons
     assert reason.startswith("left: ")
     assert "; right: " in reason
-
-
-def test_explain_lists_the_views_that_are_decoded_once(photos, capsys):
-    loader(photos).explain()
-    assert "  decoded once for 'image', 'second', 'small', 'plain': each image of 'image'" in capsys.readouterr().out
-    loader(photos, ("second",)).explain()
-    assert "decoded once" not in capsys.readouterr().out
