@@ -7,17 +7,15 @@ import numpy as np
 import pytest
 
 from gpubeton.cli.app import app
-from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.fields import BytesField
 from tests.cli.command import run
-from tests.picture_folders import write_folder
+from tests.picture_folders import write_converted
 from tests.small_files import write, write_photos
 
 
 @pytest.fixture
 def file(tmp_path):
-    source = open_source(write_folder(tmp_path / "photos"))
-    return convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1).path
+    return write_converted(tmp_path)
 
 
 def test_cat_writes_the_stored_bytes_of_a_jpeg_file(file, tmp_path):

@@ -6,17 +6,16 @@ import json
 
 import pytest
 
-from gpubeton.dataset import Settings, convert, open_source, verify
+from gpubeton.dataset import verify
 from gpubeton.reader import Reader
 from tests.cli.command import run
-from tests.picture_folders import write_folder
+from tests.picture_folders import write_converted
 
 
 @pytest.fixture
 def both(tmp_path, s3_server):
     """A file here, and in a bucket."""
-    source = open_source(write_folder(tmp_path / "photos", 200))
-    path = convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1).path
+    path = write_converted(tmp_path, 200)
     return path, s3_server.put("data/a.beton", path)
 
 

@@ -36,33 +36,25 @@ from gpubeton.transforms import (
 from tests.small_files import write
 
 
-class Rectangles:
+def rectangle(number):
     """A white rectangle in a black image, and a box around it."""
-
-    def __len__(self):
-        return 24
-
-    def __getitem__(self, number):
-        rng = np.random.default_rng(number)
-        height, width = rng.integers(60, 120, 2)
-        image = np.zeros((height, width, 3), np.uint8)
-        top, left = rng.integers(0, [height - 24, width - 24])
-        bottom, right = np.add((top, left), rng.integers(12, 25, 2))
-        image[top:bottom, left:right] = 255
-        box = np.array([[left, top, right, bottom]])
-        fractions = box / [width, height, width, height]
-        return image, np.append(box, [[number]], axis=1).astype(np.float32), fractions, number
-
-
-def rectangles(path, write_mode):
-    fields = {"image": RGBImageField(write_mode), "boxes": RaggedField("<f4", (-1, 5))}
-    fields |= {"fractions": RaggedField("<f8", (-1, 4)), "label": IntField()}
-    return write(path, fields, Rectangles())
+    rng = np.random.default_rng(number)
+    height, width = rng.integers(60, 120, 2)
+    image = np.zeros((height, width, 3), np.uint8)
+    top, left = rng.integers(0, [height - 24, width - 24])
+    bottom, right = np.add((top, left), rng.integers(12, 25, 2))
+    image[top:bottom, left:right] = 255
+    box = np.array([[left, top, right, bottom]])
+    fractions = box / [width, height, width, height]
+    return image, np.append(box, [[number]], axis=1).astype(np.float32), fractions, number
 
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
-    return rectangles(tmp_path_factory.mktemp("boxes") / "raw.beton", "raw")
+    fields = {"image": RGBImageField("raw"), "boxes": RaggedField("<f4", (-1, 5))}
+    fields |= {"fractions": RaggedField("<f8", (-1, 4)), "label": IntField()}
+    path = tmp_path_factory.mktemp("boxes") / "raw.beton"
+    return write(path, fields, [rectangle(number) for number in range(24)])
 
 
 MARKED = (TransformBoxes(keep="all"), ToTensor())
@@ -189,8 +181,8 @@ def test_boxes_move_by_the_draws_of_their_image(raw, windows):
             assert len(images) == len(boxes)
             for number, (box,) in enumerate(boxes):
                 row = {name: values[number].tolist() for name, values in drawn.items()}
-                _, rectangle, _, _ = Rectangles()[int(box[4])]
-                expected = reference(rectangle[0, :4].tolist(), row["size"], [AUGMENTED[1], *windows], row)
+                _, corners, _, _ = rectangle(int(box[4]))
+                expected = reference(corners[0, :4].tolist(), row["size"], [AUGMENTED[1], *windows], row)
                 is_visible = expected[2] > expected[0] and expected[3] > expected[1]
                 # Float64 all the way, rounded to float32 once: half a unit in the last place of numbers below 128.
                 np.testing.assert_allclose(box[:4], expected, rtol=0, atol=2.0**-18)
@@ -208,8 +200,8 @@ def test_boxes_follow_an_output_that_goes_on_from_another_one(raw):
     ((_, _, _, boxes, drawn),) = Loader(raw, 24, num_workers=1, seed=3, pipelines=pipelines)
     for number, (box,) in enumerate(boxes):
         row = {name: values[number].tolist() for name, values in drawn.items()}
-        _, rectangle, _, _ = Rectangles()[int(box[4])]
-        expected = reference(rectangle[0, :4].tolist(), row["size"], [flip, window, RandomHorizontalFlip()], row)
+        _, corners, _, _ = rectangle(int(box[4]))
+        expected = reference(corners[0, :4].tolist(), row["size"], [flip, window, RandomHorizontalFlip()], row)
         np.testing.assert_allclose(box[:4], expected, rtol=0, atol=2.0**-18)
 
 

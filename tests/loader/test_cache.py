@@ -25,19 +25,9 @@ PAGE = 1 << 20
 SAMPLES = 240
 
 
-class Pictures:
-    def __init__(self, first=0):
-        self.first = first
-
-    def __len__(self):
-        return SAMPLES
-
-    def __getitem__(self, number):
-        return picture(self.first + number, 100, 150), number
-
-
 def write_pictures(path, first=0):
-    return write(path, {"image": RGBImageField("raw"), "label": IntField()}, Pictures(first), page_size=2 << 20)
+    samples = [(picture(first + number, 100, 150), number) for number in range(SAMPLES)]
+    return write(path, {"image": RGBImageField("raw"), "label": IntField()}, samples)
 
 
 @pytest.fixture(scope="module")

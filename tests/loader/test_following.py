@@ -48,20 +48,12 @@ LENGTH = 24
 LARGEST = 250
 
 
-class Pairs:
+def pair(number, size=None):
     """Noise without the level 255; the mask is the same, and `double` has four pixels of each."""
-
-    def __init__(self, size=None):
-        self.size = size
-
-    def __len__(self):
-        return LENGTH
-
-    def __getitem__(self, number):
-        rng = np.random.default_rng(number)
-        height, width = self.size or rng.integers(40, 70, 2)
-        image = rng.integers(1, LARGEST, (height, width, 3), np.uint8)
-        return image, image, image.repeat(2, axis=0).repeat(2, axis=1), number
+    rng = np.random.default_rng(number)
+    height, width = size or rng.integers(40, 70, 2)
+    image = rng.integers(1, LARGEST, (height, width, 3), np.uint8)
+    return image, image, image.repeat(2, axis=0).repeat(2, axis=1), number
 
 
 def fields(mode="raw"):
@@ -74,7 +66,7 @@ def fields(mode="raw"):
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("pairs") / "pairs.beton", fields(), Pairs())
+    return write(tmp_path_factory.mktemp("pairs") / "pairs.beton", fields(), [pair(number) for number in range(LENGTH)])
 
 
 def loader(path, image, mask=None, more=None, **arguments):
@@ -133,7 +125,7 @@ def test_masks_are_cut_and_moved_as_their_image_also_one_of_twice_its_size(pairs
 
 
 def test_whole_images_have_whole_masks_and_a_crop_after_their_decoder_is_followed(tmp_path):
-    path = write(tmp_path / "fixed.beton", fields(), Pairs((40, 50)))
+    path = write(tmp_path / "fixed.beton", fields(), [pair(number, (40, 50)) for number in range(LENGTH)])
     assert_same(loader(path, [SimpleRGBImageDecoder(), FLIP]))
     assert_same(loader(path, [FLIP], more={"mask": None, "double": [FollowImage(), ToTensor()]}))
     fused = loader(
@@ -146,7 +138,7 @@ def test_a_crop_of_finished_images_is_followed_pixel_by_pixel(pairs):
     """The image's pixels are means there, the mask's are none: only levels of the stored image appear."""
     image = [crop((48, 48)), FLIP, RandomResizedCrop((0.2, 1), (0.8, 1.2), 24)]
     for images, masks, numbers in loader(pairs, image, batch_size=1):
-        stored = Pairs()[int(numbers)][1]
+        stored = pair(int(numbers))[1]
         assert images.shape == masks.shape == (1, 24, 24, 3)
         levels = {tuple(pixel) for pixel in stored.reshape(-1, 3).tolist()}
         assert {tuple(pixel) for pixel in masks.reshape(-1, 3).tolist()} <= levels
@@ -161,7 +153,7 @@ def test_the_geometric_part_of_a_policy_is_followed(pairs, policy):
     plain = loader(pairs, [crop()], [FollowImage(fill=255)], batch_size=1)
     for (image, mask, number), (unmoved, _, _) in zip(result, plain, strict=True):
         is_outside = (mask == 255).all(dim=-1)
-        levels = {tuple(pixel) for pixel in Pairs()[int(number)][1].reshape(-1, 3).tolist()}
+        levels = {tuple(pixel) for pixel in pair(int(number))[1].reshape(-1, 3).tolist()}
         assert {tuple(pixel) for pixel in mask[~is_outside].tolist()} <= levels
         same += torch.equal(image[~is_outside], mask[~is_outside])
         changed += not torch.equal(mask, unmoved)

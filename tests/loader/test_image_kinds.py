@@ -45,18 +45,9 @@ def pixels_of(kind, number, size=SIZE):
     return rng.integers(0, kind.max_level + 1, (*size, kind.channels)).astype(kind.dtype)
 
 
-class Images:
-    """A photo, and an image of each kind."""
-
-    def __init__(self, kinds=KINDS, length=10):
-        self.kinds = kinds
-        self.length = length
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, number):
-        return picture(number, *SIZE), *(pixels_of(kind, number) for kind in self.kinds), number
+def images_of(kinds=KINDS):
+    """Photos, each with an image of each kind."""
+    return [(picture(number, *SIZE), *(pixels_of(kind, number) for kind in kinds), number) for number in range(10)]
 
 
 def fields_of(kinds, write_mode):
@@ -68,7 +59,7 @@ def fields_of(kinds, write_mode):
 def images(request, tmp_path_factory):
     """A file with a field of each kind."""
     path = tmp_path_factory.mktemp(request.param) / "kinds.beton"
-    return write(path, fields_of(KINDS, request.param), Images())
+    return write(path, fields_of(KINDS, request.param), images_of())
 
 
 def make(path, pipelines, **arguments):
@@ -196,7 +187,9 @@ def test_explain_names_the_kind(images, capsys):
 @pytest.fixture
 def spoilt(tmp_path):
     """A file of PNGs of which sample 3 is damaged."""
-    path = write(tmp_path / "spoilt.beton", fields_of([IMAGE_KINDS["gray16"]], "png"), Images([IMAGE_KINDS["gray16"]]))
+    path = write(
+        tmp_path / "spoilt.beton", fields_of([IMAGE_KINDS["gray16"]], "png"), images_of([IMAGE_KINDS["gray16"]])
+    )
     damage(path, 3, field="gray16", at=60, content=b"xxxx")
     return path
 
@@ -241,14 +234,14 @@ def changed(path, target, field, **values):
 )
 def test_metadata_that_lie_are_refused_when_the_file_is_opened(tmp_path, values, message):
     kinds = [IMAGE_KINDS["rgba16"]]
-    path = write(tmp_path / "raw.beton", fields_of(kinds, "raw"), Images(kinds))
+    path = write(tmp_path / "raw.beton", fields_of(kinds, "raw"), images_of(kinds))
     with pytest.raises(FormatError, match=message):
         Reader(changed(path, tmp_path / "changed.beton", "rgba16", **values))
 
 
 def test_a_png_of_another_size_kind_or_none_at_all_is_a_bad_image(tmp_path):
     kinds = [IMAGE_KINDS["gray"]]
-    path = write(tmp_path / "png.beton", fields_of(kinds, "png"), Images(kinds))
+    path = write(tmp_path / "png.beton", fields_of(kinds, "png"), images_of(kinds))
     larger = changed(path, tmp_path / "larger.beton", "gray", height=60_000, width=60_000)
     decode = {"gray": [CenterCropImageDecoder((4, 4), 1)]}
     with pytest.raises(BadImageError, match=r"22 x 31 .* 60000 x 60000"):

@@ -29,14 +29,10 @@ def tokens_of(number):
     return np.arange(number, number + number % 3, dtype=">i2")
 
 
-class Detections:
-    def __len__(self):
-        return 30
-
-    def __getitem__(self, number):
-        boxes = boxes_of(number)
-        raw = np.frombuffer(boxes.tobytes(), np.uint8)
-        return picture(number, 40, 50), boxes, raw, tokens_of(number), {"number": number}, number, np.zeros(2)
+def detection(number):
+    boxes = boxes_of(number)
+    raw = np.frombuffer(boxes.tobytes(), np.uint8)
+    return picture(number, 40, 50), boxes, raw, tokens_of(number), {"number": number}, number, np.zeros(2)
 
 
 FIELDS = {
@@ -52,7 +48,8 @@ FIELDS = {
 
 @pytest.fixture(scope="module")
 def detections(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("ragged") / "detections.beton", FIELDS, Detections())
+    path = tmp_path_factory.mktemp("ragged") / "detections.beton"
+    return write(path, FIELDS, [detection(number) for number in range(30)])
 
 
 def make(path, pipelines, **arguments):

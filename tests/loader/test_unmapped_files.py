@@ -19,10 +19,9 @@ from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecode
 from gpubeton.loader import Loader, resources
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
 from gpubeton.traversal_order import TraversalOrder
-from gpubeton.writer import DatasetWriter
 from tests.bytes.unmapped_source import UnmappedSource, counted, traffic  # noqa: F401  a fixture
 from tests.loader.test_elastic import rank_of
-from tests.small_files import picture
+from tests.small_files import picture, write
 
 PIPELINES = {
     "image": [RandomResizedCropRGBImageDecoder((16, 16)), RandomHorizontalFlip(), Cutout(3), ToTensor()],
@@ -37,33 +36,22 @@ def received(loader, count=None):
     return list(each(loader, count))
 
 
-class Pictures:
-    def __init__(self, first, count):
-        self.first, self.count = first, count
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, number):
-        rng = np.random.default_rng(number)
-        height, width = rng.integers(30, 60, 2).tolist()
-        note = rng.integers(0, 256, number % 9, dtype=np.uint8)
-        return picture(self.first + number, height, width), self.first + number, note
-
-
-def write(path, first=0, count=700, write_mode="raw"):
+def write_pictures(path, first=0, count=700, write_mode="raw"):
     fields = {"image": RGBImageField(write_mode=write_mode), "label": IntField(), "note": BytesField()}
-    DatasetWriter(path, fields, page_size=2 << 20, num_workers=1).from_indexed_dataset(
-        Pictures(first, count), chunksize=100
-    )
-    return str(path)
+    samples = []
+    for number in range(count):
+        rng = np.random.default_rng(number)
+        shape = rng.integers(30, 60, 2).tolist()
+        note = rng.integers(0, 256, number % 9, dtype=np.uint8)
+        samples.append((picture(first + number, *shape), first + number, note))
+    return str(write(path, fields, samples))
 
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
     """Two files of about 60 parts each."""
     folder = tmp_path_factory.mktemp("unmapped")
-    return [write(folder / "a.beton"), write(folder / "b.beton", 700, 300)]
+    return [write_pictures(folder / "a.beton"), write_pictures(folder / "b.beton", 700, 300)]
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +144,7 @@ def test_an_epoch_goes_on_if_nothing_of_the_next_can_be_asked_for(paths, traffic
 
 
 def test_a_bad_image_is_replaced_by_one_that_is_loaded_for_it(tmp_path, traffic):  # noqa: F811
-    path = write(tmp_path / "bad.beton", count=60, write_mode="jpg")
+    path = write_pictures(tmp_path / "bad.beton", count=60, write_mode="jpg")
     with loader_of(path) as loader:
         region = loader.plan().outputs[0].source.regions[0]
     with Path(path).open("r+b") as file:

@@ -110,14 +110,8 @@ def test_ranks_draw_the_same_and_share_it(photos, monkeypatch):
     assert together == [*alone, alone[0]]
 
 
-class Classes:
-    """Class 0 nine times as often as class 1, and a class 2 of one sample."""
-
-    def __len__(self):
-        return 51
-
-    def __getitem__(self, number):
-        return (2 if number == 50 else int(number % 10 == 0), float(number))
+# Class 0 nine times as often as class 1, and a class 2 of one sample.
+CLASSES = [*(int(number % 10 == 0) for number in range(50)), 2]
 
 
 @pytest.fixture(scope="module")
@@ -125,15 +119,18 @@ def classes(tmp_path_factory):
     from gpubeton.fields import FloatField, IntField
 
     path = tmp_path_factory.mktemp("classes") / "classes.beton"
-    return write(path, {"label": IntField(), "value": FloatField()}, Classes())
+    return write(
+        path,
+        {"label": IntField(), "value": FloatField()},
+        [(label, float(number)) for number, label in enumerate(CLASSES)],
+    )
 
 
 def test_balanced_draws_every_class_equally_often(classes):
     count = 9000
     loader = make(classes, Balanced, field="label", num_samples=count, pipelines=None)
     result = np.array(drawn(loader))
-    label = np.array([Classes()[number][0] for number in range(51)])
-    shares = np.bincount(label[result], minlength=3) / count
+    shares = np.bincount(np.array(CLASSES)[result], minlength=3) / count
     assert np.all(np.abs(shares - 1 / 3) <= 5 * np.sqrt(2 / 9 / count))
     assert len(np.unique(result)) == 51
 
