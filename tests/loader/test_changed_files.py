@@ -78,13 +78,6 @@ def test_a_closed_loader_maps_no_file_and_has_none_open(tmp_path, os_cache):
     assert str(path) not in map(os.path.realpath, Path("/proc/self/fd").iterdir())
 
 
-def test_a_file_that_was_deleted_is_read_to_the_end(tmp_path, os_cache):
-    path = write_levels(tmp_path / "levels.beton", LEVELS)
-    loader = make(path, os_cache=os_cache)
-    path.unlink()
-    assert labels(loader) == list(LEVELS)
-
-
 def test_a_file_that_was_written_to_in_place_is_refused_by_the_next_epoch(tmp_path, os_cache):
     path = write_levels(tmp_path / "levels.beton", LEVELS)
     other = write_levels(tmp_path / "other.beton", LEVELS[::-1])

@@ -232,14 +232,6 @@ def test_an_epoch_that_is_gone_on_with_fixes_samples_and_batches_until_it_has_be
         loader.batch_size = 5
 
 
-def test_an_adapter_that_took_over_an_epoch_that_is_over_is_at_the_next(photos):
-    _, state = run(photos, 2, 16)
-    with rank_of(0, 3):
-        adapter = DataLoaderAdapter(Loader(photos, 4, distributed=True, **LABELS))
-        adapter.load_state_dict(state)
-        assert (adapter.state_dict()["epoch"], adapter.state_dict()["samples"]) == (1, 0)
-
-
 def test_where_a_sampler_shares_the_samples_as_many_ranks_have_to_go_on(photos):
     with rank_of(0, 2):
         loader = Loader(photos, 4, distributed=True, **LABELS)

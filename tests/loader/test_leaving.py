@@ -75,41 +75,36 @@ def _nothing_is_left(request):
     wait_until(lambda: gc.collect() >= 0 and num_open_files() <= before[0])
 
 
-def test_at_the_end_of_the_epoch_its_threads_are_gone_while_the_loader_lives(make):
-    before = threads()
-    loader = make()
-    for _ in loader:
-        pass
-    assert threads() <= before
+def take_all(loader):
+    list(loader)
 
 
-def test_leaving_the_loop_early_ends_its_threads_at_once(make):
-    before = threads()
-    loader = make()
+def take_one(loader):
     for _ in range(3):
         for _ in loader:
             break
-        assert threads() <= before
-    assert loader.next_epoch == 3
 
 
-def test_an_error_in_the_loop_body_releases_everything(make):
-    def loop():
-        for _ in make():
-            raise ZeroDivisionError
-
+def fail(loader):
     with pytest.raises(ZeroDivisionError):
-        loop()
+        [1 / 0 for _ in loader]
 
 
-def test_an_iterator_that_was_never_used_releases_everything(make):
-    iter(make())
+@pytest.mark.parametrize("way", [take_all, take_one, fail])
+def test_after_the_last_batch_a_break_and_an_error_threads_are_gone_though_the_loader_lives(make, way):
+    before, loader = threads(), make()
+    way(loader)
+    gc.collect()  # the error has kept the frame of the loop
+    assert threads() <= before
+    assert loader.next_epoch == (3 if way is take_one else 1)
 
 
-def test_a_half_used_iterator_in_a_cycle_is_collected(make):
+@pytest.mark.parametrize("count", [0, 1])
+def test_an_iterator_in_a_cycle_is_collected_whether_it_was_used_or_not(make, count):
     cycle = [iter(make())]
     cycle.append(cycle)
-    next(cycle[0])
+    for _ in range(count):
+        next(cycle[0])
 
 
 def test_an_iterator_outlives_its_loader(make):

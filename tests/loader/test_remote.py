@@ -59,11 +59,6 @@ def batches(fname, **options):
         return [[output.numpy().tobytes() for output in batch] for _ in range(2) for batch in loader]
 
 
-def test_batches_of_a_remote_file_are_those_of_the_file(photos, s3_server):
-    url = s3_server.put("photos.beton", photos)
-    assert batches(url) == batches(photos)
-
-
 def test_a_folder_is_its_files_by_name_and_lists_mix_places(photos, tmp_path, s3_server, fault_server):
     for key in ("data/b.beton", "data/a.beton", "data/notes.txt", "data/deep/c.beton"):
         s3_server.put(key, photos)
@@ -261,16 +256,6 @@ def test_a_forked_process_gets_an_error_and_others_read(photos, fault_server, me
     process.join()
     assert process.exitcode == 0
     assert ("forked" in results.get()) == (method == "fork")
-
-
-def test_a_loader_that_is_given_up_ends_while_its_store_is_silent(photos, fault_server):
-    fault_server.objects["photos.beton"] = photos.read_bytes()
-    loader = opened(fault_server.url("photos.beton"), remote=RemoteOptions(retry_seconds=1000))
-    fault_server.always = Fault(503)
-    iterator = iter(loader)
-    loader.close()
-    with pytest.raises(LoaderClosedError):
-        list(iterator)
 
 
 @pytest.mark.parametrize("kind", ["plain", "cached"])
