@@ -13,8 +13,6 @@ from gpubeton.writer import DatasetWriter
 from tests.picture_folders import write_folder
 from tests.small_files import damage, picture, write_photos
 
-SMALL = Settings(page_size=1 << 21)
-
 
 def samples(path):
     """Pixels and labels of all samples."""
