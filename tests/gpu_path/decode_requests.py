@@ -43,7 +43,7 @@ class DecodeRequests:
 
     def state_of(self, request):
         """For each image "decoded", "untouched" or "something else"."""
-        (arena, layout, images) = next(kept[1:4] for kept in self.kept if kept[4] is request)
+        (arena, layout, images) = next(entry[1:4] for entry in self.kept if entry[4] is request)
         results = []
         for start, pitch, image in zip(layout.offset.tolist(), layout.pitch.tolist(), images, strict=True):
             rgb = decode_rgb(image)

@@ -14,10 +14,10 @@ from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._gpu.gpu import Gpu
 from gpubeton._gpu.nvjpeg import load
 from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
-from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton._plan.image_job import CpuServices, ImageJob
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
+from gpubeton.loader import GpuOptions
 
 SLOTS = 3
 BATCH = 8
@@ -53,8 +53,8 @@ def job_of(program, images, out, *, epoch=0, first=0, source="image"):
     samples = np.arange(first, first + len(images)).astype(np.uint64)
     height, width = (np.array([getattr(image, side) for image in images], np.int32) for side in ("height", "width"))
     return ImageJob(
-        address=np.array([own.ctypes.data for own in data], np.uint64),
-        size=np.array([own.size for own in data], np.uint64),
+        address=np.array([content.ctypes.data for content in data], np.uint64),
+        size=np.array([content.size for content in data], np.uint64),
         height=height,
         width=width,
         mode=np.array([image.mode for image in images], np.uint8),

@@ -43,22 +43,22 @@ def program_of(height, width):
 def job_of(images, source="image", is_pinned=False, seed=0):
     """A job of (route, height, width, bytes of the JPEG) with random crops, flips, shifts and paints."""
     rng = np.random.default_rng(seed)
-    height, width = (np.array([one[axis] for one in images], np.int32) for axis in (1, 2))
+    height, width = (np.array([image[axis] for image in images], np.int32) for axis in (1, 2))
     draws = np.zeros((len(images), DRAW_COLUMNS + 5), np.int32)
     for row, (_, rows, columns, _) in zip(draws, images, strict=True):
         row[HEIGHT], row[WIDTH] = rng.integers(1, rows + 1), rng.integers(1, columns + 1)
         row[TOP], row[LEFT] = rng.integers(rows - row[HEIGHT] + 1), rng.integers(columns - row[WIDTH] + 1)
         row[[FLIP, SHIFT_Y, SHIFT_X, NUM_PAINTS]] = rng.integers(2), *rng.integers(-3, 4, 2), 1
         row[DRAW_COLUMNS:] = 0, 1, 2, 3, 0
-    is_raw = np.array([one[0] == DecodeRoute.BYTES for one in images], bool)
-    size = np.where(is_raw, 3 * height.astype(np.int64) * width, [one[3] for one in images]).astype(np.uint64)
+    is_raw = np.array([image[0] == DecodeRoute.BYTES for image in images], bool)
+    size = np.where(is_raw, 3 * height.astype(np.int64) * width, [image[3] for image in images]).astype(np.uint64)
     mode = np.where(is_raw, ImageMode.RAW, ImageMode.JPG).astype(np.uint8)
     address = (STAGING * 2 + np.cumsum(size) - size).astype(np.uint64)
     return ImageJob(height, width, mode, draws, source=source, address=address, size=size, is_pinned=is_pinned)
 
 
 def routes_of(images):
-    return np.array([one[0] for one in images], np.int8)
+    return np.array([image[0] for image in images], np.int8)
 
 
 IMAGES = st.lists(
@@ -181,7 +181,7 @@ def test_kernels_receive_the_address_of_each_image_and_which_is_guarded(images, 
     assert [decoded.address.tolist() for decoded in placed.made.decoded] == [addresses.tolist() for addresses in staged]
     for decoded in placed.made.decoded:
         assert np.array_equal(decoded.target, placed.made.pictures[decoded.program]["address"][decoded.rows])
-    for own, job, pictures in zip(placed.programs, placed.jobs, placed.made.pictures, strict=True):
+    for program, job, pictures in zip(placed.programs, placed.jobs, placed.made.pictures, strict=True):
         rows = [-1 if route is DecodeRoute.ENTRIES else row for row, (route, *_) in enumerate(images)]
         assert pictures["row"].tolist() == rows, "our decoder makes its images elsewhere"
         assert pictures["is_guarded"].tolist() == (placed.routes == DecodeRoute.HARDWARE).astype(int).tolist()
@@ -189,7 +189,7 @@ def test_kernels_receive_the_address_of_each_image_and_which_is_guarded(images, 
             if route is DecodeRoute.ENTRIES:
                 continue
             size = {
-                DecodeRoute.CPU: (own.height, own.width),
+                DecodeRoute.CPU: (program.height, program.width),
                 DecodeRoute.BYTES: (draw[HEIGHT], draw[WIDTH]),
             }.get(route, (height, width))
             assert (picture["height"], picture["width"]) == size
@@ -213,12 +213,12 @@ def test_draws_do_not_change_by_sending_the_crop_alone(route):
     assert (draws.dtype, draws.flags.c_contiguous) == (np.int32, True)
     for number, (_, height, width, _) in enumerate(images):
         rgb, draw = noise(height, width, number), job.draws[number]
-        wanted = reference_image(rgb, draw, program)
+        expected = reference_image(rgb, draw, program)
         if route is DecodeRoute.BYTES:
             rgb = rgb[draw[TOP] :, draw[LEFT] :][: draw[HEIGHT], : draw[WIDTH]]
         if route is DecodeRoute.CPU:
-            rgb = wanted.output
-        assert np.array_equal(reference_image(rgb, draws[number], program).output, wanted.output)
+            rgb = expected.output
+        assert np.array_equal(reference_image(rgb, draws[number], program).output, expected.output)
 
 
 def test_rows_of_crops_are_gathered_from_where_they_are_stored():
@@ -244,8 +244,8 @@ def test_rows_of_crops_are_gathered_from_where_they_are_stored():
         start = int(pictures["address"][number]) - memory.ctypes.data
         pitch = int(pictures["pitch"][number])
         assert 3 * width <= pitch < 3 * width + 32
-        found = memory[start : start + pitch * height].reshape(height, pitch)[:, : 3 * width]
-        assert np.array_equal(found.reshape(height, width, 3), pixels[number][top : top + height, left : left + width])
+        result = memory[start : start + pitch * height].reshape(height, pitch)[:, : 3 * width]
+        assert np.array_equal(result.reshape(height, width, 3), pixels[number][top : top + height, left : left + width])
 
 
 def test_a_gather_far_into_a_huge_image_is_addressed_without_overflow():

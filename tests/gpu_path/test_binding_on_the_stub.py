@@ -31,13 +31,13 @@ def test_several_states_have_batches_in_flight_at_once(bench, faults, backend):
     faults.slow_down(3000, seed=5)
     images = list(TAKEN.values())
     benches = [bench(backend, images[shift:] + images[:shift]) for shift in range(3)]
-    for made in benches:
-        made.state.preallocate(len(images), WIDTH, HEIGHT)
-        made.decode()
-    for shift, made in enumerate(benches):
-        made.stream.synchronize()
+    for driven in benches:
+        driven.state.preallocate(len(images), WIDTH, HEIGHT)
+        driven.decode()
+    for shift, driven in enumerate(benches):
+        driven.stream.synchronize()
         for index in range(len(images)):
-            np.testing.assert_array_equal(made.pixels(index), decoded(images[(index + shift) % len(images)]))
+            np.testing.assert_array_equal(driven.pixels(index), decoded(images[(index + shift) % len(images)]))
 
 
 def test_a_state_takes_batch_after_batch_once_it_is_initialized(bench, faults):

@@ -43,22 +43,22 @@ def gpu(device):
 @pytest.fixture
 def begin(gpu):
     """Begins epochs; closes them at the end."""
-    made = []
+    results = []
 
     def begin(*programs, host=None):
-        made.append(gpu.start_executor(programs or [program_of()], host or cpu_services()))
-        return made[-1]
+        results.append(gpu.start_executor(programs or [program_of()], host or cpu_services()))
+        return results[-1]
 
     yield begin
-    for executor in made:
+    for executor in results:
         executor.close()
 
 
 def submit(executor, images, program=None, **which):
     """Submit a batch of one output; gives its memory."""
-    own = program or program_of()
+    chosen = program or program_of()
     out = executor.take(0, len(images))
-    executor.submit([job_of(own, images, out, **which)])
+    executor.submit([job_of(chosen, images, out, **which)])
     return out
 
 
@@ -114,15 +114,15 @@ def test_a_batch_may_be_empty(begin):
 @pytest.fixture
 def launched(begin, gpu, monkeypatch):
     """The thread and the output of each launch that stores images."""
-    found, launch = [], gpu.device.launch
+    results, launch = [], gpu.device.launch
 
     def noting(kernel, grid, block, arguments, stream):
         if kernel == "resample":
-            found.append((threading.current_thread().name, int(arguments[-2])))
+            results.append((threading.current_thread().name, int(arguments[-2])))
         launch(kernel, grid, block, arguments, stream)
 
     monkeypatch.setattr(gpu.device, "launch", noting)
-    return found
+    return results
 
 
 def test_a_small_batch_that_waits_for_nothing_is_put_in_at_once_after_those_before(begin, launched, faults):
@@ -178,10 +178,10 @@ def test_an_image_may_be_made_alone_at_any_time(begin):
     alone = executor.take(0, 5)
     images = [PHOTOS[2], CMYK, RAW, BROKEN, PHOTOS[5]]
     bad = executor.decode(0, job_of(program, images, alone, epoch=7))
-    assert [(one.program, one.row) for one in bad] == [(0, 3)]
+    assert [(bad_image.program, bad_image.row) for bad_image in bad] == [(0, 3)]
     good = [0, 1, 2, 4]
-    wanted = made_by_the_cpu(CPU_PROGRAM, [CMYK if one is BROKEN else one for one in images], epoch=7)[0]
-    assert np.array_equal(alone.numpy()[good], wanted[good])
+    target = made_by_the_cpu(CPU_PROGRAM, [CMYK if image is BROKEN else image for image in images], epoch=7)[0]
+    assert np.array_equal(alone.numpy()[good], target[good])
     executor.collect()
     assert np.array_equal(out.numpy(), expected(PHOTOS))
 
@@ -191,14 +191,16 @@ def test_bad_images_are_named_by_output_and_row(begin):
     executor = begin(*programs)
     images = [[PHOTOS[0], BROKEN, CMYK, PHOTOS[1]], [BROKEN, RAW, PHOTOS[2], BROKEN]]
     jobs = [
-        job_of(program, own, executor.take(number, 4), source=f"field {number}")
-        for number, (program, own) in enumerate(zip(programs, images, strict=True))
+        job_of(program, image, executor.take(number, 4), source=f"field {number}")
+        for number, (program, image) in enumerate(zip(programs, images, strict=True))
     ]
     executor.submit(jobs)
     bad = executor.collect()
-    assert sorted((one.program, one.row) for one in bad) == [(0, 1), (1, 0), (1, 3)]
+    assert sorted((bad_image.program, bad_image.row) for bad_image in bad) == [(0, 1), (1, 0), (1, 3)]
     _, by_the_cpu = made_by_the_cpu(CPU_PROGRAM, images[0])
-    assert [one.reason for one in bad if one.program == 0] == [one.reason for one in by_the_cpu]
+    assert [bad_image.reason for bad_image in bad if bad_image.program == 0] == [
+        reference.reason for reference in by_the_cpu
+    ]
     small = made_by_the_cpu(program_of(size=(5, 6), device="cpu"), twin(images[1][1:3]), first=1)[0]
     assert np.array_equal(jobs[1].out.numpy()[1:3], small)
 

@@ -13,11 +13,10 @@ from gpubeton._cpu.jpeg.part_reader import JpegReader
 from gpubeton._cpu.jpeg.probe import probe_jpegs
 from gpubeton._engine import executors
 from gpubeton._engine.mapped_storage import MappedStorage
-from gpubeton._gpu.options import GpuOptions
 from gpubeton.dataset import index_images
 from gpubeton.errors import BadImageError, DeviceError, OptionError, StorageError
 from gpubeton.format.layout import ENTRY_DTYPE
-from gpubeton.loader import Loader
+from gpubeton.loader import GpuOptions, Loader
 from gpubeton.loader.resident_images import load_resident
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.image_samples import ELABORATE, RAW, assert_same, epochs, stored

@@ -76,12 +76,12 @@ class Bench:
 
     def compare(self, loader, name="jpegs", pipeline=PLAIN):
         """Go through an epoch; the batches are looked at when they come, and kept."""
-        kept = []
+        batches = []
         for (images,), expectation in zip(loader, self.expected(name, pipeline), strict=True):
             if not np.array_equal(bytes_of(images), bytes_of(expectation)):
                 self.findings.add("wrong pixels")
-            kept.append(images)
-        return kept
+            batches.append(images)
+        return batches
 
     def count_decoded(self, images):
         """None is decoded twice, unless its canary survived."""
@@ -101,11 +101,11 @@ def an_epoch(bench, *, slow, name="jpegs", pipeline=PLAIN, **options):
     """An epoch with some slow queues."""
     loader = bench.loader(name, pipeline, **options)
     bench.slow(*slow)
-    kept = bench.compare(loader, name, pipeline)
+    batches = bench.compare(loader, name, pipeline)
     if name == "jpegs":
         bench.count_decoded(len(JPEGS))
     loader.close()
-    del kept
+    del batches
 
 
 def canaries_come_late(bench):
@@ -122,10 +122,10 @@ def canaries_come_late(bench):
     loader = bench.loader()
     # In the stream's order it takes as long, if the canaries were waited for.
     bench.slow(AUGMENT)
-    kept = bench.compare(loader)
+    batches = bench.compare(loader)
     bench.count_decoded(len(JPEGS))
     loader.close()
-    del kept
+    del batches
 
 
 def memory_of_batches_had_an_owner(bench):
@@ -173,9 +173,9 @@ def bytes_of_rows(images):
 
 def requests_of_a_backend(bench, backend, requests, images):
     bench.slow(*ENGINES)
-    own = [requests.make(image) for image in images]
-    begun = [backend.begin(request) for request in own]
-    for request, (event, failed) in zip(own, begun, strict=True):
+    pending = [requests.make(image) for image in images]
+    started = [backend.begin(request) for request in pending]
+    for request, (event, failed) in zip(pending, started, strict=True):
         if event is not None:
             event.synchronize()
             if requests.state_of(request).count("decoded") != len(request.size) - len(failed):
