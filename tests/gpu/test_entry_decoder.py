@@ -10,10 +10,7 @@ import pytest
 import torch
 
 from benchmarks.gpu.pipelines import image_pipelines
-from gpubeton._cpu.jpeg.part_reader import JpegReader
 from gpubeton._gpu import self_test
-from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
-from gpubeton._plan.routes import DecodeRoute
 from gpubeton.dataset import index_images
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
@@ -21,6 +18,7 @@ from gpubeton.format.dataset import open_dataset
 from gpubeton.loader import GpuOptions
 from gpubeton.transforms import ToTensor
 from tests.gpu.comparing import assert_equal_to_the_bit, counted, epoch, images_loader
+from tests.gpu_path.gpu_room import DecodeRoute, JpegReader, open_nvjpeg_backends, with_entries
 from tests.small_files import write_photos
 
 SIDE = 40

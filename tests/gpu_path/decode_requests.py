@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpubeton._gpu.batch import DecodedImages
-from gpubeton._plan.arena_layout import lay_out_images
 from gpubeton.fields.jpeg import decode_rgb
+from tests.gpu_path.gpu_room import DecodedImages, lay_out_images
 
 #: What new memory of the simulated device is full of.
 GARBAGE = 0xCD

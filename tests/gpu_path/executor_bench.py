@@ -7,17 +7,20 @@ from functools import partial
 import numpy as np
 
 from gpubeton._cpu.checksum import find_damage
-from gpubeton._cpu.jpeg.part_reader import JpegReader
-from gpubeton._cpu.jpeg.probe import probe_jpegs
 from gpubeton._cpu.pack import pack_crops, pack_regions
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._gpu.gpu import Gpu
-from gpubeton._gpu.nvjpeg import load
-from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
-from gpubeton._plan.fusion import compile_image_program
-from gpubeton._plan.image_job import CpuServices, ImageJob
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import GpuOptions
+from tests.gpu_path.gpu_room import (
+    CpuServices,
+    ImageJob,
+    JpegReader,
+    compile_image_program,
+    load,
+    open_nvjpeg_backends,
+    probe_jpegs,
+)
 
 SLOTS = 3
 BATCH = 8

@@ -9,14 +9,13 @@ from zlib import crc32
 import numpy as np
 
 from gpubeton._cpu.jpeg.entries import find_entries
-from gpubeton._cpu.jpeg.part_reader import JpegReader
-from gpubeton._cpu.jpeg.probe import probe_jpegs
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._gpu import self_test
 from gpubeton._plan.draw_rows import identity_draws
 from gpubeton._plan.routes import HEIGHT, PROBE_COLUMNS, WIDTH
 from tests.cpu.pictures import jpeg, pillow_jpeg
 from tests.cpu.plain_jpeg import ZIGZAG, Component, write
+from tests.gpu_path.gpu_room import JpegReader, probe_jpegs
 
 PATH = Path(self_test.__file__).with_suffix(".npz")
 

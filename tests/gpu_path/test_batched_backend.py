@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.nvjpeg_parts import Backend
-from gpubeton._gpu.nvjpeg import Handle, State, load
-from gpubeton._gpu.nvjpeg_backends import BatchedBackend, open_nvjpeg_backends
-from gpubeton._plan.routes import DecodeRoute
 from gpubeton.errors import DeviceError, NvjpegError
 from gpubeton.loader import GpuOptions
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.decode_requests import DecodeRequests
+from tests.gpu_path.gpu_room import BatchedBackend, DecodeRoute, Handle, State, load, open_nvjpeg_backends
 from tests.simulator.active_device import device
 from tests.simulator.device import SimulatedDevice
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.nvjpeg_parts import Backend
-from gpubeton._gpu.nvjpeg import Handle, Status, load
 from gpubeton.errors import NvjpegError
 from tests.cpu.pictures import decoded, jpeg
+from tests.gpu_path.gpu_room import Handle, Status, load
 from tests.simulator.active_device import device, faults, simulated_device
 from tests.simulator.nvjpeg_bench import BATCHED, HEIGHT, PHOTO, TAKEN, WIDTH, bench
 

@@ -9,10 +9,7 @@ from types import MethodType
 import numpy as np
 import pytest
 
-from gpubeton._cpu.jpeg.part_reader import JpegReader
-from gpubeton._engine import executors
-from gpubeton._gpu import entry_decoder, gpu_resources, planner
-from gpubeton._gpu.entry_decoder import EntryDecoder, JpegHeaders
+from gpubeton._gpu import entry_decoder
 from gpubeton._plan.jpeg_windows import BEGIN, EVERY, NUM_ENTRIES, STOP, WINDOW_COLUMNS, CropWindows
 from gpubeton.dataset import index_images
 from gpubeton.fields import IntField, RGBImageField
@@ -22,6 +19,7 @@ from gpubeton.format.entry_points import EntryPoints, read_beside
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import ColorJitter, Cutout, RandomContrast, RandomHorizontalFlip
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
+from tests.gpu_path.gpu_room import EntryDecoder, JpegHeaders, JpegReader
 from tests.gpu_path.image_samples import (
     BASELINE,
     IMAGE_SAMPLES,
@@ -129,7 +127,7 @@ def test_headers_with_entry_points_are_read_once(gpus, launches, tmp_path, monke
     batches = list(loader)
     with monkeypatch.context() as patches:
         patches.setattr(JpegReader, "read", None)
-        patches.setattr(executors, "probe_jpegs", None)
+        patches.setattr("gpubeton._engine.executors.probe_jpegs", None)
         batches += [batch for _ in range(2) for batch in loader]
     loader.indices = [17, 3, 3, 0]
     batches += list(loader)
@@ -272,12 +270,6 @@ def test_only_bytes_that_crops_need_are_copied(gpus, mixed, launches, monkeypatc
     assert_same(batches, epochs(loader_of(mixed, image, device="cpu", os_cache=os_cache), 2))
 
 
-def test_images_are_not_looked_up_while_none_was_refused(gpus, mixed, launches, monkeypatch):
-    monkeypatch.setattr(planner, "image_identity", None)
-    epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"))
-    assert sum(launches) == len(MIXED)
-
-
 def test_two_outputs_of_one_field_have_different_crops(gpus, mixed, launches):
     image = [crop((20, 24)), ColorJitter(0.2), Cutout(3), *VIEWS]
     second = [ColorJitter(0.4), RandomHorizontalFlip(), *VIEWS]
@@ -288,7 +280,7 @@ def test_two_outputs_of_one_field_have_different_crops(gpus, mixed, launches):
 
 
 def test_a_batch_is_made_in_bands_that_fit_into_the_memory(gpus, mixed, launches, monkeypatch):
-    monkeypatch.setattr(gpu_resources, "EntryDecoder", partial(EntryDecoder, budget=200_000))
+    monkeypatch.setattr("gpubeton._gpu.gpu_resources.EntryDecoder", partial(EntryDecoder, budget=200_000))
     batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries", batch_size=21))
     assert sum(launches) == len(MIXED)
     assert len(launches) > 3
@@ -296,7 +288,7 @@ def test_a_batch_is_made_in_bands_that_fit_into_the_memory(gpus, mixed, launches
 
 
 def test_images_with_a_larger_window_than_the_memory_may_have_go_to_the_cpu(gpus, mixed, launches, monkeypatch):
-    monkeypatch.setattr(gpu_resources, "EntryDecoder", partial(EntryDecoder, largest_window=40_000))
+    monkeypatch.setattr("gpubeton._gpu.gpu_resources.EntryDecoder", partial(EntryDecoder, largest_window=40_000))
     batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"))
     assert 0 < sum(launches) < len(MIXED)
     assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from gpubeton._engine import executors
-from gpubeton._gpu.nvjpeg import State
-from gpubeton._plan.arena_layout import ALIGNMENT
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import ColorJitter, NormalizeImage, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
+from tests.gpu_path.gpu_room import ALIGNMENT, State
 from tests.gpu_path.image_samples import IMAGE_SAMPLES, gpu_loader, raw, stored, write_images
 from tests.simulator.device import SimulatedDevice, SimulatedMemory
 

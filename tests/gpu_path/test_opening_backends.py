@@ -5,10 +5,8 @@ import gc
 import pytest
 
 from gpubeton._gpu import nvjpeg_backends
-from gpubeton._gpu.nvjpeg import INTERPOLATED, Handle, load
-from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
-from gpubeton._plan.routes import DecodeRoute
 from gpubeton.loader import GpuOptions
+from tests.gpu_path.gpu_room import INTERPOLATED, DecodeRoute, Handle, load, open_nvjpeg_backends
 from tests.simulator.active_device import device
 
 __all__ = ["device"]

@@ -15,15 +15,13 @@ import torch
 
 from gpubeton._gpu import self_test
 from gpubeton._gpu.kernels import source_of
-from gpubeton._gpu.nvjpeg import load
-from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
 from gpubeton._plan.jpeg_windows import GROUP
-from gpubeton._plan.routes import DecodeRoute
 from gpubeton.errors import DeviceError
 from gpubeton.loader import GpuOptions, resources
 from gpubeton.loader.gpu_state import read_gpu
 from tests.cpu import plain_jpeg
 from tests.cpu.pictures import decoded
+from tests.gpu_path.gpu_room import DecodeRoute, load, open_nvjpeg_backends, with_entries
 from tests.gpu_path.image_samples import assert_same, epochs
 from tests.gpu_path.self_test_batch import COPIES, make
 from tests.gpu_path.test_entry_decoder import MIXED, PIPELINES, indexed, loader_of

@@ -9,16 +9,14 @@ import numpy as np
 
 from benchmarks.gpu.nvjpeg_parts import Backend
 from gpubeton._cpu.worker_pool import Worker
-from gpubeton._gpu.entry_decoder import EntryDecoder, send_piece
 from gpubeton._gpu.memory import GrowableBuffer, Table
-from gpubeton._gpu.nvjpeg import Handle, load
-from gpubeton._gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import ImageMixup, NormalizeImage, RandomHorizontalFlip, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.decode_requests import DecodeRequests
 from tests.gpu_path.executor_bench import cpu_services, job_of, made_by_the_cpu, open_gpu, program_of
+from tests.gpu_path.gpu_room import BatchedBackend, EntryDecoder, Handle, load, send_piece
 from tests.gpu_path.image_samples import bytes_of, gpu_loader, raw, stored, twin
 from tests.simulator.device import SimulatedDevice
 
