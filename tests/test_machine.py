@@ -72,7 +72,7 @@ def test_cores_are_counted_by_the_quota_of_the_container(tmp_path, monkeypatch, 
 
 
 def test_a_writer_has_as_many_processes_as_cores_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.writer.count_cores", lambda: 3)
+    monkeypatch.setattr("gpubeton._machine.count_cores", lambda: 3)
     assert DatasetWriter(tmp_path / "some.beton", {"label": IntField()}).num_workers == 3
 
 

@@ -1,6 +1,6 @@
 """Requests to object stores and web servers: connections, credentials, retries, and errors.
 
-The only module that names obstore, the library that talks to the stores; it is imported at the first request.
+The only module that imports obstore, which talks to the stores, at the first request; `object_store` calls it.
 """
 
 from __future__ import annotations

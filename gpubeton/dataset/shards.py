@@ -28,12 +28,14 @@ from gpubeton.format.dataset import open_dataset
 from gpubeton.format.file_notes import notes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gpubeton._bytes import Progress, RemoteOptions
 
 #: Shards whose notes are read at once.
 _READERS = 16
+# The path of a socket has 107 bytes at most; Python adds "/pymp-12345678/listener-12345678".
+_LONGEST_TEMPORARY_FOLDER = 107 - 32
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,7 @@ def make_shards(
         cores = max(1, num_workers)
         done: Iterator[object] = run_tasks(partial(_make, cores), missing, num_cpus=cores)
     else:
-        done = _run_here(missing, worker_count(num_workers))
+        done = _run_here(_make, missing, worker_count(num_workers))
     for count, _ in enumerate(done, len(present) + 1):
         on_progress(count, len(shards))
     return [shard.number for shard in missing]
@@ -293,14 +295,20 @@ def finish(shards: Sequence[Shard]) -> ShardedConversion:
     )  # fmt: skip
 
 
-def _run_here(shards: Sequence[Shard], num_workers: int) -> Iterator[object]:
+def _run_here(make: Callable[[int, Shard], object], shards: Sequence[Shard], num_workers: int) -> Iterator[object]:
     """Make shards in processes of this machine."""
     at_once = min(num_workers, len(shards))
-    make = partial(_make, num_workers // max(1, at_once))
+    make_shard = partial(make, num_workers // max(1, at_once))
     if at_once <= 1:
-        yield from map(make, shards)
+        yield from map(make_shard, shards)
         return
-    temporary_folder()  # the server of processes has its socket there
+    folder = temporary_folder()
+    if len(os.fsencode(folder)) > _LONGEST_TEMPORARY_FOLDER:
+        raise StorageError(
+            errno.ENAMETOOLONG,
+            f"{folder}: Python's processes need a socket in the folder for temporary files, and its path may have "
+            f"{_LONGEST_TEMPORARY_FOLDER} bytes at most. Set TMPDIR to a shorter one, or use one process: --workers 1",
+        )
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", __name__])  # otherwise each process imports everything
     try:
@@ -314,7 +322,7 @@ def _run_here(shards: Sequence[Shard], num_workers: int) -> Iterator[object]:
         ) from error
     with pool:
         try:
-            for future in as_completed([pool.submit(make, shard) for shard in shards]):
+            for future in as_completed([pool.submit(make_shard, shard) for shard in shards]):
                 yield future.result()
         except BrokenProcessPool as error:
             raise WriteError(

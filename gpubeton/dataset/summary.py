@@ -312,7 +312,7 @@ def _summarize_field(
 def _summarize_images(
     index: Index, name: str, images: ImageColumn, look_at: int | None, block: EntryBlock | None
 ) -> ImageSummary:
-    from gpubeton.loader.decode_routes import survey_jpegs  # it imports Numba
+    from gpubeton.loader.jpeg_survey import survey_jpegs  # it imports Numba
 
     regions = index.regions(name)
     height, width, mode = images.height, images.width, images.mode

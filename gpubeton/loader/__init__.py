@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._gpu.options import GpuOptions
+from gpubeton.loader.compile_ahead import warm_up
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.loader import Loader
-from gpubeton.loader.machine_code import warm_up
 from gpubeton.loader.schedule import OrderOption
 from gpubeton.loader.stats import LoaderStats
 

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from gpubeton.dataset import Settings, convert_shards, shards
-from gpubeton.errors import WriteError
+from gpubeton.errors import StorageError, WriteError
 from tests.picture_folders import write_folder
 
 
@@ -71,3 +71,9 @@ def test_a_killed_process_raises_an_error_with_advice():
     with pytest.raises(WriteError, match=r"killed or could not start.*start again") as caught:
         list(shards._run_here(kill, range(2), 2))
     assert isinstance(caught.value.__cause__, BrokenProcessPool)
+
+
+def test_a_folder_whose_sockets_would_have_too_long_a_path_is_refused(monkeypatch):
+    monkeypatch.setattr(shards, "temporary_folder", lambda: "/" + 75 * "a")
+    with pytest.raises(StorageError, match=r"aaa: .*75 bytes at most\. Set TMPDIR to a shorter one"):
+        list(shards._run_here(process_of, range(2), 2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,11 +35,10 @@ def without_manifest(contents: dict[str, bytes]) -> dict[str, bytes]:
 
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
-    """The folder for temporary files."""
+    """The folder for temporary files, of this process alone: Python's other processes have a socket in theirs."""
     folder = tmp_path / "scratch"
     folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr("gpubeton.dataset.shards.temporary_folder", lambda: str(folder))
     return folder
 
 

@@ -15,12 +15,13 @@ DAMAGED_HEADER = 6
 DAMAGED_TABLE = 7
 DAMAGED_SCAN = 8
 CUT_SHORT = 9
+# Its codec decodes it as a whole.
+NOT_UNPACKED = 13
 # Final.
 WRONG_SIZE = 10
 WRONG_CROP = 12
-NOT_UNPACKED = 13  # a file of a codec without a crop decoder
-WRONG_CHECKSUM = 14  # final
-NO_MEMORY = 15  # final
+WRONG_CHECKSUM = 14
+NO_MEMORY = 15
 
 REASONS = {
     OK: "decoded",

@@ -1,4 +1,4 @@
-"""Machine code: compile all functions that loaders need, ahead of the first loader."""
+"""Compile all functions that loaders need, ahead of the first loader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decode routes: which JPEG files the decoders of a GPU take, by their markers."""
+"""Survey of JPEG files, for reports: how many are of which kind, and which decoder of a GPU would take them."""
 
 from __future__ import annotations
 
