@@ -136,25 +136,19 @@ def test_the_file_does_not_depend_on_the_number_of_processes_or_the_chunks(tmp_p
     assert len(index.page_runs().page) > 1
 
 
-def test_empty_values_have_different_pointers(tmp_path):
+def test_empty_values_have_different_pointers_and_all_may_be_empty(tmp_path):
     # FFCV finds regions by their pointer alone, and with equal ones gives a neighbor the size 0.
     write(tmp_path / "data.beton", MIXED_FIELDS, mixed_dataset())
     assert len(np.unique(open_dataset(tmp_path / "data.beton").allocations["ptr"])) == 300
-
-
-def test_all_values_may_be_empty(tmp_path):
     write(tmp_path / "data.beton", {"blob": BytesField()}, [(b"",), (b"",)])
     assert regions(open_dataset(tmp_path / "data.beton"), "blob") == [b"", b""]
 
 
-def test_indices_choose_the_samples_and_their_order(tmp_path):
+def test_indices_choose_the_samples_and_their_order_and_may_be_anything_that_the_dataset_knows(tmp_path):
     dataset = [(number,) for number in range(20)]
     for indices in ([9, 2, 5, 5, 0], np.array([9, 2, 5, 5, 0]), (9, 2, 5, 5, 0)):
         write(tmp_path / "data.beton", {"label": IntField()}, dataset, indices=indices)
         assert open_dataset(tmp_path / "data.beton").column("label").tolist() == [9, 2, 5, 5, 0]
-
-
-def test_indices_may_be_anything_that_the_dataset_knows(tmp_path):
     write(tmp_path / "data.beton", {"label": IntField()}, {"a": (1,), "b": (2,)}, indices=["b", "a"])
     assert open_dataset(tmp_path / "data.beton").column("label").tolist() == [2, 1]
 

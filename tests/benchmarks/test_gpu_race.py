@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -111,20 +110,3 @@ def test_hardware_queues_are_set_in_the_contenders_process_only(work, monkeypatc
     assert [variables for variables in seen if variables] == [
         {"CUDA_DEVICE_MAX_CONNECTIONS": number} for number in ("8", "32")
     ]
-
-
-def test_a_contender_has_the_variables_that_it_was_given(work, monkeypatch):
-    monkeypatch.setattr(GpuContender, "ask", lambda *_: "{}")
-    seen = {}
-    monkeypatch.setattr(
-        "benchmarks.gpu.contenders.process.LineProcess.__init__", lambda *_, environment: seen.update(environment)
-    )
-    GpuContender("one", sys.executable, "module", work, environment={"CUDA_DEVICE_MAX_CONNECTIONS": "8"})
-    assert (seen["CUDA_DEVICE_MAX_CONNECTIONS"], seen[VARIABLE]) == ("8", "1")
-
-
-def test_every_contender_is_a_module_that_prepares_and_serves():
-    for entry in ENTRIES:
-        text = (Path(race.__file__).parent / "contenders" / f"{entry.module}.py").read_text()
-        assert "def prepare(work: GpuWork" in text
-        assert "serve(prepare)" in text

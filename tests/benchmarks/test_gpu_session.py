@@ -124,10 +124,6 @@ def run_sanitizer(tmp_path):
     return run
 
 
-def test_the_session_begins_with_the_sanitizer():
-    assert STEPS[0].name == "sanitizer"
-
-
 def test_each_tool_of_the_sanitizer_gets_the_tests_of_our_decoder(run_sanitizer):
     output, status, found = run_sanitizer('echo "$@"; echo "========= ERROR SUMMARY: 0 errors"')
     assert status == 0

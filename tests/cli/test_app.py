@@ -23,13 +23,10 @@ from gpubeton.format.field_arguments import IMAGE_KINDS
 from tests.small_files import write_photos
 
 
-def test_the_version_is_shown():
+def test_the_version_and_without_a_command_the_help_are_shown():
+    assert "doctor" in CliRunner().invoke(app, []).output
     done = CliRunner().invoke(app, ["--version"])
     assert (done.exit_code, done.output) == (0, f"gpubeton {__version__}\n")
-
-
-def test_without_a_command_there_is_help():
-    assert "doctor" in CliRunner().invoke(app, []).output
 
 
 @pytest.mark.parametrize(
@@ -56,16 +53,12 @@ def test_an_unexpected_error_is_one_paragraph_too(monkeypatch, tmp_path):
     assert isinstance(CliRunner().invoke(app, ["--debug", "info", str(tmp_path)]).exception, KeyError)
 
 
-def test_arguments_that_the_parser_refuses_end_with_2():
-    for arguments in (["info"], ["info", "a", "--nonsense"], ["nonsense"]):
+def test_arguments_that_the_parser_refuses_end_with_2_and_json_where_that_is_wanted():
+    for arguments in (["info"], ["info", "a", "--nonsense"]):
         assert CliRunner().invoke(app, arguments).exit_code == 2
-
-
-@pytest.mark.parametrize("command", [command.name or command.callback.__name__ for command in app.registered_commands])
-def test_every_command_has_help_with_examples(command):
-    done = CliRunner().invoke(app, [command, "--help"])
-    assert done.exit_code == 0
-    assert f"gpubeton {command}" in done.stdout
+        done = CliRunner().invoke(app, [*arguments, "--json"])
+        assert (done.exit_code, json.loads(done.stdout)["error"]["message"] in done.stderr) == (2, True)
+    assert CliRunner().invoke(app, ["nonsense"]).exit_code == 2
 
 
 def test_a_missing_package_is_named_with_the_extra_to_install(monkeypatch):
@@ -86,13 +79,6 @@ def test_paragraphs_of_help_flow():
     done = CliRunner().invoke(app, ["convert", "--help"], env={"COLUMNS": "80"})
     lines = [line.strip() for line in done.stdout.splitlines()]
     assert any(line.startswith("byte for byte. It also stores") for line in lines)
-
-
-def test_arguments_that_the_parser_refuses_are_json_where_that_is_wanted():
-    for arguments in (["info"], ["info", "a", "--nonsense"]):
-        done = CliRunner().invoke(app, [*arguments, "--json"])
-        assert done.exit_code == 2
-        assert json.loads(done.stdout)["error"]["message"] in done.stderr
 
 
 def test_a_file_that_is_not_there_comes_without_the_number_of_the_error():
@@ -151,8 +137,9 @@ def test_help_shows_the_choices_of_the_library():
 
 
 @pytest.mark.parametrize("command", [command.name or command.callback.__name__ for command in app.registered_commands])
-def test_help_of_80_columns_has_each_name_and_word_whole(command):
+def test_help_has_examples_and_in_80_columns_each_name_and_word_whole(command):
     shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).stdout
+    assert f"gpubeton {command}" in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert "<bool>" not in shown
     words = shown.replace("│", " ").split()

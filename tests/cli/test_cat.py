@@ -5,24 +5,17 @@ import sys
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from gpubeton.cli.app import app
-from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.fields import BytesField
-from gpubeton.reader import Reader
-from tests.picture_folders import write_folder
-from tests.small_files import damage, write, write_photos
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+from tests.cli.command import run
+from tests.picture_folders import write_converted
+from tests.small_files import write, write_photos
 
 
 @pytest.fixture
 def file(tmp_path):
-    source = open_source(write_folder(tmp_path / "photos"))
-    return convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1).path
+    return write_converted(tmp_path)
 
 
 def test_cat_writes_the_stored_bytes_of_a_jpeg_file(file, tmp_path):
@@ -47,10 +40,12 @@ def test_cat_gives_values_as_json(file):
     assert result["values"]["image"]["kind"] == "jpg"
 
 
-def test_cat_refuses_an_unknown_sample_or_field(file):
+def test_cat_refuses_an_unknown_sample_or_field_and_a_file_as_json(file):
     assert run("cat", file, 9).exit_code == 2
     assert run("cat", file, 0, "--only", "mask").exit_code == 2
     assert run("cat", file, 0, "-o", "x").exit_code == 2
+    done = run("cat", file, 0, "--only", "image", "--json", code=2)
+    assert "choose one" in json.loads(done.stdout)["error"]["message"]
 
 
 def test_cat_does_not_print_binary_data_to_a_terminal(file, monkeypatch, capsys):
@@ -61,34 +56,10 @@ def test_cat_does_not_print_binary_data_to_a_terminal(file, monkeypatch, capsys)
     assert (printed.out, "--output" in printed.err) == ("", True)
 
 
-def test_extract_and_convert_give_the_same_samples(file, tmp_path):
-    done = run("extract", file, tmp_path / "out", "--json", "--workers", 1)
-    result = json.loads(done.stdout)
-    assert (done.exit_code, result["samples"], result["bad"]) == (0, 9, [])
-    assert run("convert", result["table"], tmp_path / "b.beton", "--page-size", 1 << 21).exit_code == 0
-    first, second = Reader(file), Reader(tmp_path / "b.beton")
-    assert np.array_equal(first.metadata, second.metadata)
-    assert np.array_equal(first.checksums, second.checksums)
-    assert first.class_names == second.class_names
-
-
 def test_extract_takes_some_samples(file, tmp_path):
     done = run("extract", file, tmp_path / "out", "--indices", "7:")
     assert (done.exit_code, "2 samples in" in done.stdout) == (0, True)
     assert run("extract", file, tmp_path / "out").exit_code == 2
-
-
-def test_extract_names_values_that_it_cannot_write_and_ends_with_1(tmp_path):
-    path = write_photos(tmp_path / "a.beton", 4)
-    damage(path, 2, field="info", content=b"[")
-    done = run("extract", path, tmp_path / "out")
-    assert (done.exit_code, "sample 2, field 'info'" in done.stdout) == (1, True)
-
-
-def test_cat_gives_either_a_file_or_json(file):
-    done = run("cat", file, 0, "--only", "image", "--json")
-    assert done.exit_code == 2
-    assert "choose one" in json.loads(done.stdout)["error"]["message"]
 
 
 def test_cat_escapes_text_for_a_terminal_and_for_nothing_else(tmp_path, monkeypatch, capsys):

@@ -7,10 +7,9 @@ import sys
 from dataclasses import replace
 
 import pytest
-from typer.testing import CliRunner
 
 from gpubeton.cli import advice, loops
-from gpubeton.cli.app import app
+from tests.cli.command import run
 from tests.cli.test_advice import MEASURED, changed
 from tests.small_files import write_photos
 
@@ -21,10 +20,6 @@ QUICK = ["--seconds", "0.05", "--size", "16", "--batch-size", "4", "--workers", 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     return str(write_photos(tmp_path_factory.mktemp("photos") / "photos.beton", 8))
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, list(arguments))
 
 
 def test_bench_gives_json_alone_or_a_table(photos):
@@ -77,15 +72,6 @@ def test_doctor_runs_a_command_and_hands_its_failure_on(monkeypatch):
 @pytest.mark.parametrize("arguments", [[], ["a.beton", "--loader", "a:b"], ["a.beton", "--", "python", "x.py"]])
 def test_doctor_wants_one_thing_to_look_at(arguments):
     assert run("doctor", *arguments).exit_code == 2
-
-
-def test_an_interrupt_does_not_speak_of_other_commands(photos, monkeypatch):
-    def interrupt(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(loops, "examine_file", interrupt)
-    done = run("doctor", photos)
-    assert (done.exit_code, done.stderr.split()) == (130, ["gpubeton:", "interrupted."])
 
 
 def test_doctor_of_a_program_names_the_command_that_watches_it():

@@ -30,15 +30,14 @@ def rooted(tmp_path, file, kind, rotational):
     return tree(tmp_path / "root", {"proc/self/mounts": mounts, f"{device}/queue/rotational": rotational})
 
 
-@pytest.mark.parametrize(("kind", "is_network"), [("nfs4", True), ("fuse.s3fs", True), ("ext4", False)])
-def test_the_nearest_mount_decides_whether_it_is_a_network(tmp_path, file, kind, is_network):
-    place = read_file_place(file, rooted(tmp_path, file, kind, "0\n"))
+@pytest.mark.parametrize(
+    ("kind", "is_network", "rotates"),
+    [("nfs4", True, False), ("fuse.s3fs", True, False), ("ext4", False, False), ("ext4", False, True)],
+)
+def test_the_nearest_mount_shows_whether_it_is_a_network_or_a_rotating_disk(tmp_path, file, kind, is_network, rotates):
+    place = read_file_place(file, rooted(tmp_path, file, kind, f"{rotates:d}\n"))
     assert (place.file_system, place.device, place.is_network) == (kind, "server:/x", is_network)
-    assert (place.is_rotational, place.size) == (False, 10_000)
-
-
-def test_a_rotating_disk_is_recognized(tmp_path, file):
-    assert read_file_place(file, rooted(tmp_path, file, "ext4", "1\n")).is_rotational is True
+    assert (place.is_rotational, place.size) == (rotates, 10_000)
 
 
 def test_a_partition_asks_its_disk(tmp_path, file):

@@ -10,13 +10,12 @@ import shutil
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from gpubeton.cli.app import app
 from gpubeton.fields import BytesField, IntField, JSONField, RGBImageField
 from gpubeton.format import read_notes
 from gpubeton.reader import Reader
 from gpubeton.writer import DatasetWriter
+from tests.cli.command import run
 from tests.picture_folders import write_folder
 from tests.small_files import damage, picture, write
 
@@ -43,10 +42,6 @@ BAD_JSON = {
     "no UTF-8": b'"\xff\xfe"',
     "text": b"hello",
 }
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def write_named(path):

@@ -1,25 +1,20 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
-from gpubeton.cli.app import app
-from gpubeton.dataset import Settings, convert, open_source
+from tests.cli.command import run
 from tests.golden_files import save
-from tests.picture_folders import write_folder
+from tests.picture_folders import write_converted
 from tests.small_files import write_photos
 
-
-def info(*arguments):
-    return CliRunner().invoke(app, ["info", *map(str, arguments)])
+info = partial(run, "info")
 
 
 def test_it_shows_classes_sizes_and_the_decoders_of_the_jpeg_files(tmp_path):
-    source = open_source(write_folder(tmp_path / "photos"))
-    convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1)
-    done = info(tmp_path / "a.beton")
+    done = info(write_converted(tmp_path))
     assert done.exit_code == 0
     sizes = ("cat (", "24 × 32 (3)")
     for part in ("samples    9", "JPEG engines of a GPU: can decode 9 of 9", "9 baseline", "for each region", *sizes):

@@ -7,19 +7,14 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from gpubeton._writing.targets import write_at
-from gpubeton.cli.app import app
+from gpubeton._writing import write_at
 from gpubeton.dataset import Contents
 from gpubeton.fields.png import encode_png
+from tests.cli.command import run
 
 COUNT = 6
 SHAPES = {"gray": (20, 30, 1), "rgba": (20, 30, 4), "gray16": (20, 30, 1), "rgb16": (20, 30, 3)}
-
-
-def run(command, *arguments):
-    return CliRunner().invoke(app, [command, *map(str, arguments)])
 
 
 def pixels(path):

@@ -100,7 +100,7 @@ def test_every_figure_and_table_has_a_name(doctor_page):
     assert {target[1:] for target in page.attributes("href") if target.startswith("#")} <= set(ids)
 
 
-def test_several_loaders_get_a_report_each_and_without_one_there_is_a_page_too(tmp_path):
+def test_several_loaders_get_a_report_each_and_without_one_or_a_batch_there_is_a_page_too(tmp_path):
     other = replace(MEASURED, facts=replace(MEASURED.facts, files=("val.beton",)))
     write_doctor_report(tmp_path / "two.html", [(each, advise(each)) for each in (MEASURED, other)])
     text = Parsed((tmp_path / "two.html").read_text()).text
@@ -108,9 +108,6 @@ def test_several_loaders_get_a_report_each_and_without_one_there_is_a_page_too(t
     assert "Where the time goes: val.beton" in text
     write_doctor_report(tmp_path / "none.html", [])
     assert "No statistics" in Parsed((tmp_path / "none.html").read_text()).text
-
-
-def test_a_loop_without_a_batch_has_a_report(tmp_path):
     empty = changed(dict.fromkeys(("batches", "images", "seconds", "num_workers", "worker_seconds"), 0))
     write_doctor_report(tmp_path / "empty.html", [(empty, advise(empty))])
     assert "No batch was received" in Parsed((tmp_path / "empty.html").read_text()).text

@@ -5,33 +5,25 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from gpubeton.cli.app import app
-from gpubeton.dataset import Settings, convert, open_source, verify
+from gpubeton.dataset import verify
 from gpubeton.reader import Reader
-from tests.picture_folders import write_folder
-
-
-def run(*arguments, code=0):
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == code, done.output
-    return done
+from tests.cli.command import run
+from tests.picture_folders import write_converted
 
 
 @pytest.fixture
 def both(tmp_path, s3_server):
     """A file here, and in a bucket."""
-    source = open_source(write_folder(tmp_path / "photos", 200))
-    path = convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1).path
+    path = write_converted(tmp_path, 200)
     return path, s3_server.put("data/a.beton", path)
 
 
 def test_info_and_verify_find_the_same(both):
     here, remote = both
-    ours, theirs = (json.loads(run("info", path, "--json").stdout) for path in both)
+    ours, theirs = (json.loads(run("info", path, "--json", code=0).stdout) for path in both)
     assert {**ours, "path": ""} == {**theirs, "path": ""}
-    assert run("verify", remote).stdout.replace(remote, "") == run("verify", here).stdout.replace(str(here), "")
+    assert run("verify", remote, code=0).stdout.replace(remote, "") == run("verify", here).stdout.replace(str(here), "")
     assert verify(remote).is_sound
 
 
@@ -50,7 +42,7 @@ def test_cat_and_view_show_samples(both, tmp_path):
     assert run("cat", remote, 3, "--only", "image").stdout_bytes == run("cat", here, 3, "--only", "image").stdout_bytes
     sheets = []
     for number, path in enumerate(both):
-        run("view", path, tmp_path / f"{number}.png")
+        run("view", path, tmp_path / f"{number}.png", code=0)
         sheets.append((tmp_path / f"{number}.png").stat().st_size)
     assert abs(sheets[0] - sheets[1]) < 5000  # the title is another
 
@@ -59,12 +51,12 @@ def test_samples_are_copied_from_there(both, tmp_path, s3_server):
     here, remote = both
     s3_server.put("data/b.beton", here)
     for number, file in enumerate((here, remote)):
-        run("subset", file, tmp_path / f"part{number}.beton", "--indices", "3,1,40:60")
+        run("subset", file, tmp_path / f"part{number}.beton", "--indices", "3,1,40:60", code=0)
     assert Reader(tmp_path / "part0.beton").checksums.tolist() == Reader(tmp_path / "part1.beton").checksums.tolist()
-    run("merge", here, remote, "-o", tmp_path / "pair.beton")
-    run("merge", s3_server.url("data/"), "-o", tmp_path / "folder.beton")
+    run("merge", here, remote, "-o", tmp_path / "pair.beton", code=0)
+    run("merge", s3_server.url("data/"), "-o", tmp_path / "folder.beton", code=0)
     assert Reader(tmp_path / "pair.beton").checksums.tolist() == Reader(tmp_path / "folder.beton").checksums.tolist()
-    run("split", remote, f"{tmp_path / 'x.beton'}=10", f"{tmp_path / 'y.beton'}=rest")
+    run("split", remote, f"{tmp_path / 'x.beton'}=10", f"{tmp_path / 'y.beton'}=rest", code=0)
     assert Reader(tmp_path / "x.beton").num_samples == 10
 
 

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
-from typer.testing import CliRunner
-
-from gpubeton.cli.app import app
+from tests.cli.command import run
 from tests.small_files import damage, write_photos
 
-
-def verify(*arguments):
-    return CliRunner().invoke(app, ["verify", *map(str, arguments)])
+verify = partial(run, "verify")
 
 
 def test_a_sound_file_ends_with_0(tmp_path):
@@ -22,19 +19,11 @@ def test_a_sound_file_ends_with_0(tmp_path):
 def test_bad_samples_are_named_and_end_with_1(tmp_path):
     path = write_photos(tmp_path / "a.beton", 6)
     damage(path, 4)
-    done = verify(path)
-    assert done.exit_code == 1
+    done = verify(path, code=1)
     assert "sample 4, field 'image': a JPEG file of" in done.stdout
     assert "1 bad sample." in done.stdout
-
-
-def test_json_lists_them(tmp_path):
-    path = write_photos(tmp_path / "a.beton", 6)
-    damage(path, 4)
-    done = verify(path, "--json", "--workers", 2)
-    result = json.loads(done.stdout)
-    assert (done.exit_code, result["sound"], result["bad_samples"]) == (1, False, [4])
-    assert result["findings"][0]["field"] == "image"
+    result = json.loads(verify(path, "--json", "--workers", 2, code=1).stdout)
+    assert (result["sound"], result["bad_samples"], result["findings"][0]["field"]) == (False, [4], "image")
 
 
 def test_a_file_that_cannot_be_opened_is_not_reported_as_free_of_bad_samples(tmp_path):

@@ -1,21 +1,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from gpubeton.cli.app import app
-from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.fields import ImageField, IntField
-from tests.picture_folders import write_folder
+from tests.cli.command import run
+from tests.picture_folders import write_converted
 from tests.small_files import damage, picture, write, write_photos
 
-
-def view(*arguments):
-    return CliRunner().invoke(app, ["view", *map(str, arguments)])
+view = partial(run, "view")
 
 
 def cells(path, count, side=32):
@@ -25,8 +22,7 @@ def cells(path, count, side=32):
 
 
 def test_stored_images_are_drawn_with_number_and_class(tmp_path):
-    source = open_source(write_folder(tmp_path / "photos"))
-    file = convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1).path
+    file = write_converted(tmp_path)
     done = view(file, tmp_path / "a.png", "--indices", "3,0", "--side", 32, "--columns", 2, "--json")
     result = json.loads(done.stdout)
     assert result["captions"] == ["3 dog", "0 cat"]

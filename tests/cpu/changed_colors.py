@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import sys
 
-import numba
 import numpy as np
 
-from gpubeton._batch.color_formulas import HUE, ONE
-from gpubeton._cpu.color_simd import GROUP, HAS_TABLES, STEP_FIELDS, TABLE_SIZE, ColorScratch, change_colors
-from gpubeton._cpu.epilogue import ITEM_SIZE, METHOD, OUT_FIELDS, Epilogue
-from gpubeton._plan.program import MAX_COLOR_STEPS
+from gpubeton._batch import color_formulas
+from gpubeton._batch.color_formulas import BRIGHTNESS, HUE, ONE
+from gpubeton._cpu.interleave import has_byte_permute
+from gpubeton.transforms import ColorJitter
+from tests.cpu.making import draw_of, make, program_of, stored_raw, whole
 
-# Less than a group, some groups and a rest, and more than is worked on at a time.
+# Less than a group of pixels, some groups and a rest, and more than is worked on at a time.
 SIZES = [(5, 7), (37, 50), (90, 110)]
-
-
-@numba.njit
-def change(image, steps, memory, out, final, factors, table):
-    change_colors(image, steps, memory, out.ctypes.data, final, factors, table)
+#: Room for eight steps.
+STEPS = [ColorJitter(0.1, 0.1, 0.1, 0.1)] * 2
+MOST = 16
 
 
 def drawn(seed):
@@ -35,17 +33,20 @@ def drawn(seed):
 
 
 def changed(image, steps):
-    """The image after the steps; its own pixels are not kept."""
-    memory = ColorScratch(
-        steps=np.zeros((MAX_COLOR_STEPS, STEP_FIELDS), np.int16),
-        tables=np.zeros((MAX_COLOR_STEPS, TABLE_SIZE), np.uint8),
-        planes=np.zeros(3 * max(image.shape[1], GROUP), np.int32),
-    )
-    finish, final, out = Epilogue(None), np.zeros(OUT_FIELDS, np.int64), np.zeros_like(image)
-    final[METHOD], final[ITEM_SIZE] = finish.method, finish.item_size
-    change(image, steps, memory, out, final, finish.factors, finish.table)
-    return out
+    """The image after the steps: a kind and a factor for each, up to eight."""
+    program, stored = program_of(*image.shape[:2], "area", *STEPS), stored_raw(image)
+    colors = np.concatenate([steps, np.tile([BRIGHTNESS, ONE], (MOST - len(steps)) // 2)]).astype(np.int32)
+    out, bad = make(program, [stored], [draw_of(program, whole(stored))], colors[None])
+    assert bad == []
+    return out[0]
+
+
+def changed_by_lines(image, steps):
+    """The same by the formulas that operations use by themselves."""
+    image = image.copy()
+    color_formulas.apply_steps(image[None], np.array(steps, np.int32)[None])
+    return image
 
 
 if __name__ == "__main__":
-    np.savez(sys.argv[1], *[changed(*drawn(seed)) for seed in range(120)], has_tables=HAS_TABLES)
+    np.savez(sys.argv[1], *[changed(*drawn(seed)) for seed in range(120)], has_tables=has_byte_permute())

@@ -15,6 +15,7 @@ from gpubeton._batch.random_crops import compiled_rule
 from gpubeton._cpu.simd import HAS_AVX2
 from gpubeton._plan.philox import fill_uniform
 from gpubeton.transforms.normalize import NormalizeImage
+from tests.cpu.decoder import gray_jpeg, random_blocks
 from tests.cpu.making import INTERPOLATIONS, draw_of, indexed, make_one, program_of, stored_jpeg, stored_raw
 from tests.cpu.pictures import SAMPLINGS, jpeg, photo
 
@@ -29,6 +30,14 @@ def results(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
             file.write_bytes(jpeg(photo(123, 161), sampling=sampling))
         stored[file.name] = stored_jpeg(file.read_bytes())
         stored[f"{file.name}-indexed"] = indexed(stored[file.name])
+    # Sums of 16 bits wrap around in the transform of such coefficients.
+    for bits in (3, 7, 10):
+        blocks = random_blocks(256, (1 << bits) - 1, 0.4, bits)
+        blocks[:, 0] = blocks[:, 0].clip(-127, 127)
+        file = folder / f"wild{bits}"
+        if not file.exists():
+            file.write_bytes(gray_jpeg(blocks, np.arange(4, 257, 4).clip(max=255)))
+        yield file.name, make_one(program_of(128, 128), stored_jpeg(file.read_bytes()))
     for name, image in stored.items():
         for interpolation in INTERPOLATIONS:
             program = program_of(48, 64, interpolation)

@@ -49,10 +49,15 @@ def stored_jpeg(data, height=None, width=None):
     return Stored(np.frombuffer(bytes(data), np.uint8), height, width, JPEG)
 
 
+def entry_points(*contents):
+    """The entry points of JPEGs that lie in arrays of bytes."""
+    address, size = ([getter(content) for content in contents] for getter in (lambda c: c.ctypes.data, len))
+    return find_entries(np.array(address, np.uint64), np.array(size, np.uint64))
+
+
 def indexed(image):
     """The same image with its entry points."""
-    address, size = (np.array([number], np.uint64) for number in (image.data.ctypes.data, image.data.size))
-    result = find_entries(address, size)
+    result = entry_points(image.data)
     return replace(image, entries=result.entries, seal=int(result.seals[0]))
 
 
@@ -103,9 +108,10 @@ def job_of(program, images, draws, out=None):
     )
 
 
-def make(program, images, draws):
-    """Make images; returns the batch and its bad images."""
+def make(program, images, draws, colors=None):
+    """Make images, with steps on their colors if there are any; returns the batch and its bad images."""
     job = job_of(program, images, draws)
+    job.colors = colors
     pool = WorkerPool([program], max(1, len(images)), num_workers=0, ring=1)
     return job.out, pool.decode(0, job)
 
@@ -150,6 +156,14 @@ def make_alone(program, images, draws, scratch=None, out=None):
             return job.out, ring.codes[0].copy()
         else:
             assert event == BATCH_DONE
+
+
+def decode_crop(image, program, draw, scratch=None):
+    """Decode one crop: pixels, a code of `jpeg.codes`, and whether the entry points were good to the end."""
+    out = np.zeros((1, program.height, program.width, 3), np.uint8)
+    ring = ring_of(job_of(program, [image], [draw], out))
+    work(ring, outputs_of([program]), scratch_for(program, [image]) if scratch is None else scratch, 0)
+    return out[0], int(ring.codes[0, 0]), bool(ring.tasks[0, 0, NUM_ENTRIES] > 0)
 
 
 def segments(data):

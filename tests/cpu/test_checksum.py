@@ -5,13 +5,13 @@ from __future__ import annotations
 import zlib
 
 import llvmlite.binding
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llvmlite import ir
 
-from gpubeton._compile.compile import compiled
 from gpubeton._cpu import checksum
 from gpubeton._cpu.checksum import crc_by_table, find_damage
 from gpubeton._cpu.simd import Vector, VectorBuilder
@@ -19,7 +19,7 @@ from gpubeton._cpu.simd import Vector, VectorBuilder
 BYTES = np.random.default_rng(0).integers(0, 256, (1 << 22) + 64, dtype=np.uint8)
 
 
-@compiled
+@numba.njit
 def by_table(address, size):
     return crc_by_table(0xFFFFFFFF, address, size) ^ 0xFFFFFFFF
 

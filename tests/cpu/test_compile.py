@@ -15,9 +15,10 @@ from numba.core.errors import TypingError
 from numba.core.types.functions import BaseFunction
 
 from gpubeton._compile.compile import compiled, device_function
-from gpubeton._cpu import epilogue, pack, ring
+from gpubeton._cpu import pack, ring
+from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton.transforms import Cutout, NormalizeImage
-from tests.cpu.making import draw_of, make, program_of, stored_jpeg, stored_raw, whole
+from tests.cpu.making import draw_of, job_of, make, program_of, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import jpeg, photo
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -27,7 +28,6 @@ KEPT = {
     name: getattr(module, name)
     for module, names in (
         (ring, ("work", "complete", "publish", "write_tasks")),
-        (epilogue, ("store_rows",)),
         (pack, ("gather_rows",)),
     )
     for name in names
@@ -43,9 +43,6 @@ for name, function in KEPT.items():
 
 def use_everything():
     """Make a batch of each kind and type, in threads and alone; gather a few bytes."""
-    from gpubeton._cpu.worker_pool import WorkerPool
-    from tests.cpu.making import job_of
-
     normalize = NormalizeImage([120, 110, 100], [60, 50, 40], "float16")
     programs = [program_of(8, 9), program_of(5, 16, "antialias", Cutout(3), Cutout(2, (1, 2, 3)), normalize)]
     images = [stored_jpeg(jpeg(photo(20, 30))), stored_raw(photo(9, 9)), stored_jpeg(jpeg(photo(9, 9))[:-9], 9, 9)]
@@ -59,7 +56,6 @@ def use_everything():
     pool.close()
     for program in programs:
         make(program, images, [draw_of(program, whole(image)) for image in images])
-    epilogue.Epilogue(normalize.table(), normalize.mean, normalize.std)
     content = np.arange(9, dtype=np.uint8)
     out = np.zeros((1, 12), np.uint8)
     pack.gather_rows(np.array([content.ctypes.data], np.uint64), np.array([9], np.uint64), out)
@@ -151,8 +147,3 @@ def test_without_a_compiler_the_modules_can_be_imported():
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_DISABLE_JIT": "1"}
     command = [sys.executable, "-c", "import gpubeton.loader"]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-
-
-def test_a_function_keeps_its_docstring_and_its_python_form():
-    assert "Python has to handle" in ring.work.__doc__
-    assert callable(ring.work.py_func)

@@ -1,3 +1,5 @@
+"""Levels become the values of their table, however they are computed, in rows of any length."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -5,31 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._cpu.epilogue import AFFINE_HALF, BYTES, TABLE_8, TABLE_16, TABLE_32, Epilogue, store_rows
 from gpubeton.transforms import NormalizeImage
-from tests.cpu.making import draw_of, dtype_of, make_one, program_of, stored_jpeg, stored_raw, whole
+from tests.cpu.guarded import guarded
+from tests.cpu.making import draw_of, dtype_of, make_alone, make_one, program_of, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import jpeg, noise, photo
 
 IMAGENET = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 #: A level that equals the mean has to become zero, which level * scale + offset misses by a rounding.
 INEXACT = [128.0, 155.0, 248.0], [70.04, 119.754, 104.613]
+DTYPES = ["float16", "bfloat16", "float32"]
 
 finite = st.floats(-300, 300, allow_nan=False)
 spread = st.floats(0.05, 1e3, allow_nan=False)
-
-
-def finished(finish, pixels, dtype, method=None):
-    """The bits that are written, with guards before and after them."""
-    bits = np.dtype(f"u{dtype.itemsize}")
-    out = np.full((len(pixels) + 2, 3), 0x5A, np.uint8).repeat(bits.itemsize, axis=1).view(bits)
-    store_rows(pixels, out[1:-1], finish.method if method is None else method, finish.factors, finish.table)
-    guards = out[[0, -1]].view(np.uint8)
-    assert (guards == 0x5A).all(), "written beyond the row"
-    return out[1:-1]
-
-
-def all_levels(count=256):
-    return np.arange(3 * count).reshape(count, 3).astype(np.uint8)
 
 
 def looked_up(table, pixels):
@@ -37,57 +26,28 @@ def looked_up(table, pixels):
 
 
 @pytest.mark.filterwarnings("ignore:NormalizeImage. std:UserWarning")  # small numbers, too
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @given(st.lists(finite, min_size=3, max_size=3), st.lists(spread, min_size=3, max_size=3))
 @settings(max_examples=40)
 def test_every_level_becomes_its_value_in_the_table(dtype, mean, std):
-    table = NormalizeImage(mean, std, dtype).table()
-    finish = Epilogue(table, mean, std)
-    pixels = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 3, axis=1)
-    out = finished(finish, pixels, table.dtype)
-    assert out.tobytes() == table.tobytes()
+    levels = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(1, 256, 3)
+    normalize = NormalizeImage(mean, std, dtype)
+    out = make_one(program_of(1, 256, "area", normalize), stored_raw(levels))
+    assert out.tobytes() == normalize.table().tobytes()
 
 
-@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 16, 23, 100])
-def test_rows_of_any_length_are_finished_and_nothing_beyond(count):
-    pixels = all_levels(count)
-    for dtype in ("float16", "bfloat16", "float32"):
-        table = NormalizeImage(*IMAGENET, dtype).table()
-        out = finished(Epilogue(table, *IMAGENET), pixels, table.dtype)
-        assert out.tobytes() == looked_up(table, pixels).tobytes()
-    assert np.array_equal(finished(Epilogue(None), pixels, np.dtype(np.uint8)), pixels)
-    inverse = np.repeat(np.arange(255, -1, -1, dtype=np.uint8)[:, None], 3, axis=1)
-    assert np.array_equal(finished(Epilogue(inverse), pixels, np.dtype(np.uint8)), 255 - pixels)
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 16, 23, 100])
+@pytest.mark.parametrize("dtype", [None, *DTYPES])
+def test_rows_of_any_length_are_finished_and_nothing_beyond(width, dtype):
+    steps = [] if dtype is None else [NormalizeImage(*IMAGENET, dtype)]
+    program, pixels = program_of(1, width, "area", *steps), noise(1, width)
+    image = stored_raw(pixels)
+    out = guarded(np.zeros((1, 1, width, 3), dtype_of(program)), alignment=1)
+    make_alone(program, [image], [draw_of(program, whole(image))], out=out)
+    assert out.tobytes() == (pixels if dtype is None else looked_up(program.table, pixels)).tobytes()
 
 
-def test_halves_are_computed_where_that_is_exact_and_looked_up_where_not():
-    exact, inexact = (
-        Epilogue(NormalizeImage(*statistics, "float16").table(), *statistics) for statistics in (IMAGENET, INEXACT)
-    )
-    assert exact.method == AFFINE_HALF
-    assert inexact.method == TABLE_16
-    for finish in (exact, inexact):
-        pixels = all_levels()
-        by_table = finished(finish, pixels, np.dtype(np.uint16), TABLE_16)
-        assert np.array_equal(finished(finish, pixels, np.dtype(np.uint16)), by_table)
-    assert not np.array_equal(finished(inexact, all_levels(), np.dtype(np.uint16), AFFINE_HALF), by_table)
-
-
-def test_the_method_follows_the_type():
-    tables = {dtype: NormalizeImage(*IMAGENET, dtype).table() for dtype in ("float16", "bfloat16", "float32")}
-    methods = {dtype: Epilogue(table, *IMAGENET) for dtype, table in tables.items()}
-    assert {dtype: finish.method for dtype, finish in methods.items()} == {
-        "float16": AFFINE_HALF,
-        "bfloat16": TABLE_16,
-        "float32": TABLE_32,
-    }
-    assert Epilogue(None).method == BYTES
-    assert Epilogue(np.zeros((256, 3), np.uint8)).method == TABLE_8
-    assert Epilogue(tables["float16"]).method == TABLE_16, "the mean is not known"
-    assert [Epilogue(tables[dtype]).item_size for dtype in tables] == [2, 2, 4]
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("normal", [IMAGENET, INEXACT])
 @pytest.mark.parametrize("stored", ["raw", "jpeg"])
 def test_any_type_is_the_table_at_the_levels_of_the_uint8_run(dtype, normal, stored):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from gpubeton._cpu.image_tasks import RAW
 from gpubeton.format.field_arguments import IMAGE_KINDS
 from gpubeton.transforms import Cutout, NormalizeImage, RandomErasing
 from tests.cpu.guarded import guarded
-from tests.cpu.making import INTERPOLATIONS, Stored, draw_of, make, make_one, program_of, stored_jpeg, stored_raw
+from tests.cpu.making import INTERPOLATIONS, UNTOUCHED, draw_of, make, make_one, program_of, stored_jpeg, stored_raw
 from tests.cpu.pictures import photo, pillow_jpeg
 from tests.cpu.test_resample import SHAPES
 from tests.reference.image import reference_image
@@ -119,31 +119,37 @@ def test_transparent_pixels_are_preserved_where_nothing_is_resized():
 )
 def test_nothing_beyond_the_image_is_read(kind, source, box):
     pixels = noise(kind, *source)
-    stored = Stored(guarded(pixels.reshape(-1).view(np.uint8), alignment=1), *source, RAW)
+    stored = stored_raw(pixels)
+    stored = replace(stored, data=guarded(stored.data, alignment=1))
     for interpolation in INTERPOLATIONS:
         program = program_of(6, 5, interpolation, kind=kind.name)
         draw = draw_of(program, box)
         assert_close(make_one(program, stored, draw), reference_image(pixels, draw, program), kind)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_wrong_size_in_the_metadata_is_reported(kind):
-    pixels = noise(kind, 8, 9)
-    data = pixels.reshape(-1).view(np.uint8)
-    program = program_of(4, 4, kind=kind.name)
-    for height, width in ((8, 10), (9, 9), (7, 9)):
-        _, bad = make(program, [Stored(data, height, width, RAW)], [draw_of(program, (0, 0, 4, 4))])
-        assert bad[0].reason == (
-            f"it has {data.size} bytes, but the file's metadata have {height} x {width} pixels, "
-            f"{kind.pixel_size * height * width} bytes"
-        )
+@pytest.mark.parametrize("kind", IMAGE_KINDS.values(), ids=lambda kind: kind.name)
+def test_a_size_that_does_not_fit_the_metadata_is_named_and_its_neighbors_are_whole(kind):
+    good, program = stored_raw(noise(kind, 8, 9)), program_of(4, 4, kind=kind.name)
+    nbytes = kind.pixel_size * 8 * 9
+    wrong_sizes = [replace(good, data=np.zeros(size, np.uint8)) for size in (0, 1, nbytes - 1, nbytes + 1, nbytes * 2)]
+    wrong = [*wrong_sizes, *(replace(good, height=height, width=width) for height, width in ((8, 10), (9, 9), (7, 9)))]
+    out, bad = make(program, [good, *wrong, good], [draw_of(program, (0, 0, 4, 4))] * (2 + len(wrong)))
+    assert {bad_image.row: bad_image.reason for bad_image in bad} == {
+        row: f"it has {image.data.size} bytes, but the file's metadata have {image.height} x {image.width} pixels, "
+        f"{kind.pixel_size * image.height * image.width} bytes"
+        for row, image in enumerate(wrong, 1)
+    }
+    assert (out[1:-1].view(np.uint8) == UNTOUCHED).all()
+    assert np.array_equal(out[0], out[-1])
 
 
+@pytest.mark.parametrize("kind", IMAGE_KINDS.values(), ids=lambda kind: kind.name)
 @pytest.mark.parametrize("box", [(-1, 0, 4, 4), (0, -1, 4, 4), (0, 0, 0, 4), (0, 0, 4, 0), (5, 0, 4, 4), (0, 6, 4, 4)])
-def test_a_crop_beyond_the_image_is_reported(box):
-    program = program_of(4, 4, kind="gray16")
-    _, bad = make(program, [stored_raw(noise(IMAGE_KINDS["gray16"], 8, 9))], [draw_of(program, box)])
-    assert "crop box" in bad[0].reason
+def test_a_crop_box_that_is_no_part_of_the_image_is_named(box, kind):
+    program = program_of(4, 4, kind=kind.name)
+    out, bad = make(program, [stored_raw(noise(kind, 8, 9))], [draw_of(program, box)])
+    assert [bad_image.reason for bad_image in bad] == ["its crop box is empty or passes its border"]
+    assert (out.view(np.uint8) == UNTOUCHED).all()
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])

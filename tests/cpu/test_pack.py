@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpubeton._cpu.pack import gather_rows, pack_crops, pack_regions
@@ -115,6 +115,7 @@ def plain(contents, width):
 
 
 @given(st.lists(st.binary(max_size=80), max_size=9), st.integers(0, 90))
+@example([], 7)
 def test_rows_hold_the_bytes_and_then_zeros(contents, width):
     assert np.array_equal(gathered(contents, width), plain(contents, width))
 
@@ -132,7 +133,3 @@ def test_the_size_of_a_sample_may_be_a_lie_beyond_the_row():
     out = np.empty((1, 8), np.uint8)
     gather_rows(np.array([place.ctypes.data], np.uint64), np.array([2**62], np.uint64), out)
     assert out.tobytes() == b"abcdefgh"
-
-
-def test_no_samples_are_no_rows():
-    assert gathered([], 7).shape == (0, 7)

@@ -11,17 +11,18 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton._plan.linked_outputs import GeometrySource
 from gpubeton._plan.philox import BatchNumbers
 from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import FollowImage, PadImageDecoder
 from gpubeton.fields.image_field import ImageField
-from gpubeton.fields.rgb_image import PadRGBImageDecoder
+from gpubeton.fields.rgb_image import PadRGBImageDecoder, RGBImageField
+from gpubeton.loader import Loader
 from gpubeton.transforms import Cutout, NormalizeImage, RandomBrightness, RandomHorizontalFlip, RandomTranslate
 from tests.cpu.making import INTERPOLATIONS, draw_of, make_one, program_of, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import noise, photo
 from tests.reference.image import reference_image
 from tests.reference.weights import resize
+from tests.small_files import write
 
 FILL = (114, 30, 200)
 
@@ -170,17 +171,14 @@ def test_the_memory_for_taps_suffices_for_any_size(height, width, output_height,
     assert largest <= max(program.largest_scale(height, width), 1)
 
 
-def test_a_mask_of_other_proportions_follows_with_its_fill_color():
-    image = programs((32, 32), (1000, 46))
-    source = GeometrySource("image", image.decoder, None, np.array([1000]), np.array([46]), (32, 32))
-    follower = FollowImage("image", fill=255)
-    follower.accept_field(ImageField("rgb"))
-    program = compile_image_program("mask", 1, [follower], np.array([300]), np.array([300]), followed=source)
+def test_a_mask_of_other_proportions_follows_with_its_fill_color(tmp_path):
+    fields = dict.fromkeys(("image", "mask"), RGBImageField("raw"))
     mask = noise(300, 300) // 2
-    out = made(program, stored_raw(mask))
-    assert program.largest_scale(300, 200) == 300
-    assert (out[:, [*range(15), *range(16, 32)]] == 255).all()
-    assert np.array_equal(out, reference_image(mask, drawn(program, (300, 300)), program).output)
+    path = write(tmp_path / "masks.beton", fields, [(noise(1000, 46), mask)])
+    pipelines = {"image": [PadRGBImageDecoder((32, 32))], "mask": [FollowImage("image", fill=255)]}
+    ((_, masks),) = Loader(path, 1, num_workers=1, pipelines=pipelines)
+    assert (masks[0][:, [*range(15), *range(16, 32)]] == 255).all()
+    assert np.array_equal(masks[0][:, 15:16], resize(mask, (32, 1), "nearest"))
 
 
 @pytest.mark.parametrize(("kind", "fill"), [("rgb", 256), ("rgb", -1), ("rgb", (1, 2, 3, 4)), ("gray", (1, 2, 3))])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tests.cpu.making import INTERPOLATIONS, draw_of, make, make_one, program_of, stored_jpeg, stored_raw, whole
+from tests.cpu.making import INTERPOLATIONS, draw_of, make_one, program_of, stored_jpeg, stored_raw
 from tests.cpu.pictures import decoded, jpeg, noise, photo
 from tests.reference.image import place, reference_image
 
@@ -92,26 +92,6 @@ def test_a_shift_reads_further_on_and_repeats_the_edge(shift):
     inside = ~np.isnan(place(rgb, draw_of(program, (1, 2, 30, 40), flip=1, shift=shift), (20, 24), "area"))
     expected = np.rint(place(rgb, plain, (20, 24), "area"))[np.ix_(rows, columns)]
     assert np.abs(moved.astype(int) - expected)[inside].max(initial=0) <= 1
-
-
-@pytest.mark.parametrize("wrong", [0, 1, 3 * 5 * 7 - 1, 3 * 5 * 7 + 1, 3 * 6 * 7])
-def test_a_size_in_bytes_that_does_not_fit_the_metadata_is_named(wrong):
-    good, program = stored_raw(noise(5, 7)), program_of(4, 4)
-    image = type(good)(np.zeros(wrong, np.uint8), 5, 7, good.mode)
-    out, bad = make(program, [good, image, good], [draw_of(program, whole(good))] * 3)
-    assert [(bad_image.row, bad_image.reason) for bad_image in bad] == [
-        (1, f"it has {wrong} bytes, but the file's metadata have 5 x 7 pixels, 105 bytes")
-    ]
-    assert (out[1] == 0xA5).all()
-    assert np.array_equal(out[0], out[2])
-
-
-@pytest.mark.parametrize("box", [(0, 0, 0, 4), (0, 0, 4, 0), (-1, 0, 4, 4), (0, -1, 4, 4), (2, 0, 4, 4), (0, 4, 4, 4)])
-def test_a_crop_box_that_is_no_part_of_the_image_is_named(box):
-    image, program = stored_raw(noise(5, 7)), program_of(4, 4)
-    out, bad = make(program, [image], [draw_of(program, box)])
-    assert [bad_image.reason for bad_image in bad] == ["its crop box is empty or passes its border"]
-    assert (out == 0xA5).all()
 
 
 @given(

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpubeton._cpu import taps
-from gpubeton._cpu.taps import effective, fill_axis, fill_axis_pair, most_taps
+from gpubeton._cpu.taps import fill_axis, fill_axis_pair, most_taps
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 from tests.reference.weights import resize_weights
 
@@ -40,6 +40,7 @@ def axis(rule, size, output, *, start=0, shift=0, flip=False, padded=None):
     words = np.full((padded + 2, most), -0xDEAD, np.int32)
     row = np.full(most + 1, -1.5)
     count = run_axis(rule, start, size, output, output, shift, flip, first[1:-1], words[1:-1], row[:-1])
+    assert count <= most
     assert first[0] == first[-1] == -77
     assert (words[[0, -1]] == -0xDEAD).all()
     assert row[-1] == -1.5
@@ -86,7 +87,7 @@ def fits(rule, size, output):
     return rule != taps.AREA or size >= output
 
 
-@given(rules, sides, sides)
+@given(rules, sides | st.integers(90, 3000), sides | st.integers(90, 300))
 @example(taps.ANTIALIAS, 3000, 32)
 @example(taps.AREA, 3000, 32)
 @example(taps.AREA, 4000, 1)
@@ -152,12 +153,6 @@ def test_chroma_weights_are_those_of_upsampling_and_then_resampling(rule, size, 
     assert np.abs(matrix(first[1], weights, chroma) - exact @ upsampling(chroma, fancy=fancy)).max() <= allowed
 
 
-@given(rules, st.integers(1, 3000), st.integers(1, 300))
-def test_there_are_never_more_taps_than_memory_is_made_for(rule, size, output):
-    if fits(rule, size, output):
-        assert axis(rule, size, output)[2] <= most_taps(size / output * filter_radius(rule))
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_every_small_side_gets_the_references_weights(rule):
     for size in range(1, 41):
@@ -166,13 +161,3 @@ def test_every_small_side_gets_the_references_weights(rule):
                 first, weights, _ = axis(rule, size, output)
                 off = np.abs(matrix(first, weights, size) - reference(rule, size, output) * ONES.get(rule, ONE)).max()
                 assert off <= 1.01, (size, output)
-
-
-def test_area_means_its_two_tap_rule_where_either_side_is_enlarged():
-    rule = effective.py_func
-    assert rule(taps.AREA, 10, 10, 10, 10) == taps.AREA
-    assert rule(taps.AREA, 11, 12, 10, 10) == taps.AREA
-    assert rule(taps.AREA, 11, 9, 10, 10) == taps.AREA_ENLARGING
-    assert rule(taps.AREA, 9, 11, 10, 10) == taps.AREA_ENLARGING
-    assert rule(taps.BILINEAR, 9, 9, 10, 10) == taps.BILINEAR
-    assert rule(taps.ANTIALIAS, 9, 9, 10, 10) == taps.ANTIALIAS

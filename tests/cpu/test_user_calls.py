@@ -7,18 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpubeton._engine.run_batch_ops import call_code
 from gpubeton.errors import OperationError
+from gpubeton.fields import IntField
+from gpubeton.fields.decoders import IntDecoder
 from gpubeton.fields.jpeg import decode_rgb
 from gpubeton.fields.rgb_image import IMAGE_MODES, RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.libffcv import imdecode, memcpy, resize_crop
 from gpubeton.loader import Loader
-from gpubeton.pipeline import AllocationQuery, Compiler
+from gpubeton.pipeline import AllocationQuery, Compiler, Operation
 from gpubeton.pipeline.error_notes import note_nopython_error, take_nopython_errors
 from gpubeton.transforms import ToTensor
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.reference.weights import resize
-from tests.small_files import damage, write_photos
+from tests.small_files import damage, write, write_photos
 
 NOTHING_ELSE = dict.fromkeys(["label", "weight", "note", "info", "vector"])
 
@@ -69,6 +70,37 @@ class Corner(RandomResizedCropRGBImageDecoder):
         return np.array([[2, 3, 24, 20]] * len(heights), np.int32)
 
 
+class Calls(Operation):
+    """Calls a function of the user's in each batch."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def declare_state_and_memory(self, previous_state):
+        return replace(previous_state, jit_mode=False), None
+
+    def generate_code(self):
+        function, arguments = self.call
+
+        def run(labels, storage):
+            function(*arguments)
+            return labels
+
+        return run
+
+
+@pytest.fixture
+def call_in_a_loader(tmp_path):
+    """Call a function in the first batch of a loader."""
+    path = write(tmp_path / "label.beton", {"label": IntField()}, [(1,)])
+
+    def call(function, *arguments):
+        pipelines = {"label": [IntDecoder(), Calls(function, *arguments)]}
+        assert len(list(Loader(path, 1, num_workers=1, pipelines=pipelines))) == 1
+
+    return call
+
+
 def batches(path, decoder, num_workers=1):
     pipelines = {**NOTHING_ELSE, "image": [decoder, ToTensor()]}
     loader = Loader(path, 7, num_workers=num_workers, drop_last=False, pipelines=pipelines)
@@ -94,14 +126,14 @@ def test_an_image_that_cannot_be_decoded_reaches_the_loop_also_from_parallel_cod
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
-def test_bytes_are_copied_between_all_types(is_compiled):
+def test_bytes_are_copied_between_all_types(is_compiled, call_in_a_loader):
     copy = Compiler.compile(memcpy) if is_compiled else memcpy
     source = np.arange(6, dtype=np.float32).reshape(2, 3)
     dest = np.zeros(25, np.uint8)
     copy(source, dest)
     assert dest.tobytes() == source.tobytes() + b"\0"
     with pytest.raises(OperationError, match=r"memcpy: 24 .* 20"):
-        call_code(copy, source, dest[:20])
+        call_in_a_loader(copy, source, dest[:20])
     assert dest[20:].tobytes() == source.tobytes()[20:] + b"\0"
 
 
@@ -129,12 +161,12 @@ def test_jpegs_of_any_kind_are_decoded_exactly(data, is_compiled):
         ((33, 61, 33, 61, 0, 0, 1, 2, False, False), "enable_crop, do_flip"),
     ],
 )
-def test_an_option_or_size_that_imdecode_lacks_is_reported(arguments, message):
+def test_an_option_or_size_that_imdecode_lacks_is_reported(arguments, message, call_in_a_loader):
     content, target = np.frombuffer(jpeg(photo(33, 61, 1)), np.uint8), np.zeros((33, 61, 3), np.uint8)
     with pytest.raises(OperationError, match=message):
-        call_code(imdecode, content, target, *arguments)
-    with pytest.raises(OperationError, match=r"6039 bytes.* 6038$"):
-        call_code(imdecode, content, target.reshape(-1)[1:], 33, 61)
+        call_in_a_loader(imdecode, content, target, *arguments)
+    with pytest.raises(OperationError, match=r"6039 bytes.* 6038\n"):
+        call_in_a_loader(imdecode, content, target.reshape(-1)[1:], 33, 61)
     assert not target.any()
 
 
@@ -145,24 +177,24 @@ def test_resizing_is_inter_area():
 
 
 @pytest.mark.parametrize("part", [(-1, 8, 0, 8), (0, 9, 0, 8), (0, 8, 4, 4), (0, 8, 0, 9), (0, 8, -1, 8), (8, 8, 0, 8)])
-def test_a_part_that_is_none_is_refused(part):
+def test_a_part_that_is_none_is_refused(part, call_in_a_loader):
     image, small = noise(8, 8), np.zeros((4, 4, 3), np.uint8)
     with pytest.raises(OperationError, match=r"resize_crop: .* 8 x 8"):
-        call_code(resize_crop, image, *part, small)
+        call_in_a_loader(resize_crop, image, *part, small)
     assert not small.any()
 
 
-def test_another_error_is_not_changed_and_carries_earlier_refusals():
+def test_another_error_is_not_changed_and_carries_earlier_refusals(call_in_a_loader):
     def fails():
         raise KeyError("own")
 
     with pytest.raises(KeyError):
-        call_code(fails)
+        call_in_a_loader(fails)
     note_nopython_error("first")
     note_nopython_error("first")
-    with pytest.raises(OperationError, match=r"^first$") as caught:
-        call_code(fails)
+    with pytest.raises(OperationError, match=r"^first\n") as caught:
+        call_in_a_loader(fails)
     assert isinstance(caught.value.__cause__, KeyError)
-    with pytest.raises(OperationError, match=r"^lost in a thread$"):
-        call_code(lambda: note_nopython_error("lost in a thread"))
-    assert call_code(lambda: 3) == 3
+    with pytest.raises(OperationError, match=r"^lost in a thread\n"):
+        call_in_a_loader(lambda: note_nopython_error("lost in a thread"))
+    call_in_a_loader(lambda: 3)

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import pytest
+import simplejpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._cpu import bad_images, worker_pool
-from gpubeton._cpu.image_tasks import (
-    ADDRESS,
-    FIRST_COLUMN,
-    FIRST_ROW,
-    IS_LATER_VIEW,
-    LAST_COLUMN,
-    LAST_ROW,
-    VIEW_FIELDS,
-    next_stretch,
-)
-from gpubeton._cpu.ring import publish
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton.transforms import Cutout, NormalizeImage, RandomBrightness, RandomTranslate
 from tests.cpu.making import draw_of, job_of, make, program_of, stored_jpeg, stored_raw, whole
@@ -100,29 +88,15 @@ def test_small_crops_at_the_corners_leave_a_gap_between_them():
             assert np.array_equal(batch, make(PROGRAMS[0], [image], rows)[0]), kind
 
 
-def test_only_the_first_view_looks_at_the_stored_image(monkeypatch):
-    """The others are made even if the address is no longer known."""
-    images, programs = [IMAGES["4:2:0"], IMAGES["raw"]], [PROGRAMS[0], PROGRAMS[3]]
-
-    def publish_without_later_addresses(ring, number):
-        later = ring.tasks[..., IS_LATER_VIEW] == 1
-        assert later.tolist() == [[False, False, True, True]]
-        ring.tasks[later, ADDRESS] = 0
-        publish(ring, number)
-
-    draws = [[draw_of(program, whole(image)) for image in images] for program in programs]
-    with monkeypatch.context() as patch:
-        patch.setattr(worker_pool, "publish", publish_without_later_addresses)
-        result, bad = together(programs, images, draws)
-    assert bad == []
-    for out, program, rows in zip(result, programs, draws, strict=True):
-        assert np.array_equal(out, make(program, images, rows)[0])
-
-
 def test_libjpeg_turbo_decodes_a_refused_image_once_for_all_views(monkeypatch):
     calls = []
-    decode = bad_images.decode_rgb
-    monkeypatch.setattr(bad_images, "decode_rgb", lambda data: calls.append(len(data)) or decode(data))
+    decode = simplejpeg.decode_jpeg
+
+    def counted(data, *arguments, **options):
+        calls.append(len(data))
+        return decode(data, *arguments, **options)
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", counted)
     programs = [PROGRAMS[0], PROGRAMS[3], PROGRAMS[0]]
     draws = [[draw_of(program, whole(IMAGES["progressive"]))] for program in programs]
     result, bad = together(programs, [IMAGES["progressive"]], draws)
@@ -188,31 +162,3 @@ def test_images_of_other_fields_and_other_places_are_made_apart():
         pool.submit(jobs)
         assert [bad_image.program for bad_image in pool.collect()] == [1]
         pool.close()
-
-
-@numba.njit
-def stretch(views, count, row, column):
-    return next_stretch(views, count, row, column)
-
-
-spans = st.tuples(st.integers(0, 12), st.integers(1, 6), st.integers(0, 3), st.integers(1, 3))
-
-
-@given(st.lists(spans, max_size=6), st.integers(0, 5), st.integers(0, 20))
-@settings(max_examples=300)
-def test_the_next_stretch_is_the_next_mcus_that_some_view_wants(ranges, row, column):
-    views = np.zeros((7, VIEW_FIELDS), np.int64)
-    for view, (first, width, top, height) in zip(views, ranges, strict=False):
-        view[[FIRST_COLUMN, LAST_COLUMN, FIRST_ROW, LAST_ROW]] = first, first + width, top, top + height
-    views[len(ranges) :, [LAST_COLUMN, LAST_ROW]] = 99  # what does not count
-    spans_of_row = [
-        set(range(first, first + width)) for first, width, top, height in ranges if top <= row < top + height
-    ]
-    left = set().union(*(span for span in spans_of_row if max(span) >= column))
-    begin, end = stretch(views, len(ranges), row, column)
-    if not left:
-        assert begin == end
-        return
-    assert begin == min(left)
-    assert set(range(begin, end)) <= left
-    assert end not in left

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+import tracemalloc
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -218,6 +219,50 @@ def test_more_images_than_a_batch_has_or_a_job_too_few_are_refused():
             pool.submit([jobs_of([0, 1, 2]), jobs_of([0], NORMALIZED)])
         with pytest.raises(ValueError, match="zip"):
             pool.submit([jobs_of([0])])
+
+
+def made_of(*jobs, **options):
+    """Make jobs one after another in a pool; returns their bad images."""
+    with pool_of(ring=len(jobs), **options) as pool:
+        for job in jobs:
+            pool.submit([job])
+        return [pool.collect() for _ in jobs]
+
+
+def same_images(image, count):
+    return job_of(PROGRAM, [image] * count, [draw_of(PROGRAM, whole(image))] * count)
+
+
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [
+        (stored_raw(noise(7, 8)), stored_raw(noise(900, 700))),
+        (stored_jpeg(jpeg(noise(64, 64), 10)), stored_jpeg(jpeg(noise(64, 64), 100))),
+    ],
+    ids=["more pixels", "more bytes"],
+)
+def test_a_worker_gets_more_memory_in_the_middle_of_its_run(small, large):
+    jobs = [same_images(small, 400), same_images(large, 20)]
+    assert made_of(*jobs, batch_size=400) == [[], []]
+    for job, image in zip(jobs, (small, large), strict=True):
+        assert (job.out == make_one(PROGRAM, image)).all()
+
+
+@pytest.mark.parametrize("kind", ["rgb", "gray"])
+@pytest.mark.parametrize(("height", "width"), [(1, 65500), (65500, 1), (20000, 16)])
+def test_a_long_narrow_image_takes_little_memory(height, width, kind):
+    program, image = (
+        program_of(height, width, kind=kind),
+        stored_raw(noise(height, width)[..., : 3 - 2 * (kind == "gray")]),
+    )
+    job = job_of(program, [image], [draw_of(program, whole(image))])
+    tracemalloc.start()
+    try:
+        assert WorkerPool([program], 1, num_workers=0, ring=1).decode(0, job) == []
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(job.out[0], image.data.reshape(job.out[0].shape))
 
 
 class TestEnd:

@@ -13,20 +13,14 @@ from gpubeton.fields.pixels import rgb_pixels_of
 from gpubeton.format import ImageMode
 from gpubeton.reader import Reader
 from gpubeton.writer import DatasetWriter
-from tests.picture_folders import write_folder, write_picture
+from tests.picture_folders import images_and_labels, write_folder, write_picture
 
 SMALL = {"page_size": 1 << 21}
 
 
 def stored(path):
     """Each image's bytes, and the labels."""
-    index, content = Reader(path).index, path.read_bytes()
-    regions = index.regions("image")
-    images = [
-        content[start : start + size]
-        for start, size in zip(regions.offset.tolist(), regions.size.tolist(), strict=True)
-    ]
-    return images, index.column("label").tolist()
+    return tuple(map(list, zip(*images_and_labels(path), strict=True)))
 
 
 def test_a_folder_becomes_the_file_of_the_writer_and_notes(tmp_path):
@@ -182,18 +176,6 @@ def test_settings_out_of_range_are_refused(options, message):
 def test_page_sizes_are_checked():
     with pytest.raises(PageSizeError, match=str(3 << 20)):
         Settings(page_size=3 << 20)
-
-
-def test_progress_reaches_the_end(tmp_path):
-    seen = []
-    convert(
-        open_source(write_folder(tmp_path / "photos")),
-        tmp_path / "a.beton",
-        num_workers=1,
-        on_progress=lambda done, total: seen.append((done, total)),
-    )
-    assert seen[0] == (0, 9)
-    assert seen[-1] == (9, 9)
 
 
 @pytest.mark.parametrize("mode", ["rgb", "gray", "rgba"])

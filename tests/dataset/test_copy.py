@@ -207,12 +207,6 @@ def test_impossible_copies_are_refused(tmp_path):
     assert not out.exists()
 
 
-def test_progress_reaches_the_end(tmp_path):
-    seen = []
-    copy_samples(write_photos(tmp_path / "a.beton", 3), tmp_path / "b.beton", on_progress=lambda *at: seen.append(at))
-    assert seen == [(3, 3)]
-
-
 @pytest.mark.parametrize("change", ["replaced", "written to"])
 def test_a_file_that_changes_while_it_is_copied_is_refused(tmp_path, change):
     path, out = write_photos(tmp_path / "photos.beton", 300), tmp_path / "out.beton"

@@ -13,8 +13,6 @@ from gpubeton.writer import DatasetWriter
 from tests.picture_folders import write_folder
 from tests.small_files import damage, picture, write_photos
 
-SMALL = Settings(page_size=1 << 21)
-
 
 def samples(path):
     """Pixels and labels of all samples."""
@@ -107,13 +105,6 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
     with pytest.raises(OptionError, match="no sample 2; there are 2"):
         extract(path, tmp_path / "new", [2])
     assert not (tmp_path / "new").exists()
-
-
-def test_progress_reaches_the_end(tmp_path):
-    seen = []
-    path = write_photos(tmp_path / "a.beton", 3)
-    extract(path, tmp_path / "out", num_workers=1, on_progress=lambda *at: seen.append(at))
-    assert seen == [(3, 3)]
 
 
 HOSTILE_CLASSES = ["../../up", "/etc/passwd", "..", ".", "", "a\0b", "犬" * 300, "\ud800", "samples.csv", "a/b", "a\\b"]

@@ -10,19 +10,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from gpubeton._bytes import object_store
+from gpubeton._bytes import list_shards, object_store
 from gpubeton._bytes.object_store import put_object
-from gpubeton._bytes.open_files import list_shards
 from gpubeton.cli.app import app
 from gpubeton.dataset import index_shards
-from gpubeton.dataset.indexing import write_manifest
-from gpubeton.errors import FormatError, RemoteChangedError, RemoteDeniedError
+from gpubeton.errors import FormatError, RemoteDeniedError
 from gpubeton.fields import BytesField, IntField
 from gpubeton.fields.registry import open_index
-from gpubeton.format.manifest import BLOCK
 from gpubeton.loader import Loader
 from tests.bytes.s3_server import Bucket, running_s3
-from tests.bytes.versioned_source import SCHEME, forget_requests, put, requests_of
 from tests.objects import read_object
 from tests.small_files import write
 
@@ -85,27 +81,6 @@ def test_the_command_indexes_a_folder(folder):
 def test_a_folder_without_files_cannot_be_indexed(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"\.beton"):
         index_shards(tmp_path)
-
-
-def test_an_indexed_folder_of_a_store_opens_with_the_requests_of_its_index(folder, monkeypatch):
-    for path in list_shards(folder):
-        put(Path(path), Path(path).read_bytes())
-    url = f"{SCHEME}://{folder}/"
-    index = open_index([f"{SCHEME}://{path}" for path in list_shards(folder)])[0]
-
-    def store(url, path, remote, *, overwrite):
-        put(Path(url.partition("://")[2]), path.read_bytes())
-
-    monkeypatch.setattr("gpubeton._writing.targets.put_object", store)
-    written = write_manifest(url, index)
-    monkeypatch.setattr("gpubeton.format.dataset.read_index", None)
-    for path in Path(folder).iterdir():
-        forget_requests(f"{SCHEME}://{path}")
-    result = open_index(url)[0]
-    assert result.column("label").tolist() == index.column("label").tolist()
-    assert [file.identity for file in result.files] == [file.identity for file in index.files]
-    requested = {name: len(requests_of(url + name)) for name in ("index.json", "index.bin", "0.beton")}
-    assert requested == {"index.json": 1, "index.bin": 1 + written.num_bytes // BLOCK, "0.beton": 0}
 
 
 @pytest.fixture
@@ -242,37 +217,3 @@ def test_a_damaged_index_of_a_web_server_is_named(copied, fault_server):
         for names in (url, [url, fault_server.url("copied/0.beton")]):
             with pytest.raises(FormatError, match=r"copied/index\.json.*gpubeton index"):
                 open_index(names)
-
-
-def test_a_list_of_folders_is_opened_by_their_indices(indexed, bucket, folder, asked):
-    files = list_shards(folder)
-    expected = open_index([*files, *files, files[1]])[0]
-    object_store._CACHED._segments.clear()
-    asked.clear()
-    result = open_index([indexed, folder, files[1]], remote=bucket.options)[0]
-    assert result.fingerprint == expected.fingerprint
-    assert result.column("label").tolist() == expected.column("label").tolist()
-    assert [file.rows for file in result.files] == [file.rows for file in expected.files]
-    assert sorted(set(asked)) == ["", "index.bin", "index.json"]
-
-
-def test_shards_in_a_bucket_are_indexed_and_opened_and_a_replaced_one_is_noticed(bucket, folder):
-    url = f"s3://{bucket.name}/shards/"
-    for path in list_shards(folder):
-        put_object(url + Path(path).name, Path(path), bucket.options)
-    expected = open_index(list_shards(folder))[0]
-    assert index_shards(url, remote=bucket.options).samples == 76
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        index = open_index(url, remote=bucket.options)[0]
-    assert index.column("label").tolist() == expected.column("label").tolist()
-    with index.files[2].open() as source:
-        expected_regions, offset = expected.regions("note"), int(index.regions("note").offset[-1]) % (1 << 48)
-        assert source.read_exactly(offset, int(expected_regions.size[-1])) == bytes(
-            [40] * int(expected_regions.size[-1])
-        )
-    other = Path(folder) / "other.beton"
-    shutil.copy(Path(folder) / "0.beton", other)
-    put_object(url + "2.beton", other, bucket.options, overwrite=True)
-    with pytest.raises(RemoteChangedError, match=r"2\.beton"), index.files[2].open() as source:
-        source.read_exactly(offset, 10)

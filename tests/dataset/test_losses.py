@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from gpubeton.cli.app import app
 from gpubeton.dataset import Contents, Settings, convert, open_source
 from gpubeton.errors import OptionError
+from tests.cli import command
 from tests.fields.test_image_metadata import exif
-from tests.picture_folders import write_picture
+from tests.picture_folders import write_picture, write_tar
 from tests.small_files import picture
 
 SMALL = {"page_size": 1 << 21}
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["convert", *map(str, arguments), "--workers", "1"])
+run = partial(command.run, "convert", "--workers", "1")
 
 
 @pytest.fixture
@@ -103,17 +100,9 @@ def test_columns_of_parquet_files_that_are_not_stored_are_named(tmp_path):
     assert list(open_source(tmp_path / "a.parquet").unused) == ["score"]
 
 
-def write_tar(path, files):
-    with tarfile.open(path, "w") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-
-
 def test_files_of_a_tar_file_that_are_not_stored_are_named(tmp_path):
     content = write_picture(tmp_path / "x.jpg", 1).read_bytes()
-    write_tar(tmp_path / "a.tar", {"0.jpg": content, "0.json": b'{"score": 3}', "0.txt": b"a cat"})
+    write_tar(tmp_path / "a.tar", [("0.jpg", content), ("0.json", b'{"score": 3}'), ("0.txt", b"a cat")])
     done = run(tmp_path / "a.tar", tmp_path / "a.beton")
     assert ("without labels" in done.stdout, "'json', 'txt'" in done.stdout) == (True, True)
     assert list(open_source(tmp_path / "a.tar", label="json:score").unused) == ["txt"]
@@ -124,6 +113,7 @@ def test_files_of_a_tar_file_that_are_not_stored_are_named(tmp_path):
 def test_hidden_files_in_a_tar_file_are_ignored_and_counted(tmp_path):
     content = write_picture(tmp_path / "x.jpg", 1).read_bytes()
     files = {"./cat/._0.jpg": b"x", "./cat/0.jpg": content, "./cat/._0.cls": b"x", "./cat/0.cls": b"4"}
-    write_tar(tmp_path / "a.tar", {**files, ".ipynb_checkpoints/1.jpg": content, ".ipynb_checkpoints/1.cls": b"1"})
+    files |= {".ipynb_checkpoints/1.jpg": content, ".ipynb_checkpoints/1.cls": b"1"}
+    write_tar(tmp_path / "a.tar", files.items())
     source = open_source(tmp_path / "a.tar")
     assert (len(source), source[0], dict(source.passed_over)) == (1, (content, 4), {"hidden": 4})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-import tarfile
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from gpubeton.format import ImageMode
 from gpubeton.format.field_arguments import IMAGE_KINDS
 from gpubeton.reader import Reader
 from gpubeton.writer import DatasetWriter
+from tests.picture_folders import write_tar
 from tests.small_files import picture
 
 
@@ -229,12 +229,7 @@ def test_a_large_depth_map_shrinks_and_keeps_its_16_bits(tmp_path):
 
 
 def tar_of(tmp_path, content):
-    with tarfile.open(tmp_path / "x.tar", "w") as tar:
-        for name, body in (("0.png", content), ("0.cls", b"3")):
-            member = tarfile.TarInfo(name)
-            member.size = len(body)
-            tar.addfile(member, io.BytesIO(body))
-    return open_source(tmp_path / "x.tar")
+    return open_source(write_tar(tmp_path / "x.tar", [("0.png", content), ("0.cls", b"3")]))
 
 
 def parquet_of(tmp_path, content):

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton._writing.file_builder import FileBuilder
-from gpubeton._writing.resumable_file import ResumableFile
+from gpubeton._writing import FileBuilder
 from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.errors import SampleError, StorageError
 from tests.picture_folders import write_folder, write_picture
@@ -60,8 +59,9 @@ def go_on(folder, path, **options):
     return done, source.taken
 
 
-def uninterrupted(folder, tmp_path):
-    return convert(open_source(folder), tmp_path / "whole.beton", SETTINGS, num_workers=1).path.read_bytes()
+def uninterrupted(folder, tmp_path, **options):
+    done = convert(open_source(folder), tmp_path / "whole.beton", SETTINGS, num_workers=1, **options)
+    return done.path.read_bytes()
 
 
 def test_finished_chunks_are_not_made_again_and_the_file_is_the_same(folder, tmp_path):
@@ -136,24 +136,17 @@ def test_a_changed_source_is_converted_from_the_beginning(change, folder, tmp_pa
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
 
 
-def test_replacing_the_bad_image_keeps_the_finished_chunks(folder, tmp_path):
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_replacing_or_leaving_out_the_bad_image_keeps_the_finished_chunks(on_error, folder, tmp_path):
     path, bad = tmp_path / "a.beton", sorted((folder / "dog").iterdir())[8]  # sample 18
     bad.write_bytes(b"no image")
     interrupted(folder, path, 18)
-    write_picture(bad, 99)
-    done, taken = go_on(folder, path)
+    if on_error == "raise":
+        write_picture(bad, 99)
+    done, taken = go_on(folder, path, on_error=on_error)
     assert (done.resumed, done.began_anew, taken) == (16, False, list(range(16, 30)))
-    assert path.read_bytes() == uninterrupted(folder, tmp_path)
-
-
-def test_leaving_out_the_bad_image_keeps_the_finished_chunks(folder, tmp_path):
-    path, bad = tmp_path / "a.beton", sorted((folder / "dog").iterdir())[8]  # sample 18
-    bad.write_bytes(b"no image")
-    interrupted(folder, path, 18)
-    done, taken = go_on(folder, path, on_error="skip")
-    assert (done.resumed, done.began_anew, taken, len(done.skipped)) == (16, False, list(range(16, 30)), 1)
-    whole = convert(open_source(folder), tmp_path / "whole.beton", SETTINGS, on_error="skip", num_workers=1)
-    assert path.read_bytes() == whole.path.read_bytes()
+    assert len(done.skipped) == (on_error == "skip")
+    assert path.read_bytes() == uninterrupted(folder, tmp_path, on_error=on_error)
 
 
 def test_a_bad_image_that_was_left_out_raises_its_error_when_none_may_be(folder, tmp_path):
@@ -213,23 +206,17 @@ def stopped_at_the_end(path, folder, **options):
             convert(open_source(folder), path, SETTINGS, num_workers=1, chunksize=4, **options)
 
 
-def test_nothing_is_left_of_samples_that_are_smaller_now(folder, tmp_path):
-    path = tmp_path / "a.beton"
-    stopped_at_the_end(path, folder)
-    write_picture(max((folder / "eel").iterdir()), 99, 5, 6)
-    done, _ = go_on(folder, path)
-    assert (done.resumed, done.began_anew) == (0, True)
-    assert path.read_bytes() == uninterrupted(folder, tmp_path)
-
-
-def test_nothing_is_left_of_samples_that_are_bad_now(folder, tmp_path):
-    path = tmp_path / "a.beton"
+@pytest.mark.parametrize("change", ["smaller", "bad"])
+def test_nothing_is_left_of_samples_that_are_smaller_or_bad_now(change, folder, tmp_path):
+    path, last = tmp_path / "a.beton", max((folder / "eel").iterdir())
     stopped_at_the_end(path, folder, on_error="skip")
-    max((folder / "eel").iterdir()).write_bytes(b"no image")
+    if change == "smaller":
+        write_picture(last, 99, 5, 6)
+    else:
+        last.write_bytes(b"no image")
     done, _ = go_on(folder, path, on_error="skip")
-    assert (done.samples, done.resumed, done.began_anew) == (29, 0, True)
-    whole = convert(open_source(folder), tmp_path / "whole.beton", SETTINGS, on_error="skip", num_workers=1)
-    assert path.read_bytes() == whole.path.read_bytes()
+    assert (done.samples, done.resumed, done.began_anew) == (30 - (change == "bad"), 0, True)
+    assert path.read_bytes() == uninterrupted(folder, tmp_path, on_error="skip")
 
 
 @pytest.mark.parametrize("where", ["metadata", "region"])
@@ -266,12 +253,6 @@ def test_samples_that_were_left_out_stay_left_out(folder, tmp_path):
     assert (done.resumed, taken) == (31, [])
     assert done.skipped == whole.skipped
     assert path.read_bytes() == whole.path.read_bytes()
-
-
-def test_two_cannot_write_one_file_at_once(tmp_path):
-    path = tmp_path / "a.beton"
-    with ResumableFile(path, "key"), pytest.raises(StorageError, match=r"a\.beton: .*process"):
-        ResumableFile(path, "key", seconds_to_wait=0.1)
 
 
 PROGRAM = """

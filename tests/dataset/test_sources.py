@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gpubeton._writing.tar_files import find_tar_files
+from gpubeton._writing import find_tar_files
 from gpubeton.dataset import Settings, convert, open_source, recognise
 from gpubeton.dataset.source import Labels
 from gpubeton.errors import OptionError
 from gpubeton.format.dataset import expand_braces
 from gpubeton.reader import Reader
-from tests.picture_folders import write_folder, write_picture
+from tests.picture_folders import write_folder, write_picture, write_tar
 from tests.small_files import picture
 
 
@@ -127,15 +127,6 @@ def test_parquet_may_hold_paths_or_the_files_themselves(tmp_path):
 
 
 # --- tar files
-
-
-def write_tar(path, members):
-    with tarfile.open(path, "w") as tar:
-        for name, content in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return path
 
 
 def test_tar_files_give_images_and_labels_of_one_key(tmp_path):

@@ -150,12 +150,6 @@ def test_a_custom_field_needs_its_class(tmp_path):
         verify(save("custom", tmp_path))
 
 
-def test_progress_reaches_the_end(tmp_path):
-    seen = []
-    verify(write_photos(tmp_path / "a.beton", 40), on_progress=lambda *state: seen.append(state))
-    assert seen[-1][0] == seen[-1][1] == 160
-
-
 def test_a_region_after_an_empty_one_at_the_same_place_is_distinguished_from_it(tmp_path):
     """FFCV gives an empty value the place of the next one."""
     path = tmp_path / "a.beton"

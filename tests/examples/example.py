@@ -16,6 +16,9 @@ import pytest
 import torch
 from PIL import Image
 
+from gpubeton.fields import IntField, RGBImageField
+from gpubeton.writer import DatasetWriter
+
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 
 
@@ -75,3 +78,11 @@ def write_images(folder, classes=2, images=8, side=(40, 48)):
             pixels = rng.integers(0, 40, (*side, 3)) + color
             Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"class{label}" / f"{number}.jpg")
     return folder
+
+
+def write_beton(folder, classes=2, images=8, write_mode="jpg"):
+    """Write a file of small images, of classes of different colors."""
+    fields = {"image": RGBImageField(write_mode=write_mode), "label": IntField()}
+    photos = write_images(folder / "photos", classes, images)
+    DatasetWriter(folder / "toy.beton", fields, num_workers=1, progress=False).from_image_folder(photos)
+    return folder / "toy.beton"

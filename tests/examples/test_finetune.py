@@ -12,9 +12,7 @@ import torch
 from examples.finetune import __main__ as trainer
 from examples.finetune import pretrained
 from examples.recipe import settings_of
-from gpubeton.fields import IntField, RGBImageField
-from gpubeton.writer import DatasetWriter
-from tests.examples.example import EXAMPLES, check_resuming, checkpoint, json_lines, write_images
+from tests.examples.example import EXAMPLES, check_resuming, checkpoint, json_lines, write_beton
 
 CONFIGS = sorted((EXAMPLES / "finetune" / "configs").glob("*.yaml"))
 
@@ -22,10 +20,7 @@ CONFIGS = sorted((EXAMPLES / "finetune" / "configs").glob("*.yaml"))
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
     """A file of 18 images in 3 classes, and settings for it."""
-    folder = tmp_path_factory.mktemp("finetune")
-    fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
-    writer = DatasetWriter(folder / "toy.beton", fields, num_workers=1, progress=False)
-    writer.from_image_folder(write_images(folder / "photos", classes=3, images=6))
+    folder = write_beton(tmp_path_factory.mktemp("finetune"), classes=3, images=6).parent
     config = "epochs: 2\nbatch_size: 4\nlr: 1e-2\nnum_workers: 2\nema: 0.5\namp: none\nmodel: timm:tiny\n"
     (folder / "toy.yaml").write_text(f"{config}train: {folder}/toy.beton\nval: {folder}/toy.beton\n")
     return folder / "toy.yaml"
@@ -81,11 +76,9 @@ def test_an_unknown_network_is_named():
 
 
 def test_a_file_needs_the_class_names_of_the_other(toy, tmp_path):
-    fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
-    photos = write_images(tmp_path / "photos", classes=2, images=1)
-    DatasetWriter(tmp_path / "two.beton", fields, num_workers=1, progress=False).from_image_folder(photos)
+    other = write_beton(tmp_path, classes=2, images=1).rename(tmp_path / "two.beton")
     with pytest.raises(ValueError, match=r"two\.beton has the classes .*toy\.beton"):
-        trainer.Run(settings_of(trainer.Settings, ["--config", str(toy), "--val", str(tmp_path / "two.beton")]))
+        trainer.Run(settings_of(trainer.Settings, ["--config", str(toy), "--val", str(other)]))
 
 
 STANDARD = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.25, 0.2], "rescale_factor": 1 / 255}

@@ -5,20 +5,14 @@ from __future__ import annotations
 import pytest
 
 from examples import grid
-from gpubeton.fields import IntField, RGBImageField
-from gpubeton.writer import DatasetWriter
-from tests.examples.example import write_images
+from tests.examples.example import write_beton
 
 OPTIONS = ["--epochs", "2", "--batch-size", "8", "--side", "32", "--num-classes", "2", "--rates"]
 
 
 @pytest.fixture
 def beton(tmp_path):
-    path = tmp_path / "toy.beton"
-    fields = {"image": RGBImageField(write_mode="raw"), "label": IntField()}
-    photos = write_images(tmp_path / "photos", classes=2, images=8)
-    DatasetWriter(path, fields, num_workers=1, progress=False).from_image_folder(photos)
-    return str(path)
+    return str(write_beton(tmp_path, write_mode="raw"))
 
 
 def test_networks_in_threads_reach_the_same_loss_as_alone_and_with_shared_batches(beton, capsys):

@@ -6,20 +6,14 @@ import pytest
 import torch
 
 from examples import train_lightning as example
-from gpubeton.fields import IntField, RGBImageField
-from gpubeton.writer import DatasetWriter
-from tests.examples.example import run_in_two_processes, write_images
+from tests.examples.example import run_in_two_processes, write_beton
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
 
 @pytest.fixture(scope="module")
 def beton(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("lightning")
-    fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
-    photos = write_images(folder / "photos", classes=2, images=8)
-    DatasetWriter(folder / "toy.beton", fields, num_workers=1, progress=False).from_image_folder(photos)
-    return str(folder / "toy.beton")
+    return str(write_beton(tmp_path_factory.mktemp("lightning")))
 
 
 @pytest.fixture

@@ -10,19 +10,15 @@ from hypothesis import strategies as st
 
 from examples.recipe import settings_of
 from examples.two_views import __main__ as two_views
-from gpubeton.fields import IntField, RGBImageField
+from gpubeton.fields import RGBImageField
 from gpubeton.writer import DatasetWriter
-from tests.examples.example import check_resuming, json_lines, write_images
+from tests.examples.example import check_resuming, json_lines, write_beton
 
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
     """Options for a small network and a file of 16 images in 2 classes."""
-    folder = tmp_path_factory.mktemp("two_views")
-    path = folder / "toy.beton"
-    fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
-    photos = write_images(folder / "photos", classes=2, images=8)
-    DatasetWriter(path, fields, num_workers=1, progress=False).from_image_folder(photos)
+    path = write_beton(tmp_path_factory.mktemp("two_views"))
     sizes = ["--side", "24", "--hidden", "32", "--outputs", "8", "--num-classes", "2", "--batch-size", "8"]
     return ["--train", str(path), "--val", str(path), "--network", "resnet18", "--warmup", "0", *sizes]
 

@@ -34,24 +34,6 @@ def test_no_bytes_are_a_value_too():
     assert (region, row["size"]) == (b"", 0)
 
 
-@pytest.mark.parametrize("value", [[1, 2], "text", 3, None])
-def test_a_value_other_than_bytes_or_an_array_is_refused(value):
-    with pytest.raises(TypeError, match="1-dimensional uint8"):
-        encode(BytesField(), value)
-
-
-@pytest.mark.parametrize("value", [np.zeros((2, 2), np.uint8), np.uint8(3) + np.zeros((), np.uint8)])
-def test_only_one_dimension_is_accepted(value):
-    with pytest.raises((ValueError, TypeError)):
-        encode(BytesField(), value)
-
-
-@pytest.mark.parametrize("value", [np.array([256]), np.array([-1]), np.array([0.5]), np.array(["a"])])
-def test_numbers_that_are_no_bytes_are_refused_instead_of_cut(value):
-    with pytest.raises(ValueError, match="no bytes"):
-        encode(BytesField(), value)
-
-
 def test_rows_are_as_long_as_the_longest_value_and_padded_with_zeros():
     decoder = BytesDecoder()
     decoder.accept_extent(5)

@@ -117,24 +117,6 @@ def test_a_wrong_output_size_is_refused_at_once(size):
     assert decoder.output_size == (224, 224)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: CenterCropRGBImageDecoder((8, 8), 0),
-        lambda: CenterCropRGBImageDecoder((8, 8), 1.1),
-        lambda: CenterCropRGBImageDecoder((8, 8), 1.0, "cubic"),
-        lambda: PadRGBImageDecoder((8, 8), fill=(1, 2)),
-        lambda: PadRGBImageDecoder((8, 8), fill="gray"),
-        lambda: PadRGBImageDecoder((8, 8), position="left"),
-        lambda: RandomResizedCropRGBImageDecoder((8, 8), scale=(0, 1)),
-        lambda: RandomResizedCropRGBImageDecoder((8, 8), ratio=(2, 1)),
-    ],
-)
-def test_an_argument_out_of_its_range_is_refused(make):
-    with pytest.raises(OptionError, match="expected"):
-        make()
-
-
 def test_a_crop_of_ones_own_needs_only_boxes():
     class TopLeft(ResizedCropRGBImageDecoder):
         def boxes(self, heights, widths, uniform):

@@ -7,7 +7,6 @@ import pytest
 import torch
 from PIL import Image
 
-from gpubeton.errors import OptionError
 from gpubeton.fields import ImageField
 from gpubeton.fields.jpeg import encode_jpeg
 from gpubeton.fields.png import decode_png, encode_png
@@ -140,47 +139,3 @@ def test_larger_masks_keep_their_labels():
     small = stored_pixels(field, *encode(field, mask))[..., 0]
     expected = np.asarray(Image.fromarray(mask).resize((15, 20), Image.Resampling.NEAREST))
     assert np.array_equal(small, expected)
-
-
-@pytest.mark.parametrize(
-    ("mode", "value", "error", "message"),
-    [
-        ("gray", np.zeros((4, 4)), ValueError, r"dtype float64, but the field holds gray: expected uint8"),
-        ("gray", np.zeros((4, 4), "u2"), ValueError, r"dtype uint16.*from 0 to 255"),
-        ("gray16", np.zeros((4, 4), "u1"), ValueError, r"dtype uint8.*uint16 with values from 0 to 65535"),
-        ("gray", np.zeros((4, 4, 3), "u1"), ValueError, r"shape \(4, 4, 3\).*expected \(height, width\)"),
-        ("rgba", np.zeros((4, 9, 9), "u1"), ValueError, r"shape \(4, 9, 9\).*put the channels last"),
-        ("rgb", np.zeros((0, 4, 3), "u1"), ValueError, r"shape \(0, 4, 3\)"),
-        ("gray", 7, TypeError, "type int, expected a PIL.Image"),
-        ("gray", Image.new("P", (4, 4)), ValueError, r"places in a palette.*np.asarray\(image\)"),
-        ("gray", Image.new("I;16", (4, 4)), ValueError, "mode I;16, which has more than 8 bits"),
-        ("gray", Image.new("F", (4, 4)), ValueError, "mode F, which has more than 8 bits"),
-        ("gray16", Image.new("L", (4, 4)), ValueError, "mode L, but the field holds gray16"),
-        ("gray16", Image.new("F", (4, 4)), ValueError, "mode F, but the field holds gray16"),
-        ("gray16", Image.new("I", (4, 4), 70_000), ValueError, "values from 70000 to 70000"),
-        ("gray16", Image.new("I", (4, 4), -1), ValueError, "values from -1 to -1"),
-        ("rgb", encode_png(np.zeros((2, 2, 3), "u2")), ValueError, "PNG file of kind rgb16, but the field holds rgb"),
-        ("gray", b"no image", OSError, "no image of a kind"),
-    ],
-)
-def test_a_refused_value_is_reported_with_its_type_or_shape(mode, value, error, message):
-    with pytest.raises(error, match=message):
-        encode(ImageField(mode), value)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"mode": "grey"}, "mode is 'grey'.*'gray', 'rgb'"),
-        ({"mode": "gray16", "write_mode": "jpg"}, "'jpg', which cannot hold images of kind gray16"),
-        ({"write_mode": "webp"}, "write_mode is 'webp'.*'raw', 'jpg', 'png'"),
-        ({"max_resolution": 0}, "max_resolution is 0"),
-        ({"jpeg_quality": 101}, "jpeg_quality is 101"),
-        ({"compress_probability": 2}, "compress_probability is 2"),
-        ({"seed": -1}, "seed is -1"),
-        ({"interpolation": "cubic"}, "interpolation is 'cubic'"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(arguments, message):
-    with pytest.raises(OptionError, match=message):
-        ImageField(**arguments)

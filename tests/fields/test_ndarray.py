@@ -57,18 +57,6 @@ def test_a_scalar_is_an_array_of_one():
     assert encode(NDArrayField("<f4", (1,)), np.float32(3))[1] == np.float32(3).tobytes()
 
 
-@pytest.mark.parametrize("value", [np.ones((3, 2), "<f4"), np.ones(6, "<f4"), np.ones((2, 4), "<f4")])
-def test_another_shape_is_refused(value):
-    with pytest.raises(ValueError, match=r"\(2, 3\)"):
-        encode(NDArrayField("<f4", (2, 3)), value)
-
-
-@pytest.mark.parametrize("dtype", ["<i4", "<f8", "<f2"])
-def test_another_dtype_is_refused_also_when_it_has_as_many_bytes(dtype):
-    with pytest.raises(ValueError, match="float32"):
-        encode(NDArrayField("<f4", (2, 3)), np.ones((2, 3), dtype))
-
-
 @pytest.mark.parametrize(("dtype", "shape"), [("O", (1,)), ("f4,f4", (1,)), ("<f4", (0,)), ("<f4", (1,) * 33)])
 def test_a_field_that_no_file_can_hold_is_refused_when_it_is_made(dtype, shape):
     with pytest.raises(FieldArgumentsError):

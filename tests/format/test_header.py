@@ -38,22 +38,22 @@ def test_headers_and_descriptors_of_ffcv_are_read(name, tmp_path):
         assert descriptor.arguments.rstrip(b"\0").hex() == expected["arguments_hex"]
 
 
-def test_a_name_of_16_characters_needs_no_zero_after_it(tmp_path):
+def test_a_name_of_16_characters_needs_no_zero_after_it_and_an_empty_one_is_a_name(tmp_path):
+    assert read_descriptors(patched(tmp_path, "one_int", (25, bytes(16))))[0].name == ""
     assert [field.name for field in read_descriptors(save("names", tmp_path))] == ["x" * 16, "a_name_of_17_cha", "y"]
 
 
-@pytest.mark.parametrize("length", [0, 10, 23])
-def test_a_file_shorter_than_a_header_is_truncated(length, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "length", "message"),
+    [
+        *(("one_int", length, rf"{length} bytes.*24") for length in (0, 10, 23)),
+        ("all_fields", 5000, r"7 fields.*7287 bytes.*4976"),
+    ],
+)
+def test_a_file_that_ends_in_its_header_or_its_descriptors_is_truncated(name, length, message, tmp_path):
     path = tmp_path / "short.beton"
-    path.write_bytes(content("one_int")[:length])
-    with pytest.raises(TruncatedError, match=rf"{length} bytes.*24"):
-        read_header(path)
-
-
-def test_a_file_that_ends_in_its_descriptors_is_truncated(tmp_path):
-    path = tmp_path / "short.beton"
-    path.write_bytes(content("all_fields")[:5000])
-    with pytest.raises(TruncatedError, match=r"7 fields.*7287 bytes.*4976"):
+    path.write_bytes(content(name)[:length])
+    with pytest.raises(TruncatedError, match=message):
         read_descriptors(path)
 
 
@@ -64,12 +64,6 @@ def test_another_kind_of_file_is_recognized_by_its_version(tmp_path):
         read_header(path)
 
 
-def test_an_unfinished_conversion_of_ffcv_is_recognized_by_its_missing_table(tmp_path):
-    path = patched(tmp_path, "all_fields", (16, bytes(8)))
-    with pytest.raises(TruncatedError, match="interrupted"):
-        read_header(path)
-
-
 @pytest.mark.parametrize(
     ("offset", "replacement", "error", "message"),
     [
@@ -77,6 +71,7 @@ def test_an_unfinished_conversion_of_ffcv_is_recognized_by_its_missing_table(tmp
         (4, bytes(4), HeaderError, "page size 0"),
         (4, (3 << 20).to_bytes(4, "little"), HeaderError, "3145728.*power of two"),
         (8, bytes(8), NoSamplesError, "0 samples"),
+        (16, bytes(8), TruncatedError, "interrupted"),  # a conversion of FFCV
     ],
 )
 def test_numbers_that_cannot_be_are_refused(offset, replacement, error, message, tmp_path):
@@ -95,10 +90,6 @@ def test_two_fields_of_one_name_are_refused(tmp_path):
     path = patched(tmp_path, "scalars", (25 + 1041, b"i"))
     with pytest.raises(FieldNameError, match="2 fields are called 'i'"):
         read_descriptors(path)
-
-
-def test_an_empty_name_is_a_name(tmp_path):
-    assert read_descriptors(patched(tmp_path, "one_int", (25, bytes(16))))[0].name == ""
 
 
 def test_a_missing_file_and_a_folder_raise_the_errors_of_open(tmp_path):

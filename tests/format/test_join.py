@@ -159,11 +159,6 @@ def test_a_value_other_than_a_list_of_files_is_refused(wrong):
         list_paths(wrong)
 
 
-def test_a_string_with_wildcards_is_one_file(tmp_path):
-    assert list_paths("*.beton") == ("*.beton",)
-    assert list_paths([tmp_path / "a", "b"]) == (str(tmp_path / "a"), "b")
-
-
 def test_a_pattern_with_braces_means_several_files(tmp_path):
     for number in range(9, 12):
         write(tmp_path / f"{number:02}.beton", {"label": IntField()}, [(number,)])
@@ -173,7 +168,9 @@ def test_a_pattern_with_braces_means_several_files(tmp_path):
     assert list_paths("s3://bucket/{0..2}.beton") == tuple(f"s3://bucket/{number}.beton" for number in range(3))
 
 
-def test_braces_in_the_name_of_a_file_are_a_part_of_it(tmp_path):
+def test_other_braces_and_wildcards_are_parts_of_the_name_of_one_file(tmp_path):
+    assert list_paths("*.beton") == ("*.beton",)
+    assert list_paths([tmp_path / "a", "b"]) == (str(tmp_path / "a"), "b")
     path = write(tmp_path / "{a,b}.beton", {"label": IntField()}, [(7,)])
     assert open_dataset(path).column("label").tolist() == [7]
     assert list_paths("s3://bucket/{a}/x.beton") == ("s3://bucket/{a}/x.beton",)

@@ -3,21 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.format.layout import (
-    ALLOCATION_DTYPE,
-    BYTES_DTYPE,
-    DESCRIPTOR_DTYPE,
-    HEADER_DTYPE,
-    IMAGE_DTYPE,
-    metadata_dtype,
-    round_up,
-)
+from gpubeton.format.layout import ALLOCATION_DTYPE, BYTES_DTYPE, IMAGE_DTYPE, metadata_dtype
 from tests.golden_files import NAMES, sidecar
-
-
-def test_the_structures_have_the_sizes_of_the_format():
-    assert [dtype.itemsize for dtype in (HEADER_DTYPE, DESCRIPTOR_DTYPE, ALLOCATION_DTYPE)] == [24, 1041, 24]
-    assert [dtype.itemsize for dtype in (IMAGE_DTYPE, BYTES_DTYPE)] == [13, 16]
 
 
 @pytest.mark.parametrize(
@@ -48,10 +35,6 @@ def test_rows_are_as_long_as_those_of_ffcv(name):
     assert {key: row.fields[key][1] for key in row.names} == {
         key: column["offset"] for key, column in expected["columns"].items()
     }
-
-
-def test_a_page_begins_at_its_own_multiple():
-    assert [round_up(position, 8) for position in (0, 1, 8, 9)] == [0, 8, 8, 16]
 
 
 def test_numbers_are_little_endian_on_every_machine():

@@ -71,6 +71,7 @@ def test_several_files_name_classes_if_they_agree_and_have_all_checksums(tmp_pat
     assert Reader([first, second]).checksums.tolist() == 2 * Reader(first).checksums.tolist()
     assert Reader([first, without]).checksums is None
     assert Reader([other, first]).notes == {"class_names": ["y"]}
+    assert Reader(write(tmp_path / "e.beton", {"class_names": 3})).class_names is None
 
 
 @pytest.mark.parametrize("name", ["all_fields", "one_int", "names"])
@@ -98,23 +99,6 @@ def test_a_file_that_ends_before_its_notes_has_none(tmp_path):
     assert read_notes(path) is None
 
 
-def test_notes_that_are_no_mapping_are_refused(tmp_path):
-    path = write(tmp_path / "a.beton", [1, 2])
-    with pytest.raises(NotesError, match="hold a list"):
-        read_notes(path)
-
-
-def test_notes_that_are_no_json_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.format.file_notes.json.dumps", lambda *_, **__: "[" * 100_000)
-    path = write(tmp_path / "a.beton", {})
-    with pytest.raises(NotesError, match="are no JSON"):
-        read_notes(path)
-
-
-def test_names_of_classes_that_are_no_list_are_none(tmp_path):
-    assert Reader(write(tmp_path / "a.beton", {"class_names": 3})).class_names is None
-
-
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text())), st.integers(0, 5))
 def test_the_bytes_are_a_multiple_of_four(content, count):
     assert len(Notes(content, np.zeros(count, np.uint32)).to_bytes()) % 4 == 0
@@ -131,14 +115,27 @@ def test_half_a_surrogate_pair_is_kept_in_notes_and_names_of_classes_have_its_es
     assert Reader(path).class_names == ("cat\\ud800", "Hündin")
 
 
-@pytest.mark.parametrize(("levels", "is_refused"), [(99, False), (100, True), (20_000, True)])
-def test_notes_of_more_than_100_levels_are_refused(levels, is_refused, tmp_path, monkeypatch):
-    text = b'{"a":' + b"[" * levels + b"]" * levels + b"}"
-    monkeypatch.setattr("json.dumps", lambda *_, **__: text.decode())
+def nested(levels):
+    return '{"a":' + "[" * levels + "]" * levels + "}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1, 2]", "hold a list"),
+        ("[" * 100_000, "are no JSON"),
+        (nested(99), None),
+        (nested(100), "notes"),
+        (nested(20_000), "notes"),
+    ],
+    ids=["a list", "no JSON", "99 levels", "100 levels", "20,000 levels"],
+)
+def test_notes_that_are_no_mapping_or_of_more_than_100_levels_are_refused(text, message, tmp_path, monkeypatch):
+    monkeypatch.setattr("json.dumps", lambda *_, **__: text)
     path = write(tmp_path / "a.beton", {})
     monkeypatch.undo()
-    if is_refused:
-        with pytest.raises(NotesError, match="notes"):
-            read_notes(path)
-    else:
+    if message is None:
         assert read_notes(path) is not None
+    else:
+        with pytest.raises(NotesError, match=message):
+            read_notes(path)

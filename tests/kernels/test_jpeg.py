@@ -12,9 +12,7 @@ from gpubeton._plan.draw_rows import TOP, WIDTH
 from gpubeton._plan.jpeg_windows import COLUMNS, EVERY, FIRST_COLUMN, FIRST_ROW, ROWS
 from gpubeton.transforms import Cutout
 from tests.cpu import damage, plain_jpeg
-from tests.cpu.jpeg.test_idct import FLAT, random_blocks
-from tests.cpu.jpeg.test_idct import samples as samples_on_cpu
-from tests.cpu.jpeg.test_indexed_crops import restarted_with_an_index, scan_of, sealed, without
+from tests.cpu.decoder import FLAT, gray_jpeg, random_blocks, restarted_with_an_index, scan_of, sealed, without
 from tests.cpu.making import (
     INTERPOLATIONS,
     UNTOUCHED,
@@ -201,19 +199,18 @@ def test_samples_are_those_of_the_cpus_inverse_transform(amplitude):
     blocks = random_blocks(64, amplitude, 0.5, amplitude)
     blocks[:, 0] = np.clip(blocks[:, 0], -127, 127)
     quantization = FLAT * 255 if amplitude == 800 else FLAT
-    component = plain_jpeg.Component(1, 1, 1, blocks.reshape(8, 8, 64), quantization)
     program = program_of(8, 8)
-    image = stored_jpeg(plain_jpeg.write([component], 64, 64))
+    image = stored_jpeg(gray_jpeg(blocks, quantization))
     jpegs = make_jpegs(program, batch_of([image]), [draw_of(program, whole(image))])
     assert jpegs.status == [DONE]
-    result = window_of(jpegs, 0, np.uint8, "samples", 64 * 64).reshape(8, 8, 8, 8).swapaxes(1, 2).reshape(64, 8, 8)
-    assert np.array_equal(result, samples_on_cpu(blocks, quantization))
+    result = window_of(jpegs, 0, np.uint8, "samples", 64 * 64).reshape(64, 64, 1)
+    assert (make(program_of(64, 64), [image], [draw_of(program, whole(image))])[0][0] == result).all()
 
 
 def test_a_first_coefficient_too_large_for_16_bits_is_left_to_the_cpu():
-    blocks = np.zeros((1, 1, 64), int)
-    blocks[..., 0] = 200
-    image = stored_jpeg(plain_jpeg.write([plain_jpeg.Component(1, 1, 1, blocks, FLAT * 255)], 8, 8))
+    blocks = np.zeros((1, 64), int)
+    blocks[:, 0] = 200
+    image = stored_jpeg(gray_jpeg(blocks, FLAT * 255))
     program = program_of(8, 8)
     assert make_jpegs(program, batch_of([image]), [draw_of(program, whole(image))]).status == [DAMAGED]
 

@@ -54,3 +54,12 @@ def by_sample(loader):
 
 def equal(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
+
+
+def same(first, second):
+    """Whether two loops give the same batches."""
+    first, second = list(first), list(second)
+    return len(first) == len(second) and all(
+        len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs))
+        for ours, theirs in zip(first, second, strict=True)
+    )

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from gpubeton.errors import BadImageError
-from gpubeton.fields.decoders import CenterCropRGBImageDecoder
+from gpubeton.fields.decoders import (
+    CenterCropRGBImageDecoder,
+)
 from gpubeton.loader import Loader
 from gpubeton.loader.epoch_iterator import EpochIterator
 from gpubeton.transforms import ToTensor

@@ -8,16 +8,16 @@ import warnings
 
 import numpy as np
 import pytest
-import torch
 
 from gpubeton._bytes import node_cache
-from gpubeton.errors import OptionError, StorageError
+from gpubeton.errors import StorageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
-from gpubeton.loader import Loader, dataset_cache, resources
+from gpubeton.loader import Loader, resources
 from gpubeton.transforms import ToTensor
 from tests.bytes.s3_server import Bucket, running_s3
 from tests.bytes.versioned_source import VersionedSource, forget_requests, put, requests_of
+from tests.loader.pipelines import same
 from tests.small_files import picture, write
 from tests.waiting import wait_until
 
@@ -25,19 +25,9 @@ PAGE = 1 << 20
 SAMPLES = 240
 
 
-class Pictures:
-    def __init__(self, first=0):
-        self.first = first
-
-    def __len__(self):
-        return SAMPLES
-
-    def __getitem__(self, number):
-        return picture(self.first + number, 100, 150), number
-
-
 def write_pictures(path, first=0):
-    return write(path, {"image": RGBImageField("raw"), "label": IntField()}, Pictures(first), page_size=2 << 20)
+    samples = [(picture(first + number, 100, 150), number) for number in range(SAMPLES)]
+    return write(path, {"image": RGBImageField("raw"), "label": IntField()}, samples)
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +53,6 @@ def make(names, folder, **arguments):
 def local(names, **arguments):
     paths = [name.partition("://")[2] for name in names]
     return make(paths, None, **arguments)
-
-
-def same(first, second):
-    return all(
-        torch.equal(our, two)
-        for ours, others in zip(first, second, strict=True)
-        for our, two in zip(ours, others, strict=True)
-    )
 
 
 def all_requests(names):
@@ -105,7 +87,6 @@ def test_pages_that_are_fetched_before_the_first_epoch_are_counted(names, conten
     with make(names, tmp_path / "cache") as loader:
         list(loader)
         stats = loader.stats()
-        assert loader._resources._mapped is not None
         assert (stats.requests, stats.fetched_bytes, stats.cached_bytes) == (4, 2 * len(contents[0]), 0)
         list(loader)
         stats = loader.stats()
@@ -117,7 +98,6 @@ def test_a_file_that_is_there_completely_is_mapped_by_later_loaders(names, tmp_p
         list(loader)
         list(loader)
     with make(names, tmp_path / "cache") as loader, local(names) as expected:
-        assert loader._resources._mapped is not None
         forget_all(names)
         assert same(loader, expected)
         assert all_requests(names) == []
@@ -169,21 +149,6 @@ def test_single_ranges_are_requested_while_the_cache_fills_in_the_background(nam
     whole = [request for request in all_requests(names) if request[2] == PAGE]
     assert len(whole) == len(set(whole))
     assert sum(num_pages) == 5 if limit != "1 GB" else sum(num_pages) > 20
-
-
-@pytest.mark.parametrize("most", [0, 1 << 30])
-def test_the_last_pages_are_waited_for_only_if_they_are_few_bytes(names, tmp_path, monkeypatch, most):
-    monkeypatch.setattr(dataset_cache, "_FEW_BYTES", most)
-    with make(names, tmp_path / "cache") as loader:
-        cache = loader._resources.cache
-        for number in range(2):
-            file = cache.files.open(number)
-            assert all(map(file.ensure, range(2, file.num_pages)))
-        cache.prepare()
-        assert (cache._filler is None) == (most > 0)
-        if cache._filler is not None:
-            cache._filler.join()
-        assert cache.files.is_mappable
 
 
 def test_filling_in_the_background_shows_its_error_and_begins_again(names, tmp_path, monkeypatch):
@@ -265,14 +230,6 @@ def test_a_loader_of_a_local_file_imports_neither_the_cache_nor_indices_of_folde
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "gpubeton.loader.dataset_cache" in loaded
     assert not {"gpubeton._bytes.node_cache", "gpubeton.format.manifest"} & set(loaded)
-
-
-def test_arguments_that_cannot_be_are_named(names, tmp_path):
-    with pytest.raises(OptionError, match="cache_limit is 'much'"):
-        make(names, tmp_path / "cache", cache_limit="much")
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StorageError, match="cache_dir"):
-        make(names, tmp_path / "file")
 
 
 def test_samples_of_copies_and_filters_use_the_same_cache(names, tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton.errors import StateError, StorageError
+from gpubeton.errors import StorageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import SimpleRGBImageDecoder
 from gpubeton.loader import Loader
@@ -78,13 +78,6 @@ def test_a_closed_loader_maps_no_file_and_has_none_open(tmp_path, os_cache):
     assert str(path) not in map(os.path.realpath, Path("/proc/self/fd").iterdir())
 
 
-def test_a_file_that_was_deleted_is_read_to_the_end(tmp_path, os_cache):
-    path = write_levels(tmp_path / "levels.beton", LEVELS)
-    loader = make(path, os_cache=os_cache)
-    path.unlink()
-    assert labels(loader) == list(LEVELS)
-
-
 def test_a_file_that_was_written_to_in_place_is_refused_by_the_next_epoch(tmp_path, os_cache):
     path = write_levels(tmp_path / "levels.beton", LEVELS)
     other = write_levels(tmp_path / "other.beton", LEVELS[::-1])
@@ -129,18 +122,6 @@ def test_a_filtered_loader_is_not_made_of_a_file_that_was_replaced(tmp_path):
 
     with pytest.raises(StorageError, match=r"levels\.beton: another"):
         loader.filter("label", condition)
-
-
-def test_a_state_is_of_the_content_of_a_file_and_not_of_its_place(tmp_path):
-    path = write_levels(tmp_path / "levels.beton", LEVELS)
-    state = make(path, seed=1).state_dict()
-    copied = tmp_path / "copied.beton"
-    copied.write_bytes(path.read_bytes())
-    make(copied, seed=1).load_state_dict(state)
-    other = write_levels(tmp_path / "other.beton", LEVELS[::-1])
-    assert other.stat().st_size == path.stat().st_size
-    with pytest.raises(StateError, match="the file"):
-        make(other, seed=1).load_state_dict(state)
 
 
 def test_a_state_that_an_earlier_version_saved_is_loaded(tmp_path):

@@ -27,14 +27,6 @@ def test_an_adapter_is_copied_with_the_same_loader_and_not_pickled(photos):
             pickle.dumps(adapter)
 
 
-def test_another_loader_begins_where_this_one_is(photos):
-    loader = make(photos, order="random")
-    next(batches := iter(loader))
-    other = make(photos, order="random")
-    other.load_state_dict(loader.state_dict())
-    assert labels(other) == [batch.tolist() for (batch,) in batches]
-
-
 class Reopened(Loader):
     """A derived class that knows its arguments."""
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
@@ -20,7 +18,6 @@ from gpubeton.transforms import (
     ColorJitter,
     Cutout,
     LabelMixup,
-    NormalizeImage,
     RandomBrightness,
     RandomErasing,
     RandomHorizontalFlip,
@@ -28,10 +25,9 @@ from gpubeton.transforms import (
     RandomTranslate,
     Squeeze,
     ToTensor,
-    ToTorchImage,
 )
 from tests.loader.pipelines import augmented
-from tests.small_files import damage, picture
+from tests.small_files import picture
 
 REST = dict.fromkeys(["label", "weight", "note", "info", "vector"])
 
@@ -95,22 +91,6 @@ def test_with_the_numbers_the_augmentation_can_be_done_again(raw_photos):
     assert all(values == {False, True} for values in seen.values())
 
 
-def test_crops_are_those_of_the_plan_and_differ_between_epochs(photos):
-    loader = make(photos, augmented())
-    crops = []
-    for _ in range(2):
-        plan = loader.plan()
-        results = [drawn["crop"] for *_, drawn in loader]
-        assert all(crop.dtype == torch.int32 for crop in results)
-        assert [crop.tolist() for crop in results] == [batch.images["image"].draws[:, :4].tolist() for batch in plan]
-        flips = [drawn["RandomHorizontalFlip"] for *_, drawn in make(photos, augmented())]
-        if not crops:
-            expected = [batch.images["image"].draws[:, 4] == 1 for batch in plan]
-            assert [flip.tolist() for flip in flips] == [flip.tolist() for flip in expected]
-        crops.append(torch.cat(results))
-    assert not torch.equal(*crops)
-
-
 def test_numbers_do_not_depend_on_the_batch_size_and_workers(photos):
     first, second = (
         {sample: drawn for sample, _, drawn in rows_of(make(photos, augmented(), batch_size=size, num_workers=workers))}
@@ -131,20 +111,6 @@ def test_drawn_parameters_change_no_other_output(photos):
         assert torch.equal(image, same_image)
         assert torch.equal(other, same_other)
         assert list(drawn) == ["size", "crop", "RandomHorizontalFlip"]
-
-
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_rows_are_those_of_the_samples_that_arrive(photos, tmp_path, on_error):
-    path = tmp_path / "damaged.beton"
-    shutil.copy(photos, path)
-    for sample in (3, 4, 17):
-        damage(path, sample)
-    expected = {sample: drawn for sample, _, drawn in rows_of(make(photos, augmented()))}
-    results = list(rows_of(make(path, augmented(), on_error=on_error)))
-    assert len(results) == (47 if on_error == "skip" else 50)
-    for sample, _, drawn in results:
-        assert sample not in (3, 4, 17)
-        assert all(np.array_equal(values, expected[sample][name]) for name, values in drawn.items())
 
 
 def test_drawn_parameters_of_a_branch_are_the_shared_ones_and_its_later_ones(raw_photos):
@@ -192,15 +158,3 @@ def test_outputs_that_do_not_exist_and_names_of_fields_are_refused(photos):
         make(photos, augmented(), drawn=("image", "drawn_image"))
     with pytest.raises(PipelineError, match=r"'label' .* 'label_drawn'"):
         make(photos, augmented(), drawn=(), pipelines={"label": DrawnParameters("image")})
-
-
-def test_explain_lists_the_drawn_parameters(photos, capsys):
-    normalized = [
-        RandomResizedCropRGBImageDecoder((24, 20)), RandomHorizontalFlip(), ColorJitter(0.1, hue=0.1),
-        NormalizeImage([0] * 3, [1] * 3, np.float16), ToTensor(), ToTorchImage(),
-    ]  # fmt: skip
-    make(photos, normalized).explain()
-    shown = capsys.readouterr().out
-    assert "drawn_image: a dict, what is drawn for 'image'\n  size " in shown
-    assert "RandomHorizontalFlip    bool (N)" in shown
-    assert "ColorJitter.order       int32 (N, 2)" in shown

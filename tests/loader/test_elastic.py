@@ -14,14 +14,13 @@ from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.integrations.data_loader import DataLoaderAdapter
 from gpubeton.loader import Loader
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
-from gpubeton.traversal_order import Random, Weighted
+from gpubeton.traversal_order import Random
 from tests.small_files import write_photos
 
 PIPELINES = {"image": [RandomResizedCropRGBImageDecoder((16, 16)), RandomHorizontalFlip(), Cutout(3), ToTensor()]}
 NUM_SAMPLES = 96
 # Entries of a state at the beginning of the second epoch.
 NEXT = {"epoch": 1, "samples": 0, "first": 0, "batch": 0}
-WEIGHTS = {"weights": [1.0] * NUM_SAMPLES, "num_samples": 7}
 # A loader of labels only.
 LABELS = {"num_workers": 1, "order": "window", "seed": 4, "drop_last": False, "pipelines": {"image": None}}
 
@@ -222,18 +221,6 @@ def test_the_length_of_a_continued_epoch_does_not_change_the_remaining_samples(p
     assert results == [shares[0][0] for shares in rest]
 
 
-@pytest.mark.parametrize(
-    ("order", "arguments"),
-    [("sequential", {}), ("random", {}), ("window", {}), (Weighted, WEIGHTS)],
-)
-def test_the_samples_of_an_epoch_are_counted_without_an_order_of_them(photos, order, arguments, monkeypatch):
-    with Loader(photos, 8, **{**LABELS, "order": order}, order_kwargs=arguments) as loader:
-        expected = len(loader.traversal_order.global_order(3))
-        for name in ("global_order", "global_ids"):
-            monkeypatch.setattr(type(loader.traversal_order), name, None)
-        assert loader._schedule.num_samples_of(3) == expected == arguments.get("num_samples", NUM_SAMPLES)
-
-
 def test_an_epoch_that_is_gone_on_with_fixes_samples_and_batches_until_it_has_begun(photos):
     _, state = run(photos, 2, 4, None, 2)
     with rank_of(0, 3):
@@ -243,14 +230,6 @@ def test_an_epoch_that_is_gone_on_with_fixes_samples_and_batches_until_it_has_be
             loader.batch_size = 5
         iter(loader).close()
         loader.batch_size = 5
-
-
-def test_an_adapter_that_took_over_an_epoch_that_is_over_is_at_the_next(photos):
-    _, state = run(photos, 2, 16)
-    with rank_of(0, 3):
-        adapter = DataLoaderAdapter(Loader(photos, 4, distributed=True, **LABELS))
-        adapter.load_state_dict(state)
-        assert (adapter.state_dict()["epoch"], adapter.state_dict()["samples"]) == (1, 0)
 
 
 def test_where_a_sampler_shares_the_samples_as_many_ranks_have_to_go_on(photos):

@@ -14,6 +14,8 @@ from gpubeton import Loader
 from gpubeton.dataset import copy_samples, index_images
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.format.dataset import open_dataset
+from gpubeton.format.entry_points import open_entry_points
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.writer import DatasetWriter
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
@@ -172,3 +174,23 @@ def test_entries_of_another_image_of_the_same_number_never_give_other_pixels(ind
 def test_whole_images_need_no_entry_points_and_are_the_same(indexed, file):
     pipelines = {"image": [CenterCropRGBImageDecoder((64, 64), 1.0)], "label": None}
     np.testing.assert_array_equal(images(indexed, pipelines)[0], images(file, pipelines)[0])
+
+
+def test_bytes_that_no_crop_needs_may_be_damaged(indexed):
+    """Entry points are really used: without them the damage above and beside the crops is noticed."""
+    pipelines = {"image": [RandomResizedCropRGBImageDecoder((32, 40), scale=(0.01, 0.06))], "label": None}
+    expected, _ = images(indexed, pipelines)
+    with Loader(indexed, 5, num_workers=2, seed=3, pipelines=pipelines, drop_last=False) as loader:
+        draws = np.concatenate([plan.images["image"].draws for plan in loader.plan()])
+    index, content = open_dataset(indexed), bytearray(indexed.read_bytes())
+    points, regions = open_entry_points(index)[0]["image"], index.regions("image")
+    damaged = 0
+    for number in range(COUNT):
+        bits = points.entries["bit"][int(points.first[number]) : int(points.first[number + 1])]
+        if draws[number, 0] > 40 and len(bits) > 1:
+            # The end of the first interval; words that the seal covers lie at sixteenths of the scan.
+            content[int(regions.offset[number]) + int(bits[1]) // 8 - 2] ^= 0xFF
+            damaged += 1
+    assert damaged > 3
+    indexed.write_bytes(content)
+    np.testing.assert_array_equal(images(indexed, pipelines, checksums=False)[0], expected)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import chain
 from queue import Queue
 from types import ModuleType
@@ -156,25 +155,6 @@ def test_an_order_is_put_back_with_the_samples_that_it_had(photos):
     assert samples(loader) == [[4]]
 
 
-def test_a_state_knows_the_samples_and_the_order_that_were_set(photos):
-    loader = make(photos)
-    before = loader.state_dict()
-    loader.indices = range(40)
-    assert loader.state_dict()["indices"] != before["indices"]
-    loader.order = "random"
-    batches = iter(loader)
-    next(batches)
-    state = json.loads(json.dumps(loader.state_dict()))
-    resumed = make(photos, indices=range(40), order="random")
-    resumed.load_state_dict(state)
-    with pytest.raises(OptionError, match="batch 1 of epoch 0"):
-        resumed.indices = [1]
-    with pytest.raises(OptionError, match="batch 1 of epoch 0"):
-        resumed.order = "sequential"
-    assert len(resumed.indices) == 40
-    assert labels(resumed) == [batch.tolist() for (batch,) in batches]
-
-
 def test_the_order_of_the_next_epoch_can_be_asked_for(photos):
     loader = make(photos, order="random", drop_last=True)
     assert loader.next_traversal_order().tolist() == loader.first_traversal_order.tolist()
@@ -224,38 +204,14 @@ def test_generate_code_reports_immediately_that_an_operation_can_no_longer_be_pl
         make(photos, pipelines=loader.pipelines)
 
 
-SCALE = np.array([1], np.int64)
-
-
-class Scaled(Operation):
-    def generate_code(self):
-        def scaled(batch, memory):
-            return batch * SCALE[0]
-
-        return scaled
-
-    def declare_state_and_memory(self, previous_state):
-        return previous_state, None
-
-
-def test_a_new_loader_compiles_with_the_arrays_as_they_are_and_an_older_one_goes_on(photos):
-    pipelines = {**ONLY_LABEL, "label": [IntDecoder(), Scaled(), ToTensor()]}
-    results, loaders = [], []
-    for SCALE[0] in (1, 10):
-        loaders.append(make(photos, pipelines=pipelines))
-        results.append([int(next(iter(loader))[0][2]) for loader in loaders])
-    third = make(photos, pipelines=ONLY_LABEL)
-    ((batch, *_), *_) = third
-    assert results == [[int(batch[2])], [int(batch[2]), 10 * int(batch[2])]]
-    loaders[0].generate_code()
-    assert int(next(iter(loaders[0]))[0][2]) == 10 * int(batch[2])
-
-
 SETTINGS = ModuleType("settings")
 SETTINGS.inner = ModuleType("inner")
 
 
-class ScaledFromAfar(Scaled):
+class ScaledFromAfar(Operation):
+    def declare_state_and_memory(self, previous_state):
+        return previous_state, None
+
     def generate_code(self):
         def scaled(batch, memory):
             return batch * SETTINGS.inner.scale
@@ -372,6 +328,20 @@ def test_a_derived_loader_may_have_an_attribute_device(photos):
     assert (chosen.device, chosen.os_cache, chosen.decoder) == ("auto", True, "auto")
     with pytest.raises(OptionError, match=r"seed of a loader"):
         loader.seed = 4
+
+
+class WithProperties(Loader):
+    @property
+    def classes(self):
+        return self.reader.num_classes
+
+
+def test_an_attribute_that_a_property_does_not_find_is_named(photos):
+    loader = WithProperties(photos, 8, num_workers=1, pipelines=ONLY_LABEL)
+    with pytest.raises(AttributeError, match=r"'Reader' .*'num_classes'"):
+        _ = loader.classes
+    loader.graph = "mine"
+    assert (loader.graph, hasattr(loader, "memory_manager")) == ("mine", False)
 
 
 def test_a_misspelled_attribute_is_refused_and_others_are_free(photos):

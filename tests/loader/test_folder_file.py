@@ -5,20 +5,19 @@ from __future__ import annotations
 import gc
 import os
 import weakref
-from itertools import chain
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from gpubeton import Loader
-from gpubeton._writing.image_folder import ImageFolder
+from gpubeton._writing import ImageFolder
 from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.errors import OptionError, SampleError, StorageError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import folder_file
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
+from tests.loader.pipelines import same
 from tests.picture_folders import write_folder
 from tests.small_files import picture
 
@@ -43,15 +42,6 @@ def pipelines(size=(24, 20)):
     return {"image": [RandomResizedCropRGBImageDecoder(size), RandomHorizontalFlip(), ToTensor()]}
 
 
-def epoch(loader):
-    return [tuple(torch.as_tensor(output).clone() for output in batch) for batch in loader]
-
-
-def same(batches, others):
-    assert len(batches) == len(others) > 0
-    return all(torch.equal(tensor, other) for tensor, other in zip(chain(*batches), chain(*others), strict=True))
-
-
 @pytest.mark.parametrize("order", ["sequential", "random", "quasi_random", "window"])
 def test_batches_are_those_of_the_converted_file(folder, tmp_path, order):
     convert(open_source(folder), tmp_path / "photos.beton", Settings(index=False), num_workers=1)
@@ -61,7 +51,7 @@ def test_batches_are_those_of_the_converted_file(folder, tmp_path, order):
     assert loader.reader.class_names == converted.reader.class_names == ("cat", "dog", "eel")
     assert loader.reader.metadata.tobytes() == converted.reader.metadata.tobytes()
     for _ in range(2):
-        assert same(epoch(loader), epoch(converted))
+        assert same(loader, converted)
 
 
 def test_a_checkpoint_of_a_folder_goes_on_with_the_converted_file(folder, tmp_path):
@@ -73,7 +63,7 @@ def test_a_checkpoint_of_a_folder_goes_on_with_the_converted_file(folder, tmp_pa
     state = loader.state_dict()
     converted = Loader(tmp_path / "photos.beton", 3, **options)
     converted.load_state_dict(state)
-    assert same(list(converted), list(batches))
+    assert same(converted, batches)
 
 
 def test_images_without_classes_have_no_labels(tmp_path):

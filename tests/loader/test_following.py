@@ -41,26 +41,19 @@ from gpubeton.transforms import (
     TrivialAugmentWide,
 )
 from gpubeton.transforms.transform import Moves, Transform
-from tests.small_files import damage, write
+from tests.loader.pipelines import equal
+from tests.small_files import write
 
 LENGTH = 24
 LARGEST = 250
 
 
-class Pairs:
+def pair(number, size=None):
     """Noise without the level 255; the mask is the same, and `double` has four pixels of each."""
-
-    def __init__(self, size=None):
-        self.size = size
-
-    def __len__(self):
-        return LENGTH
-
-    def __getitem__(self, number):
-        rng = np.random.default_rng(number)
-        height, width = self.size or rng.integers(40, 70, 2)
-        image = rng.integers(1, LARGEST, (height, width, 3), np.uint8)
-        return image, image, image.repeat(2, axis=0).repeat(2, axis=1), number
+    rng = np.random.default_rng(number)
+    height, width = size or rng.integers(40, 70, 2)
+    image = rng.integers(1, LARGEST, (height, width, 3), np.uint8)
+    return image, image, image.repeat(2, axis=0).repeat(2, axis=1), number
 
 
 def fields(mode="raw"):
@@ -73,7 +66,7 @@ def fields(mode="raw"):
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("pairs") / "pairs.beton", fields(), Pairs())
+    return write(tmp_path_factory.mktemp("pairs") / "pairs.beton", fields(), [pair(number) for number in range(LENGTH)])
 
 
 def loader(path, image, mask=None, more=None, **arguments):
@@ -117,28 +110,22 @@ GEOMETRY = {
 
 def assert_same(batches, length=LENGTH):
     seen = 0
-    for images, masks, *_ in batches:
-        assert images.shape == masks.shape
-        assert torch.equal(images, masks)
+    for images, *masks, _ in batches:
+        assert masks
+        assert all(torch.equal(images, mask) for mask in masks)
         seen += len(images)
     assert seen == length
 
 
 @pytest.mark.parametrize("image", GEOMETRY.values(), ids=GEOMETRY)
-def test_a_mask_is_cut_and_moved_as_its_image(pairs, image):
-    result = loader(pairs, image, order="random")
+def test_masks_are_cut_and_moved_as_their_image_also_one_of_twice_its_size(pairs, image):
+    result = loader(pairs, image, more={"double": [FollowImage(), ToTensor()]}, order="random")
     for _ in range(2):
         assert_same(result)
 
 
-@pytest.mark.parametrize("image", GEOMETRY.values(), ids=GEOMETRY)
-def test_a_mask_of_twice_the_size_shows_the_same(pairs, image):
-    more = {"mask": None, "double": [FollowImage(), ToTensor()]}
-    assert_same(loader(pairs, image, more=more))
-
-
 def test_whole_images_have_whole_masks_and_a_crop_after_their_decoder_is_followed(tmp_path):
-    path = write(tmp_path / "fixed.beton", fields(), Pairs((40, 50)))
+    path = write(tmp_path / "fixed.beton", fields(), [pair(number, (40, 50)) for number in range(LENGTH)])
     assert_same(loader(path, [SimpleRGBImageDecoder(), FLIP]))
     assert_same(loader(path, [FLIP], more={"mask": None, "double": [FollowImage(), ToTensor()]}))
     fused = loader(
@@ -151,7 +138,7 @@ def test_a_crop_of_finished_images_is_followed_pixel_by_pixel(pairs):
     """The image's pixels are means there, the mask's are none: only levels of the stored image appear."""
     image = [crop((48, 48)), FLIP, RandomResizedCrop((0.2, 1), (0.8, 1.2), 24)]
     for images, masks, numbers in loader(pairs, image, batch_size=1):
-        stored = Pairs()[int(numbers)][1]
+        stored = pair(int(numbers))[1]
         assert images.shape == masks.shape == (1, 24, 24, 3)
         levels = {tuple(pixel) for pixel in stored.reshape(-1, 3).tolist()}
         assert {tuple(pixel) for pixel in masks.reshape(-1, 3).tolist()} <= levels
@@ -166,7 +153,7 @@ def test_the_geometric_part_of_a_policy_is_followed(pairs, policy):
     plain = loader(pairs, [crop()], [FollowImage(fill=255)], batch_size=1)
     for (image, mask, number), (unmoved, _, _) in zip(result, plain, strict=True):
         is_outside = (mask == 255).all(dim=-1)
-        levels = {tuple(pixel) for pixel in Pairs()[int(number)][1].reshape(-1, 3).tolist()}
+        levels = {tuple(pixel) for pixel in pair(int(number))[1].reshape(-1, 3).tolist()}
         assert {tuple(pixel) for pixel in mask[~is_outside].tolist()} <= levels
         same += torch.equal(image[~is_outside], mask[~is_outside])
         changed += not torch.equal(mask, unmoved)
@@ -187,16 +174,6 @@ def test_pixels_from_outside_have_the_followers_fill(pairs, moves):
     assert outside > 100
 
 
-def test_colors_and_paints_of_the_image_do_not_reach_the_mask(pairs):
-    paints = [Cutout(8), RandomErasing(1), RandomBrightness(0.9, 1), RandomGrayscale(1)]
-    numbers = NormalizeImage([120] * 3, [60] * 3, np.float16)
-    plain = loader(pairs, GEOMETRY["moved to and fro"])
-    painted = loader(pairs, [*GEOMETRY["moved to and fro"], *paints, numbers])
-    for (images, masks, _), (changed, same, _) in zip(plain, painted, strict=True):
-        assert torch.equal(masks, same)
-        assert not torch.equal(images, changed)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -204,12 +181,14 @@ def test_colors_and_paints_of_the_image_do_not_reach_the_mask(pairs):
         [RandomAdjustSharpness(2, p=1)],
         [PerSample(lambda image, _: 255 - image, moves_pixels=False)],
         [Darken()],
+        [Cutout(8), RandomErasing(1), RandomBrightness(0.9, 1), RandomGrayscale(1)],
+        [NormalizeImage([120] * 3, [60] * 3, np.float16)],
     ],
     ids=lambda changes: type(changes[0]).__name__,
 )
-def test_later_operations_that_move_no_pixel_do_not_change_the_mask(pairs, changes):
-    plain = loader(pairs, [crop(), FLIP])
-    changed = loader(pairs, [crop(), FLIP, *changes])
+def test_operations_that_move_no_pixel_do_not_change_the_mask(pairs, changes):
+    plain = loader(pairs, GEOMETRY["moved to and fro"])
+    changed = loader(pairs, [*GEOMETRY["moved to and fro"], *changes])
     for (images, masks, _), (others, same, _) in zip(plain, changed, strict=True):
         assert torch.equal(masks, same)
         assert not torch.equal(images, others)
@@ -272,50 +251,14 @@ def test_branches_of_an_image_can_be_followed_and_a_mask_can_have_branches(pairs
         assert not torch.equal(result["image"], result["branch"])
 
 
-def by_sample(batches):
-    return {
-        int(n): (image, mask)
-        for images, masks, numbers in batches
-        for image, mask, n in zip(images, masks, numbers, strict=True)
-    }
-
-
-def test_masks_depend_on_the_sample_alone_and_go_on_after_a_resume(pairs):
+def test_masks_depend_on_the_sample_alone(pairs):
     image = GEOMETRY["turned, then mirrored and moved"]
-    first = by_sample(loader(pairs, image))
-    other = by_sample(loader(pairs, image, batch_size=7, order="random", num_workers=2))
-    assert all(torch.equal(first[n][1], other[n][1]) for n in range(LENGTH))
-    result = loader(pairs, image, order="random")
-    batches = iter(result)
-    next(batches)
-    state = result.state_dict()
-    rest = list(batches)
-    resumed = loader(pairs, image, order="random")
-    resumed.load_state_dict(state)
-    assert_same(resumed, LENGTH - 5)
-    resumed.load_state_dict(state)
-    assert all(torch.equal(a[1], b[1]) for a, b in zip(resumed, rest, strict=True))
-
-
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_masks_stay_with_their_images_when_others_are_bad(tmp_path, on_error):
-    path = write(tmp_path / "bad.beton", fields("jpg"), Pairs())
-    for sample in (2, 3, 11):
-        damage(path, sample)
-    more = {"again": PipelineSpec("double", transforms=[FollowImage("image"), ToTensor()])}
-    result = loader(path, [crop(), FLIP], more=more, on_error=on_error)
-    good = by_sample(
-        batch[:3]
-        for batch in loader(path, [crop(), FLIP], more=more, indices=[n for n in range(LENGTH) if n not in (2, 3, 11)])
-    )
-    seen = 0
-    for images, masks, numbers, doubles in result:
-        assert torch.equal(masks, doubles)
-        for image, mask, number in zip(images, masks, numbers.flatten().tolist(), strict=True):
-            assert torch.equal(image, good[number][0])
-            assert torch.equal(mask, good[number][1])
-            seen += 1
-    assert seen == (LENGTH if on_error == "replace" else LENGTH - 3)
+    rows = [
+        {int(number): mask for _, masks, numbers in batches for mask, number in zip(masks, numbers, strict=True)}
+        for batches in (loader(pairs, image), loader(pairs, image, batch_size=7, order="random", num_workers=2))
+    ]
+    assert len(rows[0]) == LENGTH
+    assert equal(*rows)
 
 
 @pytest.mark.parametrize(

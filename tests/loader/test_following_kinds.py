@@ -33,19 +33,12 @@ LENGTH = 14
 LARGEST = 250
 
 
-class Scenes:
+def scene(number):
     """A photo, and its red channel as a mask, as a depth (257 times it) and as an overlay."""
-
-    def __len__(self):
-        return LENGTH
-
-    def __getitem__(self, number):
-        rng = np.random.default_rng(number)
-        height, width = rng.integers(40, 70, 2)
-        photo = rng.integers(1, LARGEST, (height, width, 3), np.uint8)
-        red = photo[..., 0]
-        overlay = np.concatenate([photo, photo[..., :1]], axis=2)
-        return photo, red, red.astype(np.uint16) * 257, overlay, number
+    rng = np.random.default_rng(number)
+    photo = rng.integers(1, LARGEST, (*rng.integers(40, 70, 2), 3), np.uint8)
+    red = photo[..., 0]
+    return photo, red, red.astype(np.uint16) * 257, np.concatenate([photo, photo[..., :1]], axis=2), number
 
 
 FIELDS = {
@@ -59,7 +52,9 @@ FIELDS = {
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("scenes") / "scenes.beton", FIELDS, Scenes())
+    return write(
+        tmp_path_factory.mktemp("scenes") / "scenes.beton", FIELDS, [scene(number) for number in range(LENGTH)]
+    )
 
 
 class Untouched(Operation):
@@ -83,7 +78,6 @@ def batches_of(path, image, follower, names=("mask", "depth", "overlay"), **argu
     return Loader(path, 5, pipelines=pipelines, **options)
 
 
-POLICIES = [RandAugment(2, 9), TrivialAugmentWide()]
 MOVES = [
     [],
     [RandomHorizontalFlip(), RandomTranslate(4)],
@@ -111,9 +105,14 @@ def test_masks_and_depths_are_cut_and_moved_as_their_image(scenes, moves, tensor
     assert count == LENGTH
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: type(policy).__name__)
-def test_the_geometric_part_of_a_policy_moves_every_kind_alike(scenes, policy):
-    for _, masks, depths, overlays in batches_of(scenes, [crop(), policy], []):
+FINISHED = [Untouched(), RandomHorizontalFlip(), RandomResizedCrop((0.2, 1), (0.75, 1.33), 16)]
+
+
+@pytest.mark.parametrize(
+    "moves", [[RandAugment(2, 9)], [TrivialAugmentWide()], FINISHED], ids=lambda moves: type(moves[-1]).__name__
+)
+def test_policies_and_crops_of_finished_images_move_every_kind_alike(scenes, moves):
+    for _, masks, depths, overlays in batches_of(scenes, [crop(), *moves], []):
         assert np.array_equal(depths, masks.astype(np.uint16) * 257)
         assert np.array_equal(overlays[..., [0, 3]], masks.repeat(2, axis=3))
 
@@ -156,14 +155,6 @@ def test_an_rgb_image_may_follow_a_gray_one(scenes):
     loader = Loader(scenes, 5, pipelines={**dict.fromkeys(FIELDS), **pipelines}, seed=1, drop_last=False)
     for images, masks in loader:
         assert np.array_equal(images[..., :1], masks)
-
-
-def test_a_crop_of_finished_images_is_followed(scenes):
-    image = [RandomResizedCropRGBImageDecoder((30, 34), interpolation="nearest"), Untouched(), RandomHorizontalFlip()]
-    image.append(RandomResizedCrop((0.2, 1), (0.75, 1.33), 16))
-    for _, masks, depths in batches_of(scenes, image, [], ("mask", "depth")):
-        assert masks.shape[1:] == (16, 16, 1)
-        assert np.array_equal(depths, masks.astype(np.uint16) * 257)
 
 
 def test_a_mask_may_be_normalized_and_flipped_after_its_image(scenes):

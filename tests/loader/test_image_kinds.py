@@ -45,18 +45,9 @@ def pixels_of(kind, number, size=SIZE):
     return rng.integers(0, kind.max_level + 1, (*size, kind.channels)).astype(kind.dtype)
 
 
-class Images:
-    """A photo, and an image of each kind."""
-
-    def __init__(self, kinds=KINDS, length=10):
-        self.kinds = kinds
-        self.length = length
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, number):
-        return picture(number, *SIZE), *(pixels_of(kind, number) for kind in self.kinds), number
+def images_of(kinds=KINDS):
+    """Photos, each with an image of each kind."""
+    return [(picture(number, *SIZE), *(pixels_of(kind, number) for kind in kinds), number) for number in range(10)]
 
 
 def fields_of(kinds, write_mode):
@@ -68,7 +59,7 @@ def fields_of(kinds, write_mode):
 def images(request, tmp_path_factory):
     """A file with a field of each kind."""
     path = tmp_path_factory.mktemp(request.param) / "kinds.beton"
-    return write(path, fields_of(KINDS, request.param), Images())
+    return write(path, fields_of(KINDS, request.param), images_of())
 
 
 def make(path, pipelines, **arguments):
@@ -112,18 +103,13 @@ def test_gray_images_meet_the_draws_that_rgb_images_meet(tmp_path, name, steps):
     """The same levels in three channels, through the executor of RGB images, which is off by one level at most."""
     kind = IMAGE_KINDS[name]
 
-    class Both:
-        def __len__(self):
-            return 8
-
-        def __getitem__(self, number):
-            gray = pixels_of(IMAGE_KINDS["gray"], number)
-            return gray.repeat(3, axis=2), gray.astype(kind.dtype) * (257 if kind.bits == 16 else 1)
-
-    two = write(tmp_path / "gray.beton", {"rgb": RGBImageField("raw"), "gray": ImageField(name)}, Both())
-    rgb_file = write(
-        tmp_path / "rgb.beton", {"gray": RGBImageField("raw"), "rgb": RGBImageField("raw")}, Both16to8(Both())
-    )
+    gray = [pixels_of(IMAGE_KINDS["gray"], number) for number in range(8)]
+    rgb = [levels.repeat(3, axis=2) for levels in gray]
+    single = [levels.astype(kind.dtype) * (257 if kind.bits == 16 else 1) for levels in gray]
+    fields = {"rgb": RGBImageField("raw"), "gray": ImageField(name)}
+    two = write(tmp_path / "gray.beton", fields, list(zip(rgb, single, strict=True)))
+    fields = {"gray": RGBImageField("raw"), "rgb": RGBImageField("raw")}
+    rgb_file = write(tmp_path / "rgb.beton", fields, list(zip(rgb, rgb, strict=True)))
     crop = RandomResizedCropImageDecoder((16, 16)), *steps
     as_rgb = RandomResizedCropRGBImageDecoder((16, 16)), *steps
     (result,) = all_of(make(two, {"gray": crop}))
@@ -131,19 +117,6 @@ def test_gray_images_meet_the_draws_that_rgb_images_meet(tmp_path, name, steps):
     (expected,) = all_of(make(rgb_file, {"rgb": as_rgb}))
     levels = result / 257 if kind.bits == 16 else result.astype(float)
     assert np.abs(levels[..., 0] - expected[..., 0]).max() <= 1.5
-
-
-class Both16to8:
-    """The photo of a dataset twice."""
-
-    def __init__(self, dataset):
-        self.dataset = dataset
-
-    def __len__(self):
-        return len(self.dataset)
-
-    def __getitem__(self, number):
-        return self.dataset[number][0], self.dataset[number][0]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -214,7 +187,9 @@ def test_explain_names_the_kind(images, capsys):
 @pytest.fixture
 def spoilt(tmp_path):
     """A file of PNGs of which sample 3 is damaged."""
-    path = write(tmp_path / "spoilt.beton", fields_of([IMAGE_KINDS["gray16"]], "png"), Images([IMAGE_KINDS["gray16"]]))
+    path = write(
+        tmp_path / "spoilt.beton", fields_of([IMAGE_KINDS["gray16"]], "png"), images_of([IMAGE_KINDS["gray16"]])
+    )
     damage(path, 3, field="gray16", at=60, content=b"xxxx")
     return path
 
@@ -259,14 +234,14 @@ def changed(path, target, field, **values):
 )
 def test_metadata_that_lie_are_refused_when_the_file_is_opened(tmp_path, values, message):
     kinds = [IMAGE_KINDS["rgba16"]]
-    path = write(tmp_path / "raw.beton", fields_of(kinds, "raw"), Images(kinds))
+    path = write(tmp_path / "raw.beton", fields_of(kinds, "raw"), images_of(kinds))
     with pytest.raises(FormatError, match=message):
         Reader(changed(path, tmp_path / "changed.beton", "rgba16", **values))
 
 
 def test_a_png_of_another_size_kind_or_none_at_all_is_a_bad_image(tmp_path):
     kinds = [IMAGE_KINDS["gray"]]
-    path = write(tmp_path / "png.beton", fields_of(kinds, "png"), Images(kinds))
+    path = write(tmp_path / "png.beton", fields_of(kinds, "png"), images_of(kinds))
     larger = changed(path, tmp_path / "larger.beton", "gray", height=60_000, width=60_000)
     decode = {"gray": [CenterCropImageDecoder((4, 4), 1)]}
     with pytest.raises(BadImageError, match=r"22 x 31 .* 60000 x 60000"):
@@ -276,21 +251,6 @@ def test_a_png_of_another_size_kind_or_none_at_all_is_a_bad_image(tmp_path):
     damage(path, 2, field="gray", content=b"\xff\xd8nonsense")
     with pytest.raises(BadImageError, match=r"gray: "):
         all_of(make(path, decode))
-
-
-def test_filter_and_a_state_work_as_with_rgb_images(images):
-    pipelines = {"gray": [RandomResizedCropImageDecoder((8, 8)), ToTensor()], "label": ()}
-    loader = make(images, pipelines, order="random")
-    some = loader.filter("label", lambda label: label % 2 == 0)
-    assert sorted(all_of(some)[1].ravel().tolist()) == [0, 2, 4, 6, 8]
-    batches = iter(loader)
-    next(batches)
-    state = loader.state_dict()
-    rest = [batch[0] for batch in batches]
-    resumed = make(images, pipelines, order="random")
-    resumed.load_state_dict(state)
-    for one, other in zip(rest, (batch[0] for batch in resumed), strict=True):
-        assert torch.equal(one, other)
 
 
 def test_to_device_moves_images_made_by_the_cpu(images):
@@ -304,14 +264,8 @@ def test_a_class_derived_from_the_field_has_to_be_named(tmp_path):
         def encode(self, destination, value, malloc):
             super().encode(destination, value // 2, malloc)
 
-    class Some:
-        def __len__(self):
-            return 3
-
-        def __getitem__(self, number):
-            return (pixels_of(IMAGE_KINDS["gray"], number),)
-
-    path = write(tmp_path / "derived.beton", {"gray": Scaled("gray")}, Some())
+    samples = [(pixels_of(IMAGE_KINDS["gray"], number),) for number in range(3)]
+    path = write(tmp_path / "derived.beton", {"gray": Scaled("gray")}, samples)
     with pytest.raises(FormatError, match=r"custom one"):
         Reader(path)
     loader = Loader(path, 3, pipelines={"gray": [ImageDecoder()]}, custom_fields={"gray": Scaled})

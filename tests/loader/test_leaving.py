@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpubeton._engine.prefetch import Prefetcher
-from gpubeton.errors import LoaderClosedError, StorageError
+from gpubeton.errors import LoaderClosedError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
-from tests.fake_worker_pool import FakeWorkerPool
+from tests.loader.pipelines import same
 from tests.waiting import wait_until
 
 CROP = [CenterCropRGBImageDecoder((32, 32), 1), ToTensor()]
@@ -76,41 +75,36 @@ def _nothing_is_left(request):
     wait_until(lambda: gc.collect() >= 0 and num_open_files() <= before[0])
 
 
-def test_at_the_end_of_the_epoch_its_threads_are_gone_while_the_loader_lives(make):
-    before = threads()
-    loader = make()
-    for _ in loader:
-        pass
-    assert threads() <= before
+def take_all(loader):
+    list(loader)
 
 
-def test_leaving_the_loop_early_ends_its_threads_at_once(make):
-    before = threads()
-    loader = make()
+def take_one(loader):
     for _ in range(3):
         for _ in loader:
             break
-        assert threads() <= before
-    assert loader.next_epoch == 3
 
 
-def test_an_error_in_the_loop_body_releases_everything(make):
-    def loop():
-        for _ in make():
-            raise ZeroDivisionError
-
+def fail(loader):
     with pytest.raises(ZeroDivisionError):
-        loop()
+        [1 / 0 for _ in loader]
 
 
-def test_an_iterator_that_was_never_used_releases_everything(make):
-    iter(make())
+@pytest.mark.parametrize("way", [take_all, take_one, fail])
+def test_after_the_last_batch_a_break_and_an_error_threads_are_gone_though_the_loader_lives(make, way):
+    before, loader = threads(), make()
+    way(loader)
+    gc.collect()  # the error has kept the frame of the loop
+    assert threads() <= before
+    assert loader.next_epoch == (3 if way is take_one else 1)
 
 
-def test_a_half_used_iterator_in_a_cycle_is_collected(make):
+@pytest.mark.parametrize("count", [0, 1])
+def test_an_iterator_in_a_cycle_is_collected_whether_it_was_used_or_not(make, count):
     cycle = [iter(make())]
     cycle.append(cycle)
-    next(cycle[0])
+    for _ in range(count):
+        next(cycle[0])
 
 
 def test_an_iterator_outlives_its_loader(make):
@@ -122,16 +116,6 @@ def test_an_iterator_outlives_its_loader(make):
 def test_an_error_of_an_operation_reaches_the_loop_as_it_is(make):
     with pytest.raises(ArithmeticError, match="planted"):
         list(make(pipelines={"image": CROP, "label": [ToTensor(), Failing()]}))
-
-
-def test_an_error_of_a_worker_reaches_the_loop_as_it_is(make, monkeypatch):
-    class DyingPool(FakeWorkerPool):
-        def collect(self):
-            raise MemoryError("planted")
-
-    monkeypatch.setattr("gpubeton.loader.resources.WorkerPool", DyingPool)
-    with pytest.raises(MemoryError, match="planted"):
-        list(make())
 
 
 def test_an_error_while_workers_are_started_reaches_the_caller(make, monkeypatch):
@@ -188,19 +172,6 @@ def test_closing_the_loader_ends_every_iterator_and_refuses_new_ones(make):
         iter(loader)
 
 
-def test_all_iterators_are_stopped_before_any_is_waited_for(make, monkeypatch):
-    calls = []
-    for method in ("stop", "close"):
-        original = getattr(Prefetcher, method)
-        monkeypatch.setattr(Prefetcher, method, lambda self, m=method, o=original: (calls.append(m), o(self))[1])
-    loader = make()
-    iterators = [iter(loader), iter(loader)]
-    loader.close()
-    assert calls[:3] == ["stop", "stop", "close"]
-    assert calls.count("close") == 2
-    assert len(iterators) == 2
-
-
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_interrupts_a_loop_that_waits(make):
     pause = Pause()
@@ -226,11 +197,7 @@ def test_parent_and_child_of_a_fork_do_not_share_the_memory_of_batches(make):
             os._exit(1)
     results = list(batches)
     assert os.waitpid(child, 0)[1] == 0
-    assert all(
-        torch.equal(tensor, other)
-        for pair in zip(results, expected, strict=True)
-        for tensor, other in zip(*pair, strict=True)
-    )
+    assert same(results, expected)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -251,15 +218,6 @@ def test_after_a_fork_the_child_may_begin_an_epoch(make):
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert len(list(batches)) == 11
-
-
-def test_a_file_that_has_changed_is_refused_when_an_epoch_begins(make, photos, tmp_path):
-    path = tmp_path / "changing.beton"
-    path.write_bytes(photos.read_bytes())
-    loader = Loader(path, 4, num_workers=1, os_cache=make().os_cache, pipelines={"image": CROP})
-    os.truncate(path, path.stat().st_size - 1)
-    with pytest.raises(StorageError, match="opened"):
-        iter(loader)
 
 
 def test_batches_outlive_everything(make):

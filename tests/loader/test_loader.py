@@ -3,14 +3,12 @@ from __future__ import annotations
 import copy
 import threading
 from contextlib import nullcontext
-from functools import partial
 from itertools import chain
 
 import numpy as np
 import pytest
 import torch
 
-from gpubeton._engine.buffers import ArrayPool
 from gpubeton.fields.decoders import (
     IntDecoder,
     RandomResizedCropRGBImageDecoder,
@@ -19,8 +17,7 @@ from gpubeton.fields.decoders import (
 from gpubeton.loader import Loader
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import Squeeze, ToTensor
-from tests.blocks import Blocks
-from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, by_sample, equal, labels
+from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, by_sample, equal, labels, same
 from tests.small_files import picture
 
 
@@ -68,20 +65,7 @@ def test_a_batch_that_is_kept_is_never_overwritten(photos):
         for batch in loader:
             batches.append(batch)
             copies.append([output.clone() for output in batch])
-    assert all(
-        torch.equal(ours, theirs)
-        for pair in zip(batches, copies, strict=True)
-        for ours, theirs in zip(*pair, strict=True)
-    )
-
-
-def test_memory_of_released_batches_is_used_again_also_in_the_next_epoch(photos, monkeypatch):
-    blocks = Blocks()
-    monkeypatch.setattr("gpubeton.loader.resources.ArrayPool", partial(ArrayPool, blocks))
-    pipelines = {**ONLY_IMAGE, "image": augmented((128, 128))}
-    loader = Loader(photos, 10, num_workers=1, batches_ahead=2, pipelines=pipelines)
-    assert sum(len(images) for _ in range(6) for (images,) in loader) == 300
-    assert 1 <= len(blocks.made) <= 2 + 3
+    assert same(batches, copies)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +133,7 @@ def test_two_loaders_may_share_one_pipeline_list_which_stays_as_it_was(photos):
     before = [(type(operation), copy.copy(vars(operation))) for operation in (*image, *label)]
     first = Loader(photos, 8, num_workers=1, seed=0, pipelines=pipelines)
     second = Loader(photos, 8, num_workers=1, seed=0, pipelines=pipelines)
-    for ours, theirs in zip(first, second, strict=True):
-        assert all(torch.equal(our, other) for our, other in zip(ours, theirs, strict=True))
+    assert same(first, second)
     assert list(pipelines) == ["image", "label", "vector"]
     assert pipelines["image"] is image
     assert pipelines["label"] is label
@@ -179,6 +162,7 @@ def test_explain_prints_the_device_of_each_operation(photos, capsys):
     for words in ("6 batches of 8", "seed 3", "Cutout", "fused", "ReLU", "after", "IntDecoder", "numpy", "MiB"):
         assert words in printed
     assert "note" not in printed
+    assert "decoded once" not in printed
 
 
 def test_two_iterators_of_one_loader_are_two_epochs(photos):

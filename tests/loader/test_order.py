@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -104,12 +103,3 @@ def test_an_order_with_an_unknown_sample_is_refused(photos):
     loader = Loader(photos, 1, num_workers=1, order=Wrong, pipelines=ONLY_LABEL)
     with pytest.raises(OptionError, match=r"order .*50 .* 50 "):
         iter(loader)
-
-
-def test_a_quasi_random_epoch_holds_every_sample_once(photos):
-    loader = Loader(
-        photos, 7, num_workers=1, order=OrderOption.QUASI_RANDOM, seed=1, drop_last=False, pipelines=ONLY_LABEL
-    )
-    first, second = labels(loader), labels(loader)
-    assert sorted(chain(*first)) == sorted(chain(*second)) == list(range(0, 500, 10))
-    assert first != second

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +15,7 @@ from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.state import State
 from gpubeton.reader import Reader
 from gpubeton.transforms import Convert, Squeeze, ToTensor
-from tests.small_files import damage, picture, write
+from tests.small_files import picture, write
 
 DOUBLE = torch.float64
 
@@ -30,14 +29,10 @@ def tokens_of(number):
     return np.arange(number, number + number % 3, dtype=">i2")
 
 
-class Detections:
-    def __len__(self):
-        return 30
-
-    def __getitem__(self, number):
-        boxes = boxes_of(number)
-        raw = np.frombuffer(boxes.tobytes(), np.uint8)
-        return picture(number, 40, 50), boxes, raw, tokens_of(number), {"number": number}, number, np.zeros(2)
+def detection(number):
+    boxes = boxes_of(number)
+    raw = np.frombuffer(boxes.tobytes(), np.uint8)
+    return picture(number, 40, 50), boxes, raw, tokens_of(number), {"number": number}, number, np.zeros(2)
 
 
 FIELDS = {
@@ -53,7 +48,8 @@ FIELDS = {
 
 @pytest.fixture(scope="module")
 def detections(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("ragged") / "detections.beton", FIELDS, Detections())
+    path = tmp_path_factory.mktemp("ragged") / "detections.beton"
+    return write(path, FIELDS, [detection(number) for number in range(30)])
 
 
 def make(path, pipelines, **arguments):
@@ -169,19 +165,6 @@ def test_filter_is_given_each_samples_array(detections):
     assert filtered.indices.tolist() == list(range(3, 30, 4))
 
 
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_samples_left_out_or_replaced_are_so_in_ragged_outputs_too(detections, tmp_path, on_error):
-    path = shutil.copy(detections, tmp_path / "damaged.beton")
-    damage(path, 2, content=bytes(100))
-    loader = make(path, {"image": (), "boxes": ()}, on_error=on_error)
-    batches = iter(loader)
-    images, boxes = next(batches)
-    samples = [0, 1, 3, 4, 5, 6] if on_error == "skip" else [0, 1, 3, 3, 4, 5, 6]
-    assert batches.samples.tolist() == samples
-    assert len(images) == len(boxes) == len(samples)
-    assert all(np.array_equal(box, boxes_of(number)) for number, box in zip(samples, boxes, strict=True))
-
-
 def test_an_operation_of_ones_own_gets_the_ragged(detections):
     class Half(Operation):
         def declare_state_and_memory(self, previous_state):
@@ -191,11 +174,6 @@ def test_an_operation_of_ones_own_gets_the_ragged(detections):
             return lambda ragged, _: ragged.map(lambda values: values / 2)
 
     assert same(rows_of(make(detections, {"boxes": [Half(), ToTensor()]})), lambda number: boxes_of(number) / 2)
-
-
-def test_explain_shows_that_the_length_varies(detections, capsys):
-    make(detections, {"boxes": ()}).explain()
-    assert "boxes: shape (N, -1, 4), float32" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

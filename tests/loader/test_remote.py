@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import threading
 import time
 import zlib
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from benchmarks.sparse_file import write_sparse_beton
 from gpubeton import Loader
-from gpubeton._bytes import object_store, open_files
-from gpubeton._engine import remote_entry_points
-from gpubeton._engine.output_graph import GpuTarget, compile_outputs
-from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES
-from gpubeton.dataset import convert, index_shards, open_source
+from gpubeton.dataset import convert, open_source
 from gpubeton.dataset import verify as verify_file
 from gpubeton.errors import (
     BadImageError,
@@ -39,6 +33,8 @@ from gpubeton.reader import Reader
 from gpubeton.transforms import ToTensor
 from tests.bytes.fault_server import Fault
 from tests.picture_folders import write_folder
+
+WITHOUT_ENTRIES = 6  # the first batches of an epoch are decoded without entry points
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +59,6 @@ def batches(fname, **options):
         return [[output.numpy().tobytes() for output in batch] for _ in range(2) for batch in loader]
 
 
-def test_batches_of_a_remote_file_are_those_of_the_file(photos, s3_server):
-    url = s3_server.put("photos.beton", photos)
-    assert batches(url) == batches(photos)
-
-
 def test_a_folder_is_its_files_by_name_and_lists_mix_places(photos, tmp_path, s3_server, fault_server):
     for key in ("data/b.beton", "data/a.beton", "data/notes.txt", "data/deep/c.beton"):
         s3_server.put(key, photos)
@@ -77,16 +68,6 @@ def test_a_folder_is_its_files_by_name_and_lists_mix_places(photos, tmp_path, s3
     mixed = [photos, fault_server.url("w.beton"), s3_server.url("data/")]
     assert batches(mixed) == batches([photos] * 4)
     assert Reader(mixed).locate(Reader(photos).num_samples)[0] == fault_server.url("w.beton")
-
-
-def test_shards_with_a_manifest_are_opened_without_a_request_for_each(photos, s3_server, monkeypatch):
-    for number in range(5):
-        s3_server.put(f"data/{number}.beton", photos)
-    index_shards(s3_server.url("data/"))
-    monkeypatch.setattr(open_files, "head_object", None)
-    reader = Reader(s3_server.url("data/"))
-    assert reader.num_samples == 5 * Reader(photos).num_samples
-    assert reader.index.files[3].identity == object_store.head_object(s3_server.url("data/3.beton"))
 
 
 def test_a_folder_without_files_lists_its_content_in_the_error(s3_server):
@@ -154,25 +135,6 @@ def test_the_first_batch_takes_one_round_trip_after_those_that_open_the_file(fau
         iterator.close()
 
 
-def test_reading_the_notes_of_a_converter_needs_no_further_request(photos, fault_server):
-    fault_server.objects["photos.beton"] = photos.read_bytes()
-    reader, local = Reader(fault_server.url("photos.beton")), Reader(photos)
-    opening = len(fault_server.requests)
-    assert reader.class_names == local.class_names
-    assert reader.notes == local.notes
-    assert np.array_equal(reader.checksums, local.checksums)
-    assert len(fault_server.requests) == opening <= 3
-
-
-def test_entry_points_in_and_beside_a_remote_file_are_used(photos, fault_server):
-    fault_server.objects["photos.beton"] = photos.read_bytes()
-    with opened(fault_server.url("photos.beton")) as remote, opened(photos) as local:
-        ours, theirs = (loader._resources.entry_points["image"].of(np.arange(24)) for loader in (remote, local))
-        assert [our.tolist() for our in ours[1:3]] == [their.tolist() for their in theirs[1:3]]
-        assert ours[1].all()
-    assert any(request.path.startswith("/photos.beton.index") for request in fault_server.requests)
-
-
 def test_the_first_batches_wait_for_no_entry_points(photos, fault_server):
     content = photos.read_bytes()
     fault_server.objects["photos.beton"] = content
@@ -189,34 +151,9 @@ def test_which_batches_use_entry_points_depends_on_their_number_alone(photos, fa
     with opened(fault_server.url("photos.beton")) as loader, opened(photos) as local:
         for _ in range(2):  # before they are there, and after
             uses = [plan.images["image"].num_entries is not None for plan in loader.plan()]
-            assert uses == [False] * BATCHES_WITHOUT_ENTRIES + [True] * (12 - BATCHES_WITHOUT_ENTRIES)
+            assert uses == [False] * WITHOUT_ENTRIES + [True] * (12 - WITHOUT_ENTRIES)
             list(loader)
-        plans = loader.plan()
-        assert [plan.number for plan in plans.ahead(0)] == [0]
-        assert len(plans.ahead(BATCHES_WITHOUT_ENTRIES)) == 12 - BATCHES_WITHOUT_ENTRIES
         assert all(plan.images["image"].num_entries.all() for plan in local.plan())
-        reader, names = loader.reader, {"image": [CenterCropRGBImageDecoder((8, 8), 1)]}
-        target, points = GpuTarget("cuda:0", takes_everything=True), loader._resources.entry_points
-        on_gpu = compile_outputs(reader.index, reader.handlers, names, loader.indices, target, points)
-        first = replace(plans, outputs=on_gpu)[0].images["image"]  # their own decoder has other bits than nvJPEG
-        assert first.num_entries.all()
-
-
-class DelayedSearch:
-    """Replaces the search for entry points: waits, and fails for the first `faults` calls."""
-
-    def __init__(self, monkeypatch, faults=0):
-        self.faults, self.may_go_on, self.began = faults, threading.Event(), threading.Event()
-        self._look = remote_entry_points.open_entry_points
-        monkeypatch.setattr(remote_entry_points, "open_entry_points", self)
-
-    def __call__(self, index):
-        self.began.set()
-        self.may_go_on.wait()
-        self.faults -= 1
-        if self.faults >= 0:
-            raise RemoteSlowDownError("the store is overloaded")
-        return self._look(index)
 
 
 def made(loader):
@@ -225,50 +162,22 @@ def made(loader):
 
 def test_no_batch_is_lost_where_the_store_fails_while_it_is_asked_for_entry_points(photos, fault_server, monkeypatch):
     fault_server.objects["photos.beton"] = photos.read_bytes()
-    expected, looking, received = batches(photos), DelayedSearch(monkeypatch, faults=100), []
+    expected, received, goes_on = batches(photos), [], threading.Event()
+
+    def fail(*_):
+        goes_on.wait()
+        raise RemoteSlowDownError("the store is overloaded")
+
     with opened(fault_server.url("photos.beton")) as loader:
-        iterator = iter(loader)
-        received += [next(iterator), next(iterator)]  # while it is silent
-        looking.may_go_on.set()
-        with pytest.raises(RemoteSlowDownError):
-            received.extend(iterator)
-        assert made(received) == expected[:BATCHES_WITHOUT_ENTRIES]
-        looking.faults = 0
+        with monkeypatch.context() as patch:
+            patch.setattr("gpubeton._engine.remote_entry_points.open_entry_points", fail)
+            iterator = iter(loader)
+            received += [next(iterator), next(iterator)]  # while it is silent
+            goes_on.set()
+            with pytest.raises(RemoteSlowDownError):
+                received.extend(iterator)
+        assert made(received) == expected[:WITHOUT_ENTRIES]
         assert made(loader) == expected[12:]  # the next epoch asks again
-
-
-def test_a_loop_that_ends_early_does_not_wait_for_entry_points(photos, fault_server, monkeypatch):
-    fault_server.objects["photos.beton"] = photos.read_bytes()
-    expected, looking, is_needed = batches(photos), DelayedSearch(monkeypatch), threading.Event()
-    load = remote_entry_points._EntryLoader.load
-
-    def noting(*arguments):
-        is_needed.set()
-        return load(*arguments)
-
-    monkeypatch.setattr(remote_entry_points._EntryLoader, "load", noting)
-    with opened(fault_server.url("photos.beton"), batches_ahead=9) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        looking.began.wait()
-        is_needed.wait()
-        iterator.close()
-        looking.may_go_on.set()
-        assert made(loader) == expected[12:]
-
-
-def test_entry_points_are_looked_for_again_in_a_forked_process(photos, fault_server, monkeypatch):
-    fault_server.objects["photos.beton"] = photos.read_bytes()
-    looking, number = DelayedSearch(monkeypatch), os.getpid()
-    with opened(fault_server.url("photos.beton")) as loader:
-        points = loader._resources.entry_points["image"]
-        points.prepare(np.arange(2))
-        looking.began.wait()
-        monkeypatch.setattr(remote_entry_points, "open_entry_points", looking._look)
-        monkeypatch.setattr(os, "getpid", lambda: number + 1)  # whose threads are not there
-        assert points.of(np.arange(24))[1].all()
-        monkeypatch.undo()
-        looking.may_go_on.set()
 
 
 def loop(url, **options):
@@ -347,16 +256,6 @@ def test_a_forked_process_gets_an_error_and_others_read(photos, fault_server, me
     process.join()
     assert process.exitcode == 0
     assert ("forked" in results.get()) == (method == "fork")
-
-
-def test_a_loader_that_is_given_up_ends_while_its_store_is_silent(photos, fault_server):
-    fault_server.objects["photos.beton"] = photos.read_bytes()
-    loader = opened(fault_server.url("photos.beton"), remote=RemoteOptions(retry_seconds=1000))
-    fault_server.always = Fault(503)
-    iterator = iter(loader)
-    loader.close()
-    with pytest.raises(LoaderClosedError):
-        list(iterator)
 
 
 @pytest.mark.parametrize("kind", ["plain", "cached"])

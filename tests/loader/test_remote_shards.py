@@ -149,10 +149,6 @@ def move(content):
     content["shards"][0]["entry_place"]["stop"] -= 8
 
 
-def name_no_fields(content):
-    content["shards"][0]["entry_place"]["fields"] = []
-
-
 def swap(content):
     first, second = content["shards"][0], content["shards"][2]
     first["entry_place"], second["entry_place"] = second["entry_place"], first["entry_place"]

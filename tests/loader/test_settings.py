@@ -106,13 +106,6 @@ def test_an_assignment_without_effect_is_refused_with_the_alternative(photos, na
     assert getattr(loader, name) is before
 
 
-def test_a_state_brings_its_seed_to_a_loader_made_without_one(photos):
-    loader = make(photos, seed=None)
-    loader.load_state_dict(make(photos).state_dict())
-    assert loader.seed == 3
-    assert labels(loader) == labels(make(photos))
-
-
 def test_an_adapter_knows_the_new_batch_size(photos):
     loader = make(photos, order="sequential")
     adapter = DataLoaderAdapter(loader)

@@ -9,18 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from gpubeton.errors import BadImageError, FieldMismatchError, StateError, StorageError
 from gpubeton.fields import IntField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
-from gpubeton.format.data_files import OFFSET_BITS
 from gpubeton.loader import Loader
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import ToTensor
 from gpubeton.traversal_order import Balanced, Weighted
 from tests.engine.test_user_decoder import Lengths, PairField, Samples
-from tests.loader.pipelines import ONLY_LABEL, augmented, labels
+from tests.loader.pipelines import ONLY_LABEL, augmented, labels, same
 from tests.small_files import Photos, Stretch, damage, photo_fields, write
 
 BORDERS = (0, 20, 27, 50)
@@ -44,14 +42,6 @@ def shards(tmp_path_factory):
 def make(files, **arguments):
     defaults = {"num_workers": 2, "seed": 3, "drop_last": False, "pipelines": {"image": augmented()}}
     return Loader(files, 7, **{**defaults, **arguments})
-
-
-def same(first, second):
-    return len(first) == len(second) and all(
-        torch.equal(our, two) if isinstance(our, torch.Tensor) else np.array_equal(our, two)
-        for ours, others in zip(first, second, strict=True)
-        for our, two in zip(ours, others, strict=True)
-    )
 
 
 @pytest.mark.parametrize("os_cache", [True, False])
@@ -209,13 +199,6 @@ def test_decoders_of_the_users_own_find_their_bytes_in_every_file(tmp_path, os_c
         assert lengths.tolist() == [[sample % 6, sum(range(sample % 6))] for sample in samples]
         assert pairs.numpy().view(np.float32)[:, 1].tolist() == [[sample + 0.5] * 3 for sample in samples]
     assert sorted(seen) == list(range(20))
-
-
-def test_reads_stay_within_one_file(shards):
-    plan = make(shards, order="random").plan()
-    for batch in plan:
-        ranges = batch.ranges()
-        assert np.array_equal(ranges.start >> np.uint64(OFFSET_BITS), ranges.stop >> np.uint64(OFFSET_BITS))
 
 
 def test_files_that_do_not_fit_each_other_are_refused(shards, tmp_path):

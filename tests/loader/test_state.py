@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.distributed.checkpoint.stateful import Stateful
 
 from gpubeton._plan.order import IdRange
 from gpubeton.errors import StateError
@@ -18,7 +19,8 @@ from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.loader.schedule import Sampling
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
-from gpubeton.traversal_order import TraversalOrder
+from gpubeton.traversal_order import TraversalOrder, Weighted
+from tests.loader.pipelines import same
 from tests.small_files import write, write_photos
 
 AUGMENTED = {"image": [RandomResizedCropRGBImageDecoder((16, 16)), RandomHorizontalFlip(), Cutout(3), ToTensor()]}
@@ -29,17 +31,13 @@ def make(path, **changes):
     return Loader(path, **{"batch_size": 8, **arguments, **changes})
 
 
-def same(first, second):
-    return len(first) == len(second) and all(
-        len(ours) == len(theirs) and all(torch.equal(our, other) for our, other in zip(ours, theirs, strict=True))
-        for ours, theirs in zip(first, second, strict=True)
-    )
+WEIGHTED = {"order": Weighted, "order_kwargs": {"weights": [number % 7 for number in range(50)]}}
 
 
-@pytest.mark.parametrize("order", OrderOption)
+@pytest.mark.parametrize("order", [*({"order": option} for option in OrderOption), WEIGHTED])
 @pytest.mark.parametrize("num_received", [0, 1, 3, 6, 7])
 def test_a_resumed_loader_gives_exactly_the_batches_that_were_still_to_come(photos, num_received, order):
-    loader = make(photos, order=order)
+    loader = make(photos, **order)
     list(loader)
     batches = iter(loader)
     for _ in range(num_received):
@@ -47,17 +45,10 @@ def test_a_resumed_loader_gives_exactly_the_batches_that_were_still_to_come(phot
     state = json.loads(json.dumps(loader.state_dict()))
     rest, following = list(batches), list(loader)
 
-    resumed = make(photos, order=order, num_workers=2, os_cache=False, batches_ahead=1)
+    resumed = make(photos, **order, num_workers=2, os_cache=False, batches_ahead=1)
     resumed.load_state_dict(state)
     assert same(list(resumed), rest)
     assert same(list(resumed), following)
-
-
-def test_batches_made_ahead_do_not_count(photos):
-    loader = make(photos, batches_ahead=6)
-    batches = iter(loader)
-    next(batches)
-    assert (loader.state_dict()["epoch"], loader.state_dict()["samples"]) == (0, 8)
 
 
 def test_the_state_is_that_of_the_next_epoch_before_and_after_one(photos):
@@ -65,6 +56,7 @@ def test_the_state_is_that_of_the_next_epoch_before_and_after_one(photos):
     positions = [loader.state_dict()]
     list(loader)
     positions.append(loader.state_dict())
+    next(iter(loader))  # a loop that is left
     loader.set_epoch(5)
     positions.append(loader.state_dict())
     assert [(state["epoch"], state["samples"]) for state in positions] == [(0, 0), (1, 0), (5, 0)]
@@ -79,17 +71,6 @@ def test_the_state_in_the_body_of_the_last_batch_leaves_nothing_of_its_epoch(pho
     assert resumed.next_epoch == 0
     assert list(resumed) == []
     assert resumed.next_epoch == 1
-
-
-def test_a_loop_that_was_left_can_be_taken_up_by_another_loader(photos):
-    loader = make(photos)
-    for received, _ in enumerate(loader, start=1):
-        if received == 2:
-            break
-    resumed = make(photos)
-    resumed.load_state_dict(loader.state_dict())
-    again = make(photos)
-    assert same(list(resumed), list(again)[2:])
 
 
 def test_a_loader_may_go_back_to_an_earlier_state(photos):
@@ -163,6 +144,7 @@ def test_a_loader_without_a_seed_takes_over_that_of_the_state(photos):
         ({"order": OrderOption.SEQUENTIAL}, r"order is .*Sequential' here and .*Random' in the state"),
         ({"indices": range(49)}, "indices is '49 samples, .*' here and '50 samples, .*' in the state"),
         ({"seed": 12}, "the seed is 12 here and 11 in the state"),
+        ({"seed": 9, "drop_last": True}, r"(?s)(?=.*seed is 9)(?=.*drop_last is True)"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -193,14 +175,6 @@ def test_the_state_of_a_file_with_another_field_is_refused_though_every_byte_of_
             Loader(other, 2, seed=1).load_state_dict(state)
 
 
-def test_the_state_after_set_epoch_is_of_that_epoch_though_a_loop_was_left(photos):
-    loader = make(photos)
-    batches = iter(loader)
-    next(batches)
-    loader.set_epoch(5)
-    assert (loader.state_dict()["epoch"], loader.state_dict()["samples"]) == (5, 0)
-
-
 def test_a_state_between_epochs_does_not_fix_the_samples(photos):
     loader = make(photos)
     loader.load_state_dict(make(photos).state_dict())
@@ -220,13 +194,6 @@ def test_an_order_of_a_user_is_made_again_with_the_seed_that_a_state_brings(phot
     loader, resumed = make(photos, order=Shuffled), make(photos, order=Shuffled, seed=None)
     resumed.load_state_dict(loader.state_dict())
     assert resumed.next_traversal_order().tolist() == loader.next_traversal_order().tolist()
-
-
-def test_all_that_differs_is_named_at_once(photos):
-    with pytest.raises(StateError) as caught:
-        make(photos, seed=9, drop_last=True).load_state_dict(make(photos).state_dict())
-    assert "seed" in str(caught.value)
-    assert "drop_last" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -295,3 +262,17 @@ def test_a_state_may_be_stored_by_torch_and_json_alike(photos, tmp_path):
     assert torch.load(tmp_path / "state.pt", weights_only=True) == state
     assert all(type(value) in (int, str, bool) for value in state.values())
     assert np.int64 not in map(type, state.values())
+
+
+def test_torchdata_and_torch_take_a_loader_for_something_with_a_state(photos):
+    assert isinstance(make(photos), Stateful)
+
+
+def test_loading_a_state_leaves_an_iterator_that_is_in_use_alone(photos):
+    loader, whole = make(photos), list(make(photos))
+    batches = iter(loader)
+    state = loader.state_dict()
+    received = [next(batches), next(batches)]
+    loader.load_state_dict(state)
+    assert same([*received, *batches], whole)
+    assert same(loader, whole)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import threading
-from contextlib import ExitStack
 from dataclasses import fields
 
 import pytest
 import torch
 
-from gpubeton._engine import timing
-from gpubeton._engine.timing import ProfilerLabel
 from gpubeton.loader import Loader, LoaderStats
 from gpubeton.loader import stats as loader_stats
 from gpubeton.loader.describe import LoaderInfo
@@ -36,7 +34,7 @@ class Clock:
 def clock(monkeypatch):
     timer = Clock()
     monkeypatch.setattr(loader_stats, "time", timer)
-    monkeypatch.setattr(timing, "time", timer)
+    monkeypatch.setattr("gpubeton._engine.timing.time", timer)
     return timer
 
 
@@ -177,23 +175,19 @@ def test_torchs_profiler_shows_the_wait_and_the_handover(photos):
     assert counts["gpubeton: wait for a batch"] == 6  # the last one is for the end
 
 
-def test_without_a_profiler_nothing_is_labelled(monkeypatch):
-    monkeypatch.setattr(torch.autograd.profiler, "record_function", None)  # calling it would fail
-    label = ProfilerLabel("gpubeton: test")
-    assert label.begin() is None
-
-
-@pytest.mark.parametrize(("listener", "expected"), [("/opt/nsight.so", ["push gpubeton: test", "pop"]), ("", [])])
-def test_nvtx_ranges_are_made_when_nsight_listens(monkeypatch, listener, expected):
-    calls = []
+@pytest.mark.parametrize("listener", ["/opt/nsight.so", ""])
+def test_nvtx_ranges_are_made_when_nsight_listens(photos, monkeypatch, listener):
+    pushed, popped = [], []
+    loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=1, device="cpu")
     monkeypatch.setenv("NVTX_INJECTION64_PATH", listener)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: calls.append(f"push {name}"))
-    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: calls.append("pop"))
-    label = timing.ProfilerLabel("gpubeton: test")
-    with label.begin() or ExitStack():
-        pass
-    assert calls == expected
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", pushed.append)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: popped.append(None))
+    list(loader)
+    assert len(pushed) == len(popped)
+    assert {"gpubeton: handover", "gpubeton: decode"} & set(pushed) == (
+        {"gpubeton: handover", "gpubeton: decode"} if listener else set()
+    )
 
 
 def watched(folder):
@@ -242,3 +236,14 @@ def test_facts_name_the_operations_that_are_not_fused(photos):
         unfused = Loader(photos, 10, pipelines={**PIPELINES, "image": image}, num_workers=1)._describe().unfused
         assert len(unfused) == number
         assert all("Identity" in name for name in unfused)
+
+
+def test_metrics_are_finite_numbers_whose_names_have_the_prefix_and_a_sum_has_no_epoch(photos):
+    loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=1)
+    assert loader.stats().to_metrics()["loader/images"] == 0
+    for _ in range(2):
+        list(loader)
+    metrics, total = loader.stats().to_metrics("train/"), loader.stats(total=True).to_metrics()
+    assert (metrics["train/epoch"], total["loader/images"], "loader/epoch" in total) == (1, 100, False)
+    assert {name.removeprefix("train/") for name in metrics} == loader.stats().to_dict().keys()
+    assert all(type(value) is float and math.isfinite(value) for value in [*metrics.values(), *total.values()])

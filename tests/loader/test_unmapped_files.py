@@ -12,20 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton._engine import loaded_storage
-from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.epoch_pages import NextEpoch
-from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton.errors import BadImageError, LoaderClosedError, StorageError
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, resources
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
 from gpubeton.traversal_order import TraversalOrder
-from gpubeton.writer import DatasetWriter
 from tests.bytes.unmapped_source import UnmappedSource, counted, traffic  # noqa: F401  a fixture
 from tests.loader.test_elastic import rank_of
-from tests.small_files import picture
+from tests.small_files import picture, write
 
 PIPELINES = {
     "image": [RandomResizedCropRGBImageDecoder((16, 16)), RandomHorizontalFlip(), Cutout(3), ToTensor()],
@@ -40,33 +36,22 @@ def received(loader, count=None):
     return list(each(loader, count))
 
 
-class Pictures:
-    def __init__(self, first, count):
-        self.first, self.count = first, count
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, number):
-        rng = np.random.default_rng(number)
-        height, width = rng.integers(30, 60, 2).tolist()
-        note = rng.integers(0, 256, number % 9, dtype=np.uint8)
-        return picture(self.first + number, height, width), self.first + number, note
-
-
-def write(path, first=0, count=700, write_mode="raw"):
+def write_pictures(path, first=0, count=700, write_mode="raw"):
     fields = {"image": RGBImageField(write_mode=write_mode), "label": IntField(), "note": BytesField()}
-    DatasetWriter(path, fields, page_size=2 << 20, num_workers=1).from_indexed_dataset(
-        Pictures(first, count), chunksize=100
-    )
-    return str(path)
+    samples = []
+    for number in range(count):
+        rng = np.random.default_rng(number)
+        shape = rng.integers(30, 60, 2).tolist()
+        note = rng.integers(0, 256, number % 9, dtype=np.uint8)
+        samples.append((picture(first + number, *shape), first + number, note))
+    return str(write(path, fields, samples))
 
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
     """Two files of about 60 parts each."""
     folder = tmp_path_factory.mktemp("unmapped")
-    return [write(folder / "a.beton"), write(folder / "b.beton", 700, 300)]
+    return [write_pictures(folder / "a.beton"), write_pictures(folder / "b.beton", 700, 300)]
 
 
 @pytest.fixture(autouse=True)
@@ -110,28 +95,11 @@ def test_each_byte_comes_once_where_pages_are_whole(paths, traffic):  # noqa: F8
     assert f"{stats.requests} requests" in str(stats)
 
 
-def test_files_of_this_machine_and_others_make_one_dataset(paths, traffic):  # noqa: F811
-    mixed = [paths[0], counted(paths[1])]
-    for order in ("random", "window"):
-        with loader_of(paths, order=order) as local, loader_of(mixed, order=order) as unmapped:
-            assert received(unmapped) == received(local)
-
-
 def test_a_file_without_regions_in_use_makes_no_request(paths, traffic):  # noqa: F811
     pipelines = {"image": None, "note": None}
     with loader_of(paths[0], pipelines=pipelines) as local, loader_of(counted(paths[0]), pipelines=pipelines) as loader:
         assert received(loader) == received(local)
         assert loader.stats().requests == 0
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_an_epoch_goes_on_where_another_loader_left_it(paths, traffic, order):  # noqa: F811
-    with loader_of(paths[0], order=order) as local:
-        expected = received(local)
-    with loader_of(counted(paths[0]), order=order) as first, loader_of(counted(paths[0]), order=order) as second:
-        assert received(first, 20) == expected[:20]
-        second.load_state_dict(first.state_dict())
-        assert received(second) == expected[20:]
 
 
 @pytest.mark.parametrize("order", ["random", "window"])
@@ -141,17 +109,6 @@ def test_ranks_share_an_epoch_as_they_do_with_local_files(paths, traffic, order)
             expected = received(local)
         with rank_of(rank, 2), loader_of(counted(paths[0]), order=order, distributed=True) as unmapped:
             assert received(unmapped) == expected
-
-
-def test_ranks_of_a_window_share_few_pages(paths, traffic):  # noqa: F811
-    arguments = {"distributed": True, "order_kwargs": {"streams": 2, "width": 1}}
-    pages = []
-    for rank in range(2):
-        with rank_of(rank, 2), loader_of(counted(paths[0]), **arguments) as loader:
-            del traffic.requests[:]
-            received(loader)
-            pages.append({start >> 21 for _, start, _ in traffic.requests})
-    assert len(pages[0] & pages[1]) <= 2
 
 
 @pytest.mark.parametrize("order", ["sequential", "window"])
@@ -176,37 +133,6 @@ def test_an_error_comes_in_place_of_its_batch_after_all_batches_before_it(paths,
     assert f"batch {first_hit} of epoch 0" in "".join(caught.value.__notes__)
 
 
-def test_batches_before_one_that_cannot_be_begun_all_arrive(paths, traffic, monkeypatch):  # noqa: F811
-    def fetch(self, offset, size, batch=None):
-        if batch == 10:
-            raise MemoryError("planted")
-        return original(self, offset, size, batch)
-
-    original, results = LoadedStorage.fetch, []
-    monkeypatch.setattr(LoadedStorage, "fetch", fetch)
-    with loader_of(paths[0]) as local, loader_of(counted(paths[0])) as loader:
-        with pytest.raises(MemoryError, match="planted"):
-            results.extend(each(loader))
-        assert results == received(local, 10)
-
-
-def test_batches_before_one_that_cannot_be_planned_all_arrive(paths, monkeypatch):
-    def ahead(self, first):
-        if first > 5:
-            firsts.append(first)
-            raise MemoryError("planted")
-        return original(self, first)
-
-    original, results, firsts = Plan.ahead, [], []
-    with loader_of(paths[0]) as loader, loader_of(paths[0]) as expected:
-        with monkeypatch.context() as patched:
-            patched.setattr(Plan, "ahead", ahead)
-            patched.setattr("gpubeton._engine.batch_plan.SAMPLES_AHEAD", 3 * BATCH)
-            with pytest.raises(MemoryError, match="planted"):
-                results.extend(each(loader))
-        assert results == received(expected, firsts[0])
-
-
 def test_an_epoch_goes_on_if_nothing_of_the_next_can_be_asked_for(paths, traffic, monkeypatch):  # noqa: F811
     def request(*_):
         raise MemoryError("planted")
@@ -218,7 +144,7 @@ def test_an_epoch_goes_on_if_nothing_of_the_next_can_be_asked_for(paths, traffic
 
 
 def test_a_bad_image_is_replaced_by_one_that_is_loaded_for_it(tmp_path, traffic):  # noqa: F811
-    path = write(tmp_path / "bad.beton", count=60, write_mode="jpg")
+    path = write_pictures(tmp_path / "bad.beton", count=60, write_mode="jpg")
     with loader_of(path) as loader:
         region = loader.plan().outputs[0].source.regions[0]
     with Path(path).open("r+b") as file:
@@ -235,7 +161,7 @@ def test_a_bad_image_is_replaced_by_one_that_is_loaded_for_it(tmp_path, traffic)
 
 
 def test_leaving_a_loop_cancels_outstanding_requests(paths, traffic, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(loaded_storage, "_PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("gpubeton._engine.loaded_storage._PATIENCE_SECONDS", 60)
     traffic.delay = 0.01
     with loader_of(counted(paths[0])) as loader:
         received(loader, 1)
@@ -266,7 +192,7 @@ def gate(traffic, monkeypatch):  # noqa: F811
     with monkeypatch.context() as patched:
         patched.setattr(NextEpoch, "request", request)
         patched.setattr(UnmappedSource, "load", load)
-        patched.setattr(loaded_storage, "_PATIENCE_SECONDS", 0.05)
+        patched.setattr("gpubeton._engine.loaded_storage._PATIENCE_SECONDS", 0.05)
         yield gate
         gate.set()
 
@@ -335,16 +261,6 @@ def test_an_order_that_makes_many_requests_warns_once_with_their_number(paths, t
         received(loader)  # without a warning
     with loader_of(counted(paths[0]), order="sequential") as loader:
         received(loader)
-
-
-@pytest.mark.parametrize("memory", [None, 1 << 20])
-def test_the_reason_of_many_requests_needs_known_memory(paths, traffic, monkeypatch, memory):  # noqa: F811
-    monkeypatch.setattr(resources, "memory_for_pages", lambda: memory)
-    monkeypatch.setattr(resources, "_is_costly", lambda _: True)
-    with loader_of(counted(paths[0]), order="random") as loader:
-        reason = "small part of each page" if memory is None else "half of what is free"
-        with pytest.warns(UserWarning, match=reason):
-            received(loader)
 
 
 @pytest.mark.parametrize("order", ["random", "window"])

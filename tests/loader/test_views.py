@@ -93,28 +93,3 @@ def test_bad_images_of_two_fields_are_both_named(tmp_path):
     (reason,) = caught.value.reasons
     assert reason.startswith("left: ")
     assert "; right: " in reason
-
-
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_views_stay_together_when_images_are_bad(damaged, on_error):
-    good = {}
-    result = loader(damaged, indices=[n for n in range(LENGTH) if n not in (4, 17)])
-    batches = iter(result)
-    for batch in batches:
-        good.update(zip(batches.samples.tolist(), zip(*batch, strict=True), strict=True))
-    seen = 0
-    batches = iter(loader(damaged, on_error=on_error))
-    for batch in batches:
-        for sample, views in zip(batches.samples.tolist(), zip(*batch, strict=True), strict=True):
-            assert all(
-                torch.equal(view, expected_view) for view, expected_view in zip(views, good[sample], strict=True)
-            )
-            seen += 1
-    assert seen == (LENGTH if on_error == "replace" else LENGTH - 2)
-
-
-def test_explain_lists_the_views_that_are_decoded_once(photos, capsys):
-    loader(photos).explain()
-    assert "  decoded once for 'image', 'second', 'small', 'plain': each image of 'image'" in capsys.readouterr().out
-    loader(photos, ("second",)).explain()
-    assert "decoded once" not in capsys.readouterr().out

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 
-from gpubeton.pipeline import AllocationQuery, Operation, State
+from gpubeton.pipeline import AllocationQuery, Operation, PipelineSpec, State
 
 
 class Keep(Operation):
@@ -33,3 +33,8 @@ def test_a_state_is_replaced_not_changed():
     assert Keep().declare_state_and_memory(state)[0].jit_mode is False
     with pytest.raises(FrozenInstanceError):
         state.jit_mode = False
+
+
+def test_a_spec_without_decoder_and_transforms_leaves_both_to_the_field():
+    spec = PipelineSpec("image")
+    assert (spec.source, spec.decoder, spec.transforms) == ("image", None, None)

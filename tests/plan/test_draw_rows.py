@@ -1,28 +1,18 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._engine.run_batch_ops import run_batch_ops
-from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton._plan.draw_rows import (
     DRAW_COLUMNS,
-    FLIP,
-    HEIGHT,
     NUM_PAINTS,
     PAINT_COLUMNS,
-    SHIFT_X,
-    SHIFT_Y,
-    TOP,
-    WIDTH,
-    compose,
 )
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
-from gpubeton.pipeline import State
-from gpubeton.transforms import Cutout, NormalizeImage, RandomErasing, RandomHorizontalFlip, RandomTranslate
+from gpubeton.transforms import Cutout, RandomErasing, RandomHorizontalFlip, RandomTranslate
+from tests.apply import apply
 from tests.reference.image import reference_image
 
 FILLS = st.sampled_from([(0, 0, 0), (255, 0, 7), (1, 2, 3)])
@@ -44,8 +34,7 @@ def test_folded_steps_equal_the_steps_one_after_another(steps, height, width, se
     samples = np.array([3, 1, 4, 1, 5], np.uint64)
     sizes = np.full(5, height), np.full(5, width)
     program = compile_image_program("image", 3, [SimpleRGBImageDecoder(), *steps], *sizes)
-    state = State(True, "cpu", (height, width, 3), np.dtype("uint8"))
-    eager = run_batch_ops(compile_batch_ops(steps, state, field_number=3), images.copy(), seed, epoch, samples)
+    eager = apply(steps, images.copy(), seed=seed, epoch=epoch, samples=samples, field=3)
     draws = program.draw(seed, epoch, samples, *sizes)
     for image, draw, expected in zip(images, draws, eager, strict=True):
         assert np.array_equal(reference_image(image, draw, program).output, expected)
@@ -63,30 +52,6 @@ def test_paints_lie_inside_the_image(steps, seed):
     assert ((top >= 0) & (top <= bottom) & (bottom <= 6)).all()
     assert ((left >= 0) & (left <= right) & (right <= 8)).all()
     assert ((fill >= 0) & (fill < len(program.fills))).all()
-
-
-def test_the_columns_are_at_the_places_that_executors_expect():
-    box = np.array([[5, 6, 40, 30]], np.int32)
-    steps = [RandomTranslate(3, (1, 1, 1)), RandomHorizontalFlip(), Cutout(2, (2, 2, 2))]
-    draws = [np.array([[5, 2]]), np.array([[1]]), np.array([[4, 6]])]
-    row = compose(steps, draws, box, size=(10, 12), fills={(1, 1, 1): 0, (2, 2, 2): 1})[0]
-    assert row[TOP : WIDTH + 1].tolist() == [5, 6, 40, 30]
-    assert (row[HEIGHT], row[WIDTH], row[FLIP], row[SHIFT_Y], row[SHIFT_X], row[NUM_PAINTS]) == (40, 30, 1, 2, 1, 3)
-    paints = row[DRAW_COLUMNS:].reshape(3, PAINT_COLUMNS).tolist()
-    assert paints == [[8, 0, 10, 12, 0], [0, 11, 10, 12, 0], [4, 6, 6, 8, 1]]
-
-
-def test_a_step_that_does_not_fold_is_refused():
-    box = np.zeros((1, 4), np.int32)
-    with pytest.raises(TypeError, match="does not fold"):
-        compose([NormalizeImage([1] * 3, [1] * 3)], [np.zeros(1)], box, size=(1, 1), fills={})
-    with pytest.raises(TypeError, match="no draw"):
-        compose([Cutout(1)], [None], box, size=(1, 1), fills={(0, 0, 0): 0})
-
-
-def test_flips_cutouts_and_translates_need_no_one_and_two_paints():
-    steps = RandomHorizontalFlip(), Cutout(1), RandomErasing(), RandomTranslate(1)
-    assert [step.num_paints for step in steps] == [0, 1, 1, 2]
 
 
 def augmented(sizes):

@@ -10,12 +10,13 @@ import torch
 
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
-from gpubeton.pipeline import Operation
+from gpubeton.pipeline import Operation, State
 from gpubeton.transforms import (
     Convert,
     Cutout,
     NormalizeImage,
     RandomHorizontalFlip,
+    RandomResizedCrop,
     RandomTranslate,
     ToDevice,
     ToTensor,
@@ -51,10 +52,6 @@ def tail(program):
     return [type(step.operation).__name__ for step in program.ops.steps]
 
 
-def notes(program):
-    return [note for _, note in program.notes]
-
-
 WHOLE = [ToTensor(), *GEOMETRY, ToTorchImage(), normalize()]
 
 
@@ -73,25 +70,6 @@ def test_the_one_pass_is_that_of_the_cpu_for_any_position_of_todevice(there, pos
     samples = np.array([3, 1], np.uint64)
     assert np.array_equal(program.draw(1, 2, samples, *SIZES), cpu.draw(1, 2, samples, *SIZES))
     assert program.state.device == there.device
-
-
-def test_todevice_of_the_same_gpu_needs_no_separate_step():
-    program = program_of(ToTensor(), THERE, ToTorchImage(), normalize())
-    assert tail(program) == ["ToTensor", "ToTorchImage"]
-    assert (notes(program)[2], notes(program)[4]) == ("there already", "fused")
-    assert program.state.device == torch.device("cuda:0")
-
-
-def test_without_todevice_the_state_is_that_of_a_cpu_pipeline():
-    """Loaders append a ToDevice where they leave everything on the GPU."""
-    assert program_of(normalize(), ToTensor()).state.device == torch.device("cpu")
-
-
-def test_todevice_of_another_gpu_brings_the_batch_back_and_moves_it():
-    program = program_of(normalize(), ToTensor(), ToDevice("cuda:1"))
-    assert program.returns_to_cpu
-    assert tail(program) == ["ToTensor", "ToDevice"]
-    assert program.state.device == torch.device("cuda:1")
 
 
 @pytest.mark.parametrize(
@@ -127,10 +105,6 @@ def test_a_pipeline_that_ends_in_an_array_is_brought_back():
         assert program.state.device.type == "cpu"
 
 
-def test_a_pipeline_of_bfloat16_ends_in_a_tensor_without_totensor_and_stays():
-    assert not program_of(normalize("bfloat16")).returns_to_cpu
-
-
 @pytest.mark.parametrize(
     "operations",
     [
@@ -155,20 +129,37 @@ def test_going_to_the_cpu_copies_the_batch_back_and_keeps_operations_fused():
     assert program.state.device == torch.device("cpu")
 
 
-def test_a_module_on_the_gpu_stays_there_although_the_batch_goes_to_the_cpu_after_it():
-    program = program_of(ToTensor(), THERE, torch.nn.Identity(), ToDevice("cpu"))
-    assert not program.returns_to_cpu, "the module would find a batch on the CPU, and its weights are on the GPU"
-    assert tail(program) == ["ToTensor", "ModuleWrapper", "ToDevice"]
-    assert program.state.device == torch.device("cpu")
+CPU, GPU, IDENTITY = ToDevice("cpu"), THERE, torch.nn.Identity()
 
 
-def test_a_module_on_the_cpu_after_one_on_the_gpu_gets_its_batch_on_the_cpu():
-    program = program_of(ToTensor(), THERE, torch.nn.Identity(), ToDevice("cpu"), torch.nn.Identity())
-    assert not program.returns_to_cpu
-    assert tail(program) == ["ToTensor", "ModuleWrapper", "ToDevice", "ModuleWrapper"]
-    there_again = program_of(ToTensor(), THERE, Own(), ToDevice("cpu"), Own(), THERE, Own())
-    assert tail(there_again) == ["ToTensor", "Own", "ToDevice", "Own", "ToDevice", "Own"]
-    assert not there_again.returns_to_cpu
+@pytest.mark.parametrize(
+    ("operations", "after", "device", "returns"),
+    [
+        # A ToDevice of the same GPU needs no separate step.
+        ([ToTensor(), GPU, ToTorchImage(), normalize()], ["ToTensor", "ToTorchImage"], "cuda:0", False),
+        # Loaders append a ToDevice where they leave everything on the GPU.
+        ([normalize(), ToTensor()], ["ToTensor"], "cpu", False),
+        ([normalize("bfloat16")], [], "cpu", False),
+        ([normalize(), ToTensor(), ToDevice("cuda:1")], ["ToTensor", "ToDevice"], "cuda:1", True),
+        # The weights of a module are where its ToDevice is.
+        ([ToTensor(), GPU, IDENTITY, CPU], ["ToTensor", "ModuleWrapper", "ToDevice"], "cpu", False),
+        (
+            [ToTensor(), GPU, IDENTITY, CPU, IDENTITY],
+            ["ToTensor", "ModuleWrapper", "ToDevice", "ModuleWrapper"],
+            "cpu",
+            False,
+        ),
+        (
+            [ToTensor(), GPU, Own(), CPU, Own(), GPU, Own()],
+            ["ToTensor", "Own", "ToDevice", "Own", "ToDevice", "Own"],
+            "cuda:0",
+            False,
+        ),
+    ],
+)
+def test_batches_travel_where_todevice_and_modules_ask_for_it(operations, after, device, returns):
+    program = program_of(*operations)
+    assert (tail(program), str(program.state.device), program.returns_to_cpu) == (after, device, returns)
 
 
 def test_explain_marks_the_copy_to_the_cpu():
@@ -194,3 +185,18 @@ def test_only_a_copy_to_a_gpu_is_left_running(device, waits):
     ToDevice(device).apply(Batch())
     ToDevice(device, non_blocking=False).apply(Batch())
     assert asked == [(torch.device(device), not waits), (torch.device(device), False)]
+
+
+@pytest.mark.parametrize("before", [[], [RandomHorizontalFlip()], [RandomHorizontalFlip(), ToTensor()]])
+def test_a_crop_after_other_operations_runs_on_the_device_that_decoded(before):
+    program = program_of(*before, RandomResizedCrop((0.1, 0.9), (0.7, 1.4), 4), ToTensor(), THERE, ToTorchImage())
+    assert not program.returns_to_cpu
+    assert "copy to the CPU" not in program.explain()
+    assert program.state == State(False, torch.device("cuda:0"), (3, 4, 4), torch.uint8)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_a_crop_may_follow_to_device(device):
+    crop = RandomResizedCrop((0.1, 0.9), (0.7, 1.4), 4)
+    program = program_of(RandomHorizontalFlip(), ToTensor(), THERE, crop, device=device)
+    assert program.state == State(False, torch.device("cuda:0"), (4, 4, 3), torch.uint8)

@@ -88,8 +88,9 @@ def test_ranks_share_a_quasi_random_epoch(file, world, epoch):
 @given(files(), st.integers(0, 7), st.integers(0, 99))
 def test_quasi_random_is_the_order_that_is_made_from_the_page_of_each_sample(file, world, epoch):
     ids, pages, batch_size = file
-    for rank in [Rank(number, world) for number in range(world)] or [None]:
-        expected = quasi_random_order.quasi_random(ids, pages, batch_size, 5, epoch, rank)
+    for number in range(world) or [None]:
+        place, rank = (None, None) if number is None else ((number, world), Rank(number, world))
+        expected = quasi_random_order.quasi_random(ids, pages, batch_size, 5, epoch, place)
         assert quasi_random(ids, pages, batch_size, 5, epoch, rank).tolist() == expected.tolist()
     everything = IdRange(len(ids))
     assert (

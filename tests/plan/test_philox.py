@@ -49,7 +49,7 @@ def test_the_numbers_are_those_of_the_plain_rounds(seed, epoch, samples, operati
     assert numbers.tolist() == [[word * 2.0**-32 for word in row[:count]] for row in words]
 
 
-def test_samples_of_any_layout_give_the_same_numbers_with_one_compilation():
+def test_samples_of_any_layout_give_the_same_numbers():
     usual = uniform(1, 2, SAMPLES, 3, 4)
     backwards = SAMPLES[::-1].copy()[::-1]
     fixed = SAMPLES.copy()
@@ -57,16 +57,6 @@ def test_samples_of_any_layout_give_the_same_numbers_with_one_compilation():
     for samples in (backwards, fixed, SAMPLES.astype(np.int64)):
         assert np.array_equal(uniform(1, 2, samples, 3, 4), usual)
     assert np.array_equal(uniform(np.int64(1), np.int64(2), SAMPLES, 3, 4), usual)
-    assert len(fill_uniform.signatures) == 1
-
-
-def test_the_counter_is_epoch_sample_operation_block_and_the_key_the_seed_low_word_first():
-    seed = (3 << 32) + 5
-    numbers = uniform(seed, epoch=9, samples=SAMPLES, operation=(2 << 16) + 1, count=8)
-    for row, sample in enumerate(SAMPLES):
-        counter = [[9, int(sample), (2 << 16) + 1, block] for block in (0, 1)]
-        words = [word for counter_value in counter for word in philox4x32(counter_value, [5, 3])]
-        assert numbers[row].tolist() == [word * 2.0**-32 for word in words]
 
 
 def test_fewer_numbers_are_the_first_of_more():
@@ -90,10 +80,6 @@ def test_no_operation_and_no_sample_give_nothing():
 def test_another_seed_epoch_or_operation_gives_other_numbers(change):
     usual = {"seed": 1, "epoch": 2, "samples": SAMPLES, "operation": 3, "count": 4}
     assert not np.isin(uniform(**usual | change), uniform(**usual)).any()
-
-
-def test_a_negative_seed_is_a_seed_like_any_other():
-    assert uniform(-1, 0, SAMPLES, 0, 4).tolist() == uniform(2**64 - 1, 0, SAMPLES, 0, 4).tolist()
 
 
 def test_numbers_are_uniform_from_zero_to_below_one():

@@ -1,50 +1,39 @@
+"""Which operations a pipeline has for each list that a user writes."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
 
-from gpubeton._plan.snapshot import snapshot
 from gpubeton.errors import PipelineError
-from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, SimpleRGBImageDecoder
-from gpubeton.transforms import Cutout, ModuleWrapper, ToTensor
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
+from gpubeton.transforms import Cutout, ToTensor
+from tests.apply import explained, load, loader_of
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (3, 6, 5, 3), np.uint8)
 
 
-def kinds(operations):
-    return [type(operation) for operation in operations]
+@pytest.mark.parametrize(
+    ("pipeline", "expected"),
+    [
+        ([], ["SimpleRGBImageDecoder", "ToTensor"]),
+        ([Cutout(1)], ["SimpleRGBImageDecoder", "Cutout"]),
+        ([CenterCropRGBImageDecoder((4, 4), 1)], ["CenterCropRGBImageDecoder"]),
+        ([ToTensor(), torch.nn.ReLU()], ["SimpleRGBImageDecoder", "ToTensor", "ModuleWrapper"]),
+    ],
+)
+def test_a_pipeline_gets_a_decoder_if_it_has_none_and_totensor_if_it_is_empty(pipeline, expected):
+    assert [name for name, _ in explained(pipeline, IMAGES)] == expected
 
 
-def test_an_empty_pipeline_is_the_decoder_and_totensor():
-    assert kinds(snapshot([], SimpleRGBImageDecoder)) == [SimpleRGBImageDecoder, ToTensor]
-
-
-def test_a_pipeline_without_decoder_gets_one_and_nothing_else():
-    assert kinds(snapshot([Cutout(1)], SimpleRGBImageDecoder)) == [SimpleRGBImageDecoder, Cutout]
-
-
-def test_any_decoder_of_the_fields_kind_may_be_first():
-    crop = CenterCropRGBImageDecoder((4, 4), 1)
-    assert kinds(snapshot((crop,), SimpleRGBImageDecoder)) == [CenterCropRGBImageDecoder]
-
-
-def test_operations_after_a_decoder_do_not_change():
-    assert snapshot([]) == []
-
-
-def test_the_users_list_and_operations_stay_as_they_are():
-    pipeline = [CenterCropRGBImageDecoder((4, 4), 1), torch.nn.ReLU()]
-    copy = list(pipeline)
-    copies = snapshot(pipeline, SimpleRGBImageDecoder)
-    copies[0].output_size = (8, 8)
+def test_the_users_list_and_operations_stay_as_they_are_and_serve_several_loaders():
+    pipeline = [CenterCropRGBImageDecoder((4, 4), 1), ToTensor(), torch.nn.Identity()]
+    copy, representation = list(pipeline), repr(pipeline)
+    with loader_of(pipeline, IMAGES) as first, loader_of(pipeline, IMAGES) as second:
+        assert [[batch.shape for (batch,) in loader] for loader in (first, second)] == [[(3, 4, 4, 3)]] * 2
     assert pipeline == copy
-    assert pipeline[0].output_size == (4, 4)
-
-
-def test_a_torch_module_is_wrapped():
-    module = torch.nn.ReLU()
-    (wrapper,) = snapshot([module])
-    assert isinstance(wrapper, ModuleWrapper)
-    assert wrapper.module is module
+    assert repr(pipeline) == representation
 
 
 def of_torchvision(name):
@@ -54,30 +43,20 @@ def of_torchvision(name):
 
 
 @pytest.mark.parametrize(
-    ("operation", "message"),
+    ("pipeline", "message"),
     [
-        (of_torchvision("ToTensor")(), "ToTensor.*, of torchvision.*: gpubeton.transforms.ToTensor"),
-        (of_torchvision("ToTensor"), ": gpubeton.transforms.ToTensor"),
-        (of_torchvision("Compose")(), "Write its operations as a list"),
-        (of_torchvision("ToPILImage")(), r"of torchvision.* PerSample\(function\)"),
-        (lambda image: image, r"PerSample\(function\)"),
-        (np.flip, r"PerSample\(function\)"),
-    ],
-)
-def test_an_operation_of_another_library_is_refused_with_its_replacement(operation, message):
-    with pytest.raises(PipelineError, match=f"(?s)operation 0 .*{message}"):
-        snapshot([operation], SimpleRGBImageDecoder)
-
-
-@pytest.mark.parametrize(
-    ("operations", "message"),
-    [
+        ([of_torchvision("ToTensor")()], "operation 0 .*ToTensor.*, of torchvision.*: gpubeton.transforms.ToTensor"),
+        ([of_torchvision("ToTensor")], "operation 0 .*: gpubeton.transforms.ToTensor"),
+        ([of_torchvision("Compose")()], "operation 0 .*Write its operations as a list"),
+        ([of_torchvision("ToPILImage")()], r"operation 0 .*of torchvision.* PerSample\(function\)"),
+        ([lambda image: image], r"operation 0 .*PerSample\(function\)"),
+        ([np.flip], r"operation 0 .*PerSample\(function\)"),
         ([ToTensor(), CenterCropRGBImageDecoder((4, 4), 1)], "operation 1 .* decoder"),
         ([ToTensor], r"operation 0 .* Write ToTensor\(\.\.\.\), with brackets"),
         ([np.abs], "operation 0 .* expected an Operation or a torch.nn.Module"),
-        (ToTensor(), "a pipeline is a list"),
+        (ToTensor(), "expected a list of operations"),
     ],
 )
-def test_other_values_than_a_pipeline_are_refused(operations, message):
-    with pytest.raises(PipelineError, match=message):
-        snapshot(operations, SimpleRGBImageDecoder)
+def test_other_values_than_operations_are_refused_with_their_replacement(pipeline, message):
+    with pytest.raises(PipelineError, match=f"(?s)'image'.*{message}"):
+        load(pipeline, IMAGES)

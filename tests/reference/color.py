@@ -10,8 +10,12 @@ import colorsys
 
 import numpy as np
 
-from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
-
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
+#: The factor 1.
+ONE = 1 << 15
+MAX_FACTOR = 256
+#: The factor of each kind that leaves every level as it is.
+NEUTRAL = {BRIGHTNESS: ONE, CONTRAST: ONE, SATURATION: ONE, HUE: 0}
 #: float64 cannot hold 0.2989, 0.587 and 0.114; their sums over levels, multiples of 0.0001, come out this close.
 NEARLY = 1e-9
 

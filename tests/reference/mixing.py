@@ -10,6 +10,9 @@ import math
 
 import numpy as np
 
+#: Columns of the draw of a mix.
+PARTNER, WEIGHT, TOP, LEFT, BOTTOM, RIGHT = range(6)
+
 
 def mixup(images: np.ndarray, share: np.ndarray) -> np.ndarray:
     """Images (N, H, W, 3) with the share of each one's own, (N,)."""

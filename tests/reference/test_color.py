@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, SATURATION
 from gpubeton.transforms import RandomBrightness
-from tests.reference.color import steps
+from tests.reference.color import BRIGHTNESS, CONTRAST, HUE, SATURATION, steps
 
 KINDS = {"brightness": BRIGHTNESS, "contrast": CONTRAST, "saturation": SATURATION, "hue": HUE}
 

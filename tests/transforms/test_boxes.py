@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.errors import OptionError, PipelineError
+from gpubeton.errors import PipelineError
 from gpubeton.pipeline.ragged import Ragged
 from gpubeton.pipeline.state import State
 from gpubeton.transforms import TransformBoxes
@@ -137,19 +137,6 @@ def test_all_boxes_may_be_kept_and_marked():
 def test_no_boxes_stay_none():
     assert moved([]) == []
     assert moved([], keep="all") == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"box_format": "yxyx"}, "box_format is 'yxyx'"),
-        ({"keep": "some"}, "keep is 'some'"),
-        ({"min_visible": 1.5}, "min_visible is 1.5"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments, message):
-    with pytest.raises(OptionError, match=message):
-        TransformBoxes(**arguments)
 
 
 def test_the_state_gets_a_column_more_if_all_are_kept():

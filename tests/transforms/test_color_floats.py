@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION
-from gpubeton._engine.run_batch_ops import run_batch_ops
-from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import State
 from gpubeton.transforms import ColorJitter, NormalizeImage, RandomBrightness, RandomContrast, RandomSaturation
-from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+from tests.apply import LAYOUTS, apply, as_nhwc_array, in_layout, state_after
+from tests.reference.color import BRIGHTNESS, CONTRAST, ONE, SATURATION
 
 #: Beyond what levels can be, at both ends.
 IMAGES = np.random.default_rng(0).uniform(-40, 300, (5, 20, 30, 3))
@@ -71,29 +69,21 @@ def test_a_gray_image_is_its_own_gray_value_and_a_fourth_channel_stays(kind):
 
 @pytest.mark.parametrize("operation", [RandomBrightness(0.5), RandomContrast(0.5), RandomSaturation(0.5)])
 def test_the_factor_of_an_image_depends_on_neither_its_dtype_nor_its_batch(operation):
-    state = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("float32"))
-    tail = compile_batch_ops([operation], state, field_number=2)
-    samples, order = np.array([9, 4, 7, 1, 0], np.uint64), [3, 0, 2]
-    images = IMAGES.astype(np.float32)
-    whole = run_batch_ops(tail, images.copy(), 5, 1, samples)
-    assert np.array_equal(run_batch_ops(tail, images[order], 5, 1, samples[order]), whole[order])
-    assert not np.array_equal(run_batch_ops(tail, images.copy(), 5, 2, samples), whole)
+    samples, order = np.array([9, 4, 7, 1, 0]), [3, 0, 2]
     levels = np.clip(IMAGES, 0, 255).astype(np.uint8)
-    rounded = compile_batch_ops(
-        [operation], State(True, torch.device("cpu"), (20, 30, 3), levels.dtype), field_number=2
-    )
-    floats = run_batch_ops(tail, levels.astype(np.float32), 5, 1, samples)
+    floats = apply([operation], levels.astype(np.float32), seed=5, samples=samples)
+    part = apply([operation], levels[order].astype(np.float32), seed=5, samples=samples[order])
+    assert np.array_equal(part, floats[order])
     # Gray values are rounded down, by up to one level, and so are the results.
-    assert np.abs(run_batch_ops(rounded, levels.copy(), 5, 1, samples) - floats).max() < 1.51
+    assert np.abs(apply([operation], levels.copy(), seed=5, samples=samples) - floats).max() < 1.51
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values())
 def test_it_runs_after_normalize_image_but_not_on_the_bits_of_halves(operation):
     levels = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint8"))
-    tail = compile_batch_ops([NormalizeImage(0, 1, np.float32), operation], levels, field_number=0)
-    assert tail.state.dtype == np.float32
+    assert state_after([NormalizeImage(0, 1, np.float32), operation], levels).dtype == np.float32
     with pytest.raises(PipelineError, match=r" int16\. .*before"):
-        compile_batch_ops([NormalizeImage(0, 1, np.float16), operation], levels, field_number=0)
+        state_after([NormalizeImage(0, 1, np.float16), operation], levels)
 
 
 def test_the_error_for_16_bit_images_recommends_normalize_image_where_it_helps():
@@ -101,8 +91,7 @@ def test_the_error_for_16_bit_images_recommends_normalize_image_where_it_helps()
     for operation in OPERATIONS.values():
         with pytest.raises(PipelineError, match=r"uint16\. .*NormalizeImage\(0, 257, np"):
             operation.declare_state_and_memory(sixteen)
-        tail = compile_batch_ops([NormalizeImage(0, 257, np.float32), operation], sixteen, field_number=0)
         images = np.full((1, 20, 30, 3), 65535, np.uint16)
-        assert run_batch_ops(tail, images, 0, 0, np.zeros(1, np.uint64)).max() <= 255
+        assert apply([NormalizeImage(0, 257, np.float32), operation], images).max() <= 255
     with pytest.raises(PipelineError, match=r"ColorJitter .* uint16\. .* 8 bits"):
         ColorJitter(0.5).declare_state_and_memory(sixteen)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from gpubeton.pipeline.state import State
 from gpubeton.transforms import (
     ColorJitter,
@@ -43,6 +42,7 @@ from gpubeton.transforms.blur import bell_weights
 from gpubeton.transforms.color_jitter import step_rows
 from gpubeton.transforms.rand_augment import policy_rows
 from gpubeton.transforms.transform import Transform
+from tests.reference.color import BRIGHTNESS, CONTRAST, ONE, SATURATION
 
 COUNT, SIZE = 12, (20, 26)
 NHWC = State(jit_mode=True, device=torch.device("cpu"), shape=(*SIZE, 3), dtype=np.dtype("uint8"))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.errors import OptionError, PipelineError
+from gpubeton.errors import PipelineError
 from gpubeton.pipeline import State
 from gpubeton.transforms import (
     Cutout,
@@ -15,11 +15,10 @@ from gpubeton.transforms import (
     RandomRotation,
     RandomTranslate,
 )
-from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+from tests.apply import LAYOUTS, as_nhwc_array, in_layout
 
 IMAGES = np.random.default_rng(0).integers(1, 256, (4, 6, 8, 3), np.uint8)
 NHWC = State(True, "cpu", (6, 8, 3), np.dtype("uint8"))
-NCHW = State(False, "cpu", (3, 6, 8), torch.uint8)
 FRACTIONS = 125.3, 255.9, 3.0
 PAINTING = [
     Cutout(2, FRACTIONS),
@@ -29,7 +28,6 @@ PAINTING = [
     RandomCrop(7, 2, FRACTIONS),
     RandomRotation((90, 90), fill=FRACTIONS),
 ]
-OPERATIONS = [RandomHorizontalFlip(), Cutout(2), RandomTranslate(2)]
 
 
 def many(uniforms):
@@ -78,26 +76,6 @@ def test_an_image_moved_out_of_sight_is_all_padding():
     assert (moved[[0, 1, 2, 3]] == [7, 8, 9]).all()
 
 
-def test_a_batch_is_changed_in_place():
-    for operation in OPERATIONS:
-        batch = IMAGES.copy()
-        assert operation.apply(batch, operation.draw(many(4), 4, NHWC)) is batch
-
-
-def test_draws_do_not_depend_on_the_memory_layout_of_channels():
-    for operation in OPERATIONS:
-        drawn = [operation.draw(many(4), 4, state) for state in (NHWC, NCHW)]
-        assert np.array_equal(*drawn)
-
-
-def test_flips_happen_as_often_as_asked():
-    drawn = RandomHorizontalFlip(0.25).draw(many(10_000), 10_000, NHWC)
-    assert drawn.shape == (10_000, 1)
-    assert abs(drawn.mean() - 0.25) < 0.02
-    assert RandomHorizontalFlip(0).draw(many(99), 99, NHWC).sum() == 0
-    assert RandomHorizontalFlip(1).draw(many(99), 99, NHWC).sum() == 99
-
-
 def test_every_place_of_a_cutout_is_equally_likely():
     drawn = Cutout(4).draw(many(15_000), 15_000, NHWC)
     places, times = np.unique(drawn, axis=0, return_counts=True)
@@ -111,17 +89,6 @@ def test_every_shift_of_a_translate_occurs():
     drawn = RandomTranslate(2).draw(many(5_000), 5_000, NHWC)
     assert len(np.unique(drawn, axis=0)) == 25
     assert (drawn.min(), drawn.max()) == (0, 4)
-
-
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_labels_are_refused(operation):
-    with pytest.raises(PipelineError, match=rf"{type(operation).__name__} .* shape \(1,\)"):
-        operation.declare_state_and_memory(State(True, "cpu", (1,), np.dtype("int64")))
-
-
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_shape_and_type_stay(operation):
-    assert operation.declare_state_and_memory(NHWC) == (NHWC, None)
 
 
 def test_a_cutout_larger_than_the_image_is_refused():
@@ -159,34 +126,3 @@ def test_a_fill_in_normalized_units_is_painted_on_normalized_images():
     cutout = Cutout(2, (-0.5, 0.25, 2))
     cutout.declare_state_and_memory(State(False, "cpu", (3, 6, 8), torch.float32))
     assert cutout.apply(images, np.array([[1, 1]]))[0, :, 2, 2].tolist() == [-0.5, 0.25, 2]
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: RandomHorizontalFlip(1.5),
-        lambda: Cutout(-1),
-        lambda: Cutout(2.5),
-        lambda: Cutout("small"),
-        lambda: Cutout(float("nan")),
-        lambda: RandomTranslate(None),
-        lambda: RandomTranslate(-1),
-        lambda: Cutout(1, (0, 0)),
-        lambda: Cutout(1, "red"),
-        lambda: RandomTranslate(1, (0, 0, float("nan"))),
-    ],
-)
-def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make):
-    with pytest.raises(OptionError, match="expected"):
-        make()
-
-
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_generated_code_draws_for_itself(operation):
-    assert operation.generate_code()(IMAGES.copy(), None).shape == IMAGES.shape
-
-
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_apply_without_a_draw_names_the_missing_argument(operation):
-    with pytest.raises(TypeError, match=r"draw\(\)"):
-        operation.apply(IMAGES.copy())

@@ -4,16 +4,22 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._batch.color_formulas import ONE
-from gpubeton._batch.mix import BOTTOM, LEFT, PARTNER, RIGHT, TOP, WEIGHT
-from gpubeton._engine.run_batch_ops import run_batch_ops
-from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
-from gpubeton.transforms import ImageCutMix, ImageMixup, LabelCutMix, LabelMixup, MixupToOneHot, ToTensor
+from gpubeton.transforms import (
+    Cutout,
+    ImageCutMix,
+    ImageMixup,
+    LabelCutMix,
+    LabelMixup,
+    MixupToOneHot,
+    RandomHorizontalFlip,
+    ToTensor,
+)
 from gpubeton.transforms.mixup import symmetric_beta
-from tests.reference.mixing import cutmix, cutmix_box, mixup, one_hot
-from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+from tests.apply import LAYOUTS, apply, as_nhwc_array, in_layout
+from tests.reference.color import ONE
+from tests.reference.mixing import BOTTOM, LEFT, PARTNER, RIGHT, TOP, WEIGHT, cutmix, cutmix_box, mixup, one_hot
 from tests.transforms.random_numbers import numbers
 
 COUNT = 9
@@ -31,10 +37,6 @@ PAIRS = [
 ]
 IMAGE_OPERATIONS = [image for image, _ in PAIRS]
 LABEL_OPERATIONS = [label for _, label in PAIRS]
-
-
-def run(operation, batch, state, *, field_number=1, seed=0, epoch=0, samples=SAMPLES):
-    return run_batch_ops(compile_batch_ops([operation], state, field_number=field_number), batch, seed, epoch, samples)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -102,21 +104,13 @@ def test_floating_point_images_are_mixed_without_rounding_to_levels(dtype):
     assert len(np.unique(torch.as_tensor(result).double().numpy())) > 256
 
 
-@pytest.mark.parametrize("operation", IMAGE_OPERATIONS)
-def test_images_are_changed_in_place(operation):
-    for layout in LAYOUTS:
-        batch = in_layout(IMAGES, layout)
-        assert run(operation, batch, NHWC) is batch
-        assert not np.array_equal(as_nhwc_array(batch, layout), IMAGES)
-
-
 @pytest.mark.parametrize("tensors", [True, False])
 @pytest.mark.parametrize(("image", "label"), PAIRS)
 def test_images_and_labels_of_different_fields_are_mixed_alike(image, label, tensors):
     images = in_layout(IMAGES, "channels_last" if tensors else "numpy")
     labels = torch.from_numpy(LABELS.copy()) if tensors else LABELS.copy()
-    mixed = as_nhwc_array(run(image, images, NHWC, field_number=0), "channels_last" if tensors else "numpy")
-    rows = np.asarray(run(label, labels, LABEL, field_number=3))
+    mixed = as_nhwc_array(apply([image], images, samples=SAMPLES), "channels_last" if tensors else "numpy")
+    rows = np.asarray(apply([label], labels, samples=SAMPLES, field=3))
     assert rows.dtype == np.float32
     assert np.array_equal(rows[:, 0], LABELS[:, 0])
     assert np.array_equal(rows[:, 1], np.roll(LABELS[:, 0], 1))
@@ -131,20 +125,25 @@ def test_images_and_labels_of_different_fields_are_mixed_alike(image, label, ten
 @pytest.mark.parametrize(("image", "label"), PAIRS)
 def test_a_mix_depends_on_seed_epoch_and_the_samples_of_the_batch_alone(image, label):
     rows = [
-        run(label, LABELS.copy(), LABEL, **options) for options in ({}, {"field_number": 7}, {"seed": 1}, {"epoch": 1})
+        apply([label], LABELS.copy(), samples=SAMPLES, **options)
+        for options in ({}, {"field": 7}, {"seed": 1}, {"epoch": 1})
     ]
     assert np.array_equal(rows[0], rows[1])
     assert not np.array_equal(rows[0], rows[2])
     assert not np.array_equal(rows[0], rows[3])
     # With its last samples alone, a batch has other partners at its beginning and nothing else.
-    images, shorter = run(image, IMAGES.copy(), NHWC), run(image, IMAGES[4:].copy(), NHWC, samples=SAMPLES[4:])
+    images, shorter = (
+        apply([image], IMAGES[rows], samples=SAMPLES[rows]) for rows in ([*range(COUNT)], [*range(4, COUNT)])
+    )
     assert np.array_equal(images[5:], shorter[1:])
     assert not np.array_equal(images[4], shorter[0])
 
 
 def test_with_the_same_lambda_all_of_a_batch_are_mixed_as_its_last():
     for label in (LabelMixup(1.0, True), LabelCutMix(1.0, True)):
-        separate, same = (run(type(label)(1.0, choice), LABELS.copy(), LABEL)[:, 2] for choice in (False, True))
+        separate, same = (
+            apply([type(label)(1.0, choice)], LABELS.copy(), samples=SAMPLES)[:, 2] for choice in (False, True)
+        )
         assert set(same) == {separate[-1]}
         assert len(set(separate)) == COUNT
     boxes = ImageCutMix(1.0, True).draw(numbers, 20_000, NHWC)[:, TOP:]
@@ -153,17 +152,17 @@ def test_with_the_same_lambda_all_of_a_batch_are_mixed_as_its_last():
 
 def test_mixup_and_cutmix_draw_different_numbers():
     first, second = (
-        run(label, LABELS.copy(), LABEL)[:, 2] for label in (LabelMixup(1.0, False), LabelCutMix(1.0, False))
+        apply([label], LABELS.copy(), samples=SAMPLES)[:, 2]
+        for label in (LabelMixup(1.0, False), LabelCutMix(1.0, False))
     )
     assert not np.array_equal(first, second)
 
 
 def test_sharing_does_not_move_the_numbers_of_other_operations():
-    from gpubeton.transforms import RandomHorizontalFlip
-
-    flips = [RandomHorizontalFlip(), RandomHorizontalFlip()]
-    mixed = compile_batch_ops([flips[0], ImageMixup(1.0, False), flips[1]], NHWC, field_number=1)
-    assert [step.rng_stream for step in mixed.steps] == [0x10000, 0xFFFF0000, 0x10001]
+    images, cuts = IMAGES // 2, [RandomHorizontalFlip(), Cutout(5, (255, 255, 255))]
+    with_mix, without = (apply([cuts[0], *mix, cuts[1]], images.copy()) for mix in ([ImageMixup(1.0, False)], []))
+    assert np.array_equal(with_mix == 255, without == 255)
+    assert not np.array_equal(with_mix, without)
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.2, 0.5, 1.0, 2.0, 20.0])
@@ -218,7 +217,7 @@ def test_without_a_size_cutmix_labels_are_those_of_a_box_that_is_not_rounded():
 
 @pytest.mark.parametrize("tensors", [True, False])
 def test_one_hot_vectors_are_torchvisions_mixed_labels(tensors):
-    mixed = run(LabelMixup(1.0, False), LABELS.copy(), LABEL)
+    mixed = apply([LabelMixup(1.0, False)], LABELS.copy(), samples=SAMPLES)
     vectors = MixupToOneHot(10).apply(torch.from_numpy(mixed.copy()) if tensors else mixed.copy())
     assert isinstance(vectors, torch.Tensor if tensors else np.ndarray)
     assert np.allclose(vectors, one_hot(LABELS[:, 0], mixed[:, 2].astype(float), 10), atol=2**-23)
@@ -235,35 +234,15 @@ def test_a_label_beyond_the_classes_is_named():
 
 
 def test_the_states_of_ffcvs_chain_of_label_operations():
-    tail = compile_batch_ops([LabelMixup(0.5, True), ToTensor(), MixupToOneHot(10)], LABEL, field_number=1)
-    vectors = run_batch_ops(tail, LABELS.copy(), 0, 0, SAMPLES)
-    assert (tuple(tail.state.shape), tail.state.dtype) == ((10,), torch.float32)
+    vectors = apply([LabelMixup(0.5, True), ToTensor(), MixupToOneHot(10)], LABELS.copy())
     assert (tuple(vectors.shape), vectors.dtype) == ((COUNT, 10), torch.float32)
-    tensors = compile_batch_ops([ToTensor(), LabelCutMix(0.5, True)], LABEL, field_number=1)
-    assert tensors.state.dtype is torch.float32
-    assert compile_batch_ops([LabelMixup(0.5, True)], LABEL, field_number=1).state.dtype == np.dtype("float32")
+    assert apply([ToTensor(), LabelCutMix(0.5, True)], LABELS.copy()).dtype is torch.float32
+    assert apply([LabelMixup(0.5, True)], LABELS.copy()).dtype == np.float32
 
 
 def test_labels_with_one_dimension_are_accepted():
-    state = State(True, CPU, (), np.dtype("int64"))
-    assert np.array_equal(run(PAIRS[0][1], LABELS[:, 0], state), run(PAIRS[0][1], LABELS, LABEL))
-
-
-@pytest.mark.parametrize("operation", [*IMAGE_OPERATIONS, *LABEL_OPERATIONS])
-def test_a_batch_of_nothing_stays_one(operation):
-    state, batch = (NHWC, IMAGES[:0]) if operation in IMAGE_OPERATIONS else (LABEL, LABELS[:0])
-    assert len(run(operation, batch.copy(), state, samples=SAMPLES[:0])) == 0
-
-
-@pytest.mark.parametrize("operation", IMAGE_OPERATIONS)
-def test_halves_written_as_integers_are_not_taken_for_levels(operation):
-    assert operation.declare_state_and_memory(NHWC) == (NHWC, None)
-    with pytest.raises(PipelineError, match=r"int16\. .*before Normalize"):
-        operation.declare_state_and_memory(State(True, "cpu", (20, 30, 3), np.dtype("int16")))
-    with pytest.raises(PipelineError, match=r"uint16\. .*NormalizeImage\(0, 257"):
-        operation.declare_state_and_memory(State(True, "cpu", (20, 30, 3), np.dtype("uint16")))
-    with pytest.raises(PipelineError, match="works on images"):
-        operation.declare_state_and_memory(LABEL)
+    mix = [PAIRS[0][1]]
+    assert np.array_equal(apply(mix, LABELS[:, 0].copy()), apply(mix, LABELS.copy()))
 
 
 @pytest.mark.parametrize("operation", LABEL_OPERATIONS)
@@ -272,35 +251,3 @@ def test_labels_of_several_numbers_are_refused(operation):
         operation.declare_state_and_memory(NHWC)
     with pytest.raises(PipelineError, match=r"LabelMixup .*\(1,\)"):
         MixupToOneHot(3).declare_state_and_memory(LABEL)
-
-
-@pytest.mark.parametrize("operation", [*IMAGE_OPERATIONS, *LABEL_OPERATIONS])
-def test_apply_without_a_draw_names_the_missing_argument(operation):
-    with pytest.raises(TypeError, match=r"draw\(\)"):
-        operation.apply(IMAGES.copy())
-
-
-@pytest.mark.parametrize("operation", [*IMAGE_OPERATIONS, *LABEL_OPERATIONS])
-def test_generated_code_draws_for_itself(operation):
-    batch = IMAGES if operation in IMAGE_OPERATIONS else LABELS
-    assert len(operation.generate_code()(batch.copy(), None)) == COUNT
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: ImageMixup(0, False),
-        lambda: LabelMixup(-1, True),
-        lambda: ImageCutMix(float("inf"), False),
-        lambda: LabelCutMix(float("nan"), False),
-        lambda: LabelCutMix(1.0, False, (0, 20)),
-        lambda: LabelCutMix(1.0, False, (224,)),
-        lambda: LabelCutMix(1.0, False, (2.5, 3)),
-        lambda: MixupToOneHot(0),
-        lambda: MixupToOneHot(2.5),
-        lambda: MixupToOneHot([3]),
-    ],
-)
-def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make):
-    with pytest.raises(OptionError, match="expected"):
-        make()

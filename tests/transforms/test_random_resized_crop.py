@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._batch.resize import resize_crops, resize_tensors
-from gpubeton._engine.run_batch_ops import run_batch_ops
-from gpubeton._plan.batch_ops import compile_batch_ops
-from gpubeton._plan.fusion import compile_image_program
-from gpubeton.errors import OptionError, PipelineError
+from gpubeton.errors import PipelineError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.pipeline import Compiler, Operation, State
@@ -18,15 +14,13 @@ from gpubeton.transforms import (
     NormalizeImage,
     RandomHorizontalFlip,
     RandomResizedCrop,
-    ToDevice,
     ToTensor,
     ToTorchImage,
 )
+from tests.apply import LAYOUTS, apply, as_nhwc_array, in_layout
 from tests.reference.weights import resize
 from tests.small_files import picture
-from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 
-SAMPLES = np.array([3, 1, 2], np.uint64)
 IMAGES = np.stack([picture(number, 50, 70) for number in range(3)])
 LEVELS = State(True, torch.device("cpu"), (50, 70, 3), np.dtype("uint8"))
 CROP = RandomResizedCrop((0.1, 0.9), (0.7, 1.4), size=20)
@@ -48,36 +42,38 @@ def images(path, *operations, **arguments):
     return np.concatenate([np.asarray(batch) for (batch,) in loader])
 
 
+def resized(images, boxes, size):
+    return RandomResizedCrop((0.1, 0.9), (0.7, 1.4), size).apply(images, np.array(boxes, np.int32))
+
+
 @pytest.mark.parametrize(
     ("box", "size"),
     [
-        ((0, 0, 50, 70), (20, 20)),
-        ((3, 5, 40, 60), (20, 20)),
-        ((3, 5, 41, 37), (13, 36)),
-        ((7, 11, 20, 20), (20, 20)),
-        ((7, 11, 9, 13), (20, 20)),  # grows
-        ((7, 9, 9, 60), (20, 20)),  # grows down, shrinks across
-        ((2, 9, 45, 6), (15, 20)),  # grows across, shrinks down
-        ((7, 9, 35, 28), (45, 36)),  # new pixels end where old ones do, but for rounding
-        ((0, 0, 1, 1), (4, 5)),
-        ((49, 69, 1, 1), (1, 1)),
+        ((0, 0, 50, 70), 20),
+        ((3, 5, 40, 60), 20),
+        ((3, 5, 41, 37), 36),
+        ((3, 5, 41, 37), 13),
+        ((7, 11, 20, 20), 20),
+        ((7, 11, 9, 13), 20),  # grows
+        ((7, 9, 9, 60), 20),  # grows down, shrinks across
+        ((2, 9, 45, 6), 15),  # grows across, shrinks down
+        ((7, 9, 35, 28), 45),  # new pixels end where old ones do, but for rounding
+        ((7, 9, 35, 28), 36),
+        ((0, 0, 1, 1), 4),
+        ((49, 69, 1, 1), 1),
     ],
 )
 def test_levels_are_those_of_inter_area(box, size):
-    out = np.empty((1, *size, 3), np.uint8)
-    resize_crops(IMAGES[:1], np.array([box], np.int32), out)
+    result = resized(IMAGES[:1], [box], size)[0]
     top, left, height, width = box
-    exact = resize(IMAGES[0, top : top + height, left : left + width], size, "area")
-    assert np.abs(out[0] - exact).max() <= 0.5 + 1e-4
+    exact = resize(IMAGES[0, top : top + height, left : left + width], (size, size), "area")
+    assert np.abs(result - exact).max() <= 0.5 + 1e-4
 
 
 def test_a_mean_of_four_is_rounded_up_at_halves_and_other_means_to_even():
     levels = np.array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]], np.uint8)[None, :, :, None]
     image = np.repeat(levels, 3, axis=3)
-    halved, quartered = np.empty((1, 2, 2, 3), np.uint8), np.empty((1, 1, 1, 3), np.uint8)
-    whole = np.array([[0, 0, 4, 4]], np.int32)
-    resize_crops(image, whole, halved)
-    resize_crops(image, whole, quartered)
+    halved, quartered = (resized(image, [[0, 0, 4, 4]], size) for size in (2, 1))
     assert (halved.max(), halved.min(), quartered.max()) == (1, 1, 0)
 
 
@@ -94,17 +90,13 @@ def test_parts_are_chosen_as_the_decoder_of_that_name_chooses_them():
 
 @pytest.mark.parametrize("before", [[], [ToTensor()], [ToTensor(), ToTorchImage()]])
 def test_arrays_and_tensors_keep_their_kind_and_their_channels_place(before):
-    tail = compile_batch_ops([*before, CROP], LEVELS, field_number=1)
-    result = run_batch_ops(tail, IMAGES.copy(), 1, 2, SAMPLES)
-    assert tuple(result.shape) == (3, *tail.state.shape)
+    result = apply([*before, CROP], IMAGES.copy())
     assert isinstance(result, torch.Tensor) == bool(before)
     if len(before) == 2:
-        assert tail.state.shape == (3, 20, 20)
+        assert result.shape == (3, 3, 20, 20)
         assert result.is_contiguous(memory_format=torch.channels_last)
         result = result.permute(0, 2, 3, 1)
-    assert np.array_equal(
-        np.asarray(result), run_batch_ops(compile_batch_ops([CROP], LEVELS, field_number=1), IMAGES, 1, 2, SAMPLES)
-    )
+    assert np.array_equal(np.asarray(result), apply([CROP], IMAGES))
 
 
 def test_directly_after_the_decoder_only_the_crop_is_decoded(raw_photos, capsys):
@@ -140,24 +132,6 @@ def test_a_crop_after_a_flip_is_taken_from_the_flipped_image(raw_photos):
     assert np.array_equal(flipped, plain)
 
 
-@pytest.mark.parametrize("before", [[], [RandomHorizontalFlip()], [RandomHorizontalFlip(), ToTensor()]])
-def test_after_other_operations_it_runs_on_the_device_that_decoded(before):
-    size = np.array([40])
-    operations = [SimpleRGBImageDecoder(), *before, CROP, ToTensor(), ToDevice("cuda:0"), ToTorchImage()]
-    program = compile_image_program("image", 0, operations, size, size, "cuda:0")
-    assert not program.returns_to_cpu
-    assert "copy to the CPU" not in program.explain()
-    assert program.state == State(False, torch.device("cuda:0"), (3, 20, 20), torch.uint8)
-
-
-def test_it_may_follow_to_device():
-    size = np.array([40])
-    operations = [SimpleRGBImageDecoder(), RandomHorizontalFlip(), ToTensor(), ToDevice("cuda:0"), CROP]
-    for device in ("cpu", "cuda:0"):
-        program = compile_image_program("image", 0, operations, size, size, device)
-        assert program.state == State(False, torch.device("cuda:0"), (20, 20, 3), torch.uint8)
-
-
 BOXES = np.array(
     # The second is halved, where its width is; the last two grow, one of them along one side.
     [[0, 0, 50, 70], [3, 5, 40, 40], [3, 5, 41, 37], [7, 11, 20, 20], [2, 9, 45, 6], [49, 69, 1, 1]],
@@ -186,17 +160,17 @@ def test_tensors_of_levels_are_resized_without_compiled_code_to_the_same_bit(
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_compiled_code_rounds_each_product_and_each_sum_as_tensors_do(dtype):
+def test_compiled_code_rounds_each_product_and_each_sum_as_tensors_do(dtype, monkeypatch):
     """Sums near a half come out on one side or the other if anything is rounded once instead of twice."""
     rng = np.random.default_rng(3)
-    images = rng.integers(0, np.iinfo(dtype).max + 1, (300, 40, 45, 3)).astype(dtype)
-    sides = rng.integers(1, [41, 46], (300, 2))
+    # More pixels than tensors resize at once.
+    images = rng.integers(0, np.iinfo(dtype).max + 1, (2600, 40, 45, 1)).astype(dtype)
+    sides = rng.integers(1, [41, 46], (2600, 2))
     boxes = np.hstack([rng.integers(0, [40, 45] - sides + 1), sides]).astype(np.int32)
-    for size in ((7, 31), (24, 12), (36, 28)):
-        out = np.empty((300, *size, 3), dtype)
-        resize_crops(images, boxes, out)
-        some = resize_tensors(torch.from_numpy(images), boxes, size, 128 * 40 * 45)  # 128 images, 128 and 44
-        assert np.array_equal(some.numpy(), out)
+    compiled = {size: resized(images, boxes, size) for size in (7, 12, 28)}
+    monkeypatch.setattr(Compiler, "is_enabled", False)
+    for size, expected in compiled.items():
+        assert np.array_equal(resized(torch.from_numpy(images), boxes, size), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -225,28 +199,6 @@ def test_pixels_outside_the_crop_do_not_change_it():
     assert (result[0] == 1.5).all()
 
 
-def test_each_epoch_and_sample_has_another_crop():
-    tail = compile_batch_ops([CROP], LEVELS, field_number=1)
-    same = np.stack([IMAGES[0]] * 3)
-    first, second = run_batch_ops(tail, same, 0, 0, SAMPLES), run_batch_ops(tail, same, 0, 1, SAMPLES)
-    assert len({row.tobytes() for row in np.concatenate([first, second])}) == 6
-    assert np.array_equal(run_batch_ops(tail, same, 0, 0, SAMPLES), first)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"scale": (1, 0.5)}, r"RandomResizedCrop: scale is \(1, 0.5\)"),
-        ({"ratio": (0, 1)}, r"RandomResizedCrop: ratio is \(0, 1\)"),
-        ({"size": (224, 224)}, r"RandomResizedCrop: size is \(224, 224\)"),
-        ({"size": 0}, "RandomResizedCrop: size is 0"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments, message):
-    with pytest.raises(OptionError, match=message):
-        RandomResizedCrop(**{"scale": (0.1, 1), "ratio": (0.75, 1.5), "size": 8, **arguments})
-
-
 @pytest.mark.parametrize(
     ("state", "message"),
     [
@@ -258,8 +210,3 @@ def test_wrong_arguments_are_refused(arguments, message):
 def test_states_other_than_images_of_levels_or_floats_are_refused(state, message):
     with pytest.raises(PipelineError, match=message):
         CROP.declare_state_and_memory(state)
-
-
-def test_parts_have_to_be_drawn():
-    with pytest.raises(TypeError, match=r"draw\(\)"):
-        CROP.apply(IMAGES)

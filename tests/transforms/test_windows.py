@@ -4,18 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._engine.run_batch_ops import run_batch_ops
-from gpubeton._plan.batch_ops import compile_batch_ops
-from gpubeton.errors import OptionError, PipelineError
+from gpubeton.errors import PipelineError
 from gpubeton.pipeline import State
 from gpubeton.transforms import CornerCrop, Pad, RandomCrop, RandomTranslate
-from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+from tests.apply import LAYOUTS, apply, as_nhwc_array, in_layout
 from tests.transforms.random_numbers import numbers
 
 IMAGES = np.random.default_rng(0).integers(1, 256, (4, 6, 9, 3), np.uint8)
 NHWC = State(True, torch.device("cpu"), (6, 9, 3), np.dtype("uint8"))
 NCHW = State(False, torch.device("cpu"), (3, 6, 9), torch.uint8)
-OPERATIONS = [RandomCrop((4, 5)), RandomCrop(7, 2, (1, 2, 3)), CornerCrop((4, 6)), Pad((1, 2, 0, 3), (7, 8, 9))]
 
 
 def padded(images, left, top, right, bottom, fill):
@@ -80,12 +77,7 @@ def test_every_place_of_a_crop_is_equally_likely():
 
 def test_a_crop_of_the_images_size_is_a_translate():
     crop, translate = RandomCrop((6, 9), 3, (4, 5, 6)), RandomTranslate(3, (4, 5, 6))
-    samples = np.arange(4, dtype=np.uint64)
-    results = [
-        run_batch_ops(compile_batch_ops([operation], NHWC, field_number=1), IMAGES.copy(), 7, 0, samples)
-        for operation in (crop, translate)
-    ]
-    assert np.array_equal(*results)
+    assert np.array_equal(*(apply([operation], IMAGES.copy(), seed=7) for operation in (crop, translate)))
 
 
 def test_the_five_places_of_a_corner_crop_are_torchvisions_and_equally_likely():
@@ -94,19 +86,6 @@ def test_the_five_places_of_a_corner_crop_are_torchvisions_and_equally_likely():
     # The middle ones of three rows and five columns to spare are 1.5 and 2.5: Python rounds both to 2.
     assert places.tolist() == [[0, 0], [0, 5], [2, 2], [3, 0], [3, 5]]
     assert abs(times / 4_000 - 1).max() < 0.05
-
-
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("layout", ["numpy", "nchw"])
-def test_the_state_has_the_new_size(operation, layout):
-    state = NHWC if layout == "numpy" else NCHW
-    after, _ = operation.declare_state_and_memory(state)
-    tail = compile_batch_ops([operation], state, field_number=2)
-    batch = in_layout(IMAGES, layout)
-    samples = np.array([9, 4, 7, 1], np.uint64)
-    whole = run_batch_ops(tail, batch, 5, 1, samples)
-    assert tuple(whole.shape[1:]) == after.shape == tail.state.shape
-    assert np.array_equal(run_batch_ops(tail, batch[[3, 0]], 5, 1, samples[[3, 0]]), whole[[3, 0]])
 
 
 def test_normalized_images_are_padded_in_their_units():
@@ -128,31 +107,3 @@ def test_normalized_images_are_padded_in_their_units():
 def test_windows_that_do_not_fit_are_refused(operation, message):
     with pytest.raises(PipelineError, match=message):
         operation.declare_state_and_memory(NHWC)
-
-
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_labels_are_refused_and_missing_draws_named(operation):
-    with pytest.raises(PipelineError, match="works on images"):
-        operation.declare_state_and_memory(State(True, "cpu", (1,), np.dtype("int64")))
-    if operation.is_random:
-        with pytest.raises(TypeError, match=r"draw\(\)"):
-            operation.apply(IMAGES)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: RandomCrop(0),
-        lambda: RandomCrop((1, 2, 3)),
-        lambda: RandomCrop(2.5),
-        lambda: RandomCrop(2, -1),
-        lambda: RandomCrop(2, 1, (1, 2)),
-        lambda: CornerCrop("small"),
-        lambda: Pad(-1),
-        lambda: Pad((1, 2, 3)),
-        lambda: Pad(1.5),
-    ],
-)
-def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make):
-    with pytest.raises(OptionError, match="expected"):
-        make()

@@ -4,13 +4,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
-from gpubeton._plan.order import Rank, quasi_random, random, share
 from gpubeton.errors import OptionError
 from gpubeton.format.page_runs import PageRuns
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
+from tests.reference.quasi_random_order import quasi_random
 from tests.reference.window_order import window
 
 PAGES = np.arange(60) // 6 + 1
@@ -35,20 +36,21 @@ def process_group(tmp_path):
 
 
 @pytest.mark.parametrize("epoch", [0, 5])
-@pytest.mark.parametrize("rank", [None, Rank(0, 1)])
-def test_the_classes_give_the_plans_orders(epoch, rank, request):
-    if rank is not None:
+@pytest.mark.parametrize("distributed", [False, True])
+def test_orders_are_those_of_the_reference(epoch, distributed, request):
+    shuffled = np.random.default_rng(3 + epoch).permutation(INDICES)
+    if distributed:
         request.getfixturevalue("process_group")
-    asks = loader(distributed=rank is not None)
+        shuffled = INDICES[torch.randperm(len(INDICES), generator=torch.Generator().manual_seed(3 + epoch)).numpy()]
     pages = PAGES[INDICES.astype(int)]
-    runs = PageRuns.join([pages])
-    assert Sequential(asks).sample_order(epoch).tolist() == share(INDICES, rank).tolist()
-    shuffled = random(INDICES, 3, epoch, for_ranks=rank is not None)
-    assert Random(asks).sample_order(epoch).tolist() == share(shuffled, rank).tolist()
-    assert (
-        Window(asks, 4, 2).sample_order(epoch).tolist() == share(window(INDICES, pages, 4, 2, 3, epoch), rank).tolist()
-    )
-    assert QuasiRandom(asks).sample_order(epoch).tolist() == quasi_random(INDICES, runs, 2, 3, epoch, rank).tolist()
+    expected = {
+        Sequential: INDICES,
+        Random: shuffled,
+        Window: window(INDICES, pages, 64, 4, 3, epoch),
+        QuasiRandom: quasi_random(INDICES, pages, 2, 3, epoch, (0, 1) if distributed else None),
+    }
+    for order_class, samples in expected.items():
+        assert order_class(loader(distributed=distributed)).sample_order(epoch).tolist() == samples.tolist()
 
 
 @pytest.mark.parametrize("order_class", [Sequential, Random, Window])

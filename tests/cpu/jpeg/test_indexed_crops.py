@@ -5,27 +5,22 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._cpu.epilogue import outputs_of
-from gpubeton._cpu.image_tasks import NUM_ENTRIES
 from gpubeton._cpu.jpeg.codes import OK
-from gpubeton._cpu.jpeg.intervals import seal_of
-from gpubeton._cpu.ring import work
 from gpubeton.format.layout import ENTRY_DTYPE, MCUS_PER_ENTRY
+from tests.cpu.decoder import restarted_with_an_index, scan_of, sealed, without
 from tests.cpu.guarded import Slots, guarded_scratch
 from tests.cpu.making import (
     INTERPOLATIONS,
+    decode_crop,
     draw_of,
     indexed,
-    job_of,
     make_alone,
     program_of,
-    ring_of,
     scratch_for,
     stored_jpeg,
     whole,
@@ -36,36 +31,6 @@ from tests.cpu.test_views import PROGRAMS, boxes, row_of, together
 HEIGHT, WIDTH = 131, 170
 IMAGES = {sampling: indexed(stored_jpeg(jpeg(photo(HEIGHT, WIDTH), 85, sampling))) for sampling in SAMPLINGS}
 MCU = {"4:2:0": (16, 16), "4:2:2": (8, 16), "4:4:0": (16, 8), "4:4:4": (8, 8), "gray": (8, 8)}
-
-
-@numba.njit
-def run_seal(data, scan, entries, count):
-    return seal_of(data.ctypes.data, scan, data.size, entries.ctypes.data, count)
-
-
-def scan_of(image):
-    content = image.data.tobytes()
-    start = content.index(b"\xff\xda")
-    return start + 2 + int.from_bytes(content[start + 2 : start + 4], "big")
-
-
-def sealed(image, data=None, entries=None):
-    """The image with other bytes or entry points, and the seal that fits them."""
-    image = replace(image, data=image.data if data is None else data)
-    image = replace(image, entries=image.entries if entries is None else entries)
-    return replace(image, seal=run_seal(image.data, scan_of(image), image.entries.view(np.uint8), len(image.entries)))
-
-
-def made(image, program, draw, scratch=None):
-    """Pixels, code, and whether the entry points were good to the end."""
-    out = np.zeros((1, program.height, program.width, 3), np.uint8)
-    ring = ring_of(job_of(program, [image], [draw], out))
-    work(ring, outputs_of([program]), scratch_for(program, [image]) if scratch is None else scratch, 0)
-    return out[0], int(ring.codes[0, 0]), bool(ring.tasks[0, 0, NUM_ENTRIES] > 0)
-
-
-def without(image):
-    return replace(image, entries=np.zeros(0, ENTRY_DTYPE))
 
 
 def needed_bytes(image, box, sampling):
@@ -89,9 +54,9 @@ def needed_bytes(image, box, sampling):
 def test_a_crop_has_the_same_bits_with_entry_points(sampling, box, interpolation, flip):
     program = program_of(23, 31, interpolation)
     image, draw = IMAGES[sampling], draw_of(program, box, flip=flip)
-    pixels, code, used = made(image, program, draw)
+    pixels, code, used = decode_crop(image, program, draw)
     assert (code, used) == (OK, True)
-    assert np.array_equal(pixels, made(without(image), program, draw)[0])
+    assert np.array_equal(pixels, decode_crop(without(image), program, draw)[0])
 
 
 @given(st.tuples(*[st.integers(1, 90)] * 2), st.sampled_from(SAMPLINGS), st.booleans(), st.integers(20, 100), st.data())
@@ -100,9 +65,9 @@ def test_images_of_any_size_have_the_same_bits_with_entry_points(size, sampling,
     content = jpeg((noise if is_noise else photo)(*size, 3), quality, sampling)
     image, program = indexed(stored_jpeg(content)), program_of(13, 17)
     draw = draw_of(program, data.draw(boxes(*size)))
-    pixels, code, used = made(image, program, draw)
+    pixels, code, used = decode_crop(image, program, draw)
     assert (code, used) == (OK, True)
-    assert np.array_equal(pixels, made(without(image), program, draw)[0])
+    assert np.array_equal(pixels, decode_crop(without(image), program, draw)[0])
 
 
 @given(st.data(), st.sampled_from(SAMPLINGS), st.integers(2, 5))
@@ -129,9 +94,9 @@ def test_only_the_intervals_that_a_crop_needs_are_read(sampling):
         data = image.data.copy()
         data[~needed] = np.random.default_rng(1).integers(0, 256, (~needed).sum())
         draw = draw_of(program, box)
-        pixels, code, used = made(sealed(image, data), program, draw)
+        pixels, code, used = decode_crop(sealed(image, data), program, draw)
         assert (code, used) == (OK, True)
-        assert np.array_equal(pixels, made(image, program, draw)[0])
+        assert np.array_equal(pixels, decode_crop(image, program, draw)[0])
 
 
 def test_restart_intervals_beside_a_crop_are_not_read():
@@ -144,7 +109,7 @@ def test_restart_intervals_beside_a_crop_are_not_read():
     for number, end in enumerate(ends):
         image = stored_jpeg(data[:end] + b"\x55" * 40 + data[end:], 64, 192)
         row, column = divmod(number, 6)
-        _, code, _ = made(image, program, draw_of(program, (18, 66, 10, 90)))
+        _, code, _ = decode_crop(image, program, draw_of(program, (18, 66, 10, 90)))
         # Rows 17 to 28 and columns 65 to 156: MCUs 4 to 9 of the second row.
         assert (code != OK) == (row == 1 and 2 <= column <= 4), number
 
@@ -159,8 +124,8 @@ def test_damage_where_a_crop_reads_gets_the_verdict_that_it_gets_without_entry_p
         data = image.data.copy()
         data[rng.choice(places)] ^= 1 << rng.integers(8)
         draw = draw_of(program, box)
-        pixels, code, used = made(sealed(image, data), program, draw)
-        plain, expected, _ = made(without(replace(image, data=data)), program, draw)
+        pixels, code, used = decode_crop(sealed(image, data), program, draw)
+        plain, expected, _ = decode_crop(without(replace(image, data=data)), program, draw)
         if not used:
             noticed += 1
             assert code == expected
@@ -273,13 +238,13 @@ def test_a_wrong_index_with_the_right_seal_is_noticed_in_whole_images_and_touche
         image = sealed(image, data, Slots(1, entries.nbytes).ending(0, entries.tobytes()).view(ENTRY_DTYPE))
         scratch = guarded_scratch(scratch_for(program, [image]))
         draw = draw_of(program, whole(image))
-        pixels, code, used = made(image, program, draw, scratch)
+        pixels, code, used = decode_crop(image, program, draw, scratch)
         assert (code, used) == (OK, False)
-        assert np.array_equal(pixels, made(without(image), program, draw)[0])
+        assert np.array_equal(pixels, decode_crop(without(image), program, draw)[0])
         # A crop may be wrong, if it does not reach the fault.
         top, left = int(rng.integers(HEIGHT)), int(rng.integers(WIDTH))
         box = top, left, int(rng.integers(1, HEIGHT - top + 1)), int(rng.integers(1, WIDTH - left + 1))
-        assert made(image, program, draw_of(program, box), scratch)[1] == OK
+        assert decode_crop(image, program, draw_of(program, box), scratch)[1] == OK
 
 
 @pytest.mark.parametrize("way", [past_the_end, before_the_scan, descending, all_equal, other_dc_everywhere])
@@ -292,7 +257,7 @@ def test_bits_that_are_not_in_order_are_noticed_in_every_crop(way):
             entries["dc"][1:] = image.entries["dc"][1:]
         lying = sealed(image, entries=entries)
         for box in ((0, 0, 8, 16), (HEIGHT - 8, WIDTH - 16, 8, 16)):
-            assert made(lying, program, draw_of(program, box))[1:] == (OK, False)
+            assert decode_crop(lying, program, draw_of(program, box))[1:] == (OK, False)
 
 
 def test_an_entry_point_at_a_later_mcu_is_noticed_though_the_dc_values_there_are_the_same():
@@ -303,47 +268,50 @@ def test_an_entry_point_at_a_later_mcu_is_noticed_though_the_dc_values_there_are
     entries["bit"][3] += bits[-1] // MCUS_PER_ENTRY
     # The crop needs the first 24 MCUs and no data after the changed entry point.
     draw = draw_of(program, (0, 0, 8, 184))
-    assert made(image, program, draw)[1:] == (OK, True)
-    assert made(sealed(image, entries=entries), program, draw)[1:] == (OK, False)
+    assert decode_crop(image, program, draw)[1:] == (OK, True)
+    assert decode_crop(sealed(image, entries=entries), program, draw)[1:] == (OK, False)
 
 
-@pytest.mark.parametrize("changed", ["header", "entries", "seal", "size"])
-def test_an_index_that_does_not_fit_its_seal_is_not_used(changed):
+@pytest.mark.parametrize("changed", ["header", "entries", "order", "number", "seal", "size", "scan"])
+@given(data=st.data())
+@settings(max_examples=20)
+def test_an_index_that_does_not_fit_its_seal_is_not_used(changed, data):
+    """Whatever the crop needs of it: also where nothing reads the header, and where the interval is of no use."""
     image, program = IMAGES["4:2:0"], program_of(23, 31)
     draw = draw_of(program, (40, 60, 30, 40))
-    data, entries, seal = image.data.copy(), image.entries.copy(), image.seal
+    content, entries, seal = image.data.copy(), image.entries.copy(), image.seal
+    bit = 1 << data.draw(st.integers(0, 7))
     if changed == "header":
-        # The density of the pixels, which nothing reads.
-        data[16] ^= 1
-    elif changed == "size":
-        data = np.concatenate([data, np.zeros(1, np.uint8)])
+        density = content.tobytes().index(b"JFIF") + 8
+        content[data.draw(st.integers(density, density + 3))] ^= bit
     elif changed == "entries":
-        # Of an interval that the crop does not need.
-        entries["bit"][-1] ^= 1
+        entries.view(np.uint8)[data.draw(st.integers(0, entries.nbytes - 1))] ^= bit
+    elif changed == "order":
+        first, second = data.draw(st.permutations(range(len(entries))))[:2]
+        entries[[first, second]] = entries[[second, first]]
+    elif changed == "number":
+        entries = entries[:-1]
+    elif changed == "seal":
+        seal ^= 1 << data.draw(st.integers(0, 31))
+    elif changed == "size":
+        content = np.append(content, np.uint8(0))
     else:
-        seal ^= 1 << 31
-    pixels, code, used = made(replace(image, data=data, entries=entries, seal=seal), program, draw)
-    assert (code, used) == (OK, False)
-    assert np.array_equal(pixels, made(without(image), program, draw)[0])
-
-
-def restarted_with_an_index():
-    """A JPEG with a restart interval for each entry point, whose last one begins with other values."""
-    data = pillow_jpeg(photo(HEIGHT, WIDTH), quality=85, restart_marker_blocks=MCUS_PER_ENTRY)
-    image = stored_jpeg(data)
-    starts = [match.end() for match in re.finditer(rb"\xff[\xd0-\xd7]", data[scan_of(image) :])]
-    entries = np.zeros(1 + len(starts), ENTRY_DTYPE)
-    entries["bit"] = 8 * (scan_of(image) + np.array([0, *starts]))
-    entries["dc"][-1] = 500, -300, 300
-    return sealed(image, entries=entries)
+        other = stored_jpeg(jpeg(noise(HEIGHT, WIDTH), 85, "4:2:0")).data
+        assert np.array_equal(content[: scan_of(image)], other[: scan_of(image)])
+        content = np.resize(other, len(content))
+    changed_image = replace(image, data=content, entries=entries, seal=seal)
+    pixels, code, used = decode_crop(changed_image, program, draw)
+    expected, plain_code, _ = decode_crop(without(changed_image), program, draw)
+    assert (code, used) == (plain_code, False)
+    assert code != OK or np.array_equal(pixels, expected)
 
 
 def test_restart_markers_count_more_than_an_index():
     image, program = restarted_with_an_index(), program_of(8, 8)
     draw = draw_of(program, (HEIGHT - 8, WIDTH - 8, 8, 8))
-    pixels, code, used = made(image, program, draw)
+    pixels, code, used = decode_crop(image, program, draw)
     assert (code, used) == (OK, False)
-    assert np.array_equal(pixels, made(without(image), program, draw)[0])
+    assert np.array_equal(pixels, decode_crop(without(image), program, draw)[0])
 
 
 def test_an_index_of_a_jpeg_with_restart_markers_or_a_refused_one_changes_nothing():
@@ -352,8 +320,8 @@ def test_an_index_of_a_jpeg_with_restart_markers_or_a_refused_one_changes_nothin
         image = stored_jpeg(pillow_jpeg(photo(HEIGHT, WIDTH), **options))
         image = sealed(image, entries=IMAGES["4:2:0"].entries)
         draw = draw_of(program, (40, 60, 30, 40))
-        pixels, code, _ = made(image, program, draw)
-        plain, expected, _ = made(without(image), program, draw)
+        pixels, code, _ = decode_crop(image, program, draw)
+        plain, expected, _ = decode_crop(without(image), program, draw)
         assert code == expected
         assert np.array_equal(pixels, plain)
 

@@ -1,0 +1,14 @@
+"""The command, as it is typed."""
+
+from __future__ import annotations
+
+from typer.testing import CliRunner
+
+from gpubeton.cli.app import app
+
+
+def run(*arguments, code=None):
+    """Run ``gpubeton`` with these words; `code` is the expected status, if any."""
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert code in (None, done.exit_code), done.output
+    return done
