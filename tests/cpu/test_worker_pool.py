@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import gc
 import threading
 import time
 import tracemalloc
-import weakref
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -86,13 +84,6 @@ def sorted_bad(result):
     return sorted(result[1], key=lambda image: (image.program, image.row))
 
 
-def test_batches_come_out_in_order_with_their_own_images():
-    batches = [range(start, start + 8) for start in range(0, 200, 8)]
-    with pool_of(ring=3, num_workers=3) as pool:
-        for numbers, result in zip(batches, run(pool, batches, 3), strict=True):
-            assert same(result, expected(numbers))
-
-
 @pytest.mark.parametrize("num_workers", [1, 2, 7])
 @pytest.mark.parametrize("batch_size", [1, 5, 40])
 def test_images_depend_neither_on_the_workers_nor_on_the_batch(num_workers, batch_size):
@@ -170,14 +161,6 @@ def test_the_output_of_a_bad_image_has_no_pixels_of_earlier_batches():
             assert run(pool, [[5]], 1)[0][1] == []
 
 
-def test_partial_and_empty_batches_are_batches():
-    with pool_of(ring=5) as pool:
-        results = run(pool, [range(8), [], range(3), [0], []], 5)
-    assert [len(out) for out, _ in results] == [8, 0, 3, 1, 0]
-    assert same(results[2], expected(range(3)))
-    assert results[1][1] == []
-
-
 def test_a_partial_batch_does_not_repeat_rows_of_the_batch_before():
     with pool_of(ring=1) as pool:
         first, second = run(pool, [[7] * 8, [0, 7]], 1)
@@ -210,34 +193,6 @@ def test_colors_of_paints_are_those_of_the_own_program():
     assert [job.out[0, 2, 2].tolist() for job in jobs] == [[1, 2, 3], [4, 5, 6]]
 
 
-def test_decode_makes_any_number_of_images_and_counts_their_rows():
-    numbers = [*range(7), 7, 0, 8]
-    with pool_of(batch_size=2) as pool:
-        job = jobs_of(numbers)
-        bad = pool.decode(0, job)
-        assert [(image.program, image.row) for image in bad] == [(0, 7), (0, 9)]
-        assert same((job.out, bad), expected(numbers))
-        assert pool.decode(0, jobs_of([])) == []
-
-
-def test_a_full_ring_refuses_another_batch_and_takes_it_after_the_next_collect():
-    with pool_of(ring=2) as pool:
-        jobs = [jobs_of(range(i)) for i in (1, 2, 3)]
-        pool.submit([jobs[0]])
-        pool.submit([jobs[1]])
-        with pytest.raises(RuntimeError, match="2 batches"):
-            pool.submit([jobs[2]])
-        pool.collect()
-        pool.submit([jobs[2]])
-        assert [pool.collect() for _ in range(2)] == [[], []]
-        assert same((jobs[2].out, []), expected(range(3)))
-
-
-def test_collecting_without_a_submitted_batch_raises_and_does_not_wait():
-    with pool_of() as pool, pytest.raises(RuntimeError, match="no batch is in flight"):
-        pool.collect()
-
-
 @pytest.mark.parametrize(
     ("out", "message"),
     [
@@ -264,24 +219,6 @@ def test_more_images_than_a_batch_has_or_a_job_too_few_are_refused():
             pool.submit([jobs_of([0, 1, 2]), jobs_of([0], NORMALIZED)])
         with pytest.raises(ValueError, match="zip"):
             pool.submit([jobs_of([0])])
-
-
-def test_memory_is_held_until_the_batch_is_collected():
-    class Owner:
-        pass
-
-    owner = Owner()
-    gone = weakref.ref(owner)
-    with pool_of() as pool:
-        job = jobs_of([0])
-        job.keep = owner
-        pool.submit([job])
-        del job, owner
-        gc.collect()
-        assert gone() is not None
-        pool.collect()
-        gc.collect()
-        assert gone() is None
 
 
 def made_of(*jobs, **options):
@@ -353,15 +290,6 @@ class TestEnd:
         pool.close()
         assert workers() <= before
 
-    def test_a_closed_pool_takes_nothing_and_gives_nothing(self):
-        pool = WorkerPool([PROGRAM], 8, 2, 4)
-        pool.submit([jobs_of(range(8))])
-        pool.close()
-        with pytest.raises(LoaderClosedError):
-            pool.submit([jobs_of([0])])
-        with pytest.raises(LoaderClosedError):
-            pool.collect()
-
     def test_a_waiting_thread_learns_that_another_thread_closed_the_pool(self, endless):
         pool = WorkerPool([PROGRAM], 8, 2, 4)
         pool.submit([jobs_of(range(8))])
@@ -381,30 +309,6 @@ class TestEnd:
         waiting.join()
         assert len(errors) == 1
 
-    def test_closing_while_images_are_made_leaves_memory_alone_afterwards(self):
-        earlier = workers()
-        for _ in range(20):
-            pool = WorkerPool([PROGRAM], 40, 3, 2)
-            jobs = [jobs_of(range(40)), jobs_of(range(40))]
-            for job in jobs:
-                pool.submit([job])
-            pool.close()
-            before = [job.out.copy() for job in jobs]
-            assert workers() <= earlier
-            assert all(np.array_equal(job.out, copy) for job, copy in zip(jobs, before, strict=True))
-
-    def test_a_closed_pool_frees_its_threads_and_memory(self):
-        before = workers()
-        pool = WorkerPool([PROGRAM], 8, 4, 2)
-        run(pool, [range(8)] * 3, 2)
-        assert len(workers() - before) == 4
-        pool.close()
-        gone = weakref.ref(pool)
-        del pool
-        gc.collect()
-        assert gone() is None
-        assert workers() <= before
-
 
 class TestFailure:
     def test_an_error_in_a_worker_reaches_collect_and_submit(self, monkeypatch):
@@ -419,35 +323,6 @@ class TestFailure:
                     pool.collect()
             with pytest.raises(ZeroDivisionError, match="planted"):
                 pool.submit([jobs_of([0])])
-
-    def test_an_error_outside_of_the_decoding_libraries_does_too(self, monkeypatch):
-        def fail(ring, ticket):
-            raise ZeroDivisionError("planted")
-
-        with pool_of() as pool:
-            monkeypatch.setattr("gpubeton._cpu.worker_pool.views_of", fail)
-            pool.submit([jobs_of([0, 6, 1])])
-            with pytest.raises(ZeroDivisionError, match="planted"):
-                pool.collect()
-
-    def test_batches_finished_before_the_failure_can_be_collected(self, monkeypatch):
-        before = workers()
-        with pool_of(num_workers=1) as pool:
-            job = jobs_of([0, 1])
-            pool.submit([job])
-            while not np.array_equal(job.out, expected([0, 1])[0]):
-                time.sleep(0.001)
-
-            def fail(ring, ticket):
-                raise ZeroDivisionError("planted")
-
-            monkeypatch.setattr("gpubeton._cpu.worker_pool.views_of", fail)
-            pool.submit([jobs_of([6])])
-            while workers() - before:  # until it has failed
-                time.sleep(0.001)
-            assert pool.collect() == []
-            with pytest.raises(ZeroDivisionError):
-                pool.collect()
 
 
 class TestMany:

@@ -12,11 +12,10 @@ import torch
 
 from gpubeton._gpu import entry_decoder, self_test
 from gpubeton._gpu.cpu_images import CpuImages
-from gpubeton._gpu.nvjpeg_backends import BatchedBackend
-from gpubeton._gpu.options import GpuOptions
 from gpubeton.format import ImageMode
 from gpubeton.format.dataset import open_dataset
-from gpubeton.loader import Loader
+from gpubeton.loader import GpuOptions, Loader
+from tests.gpu_path.gpu_room import BatchedBackend
 from tests.gpu_path.image_samples import StoredField, raw
 
 #: Fields that files have beside their images.

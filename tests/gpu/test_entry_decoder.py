@@ -10,17 +10,15 @@ import pytest
 import torch
 
 from benchmarks.gpu.pipelines import image_pipelines
-from gpubeton._cpu.jpeg.part_reader import JpegReader
 from gpubeton._gpu import self_test
-from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
-from gpubeton._gpu.options import GpuOptions
-from gpubeton._plan.routes import DecodeRoute
 from gpubeton.dataset import index_images
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.format.dataset import open_dataset
+from gpubeton.loader import GpuOptions
 from gpubeton.transforms import ToTensor
 from tests.gpu.comparing import assert_equal_to_the_bit, counted, epoch, images_loader
+from tests.gpu_path.gpu_room import DecodeRoute, JpegReader, open_nvjpeg_backends, with_entries
 from tests.small_files import write_photos
 
 SIDE = 40
@@ -57,10 +55,11 @@ def launching(gpu, monkeypatch):
 def test_jpegs_with_entry_points_are_the_cpus_to_the_bit(gpu, indexed_photos, name, resident):
     arguments = {"decoder": "entries", "resident": resident, "order": "random"}
     with counted() as counts:
-        found, wanted = (
-            epoch(images_loader(indexed_photos, PIPELINES[name], device=own, **arguments)) for own in ("cuda:0", "cpu")
+        result, expected = (
+            epoch(images_loader(indexed_photos, PIPELINES[name], device=device, **arguments))
+            for device in ("cuda:0", "cpu")
         )
-    assert_equal_to_the_bit(found, wanted)
+    assert_equal_to_the_bit(result, expected)
     assert counts == {"entries": COUNT}
 
 
@@ -76,7 +75,7 @@ def test_resident_jpegs_are_copied_once_and_stay_the_cpus_to_the_bit(gpu, indexe
         return torch.cat([batch[0].cpu() for batch in loader])
 
     monkeypatch.setattr(kind, "copy", counting)
-    nbytes, found = {}, {}
+    nbytes, results = {}, {}
     arguments = {"decoder": "entries", "order": "random"}
     for resident in (True, False):
         with closing(images_loader(indexed_photos, PIPELINES["float16"], resident=resident, **arguments)) as loader:
@@ -85,10 +84,10 @@ def test_resident_jpegs_are_copied_once_and_stay_the_cpus_to_the_bit(gpu, indexe
             with monkeypatch.context() as patched:
                 if resident:
                     patched.setattr(JpegReader, "read", None)  # not even headers
-                found[resident] = [first, load(loader)]
+                results[resident] = [first, load(loader)]
         nbytes[resident] = sum(copied)
     with closing(images_loader(indexed_photos, PIPELINES["float16"], device="cpu", order="random")) as loader:
-        for cpus, ours, sent in zip([load(loader), load(loader)], found[True], found[False], strict=True):
+        for cpus, ours, sent in zip([load(loader), load(loader)], results[True], results[False], strict=True):
             assert_equal_to_the_bit(ours, cpus)
             assert_equal_to_the_bit(sent, cpus)
     jpegs = int(open_dataset(indexed_photos).regions("image").size.sum())
@@ -103,29 +102,29 @@ def opened(gpu, nvjpeg, monkeypatch):
 
     def open_all():
         opener = partial(open_nvjpeg_backends, library=nvjpeg, options=GpuOptions(), largest=(1024, 1024))
-        found = self_test.with_self_test(partial(with_entries, opener), gpu.device)
-        for backend in found.backends.values():
+        result = self_test.with_self_test(partial(with_entries, opener), gpu.device)
+        for backend in result.backends.values():
             backend.close()
-        return found
+        return result
 
     return open_all
 
 
 def test_every_decoder_passes_the_self_test_at_power_on(gpu, opened):
-    found = opened()
-    assert found.warning == ""
-    assert found.takes_entries
-    routes = {"cpu", "entries", *(route.name.lower() for route in found.backends)}
+    result = opened()
+    assert result.warning == ""
+    assert result.takes_entries
+    routes = {"cpu", "entries", *(route.name.lower() for route in result.backends)}
     assert self_test.read_faults(gpu.device) == dict.fromkeys(routes, "")
-    assert {route.name.lower() for route in found.notes} >= routes - {"cpu"}
+    assert {route.name.lower() for route in result.notes} >= routes - {"cpu"}
 
 
 def test_the_self_test_closes_a_decoder_that_writes_nothing(gpu, opened, launching):
     launching("jpeg_down")
-    found = opened()
-    assert not found.takes_entries
-    assert "are not the CPU's" in found.notes[DecodeRoute.ENTRIES]
-    assert "fails the self-test of the decoder in CUDA" in found.warning
+    result = opened()
+    assert not result.takes_entries
+    assert "are not the CPU's" in result.notes[DecodeRoute.ENTRIES]
+    assert "fails the self-test of the decoder in CUDA" in result.warning
     faults = self_test.read_faults(gpu.device)
     assert faults["entries"]
     assert not faults["cpu"]

@@ -39,36 +39,36 @@ def batches(loader):
     """Samples and images of an epoch, on the host, and the bad samples; the loader is closed."""
     with closing(loader):
         iterator = iter(loader)
-        found = [(iterator.samples.tolist(), images.cpu()) for (images,) in iterator]
-        return found, list(loader.bad_samples)
+        results = [(iterator.samples.tolist(), images.cpu()) for (images,) in iterator]
+        return results, list(loader.bad_samples)
 
 
-def rows(found):
-    return {sample: image for samples, images in found for sample, image in zip(samples, images, strict=True)}
+def rows(result):
+    return {sample: image for samples, images in result for sample, image in zip(samples, images, strict=True)}
 
 
 @pytest.mark.parametrize("routes", ROUTES, ids="+".join)
 def test_a_damaged_image_is_left_out_and_the_rest_is_as_it_was(gpu, whole, damaged, routes):
-    wanted, _ = batches(images_loader(whole, usual_pipeline(32), routes=routes))
-    found, bad = batches(images_loader(damaged, usual_pipeline(32), routes=routes, on_error="skip"))
+    expected, _ = batches(images_loader(whole, usual_pipeline(32), routes=routes))
+    result, bad = batches(images_loader(damaged, usual_pipeline(32), routes=routes, on_error="skip"))
     assert [(epoch, sample) for epoch, sample, _ in bad] == [(0, BAD)]
-    found, wanted = rows(found), rows(wanted)
-    del wanted[BAD]
-    assert found.keys() == wanted.keys()
-    assert all(torch.equal(found[sample], wanted[sample]) for sample in wanted)
+    result, expected = rows(result), rows(expected)
+    del expected[BAD]
+    assert result.keys() == expected.keys()
+    assert all(torch.equal(result[sample], expected[sample]) for sample in expected)
 
 
 def test_a_damaged_image_is_replaced_by_the_next(gpu, whole, damaged):
-    wanted, _ = batches(images_loader(whole, usual_pipeline(32)))
-    found, bad = batches(images_loader(damaged, usual_pipeline(32), on_error="replace"))
+    expected, _ = batches(images_loader(whole, usual_pipeline(32)))
+    result, bad = batches(images_loader(damaged, usual_pipeline(32), on_error="replace"))
     assert len(bad) == 1
-    samples = [sample for own, _ in found for sample in own]
+    samples = [sample for numbers, _ in result for sample in numbers]
     assert samples == [*range(BAD), BAD + 1, *range(BAD + 1, SAMPLES)]
-    (first, images), *_ = found
+    (first, images), *_ = result
     place = first.index(BAD + 1)
     # The CPU makes replacements.
-    wanted, _ = batches(images_loader(whole, usual_pipeline(32), routes=()))
-    assert torch.equal(images[place], rows(wanted)[BAD + 1])
+    expected, _ = batches(images_loader(whole, usual_pipeline(32), routes=()))
+    assert torch.equal(images[place], rows(expected)[BAD + 1])
 
 
 def test_a_damaged_image_ends_the_loop_with_its_name_if_nothing_else_is_wanted(gpu, damaged):
@@ -79,15 +79,15 @@ def test_a_damaged_image_ends_the_loop_with_its_name_if_nothing_else_is_wanted(g
 
 def test_a_loader_goes_on_after_an_error(gpu, whole, damaged):
     """The engines' states have to be initialized again after a call that failed."""
-    wanted, _ = batches(images_loader(whole, usual_pipeline(32), on_error="skip"))
+    expected, _ = batches(images_loader(whole, usual_pipeline(32), on_error="skip"))
     loader = images_loader(damaged, usual_pipeline(32), on_error="skip")
     with closing(loader):
         for _ in range(3):
             loader.set_epoch(0)
             iterator = iter(loader)
-            found = rows([(iterator.samples.tolist(), images.cpu()) for (images,) in iterator])
-            assert len(found) == SAMPLES - 1
-            assert all(torch.equal(found[sample], rows(wanted)[sample]) for sample in found)
+            result = rows([(iterator.samples.tolist(), images.cpu()) for (images,) in iterator])
+            assert len(result) == SAMPLES - 1
+            assert all(torch.equal(result[sample], rows(expected)[sample]) for sample in result)
 
 
 def test_data_that_are_cut_short_are_the_same_to_the_gpu_as_to_the_cpu(gpu, whole, tmp_path):
@@ -110,11 +110,11 @@ def test_an_image_whose_size_differs_from_the_metadata_touches_no_other(gpu, tmp
     honest = write_images(tmp_path / "honest.beton", images)
     path = write_images(tmp_path / "lying.beton", [*images[:5], lying, *images[6:]])
     arguments = {"batch_size": 12, "custom": True}
-    wanted, _ = batches(images_loader(honest, usual_pipeline(32), **arguments))
-    found, bad = batches(images_loader(path, usual_pipeline(32), on_error="skip", **arguments))
+    expected, _ = batches(images_loader(honest, usual_pipeline(32), **arguments))
+    result, bad = batches(images_loader(path, usual_pipeline(32), on_error="skip", **arguments))
     assert [sample for _, sample, _ in bad] == [5]
-    assert all(torch.equal(image, rows(wanted)[sample]) for sample, image in rows(found).items())
-    assert len(rows(found)) == 11
+    assert all(torch.equal(image, rows(expected)[sample]) for sample, image in rows(result).items())
+    assert len(rows(result)) == 11
 
 
 def test_many_bad_images_in_many_batches_are_all_found(gpu, whole, tmp_path):
@@ -123,6 +123,6 @@ def test_many_bad_images_in_many_batches_are_all_found(gpu, whole, tmp_path):
     bad_ones = list(range(0, SAMPLES, 3))
     for sample in bad_ones:
         damage(path, sample, content=bytes(40))
-    found, bad = batches(images_loader(path, usual_pipeline(32), on_error="skip", batch_size=7))
+    result, bad = batches(images_loader(path, usual_pipeline(32), on_error="skip", batch_size=7))
     assert sorted(sample for _, sample, _ in bad) == bad_ones
-    assert len(rows(found)) == SAMPLES - len(bad_ones)
+    assert len(rows(result)) == SAMPLES - len(bad_ones)

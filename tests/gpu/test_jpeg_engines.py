@@ -15,12 +15,9 @@ from PIL import Image
 
 from benchmarks.gpu.pipelines import usual_pipeline
 from benchmarks.harness.photos import list_photos
-from gpubeton._gpu.batch import DecodedImages
-from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
-from gpubeton._gpu.options import GpuOptions
-from gpubeton._plan.arena_layout import lay_out_images
-from gpubeton._plan.routes import DecodeRoute
+from gpubeton.loader import GpuOptions
 from tests.gpu.comparing import images_loader
+from tests.gpu_path.gpu_room import DecodedImages, DecodeRoute, lay_out_images, open_nvjpeg_backends
 
 
 @pytest.fixture

@@ -23,12 +23,12 @@ def loader_of(photos, **arguments):
 
 def sums(loader, epochs=1):
     """A number for each batch that no other batch has, by torch's current stream."""
-    found = []
+    results = []
     for epoch in range(epochs):
         loader.set_epoch(epoch)
         for (batch,) in loader:
-            found.append(batch.clone())
-    return numbers(found)
+            results.append(batch.clone())
+    return numbers(results)
 
 
 def numbers(copies):
@@ -77,7 +77,7 @@ def expected(gpu, photos):
 
 def test_a_batch_that_a_stream_still_reads_is_not_overwritten(gpu, photos, reading_stream, expected):
     """Each batch is dropped at once, while the stream that reads it has not come to it yet."""
-    busy, room, found = Busy(gpu), [], []
+    busy, room, result = Busy(gpu), [], []
     with closing(loader_of(photos)) as loader, reading_stream():
         for epoch in range(2):
             loader.set_epoch(epoch)
@@ -86,17 +86,17 @@ def test_a_batch_that_a_stream_still_reads_is_not_overwritten(gpu, photos, readi
                 room = room or [torch.empty_like(batch) for _ in range(2 * len(loader))]
                 if number == 0:
                     busy.begin()
-                found.append(room.pop()[: len(batch)].copy_(batch))
+                result.append(room.pop()[: len(batch)].copy_(batch))
                 del batch
                 if number == max(len(loader) - 2, 0):
                     busy.end()  # a loader that ends may wait for the device
-        found = numbers(found)
-    assert found == expected
+        result = numbers(result)
+    assert result == expected
 
 
 def test_batches_are_whole_when_they_arrive_while_torch_runs_other_work(gpu, photos, expected):
     """Torch's allocator is kept busy with blocks of just the batches' size, on the stream that receives them."""
-    found, noise = [], []
+    results, noise = [], []
     with closing(loader_of(photos)) as loader:
         for epoch in range(2):
             loader.set_epoch(epoch)
@@ -104,23 +104,23 @@ def test_batches_are_whole_when_they_arrive_while_torch_runs_other_work(gpu, pho
                 noise = [
                     torch.full(batch.shape, float("nan"), dtype=batch.dtype, device=batch.device) for _ in range(4)
                 ]
-                found.append(batch.clone())
+                results.append(batch.clone())
                 noise = noise[:1]
-    assert numbers(found) == expected
+    assert numbers(results) == expected
 
 
 def test_batches_that_are_kept_stay_as_they_are(gpu, photos, expected):
     with closing(loader_of(photos)) as loader:
-        kept = []
+        batches = []
         for epoch in range(2):
             loader.set_epoch(epoch)
-            kept += [batch for (batch,) in loader]
-    assert numbers(kept) == expected
+            batches += [batch for (batch,) in loader]
+    assert numbers(batches) == expected
 
 
 def test_receivers_on_other_streams_see_whole_batches(gpu, photos, expected):
     """A stream for each batch, none of which waits for another."""
-    found = []
+    results = []
     with closing(loader_of(photos)) as loader:
         for epoch in range(2):
             loader.set_epoch(epoch)
@@ -130,24 +130,24 @@ def test_receivers_on_other_streams_see_whole_batches(gpu, photos, expected):
                     batch = next(iterator, None)
                     if batch is None:
                         break
-                    found.append(batch[0].clone())
+                    results.append(batch[0].clone())
     if gpu.has_cuda:
         torch.cuda.synchronize()
-    assert numbers(found) == expected
+    assert numbers(results) == expected
 
 
 @pytest.mark.parametrize("routes", [("hardware",), ()], ids="+".join)
 def test_loaders_of_several_threads_do_not_disturb_each_other(gpu, photos, routes):
-    wanted = {}
+    expected = {}
     for seed in range(3):
         with closing(loader_of(photos, seed=seed, routes=routes)) as loader:
-            wanted[seed] = sums(loader)
-    found, errors = {}, []
+            expected[seed] = sums(loader)
+    results, errors = {}, []
 
     def load(seed):
         try:
             with gpu.device.active(), closing(loader_of(photos, seed=seed, routes=routes)) as loader:
-                found[seed] = sums(loader)
+                results[seed] = sums(loader)
         except BaseException as error:  # noqa: BLE001 - shown below
             errors.append(error)
 
@@ -157,21 +157,21 @@ def test_loaders_of_several_threads_do_not_disturb_each_other(gpu, photos, route
     for thread in threads:
         thread.join()
     assert errors == []
-    assert found == wanted
+    assert results == expected
 
 
 def test_iterators_of_one_loader_may_be_used_in_turn(gpu, photos):
     with closing(loader_of(photos)) as loader:
-        wanted = [sums(loader)]
+        expected = [sums(loader)]
         loader.set_epoch(1)
-        wanted.append(numbers([batch for (batch,) in loader]))
+        expected.append(numbers([batch for (batch,) in loader]))
         loader.set_epoch(0)
         first, second = iter(loader), iter(loader)
-        found = [[], []]
+        results = [[], []]
         for (ours,), (theirs,) in zip(first, second, strict=True):
-            found[0].append(ours.clone())
-            found[1].append(theirs.clone())
-        assert [numbers(copies) for copies in found] == wanted
+            results[0].append(ours.clone())
+            results[1].append(theirs.clone())
+        assert [numbers(copies) for copies in results] == expected
 
 
 def test_leaving_in_the_middle_of_an_epoch_does_not_damage_later_batches(gpu, photos, expected):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpubeton._gpu.batch import DecodedImages
-from gpubeton._plan.arena_layout import lay_out_images
 from gpubeton.fields.jpeg import decode_rgb
+from tests.gpu_path.gpu_room import DecodedImages, lay_out_images
 
 #: What new memory of the simulated device is full of.
 GARBAGE = 0xCD
@@ -43,7 +42,7 @@ class DecodeRequests:
 
     def state_of(self, request):
         """For each image "decoded", "untouched" or "something else"."""
-        (arena, layout, images) = next(kept[1:4] for kept in self.kept if kept[4] is request)
+        (arena, layout, images) = next(entry[1:4] for entry in self.kept if entry[4] is request)
         results = []
         for start, pitch, image in zip(layout.offset.tolist(), layout.pitch.tolist(), images, strict=True):
             rgb = decode_rgb(image)

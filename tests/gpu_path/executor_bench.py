@@ -7,17 +7,20 @@ from functools import partial
 import numpy as np
 
 from gpubeton._cpu.checksum import find_damage
-from gpubeton._cpu.jpeg.part_reader import JpegReader
-from gpubeton._cpu.jpeg.probe import probe_jpegs
 from gpubeton._cpu.pack import pack_crops, pack_regions
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._gpu.gpu import Gpu
-from gpubeton._gpu.nvjpeg import load
-from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
-from gpubeton._gpu.options import GpuOptions
-from gpubeton._plan.fusion import compile_image_program
-from gpubeton._plan.image_job import CpuServices, ImageJob
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
+from gpubeton.loader import GpuOptions
+from tests.gpu_path.gpu_room import (
+    CpuServices,
+    ImageJob,
+    JpegReader,
+    compile_image_program,
+    load,
+    open_nvjpeg_backends,
+    probe_jpegs,
+)
 
 SLOTS = 3
 BATCH = 8
@@ -53,8 +56,8 @@ def job_of(program, images, out, *, epoch=0, first=0, source="image"):
     samples = np.arange(first, first + len(images)).astype(np.uint64)
     height, width = (np.array([getattr(image, side) for image in images], np.int32) for side in ("height", "width"))
     return ImageJob(
-        address=np.array([own.ctypes.data for own in data], np.uint64),
-        size=np.array([own.size for own in data], np.uint64),
+        address=np.array([content.ctypes.data for content in data], np.uint64),
+        size=np.array([content.size for content in data], np.uint64),
         height=height,
         width=width,
         mode=np.array([image.mode for image in images], np.uint8),

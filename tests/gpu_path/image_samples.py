@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from gpubeton._gpu.options import GpuOptions
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.jpeg import decode_rgb
 from gpubeton.format import ImageMode
-from gpubeton.loader import Loader
+from gpubeton.loader import GpuOptions, Loader
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 from tests.small_files import write
 
@@ -110,12 +109,12 @@ def gpu_loader(path, image, *, device="cuda:0", batch_size=8, raw="auto", more=N
     """A loader of the images and their numbers on a GPU, or with ``device="cpu"`` on the CPU."""
     names = ["routes", "images_per_call", "smooth_chroma", "resident"]
     # The engines take what our decoder would, unless a test asks for that; `test_entry_decoder.py` does.
-    given = {
+    chosen = {
         "routes": ("entries",) if arguments.get("decoder") == "entries" else ("hardware",),
         "resident": False,
         **{name: arguments.pop(name) for name in names if name in arguments},
     }
-    options = GpuOptions(raw=raw, **given)
+    options = GpuOptions(raw=raw, **chosen)
     pipelines = {"image": image, **(more or {})}
     custom = {name: StoredField for name in ("image", "second") if name in pipelines}
     usual = {"num_workers": 1, "drop_last": False, "seed": 3, "gpu_options": options, "custom_fields": custom}

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from gpubeton._gpu.nvjpeg import IMAGE
+from tests.gpu_path.gpu_room import IMAGE
 
 
 class RecordingLibrary:

@@ -9,14 +9,13 @@ from zlib import crc32
 import numpy as np
 
 from gpubeton._cpu.jpeg.entries import find_entries
-from gpubeton._cpu.jpeg.part_reader import JpegReader
-from gpubeton._cpu.jpeg.probe import probe_jpegs
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._gpu import self_test
 from gpubeton._plan.draw_rows import identity_draws
 from gpubeton._plan.routes import HEIGHT, PROBE_COLUMNS, WIDTH
 from tests.cpu.pictures import jpeg, pillow_jpeg
 from tests.cpu.plain_jpeg import ZIGZAG, Component, write
+from tests.gpu_path.gpu_room import JpegReader, probe_jpegs
 
 PATH = Path(self_test.__file__).with_suffix(".npz")
 
@@ -36,9 +35,9 @@ def picture(number):
 
 def small_jpegs():
     """With entry points for three, and restart markers for two."""
-    found = [jpeg(picture(number), sampling=kind) for number, kind in enumerate(("4:2:0", "4:4:4", "gray"))]
+    results = [jpeg(picture(number), sampling=kind) for number, kind in enumerate(("4:2:0", "4:4:4", "gray"))]
     return [
-        *found,
+        *results,
         pillow_jpeg(picture(3), quality=90, subsampling="4:2:2", restart_marker_blocks=5),
         pillow_jpeg(picture(4), quality=90, subsampling="4:2:0", optimize=True, restart_marker_blocks=1),
     ]
@@ -75,13 +74,13 @@ def make(name, jpegs, copies):
     draws = np.repeat(identity_draws(*self_test.FULL_SIZE), len(size), axis=0)
     if name == "small":
         draws[:, :5] = DRAWS
-    found = find_entries(address, size)
-    first = found.first[:-1].astype(np.intp)
-    given = np.where(found.counts > 0, found.entries.ctypes.data + 10 * first, 0).astype(np.uint64)
+    result = find_entries(address, size)
+    first = result.first[:-1].astype(np.intp)
+    points = np.where(result.counts > 0, result.entries.ctypes.data + 10 * first, 0).astype(np.uint64)
     sides = np.ascontiguousarray(probes[:, HEIGHT]), np.ascontiguousarray(probes[:, WIDTH])
     reader = JpegReader()
-    parts = reader.read(address, size, *sides, given, found.counts.astype(np.int32), found.seals, draws)
-    intervals = reader.list_intervals(address, size, given, parts)
+    parts = reader.read(address, size, *sides, points, result.counts.astype(np.int32), result.seals, draws)
+    intervals = reader.list_intervals(address, size, points, parts)
     if name == "full":
         # Not sorted by size: the lanes of a warp have different intervals. Columns compress better than rows.
         intervals = intervals._replace(intervals=np.asfortranarray(np.unique(intervals.intervals, axis=0)))

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.nvjpeg_parts import Backend
-from gpubeton._gpu.nvjpeg import Handle, State, load
-from gpubeton._gpu.nvjpeg_backends import BatchedBackend, open_nvjpeg_backends
-from gpubeton._gpu.options import GpuOptions
-from gpubeton._plan.routes import DecodeRoute
 from gpubeton.errors import DeviceError, NvjpegError
+from gpubeton.loader import GpuOptions
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.decode_requests import DecodeRequests
+from tests.gpu_path.gpu_room import BatchedBackend, DecodeRoute, Handle, State, load, open_nvjpeg_backends
 from tests.simulator.active_device import device
 from tests.simulator.device import SimulatedDevice
 
@@ -33,14 +31,14 @@ def requests(device):
 @pytest.fixture
 def make(device, faults):
     """Makes backends; closes them at the end."""
-    made = []
+    results = []
 
     def make(largest=(1, 1), num_states=2):
-        made.append(BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, largest, num_states))
-        return made[-1]
+        results.append(BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, largest, num_states))
+        return results[-1]
 
     yield make
-    for backend in made:
+    for backend in results:
         backend.settle()
         backend.close()
     assert (faults.live("state"), faults.live("handle")) == (0, 0)
@@ -136,8 +134,8 @@ def test_when_a_request_has_failed_nothing_of_it_is_under_way(make, requests, fa
     faults.slow_down(20_000, least=20_000)
     make(num_states=1).begin(requests.make([pillow_jpeg(photo(9, 9), progressive=True)] * 2))
     (stream,) = {call.stream for call in faults.notes("call", "nvjpegDecodeBatched")}
-    (own,) = [one for one in device.streams if one.number == stream]
-    assert own.is_idle
+    (chosen,) = [candidate for candidate in device.streams if candidate.number == stream]
+    assert chosen.is_idle
 
 
 def test_a_backend_works_on_after_a_request_that_failed(make, requests, faults):
@@ -295,7 +293,7 @@ def test_threads_may_use_a_backend_together(make, requests, faults, device):
     """The feeder, and the thread that repairs images of the batch before."""
     faults.slow_down(500)
     backend = make(num_states=2)
-    own = [requests.make(SMALL[: 1 + number % 3]) for number in range(24)]
+    pending = [requests.make(SMALL[: 1 + number % 3]) for number in range(24)]
     failed = []
 
     def work(mine):
@@ -305,21 +303,21 @@ def test_threads_may_use_a_backend_together(make, requests, faults, device):
                 event.synchronize()
                 failed.extend(refused)
 
-    threads = [threading.Thread(target=work, args=(own[number::3],)) for number in range(3)]
+    threads = [threading.Thread(target=work, args=(pending[number::3],)) for number in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert failed == []
-    assert all(requests.state_of(request) == ["decoded"] * len(request.size) for request in own)
+    assert all(requests.state_of(request) == ["decoded"] * len(request.size) for request in pending)
 
 
 def test_settling_waits_for_all_requests(make, requests, faults):
     faults.early_write = False
     faults.slow_down(20_000, least=20_000)
     backend = make(num_states=3)
-    own = [requests.make(SMALL) for _ in range(3)]
-    for request in own:
+    pending = [requests.make(SMALL) for _ in range(3)]
+    for request in pending:
         backend.begin(request)
     backend.settle()
-    assert [requests.state_of(request) for request in own] == [["decoded"] * 6] * 3
+    assert [requests.state_of(request) for request in pending] == [["decoded"] * 6] * 3

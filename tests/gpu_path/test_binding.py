@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpubeton._gpu.nvjpeg import HARDWARE, INTERPOLATED, Handle, Library, State, Status
 from gpubeton.errors import NvjpegError
+from tests.gpu_path.gpu_room import HARDWARE, INTERPOLATED, Handle, Library, State, Status
 from tests.gpu_path.recording_library import RecordingLibrary
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -6,8 +6,8 @@ import weakref
 
 import pytest
 
-from gpubeton._gpu.nvjpeg import HARDWARE, INTERPOLATED, Handle, Library, State
 from gpubeton.errors import NvjpegError
+from tests.gpu_path.gpu_room import HARDWARE, INTERPOLATED, Handle, Library, State
 from tests.gpu_path.recording_library import RecordingLibrary, batch
 
 STREAM = 0x77

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.nvjpeg_parts import Backend
-from gpubeton._gpu.nvjpeg import Handle, Status, load
 from gpubeton.errors import NvjpegError
 from tests.cpu.pictures import decoded, jpeg
+from tests.gpu_path.gpu_room import Handle, Status, load
 from tests.simulator.active_device import device, faults, simulated_device
 from tests.simulator.nvjpeg_bench import BATCHED, HEIGHT, PHOTO, TAKEN, WIDTH, bench
 
@@ -31,13 +31,13 @@ def test_several_states_have_batches_in_flight_at_once(bench, faults, backend):
     faults.slow_down(3000, seed=5)
     images = list(TAKEN.values())
     benches = [bench(backend, images[shift:] + images[:shift]) for shift in range(3)]
-    for made in benches:
-        made.state.preallocate(len(images), WIDTH, HEIGHT)
-        made.decode()
-    for shift, made in enumerate(benches):
-        made.stream.synchronize()
+    for driven in benches:
+        driven.state.preallocate(len(images), WIDTH, HEIGHT)
+        driven.decode()
+    for shift, driven in enumerate(benches):
+        driven.stream.synchronize()
         for index in range(len(images)):
-            np.testing.assert_array_equal(made.pixels(index), decoded(images[(index + shift) % len(images)]))
+            np.testing.assert_array_equal(driven.pixels(index), decoded(images[(index + shift) % len(images)]))
 
 
 def test_a_state_takes_batch_after_batch_once_it_is_initialized(bench, faults):

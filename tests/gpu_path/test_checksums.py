@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._gpu.options import GpuOptions
 from gpubeton.dataset import index_images, index_shards
 from gpubeton.errors import BadImageError
 from gpubeton.fields import BytesField, IntField, JSONField, NDArrayField, RGBImageField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.format import open_dataset
-from gpubeton.loader import Loader
+from gpubeton.loader import GpuOptions, Loader
 from gpubeton.transforms import ToTensor
 from gpubeton.writer import DatasetWriter
 from tests.cpu.pictures import jpeg, photo
@@ -39,13 +38,13 @@ def change(content, sample, start, size):
     kind, length = divmod(sample // 2 % 6, 2)
     length = (512, 4096)[length]
     first = start + int(np.random.default_rng(sample).integers(700, size - 2 * length))
-    one, two = content[first : first + length], content[first + length : first + 2 * length]
+    first_part, second_part = content[first : first + length], content[first + length : first + 2 * length]
     if kind == 0:
         content[first : first + length] = bytes(length)
     elif kind == 1:
-        content[first + length : first + 2 * length] = one
+        content[first + length : first + 2 * length] = first_part
     else:
-        content[first : first + 2 * length] = two + one
+        content[first : first + 2 * length] = second_part + first_part
 
 
 def damage(path, samples):
@@ -83,8 +82,8 @@ def place(storage, path, fault_server, tmp_path):
     if storage in ("mapped", "read"):
         return path, {"os_cache": storage == "mapped"}
     folder = path if path.is_dir() else path.parent
-    for own in folder.iterdir():
-        fault_server.objects[own.name] = own.read_bytes()
+    for part in folder.iterdir():
+        fault_server.objects[part.name] = part.read_bytes()
     cache = {"cache_dir": tmp_path / "cache", "cache_limit": "1 GB"} if storage == "cached" else {}
     return [fault_server.url("a.beton")] if path.is_file() else fault_server.url(""), cache
 
@@ -145,8 +144,8 @@ def test_each_damaged_image_is_found_in_random_crops(gpus, files, fault_server, 
 def test_compared_values_are_not_compared_again(gpus, tmp_path, executor):
     path = write(tmp_path / "a.beton", FIELDS, images(), notes={})
     size = int(open_dataset(path).regions("image").size.sum())
-    with loader_of(path, **EXECUTORS[executor]) as one, loader_of(path, **EXECUTORS[executor]) as two:
-        epochs = [one, one, two] if executor != "resident" else [one]
+    with loader_of(path, **EXECUTORS[executor]) as first, loader_of(path, **EXECUTORS[executor]) as two:
+        epochs = [first, first, two] if executor != "resident" else [first]
         compared = [(list(loader), loader.stats().verified_bytes)[1] for loader in epochs]
         assert compared == [size, 0, 0] if executor != "resident" else compared[0] < size
     content = bytearray(path.read_bytes())
@@ -252,13 +251,13 @@ def test_an_index_of_an_earlier_version_of_a_file_with_checksums_is_not_used(tmp
     index_images(path)
     before = open_dataset(path).allocations
     other = [(jpeg(photo(200, 220, number), 92), number) for number in range(COUNT)]
-    sizes = [len(each) for each, _ in other]
+    sizes = [len(images) for images, _ in other]
     beside = path.with_name("a.beton.index").read_bytes()
     # The same sizes and headers, and other bits in the scan.
     other[3] = (other[3][0][:6000] + bytes([other[3][0][6000] ^ 1]) + other[3][0][6001:], 3)
     write(path, FIELDS, other, notes={}, index=False)
     path.with_name("a.beton.index").write_bytes(beside)
-    assert [len(each) for each, _ in other] == sizes
+    assert [len(images) for images, _ in other] == sizes
     assert np.array_equal(before, open_dataset(path).allocations)
     with pytest.warns(UserWarning, match="another state"):
         loader_of(path, device="cpu").close()

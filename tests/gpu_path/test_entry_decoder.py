@@ -9,10 +9,7 @@ from types import MethodType
 import numpy as np
 import pytest
 
-from gpubeton._cpu.jpeg.part_reader import JpegReader
-from gpubeton._engine import executors
-from gpubeton._gpu import entry_decoder, gpu_resources, planner
-from gpubeton._gpu.entry_decoder import EntryDecoder, JpegHeaders
+from gpubeton._gpu import entry_decoder
 from gpubeton._plan.jpeg_windows import BEGIN, EVERY, NUM_ENTRIES, STOP, WINDOW_COLUMNS, CropWindows
 from gpubeton.dataset import index_images
 from gpubeton.fields import IntField, RGBImageField
@@ -22,6 +19,7 @@ from gpubeton.format.entry_points import EntryPoints, read_beside
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import ColorJitter, Cutout, RandomContrast, RandomHorizontalFlip
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
+from tests.gpu_path.gpu_room import EntryDecoder, JpegHeaders, JpegReader
 from tests.gpu_path.image_samples import (
     BASELINE,
     IMAGE_SAMPLES,
@@ -71,7 +69,7 @@ def mixed(tmp_path_factory):
 
 
 @pytest.fixture
-def made(monkeypatch):
+def launches(monkeypatch):
     """The number of images in each launch of the decoder."""
     counts, launch = [], entry_decoder.launch_jpegs
 
@@ -84,30 +82,30 @@ def made(monkeypatch):
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_every_kind_of_image_is_the_cpus_to_the_bit(gpus, sample_file, made, name):
-    found = epochs(loader_of(sample_file, PIPELINES[name], decoder="entries"), 2)
-    assert sum(made) == 2 * len(BASELINE)
-    assert_same(found, epochs(loader_of(sample_file, PIPELINES[name], device="cpu"), 2))
+def test_every_kind_of_image_is_the_cpus_to_the_bit(gpus, sample_file, launches, name):
+    batches = epochs(loader_of(sample_file, PIPELINES[name], decoder="entries"), 2)
+    assert sum(launches) == 2 * len(BASELINE)
+    assert_same(batches, epochs(loader_of(sample_file, PIPELINES[name], device="cpu"), 2))
 
 
 @pytest.mark.parametrize("name", COLORS)
 @pytest.mark.parametrize("changes", [{}, {"os_cache": False}, {"batch_size": 5, "order": "random"}])
-def test_colors_are_the_cpus_to_the_bit(gpus, sample_file, made, name, changes):
-    found = epochs(loader_of(sample_file, COLORS[name], decoder="entries", **changes), 2)
-    assert sum(made) == 2 * len(BASELINE)
-    assert_same(found, epochs(loader_of(sample_file, COLORS[name], device="cpu", **changes), 2))
+def test_colors_are_the_cpus_to_the_bit(gpus, sample_file, launches, name, changes):
+    batches = epochs(loader_of(sample_file, COLORS[name], decoder="entries", **changes), 2)
+    assert sum(launches) == 2 * len(BASELINE)
+    assert_same(batches, epochs(loader_of(sample_file, COLORS[name], device="cpu", **changes), 2))
 
 
-def test_batches_of_this_decoder_alone_need_no_canary(gpus, mixed, made):
-    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"), 2)
-    assert sum(made) == 2 * len(MIXED)
-    assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 2))
+def test_batches_of_this_decoder_alone_need_no_canary(gpus, mixed, launches):
+    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"), 2)
+    assert sum(launches) == 2 * len(MIXED)
+    assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 2))
 
 
-def test_if_no_route_is_allowed_the_cpu_decodes(gpus, mixed, made):
-    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries", routes=()))
-    assert not made
-    assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
+def test_if_no_route_is_allowed_the_cpu_decodes(gpus, mixed, launches):
+    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries", routes=()))
+    assert not launches
+    assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
 
 
 @pytest.mark.parametrize("decoder", ["entries", "nvjpeg"])
@@ -123,22 +121,22 @@ def test_only_batches_with_images_of_the_engines_wait_on_the_host(gpus, mixed, m
     assert ("gpubeton-feeder" in waiting) == (decoder == "nvjpeg")
 
 
-def test_headers_with_entry_points_are_read_once(gpus, made, tmp_path, monkeypatch):
+def test_headers_with_entry_points_are_read_once(gpus, launches, tmp_path, monkeypatch):
     path = indexed(tmp_path / "images.beton", MIXED[:18])
     loader = loader_of(path, PIPELINES["half"], decoder="entries", order="random")
     batches = list(loader)
     with monkeypatch.context() as patches:
         patches.setattr(JpegReader, "read", None)
-        patches.setattr(executors, "probe_jpegs", None)
+        patches.setattr("gpubeton._engine.executors.probe_jpegs", None)
         batches += [batch for _ in range(2) for batch in loader]
     loader.indices = [17, 3, 3, 0]
     batches += list(loader)
     loader.close()
-    assert sum(made) == 3 * 18 + 4
+    assert sum(launches) == 3 * 18 + 4
     cpu = loader_of(path, PIPELINES["half"], device="cpu", order="random")
-    wanted = [batch for _ in range(3) for batch in cpu]
+    expected = [batch for _ in range(3) for batch in cpu]
     cpu.indices = [17, 3, 3, 0]
-    assert_same(batches, wanted + list(cpu))
+    assert_same(batches, expected + list(cpu))
 
 
 @pytest.fixture
@@ -154,20 +152,20 @@ def parsed(monkeypatch):
     return counts
 
 
-def test_images_with_known_headers_and_others_share_a_batch(gpus, mixed, made, parsed):
+def test_images_with_known_headers_and_others_share_a_batch(gpus, mixed, launches, parsed):
     loader = loader_of(mixed, PIPELINES["half"], decoder="entries", indices=np.arange(0, 21, 2))
     batches = list(loader)
     loader.indices = np.arange(21)
     parsed.clear()
     batches += list(loader)
     loader.close()
-    assert sum(made) == 11 + 21
+    assert sum(launches) == 11 + 21
     restarted = 2  # of those that were seen; they have no entry points in a file
     assert sum(parsed) == 10 + restarted
     cpu = loader_of(mixed, PIPELINES["half"], device="cpu", indices=np.arange(0, 21, 2))
-    wanted = list(cpu)
+    expected = list(cpu)
     cpu.indices = np.arange(21)
-    assert_same(batches, wanted + list(cpu))
+    assert_same(batches, expected + list(cpu))
 
 
 def place_of_entries(path):
@@ -181,7 +179,7 @@ def index_of(path):
 
 
 @pytest.mark.parametrize("batch_size", [1, 7])
-def test_images_whose_entry_points_do_not_fit_are_asked_about_each_time(gpus, made, parsed, tmp_path, batch_size):
+def test_images_whose_entry_points_do_not_fit_are_asked_about_each_time(gpus, launches, parsed, tmp_path, batch_size):
     """They share batches with images whose headers are known, or have one without any header that is of use."""
     path = indexed(tmp_path / "images.beton", MIXED[:18])
     block, begin = place_of_entries(path)
@@ -190,12 +188,12 @@ def test_images_whose_entry_points_do_not_fit_are_asked_about_each_time(gpus, ma
         content[begin + block.entries.itemsize * int(block.first[number]) + 4] ^= 1
     index_of(path).write_bytes(content)
     batches = epochs(loader_of(path, PIPELINES["half"], decoder="entries", batch_size=batch_size), 3)
-    assert sum(made) == 3 * 16
+    assert sum(launches) == 3 * 16
     assert sum(parsed) == 18 + 2 * 2
     assert_same(batches, epochs(loader_of(path, PIPELINES["half"], device="cpu", batch_size=batch_size), 3))
 
 
-def test_entry_points_that_change_after_their_seals_were_checked_are_not_used(gpus, made, tmp_path):
+def test_entry_points_that_change_after_their_seals_were_checked_are_not_used(gpus, launches, tmp_path):
     """All of them by as much, so that each interval still ends with the values of the next."""
     path = indexed(tmp_path / "images.beton", MIXED[:18])
     loader = loader_of(path, PIPELINES["half"], decoder="entries")
@@ -208,21 +206,21 @@ def test_entry_points_that_change_after_their_seals_were_checked_are_not_used(gp
         file.write(entries.tobytes())
     batches += list(loader)
     loader.close()
-    assert sum(made) == 18
+    assert sum(launches) == 18
     assert_same(batches, epochs(loader_of(path, PIPELINES["half"], device="cpu"), 2))
 
 
-def test_headers_are_not_kept_if_bytes_may_be_others_each_time(gpus, mixed, made, parsed, monkeypatch):
+def test_headers_are_not_kept_if_bytes_may_be_others_each_time(gpus, mixed, launches, parsed, monkeypatch):
     monkeypatch.setattr(EntryPoints, "comes_late", True)
     batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"), 2)
-    assert sum(made) == sum(parsed) == 2 * len(MIXED)
+    assert sum(launches) == sum(parsed) == 2 * len(MIXED)
     assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 2))
 
 
-def test_headers_are_forgotten_if_too_many_have_different_tables(gpus, mixed, made, parsed, monkeypatch):
+def test_headers_are_forgotten_if_too_many_have_different_tables(gpus, mixed, launches, parsed, monkeypatch):
     monkeypatch.setattr(entry_decoder, "_MOST_TABLES", 1)
     batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"), 3)
-    assert sum(made) == sum(parsed) == 3 * len(MIXED)
+    assert sum(launches) == sum(parsed) == 3 * len(MIXED)
     assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 3))
 
 
@@ -240,7 +238,7 @@ def test_headers_of_images_whose_entry_points_were_left_out_are_not_used():
     assert headers.holds(samples).tolist() == [False, True]
 
 
-def test_images_of_which_no_byte_is_needed_are_left_to_the_cpu(gpus, mixed, made, monkeypatch):
+def test_images_of_which_no_byte_is_needed_are_left_to_the_cpu(gpus, mixed, launches, monkeypatch):
     """As if entry points changed while they are read."""
     list_known = JpegReader.list_known
 
@@ -253,11 +251,11 @@ def test_images_of_which_no_byte_is_needed_are_left_to_the_cpu(gpus, mixed, made
     for os_cache in (True, False):
         batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries", os_cache=os_cache))
         assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
-    assert sum(made) == 2 * len(MIXED)
+    assert sum(launches) == 2 * len(MIXED)
 
 
 @pytest.mark.parametrize("os_cache", [True, False])
-def test_only_bytes_that_crops_need_are_copied(gpus, mixed, made, monkeypatch, os_cache):
+def test_only_bytes_that_crops_need_are_copied(gpus, mixed, launches, monkeypatch, os_cache):
     sent, send = [], EntryDecoder.send
 
     def noting(decoder, images, *others):
@@ -267,48 +265,42 @@ def test_only_bytes_that_crops_need_are_copied(gpus, mixed, made, monkeypatch, o
     monkeypatch.setattr(EntryDecoder, "send", noting)
     image = [RandomResizedCropRGBImageDecoder((20, 24), scale=(0.01, 0.05)), *VIEWS]
     batches = epochs(loader_of(mixed, image, decoder="entries", os_cache=os_cache), 2)
-    assert sum(made) == 2 * len(MIXED)
+    assert sum(launches) == 2 * len(MIXED)
     assert 0 < sum(sent) < sum(len(image.data) for image in MIXED)
     assert_same(batches, epochs(loader_of(mixed, image, device="cpu", os_cache=os_cache), 2))
 
 
-def test_images_are_not_looked_up_while_none_was_refused(gpus, mixed, made, monkeypatch):
-    monkeypatch.setattr(planner, "image_identity", None)
-    epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"))
-    assert sum(made) == len(MIXED)
-
-
-def test_two_outputs_of_one_field_have_different_crops(gpus, mixed, made):
+def test_two_outputs_of_one_field_have_different_crops(gpus, mixed, launches):
     image = [crop((20, 24)), ColorJitter(0.2), Cutout(3), *VIEWS]
     second = [ColorJitter(0.4), RandomHorizontalFlip(), *VIEWS]
     more = {"other": PipelineSpec("image", crop((31, 9)), second)}
-    found = epochs(loader_of(mixed, image, decoder="entries", more=more), 2)
-    assert sum(made) == 4 * len(MIXED)
-    assert_same(found, epochs(loader_of(mixed, image, device="cpu", more=more), 2))
+    batches = epochs(loader_of(mixed, image, decoder="entries", more=more), 2)
+    assert sum(launches) == 4 * len(MIXED)
+    assert_same(batches, epochs(loader_of(mixed, image, device="cpu", more=more), 2))
 
 
-def test_a_batch_is_made_in_bands_that_fit_into_the_memory(gpus, mixed, made, monkeypatch):
-    monkeypatch.setattr(gpu_resources, "EntryDecoder", partial(EntryDecoder, budget=200_000))
-    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries", batch_size=21))
-    assert sum(made) == len(MIXED)
-    assert len(made) > 3
-    assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu", batch_size=21)))
+def test_a_batch_is_made_in_bands_that_fit_into_the_memory(gpus, mixed, launches, monkeypatch):
+    monkeypatch.setattr("gpubeton._gpu.gpu_resources.EntryDecoder", partial(EntryDecoder, budget=200_000))
+    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries", batch_size=21))
+    assert sum(launches) == len(MIXED)
+    assert len(launches) > 3
+    assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu", batch_size=21)))
 
 
-def test_images_with_a_larger_window_than_the_memory_may_have_go_to_the_cpu(gpus, mixed, made, monkeypatch):
-    monkeypatch.setattr(gpu_resources, "EntryDecoder", partial(EntryDecoder, largest_window=40_000))
-    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"))
-    assert 0 < sum(made) < len(MIXED)
-    assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
+def test_images_with_a_larger_window_than_the_memory_may_have_go_to_the_cpu(gpus, mixed, launches, monkeypatch):
+    monkeypatch.setattr("gpubeton._gpu.gpu_resources.EntryDecoder", partial(EntryDecoder, largest_window=40_000))
+    batches = epochs(loader_of(mixed, PIPELINES["half"], decoder="entries"))
+    assert 0 < sum(launches) < len(MIXED)
+    assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
 
 
-def test_with_engines_only_images_without_entry_points_go_there(gpus, mixed, made, faults):
-    found = epochs(loader_of(mixed, PIPELINES["half"], routes=("hardware", "entries")))
-    assert sum(made) == len(MIXED)
-    assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
+def test_with_engines_only_images_without_entry_points_go_there(gpus, mixed, launches, faults):
+    batches = epochs(loader_of(mixed, PIPELINES["half"], routes=("hardware", "entries")))
+    assert sum(launches) == len(MIXED)
+    assert_same(batches, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
 
 
-def test_damaged_data_go_to_the_cpu_which_has_the_verdict(gpus, made, tmp_path):
+def test_damaged_data_go_to_the_cpu_which_has_the_verdict(gpus, launches, tmp_path):
     """The CPU's pixels or its error, with the same policy for bad images."""
     path = indexed(tmp_path / "damaged.beton", MIXED)
     content = bytearray(path.read_bytes())
@@ -319,12 +311,12 @@ def test_damaged_data_go_to_the_cpu_which_has_the_verdict(gpus, made, tmp_path):
     path.write_bytes(content)
     whole = [CenterCropRGBImageDecoder((20, 24), 1), *VIEWS]
     for policy in ("skip", "replace"):
-        found = epochs(loader_of(path, whole, decoder="entries", on_error=policy), 2)
-        assert_same(found, epochs(loader_of(path, whole, device="cpu", on_error=policy), 2))
-    assert made
+        batches = epochs(loader_of(path, whole, decoder="entries", on_error=policy), 2)
+        assert_same(batches, epochs(loader_of(path, whole, device="cpu", on_error=policy), 2))
+    assert launches
 
 
-def test_batches_that_need_more_memory_than_those_before_wait_for_them(gpus, faults, made, tmp_path):
+def test_batches_that_need_more_memory_than_those_before_wait_for_them(gpus, faults, launches, tmp_path):
     images = [
         stored(pillow_jpeg(photo(side, side, number), restart_marker_blocks=20))
         for number, side in enumerate([40] * 4 + [700] * 4)
@@ -333,7 +325,7 @@ def test_batches_that_need_more_memory_than_those_before_wait_for_them(gpus, fau
     loader = loader_of(path, pipeline, decoder="entries", batch_size=4, batches_ahead=2)
     batches = iter(loader)
     faults.slow_down(20_000, least=20_000)
-    found = list(batches)
+    results = list(batches)
     loader.close()
-    assert made == [4, 4]
-    assert_same(found, epochs(loader_of(path, pipeline, device="cpu", batch_size=4)))
+    assert launches == [4, 4]
+    assert_same(results, epochs(loader_of(path, pipeline, device="cpu", batch_size=4)))

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 from gpubeton._engine import executors
-from gpubeton._gpu.executor import GpuExecutor
-from gpubeton._gpu.gpu_resources import GpuResources
-from gpubeton._gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo
+from tests.gpu_path.gpu_room import BatchedBackend
 from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, stored, twin, write_images
-from tests.simulator.device import TENSOR, SimulatedDevice
+from tests.simulator.device import TENSOR, SimulatedDevice, SimulatedEvent, SimulatedStream
 from tests.waiting import wait_until
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))
@@ -209,8 +207,8 @@ def test_an_error_at_any_stage_reaches_the_loop_and_the_next_epoch_is_whole(
     [
         (SimulatedDevice, "launch"),
         (SimulatedDevice, "empty"),
-        (GpuResources, "settle"),
-        (GpuExecutor, "collect"),
+        (SimulatedEvent, "synchronize"),
+        (SimulatedStream, "synchronize"),
         (ToDevice, "apply"),
     ],
 )
@@ -225,7 +223,7 @@ def test_memory_is_free_as_soon_as_the_error_is_handled(gpus, faults, path, monk
         return faults.live_memory(TENSOR)
 
     before, allocations, _batch = memory(), faults.allocations(), None
-    failing_at(monkeypatch, owner, name, 4 if owner is not GpuResources else 1)
+    failing_at(monkeypatch, owner, name, 1 if owner is SimulatedStream else 4)
     gc.disable()
     try:
         try:
@@ -264,7 +262,7 @@ def test_an_error_in_the_tail_leaves_the_gpu_usable(gpus, path, expected, monkey
 
 def test_a_repair_that_raises_reaches_the_loop(gpus, faults, path, expected, monkeypatch):
     faults.skip_image(IMAGES[0].data, times=1)
-    failing_at(monkeypatch, GpuExecutor, "decode_again", 1)
+    failing_at(monkeypatch, SimulatedStream, "synchronize", 1)
     loader = gpu_loader(path, PIPELINE)
     with pytest.raises(PlantedError):
         list(loader)

@@ -43,53 +43,27 @@ def gpu(device):
 @pytest.fixture
 def begin(gpu):
     """Begins epochs; closes them at the end."""
-    made = []
+    results = []
 
     def begin(*programs, host=None):
-        made.append(gpu.start_executor(programs or [program_of()], host or cpu_services()))
-        return made[-1]
+        results.append(gpu.start_executor(programs or [program_of()], host or cpu_services()))
+        return results[-1]
 
     yield begin
-    for executor in made:
+    for executor in results:
         executor.close()
 
 
 def submit(executor, images, program=None, **which):
     """Submit a batch of one output; gives its memory."""
-    own = program or program_of()
+    chosen = program or program_of()
     out = executor.take(0, len(images))
-    executor.submit([job_of(own, images, out, **which)])
+    executor.submit([job_of(chosen, images, out, **which)])
     return out
 
 
 def expected(images, program=CPU_PROGRAM, **which):
     return made_by_the_cpu(program, twin(images), **which)[0]
-
-
-def test_batches_come_out_in_the_order_in_which_they_go_in(begin, faults):
-    faults.slow_down(1000)
-    executor = begin()
-    outs = []
-    for epoch in range(10):
-        outs.append(submit(executor, PHOTOS, epoch=epoch))
-        if len(outs) >= SLOTS:
-            assert executor.collect() == []
-            number = epoch - SLOTS + 1
-            assert np.array_equal(outs[number].numpy(), expected(PHOTOS, epoch=number))
-
-
-def test_no_more_batches_than_slots_are_taken(begin):
-    executor = begin()
-    for _ in range(SLOTS):
-        submit(executor, PHOTOS)
-    with pytest.raises(RuntimeError, match=r"\b3\b"):
-        submit(executor, PHOTOS)
-    executor.collect()
-    submit(executor, PHOTOS)
-    for _ in range(SLOTS):
-        executor.collect()
-    with pytest.raises(RuntimeError, match="no batch is in flight"):
-        executor.collect()
 
 
 def test_submitting_never_waits_for_the_gpu(begin, gpu, faults):
@@ -105,24 +79,18 @@ def gpu_stream(executor, name):
     return getattr(executor._resources.streams, name)
 
 
-def test_a_batch_may_be_empty(begin):
-    executor = begin()
-    submit(executor, [])
-    assert executor.collect() == []
-
-
 @pytest.fixture
 def launched(begin, gpu, monkeypatch):
     """The thread and the output of each launch that stores images."""
-    found, launch = [], gpu.device.launch
+    results, launch = [], gpu.device.launch
 
     def noting(kernel, grid, block, arguments, stream):
         if kernel == "resample":
-            found.append((threading.current_thread().name, int(arguments[-2])))
+            results.append((threading.current_thread().name, int(arguments[-2])))
         launch(kernel, grid, block, arguments, stream)
 
     monkeypatch.setattr(gpu.device, "launch", noting)
-    return found
+    return results
 
 
 def test_a_small_batch_that_waits_for_nothing_is_put_in_at_once_after_those_before(begin, launched, faults):
@@ -162,45 +130,6 @@ def test_launches_are_prepared_again_where_there_are_other_images_or_they_need_m
     assert executor._cpu_images._executor is None, (
         "the kernels report an image with too many taps, and the CPU makes it"
     )
-
-
-def test_batches_of_other_sizes_follow_each_other(begin):
-    executor = begin()
-    for images in (PHOTOS[:1], PHOTOS, [CMYK], [RAW, CMYK, PHOTOS[3]], PHOTOS[:3], [RAW]):
-        out = submit(executor, images)
-        assert executor.collect() == []
-        assert np.array_equal(out.numpy(), expected(images))
-
-
-def test_an_image_may_be_made_alone_at_any_time(begin):
-    executor, program = begin(), program_of()
-    out = submit(executor, PHOTOS)
-    alone = executor.take(0, 5)
-    images = [PHOTOS[2], CMYK, RAW, BROKEN, PHOTOS[5]]
-    bad = executor.decode(0, job_of(program, images, alone, epoch=7))
-    assert [(one.program, one.row) for one in bad] == [(0, 3)]
-    good = [0, 1, 2, 4]
-    wanted = made_by_the_cpu(CPU_PROGRAM, [CMYK if one is BROKEN else one for one in images], epoch=7)[0]
-    assert np.array_equal(alone.numpy()[good], wanted[good])
-    executor.collect()
-    assert np.array_equal(out.numpy(), expected(PHOTOS))
-
-
-def test_bad_images_are_named_by_output_and_row(begin):
-    programs = [program_of(), program_of(size=(5, 6))]
-    executor = begin(*programs)
-    images = [[PHOTOS[0], BROKEN, CMYK, PHOTOS[1]], [BROKEN, RAW, PHOTOS[2], BROKEN]]
-    jobs = [
-        job_of(program, own, executor.take(number, 4), source=f"field {number}")
-        for number, (program, own) in enumerate(zip(programs, images, strict=True))
-    ]
-    executor.submit(jobs)
-    bad = executor.collect()
-    assert sorted((one.program, one.row) for one in bad) == [(0, 1), (1, 0), (1, 3)]
-    _, by_the_cpu = made_by_the_cpu(CPU_PROGRAM, images[0])
-    assert [one.reason for one in bad if one.program == 0] == [one.reason for one in by_the_cpu]
-    small = made_by_the_cpu(program_of(size=(5, 6), device="cpu"), twin(images[1][1:3]), first=1)[0]
-    assert np.array_equal(jobs[1].out.numpy()[1:3], small)
 
 
 def test_jobs_without_a_name_of_their_source_are_decoded_each(begin, faults):
@@ -294,22 +223,6 @@ def test_an_error_of_the_feeder_is_raised_once_and_nothing_is_begun_after_it(beg
     executor.close()
 
 
-def test_closing_ends_the_thread_and_drops_batches_in_flight(begin, faults, own_threads):
-    faults.slow_down(3000)
-    executor = begin()
-    for _ in range(SLOTS):
-        submit(executor, [*PHOTOS[:6], CMYK, RAW])
-    executor.close()
-    executor.close()
-    assert own_threads() == []
-    with pytest.raises(LoaderClosedError):
-        submit_again(executor)
-
-
-def submit_again(executor):
-    executor.submit([])
-
-
 def test_a_batch_that_was_not_begun_when_the_executor_is_closed_gets_an_error(begin, gpu, faults):
     executor = begin()
     with faults.held(gpu_stream(executor, "send")):
@@ -339,15 +252,6 @@ def test_equipment_is_used_again_by_the_next_epoch(begin, gpu, faults):
     assert np.array_equal(out.numpy(), expected(PHOTOS))
     assert faults.count("nvjpegJpegStateCreate") == states
     assert [slot.arena.nbytes for slot in resources.slots] == memory
-
-
-def test_concurrent_epochs_have_separate_resources(begin):
-    first, second = begin(), begin()
-    assert first._resources is not second._resources
-    outs = [submit(executor, PHOTOS, epoch=number) for number, executor in enumerate((first, second))]
-    for number, executor in enumerate((first, second)):
-        assert executor.collect() == []
-        assert np.array_equal(outs[number].numpy(), expected(PHOTOS, epoch=number))
 
 
 def test_equipment_in_use_is_freed_when_its_epoch_ends_after_the_gpu_was_closed(device, faults):

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from benchmarks.gpu.nvjpeg_parts import Backend
-from gpubeton._gpu.nvjpeg import State
 from gpubeton.errors import BadImageError, NvjpegError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.fields.jpeg import jpeg_size
@@ -17,6 +16,7 @@ from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 from tests.cpu.making import joined, segments
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
+from tests.gpu_path.gpu_room import State
 from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, raw, stored, twin, write_images
 
 CROP = RandomResizedCropRGBImageDecoder((12, 10))

@@ -77,8 +77,8 @@ def test_masks_beside_images_of_a_gpu_equal_those_of_the_cpu(gpus, path, device,
     assert len(gpus) == 1
     for batch, other in zip(on_gpu, here, strict=True):
         assert [tensor.dtype for tensor in batch] == [tensor.dtype for tensor in other]
-        for own, expected in zip(batch, other, strict=True):
-            assert torch.equal(own, expected)
+        for output, expected in zip(batch, other, strict=True):
+            assert torch.equal(output, expected)
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda:0"])

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from gpubeton._engine import executors
-from gpubeton._gpu.nvjpeg import State
-from gpubeton._plan.arena_layout import ALIGNMENT
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import ColorJitter, NormalizeImage, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
+from tests.gpu_path.gpu_room import ALIGNMENT, State
 from tests.gpu_path.image_samples import IMAGE_SAMPLES, gpu_loader, raw, stored, write_images
 from tests.simulator.device import SimulatedDevice, SimulatedMemory
 
@@ -40,7 +39,7 @@ def sample_file(tmp_path_factory):
 
 
 @pytest.fixture
-def made(monkeypatch):
+def created(monkeypatch):
     """The created objects: names, and bytes of memory."""
     calls = []
     for name in ("allocate", "allocate_pinned", "make_stream"):
@@ -56,7 +55,7 @@ def made(monkeypatch):
 
 @pytest.mark.parametrize("os_cache", [True, False])
 @pytest.mark.parametrize("file", ["photos", "sample_file"])
-def test_after_the_first_batches_nothing_is_allocated(gpus, faults, made, request, file, os_cache):
+def test_after_the_first_batches_nothing_is_allocated(gpus, faults, created, request, file, os_cache):
     faults.slow_down(500)
     loader = gpu_loader(request.getfixturevalue(file), PIPELINE, os_cache=os_cache, order="random")
     list(loader)
@@ -65,24 +64,24 @@ def test_after_the_first_batches_nothing_is_allocated(gpus, faults, made, reques
         for _ in range(3):
             next(batches)
         states = faults.count(CREATE)
-        made.clear()
+        created.clear()
         list(batches)
-        assert made == []
+        assert created == []
         assert faults.count(CREATE) == states
         assert faults.notes("grow") == []
     loader.close()
 
 
-def test_an_epoch_allocates_sends_and_frees_no_constants(gpus, faults, made, photos, monkeypatch):
+def test_an_epoch_allocates_sends_and_frees_no_constants(gpus, faults, created, photos, monkeypatch):
     """Freeing memory waits for the whole device, training included."""
     freed, free = [], SimulatedMemory.free
     monkeypatch.setattr(SimulatedMemory, "free", lambda memory: (freed.append(memory), free(memory)))
     loader = gpu_loader(photos, PIPELINE)
     list(loader)
-    made.clear()
+    created.clear()
     handles = faults.count(OPEN)
     list(loader)
-    assert (made, freed) == ([], [])
+    assert (created, freed) == ([], [])
     assert faults.count(OPEN) == handles
     loader.close()
 

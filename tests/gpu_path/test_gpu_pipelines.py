@@ -124,10 +124,10 @@ def test_explain_names_the_decoder_and_where_batches_are_copied_back(gpus, path,
     assert ("(copy to the CPU)" in text) == (name in RETURNING)
 
 
-@pytest.mark.parametrize("there", [THERE, ToDevice("cuda"), ToDevice("cuda:0", non_blocking=False)])
+@pytest.mark.parametrize("to_device", [THERE, ToDevice("cuda"), ToDevice("cuda:0", non_blocking=False)])
 @pytest.mark.parametrize("choice", ["auto", "cuda:0", "cuda", 0, torch.device("cuda:0")])
-def test_a_gpu_is_chosen_by_todevice_or_by_name(gpus, path, decoded, there, choice):
-    pipeline = [CROP, RandomHorizontalFlip(), ToTensor(), there, ToTorchImage(), HALVES]
+def test_a_gpu_is_chosen_by_todevice_or_by_name(gpus, path, decoded, to_device, choice):
+    pipeline = [CROP, RandomHorizontalFlip(), ToTensor(), to_device, ToTorchImage(), HALVES]
     loader = gpu_loader(path, pipeline, device=choice)
     assert loader.gpu is not None
     assert loader.gpu.device is gpus[0]

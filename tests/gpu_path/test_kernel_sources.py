@@ -35,15 +35,7 @@ def test_a_header_comes_once_and_before_the_files_that_include_it(tmp_path):
     (tmp_path / "one.cuh").write_text('#pragma once\n#include "two.cuh"\nint one;\n')
     (tmp_path / "two.cuh").write_text("#pragma once\nint two;\n")
     (tmp_path / "main.cu").write_text('#include "one.cuh"\n#include "two.cuh"\nint main;\n')
-    assert source_of("main", (tmp_path,)).split("\n") == [
-        '#line 1 "kernels/main.cu"',
-        '#line 1 "kernels/one.cuh"', "",
-        '#line 1 "kernels/two.cuh"', "", "int two;",
-        '#line 3 "kernels/one.cuh"', "int one;",
-        '#line 2 "kernels/main.cu"',
-        '#line 3 "kernels/main.cu"', "int main;",
-        "",
-    ]  # fmt: skip
+    assert re.findall(r"int (\w+);", source_of("main", (tmp_path,))) == ["two", "one", "main"]
 
 
 def test_an_installed_package_has_them_within(tmp_path):

@@ -5,10 +5,8 @@ import gc
 import pytest
 
 from gpubeton._gpu import nvjpeg_backends
-from gpubeton._gpu.nvjpeg import INTERPOLATED, Handle, load
-from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends
-from gpubeton._gpu.options import GpuOptions
-from gpubeton._plan.routes import DecodeRoute
+from gpubeton.loader import GpuOptions
+from tests.gpu_path.gpu_room import INTERPOLATED, DecodeRoute, Handle, load, open_nvjpeg_backends
 from tests.simulator.active_device import device
 
 __all__ = ["device"]
@@ -20,15 +18,15 @@ CREATE = "nvjpegCreateEx"
 def opened(device, faults):
     """Opens routes; closes them at the end, when nothing may be left."""
     gc.collect()  # errors of earlier tests may hold something of nvJPEG
-    made = []
+    results = []
 
     def opened(largest=(40, 30), **options):
-        made.append(open_nvjpeg_backends(device, load(), GpuOptions(**options), largest))
-        return made[-1]
+        results.append(open_nvjpeg_backends(device, load(), GpuOptions(**options), largest))
+        return results[-1]
 
     yield opened
-    for found in made:
-        for route in found.backends.values():
+    for result in results:
+        for route in result.backends.values():
             route.settle()
             route.close()
     assert (faults.live("state"), faults.live("handle")) == (0, 0)
@@ -39,10 +37,10 @@ def opened(device, faults):
 )
 def test_the_engines_get_enough_at_a_time(opened, faults, engines, cores, images_per_call, most):
     faults.engines, faults.cores = engines, cores
-    found = opened(images_per_call=images_per_call)
-    assert (list(found.backends), found.warning) == ([DecodeRoute.HARDWARE], "")
-    assert found.backends[DecodeRoute.HARDWARE].most == most
-    assert found.notes == {DecodeRoute.HARDWARE: f"{engines} JPEG engines, {most} images a call"}
+    result = opened(images_per_call=images_per_call)
+    assert (list(result.backends), result.warning) == ([DecodeRoute.HARDWARE], "")
+    assert result.backends[DecodeRoute.HARDWARE].most == most
+    assert result.notes == {DecodeRoute.HARDWARE: f"{engines} JPEG engines, {most} images a call"}
 
 
 def test_states_and_memory_wait_for_the_first_image(opened, faults):
@@ -62,9 +60,9 @@ def test_without_engines_the_reason_is_noted_and_the_cpu_decodes(
     faults.engines = 0
     monkeypatch.setattr(type(device), "name", name)
     monkeypatch.setattr(type(device), "architecture", architecture)
-    found = opened()
-    assert (found.backends, found.warning) == ({}, "")
-    assert "nvjpegCreateEx: status 7 (ARCH_MISMATCH)" in found.notes[DecodeRoute.HARDWARE]
+    result = opened()
+    assert (result.backends, result.warning) == ({}, "")
+    assert "nvjpegCreateEx: status 7 (ARCH_MISMATCH)" in result.notes[DecodeRoute.HARDWARE]
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90", "sm_100", "sm_120"])
@@ -75,16 +73,16 @@ def test_a_gpu_that_has_engines_and_cannot_use_them_is_worth_a_warning(
     """A container without the driver's library, a MIG slice without an engine, no memory."""
     faults.fail_call(CREATE, status)
     monkeypatch.setattr(type(device), "architecture", architecture)
-    found = opened()
-    assert found.warning.startswith(
+    result = opened()
+    assert result.warning.startswith(
         "Simulated GPU (cuda:0) has JPEG engines that cannot be used, so the CPU decodes in "
     )
-    assert found.notes[DecodeRoute.HARDWARE] in found.warning
+    assert result.notes[DecodeRoute.HARDWARE] in result.warning
 
 
 def test_engines_that_are_not_wanted_are_not_opened(opened, faults):
-    found = opened(routes=())
-    assert (found.backends, found.warning, found.notes) == ({}, "", {DecodeRoute.HARDWARE: "not wanted"})
+    result = opened(routes=())
+    assert (result.backends, result.warning, result.notes) == ({}, "", {DecodeRoute.HARDWARE: "not wanted"})
     assert faults.count(CREATE) == 0
 
 
@@ -106,7 +104,7 @@ def test_chroma_is_interpolated_where_nvjpeg_can(opened, faults, monkeypatch, sm
 
 def test_engines_whose_number_cannot_be_read_release_everything(opened, faults):
     faults.fail_call("nvjpegGetHardwareDecoderInfo", 5)
-    found = opened()
-    assert found.backends == {}
-    assert "nvjpegGetHardwareDecoderInfo" in found.notes[DecodeRoute.HARDWARE]
+    result = opened()
+    assert result.backends == {}
+    assert "nvjpegGetHardwareDecoderInfo" in result.notes[DecodeRoute.HARDWARE]
     assert faults.live("handle") == 0

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpubeton._gpu.options import GpuOptions
-from gpubeton._plan.routes import DecodeRoute
 from gpubeton.errors import OptionError
+from gpubeton.loader import GpuOptions
+from tests.gpu_path.gpu_room import DecodeRoute
 
 
 def test_the_engines_and_our_decoder_are_allowed_by_default():

@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks.gpu import nvjpeg_parts
 from gpubeton._gpu import nvjpeg
-from gpubeton._gpu.nvjpeg import PROTOTYPES, bind
 from gpubeton.errors import NvjpegError
+from tests.gpu_path.gpu_room import PROTOTYPES, bind
 from tests.gpu_path.nvjpeg_wheel import header, installed_nvjpeg
 
 ENUMERATIONS = {

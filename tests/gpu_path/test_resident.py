@@ -9,17 +9,14 @@ from io import StringIO
 import numpy as np
 import pytest
 
-from gpubeton._cpu.jpeg.part_reader import JpegReader
-from gpubeton._cpu.jpeg.probe import probe_jpegs
-from gpubeton._engine import executors
 from gpubeton._engine.mapped_storage import MappedStorage
-from gpubeton._gpu.options import GpuOptions
 from gpubeton.dataset import index_images
 from gpubeton.errors import BadImageError, DeviceError, OptionError, StorageError
 from gpubeton.format.layout import ENTRY_DTYPE
-from gpubeton.loader import Loader
+from gpubeton.loader import GpuOptions, Loader
 from gpubeton.loader.resident_images import load_resident
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
+from tests.gpu_path.gpu_room import JpegReader, probe_jpegs
 from tests.gpu_path.image_samples import ELABORATE, RAW, assert_same, epochs, stored
 from tests.gpu_path.test_entry_decoder import indexed
 from tests.gpu_path.test_gpu_loader import GEOMETRY, VIEWS, crop, normalize
@@ -79,7 +76,10 @@ def test_after_the_first_epoch_no_image_is_read_or_copied(gpus, path, copied, mo
     copied.clear()
     fetch, probed, fetched = MappedStorage.fetch, [], []
     monkeypatch.setattr(JpegReader, "read", None)
-    monkeypatch.setattr(executors, "probe_jpegs", lambda at, size, out: probed.extend(at) or probe_jpegs(at, size, out))
+    monkeypatch.setattr(
+        "gpubeton._engine.executors.probe_jpegs",
+        lambda at, size, out: probed.extend(at) or probe_jpegs(at, size, out),
+    )
     monkeypatch.setattr(
         MappedStorage, "fetch", lambda value, at, size, *which: fetched.extend(size) or fetch(value, at, size, *which)
     )

@@ -15,16 +15,13 @@ import torch
 
 from gpubeton._gpu import self_test
 from gpubeton._gpu.kernels import source_of
-from gpubeton._gpu.nvjpeg import load
-from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
-from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.jpeg_windows import GROUP
-from gpubeton._plan.routes import DecodeRoute
 from gpubeton.errors import DeviceError
-from gpubeton.loader import resources
+from gpubeton.loader import GpuOptions, resources
 from gpubeton.loader.gpu_state import read_gpu
 from tests.cpu import plain_jpeg
 from tests.cpu.pictures import decoded
+from tests.gpu_path.gpu_room import DecodeRoute, load, open_nvjpeg_backends, with_entries
 from tests.gpu_path.image_samples import assert_same, epochs
 from tests.gpu_path.self_test_batch import COPIES, make
 from tests.gpu_path.test_entry_decoder import MIXED, PIPELINES, indexed, loader_of
@@ -70,22 +67,22 @@ def opened(device, **options):
     """The backends of both decoders, as a loader opens them."""
     opener = partial(open_nvjpeg_backends, library=load(), options=GpuOptions(**options), largest=(5000, 5000))
     with device.active():
-        found = self_test.with_self_test(partial(with_entries, opener), device)
-        for backend in found.backends.values():
+        result = self_test.with_self_test(partial(with_entries, opener), device)
+        for backend in result.backends.values():
             backend.close()
-        return found
+        return result
 
 
-def usable(found):
-    return {route.name for route in found.backends} | ({"OWN"} if found.takes_entries else set())
+def usable(result):
+    return {route.name for route in result.backends} | ({"OWN"} if result.takes_entries else set())
 
 
 @pytest.mark.parametrize(("name", "copies"), [("small", 1), ("full", COPIES)])
 def test_the_stored_batches_are_the_cpus_for_their_jpegs(name, copies):
     stored = self_test.stored_batch(name)
-    made = make(name, jpegs_of(name), copies)
-    assert made.keys() == stored.keys()
-    for key, array in made.items():
+    result = make(name, jpegs_of(name), copies)
+    assert result.keys() == stored.keys()
+    for key, array in result.items():
         assert np.array_equal(array, stored[key]), key
         assert array.dtype == stored[key].dtype
 
@@ -133,8 +130,8 @@ def test_one_launch_has_thousands_of_intervals_in_full_warps_whose_lanes_differ(
 
 @pytest.mark.parametrize("smooth_chroma", [True, False])
 def test_decoders_that_work_pass_once_for_each_device(faults, simulated_device, smooth_chroma):
-    found = opened(simulated_device, smooth_chroma=smooth_chroma)
-    assert (usable(found), found.warning) == ({"HARDWARE", "OWN"}, "")
+    result = opened(simulated_device, smooth_chroma=smooth_chroma)
+    assert (usable(result), result.warning) == ({"HARDWARE", "OWN"}, "")
     assert self_test.read_faults(simulated_device) == {"cpu": "", "hardware": "", "entries": ""}
     decoded = len(faults.notes("image"))
     assert decoded == 2 * len(self_test.stored_batch("small")["size"])
@@ -183,11 +180,11 @@ ENGINES = {
 @pytest.mark.parametrize("plant", ENGINES)
 def test_engines_that_fail_are_closed(faults, simulated_device, plant):
     plant(faults)
-    found = opened(simulated_device)
-    assert usable(found) == {"OWN"}
-    assert ENGINES[plant] in found.notes[DecodeRoute.HARDWARE]
+    result = opened(simulated_device)
+    assert usable(result) == {"OWN"}
+    assert ENGINES[plant] in result.notes[DecodeRoute.HARDWARE]
     for words in ("Simulated GPU (cuda:0) fails the self-test of its JPEG engines", "Driver for CUDA", "nvidia-nvjpeg"):
-        assert words in found.warning
+        assert words in result.warning
     again = opened(simulated_device)
     assert (usable(again), again.warning) == ({"OWN"}, "")
     assert faults.live("handle") == 0
@@ -205,10 +202,10 @@ def test_engines_that_fail_are_closed(faults, simulated_device, plant):
 )
 def test_kernels_that_fail_are_not_used(simulated_device, broken, kernel, instead, fault):
     broken(kernel, instead)
-    found = opened(simulated_device)
-    assert usable(found) == {"HARDWARE"}
-    assert fault in found.notes[DecodeRoute.ENTRIES]
-    assert "fails the self-test of the decoder in CUDA" in found.warning
+    result = opened(simulated_device)
+    assert usable(result) == {"HARDWARE"}
+    assert fault in result.notes[DecodeRoute.ENTRIES]
+    assert "fails the self-test of the decoder in CUDA" in result.warning
 
 
 # Faults of the kernel: mistakes in its source, and those of a compiler or a GPU.
@@ -232,9 +229,9 @@ def test_parts_of_a_kernel_that_do_not_work_are_noticed(simulated_device, tmp_pa
     kernels = HostKernels(build(["jpeg_huffman"], folder=tmp_path))
     address = ctypes.cast(kernels._library.run_jpeg_huffman, ctypes.c_void_p).value
     simulated_device.kernels["jpeg_huffman"] = address, kernels.parameters("jpeg_huffman")
-    found = opened(simulated_device)
-    assert usable(found) == {"HARDWARE"}
-    assert "of" in found.notes[DecodeRoute.ENTRIES]
+    result = opened(simulated_device)
+    assert usable(result) == {"HARDWARE"}
+    assert "of" in result.notes[DecodeRoute.ENTRIES]
 
 
 @pytest.mark.parametrize("kernel", ["resample", "resample-signed", "color_sum", "color"])

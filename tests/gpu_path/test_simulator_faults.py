@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.nvjpeg_parts import Backend
-from gpubeton._gpu.nvjpeg import Handle, State, load
 from gpubeton.errors import NvjpegError
 from tests.cpu.pictures import decoded, jpeg, noise
+from tests.gpu_path.gpu_room import Handle, State, load
 from tests.simulator.active_device import device, faults, simulated_device
 from tests.simulator.faults import hash_of
 from tests.simulator.nvjpeg_bench import HEIGHT, TAKEN, WIDTH, bench

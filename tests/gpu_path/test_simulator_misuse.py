@@ -127,26 +127,26 @@ def test_another_current_device_than_the_handles_is_misuse(bench, faults):
     assert "the thread's current one is 1" in faults.take_misuses()[0]
 
 
-def target_of(made, address):
-    made.targets["channel"][0, 0] = address
+def target_of(driven, address):
+    driven.targets["channel"][0, 0] = address
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda made: target_of(made, np.zeros(100_000, np.uint8).ctypes.data), "neither the device's nor pinned"),
-        (lambda made: made.outputs[0].free(), "freed"),
-        (lambda made: target_of(made, made.outputs[0].address + PITCH), f"of {HEIGHT * PITCH} bytes"),
-        (lambda made: made.inputs[0].free(), "freed"),
-        (lambda made: made.addresses.fill(made.device.allocate(90_000).address), "memory"),
+        (lambda driven: target_of(driven, np.zeros(100_000, np.uint8).ctypes.data), "neither the device's nor pinned"),
+        (lambda driven: driven.outputs[0].free(), "freed"),
+        (lambda driven: target_of(driven, driven.outputs[0].address + PITCH), f"of {HEIGHT * PITCH} bytes"),
+        (lambda driven: driven.inputs[0].free(), "freed"),
+        (lambda driven: driven.addresses.fill(driven.device.allocate(90_000).address), "memory"),
     ],
     ids=["foreign target", "freed target", "target too small", "freed bytes", "bytes on the device"],
 )
 def test_memory_that_nvjpeg_must_not_use_is_misuse(bench, faults, spoil, message):
-    made = bench()
-    spoil(made)
+    driven = bench()
+    spoil(driven)
     with pytest.raises(NvjpegError):
-        made.decode()
+        driven.decode()
     assert message in only_misuse(faults)
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.nvjpeg_parts import Backend
-from gpubeton._gpu.nvjpeg import PROTOTYPES, Handle, load
 from gpubeton.errors import NvjpegError
 from tests.cpu.pictures import decoded
+from tests.gpu_path.gpu_room import PROTOTYPES, Handle, load
 from tests.simulator.active_device import GARBAGE, device, faults, simulated_device
 from tests.simulator.build import build
 from tests.simulator.nvjpeg_bench import BATCHED, HEIGHT, LEFT, PITCH, STREAM_ORDERED, TAKEN, WIDTH, bench

@@ -9,16 +9,14 @@ import numpy as np
 
 from benchmarks.gpu.nvjpeg_parts import Backend
 from gpubeton._cpu.worker_pool import Worker
-from gpubeton._gpu.entry_decoder import EntryDecoder, send_piece
 from gpubeton._gpu.memory import GrowableBuffer, Table
-from gpubeton._gpu.nvjpeg import Handle, load
-from gpubeton._gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import ImageMixup, NormalizeImage, RandomHorizontalFlip, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.decode_requests import DecodeRequests
 from tests.gpu_path.executor_bench import cpu_services, job_of, made_by_the_cpu, open_gpu, program_of
+from tests.gpu_path.gpu_room import BatchedBackend, EntryDecoder, Handle, load, send_piece
 from tests.gpu_path.image_samples import bytes_of, gpu_loader, raw, stored, twin
 from tests.simulator.device import SimulatedDevice
 
@@ -76,12 +74,12 @@ class Bench:
 
     def compare(self, loader, name="jpegs", pipeline=PLAIN):
         """Go through an epoch; the batches are looked at when they come, and kept."""
-        kept = []
+        batches = []
         for (images,), expectation in zip(loader, self.expected(name, pipeline), strict=True):
             if not np.array_equal(bytes_of(images), bytes_of(expectation)):
                 self.findings.add("wrong pixels")
-            kept.append(images)
-        return kept
+            batches.append(images)
+        return batches
 
     def count_decoded(self, images):
         """None is decoded twice, unless its canary survived."""
@@ -101,11 +99,11 @@ def an_epoch(bench, *, slow, name="jpegs", pipeline=PLAIN, **options):
     """An epoch with some slow queues."""
     loader = bench.loader(name, pipeline, **options)
     bench.slow(*slow)
-    kept = bench.compare(loader, name, pipeline)
+    batches = bench.compare(loader, name, pipeline)
     if name == "jpegs":
         bench.count_decoded(len(JPEGS))
     loader.close()
-    del kept
+    del batches
 
 
 def canaries_come_late(bench):
@@ -122,10 +120,10 @@ def canaries_come_late(bench):
     loader = bench.loader()
     # In the stream's order it takes as long, if the canaries were waited for.
     bench.slow(AUGMENT)
-    kept = bench.compare(loader)
+    batches = bench.compare(loader)
     bench.count_decoded(len(JPEGS))
     loader.close()
-    del kept
+    del batches
 
 
 def memory_of_batches_had_an_owner(bench):
@@ -173,9 +171,9 @@ def bytes_of_rows(images):
 
 def requests_of_a_backend(bench, backend, requests, images):
     bench.slow(*ENGINES)
-    own = [requests.make(image) for image in images]
-    begun = [backend.begin(request) for request in own]
-    for request, (event, failed) in zip(own, begun, strict=True):
+    pending = [requests.make(image) for image in images]
+    started = [backend.begin(request) for request in pending]
+    for request, (event, failed) in zip(pending, started, strict=True):
         if event is not None:
             event.synchronize()
             if requests.state_of(request).count("decoded") != len(request.size) - len(failed):

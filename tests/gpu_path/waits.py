@@ -6,17 +6,17 @@ A wait is a line with the comment ``# wait point: NAME``; the name is what tests
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
+import pkgutil
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
 from typing import NamedTuple
 
 import gpubeton._gpu
-from gpubeton._gpu.batch import Batch
-from gpubeton._gpu.cpu_images import CpuImages
-from gpubeton._gpu.gpu_resources import GpuResources
-from gpubeton._gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.errors import LoaderClosedError
 from tests.simulator.device import SimulatedDevice, SimulatedEvent, SimulatedStream
 
@@ -26,14 +26,18 @@ LEFT_OUT = {"cuda.py"}
 MARK = "# wait point: "
 
 #: The methods that wait, on the host or in a stream.
-_OWNERS = {
-    "wait": [SimulatedStream],
-    "synchronize": [SimulatedStream, SimulatedEvent],
-    "settle": [GpuResources, BatchedBackend],
-    "hand_over": [SimulatedDevice],
-    "collect_cpu_images": [CpuImages],
-    "join": [Thread],
-}
+_WAITING = {"wait", "synchronize", "settle", "hand_over", "collect_cpu_images", "join"}
+
+
+def _owners(method):
+    """The classes that have a method: of the room, of the simulated GPU, and threads."""
+    classes = {SimulatedDevice, SimulatedStream, SimulatedEvent, Thread}
+    for module in pkgutil.iter_modules(gpubeton._gpu.__path__):
+        if f"{module.name}.py" not in LEFT_OUT:
+            name = f"gpubeton._gpu.{module.name}"
+            members = inspect.getmembers(importlib.import_module(name), inspect.isclass)
+            classes |= {cls for _, cls in members if cls.__module__ == name}
+    return [cls for cls in classes if method in vars(cls)]
 
 
 class WaitPoint(NamedTuple):
@@ -68,20 +72,15 @@ def _is_a_wait(node):
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return False
     is_text = isinstance(node.func.value, ast.Constant)  # of str.join
-    return node.func.attr in _OWNERS and not is_text
+    return node.func.attr in _WAITING and not is_text
 
 
 def take_away(monkeypatch, name):
     """Let one wait do nothing."""
     point = wait_points()[name]
-    if name == "batch issued":
-        monkeypatch.setattr(Batch, "wait", lambda _batch: None)
-        return
-    if point.method == "collect_cpu_images":
-        monkeypatch.setattr(CpuImages, point.method, _in_the_background(CpuImages.collect_cpu_images))
-        return
-    for owner in _OWNERS[point.method]:
-        monkeypatch.setattr(owner, point.method, _unless_called_at(point, getattr(owner, point.method)))
+    instead = _in_the_background if point.method == "collect_cpu_images" else partial(_unless_called_at, point)
+    for owner in _owners(point.method):
+        monkeypatch.setattr(owner, point.method, instead(getattr(owner, point.method)))
 
 
 def _unless_called_at(point, original):

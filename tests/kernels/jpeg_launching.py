@@ -69,15 +69,15 @@ def make_jpegs(program, batch, draws, *, parts=None, change=None, place=placed, 
     """Make images from JPEGs; `change` may change the entry points (E, 10) and the description of the images."""
     draws = place(np.stack(draws).astype(np.int32))
     parts = read_parts(batch, draws) if parts is None else parts
-    found = JpegReader.list_intervals(batch.address, batch.size, batch.entries, parts)
+    listed = JpegReader.list_intervals(batch.address, batch.size, batch.entries, parts)
     can = parts.rows[:, EVERY] > 0
     rows = np.where(can[:, None], parts.rows, 0)
     count, size = len(rows), (program.height, program.width)
     most = most_taps(draws, *size, filter_radius(RULES[program.interpolation])) if most is None else most
     nbytes = window_nbytes(rows, program.width)
     window = place(np.full(int(nbytes.sum()), UNTOUCHED, np.uint8))
-    entries, quantization, tables = place(found.entries), place(parts.quantization), place(parts.tables)
-    entry_places = np.uint64(entries.ctypes.data) + found.first_entry.astype(np.uint64) * np.uint64(
+    entries, quantization, tables = place(listed.entries), place(parts.quantization), place(parts.tables)
+    entry_places = np.uint64(entries.ctypes.data) + listed.first_entry.astype(np.uint64) * np.uint64(
         ENTRY_DTYPE.itemsize
     )
     jpegs = place(
@@ -91,18 +91,18 @@ def make_jpegs(program, batch, draws, *, parts=None, change=None, place=placed, 
     # No other bytes are there.
     needed = [place(data[row[BEGIN] : row[STOP]]) for data, row in zip(batch.data, parts.rows, strict=True)]
     jpegs["bytes"] = np.array([piece.ctypes.data for piece in needed], np.uint64) - rows[:, BEGIN].astype(np.uint64)
-    groups, intervals, status = place(found.groups), place(found.intervals), place(np.zeros(count, np.int32))
+    groups, intervals, status = place(listed.groups), place(listed.intervals), place(np.zeros(count, np.int32))
     dtype = dtype_of(program)
     item_size = dtype.itemsize
     out = place(np.full(count * size[0] * size[1] * 3 * item_size, UNTOUCHED, np.uint8), shift * item_size)
     table, fills, largest = place(table_of(program)), place(program.fills), place(np.zeros((count, 4), np.int32))
-    own = ProgramConstants(
+    constants = ProgramConstants(
         RULES[program.interpolation], *size, fills.ctypes.data, table.ctypes.data, item_size, None, 0, 0
     )
-    nbytes = taps_nbytes(count, own.side, most, 4)
+    nbytes = taps_nbytes(count, constants.side, most, 4)
     taps = place(np.full(sum(nbytes), 0xDE, np.uint8))
     launch_jpegs(
-        HostDevice() if device is None else device, own, "stream",
+        HostDevice() if device is None else device, constants, "stream",
         count=count, jpegs=jpegs.ctypes.data, tables=tables.ctypes.data, groups=groups.ctypes.data,
         num_groups=len(groups), intervals=intervals.ctypes.data, draws=draws.ctypes.data, columns=draws.shape[1],
         most=largest.ctypes.data, most_taps=most, status=status.ctypes.data,

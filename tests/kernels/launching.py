@@ -116,8 +116,8 @@ def place_taps(nbytes, shape, most, place):
     sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype, _ in kinds]
     starts = 0, nbytes[0], nbytes[0] + nbytes[1]
     taps, parts = place(np.full(starts[2] + sizes[2], UNTOUCHED, np.uint8)), []
-    for start, size, (own, dtype, value) in zip(starts, sizes, kinds, strict=True):
-        parts.append(taps[start : start + size].view(dtype).reshape(own))
+    for start, size, (extent, dtype, value) in zip(starts, sizes, kinds, strict=True):
+        parts.append(taps[start : start + size].view(dtype).reshape(extent))
         parts[-1][...] = value
     return taps, parts
 
@@ -146,15 +146,15 @@ def launch_batch(batch, *, device=None, place=placed, order=FORWARD, seed=0):
     levels = place(np.full(count * height * width * 3 * has_colors, UNTOUCHED, np.uint8), batch.levels_shift)
     draws, fills = place(batch.draws), place(batch.fills)
     table = None if batch.table is None else place(batch.table)
-    own = ProgramConstants(
+    constants = ProgramConstants(
         batch.rule, height, width, address(fills), 0 if table is None else address(table), batch.item_size,
         num_sums if has_colors else None, *batch.late,
     )  # fmt: skip
     taps, parts = place_taps(taps_nbytes(count, side, most), (count, 2, side), most, place)
     first, weights, numbers = parts
     images = KernelImages(
-        own, count, pictures=address(batch.pictures), draws=address(draws), columns=columns, status=address(status),
-        most=address(largest), most_taps=most, taps=address(taps),
+        constants, count, pictures=address(batch.pictures), draws=address(draws), columns=columns,
+        status=address(status), most=address(largest), most_taps=most, taps=address(taps),
         levels=address(levels), colors=address(steps), num_steps=steps.shape[1] // 2,
         sums=address(sums),
     ).begin(address(out), batch.nonce)  # fmt: skip

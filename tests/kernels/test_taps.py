@@ -135,8 +135,8 @@ def test_area_takes_two_taps_as_soon_as_one_side_is_enlarged():
     taps = make_taps(draws, RULES["area"], (30, 30), 10)
     assert taps.most[0].tolist() == [3, 2]
     assert (taps.most[1:] <= 2).all()
-    own = make_taps(draws[1:], AREA_ENLARGING, (30, 30), 10)
-    assert np.array_equal(taps.weights[1:, :, :, :2], own.weights[:, :, :, :2])
+    result = make_taps(draws[1:], AREA_ENLARGING, (30, 30), 10)
+    assert np.array_equal(taps.weights[1:, :, :, :2], result.weights[:, :, :, :2])
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7])

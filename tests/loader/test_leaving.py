@@ -18,6 +18,7 @@ from gpubeton.errors import LoaderClosedError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
+from tests.fake_worker_pool import FakeWorkerPool
 from tests.loader.pipelines import same
 from tests.waiting import wait_until
 
@@ -298,3 +299,13 @@ def test_a_program_that_never_closes_its_loader_ends_with_status_0_wherever_it_l
     program = LEAVING.format(path=[root, *sys.path], file=str(photos), url=url, cache=str(tmp_path / "cache"))
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=root)
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
+
+
+def test_an_error_of_a_worker_reaches_the_loop_as_it_is(make, monkeypatch):
+    class DyingPool(FakeWorkerPool):
+        def collect(self):
+            raise MemoryError("planted")
+
+    monkeypatch.setattr("gpubeton.loader.resources.WorkerPool", DyingPool)
+    with pytest.raises(MemoryError, match="planted"):
+        list(make())

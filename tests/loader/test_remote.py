@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 import time
 import zlib
@@ -12,6 +13,7 @@ import pytest
 
 from benchmarks.sparse_file import write_sparse_beton
 from gpubeton import Loader
+from gpubeton._engine import remote_entry_points
 from gpubeton.dataset import convert, open_source
 from gpubeton.dataset import verify as verify_file
 from gpubeton.errors import (
@@ -292,3 +294,64 @@ def test_no_description_of_a_loader_shows_a_signature(photos, fault_server, caps
     index = loader.reader.index
     texts = [capsys.readouterr().out, index.title, repr(index), origin_of(index.files, 0)]
     assert not [text for text in texts if "secret" in text]
+
+
+class DelayedSearch:
+    """Replaces the search for entry points: waits, and fails for the first `faults` calls."""
+
+    def __init__(self, monkeypatch, faults=0):
+        self.faults, self.may_go_on, self.began = faults, threading.Event(), threading.Event()
+        self._look = remote_entry_points.open_entry_points
+        monkeypatch.setattr(remote_entry_points, "open_entry_points", self)
+
+    def __call__(self, index):
+        self.began.set()
+        self.may_go_on.wait()
+        self.faults -= 1
+        if self.faults >= 0:
+            raise RemoteSlowDownError("the store is overloaded")
+        return self._look(index)
+
+
+def test_a_loop_that_ends_early_does_not_wait_for_entry_points(photos, fault_server, monkeypatch):
+    fault_server.objects["photos.beton"] = photos.read_bytes()
+    expected, looking, is_needed = batches(photos), DelayedSearch(monkeypatch), threading.Event()
+    load = remote_entry_points._EntryLoader.load
+
+    def noting(*arguments):
+        is_needed.set()
+        return load(*arguments)
+
+    monkeypatch.setattr(remote_entry_points._EntryLoader, "load", noting)
+    with opened(fault_server.url("photos.beton"), batches_ahead=9) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        looking.began.wait()
+        is_needed.wait()
+        iterator.close()
+        looking.may_go_on.set()
+        assert made(loader) == expected[12:]
+
+
+def test_entry_points_are_looked_for_again_in_a_forked_process(photos, fault_server, monkeypatch):
+    fault_server.objects["photos.beton"] = photos.read_bytes()
+    looking, number = DelayedSearch(monkeypatch), os.getpid()
+    with opened(fault_server.url("photos.beton")) as loader:
+        points = loader._resources.entry_points["image"]
+        points.prepare(np.arange(2))
+        looking.began.wait()
+        monkeypatch.setattr(remote_entry_points, "open_entry_points", looking._look)
+        monkeypatch.setattr(os, "getpid", lambda: number + 1)  # whose threads are not there
+        assert points.of(np.arange(24))[1].all()
+        monkeypatch.undo()
+        looking.may_go_on.set()
+
+
+def test_a_loader_that_is_given_up_ends_while_its_store_is_silent(photos, fault_server):
+    fault_server.objects["photos.beton"] = photos.read_bytes()
+    loader = opened(fault_server.url("photos.beton"), remote=RemoteOptions(retry_seconds=1000))
+    fault_server.always = Fault(503)
+    iterator = iter(loader)
+    loader.close()
+    with pytest.raises(LoaderClosedError):
+        list(iterator)

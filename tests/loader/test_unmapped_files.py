@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from gpubeton._engine.epoch_pages import NextEpoch
+from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton.errors import BadImageError, LoaderClosedError, StorageError
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
@@ -332,3 +333,27 @@ def test_a_loop_over_an_order_of_the_users_asks_for_nothing_of_the_next_epoch(pa
         for _ in range(3):
             received(loader)
     assert set(Backwards.epochs) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_epoch_goes_on_where_another_loader_left_it(paths, traffic, order):  # noqa: F811
+    with loader_of(paths[0], order=order) as local:
+        expected = received(local)
+    with loader_of(counted(paths[0]), order=order) as first, loader_of(counted(paths[0]), order=order) as second:
+        assert received(first, 20) == expected[:20]
+        second.load_state_dict(first.state_dict())
+        assert received(second) == expected[20:]
+
+
+def test_batches_before_one_that_cannot_be_begun_all_arrive(paths, traffic, monkeypatch):  # noqa: F811
+    def fetch(self, offset, size, batch=None):
+        if batch == 10:
+            raise MemoryError("planted")
+        return original(self, offset, size, batch)
+
+    original, results = LoadedStorage.fetch, []
+    monkeypatch.setattr(LoadedStorage, "fetch", fetch)
+    with loader_of(paths[0]) as local, loader_of(counted(paths[0])) as loader:
+        with pytest.raises(MemoryError, match="planted"):
+            results.extend(each(loader))
+        assert results == received(local, 10)

@@ -83,5 +83,5 @@ def bench(device):
         return results[-1]
 
     yield make
-    for one in results:
-        one.stream.synchronize()
+    for result in results:
+        result.stream.synchronize()
