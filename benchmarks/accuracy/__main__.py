@@ -19,7 +19,6 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 
 from benchmarks.accuracy.batches import FAULTS, GPUBETON, REFERENCE, STD, Arm, batches, decode_all
@@ -53,7 +52,7 @@ class Study:
         return Run(losses, count_correct(predict(network, test), test))
 
     def changed_predictions(self, seed: int) -> float:
-        """Train with the reference, and give the percentage of test images that gpubeton's pixels give another class."""
+        """Train with the reference; give the percentage of test images to which gpubeton's pixels give another class."""
         network = make_network(seed)
         train(network, self._batches(REFERENCE, seed, self._epochs), self._steps)
         first, second = (predict(network, self._batches(arm, seed, 0)) for arm in (REFERENCE, GPUBETON))
@@ -63,7 +62,8 @@ class Study:
         """Compare the first batches of an arm with the reference's, image by image."""
         scale = torch.from_numpy(STD).float().view(1, 3, 1, 1)
         differences: dict[str, list[float]] = {"mean level": [], "absolute levels": [], "labels": []}
-        for batch, expected in islice(zip(self._batches(arm, seed, 1), self._batches(REFERENCE, seed, 1)), _IMAGES):
+        pairs = zip(self._batches(arm, seed, 1), self._batches(REFERENCE, seed, 1), strict=True)
+        for batch, expected in islice(pairs, _IMAGES):
             levels = (batch.images - expected.images) * scale
             differences["mean level"] += levels.mean((1, 2, 3)).tolist()
             differences["absolute levels"] += levels.abs().mean((1, 2, 3)).tolist()
@@ -91,17 +91,23 @@ def main(
     reference = {seed: study.run(REFERENCE, seed) for seed in range(seeds)}
     arms = []
     for arm in (GPUBETON, *FAULTS):
-        runs = {seed: study.run(arm, seed) for seed in range(seeds if arm is GPUBETON else min(fault_seeds, seeds))}
-        verdicts = compare({**_pairs(runs, reference, len(reference[0].losses) // epochs), **study.images(arm, 0)})
-        arms.append({"name": arm.name, "runs": [asdict(run) for run in runs.values()],
-                     "verdicts": [{**asdict(verdict), "is_equivalent": verdict.is_equivalent} for verdict in verdicts]})  # fmt: skip
+        count = seeds if arm is GPUBETON else min(fault_seeds, seeds)
+        runs = {seed: study.run(arm, seed) for seed in range(count)}
+        figures = {**_pairs(runs, reference, len(reference[0].losses) // epochs), **study.images(arm, 0)}
+        verdicts = compare(figures)
         rejected = [verdict.measure for verdict in verdicts if not verdict.is_equivalent]
+        rows = [{**asdict(verdict), "is_equivalent": verdict.is_equivalent} for verdict in verdicts]
+        arms.append({"name": arm.name, "runs": [asdict(run) for run in runs.values()], "verdicts": rows})
         console.print(f"{arm.name}: {'differs in ' + ', '.join(rejected) if rejected else 'equivalent'}")
     measured = {
-        "set": asdict(glyphs), "epochs": epochs, "margins": MARGINS, "seconds": time.perf_counter() - started,
-        "reference": [asdict(run) for run in reference.values()], "arms": arms,
+        "set": asdict(glyphs),
+        "epochs": epochs,
+        "margins": MARGINS,
+        "seconds": time.perf_counter() - started,
+        "reference": [asdict(run) for run in reference.values()],
+        "arms": arms,
         "changed_predictions_percent": study.changed_predictions(0),
-    }  # fmt: skip
+    }
     console.print(f"Written: {save('accuracy', measured, results)}", soft_wrap=True)
 
 
@@ -111,8 +117,8 @@ def _pairs(runs: Mapping[int, Run], reference: Mapping[int, Run], epoch: int) ->
     def differences(figure: Any) -> list[float]:
         return [float(figure(run) - figure(reference[seed])) for seed, run in runs.items()]
 
-    def mean(losses: Sequence[float]) -> NDArray[np.float64]:
-        return np.mean(losses)
+    def mean(losses: Sequence[float]) -> float:
+        return float(np.mean(losses))
 
     return {
         "accuracy": differences(lambda run: run.accuracy),

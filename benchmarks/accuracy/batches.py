@@ -7,6 +7,7 @@ that loaders have had: batches with one of them have to be told from the referen
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,7 +95,11 @@ def batches(
         else CenterCropRGBImageDecoder((CROP, CROP), _CENTER, interpolation=arm.interpolation)
     )
     image: list[Any] = [crop, RandomHorizontalFlip(0.5 if is_training else 0.0)]
-    image += [NormalizeImage(MEAN * arm.scale, STD * arm.scale, np.float32), ToTensor(), ToTorchImage()]
+    with warnings.catch_warnings():
+        if arm.scale != 1:  # a planted mistake, which the library notices
+            warnings.simplefilter("ignore", UserWarning)
+        normalize = NormalizeImage(MEAN * arm.scale, STD * arm.scale, np.float32)
+    image += [normalize, ToTensor(), ToTorchImage()]
     label = [IntDecoder(), ToTensor(), Squeeze(1)]
     loader = Loader(
         path,
@@ -123,8 +128,9 @@ def _reference(
     images = np.empty((len(numbers), CROP, CROP, 3))
     for row, (number, (top, left, height, width)) in enumerate(zip(numbers, crops, strict=True)):
         pixels = decoded[number]
-        top, left = min(top + arm.shift, pixels.shape[0] - height), min(left + arm.shift, pixels.shape[1] - width)
-        part = Image.fromarray(pixels[top : top + height, left : left + width])
+        row_from = min(top + arm.shift, pixels.shape[0] - height)
+        column_from = min(left + arm.shift, pixels.shape[1] - width)
+        part = Image.fromarray(pixels[row_from : row_from + height, column_from : column_from + width])
         images[row] = np.asarray(part.resize((CROP, CROP), Image.Resampling.BILINEAR))
         if flips[row] or arm.flips == "all":
             images[row] = images[row, :, ::-1].copy()

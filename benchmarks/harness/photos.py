@@ -107,6 +107,7 @@ def photo_sizes(photo_set: PhotoSet) -> NDArray[np.int64]:
 
 
 def open_photographs() -> Iterator[tuple[str, Image.Image]]:
+    """Open each photograph, in RGB; yield its class and pixels."""
     for name, package, path in _SOURCES:
         result = find_spec(package)
         if result is None or result.origin is None:
