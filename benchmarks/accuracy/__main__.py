@@ -52,7 +52,7 @@ class Study:
         return Run(losses, count_correct(predict(network, test), test))
 
     def changed_predictions(self, seed: int) -> float:
-        """Train with the reference; give the percentage of test images to which gpubeton's pixels give another class."""
+        """Train with the reference; give the percent of test images to which gpubeton's pixels give another class."""
         network = make_network(seed)
         train(network, self._batches(REFERENCE, seed, self._epochs), self._steps)
         first, second = (predict(network, self._batches(arm, seed, 0)) for arm in (REFERENCE, GPUBETON))

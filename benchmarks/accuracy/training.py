@@ -33,8 +33,7 @@ def make_network(seed: int) -> nn.Module:
         return [convolution, nn.BatchNorm2d(features), nn.ReLU(inplace=True)]
 
     layers = block(3, 16, 2) + block(16, 32, 2) + block(32, 64, 1) + block(64, 128, 2) + block(128, 128, 1)
-    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, CLASSES))
-    return network
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, CLASSES))
 
 
 def train(
