@@ -16,7 +16,7 @@ from PIL import Image
 
 from gpubeton._machine import install
 
-__all__ = ["PhotoSet", "list_photos", "photo_sizes", "write_photos"]
+__all__ = ["PhotoSet", "list_photos", "open_photographs", "photo_sizes", "write_photos"]
 
 #: Class name, package that contains the photograph, and its path in the package.
 _SOURCES = (
@@ -79,7 +79,7 @@ def write_photos(folder: Path, photo_set: PhotoSet, advance: Callable[[], object
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     complete.write_text("{}")
-    photographs = list(_open_photographs())
+    photographs = list(open_photographs())
 
     def write(number: int) -> None:
         rng = np.random.default_rng((photo_set.seed, number))
@@ -106,7 +106,8 @@ def photo_sizes(photo_set: PhotoSet) -> NDArray[np.int64]:
     return np.array(sizes, np.int64)
 
 
-def _open_photographs() -> Iterator[tuple[str, Image.Image]]:
+def open_photographs() -> Iterator[tuple[str, Image.Image]]:
+    """Open each photograph, in RGB; yield its class and pixels."""
     for name, package, path in _SOURCES:
         result = find_spec(package)
         if result is None or result.origin is None:

@@ -1,0 +1,1 @@
+"""Train the same network with gpubeton and with Pillow, and compare."""

@@ -1,0 +1,138 @@
+"""The same batches twice: made by gpubeton, and by Pillow and NumPy from the draws of gpubeton's plan.
+
+Order, crops and flips of both are those of the plan, so that only pixels can differ. `FAULTS` are mistakes of the kind
+that loaders have had: batches with one of them have to be told from the reference.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import simplejpeg
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from gpubeton.dataset import Contents
+from gpubeton.fields.decoders import IntDecoder
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.loader import Loader, OrderOption
+from gpubeton.pipeline.pipeline_spec import DrawnParameters
+from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
+
+__all__ = ["FAULTS", "MEAN", "STD", "Arm", "Batch", "batches", "decode_all"]
+
+CROP = 48  # pixels of a side that the network gets
+MEAN, STD = np.array([118.0, 96.0, 82.0]), np.array([75.0, 62.0, 58.0])  # of the glyphs, in levels
+_SCALE, _RATIO = (0.5, 1.0), (0.8, 1.25)
+_CENTER = 0.875
+
+
+class Batch(NamedTuple):
+    """Images and labels for the network."""
+
+    images: torch.Tensor  # (N, 3, CROP, CROP) float32, normalized
+    labels: torch.Tensor  # (N,) int64
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A way to make batches."""
+
+    name: str
+    is_reference: bool = False  # by Pillow and NumPy
+    interpolation: Literal["antialias", "bilinear"] = "antialias"
+    is_fast: bool = False  # decode with libjpeg-turbo's fast DCT
+    shift: int = 0  # pixels that each crop is moved to the right and down, as far as the image goes
+    flips: Literal["drawn", "all"] = "drawn"
+    scale: float = 1.0  # of mean and standard deviation
+    change: Callable[[Batch, NDArray[np.int64]], Batch] = field(default=lambda batch, _: batch)
+
+
+def _shift_labels(batch: Batch, numbers: NDArray[np.int64]) -> Batch:
+    """Give the label of the next class to one image in a hundred, always the same ones."""
+    shifted = torch.from_numpy(numbers % 100 == 17)
+    return batch._replace(labels=torch.where(shifted, (batch.labels + 1) % 200, batch.labels))
+
+
+REFERENCE, GPUBETON = Arm("Pillow and NumPy", is_reference=True), Arm("gpubeton")
+
+#: Mistakes, each of which the comparison has to notice.
+FAULTS = (
+    Arm("1 % of the labels shifted", change=_shift_labels),
+    Arm("bilinear in place of antialias", interpolation="bilinear"),
+    Arm("blue, green, red", change=lambda batch, _: batch._replace(images=batch.images.flip(1))),
+    replace(REFERENCE, name="crops 8 pixels off", shift=8),
+    Arm("mean and std not times 255", scale=1 / 255),
+    replace(REFERENCE, name="fast DCT", is_fast=True),
+    replace(REFERENCE, name="every image flipped", flips="all"),
+)
+
+
+def decode_all(path: Path, *, is_fast: bool = False) -> NDArray[np.uint8]:  # (samples, height, width, 3)
+    """Decode all images of a file with Pillow, or with libjpeg-turbo's fast DCT."""
+    contents = Contents(path)
+    files = (contents.stored(number, "image") for number in range(contents.index.num_samples))
+    if is_fast:
+        return np.stack([simplejpeg.decode_jpeg(file, fastdct=True) for file in files])
+    return np.stack([np.asarray(Image.open(io.BytesIO(file))) for file in files])
+
+
+def batches(
+    path: Path, arm: Arm, decoded: Mapping[bool, NDArray[np.uint8]], *, seed: int, epochs: int, batch_size: int
+) -> Iterator[Batch]:
+    """Give the batches of some epochs of training; with no epoch, those of a test, in the order of the file."""
+    is_training = epochs > 0
+    crop = (
+        RandomResizedCropRGBImageDecoder((CROP, CROP), _SCALE, _RATIO, interpolation=arm.interpolation)
+        if is_training
+        else CenterCropRGBImageDecoder((CROP, CROP), _CENTER, interpolation=arm.interpolation)
+    )
+    image: list[Any] = [crop, RandomHorizontalFlip(0.5 if is_training else 0.0)]
+    with warnings.catch_warnings():
+        if arm.scale != 1:  # a planted mistake, which the library notices
+            warnings.simplefilter("ignore", UserWarning)
+        normalize = NormalizeImage(MEAN * arm.scale, STD * arm.scale, np.float32)
+    image += [normalize, ToTensor(), ToTorchImage()]
+    label = [IntDecoder(), ToTensor(), Squeeze(1)]
+    loader = Loader(
+        path,
+        batch_size,
+        order=OrderOption.RANDOM if is_training else OrderOption.SEQUENTIAL,
+        seed=seed,
+        drop_last=is_training,
+        pipelines={"image": image, "label": label, "number": label, "drawn": DrawnParameters("image")},
+        device="cpu",
+    )
+    with loader:
+        for _ in range(max(epochs, 1)):
+            for images, labels, numbers, drawn in loader:
+                batch = Batch(images.clone(), labels.to(torch.int64))
+                if arm.is_reference:
+                    flips = drawn["RandomHorizontalFlip"].numpy()
+                    crops = drawn["crop"].numpy()
+                    batch = batch._replace(images=_reference(decoded[arm.is_fast], arm, numbers.numpy(), crops, flips))
+                yield arm.change(batch, numbers.numpy())
+
+
+def _reference(
+    decoded: NDArray[np.uint8], arm: Arm, numbers: NDArray[Any], crops: NDArray[Any], flips: NDArray[np.bool_]
+) -> torch.Tensor:  # (N, 3, CROP, CROP)
+    """Make the images of a batch: crop and resize with Pillow, flip and normalize in float64."""
+    images = np.empty((len(numbers), CROP, CROP, 3))
+    for row, (number, (top, left, height, width)) in enumerate(zip(numbers, crops, strict=True)):
+        pixels = decoded[number]
+        row_from = min(top + arm.shift, pixels.shape[0] - height)
+        column_from = min(left + arm.shift, pixels.shape[1] - width)
+        part = Image.fromarray(pixels[row_from : row_from + height, column_from : column_from + width])
+        images[row] = np.asarray(part.resize((CROP, CROP), Image.Resampling.BILINEAR))
+        if flips[row] or arm.flips == "all":
+            images[row] = images[row, :, ::-1].copy()
+    normalized = ((images - MEAN) / STD).astype(np.float32)
+    return torch.from_numpy(normalized).permute(0, 3, 1, 2)
