@@ -166,8 +166,9 @@ class Worker:
 
 def usage_of(clocks: NDArray[np.int64]) -> Usage:
     """Sum up the clocks of workers, `Ring.clocks`, until now; processor time counts at the end of a batch or work."""
-    now = time.monotonic_ns()
-    busy = sum(nanoseconds if nanoseconds >= 0 else nanoseconds + now for nanoseconds in clocks[:, BUSY].tolist())
+    clocked = clocks[:, BUSY].tolist()
+    now = time.monotonic_ns()  # afterwards: a worker that starts meanwhile would have worked for less than no time
+    busy = sum(nanoseconds if nanoseconds >= 0 else nanoseconds + now for nanoseconds in clocked)
     return Usage(busy / 1e9, int(clocks[:, CPU].sum()) / 1e9)
 
 
