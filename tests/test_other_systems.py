@@ -58,7 +58,8 @@ sys.platform = {system!r}
 import gpubeton
 for module in pkgutil.walk_packages(gpubeton.__path__, "gpubeton."):
     # Libraries of others read the system as they begin, and CUDA is Linux's here.
-    if not module.name.startswith(("gpubeton.__main__", "gpubeton.integrations.", "gpubeton._gpu.")):
+    adapters = "gpubeton.integrations.", "gpubeton.dataset.ray"  # their libraries look at the system themselves
+    if not module.name.startswith(("gpubeton.__main__", "gpubeton._gpu.", *adapters)):
         importlib.import_module(module.name)
 
 from gpubeton.fields import IntField, RGBImageField
