@@ -12,6 +12,9 @@ from gpubeton._bytes import source_type
 from gpubeton._bytes.open_files import SOURCES
 from gpubeton.errors import StorageError
 
+#: Files of this machine.
+LocalFile = source_type("a path")
+
 
 class Traffic:
     """The requests to all counted files."""

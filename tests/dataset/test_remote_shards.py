@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,12 +35,11 @@ def without_manifest(contents: dict[str, bytes]) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def scratch(tmp_path, monkeypatch):
+def scratch(monkeypatch):
     """The folder for temporary files, of this process alone: Python's other processes have a socket in theirs."""
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setattr("gpubeton.dataset.shards.temporary_folder", lambda: str(folder))
-    return folder
+    with tempfile.TemporaryDirectory() as folder:  # shorter than those of pytest, as sockets need it
+        monkeypatch.setattr("gpubeton.dataset.shards.temporary_folder", lambda: folder)
+        yield Path(folder)
 
 
 def test_an_object_store_gets_the_bytes_that_a_folder_gets_and_nothing_stays_here(s3_server, tmp_path, scratch):

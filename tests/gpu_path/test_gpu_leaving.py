@@ -19,11 +19,7 @@ from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import NormalizeImage, ToTensor
 from tests.ctrl_c import ctrl_c
 from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, twin, write_images
-from tests.loader.test_leaving import (
-    Pause,
-    test_an_error_in_the_loop_body_releases_everything,
-    test_an_iterator_outlives_its_loader,
-)
+from tests.loader.test_leaving import Pause, test_an_iterator_outlives_its_loader
 from tests.quick_garbage import quick_garbage
 from tests.simulator.device import DEVICE, PINNED, TENSOR
 from tests.waiting import wait_until
@@ -31,7 +27,6 @@ from tests.waiting import wait_until
 __all__ = [
     "ctrl_c",
     "quick_garbage",
-    "test_an_error_in_the_loop_body_releases_everything",
     "test_an_iterator_outlives_its_loader",
 ]
 
@@ -98,6 +93,16 @@ def test_leaving_the_loop_early_ends_its_threads_at_once(make, received, own_thr
             next(batches)
         del batches
         assert own_threads() == []
+
+
+def test_an_error_in_the_loop_body_releases_everything(make, own_threads):
+    def fail():
+        for _ in make():
+            raise ArithmeticError("planted")
+
+    with pytest.raises(ArithmeticError, match="planted"):
+        fail()
+    assert own_threads() == []
 
 
 def test_a_half_used_iterator_in_a_cycle_is_collected(make, own_threads):
