@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.bytes.fault_server import FaultServer
 from tests.bytes.s3_server import Bucket, running_s3
+from tests.memory import MemoryMeter, running_meter
 
 # A shell starts background jobs with Ctrl-C ignored, and so all processes of the tests would ignore it, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -43,6 +44,13 @@ def own_threads() -> Callable[[], list[str]]:
     before = set(threading.enumerate())
     kinds = tuple(f"gpubeton-{kind}" for kind in ("prefetch", "load", "worker", "feeder"))
     return lambda: sorted(each.name for each in set(threading.enumerate()) - before if each.name.startswith(kinds))
+
+
+@pytest.fixture(scope="session")
+def memory_of() -> Iterator[MemoryMeter]:
+    """Measure the memory of a call in a process with no other threads."""
+    with running_meter() as meter:
+        yield meter
 
 
 @pytest.fixture(scope="session")

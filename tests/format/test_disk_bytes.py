@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -51,42 +50,22 @@ def sparse(tmp_path_factory):
     return path
 
 
-def peak_of(action):
-    tracemalloc.start()
-    try:
-        action()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-def kept_of(action):
-    tracemalloc.start()
-    try:
-        result = action()
-        kept = tracemalloc.get_traced_memory()[0]
-        del result
-        return kept
-    finally:
-        tracemalloc.stop()
-
-
 def refuse(path, error, match):
     with pytest.raises(error, match=match):
         open_dataset(path)
 
 
-def test_metadata_that_were_never_written_are_refused_before_memory_is_taken(sparse):
+def test_metadata_that_were_never_written_are_refused_before_memory_is_taken(sparse, memory_of):
     match = rf"sparse.beton: the metadata should take {8 * MANY} bytes .* only [0-9]+ bytes"
-    assert peak_of(lambda: refuse(sparse, TruncatedError, match)) < 1 << 20
+    assert memory_of(refuse, sparse, TruncatedError, match).peak < 1 << 20
 
 
-def test_metadata_of_terabytes_are_refused_before_memory_is_taken(tmp_path):
+def test_metadata_of_terabytes_are_refused_before_memory_is_taken(tmp_path, memory_of):
     try:
         path = write_sparse_integers(tmp_path / "huge.beton", 1 << 40)
     except OSError:
         pytest.skip("this file system has no files of that size")
-    assert peak_of(lambda: refuse(path, FormatError, rf"huge.beton: .*{8 << 40} bytes")) < 1 << 20
+    assert memory_of(refuse, path, FormatError, rf"huge.beton: .*{8 << 40} bytes").peak < 1 << 20
 
 
 def test_holes_that_a_copy_makes_of_zeros_are_no_fault(tmp_path):
@@ -134,22 +113,22 @@ def test_memory_that_is_not_there_is_an_error_with_the_bytes(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("is_sorted", [True, False])
-def test_opening_takes_at_most_twice_the_bytes_that_it_reads(tmp_path, is_sorted):
+def test_opening_takes_at_most_twice_the_bytes_that_it_reads(tmp_path, is_sorted, memory_of):
     count, path = 100_000, tmp_path / "images.beton"
     nbytes = write_images(path, count, is_sorted=is_sorted)
-    assert peak_of(lambda: open_dataset(path)) < 2 * nbytes
+    memory = memory_of(open_dataset, path)
+    assert memory.peak < 2 * nbytes
     opened = open_dataset(path)  # 13 bytes of an image, 4 of its size, 8 of a label
     assert sum(row.nbytes for row in opened.rows) == 25 * count
-    assert kept_of(lambda: open_dataset(path)) < 25 * count + (1 << 16)
+    assert memory.kept < 25 * count + (1 << 16)
 
 
-def test_opening_many_files_takes_the_memory_of_all_and_of_a_few_at_a_time(tmp_path):
+def test_opening_many_files_takes_the_memory_of_all_and_of_a_few_at_a_time(tmp_path, memory_of):
     count, paths = 4_000, [tmp_path / f"{number:02}.beton" for number in range(64)]
     for path in paths:
         write_images(path, count)
-    opened = []
-    assert peak_of(lambda: opened.append(open_index(paths)[0])) < 1.8 * 25 * count * len(paths)
-    assert sum(row.nbytes for row in opened[0].rows) == 25 * count * len(paths)
+    assert memory_of(open_index, paths).peak < 1.8 * 25 * count * len(paths)
+    assert sum(row.nbytes for row in open_index(paths)[0].rows) == 25 * count * len(paths)
 
 
 def write_images(path, count, *, is_sorted=True):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -99,14 +98,10 @@ def test_quasi_random_is_the_order_that_is_made_from_the_page_of_each_sample(fil
     )
 
 
-def test_quasi_random_takes_the_memory_of_the_samples_of_a_rank():
+def test_quasi_random_takes_the_memory_of_the_samples_of_a_rank(memory_of):
     total = 1 << 20
     runs = PageRuns.join([np.arange(total) // 400])
-    quasi_random_of_runs(IdRange(total), runs, 256, 0, 0, Rank(3, 8))  # compiles
-    tracemalloc.start()
-    result = quasi_random_of_runs(IdRange(total), runs, 256, 0, 0, Rank(3, 8))
-    assert tracemalloc.get_traced_memory()[1] < 80 * len(result)
-    tracemalloc.stop()
+    assert memory_of(quasi_random_of_runs, IdRange(total), runs, 256, 0, 0, Rank(3, 8)).peak < 80 * total // 8
 
 
 def test_ids_are_kept_in_as_few_bytes_as_their_number_needs_and_those_of_a_range_are_not_changed():
