@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numba
@@ -45,6 +46,23 @@ def compiled(function: _F, *, has_notice: bool = False, folders: Sequence[Path] 
 def compiled_with_notice(function: _F) -> _F:
     """Compile a function as `compiled` does, and log a line before: it takes long."""
     return compiled(function, has_notice=True)
+
+
+class AddressedFunction:
+    """A compiled function of int64 numbers, which returns one; compiled code calls it by its address."""
+
+    def __init__(self, function: Callable[..., int]) -> None:
+        self.function = function
+
+    @cached_property
+    def address(self) -> int:
+        """Address of the machine code; the first use compiles it, or finds it kept."""
+        dispatcher = _njit(**_OPTIONS, **numba_hooks.OUTER_OPTIONS)(self.function)
+        if is_source(self.function.__module__):
+            numba_hooks.set_cache(dispatcher, KeptCode(cast("FunctionType", self.function), _FOLDERS, has_notice=False))
+        self._dispatcher = dispatcher  # owns the code
+        count = self.function.__code__.co_argcount
+        return numba_hooks.address_of(dispatcher, count)
 
 
 def device_function(function: _F) -> _F:

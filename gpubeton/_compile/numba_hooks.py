@@ -170,3 +170,11 @@ def dump_code(code: Any) -> bytes:
 def load_code(target: Any, values: Any) -> Any:
     """Return the machine code that `dump_code` wrote and pickle read."""
     return _Result._rebuild(target, *values)  # noqa: SLF001  as above
+
+
+def address_of(dispatcher: Any, num_arguments: int) -> int:
+    """Compile a function of int64 numbers, which returns one, and return the address of its machine code."""
+    dispatcher.compile(_types.int64(*[_types.int64] * num_arguments))
+    (result,) = dispatcher.overloads.values()
+    address: int = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
+    return address

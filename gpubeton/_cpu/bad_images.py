@@ -34,7 +34,7 @@ from gpubeton.format.field_arguments import RGB, ImageKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
     from gpubeton._cpu.ring import Ring
     from gpubeton._plan.program import ImageProgram
 

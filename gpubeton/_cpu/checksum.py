@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._compile.compile import compiled, device_function
-from gpubeton._cpu.intrinsics import load_i64, load_u8
-from gpubeton._cpu.simd import I32, I64, Vector, VectorBuilder, call_intrinsic, has_feature, vector_kernel
+from gpubeton._compile.intrinsics import load_i64, load_u8
+from gpubeton._compile.simd import I32, I64, Vector, VectorBuilder, call_intrinsic, has_feature, vector_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
 
 _POLYNOMIAL = 0xEDB88320
 _FOLD_512, _FOLD_128 = (0x154442BD4, 0x1C6E41596), (0x1751997D0, 0x0CCAA009E)

@@ -23,14 +23,14 @@ from gpubeton._batch.color_formulas import (
     SHIFT,
     WEIGHTS,
 )
+from gpubeton._batch.interleave import best_span, deinterleave, has_byte_permute, interleave, load_planes, store_planes
 from gpubeton._compile.compile import device_function, inlined
+from gpubeton._compile.intrinsics import signed
+from gpubeton._compile.simd import I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton._cpu.epilogue import ITEM_SIZE, METHOD, store_row
-from gpubeton._cpu.interleave import best_span, deinterleave, has_byte_permute, interleave, load_planes, store_planes
-from gpubeton._cpu.intrinsics import signed
-from gpubeton._cpu.simd import I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
 
 _BRIGHTNESS = int(BRIGHTNESS)
 _CONTRAST = int(CONTRAST)

@@ -13,8 +13,8 @@ import numpy as np
 
 from gpubeton._batch.mix import mix_levels
 from gpubeton._compile.compile import compiled, device_function
-from gpubeton._cpu.intrinsics import copy, load_u8, store_i16, store_u8
-from gpubeton._cpu.simd import F32, I8, I32, Vector, VectorBuilder, vector_kernel
+from gpubeton._compile.intrinsics import copy, load_u8, store_i16, store_u8
+from gpubeton._compile.simd import F32, I8, I32, Vector, VectorBuilder, vector_kernel
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
 from gpubeton.format.field_arguments import RGB
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
@@ -22,7 +22,7 @@ from gpubeton.pipeline.interpolation import INTERPOLATIONS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
     from gpubeton._plan.program import ImageProgram
 
 # Columns of `Outputs.settings`, int64.

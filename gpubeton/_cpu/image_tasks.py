@@ -22,7 +22,7 @@ from gpubeton._plan.program import MAX_COLOR_STEPS
 from gpubeton.format.layout import MAX_INTERVALS
 
 if TYPE_CHECKING:
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
 
 # Columns of a task, int64: an image to be made.
 ADDRESS = 0

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpubeton._compile.compile import device_function
+from gpubeton._compile.intrinsics import load_u8, load_u16
+from gpubeton._compile.simd import F32, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton._cpu.epilogue import (
     CHANNELS,
     INTERPOLATION,
@@ -28,9 +30,7 @@ from gpubeton._cpu.epilogue import (
     store_bits,
 )
 from gpubeton._cpu.image_tasks import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, PROGRAM, SIZE, TARGET
-from gpubeton._cpu.intrinsics import load_u8, load_u16
 from gpubeton._cpu.jpeg.codes import OK, WRONG_CROP, WRONG_SIZE
-from gpubeton._cpu.simd import F32, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton._cpu.taps import BICUBIC, effective, ideal, most_taps, resized_index
 from gpubeton._plan.draw_rows import (
     FLIP,
@@ -48,7 +48,7 @@ from gpubeton._plan.draw_rows import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
     from gpubeton._plan.program import ImageProgram
 
 # Values of a row that are summed at a time, and of a pixel, of any number of channels.

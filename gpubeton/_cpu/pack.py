@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpubeton._compile.compile import compiled
-from gpubeton._cpu.intrinsics import clear, copy, signed
+from gpubeton._compile.intrinsics import clear, copy, signed
 from gpubeton._plan.draw_rows import HEIGHT, LEFT, TOP, WIDTH
 
 if TYPE_CHECKING:
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
 
 
 @compiled

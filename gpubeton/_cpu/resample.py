@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpubeton._compile.compile import device_function, inlined
+from gpubeton._compile.intrinsics import copy, signed
+from gpubeton._compile.simd import HALVES, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton._cpu.epilogue import BYTES, INTERPOLATION, ITEM_SIZE, METHOD, OUT_HEIGHT, OUT_WIDTH, store_row
-from gpubeton._cpu.intrinsics import copy, signed
-from gpubeton._cpu.simd import HALVES, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton._cpu.taps import BICUBIC, SIGNED_BITS, effective, fill_axis
 
 if TYPE_CHECKING:
+    from gpubeton._compile.intrinsics import Array
     from gpubeton._cpu.image_tasks import Box, Scratch
-    from gpubeton._cpu.intrinsics import Array
 
 # Bytes per step of resampling down, and pixels per step of resampling across.
 _CHUNK = 32

@@ -12,6 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpubeton._compile.compile import compiled, compiled_with_notice, device_function, inline_untyped
+from gpubeton._compile.intrinsics import (
+    atomic_add,
+    atomic_claim,
+    atomic_fence,
+    atomic_load,
+    atomic_store,
+    clock_nanoseconds,
+    load_u8,
+    semaphore_post,
+    semaphore_tokens,
+    semaphore_wait,
+)
 from gpubeton._cpu.checksum import crc32
 from gpubeton._cpu.color_simd import change_colors
 from gpubeton._cpu.epilogue import (
@@ -48,18 +60,6 @@ from gpubeton._cpu.image_tasks import (
     epilogue_of,
     needs_staging,
 )
-from gpubeton._cpu.intrinsics import (
-    atomic_add,
-    atomic_claim,
-    atomic_fence,
-    atomic_load,
-    atomic_store,
-    clock_nanoseconds,
-    load_u8,
-    semaphore_post,
-    semaphore_tokens,
-    semaphore_wait,
-)
 from gpubeton._cpu.jpeg.codes import NO_MEMORY, NOT_UNPACKED, OK, WRONG_CHECKSUM, WRONG_CROP, WRONG_SIZE
 from gpubeton._cpu.jpeg.picture import decode_picture
 from gpubeton._cpu.other_kinds import make_other_kind
@@ -68,8 +68,8 @@ from gpubeton._cpu.system_calls import CPU_CLOCK, WALL_CLOCK, begin_semaphore
 from gpubeton._plan.draw_rows import HEIGHT, LEFT, NUM_PAINTS, RESIZED_HEIGHT, RESIZED_WIDTH, TOP, WIDTH
 
 if TYPE_CHECKING:
+    from gpubeton._compile.intrinsics import Array
     from gpubeton._cpu.image_tasks import Scratch
-    from gpubeton._cpu.intrinsics import Array
     from gpubeton._cpu.other_kinds import OtherKindsScratch
 
 # Words of `Ring.control`. Each that changes has its own cache line.

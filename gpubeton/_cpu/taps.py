@@ -27,7 +27,7 @@ from gpubeton._compile.compile import device_function, inlined
 from gpubeton.pipeline.interpolation import AREA_ENLARGING, INTERPOLATIONS
 
 if TYPE_CHECKING:
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
 
 BILINEAR, AREA, ANTIALIAS, NEAREST, BICUBIC = (
     INTERPOLATIONS[name] for name in ("bilinear", "area", "antialias", "nearest", "bicubic")

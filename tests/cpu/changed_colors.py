@@ -8,7 +8,7 @@ import numpy as np
 
 from gpubeton._batch import color_formulas
 from gpubeton._batch.color_formulas import BRIGHTNESS, HUE, ONE
-from gpubeton._cpu.interleave import has_byte_permute
+from gpubeton._batch.interleave import has_byte_permute
 from gpubeton.transforms import ColorJitter
 from tests.cpu.making import draw_of, make, program_of, stored_raw, whole
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from gpubeton._batch.random_crops import compiled_rule
-from gpubeton._cpu.simd import HAS_AVX2
+from gpubeton._compile.simd import HAS_AVX2
 from gpubeton._plan.philox import fill_uniform
 from gpubeton.transforms.normalize import NormalizeImage
 from tests.cpu.decoder import gray_jpeg, random_blocks

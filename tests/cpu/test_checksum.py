@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from gpubeton._cpu import checksum
 from gpubeton._cpu.checksum import crc_by_table, find_damage
-from gpubeton._cpu.simd import Vector, VectorBuilder
+from gpubeton._compile.simd import Vector, VectorBuilder
 
 BYTES = np.random.default_rng(0).integers(0, 256, (1 << 22) + 64, dtype=np.uint8)
 

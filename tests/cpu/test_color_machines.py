@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION
-from gpubeton._cpu.interleave import has_byte_permute
+from gpubeton._batch.interleave import has_byte_permute
 from tests.cpu.changed_colors import changed, changed_by_lines, drawn
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._compile.compile import compiled, device_function
+from gpubeton._compile.intrinsics import load_u8, signed, store_i16, store_i64
 from gpubeton._cpu.image_tasks import Scratch, allocate
-from gpubeton._cpu.intrinsics import load_u8, signed, store_i16, store_i64
 from gpubeton._cpu.jpeg.codes import OK
 from gpubeton._cpu.jpeg.columns import ENTRY_BYTES, FILLED, POSITION
 from gpubeton._cpu.jpeg.entropy import describe_blocks
@@ -26,7 +26,7 @@ from gpubeton.format.layout import ENTRY_DTYPE, MCUS_PER_ENTRY
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
 
 
 @device_function

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpubeton._compile.compile import device_function, inlined
-from gpubeton._cpu.intrinsics import (
+from gpubeton._compile.intrinsics import (
     load_i8,
     load_i64,
     load_i64_big_endian,
@@ -22,6 +22,7 @@ from gpubeton._cpu.intrinsics import (
     store_i16,
     store_i64,
 )
+from gpubeton._compile.simd import I8, Vector, VectorBuilder, vector_kernel
 from gpubeton._cpu.jpeg.columns import (
     AC_LOOKUP,
     AC_SLOT,
@@ -48,11 +49,10 @@ from gpubeton._cpu.jpeg.huffman import (
 )
 from gpubeton._cpu.jpeg.idct import inverse_dct, inverse_dct_of_dc
 from gpubeton._cpu.jpeg.markers import AC_TABLE, COMPONENTS, DC_TABLE, LUMA_ACROSS, LUMA_DOWN, QUANTIZATION
-from gpubeton._cpu.simd import I8, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
+    from gpubeton._compile.intrinsics import Array
     from gpubeton._cpu.image_tasks import Scratch
-    from gpubeton._cpu.intrinsics import Array
 
 _BLOCK_BYTES = 8 * BLOCK_FIELDS
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpubeton._compile.compile import device_function, inlined
-from gpubeton._cpu.intrinsics import shift_right_logical, signed
+from gpubeton._compile.intrinsics import shift_right_logical, signed
 
 if TYPE_CHECKING:
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
 
 SINGLE_BITS = 11
 PAIR_BITS = 11

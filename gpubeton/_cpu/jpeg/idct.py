@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpubeton._cpu.simd import I16, I32, I64, Vector, VectorBuilder, vector_kernel
+from gpubeton._compile.simd import I16, I32, I64, Vector, VectorBuilder, vector_kernel
 
 # Bytes from one column of samples to the next: two blocks, one below the other.
 COLUMN_BYTES = 32

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from llvmlite import ir
 
 from gpubeton._compile.compile import device_function, inlined
-from gpubeton._cpu.intrinsics import (
+from gpubeton._compile.intrinsics import (
     clear,
     copy,
     load_i64,
@@ -25,6 +25,7 @@ from gpubeton._cpu.intrinsics import (
     store_i64,
     store_u8,
 )
+from gpubeton._compile.simd import I8, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton._cpu.jpeg.codes import CUT_SHORT, DAMAGED_SCAN, MANY_INTERVALS, OK, SEPARATE_SCANS
 from gpubeton._cpu.jpeg.columns import (
     COUNT,
@@ -48,12 +49,11 @@ from gpubeton._cpu.jpeg.columns import (
 )
 from gpubeton._cpu.jpeg.entropy import decode_mcus
 from gpubeton._cpu.jpeg.markers import MCUS_ACROSS, MCUS_DOWN, RESTART_INTERVAL, SCAN
-from gpubeton._cpu.simd import I8, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton.format.layout import MCUS_PER_ENTRY
 
 if TYPE_CHECKING:
+    from gpubeton._compile.intrinsics import Array
     from gpubeton._cpu.image_tasks import Scratch
-    from gpubeton._cpu.intrinsics import Array
 
 # Bits are counted in 32 bits.
 LARGEST_JPEG = (1 << 29) - 1

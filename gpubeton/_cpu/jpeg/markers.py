@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._compile.compile import device_function
-from gpubeton._cpu.intrinsics import load_u8
+from gpubeton._compile.intrinsics import load_u8
 from gpubeton._cpu.jpeg.codes import (
     DAMAGED_HEADER,
     DAMAGED_TABLE,
@@ -22,7 +22,7 @@ from gpubeton._cpu.jpeg.huffman import LARGEST_CATEGORY, Tables, build_tables, i
 from gpubeton._cpu.jpeg.idct import PLACES
 
 if TYPE_CHECKING:
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
 
 # `frame`, the result of `read_headers`: int64.
 WIDTH = 0

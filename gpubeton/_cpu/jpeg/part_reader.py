@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._compile.compile import compiled, device_function
-from gpubeton._cpu.intrinsics import copy, load_i64, signed
+from gpubeton._compile.intrinsics import copy, load_i64, signed
 from gpubeton._cpu.jpeg.codes import OK
 from gpubeton._cpu.jpeg.columns import ENTRY_BYTES
 from gpubeton._cpu.jpeg.huffman import Tables, allocate_tables
@@ -62,7 +62,7 @@ from gpubeton.format.layout import MAX_INTERVALS, MCUS_PER_ENTRY
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
 
 TOP, LEFT = draw_rows.TOP, draw_rows.LEFT
 CROP_HEIGHT, CROP_WIDTH = draw_rows.HEIGHT, draw_rows.WIDTH

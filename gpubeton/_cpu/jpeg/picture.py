@@ -54,7 +54,7 @@ from gpubeton._cpu.jpeg.ycbcr import COLUMNS, PIXELS, resample_pair, resample_si
 from gpubeton._cpu.taps import BICUBIC, SIGNED_BITS, TapCounts, effective, fill_axis, fill_axis_pair
 
 if TYPE_CHECKING:
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
 
 # Cb or Cr of a gray image, times 256.
 _NEUTRAL = 128 << 8

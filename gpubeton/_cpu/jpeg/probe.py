@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpubeton._compile.compile import compiled, device_function
-from gpubeton._cpu.intrinsics import load_u8
+from gpubeton._compile.intrinsics import load_u8
 from gpubeton._cpu.jpeg.markers import (
     DAC,
     DHT,
@@ -26,7 +26,7 @@ from gpubeton._plan.routes import HEIGHT, KIND, SAMPLING, TABLES, WIDTH, JpegKin
 from gpubeton.fields.jpeg import HARMLESS_PIXELS, PIXELS_A_BYTE
 
 if TYPE_CHECKING:
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
 
 _BASELINE = int(JpegKind.BASELINE)
 _ELABORATE = int(JpegKind.ELABORATE)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gpubeton._compile.simd import HALVES, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton._cpu.jpeg.idct import COLUMN_BYTES
-from gpubeton._cpu.simd import HALVES, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton._cpu.taps import SIGNED_BITS
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from gpubeton._batch import color_formulas
 from gpubeton._compile.compile import device_function
-from gpubeton._cpu.simd import I8, I32, Vector, VectorBuilder, has_feature, vector_kernel
+from gpubeton._compile.simd import I8, I32, Vector, VectorBuilder, has_feature, vector_kernel
 
 if TYPE_CHECKING:
-    from gpubeton._cpu.intrinsics import Array
+    from gpubeton._compile.intrinsics import Array
 
 _NARROW = 16
 

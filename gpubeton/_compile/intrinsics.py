@@ -9,16 +9,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from numba.np import arrayobj
 
 from gpubeton._compile.compile import inlined
-from gpubeton._cpu.simd import I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
+from gpubeton._compile.simd import I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 
 # An array; its shape and dtype are beside each annotation.
 Array: TypeAlias = np.ndarray[Any, Any]
 
 # Published without types.
 _cgutils: Any = cgutils
+_arrays: Any = arrayobj
 
 
 @vector_kernel
@@ -160,6 +163,38 @@ def clock_nanoseconds(emit: VectorBuilder, clock: Vector) -> Vector:
     _call(emit, "clock_gettime", clock.narrow(I32).value, emit.builder.bitcast(now, ir.PointerType(I8)))
     seconds, rest = (Vector(emit.builder, emit.builder.extract_value(emit.builder.load(now), i)) for i in range(2))
     return seconds * 10**9 + rest
+
+
+def _array_at(dtype: Any) -> Any:
+    """Make a function that views memory as an array, C-contiguous, of one axis."""
+    kind = types.Array(dtype, 1, "C")
+
+    @intrinsic
+    def array_at(typing_context: Any, address: Any, count: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            data = builder.inttoptr(values[0], context.get_data_type(dtype).as_pointer())
+            size = context.get_constant(types.intp, dtype.bitwidth // 8)
+            array = context.make_array(kind)(context, builder)
+            _arrays.populate_array(array, data, [values[1]], [size], size, None)
+            return array._getvalue()  # noqa: SLF001 - the only way that Numba has
+
+        return kind(types.int64, types.int64), generate
+
+    return array_at
+
+
+# array_at(address, count): the memory there
+u8_at, u16_at, i32_at, i64_at = map(_array_at, (types.uint8, types.uint16, types.int32, types.int64))
+
+
+@vector_kernel
+def call_step(
+    emit: VectorBuilder, code: Vector, image: Vector, other: Vector, memory: Vector, layout: Vector, row: Vector
+) -> Vector:
+    """Call the machine code at an address; see `gpubeton._batch.run_steps`."""
+    arguments = [argument.value for argument in (image, other, memory, layout, row)]
+    function = emit.builder.inttoptr(code.value, ir.FunctionType(I64, [I64] * len(arguments)).as_pointer())
+    return Vector(emit.builder, emit.builder.call(function, arguments))
 
 
 @inlined

@@ -1,0 +1,86 @@
+"""Steps that move whole pixels, or paint: rectangles, mirrors and quarter turns, shifts. For images of every kind."""
+
+from __future__ import annotations
+
+from gpubeton._batch.step_code import CHANNELS, HEIGHT, ITEM_SIZE, LAYOUT_FIELDS, WIDTH
+from gpubeton._batch.step_rows import PARAMETERS, STEP_COLUMNS
+from gpubeton._compile.compile import AddressedFunction, device_function
+from gpubeton._compile.intrinsics import copy, i32_at, i64_at, load_u8, store_u8
+
+# Bits of a TURN.
+ACROSS = 1
+DOWN = 2
+DIAGONAL = 4
+
+
+@device_function
+def _fill_row(target: int, count: int, size: int, channels: int, fill: int) -> None:
+    """Fill pixels with a color: the address of its levels, 16 bits each."""
+    for x in range(count):
+        for channel in range(channels):
+            for part in range(size):
+                store_u8(target + (x * channels + channel) * size + part, load_u8(fill + 2 * channel + part))
+
+
+@device_function
+def _fill_rectangle(image: int, layout: int, box: tuple[int, int, int, int], fill: int) -> None:
+    sizes, (top, left, bottom, right) = i64_at(layout, LAYOUT_FIELDS), box
+    pixel = sizes[CHANNELS] * sizes[ITEM_SIZE]
+    stride, first, nbytes = sizes[WIDTH] * pixel, image + (top * sizes[WIDTH] + left) * pixel, (right - left) * pixel
+    if top >= bottom or left >= right:
+        return
+    _fill_row(first, right - left, sizes[ITEM_SIZE], sizes[CHANNELS], fill)
+    for y in range(1, bottom - top):
+        copy(first + y * stride, first, nbytes)
+
+
+def paint(image: int, other: int, memory: int, layout: int, row: int) -> int:
+    """Fill a rectangle."""
+    columns = i32_at(row, STEP_COLUMNS)[PARAMETERS:]
+    box = columns[0], columns[1], columns[2], columns[3]
+    _fill_rectangle(image, layout, box, row + 4 * (PARAMETERS + 4))
+    return 0
+
+
+def turn(image: int, other: int, memory: int, layout: int, row: int) -> int:
+    """Mirror an image, and exchange its rows and columns."""
+    sizes, bits = i64_at(layout, LAYOUT_FIELDS), i32_at(row, STEP_COLUMNS)[PARAMETERS]
+    height, width, pixel = sizes[HEIGHT], sizes[WIDTH], sizes[CHANNELS] * sizes[ITEM_SIZE]
+    for y in range(height):
+        line = other + y * width * pixel
+        if bits & DIAGONAL == 0:
+            source = image + (height - 1 - y if bits & DOWN else y) * width * pixel
+            if bits & ACROSS == 0:
+                copy(line, source, width * pixel)
+                continue
+            first, step = source + (width - 1) * pixel, -pixel
+        else:
+            # Pixel (x, y) comes from column y of the image that is mirrored already.
+            column = width - 1 - y if bits & ACROSS else y
+            first, step = image + column * pixel, width * pixel
+            if bits & DOWN:
+                first, step = first + (height - 1) * width * pixel, -step
+        for x in range(width):
+            for part in range(pixel):
+                store_u8(line + x * pixel + part, load_u8(first + x * step + part))
+    return 1
+
+
+def shift(image: int, other: int, memory: int, layout: int, row: int) -> int:
+    """Shift an image, and fill what is uncovered."""
+    sizes, columns = i64_at(layout, LAYOUT_FIELDS), i32_at(row, STEP_COLUMNS)[PARAMETERS:]
+    height, width, pixel = sizes[HEIGHT], sizes[WIDTH], sizes[CHANNELS] * sizes[ITEM_SIZE]
+    down, right, fill = columns[0], columns[1], row + 4 * (PARAMETERS + 2)
+    top, left = min(max(down, 0), height), min(max(right, 0), width)
+    bottom, end = max(min(height + down, height), top), max(min(width + right, width), left)
+    for y in range(top, bottom):
+        source = image + ((y - down) * width + left - right) * pixel
+        copy(other + (y * width + left) * pixel, source, (end - left) * pixel)
+    _fill_rectangle(other, layout, (0, 0, top, width), fill)
+    _fill_rectangle(other, layout, (bottom, 0, height, width), fill)
+    _fill_rectangle(other, layout, (top, 0, bottom, left), fill)
+    _fill_rectangle(other, layout, (top, end, bottom, width), fill)
+    return 1
+
+
+PAINT_CODE, TURN_CODE, SHIFT_CODE = map(AddressedFunction, (paint, turn, shift))

@@ -1,0 +1,94 @@
+"""Step rows: what is done to each image between resampling and normalization, as lists of int32.
+
+The images of a batch have lists of S rows, int32 (N, S, STEP_COLUMNS), carried out in order. A row that is zero
+changes nothing. The Numba code in this room and ``kernels/steps.cuh`` carry out the same rows, with the same integer
+arithmetic.
+
+================  ============================================================================================
+kind              columns from `PARAMETERS` on
+================  ============================================================================================
+KEEP              none: the image stays as it is
+BRIGHTNESS        factor; see `color_formulas`, here and for the next three
+CONTRAST          factor
+SATURATION        factor
+HUE               factor
+SOLARIZE          levels from this one on become ``most - level``; most is 255, of uint16 65535
+POSTERIZE         how many upper bits stay
+INVERT            none: ``most - level``
+AUTOCONTRAST      none: each channel is stretched; its least level becomes 0, its largest 255
+EQUALIZE          none: the levels of each channel become equally frequent, as nearly as they can: Pillow's way
+SHARPNESS         factor; see `filters`
+BLUR              reach R, and the weights of distance 0 to R from the middle; see `filters`
+WARP_NEAREST      fill (two columns), and six int64, each as two columns: see `warp`
+WARP_BILINEAR     the same
+PERSPECTIVE       1 for bilinear, fill (two columns), and eight int64: see `warp`
+PAINT             top, left, bottom, right, fill (two columns): a rectangle, inside the image or empty
+TURN              1: mirror left to right; 2: top to bottom; 4: then rows become columns (of square images)
+SHIFT             pixels down, pixels right, fill (two columns); the uncovered part is filled
+HSV               factors of saturation and value, and a turn of the hue: see `hsv`
+SAVE              none: keep the image; an empty mixture begins
+ADD               weight: add the image, times this, to the mixture; the kept image takes its place
+FINISH            none: the image becomes the mixture, rounded
+================  ============================================================================================
+
+Factors and weights are in units of 2**-15. A fill is the level of four channels, each of 16 bits. Of images with four
+channels, the fourth is opacity: it moves with the others, and all else leaves it as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+STEP_COLUMNS = 16
+"""Columns of a row: one cache line. A step with more parameters takes several rows."""
+
+KIND = 0
+SPAN = 1  # rows of the step; of KEEP, 0 counts as 1
+PARAMETERS = 2
+
+(KEEP, BRIGHTNESS, CONTRAST, SATURATION, HUE, SOLARIZE, POSTERIZE, INVERT, AUTOCONTRAST, EQUALIZE, SHARPNESS, BLUR,
+ WARP_NEAREST, WARP_BILINEAR, PERSPECTIVE, PAINT, TURN, SHIFT, HSV, SAVE, ADD, FINISH) = range(22)  # fmt: skip
+NUM_KINDS = 22
+
+COLORS = frozenset({BRIGHTNESS, CONTRAST, SATURATION, HUE})
+"""Kinds whose steps in a row run together, on pixels that stay in registers."""
+
+MAX_STEPS = 64
+"""Most rows of an image."""
+
+StepRows = Any  # NDArray[np.int32], (N, S, STEP_COLUMNS)
+
+
+def step_rows(
+    kind: int,
+    parameters: NDArray[np.int32],  # (N, P)
+    is_done: NDArray[np.bool_] | None = None,  # (N,): whether the step changes the image; None: of all
+) -> NDArray[np.int32]:  # (N, span, STEP_COLUMNS)
+    """Write one step of each image; those that are not done are KEEP."""
+    count, width = parameters.shape
+    span = -(-(PARAMETERS + width) // STEP_COLUMNS)
+    rows = np.zeros((count, span * STEP_COLUMNS), np.int32)
+    rows[:, KIND], rows[:, SPAN] = kind, span
+    rows[:, PARAMETERS : PARAMETERS + width] = parameters
+    if is_done is not None:
+        rows[~is_done] = 0
+    return rows.reshape(count, span, STEP_COLUMNS)
+
+
+def fill_columns(fill: Sequence[float]) -> NDArray[np.int32]:  # (2,)
+    """Pack the levels of a color; a single one is that of all channels."""
+    levels = np.zeros(4, np.uint16)
+    levels[:] = fill[0] if len(fill) == 1 else [*fill, 0][:4]
+    return levels.view(np.int32)
+
+
+def words(values: NDArray[np.int64]) -> NDArray[np.int32]:  # (N, 2 * K)
+    """View int64 numbers, (N, K), as the columns that hold them."""
+    return np.ascontiguousarray(values, np.int64).view(np.int32)
