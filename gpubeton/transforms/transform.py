@@ -99,11 +99,11 @@ class ImagePass(Protocol):
     def add_crop(self, crop: Any) -> bool:
         """Let the decoder take the part that a `RandomResizedCrop` would take."""
 
-    def add_step(self, step: Transform) -> bool:
+    def add_fold(self, operation: Transform) -> bool:
         """Add an operation that `Transform.fold` describes."""
 
-    def add_color(self, color: Any) -> bool:
-        """Add a `ColorTransform`."""
+    def add_steps(self, operation: Any) -> bool:
+        """Add a `StepTransform`."""
 
     def add_mixing(self, mixing: Any) -> bool:
         """Add an `ImageMixing`."""
