@@ -82,6 +82,9 @@ class Geometry(Protocol):
     def flip(self, flipped: NDArray[Any]) -> None:
         """Mirror the images where `flipped`, (N,), is 1."""
 
+    def turn(self, bits: NDArray[Any]) -> None:
+        """Mirror the images across (1) and down (2), and then exchange rows and columns (4); `bits` is (N,)."""
+
     def translate(self, shift: NDArray[Any], fill: Fill) -> None:
         """Shift each image up and left by `shift` pixels, (N, 2); `fill` the uncovered part."""
 
