@@ -34,11 +34,12 @@ def run_steps(batch: Any, rows: NDArray[np.int32]) -> None:
     memory = np.zeros(memory_nbytes(height, width, channels, kinds), np.uint8)
     layout = layout_of(height, width, channels, levels.dtype)
     listed = np.ascontiguousarray(rows, np.int32).reshape(len(rows), -1)
-    _run(
+    run_listed(
         levels.reshape(len(levels), -1).view(np.uint8),
         listed,
         addresses_of(STEP_FUNCTIONS, kinds),
-        *buffers,
+        buffers[0],
+        buffers[1],
         memory,
         layout,
     )
@@ -49,7 +50,7 @@ def run_steps(batch: Any, rows: NDArray[np.int32]) -> None:
 
 
 @compiled
-def _run(
+def run_listed(
     levels: Array,  # (N, bytes of an image) uint8
     rows: Array,  # (N, S * STEP_COLUMNS) int32
     addresses: Array,
@@ -58,6 +59,7 @@ def _run(
     memory: Array,
     layout: Array,
 ) -> None:
+    """Carry out the rows of each image of a batch."""
     count, size = rows.shape[1] // STEP_COLUMNS, levels.shape[1]
     for number in range(len(levels)):
         pixels = levels[number].ctypes.data
