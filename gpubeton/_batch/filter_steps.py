@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpubeton._batch.color_formulas import ONE
 from gpubeton._batch.step_code import CHANNELS, HEIGHT, LAYOUT_FIELDS, WIDTH
-from gpubeton._batch.step_rows import PARAMETERS, STEP_COLUMNS
+from gpubeton._batch.step_rows import BLUR, PARAMETERS, SHARPNESS, STEP_COLUMNS
 from gpubeton._compile.compile import AddressedFunction, device_function
 from gpubeton._compile.intrinsics import clear, copy, i32_at, i64_at, u8_at, u16_at
 from gpubeton._compile.simd import HAS_AVX512, I8, I16, I32, Vector, VectorBuilder, vector_kernel
@@ -165,7 +165,8 @@ def blur(image: int, other: int, memory: int, layout: int, row: int) -> int:
     if reach == 0 or reach >= min(height, width):
         return 0
     stride = width * pixel
-    even = memory + 4 * stride * ((height + 1) // 2) + _OVERLAP
+    words = (memory + 63) // 64 * 64  # whole cache lines
+    even = words + 4 * stride * ((height + 1) // 2) + _OVERLAP
     odd = even + 4 * (stride + 2 * reach * pixel) + _OVERLAP
     padded = odd + 4 * (stride + 2 * reach * pixel) + _OVERLAP
     weights = padded + stride + 2 * reach * pixel + _OVERLAP
@@ -180,16 +181,16 @@ def blur(image: int, other: int, memory: int, layout: int, row: int) -> int:
         _write_line(image + y * stride, padded, even, layout, reach)
         if y + 1 < height:
             _write_line(image + (y + 1) * stride, padded, odd, layout, reach)
-        _blur_rows(even, odd, 8 * pixel, weights + 2, reach + 1, memory + 2 * y * stride, blocks)
+        _blur_rows(even, odd, 8 * pixel, weights + 2, reach + 1, words + 2 * y * stride, blocks)
     for y in range(height):
         begin = max(y - reach, 0)
         first = begin // 2 * 2
         chosen, pairs = weights + 2 * (1 - begin + first), reach + 1
         if y < reach or y + reach >= height:
             chosen, pairs = folded, _fold_weights(weights + 2, folded, y, height, reach, first)
-        _blur_columns(memory + 2 * first * stride, 4 * stride, chosen, pairs, other + y * stride, blocks)
+        _blur_columns(words + 2 * first * stride, 4 * stride, chosen, pairs, other + y * stride, blocks)
     _keep_opacity(image, other, layout)
     return 1
 
 
-SHARPNESS_CODE, BLUR_CODE = map(AddressedFunction, (sharpen, blur))
+FILTER_CODES = {SHARPNESS: AddressedFunction(sharpen), BLUR: AddressedFunction(blur)}

@@ -127,12 +127,10 @@ def _write_table(
     step = (total - counts[most]) // 255
     for level in range(_LEVELS):
         value = level
-        if kind == SOLARIZE:
-            value = 255 - level if level >= parameter else level
+        if kind == INVERT or (kind == SOLARIZE and level >= parameter):
+            value = 255 - level
         elif kind == POSTERIZE:
             value = level & (256 - (1 << (8 - parameter)))
-        elif kind == INVERT:
-            value = 255 - level
         elif kind == AUTOCONTRAST and most > least:
             value = (max(level, least) - least) * 255 // (most - least)
         elif kind == EQUALIZE and step > 0:
@@ -159,4 +157,5 @@ def change_levels(image: int, other: int, memory: int, layout: int, row: int) ->
     return 1
 
 
-LEVEL_CODE = AddressedFunction(change_levels)
+_KINDS = SOLARIZE, POSTERIZE, INVERT, AUTOCONTRAST, EQUALIZE
+LEVEL_CODES = dict.fromkeys(_KINDS, AddressedFunction(change_levels))

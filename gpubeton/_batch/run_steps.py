@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._batch.color_steps import COLOR_CODES
+from gpubeton._batch.filter_steps import FILTER_CODES
 from gpubeton._batch.image_batch import as_nhwc, as_tensor
+from gpubeton._batch.level_steps import LEVEL_CODES
 from gpubeton._batch.place_steps import PAINT_CODE, SHIFT_CODE, TURN_CODE
 from gpubeton._batch.step_code import SLACK, addresses_of, carry_out, layout_of, memory_nbytes
 from gpubeton._batch.step_rows import PAINT, SHIFT, STEP_COLUMNS, TURN, kinds_of
@@ -19,7 +22,14 @@ if TYPE_CHECKING:
     from gpubeton._compile.compile import AddressedFunction
     from gpubeton._compile.intrinsics import Array
 
-STEP_FUNCTIONS: dict[int, AddressedFunction] = {PAINT: PAINT_CODE, TURN: TURN_CODE, SHIFT: SHIFT_CODE}
+STEP_FUNCTIONS: dict[int, AddressedFunction] = {
+    **COLOR_CODES,
+    **LEVEL_CODES,
+    **FILTER_CODES,
+    PAINT: PAINT_CODE,
+    TURN: TURN_CODE,
+    SHIFT: SHIFT_CODE,
+}
 """The functions of all kinds of steps."""
 
 
