@@ -87,6 +87,17 @@ def step_rows(
     return rows.reshape(count, span, STEP_COLUMNS)
 
 
+def kinds_of(rows: NDArray[np.int32]) -> set[int]:  # (N, S, STEP_COLUMNS)
+    """Return the kinds of the steps in some rows."""
+    kinds: set[int] = set()
+    left = np.zeros(len(rows), np.int64)  # rows of the step that is being passed
+    for row in rows.swapaxes(0, 1):
+        is_first = left == 0
+        kinds.update(row[is_first, KIND].tolist())
+        left = np.where(is_first, row[:, SPAN].clip(1), left) - 1
+    return kinds
+
+
 def fill_columns(fill: Sequence[float]) -> NDArray[np.int32]:  # (2,)
     """Pack the levels of a color; equal ones are those of all channels."""
     levels = np.zeros(4, np.uint16)
