@@ -49,7 +49,7 @@ def run_steps(batch: Any, rows: NDArray[np.int32]) -> None:
 
 
 @compiled
-def _run(
+def run_listed(
     levels: Array,  # (N, bytes of an image) uint8
     rows: Array,  # (N, S * STEP_COLUMNS) int32
     addresses: Array,
@@ -58,6 +58,7 @@ def _run(
     memory: Array,
     layout: Array,
 ) -> None:
+    """Carry out the rows of each image of a batch."""
     count, size = rows.shape[1] // STEP_COLUMNS, levels.shape[1]
     for number in range(len(levels)):
         pixels = levels[number].ctypes.data

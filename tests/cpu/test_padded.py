@@ -126,7 +126,7 @@ def test_flips_translates_and_holes_after_it_are_folded(source, size, steps, int
     rgb, program = noise(*source), programs(size, source, *steps, interpolation=interpolation)
     expected = letterboxed(rgb, size, interpolation, FILL)[None]
     sample = np.zeros(1, np.uint64)
-    for step, stream in program.steps:
+    for step, stream in program.folds:
         draw = step.draw(BatchNumbers(seed, 0, sample, stream), 1, program._image)
         expected = step.apply(expected, draw)
     draw = drawn(program, source, seed)
