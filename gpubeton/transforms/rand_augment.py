@@ -120,12 +120,13 @@ class Policy(StepTransform):
         return self.num_ops
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return self._rows(image_size(self, state, any_channels=True))[self.choose(uniform)]
+        chosen: NDArray[np.int32] = self._rows(image_size(self, state, any_channels=True))[self.choose(uniform)]
+        return chosen
 
     def _rows(self, size: tuple[int, int]) -> NDArray[np.int32]:
         space = self.space
         if self.moves_only:
-            space = tuple(("Identity" if name in _KINDS else name, *rest) for name, *rest in space)
+            space = tuple(("Identity", 0.0, 0.0, False) if row[0] in _KINDS else row for row in space)
         return policy_rows(space, self.num_magnitude_bins, size, self.interpolation, self.fill)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
@@ -282,14 +283,14 @@ def magnitudes(space: Space, num_bins: int, size: tuple[int, int]) -> NDArray[np
 
 def policy_step(
     name: str, magnitude: float, size: tuple[int, int], interpolation: str, fill: Fill
-) -> NDArray[np.int32]:  # (STEP_COLUMNS,)
+) -> NDArray[np.int32]:  # (1, 1, STEP_COLUMNS)
     """Write the step of an operation of torchvision's policies."""
     if name in _KINDS:
         factor = round((1 + magnitude) * ONE)
         own = {"Posterize": (round(magnitude),), "Solarize": (math.ceil(255 * magnitude),)}
         parameters = own.get(name, (factor,) if name in _FACTORS else ())
         is_done = np.array([name not in _FACTORS or factor != ONE])
-        return step_rows(_KINDS[name], np.array([parameters], np.int32), is_done)[0, 0]
+        return step_rows(_KINDS[name], np.array([parameters], np.int32), is_done)
     if name == "Identity":
         warp = affine_rows(size)
     elif name == "Rotate":
@@ -303,4 +304,4 @@ def policy_step(
         warp = affine_rows(size, shear=shear, center=(-size[1] / 2, -size[0] / 2))
     else:
         raise ValueError(f"{name} is no operation of a policy")
-    return warp_steps(interpolation, fill, warp)[0, 0]
+    return warp_steps(interpolation, fill, warp)
