@@ -87,6 +87,16 @@ def step_rows(
     return rows.reshape(count, span, STEP_COLUMNS)
 
 
+def step_kinds(rows: NDArray[np.int32]) -> NDArray[np.int32]:  # (N, S), of rows (N, S, STEP_COLUMNS)
+    """Return the kind of the step that begins in each row; KEEP in its further rows, which hold parameters."""
+    kinds = rows[..., KIND].copy()
+    following = np.zeros(len(rows), np.int32)
+    for row in range(rows.shape[1]):
+        kinds[following > 0, row] = KEEP
+        following = np.maximum(np.where(following > 0, following, rows[:, row, SPAN]) - 1, 0)
+    return kinds
+
+
 def fill_columns(fill: Sequence[float]) -> NDArray[np.int32]:  # (2,)
     """Pack the levels of a color; equal ones are those of all channels."""
     levels = np.zeros(4, np.uint16)
