@@ -34,11 +34,12 @@ def run_steps(batch: Any, rows: NDArray[np.int32]) -> None:
     memory = np.zeros(memory_nbytes(height, width, channels, kinds), np.uint8)
     layout = layout_of(height, width, channels, levels.dtype)
     listed = np.ascontiguousarray(rows, np.int32).reshape(len(rows), -1)
-    _run(
+    run_listed(
         levels.reshape(len(levels), -1).view(np.uint8),
         listed,
         addresses_of(STEP_FUNCTIONS, kinds),
-        *buffers,
+        buffers[0],
+        buffers[1],
         memory,
         layout,
     )

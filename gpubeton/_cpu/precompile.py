@@ -78,6 +78,7 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
     worker = Worker(programs, outputs)
     none, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int32)
     pixels, rows, columns = np.zeros((0, 3), np.uint8), np.zeros((0, 1), np.uint8), np.zeros((0, 8), np.int32)
+    numbers64 = np.zeros(0, np.int64)
     factors, tables, lanes = outputs.factors[0], outputs.tables[0], np.zeros(0, np.int8)
     stored = none, none, numbers, numbers, np.zeros(0, np.uint8), np.zeros(256, np.int64)
     return [
@@ -105,7 +106,7 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         (give_up, (ring, 0)),
         (await_batch, (ring, 0, False)),
         (store_rows, (pixels, np.zeros(0, np.uint8), 0, factors, tables)),
-        (run_listed, (rows, numbers.reshape(0, 0), np.zeros(0, np.int64), rows[0:0, 0], rows[0:0, 0], rows[0:0, 0], np.zeros(0, np.int64))),
+        (run_listed, (rows, columns, numbers64, *[rows.reshape(-1)] * 3, numbers64)),
     ]
 
 

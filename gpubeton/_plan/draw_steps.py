@@ -34,7 +34,8 @@ def num_rows(operation: Transform, image: State) -> int:
     if isinstance(operation, StepTransform):
         return operation.num_rows
 
-    return draw_step(operation, lambda count, rows=None: np.zeros((0, count)), 0, image).shape[1]  # noqa: ARG005
+    rows = draw_step(operation, lambda count, rows=None: np.zeros((0, count)), 0, image)  # noqa: ARG005
+    return int(rows.shape[1])
 
 
 def kinds_of(operation: Transform) -> frozenset[int]:

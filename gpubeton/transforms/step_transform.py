@@ -26,7 +26,7 @@ class StepTransform(Transform):
 
     is_random: ClassVar[bool] = True
 
-    takes_any_channels: ClassVar[bool] = False
+    takes_any_channels: bool = False
     """Whether images may have one channel or four."""
 
     takes_any_kind: bool = False
