@@ -6,10 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._batch.filter_steps import BLUR_CODE, SHARPNESS_CODE
 from gpubeton._batch.image_batch import as_nhwc, as_tensor
+from gpubeton._batch.level_steps import LEVEL_CODE
 from gpubeton._batch.place_steps import PAINT_CODE, SHIFT_CODE, TURN_CODE
 from gpubeton._batch.step_code import SLACK, addresses_of, carry_out, layout_of, memory_nbytes
-from gpubeton._batch.step_rows import PAINT, SHIFT, STEP_COLUMNS, TURN, step_kinds
+from gpubeton._batch.step_rows import (
+    AUTOCONTRAST,
+    BLUR,
+    EQUALIZE,
+    INVERT,
+    PAINT,
+    POSTERIZE,
+    SHARPNESS,
+    SHIFT,
+    SOLARIZE,
+    STEP_COLUMNS,
+    TURN,
+    step_kinds,
+)
 from gpubeton._compile.compile import compiled
 from gpubeton._compile.intrinsics import copy
 
@@ -19,7 +34,14 @@ if TYPE_CHECKING:
     from gpubeton._compile.compile import AddressedFunction
     from gpubeton._compile.intrinsics import Array
 
-STEP_FUNCTIONS: dict[int, AddressedFunction] = {PAINT: PAINT_CODE, TURN: TURN_CODE, SHIFT: SHIFT_CODE}
+STEP_FUNCTIONS: dict[int, AddressedFunction] = {
+    **dict.fromkeys((SOLARIZE, POSTERIZE, INVERT, AUTOCONTRAST, EQUALIZE), LEVEL_CODE),
+    SHARPNESS: SHARPNESS_CODE,
+    BLUR: BLUR_CODE,
+    PAINT: PAINT_CODE,
+    TURN: TURN_CODE,
+    SHIFT: SHIFT_CODE,
+}
 """The functions of all kinds of steps."""
 
 
