@@ -14,7 +14,7 @@ DIAGONAL = 4
 
 
 @device_function
-def _fill_row(target: int, count: int, size: int, channels: int, fill: int) -> None:
+def fill_row(target: int, count: int, size: int, channels: int, fill: int) -> None:
     """Fill pixels with a color: the address of its levels, 16 bits each."""
     for x in range(count):
         for channel in range(channels):
@@ -29,7 +29,7 @@ def _fill_rectangle(image: int, layout: int, box: tuple[int, int, int, int], fil
     stride, first, nbytes = sizes[WIDTH] * pixel, image + (top * sizes[WIDTH] + left) * pixel, (right - left) * pixel
     if top >= bottom or left >= right:
         return
-    _fill_row(first, right - left, sizes[ITEM_SIZE], sizes[CHANNELS], fill)
+    fill_row(first, right - left, sizes[ITEM_SIZE], sizes[CHANNELS], fill)
     for y in range(1, bottom - top):
         copy(first + y * stride, first, nbytes)
 

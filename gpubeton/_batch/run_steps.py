@@ -6,10 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._batch.augmix_steps import ADD_CODE, FINISH_CODE, SAVE_CODE
+from gpubeton._batch.hsv_step import HSV_CODE
 from gpubeton._batch.image_batch import as_nhwc, as_tensor
 from gpubeton._batch.place_steps import PAINT_CODE, SHIFT_CODE, TURN_CODE
 from gpubeton._batch.step_code import SLACK, addresses_of, carry_out, layout_of, memory_nbytes
-from gpubeton._batch.step_rows import KIND, PAINT, SHIFT, STEP_COLUMNS, TURN
+from gpubeton._batch.step_rows import (
+    ADD,
+    FINISH,
+    HSV,
+    KIND,
+    PAINT,
+    PERSPECTIVE,
+    SAVE,
+    SHIFT,
+    STEP_COLUMNS,
+    TURN,
+    WARP_BILINEAR,
+    WARP_NEAREST,
+)
+from gpubeton._batch.warp_steps import PERSPECTIVE_CODE, WARP_BILINEAR_CODE, WARP_NEAREST_CODE
 from gpubeton._compile.compile import compiled
 from gpubeton._compile.intrinsics import copy
 
@@ -19,7 +35,18 @@ if TYPE_CHECKING:
     from gpubeton._compile.compile import AddressedFunction
     from gpubeton._compile.intrinsics import Array
 
-STEP_FUNCTIONS: dict[int, AddressedFunction] = {PAINT: PAINT_CODE, TURN: TURN_CODE, SHIFT: SHIFT_CODE}
+STEP_FUNCTIONS: dict[int, AddressedFunction] = {
+    PAINT: PAINT_CODE,
+    TURN: TURN_CODE,
+    SHIFT: SHIFT_CODE,
+    WARP_NEAREST: WARP_NEAREST_CODE,
+    WARP_BILINEAR: WARP_BILINEAR_CODE,
+    PERSPECTIVE: PERSPECTIVE_CODE,
+    HSV: HSV_CODE,
+    SAVE: SAVE_CODE,
+    ADD: ADD_CODE,
+    FINISH: FINISH_CODE,
+}
 """The functions of all kinds of steps."""
 
 
