@@ -9,8 +9,6 @@ columns: it is within 0.004 of a level of the exact sum before it is rounded. Th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpubeton._batch.color_formulas import ONE
 from gpubeton._batch.step_code import CHANNELS, HEIGHT, LAYOUT_FIELDS, WIDTH
 from gpubeton._batch.step_rows import BLUR, PARAMETERS, SHARPNESS, STEP_COLUMNS
