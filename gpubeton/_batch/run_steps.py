@@ -12,7 +12,7 @@ from gpubeton._batch.image_batch import as_nhwc, as_tensor
 from gpubeton._batch.level_steps import LEVEL_CODES
 from gpubeton._batch.place_steps import PAINT_CODE, SHIFT_CODE, TURN_CODE
 from gpubeton._batch.step_code import SLACK, addresses_of, carry_out, layout_of, memory_nbytes
-from gpubeton._batch.step_rows import PAINT, SHIFT, STEP_COLUMNS, TURN, kinds_of
+from gpubeton._batch.step_rows import PAINT, SHIFT, STEP_COLUMNS, TURN, step_kinds
 from gpubeton._compile.compile import compiled
 from gpubeton._compile.intrinsics import copy
 
@@ -39,7 +39,7 @@ def run_steps(batch: Any, rows: NDArray[np.int32]) -> None:
     array = images if isinstance(images, np.ndarray) else images.cpu().numpy()
     levels = np.ascontiguousarray(array)
     _, height, width, channels = levels.shape
-    kinds = kinds_of(rows)
+    kinds = set(step_kinds(rows).ravel().tolist())
     buffers = [np.zeros(levels[0].nbytes + SLACK, np.uint8) for _ in range(2)]
     memory = np.zeros(memory_nbytes(height, width, channels, kinds), np.uint8)
     layout = layout_of(height, width, channels, levels.dtype)

@@ -87,14 +87,13 @@ def step_rows(
     return rows.reshape(count, span, STEP_COLUMNS)
 
 
-def kinds_of(rows: NDArray[np.int32]) -> set[int]:  # (N, S, STEP_COLUMNS)
-    """Return the kinds of the steps in some rows."""
-    kinds: set[int] = set()
-    left = np.zeros(len(rows), np.int64)  # rows of the step that is being passed
-    for row in rows.swapaxes(0, 1):
-        is_first = left == 0
-        kinds.update(row[is_first, KIND].tolist())
-        left = np.where(is_first, row[:, SPAN].clip(1), left) - 1
+def step_kinds(rows: NDArray[np.int32]) -> NDArray[np.int32]:  # (N, S), of rows (N, S, STEP_COLUMNS)
+    """Return the kind of the step that begins in each row; KEEP in its further rows, which hold parameters."""
+    kinds = rows[..., KIND].copy()
+    following = np.zeros(len(rows), np.int32)
+    for row in range(rows.shape[1]):
+        kinds[following > 0, row] = KEEP
+        following = np.maximum(np.where(following > 0, following, rows[:, row, SPAN]) - 1, 0)
     return kinds
 
 

@@ -114,7 +114,7 @@ class RandomBrightness(Blend):
     """
 
     kind: ClassVar[int] = BRIGHTNESS
-    takes_any_channels: ClassVar[bool] = True
+    takes_any_channels: bool = True
 
 
 class RandomContrast(Blend):
@@ -144,7 +144,7 @@ class RandomContrast(Blend):
     """
 
     kind: ClassVar[int] = CONTRAST
-    takes_any_channels: ClassVar[bool] = True
+    takes_any_channels: bool = True
 
 
 class RandomSaturation(Blend):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class LevelTransform(StepTransform):
     """An operation on levels that happens with a probability."""
 
-    takes_any_channels: ClassVar[bool] = True
+    takes_any_channels: bool = True
     moves: ClassVar[Moves] = Moves.NOTHING
     kind: ClassVar[int]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gpubeton._batch.run_steps import run_steps
-from gpubeton._batch.step_rows import KIND, PARAMETERS, SHIFT, SPAN, STEP_COLUMNS, TURN
+from gpubeton._batch.step_rows import PARAMETERS, SHIFT, STEP_COLUMNS, TURN, step_kinds
 from gpubeton.transforms.checks import checked_type, given_draw, image_size
 from gpubeton.transforms.transform import Geometry, ImagePass, Transform
 
@@ -26,7 +26,7 @@ class StepTransform(Transform):
 
     is_random: ClassVar[bool] = True
 
-    takes_any_channels: ClassVar[bool] = False
+    takes_any_channels: bool = False
     """Whether images may have one channel or four."""
 
     takes_any_kind: bool = False
@@ -59,15 +59,11 @@ class StepTransform(Transform):
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
         # The calls depend on the kinds alone: every batch has as many placements.
-        following = np.zeros(len(draw), np.int32)  # rows of the step that begins, or began above
-        for rows in np.moveaxis(draw, 1, 0):
-            kind = np.where(following > 0, 0, rows[:, KIND])
-            following = np.maximum(np.where(following > 0, following, rows[:, SPAN]) - 1, 0)
+        for rows, kind in zip(np.moveaxis(draw, 1, 0), step_kinds(draw).T, strict=True):
             if TURN in self.kinds:
                 geometry.turn(np.where(kind == TURN, rows[:, PARAMETERS], 0))
             if SHIFT in self.kinds:
-                shift = np.where(kind[:, None] == SHIFT, -rows[:, PARAMETERS : PARAMETERS + 2], 0)
-                geometry.translate(shift, (0,))
+                geometry.translate(np.where(kind[:, None] == SHIFT, -rows[:, PARAMETERS : PARAMETERS + 2], 0), (0,))
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if (rows := given_draw(self, draw, "the images' steps")).size:
