@@ -8,7 +8,7 @@ The weights of an image add up to at most 1, that is 2**15.
 from __future__ import annotations
 
 from gpubeton._batch.step_code import CHANNELS, HEIGHT, ITEM_SIZE, LAYOUT_FIELDS, MOST, WIDTH, common_nbytes
-from gpubeton._batch.step_rows import PARAMETERS, STEP_COLUMNS
+from gpubeton._batch.step_rows import ADD, FINISH, PARAMETERS, SAVE, STEP_COLUMNS
 from gpubeton._compile.compile import AddressedFunction, device_function
 from gpubeton._compile.intrinsics import clear, copy, i32_at, i64_at, u8_at, u16_at
 
@@ -63,4 +63,4 @@ def finish(image: int, other: int, memory: int, layout: int, row: int) -> int:
     return 0
 
 
-SAVE_CODE, ADD_CODE, FINISH_CODE = map(AddressedFunction, (save, add, finish))
+AUGMIX_CODES = {SAVE: AddressedFunction(save), ADD: AddressedFunction(add), FINISH: AddressedFunction(finish)}

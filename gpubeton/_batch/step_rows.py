@@ -19,13 +19,13 @@ AUTOCONTRAST      none: each channel is stretched; its least level becomes 0, it
 EQUALIZE          none: the levels of each channel become equally frequent, as nearly as they can: Pillow's way
 SHARPNESS         factor; see `filters`
 BLUR              reach R, and the weights of distance 0 to R from the middle; see `filters`
-WARP_NEAREST      fill (two columns), and six int64, each as two columns: see `warp`
+WARP_NEAREST      fill (two columns), and six int64, each as two columns: see `warp_steps`
 WARP_BILINEAR     the same
-PERSPECTIVE       1 for bilinear, fill (two columns), and eight int64: see `warp`
+PERSPECTIVE       fill (two columns), nine int64, and 1 for bilinear: see `warp_steps`
 PAINT             top, left, bottom, right, fill (two columns): a rectangle, inside the image or empty
 TURN              1: mirror left to right; 2: top to bottom; 4: then rows become columns (of square images)
 SHIFT             pixels down, pixels right, fill (two columns); the uncovered part is filled
-HSV               factors of saturation and value, and a turn of the hue: see `hsv`
+HSV               factors of saturation and value, and a turn of the hue: see `hsv_step`
 SAVE              none: keep the image; an empty mixture begins
 ADD               weight: add the image, times this, to the mixture; the kept image takes its place
 FINISH            none: the image becomes the mixture, rounded
@@ -66,6 +66,11 @@ MAX_STEPS = 64
 StepRows = Any  # NDArray[np.int32], (N, S, STEP_COLUMNS)
 
 
+def num_rows_of(num_parameters: int) -> int:
+    """Return how many rows a step takes."""
+    return -(-(PARAMETERS + num_parameters) // STEP_COLUMNS)
+
+
 def step_rows(
     kind: int,
     parameters: NDArray[np.int32],  # (N, P)
@@ -73,7 +78,7 @@ def step_rows(
 ) -> NDArray[np.int32]:  # (N, span, STEP_COLUMNS)
     """Write one step of each image; those that are not done are KEEP."""
     count, width = parameters.shape
-    span = -(-(PARAMETERS + width) // STEP_COLUMNS)
+    span = num_rows_of(width)
     rows = np.zeros((count, span * STEP_COLUMNS), np.int32)
     rows[:, KIND], rows[:, SPAN] = kind, span
     rows[:, PARAMETERS : PARAMETERS + width] = parameters
@@ -82,10 +87,20 @@ def step_rows(
     return rows.reshape(count, span, STEP_COLUMNS)
 
 
+def step_kinds(rows: NDArray[np.int32]) -> NDArray[np.int32]:  # (N, S), of rows (N, S, STEP_COLUMNS)
+    """Return the kind of the step that begins in each row; KEEP in its further rows, which hold parameters."""
+    kinds = rows[..., KIND].copy()
+    following = np.zeros(len(rows), np.int32)
+    for row in range(rows.shape[1]):
+        kinds[following > 0, row] = KEEP
+        following = np.maximum(np.where(following > 0, following, rows[:, row, SPAN]) - 1, 0)
+    return kinds
+
+
 def fill_columns(fill: Sequence[float]) -> NDArray[np.int32]:  # (2,)
-    """Pack the levels of a color; a single one is that of all channels."""
+    """Pack the levels of a color; equal ones are those of all channels."""
     levels = np.zeros(4, np.uint16)
-    levels[:] = fill[0] if len(fill) == 1 else [*fill, 0][:4]
+    levels[:] = fill[0] if len(set(fill)) == 1 else [*fill, 0][:4]
     return levels.view(np.int32)
 
 
