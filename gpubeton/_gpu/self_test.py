@@ -131,7 +131,7 @@ def job_of(stored: Mapping[str, NDArray[Any]], program: ImageProgram, jpegs: int
         samples=np.arange(len(probes), dtype=np.uint64),
         address=stored["offset"] + np.uint64(jpegs),
         size=stored["size"],
-        colors=stored["colors"] if program.colors else None,
+        steps=stored["steps"] if program.num_rows else None,
         out=out,
         is_pinned=True,
     )
@@ -204,7 +204,7 @@ def _compare_batch(device: Device, route: DecodeRoute, resources: GpuResources, 
     part: Any = cpu
     # Pinned bytes are not packed, and have no checksums.
     services = CpuServices(cpu.probe, part.collect, part.collect, part.collect, lambda _: part, 1, part)
-    # Of engines, which round in their own way, the pixels are compared before changes of color.
+    # Of engines, which round in their own way, the pixels are compared before steps.
     programs = programs_on(f"cuda:{device.number}", name)[: 1 if route is DecodeRoute.HARDWARE else None]
     executor = GpuExecutor(resources, programs, services, GpuOptions(), lambda _: None, {})
     try:
