@@ -48,6 +48,7 @@ def has_feature(name: str) -> bool:
 
 
 HAS_AVX2 = has_feature("avx2")
+HAS_AVX512 = has_feature("avx512bw")
 
 
 @cache
@@ -226,12 +227,14 @@ class Vector:
         return self.paired(Vector(self.builder, ir.Constant(self.value.type, [even, odd] * 8)))
 
     def paired(self, factors: Vector) -> Vector:
-        """Do the same with 16 signed factors."""
-        if HAS_AVX2:
+        """Do the same with a signed factor for each of 16 or 32 lanes."""
+        if HAS_AVX512 and self.count == 32:
+            return call_intrinsic("x86.avx512.pmaddw.d.512", I32, 16, self, factors)
+        if HAS_AVX2 and self.count == 16:
             return call_intrinsic("x86.avx2.pmadd.wd", I32, 8, self, factors)
         products = [
             self.shuffle(self, lanes).sign_extend(I32) * factors.shuffle(factors, lanes).sign_extend(I32)
-            for lanes in (range(0, 16, 2), range(1, 16, 2))
+            for lanes in (range(0, self.count, 2), range(1, self.count, 2))
         ]
         return products[0] + products[1]
 

@@ -61,7 +61,7 @@ class RandomHorizontalFlip(Transform):
         return {"": self.draw(uniform, count, state)[:, 0] == 1}
 
     def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_step(self)
+        return image_pass.add_fold(self)
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
         geometry.flip(draw[:, 0])
