@@ -38,12 +38,14 @@ static __device__ __forceinline__ void blur_four(int first, int length, int reac
         if (first + p < length) store(first + p, totals[p]);
 }
 
-// Blur: `columns` has the reach, and the weight of each distance from the middle.
+// Blur, unless the image is smaller than the reach: `columns` has the reach, and the weight of each distance from the middle.
 static __device__ __forceinline__ void blur(const Image& image, const Columns& columns) {
     Room& room = image.room;
     unsigned char* levels = levels_of(image);
     unsigned short* blurred = image.all.blurred + image.place;
-    int reach = min(min(max(columns.values[0], 0), columns.count - 2), MAX_REACH);
+    int reach = min(min(columns.values[0], columns.count - 2), (int)MAX_REACH);
+    while (reach > 0 && columns.values[1 + reach] == 0) reach--;
+    if (reach <= 0 || reach >= min(image.all.height, image.all.width)) return;
     block_step([&](int thread) {
         for (int i = thread; i < reach + PIXELS; i += THREADS)
             room.scratch[i] = i <= reach ? (unsigned)columns.values[1 + i] : 0;

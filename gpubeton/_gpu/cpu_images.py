@@ -24,15 +24,8 @@ if TYPE_CHECKING:
     from gpubeton._plan.program import ImageProgram
 
 
-# What makes a program end with levels.
-_LEVELS: dict[str, Any] = {
-    "table": None,
-    "mean_std": None,
-    "dtype": "uint8",
-    "mixing": None,
-    "num_rows": 0,
-    "kinds": frozenset(),
-}
+# What makes a program write levels.
+_LEVELS: dict[str, Any] = {"table": None, "mean_std": None, "dtype": "uint8", "steps": (), "mixing": None}
 
 
 class CpuImages:

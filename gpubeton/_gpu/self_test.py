@@ -29,7 +29,10 @@ from gpubeton._plan.routes import HEIGHT, WIDTH, DecodeRoute
 from gpubeton.errors import DeviceError
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.format import ImageMode
+from gpubeton.transforms.affine import RandomAffine
+from gpubeton.transforms.blur import RandomGaussianBlur
 from gpubeton.transforms.color_jitter import ColorJitter
+from gpubeton.transforms.levels import RandomEqualize
 from gpubeton.transforms.normalize import NormalizeImage
 
 if TYPE_CHECKING:
@@ -56,7 +59,14 @@ _NORMALIZE = NormalizeImage((120, 110, 100), (60, 50, 40))
 _PIPELINES: dict[str, tuple[list[Operation], ...]] = {
     "small": (
         [CenterCropRGBImageDecoder(_SIZE, 1), _NORMALIZE],
-        [CenterCropRGBImageDecoder(_SIZE, 1, "bicubic"), ColorJitter(0.5, 0.5, 0.5, 0.2), _NORMALIZE],
+        [
+            CenterCropRGBImageDecoder(_SIZE, 1, "bicubic"),
+            ColorJitter(0.5, 0.5, 0.5, 0.2),
+            RandomAffine(20, (0.1, 0.1), (0.8, 1.2), interpolation="bilinear"),
+            RandomGaussianBlur(5),
+            RandomEqualize(),
+            _NORMALIZE,
+        ],
     ),
     "full": ([CenterCropRGBImageDecoder(FULL_SIZE, 1)],),
 }

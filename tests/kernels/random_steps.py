@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpubeton._batch import step_rows as kinds
-from gpubeton._batch.color_formulas import MAX_FACTOR, ONE, change_colors
-from gpubeton._batch.filters import change_blur, change_sharpness
-from gpubeton._batch.level_tables import change_levels
+from gpubeton._batch.color_formulas import MAX_FACTOR, ONE
 from gpubeton._batch.run_steps import run_steps
 from gpubeton._batch.step_rows import STEP_COLUMNS, fill_columns, step_rows, words
 from gpubeton._batch.warp import warp
@@ -138,21 +136,10 @@ def on_cpu(images, rows):
             span = max(span, 1)
             p = rows[number, row : row + span].reshape(-1)[2:]
             one = images[number : number + 1]
-            if kind in range(1, 5):
-                change_colors(one, np.array([[kind - 1, p[0]]], np.int32))
-            elif kind in range(5, 10):
-                change_levels(one, np.array([[kind - 4, p[0]]], np.int32))
-            elif kind == kinds.SHARPNESS:
-                change_sharpness(one, p[:1][None])
-            elif kind == kinds.BLUR:
-                w = p[1 : 2 + p[0]]
-                change_blur(one, np.concatenate([w[:0:-1], w])[None])
-            elif kind in (kinds.WARP_NEAREST, kinds.WARP_BILINEAR):
-                f = p[:2].view(np.uint16)[:3].tolist()
-                warp("nearest" if kind == kinds.WARP_NEAREST else "bilinear", tuple(f))(
-                    one, p[2:14].view(np.int64)[None]
-                )
-            elif kind in (kinds.PAINT, kinds.TURN, kinds.SHIFT):
-                run_steps(one, rows[number : number + 1, row : row + 1])
+            if kind in (kinds.WARP_NEAREST, kinds.WARP_BILINEAR):
+                f = tuple(p[:2].view(np.uint16)[:3].tolist())
+                warp("nearest" if kind == kinds.WARP_NEAREST else "bilinear", f)(one, p[2:14].view(np.int64)[None])
+            else:
+                run_steps(one, rows[number : number + 1, row : row + span])
             row += span
     return images
