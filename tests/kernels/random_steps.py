@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from gpubeton._batch.warp import warp
 
 from gpubeton._batch import step_rows as kinds
 from gpubeton._batch.color_formulas import MAX_FACTOR, ONE
 from gpubeton._batch.run_steps import run_steps
 from gpubeton._batch.step_rows import STEP_COLUMNS, fill_columns, step_rows, words
-from gpubeton._batch.warp import warp
 from gpubeton.transforms.blur import bell_weights
 
 
