@@ -3,7 +3,7 @@
 The sharpened image is ``factor * level + (1 - factor) * mean``, rounded down; the mean is that of 3 x 3 pixels, the
 middle one counted five times, and rounded. The border stays.
 
-A blur's weights sum to 1, and none is negative. Rows are blurred first and kept in units of 2**-7 of a level, then
+A blur's weights are less than 1 and sum to 1. Rows are blurred first and kept in units of 2**-7 of a level, then
 columns: it is within 0.004 of a level of the exact sum before it is rounded. The image is mirrored at its border.
 """
 
