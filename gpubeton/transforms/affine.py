@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from gpubeton._batch.step_rows import WARP_BILINEAR, WARP_NEAREST, fill_columns, step_rows, words
-from gpubeton._batch.warp import IDENTITY
+from gpubeton._batch.warp_steps import IDENTITY
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_fill, check_pair, check_probability, check_range, check_spread
 from gpubeton.transforms.checks import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-class _RandomWarp(StepTransform):
+class RandomWarp(StepTransform):
     """A warp that is drawn for each image."""
 
     takes_any_kind = True
@@ -52,7 +52,7 @@ class _RandomWarp(StepTransform):
         return frozenset({warp_kind(self.interpolation)})
 
 
-class RandomRotation(_RandomWarp):
+class RandomRotation(RandomWarp):
     """Turn each image around its middle by a random angle.
 
     Parameters
@@ -113,7 +113,7 @@ class RandomRotation(_RandomWarp):
         return between(self.degrees, numbers[:, 1]), numbers[:, 0] >= self.p
 
 
-class RandomAffine(_RandomWarp):
+class RandomAffine(RandomWarp):
     """Shear, scale, turn and shift each image by random amounts; its middle is the center.
 
     Parameters
@@ -246,7 +246,7 @@ def warp_kind(interpolation: str) -> int:
 def warp_steps(
     interpolation: str,
     fill: Fill,
-    warps: NDArray[np.int64],  # (N, 6): see `gpubeton._batch.warp`
+    warps: NDArray[np.int64],  # (N, 6): see `gpubeton._batch.warp_steps`
     is_done: NDArray[np.bool_] | None = None,  # (N,)
 ) -> NDArray[np.int32]:  # (N, 1, STEP_COLUMNS)
     """Write an affine warp of each image."""
