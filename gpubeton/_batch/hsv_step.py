@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from gpubeton._batch.interleave import deinterleave, interleave
 from gpubeton._batch.step_code import CHANNELS, HEIGHT, ITEM_SIZE, LAYOUT_FIELDS, MOST, WIDTH
-from gpubeton._batch.step_rows import PARAMETERS, STEP_COLUMNS
+from gpubeton._batch.step_rows import HSV, PARAMETERS, STEP_COLUMNS
 from gpubeton._compile.compile import AddressedFunction, device_function
 from gpubeton._compile.intrinsics import i32_at, i64_at, load_u8, load_u16, store_i16, store_u8
 from gpubeton._compile.simd import I8, I32, Vector, VectorBuilder, vector_kernel
@@ -94,4 +94,4 @@ def hsv(image: int, other: int, memory: int, layout: int, row: int) -> int:
     return 0
 
 
-HSV_CODE = AddressedFunction(hsv)
+HSV_CODES = {HSV: AddressedFunction(hsv)}

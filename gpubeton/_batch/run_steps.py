@@ -9,12 +9,12 @@ import numpy as np
 from gpubeton._batch.augmix_steps import AUGMIX_CODES
 from gpubeton._batch.color_steps import COLOR_CODES
 from gpubeton._batch.filter_steps import FILTER_CODES
-from gpubeton._batch.hsv_step import HSV_CODE
+from gpubeton._batch.hsv_step import HSV_CODES
 from gpubeton._batch.image_batch import as_nhwc, as_tensor
 from gpubeton._batch.level_steps import LEVEL_CODES
-from gpubeton._batch.place_steps import PAINT_CODE, SHIFT_CODE, TURN_CODE
+from gpubeton._batch.place_steps import PLACE_CODES
 from gpubeton._batch.step_code import SLACK, addresses_of, carry_out, layout_of, memory_nbytes
-from gpubeton._batch.step_rows import HSV, PAINT, SHIFT, STEP_COLUMNS, TURN, step_kinds
+from gpubeton._batch.step_rows import STEP_COLUMNS, step_kinds
 from gpubeton._batch.warp_steps import WARP_CODES
 from gpubeton._compile.compile import compiled
 from gpubeton._compile.intrinsics import copy
@@ -30,11 +30,9 @@ STEP_FUNCTIONS: dict[int, AddressedFunction] = {
     **LEVEL_CODES,
     **FILTER_CODES,
     **WARP_CODES,
+    **PLACE_CODES,
+    **HSV_CODES,
     **AUGMIX_CODES,
-    HSV: HSV_CODE,
-    PAINT: PAINT_CODE,
-    TURN: TURN_CODE,
-    SHIFT: SHIFT_CODE,
 }
 """The functions of all kinds of steps."""
 

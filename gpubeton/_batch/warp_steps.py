@@ -226,7 +226,7 @@ def _bilinear(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vect
         upper.shift_left(PLACE_BITS) + part_y * (lower - upper) + (_ONE * _ONE // 2)
         for upper, lower in zip(*lines, strict=True)
     )
-    pixels = red.shift_right_logical(22) | (green.shift_right_logical(14) & 0xFF00)
+    pixels: Vector = red.shift_right_logical(22) | (green.shift_right_logical(14) & 0xFF00)
     return pixels | (blue.shift_right_logical(6) & 0xFF0000)
 
 

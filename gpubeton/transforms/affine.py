@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-class _RandomWarp(StepTransform):
+class RandomWarp(StepTransform):
     """A warp that is drawn for each image."""
 
     takes_any_kind = True
@@ -52,7 +52,7 @@ class _RandomWarp(StepTransform):
         return frozenset({warp_kind(self.interpolation)})
 
 
-class RandomRotation(_RandomWarp):
+class RandomRotation(RandomWarp):
     """Turn each image around its middle by a random angle.
 
     Parameters
@@ -113,7 +113,7 @@ class RandomRotation(_RandomWarp):
         return between(self.degrees, numbers[:, 1]), numbers[:, 0] >= self.p
 
 
-class RandomAffine(_RandomWarp):
+class RandomAffine(RandomWarp):
     """Shear, scale, turn and shift each image by random amounts; its middle is the center.
 
     Parameters

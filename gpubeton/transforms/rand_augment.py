@@ -93,31 +93,30 @@ class Policy(StepTransform):
     """Operations picked at random."""
 
     moves: ClassVar[Moves] = Moves.FREELY
-    space: ClassVar[Space]  # the operations that it picks from
 
-    num_ops: int = 1
+    num_magnitude_bins: int
 
     moves_only: bool = False
     """Whether colors and levels stay as they are, for what follows an image."""
 
-    def __init__(self, num_magnitude_bins: int, interpolation: str, fill: Sequence[float] | None) -> None:
+    def __init__(self, interpolation: str, fill: Sequence[float] | None) -> None:
         name = type(self).__name__
-        self.num_magnitude_bins = checked_whole(f"{name}: num_magnitude_bins", num_magnitude_bins, 2)
         self.interpolation = checked_interpolation(name, interpolation)
         self.fill = check_fill(f"{name}: fill", (0, 0, 0) if fill is None else fill)
 
+    @property
+    @abstractmethod
+    def space(self) -> Space:
+        """The operations that it picks from."""
+
     @abstractmethod
     def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-        """Pick operations, bins of their magnitudes, and signs, (N, num_ops) each."""
+        """Pick operations, bins of their magnitudes, and signs, (N, num_rows) each."""
 
     @property
     def kinds(self) -> frozenset[int]:
         names = {name for name, *_ in self.space}
         return frozenset({warp_kind(self.interpolation), *(kind for name, kind in _KINDS.items() if name in names)})
-
-    @property
-    def num_rows(self) -> int:
-        return self.num_ops
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         chosen: NDArray[np.int32] = self._rows(image_size(self, state, any_channels=True))[self.choose(uniform)]
@@ -194,12 +193,17 @@ class RandAugment(Policy):
     ) -> None:
         self.num_ops = checked_whole("RandAugment: num_ops", num_ops, 0)
         self.magnitude = checked_whole("RandAugment: magnitude", magnitude, 0)
-        super().__init__(num_magnitude_bins, interpolation, fill)
+        self.num_magnitude_bins = checked_whole("RandAugment: num_magnitude_bins", num_magnitude_bins, 2)
+        super().__init__(interpolation, fill)
         if self.magnitude >= self.num_magnitude_bins:
             raise OptionError(
                 f"RandAugment: magnitude is {magnitude}; expected 0 to {num_magnitude_bins - 1}, as there are "
                 f"{num_magnitude_bins} bins"
             )
+
+    @property
+    def num_rows(self) -> int:
+        return self.num_ops
 
     @property
     def num_numbers(self) -> int:
@@ -249,7 +253,8 @@ class TrivialAugmentWide(Policy):
         interpolation: Literal["nearest", "bilinear"] = "nearest",
         fill: Sequence[float] | None = None,
     ) -> None:
-        super().__init__(num_magnitude_bins, interpolation, fill)
+        self.num_magnitude_bins = checked_whole("TrivialAugmentWide: num_magnitude_bins", num_magnitude_bins, 2)
+        super().__init__(interpolation, fill)
 
     def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         numbers = uniform(3) * [len(TRIVIAL_AUGMENT_WIDE), 2, self.num_magnitude_bins]
