@@ -20,10 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._batch.image_batch import CHANNELS, ImageChange, as_nhwc, as_tensor
-from gpubeton.errors import PipelineError
+from gpubeton._batch.image_batch import ImageChange
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.pixel_type import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,20 +43,6 @@ RED_WEIGHT, GREEN_WEIGHT, BLUE_WEIGHT, WEIGHTS = 2989, 5870, 1140, 10000
 
 SHIFT = 15
 """Levels are in units of 2**-15 while they are worked on."""
-
-
-def apply_steps(batch: Any, steps: NDArray[np.int32]) -> None:
-    """Carry out the steps, (N, 2 * K), of each image, in place: NHWC or NCHW, any strides, 1, 3 or 4 channels."""
-    images = as_nhwc(batch)[..., :CHANNELS]
-    kinds = steps[:, ::2]
-    if "float" in dtype_name(images.dtype):
-        _change_floats(as_tensor(images), steps)
-    elif images.shape[3] == CHANNELS:
-        change_colors(images, steps)
-    elif (wrong := kinds[(kinds != BRIGHTNESS) & (kinds != CONTRAST)]).size:
-        raise PipelineError(f"gray images have no saturation and no hue, but a step is of kind {wrong[0]}")
-    else:
-        ImageChange(_change_gray_arrays, _change_tensors)(images, steps)
 
 
 # --- Numba: a row of pixels at a time -------------------------------------------------------------------------------
@@ -309,45 +293,6 @@ def _gray_of(levels: Any) -> Any:
 def _rounded(level: Any) -> Any:
     """Return ``floor(level * 255.999 / 255)``, within 0.0001 of a level: 0.999 / 255 is nearly 32864 / 2**23."""
     return (level + ((level >> 7) * 32864 >> 16)) >> SHIFT
-
-
-def _change_floats(
-    images: Any,  # (N, H, W, 3) or (N, H, W, 1) floats
-    steps: NDArray[np.int32],  # (N, 2 * K), none of kind HUE
-) -> None:
-    # Clipped to 0 to 255, even if the images have other units, as FFCV does. Float64 is computed in float64, all
-    # other types in float32; a mean is summed in float64.
-    import torch
-
-    wide = torch.float64 if images.dtype == torch.float64 else torch.float32
-    for step in range(0, steps.shape[1], 2):
-        kinds, factors = steps[:, step], steps[:, step + 1]
-        for kind in (BRIGHTNESS, CONTRAST, SATURATION):
-            chosen = np.flatnonzero((kinds == kind) & (factors != ONE))
-            if len(chosen) == 0:
-                continue
-            rows = torch.from_numpy(chosen).to(images.device)
-            factor = torch.from_numpy(factors[chosen] / ONE).to(images.device, wide).view(-1, 1, 1, 1)
-            values = images[rows].to(wide)
-            other = _other(kind, values)
-            values *= factor
-            if other is not None:
-                values += (1 - factor) * other
-            images[rows] = values.clamp_(0, 255).to(images.dtype)
-
-
-def _other(kind: int, values: Any) -> Any:
-    """Return the values that a step mixes with the images; None for black."""
-    import torch
-
-    if kind == BRIGHTNESS:
-        return None
-    gray = values
-    if values.shape[3] != 1:
-        red, green, blue = values.unbind(3)
-        weighed = RED_WEIGHT / WEIGHTS * red + GREEN_WEIGHT / WEIGHTS * green + BLUE_WEIGHT / WEIGHTS * blue
-        gray = weighed.unsqueeze(3)
-    return gray if kind == SATURATION else gray.mean((1, 2), keepdim=True, dtype=torch.float64).to(values.dtype)
 
 
 change_colors = ImageChange(_change_arrays, _change_tensors)

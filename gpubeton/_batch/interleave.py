@@ -102,12 +102,12 @@ def _store(emit: VectorBuilder, planes: Vector, row: Vector, width: Vector, grou
 
 @device_function
 def load_planes(
-    row: Array,  # (W, 3) uint8, C-contiguous
+    row: Array,  # (W, 3) uint8, C-contiguous; or (W, 4), with opacity, which stays
     planes: Array,  # (3, W) int32, C-contiguous, written
 ) -> None:
     """Copy a row of pixels into one plane per channel."""
     width = row.shape[0]
-    if width < _GROUP:
+    if width < _GROUP or row.shape[1] != 3:
         _load_few(row, planes)
     else:
         _load(row.ctypes.data, planes.ctypes.data, width, -(-width // _GROUP))
@@ -116,11 +116,11 @@ def load_planes(
 @device_function
 def store_planes(
     planes: Array,  # (3, W) int32, C-contiguous: values from 0 to 255
-    row: Array,  # (W, 3) uint8, C-contiguous, written
+    row: Array,  # (W, 3) or (W, 4) uint8, C-contiguous, written
 ) -> None:
     """Copy the planes of three channels back into a row of pixels."""
     width = row.shape[0]
-    if width < _GROUP:
+    if width < _GROUP or row.shape[1] != 3:
         _store_few(planes, row)
     else:
         _store(planes.ctypes.data, row.ctypes.data, width, -(-width // _GROUP))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpubeton._batch.step_code import CHANNELS, HEIGHT, ITEM_SIZE, LAYOUT_FIELDS, WIDTH
-from gpubeton._batch.step_rows import PARAMETERS, STEP_COLUMNS
+from gpubeton._batch.step_rows import PAINT, PARAMETERS, SHIFT, STEP_COLUMNS, TURN
 from gpubeton._compile.compile import AddressedFunction, device_function
-from gpubeton._compile.intrinsics import copy, i32_at, i64_at, load_u8, store_u8
+from gpubeton._compile.intrinsics import copy, i32_at, i64_at, load_i64, load_u8, store_i64, store_u8
 
 # Bits of a TURN.
 ACROSS = 1
@@ -14,7 +14,7 @@ DIAGONAL = 4
 
 
 @device_function
-def _fill_row(target: int, count: int, size: int, channels: int, fill: int) -> None:
+def fill_row(target: int, count: int, size: int, channels: int, fill: int) -> None:
     """Fill pixels with a color: the address of its levels, 16 bits each."""
     for x in range(count):
         for channel in range(channels):
@@ -29,7 +29,7 @@ def _fill_rectangle(image: int, layout: int, box: tuple[int, int, int, int], fil
     stride, first, nbytes = sizes[WIDTH] * pixel, image + (top * sizes[WIDTH] + left) * pixel, (right - left) * pixel
     if top >= bottom or left >= right:
         return
-    _fill_row(first, right - left, sizes[ITEM_SIZE], sizes[CHANNELS], fill)
+    fill_row(first, right - left, sizes[ITEM_SIZE], sizes[CHANNELS], fill)
     for y in range(1, bottom - top):
         copy(first + y * stride, first, nbytes)
 
@@ -60,9 +60,9 @@ def turn(image: int, other: int, memory: int, layout: int, row: int) -> int:
             first, step = image + column * pixel, width * pixel
             if bits & DOWN:
                 first, step = first + (height - 1) * width * pixel, -step
+        # Eight bytes at a time, of which the next pixel overwrites those after this one.
         for x in range(width):
-            for part in range(pixel):
-                store_u8(line + x * pixel + part, load_u8(first + x * step + part))
+            store_i64(line + x * pixel, load_i64(first + x * step))
     return 1
 
 
@@ -83,4 +83,4 @@ def shift(image: int, other: int, memory: int, layout: int, row: int) -> int:
     return 1
 
 
-PAINT_CODE, TURN_CODE, SHIFT_CODE = map(AddressedFunction, (paint, turn, shift))
+PLACE_CODES = {PAINT: AddressedFunction(paint), TURN: AddressedFunction(turn), SHIFT: AddressedFunction(shift)}

@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._batch.augmix_steps import AUGMIX_CODES
+from gpubeton._batch.color_steps import COLOR_CODES
+from gpubeton._batch.filter_steps import FILTER_CODES
+from gpubeton._batch.hsv_step import HSV_CODES
 from gpubeton._batch.image_batch import as_nhwc, as_tensor
-from gpubeton._batch.place_steps import PAINT_CODE, SHIFT_CODE, TURN_CODE
+from gpubeton._batch.level_steps import LEVEL_CODES
+from gpubeton._batch.place_steps import PLACE_CODES
 from gpubeton._batch.step_code import SLACK, addresses_of, carry_out, layout_of, memory_nbytes
-from gpubeton._batch.step_rows import KIND, PAINT, SHIFT, STEP_COLUMNS, TURN
+from gpubeton._batch.step_rows import STEP_COLUMNS, step_kinds
+from gpubeton._batch.warp_steps import WARP_CODES
 from gpubeton._compile.compile import compiled
 from gpubeton._compile.intrinsics import copy
 
@@ -19,7 +25,15 @@ if TYPE_CHECKING:
     from gpubeton._compile.compile import AddressedFunction
     from gpubeton._compile.intrinsics import Array
 
-STEP_FUNCTIONS: dict[int, AddressedFunction] = {PAINT: PAINT_CODE, TURN: TURN_CODE, SHIFT: SHIFT_CODE}
+STEP_FUNCTIONS: dict[int, AddressedFunction] = {
+    **COLOR_CODES,
+    **LEVEL_CODES,
+    **FILTER_CODES,
+    **WARP_CODES,
+    **PLACE_CODES,
+    **HSV_CODES,
+    **AUGMIX_CODES,
+}
 """The functions of all kinds of steps."""
 
 
@@ -29,16 +43,17 @@ def run_steps(batch: Any, rows: NDArray[np.int32]) -> None:
     array = images if isinstance(images, np.ndarray) else images.cpu().numpy()
     levels = np.ascontiguousarray(array)
     _, height, width, channels = levels.shape
-    kinds = set(np.unique(rows[..., KIND]).tolist())
+    kinds = set(step_kinds(rows).ravel().tolist())
     buffers = [np.zeros(levels[0].nbytes + SLACK, np.uint8) for _ in range(2)]
     memory = np.zeros(memory_nbytes(height, width, channels, kinds), np.uint8)
     layout = layout_of(height, width, channels, levels.dtype)
     listed = np.ascontiguousarray(rows, np.int32).reshape(len(rows), -1)
-    _run(
+    run_listed(
         levels.reshape(len(levels), -1).view(np.uint8),
         listed,
         addresses_of(STEP_FUNCTIONS, kinds),
-        *buffers,
+        buffers[0],
+        buffers[1],
         memory,
         layout,
     )
@@ -49,7 +64,7 @@ def run_steps(batch: Any, rows: NDArray[np.int32]) -> None:
 
 
 @compiled
-def _run(
+def run_listed(
     levels: Array,  # (N, bytes of an image) uint8
     rows: Array,  # (N, S * STEP_COLUMNS) int32
     addresses: Array,
@@ -58,6 +73,7 @@ def _run(
     memory: Array,
     layout: Array,
 ) -> None:
+    """Carry out the rows of each image of a batch."""
     count, size = rows.shape[1] // STEP_COLUMNS, levels.shape[1]
     for number in range(len(levels)):
         pixels = levels[number].ctypes.data

@@ -45,10 +45,16 @@ def layout_of(height: int, width: int, channels: int, dtype: np.dtype[Any]) -> A
     return np.array([height, width, channels, dtype.itemsize, np.iinfo(dtype).max], np.int64)
 
 
+def common_nbytes(height: int, width: int, channels: int) -> int:
+    """Return how many bytes of memory every step may use: two for each level, and some lines."""
+    lines = -(-height * width * channels // 32) + (height + width) * channels
+    return 64 * lines + _LINES
+
+
 def memory_nbytes(height: int, width: int, channels: int, kinds: Iterable[int]) -> int:
-    """Return how many bytes of memory step functions need: two for each level, and some lines; more for mixtures."""
-    levels = height * width * channels
-    return 2 * levels + 64 * (height + width) * channels + _LINES + (6 * levels + SLACK) * bool(_MIXING & set(kinds))
+    """Return how many bytes of memory step functions need; the mixture of AugMix comes after the common ones."""
+    mixture = 6 * height * width * channels + SLACK
+    return common_nbytes(height, width, channels) + mixture * bool(_MIXING & set(kinds))
 
 
 def addresses_of(functions: Mapping[int, AddressedFunction], kinds: Iterable[int]) -> Array:  # (NUM_KINDS,) int64

@@ -66,6 +66,11 @@ MAX_STEPS = 64
 StepRows = Any  # NDArray[np.int32], (N, S, STEP_COLUMNS)
 
 
+def num_rows_of(num_parameters: int) -> int:
+    """Return how many rows a step takes."""
+    return -(-(PARAMETERS + num_parameters) // STEP_COLUMNS)
+
+
 def step_rows(
     kind: int,
     parameters: NDArray[np.int32],  # (N, P)
@@ -73,7 +78,7 @@ def step_rows(
 ) -> NDArray[np.int32]:  # (N, span, STEP_COLUMNS)
     """Write one step of each image; those that are not done are KEEP."""
     count, width = parameters.shape
-    span = -(-(PARAMETERS + width) // STEP_COLUMNS)
+    span = num_rows_of(width)
     rows = np.zeros((count, span * STEP_COLUMNS), np.int32)
     rows[:, KIND], rows[:, SPAN] = kind, span
     rows[:, PARAMETERS : PARAMETERS + width] = parameters
@@ -82,10 +87,20 @@ def step_rows(
     return rows.reshape(count, span, STEP_COLUMNS)
 
 
+def step_kinds(rows: NDArray[np.int32]) -> NDArray[np.int32]:  # (N, S), of rows (N, S, STEP_COLUMNS)
+    """Return the kind of the step that begins in each row; KEEP in its further rows, which hold parameters."""
+    kinds = rows[..., KIND].copy()
+    following = np.zeros(len(rows), np.int32)
+    for row in range(rows.shape[1]):
+        kinds[following > 0, row] = KEEP
+        following = np.maximum(np.where(following > 0, following, rows[:, row, SPAN]) - 1, 0)
+    return kinds
+
+
 def fill_columns(fill: Sequence[float]) -> NDArray[np.int32]:  # (2,)
-    """Pack the levels of a color; a single one is that of all channels."""
+    """Pack the levels of a color; equal ones are those of all channels."""
     levels = np.zeros(4, np.uint16)
-    levels[:] = fill[0] if len(fill) == 1 else [*fill, 0][:4]
+    levels[:] = fill[0] if len(set(fill)) == 1 else [*fill, 0][:4]
     return levels.view(np.int32)
 
 

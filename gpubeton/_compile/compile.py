@@ -49,20 +49,24 @@ def compiled_with_notice(function: _F) -> _F:
 
 
 class AddressedFunction:
-    """A compiled function of int64 numbers, which returns one; compiled code calls it by its address."""
+    """A function of int64 numbers, which returns one; compiled code calls it by its address."""
 
     def __init__(self, function: Callable[..., int]) -> None:
-        self.function = function
+        self._function = function
+
+    @cached_property
+    def code(self) -> Any:
+        """Numba's dispatcher, which owns the machine code."""
+        dispatcher = _njit(**_OPTIONS, **numba_hooks.OUTER_OPTIONS)(self._function)
+        if is_source(self._function.__module__):
+            function = cast("FunctionType", self._function)
+            numba_hooks.set_cache(dispatcher, KeptCode(function, _FOLDERS, has_notice=False))
+        return dispatcher
 
     @cached_property
     def address(self) -> int:
         """Address of the machine code; the first use compiles it, or finds it kept."""
-        dispatcher = _njit(**_OPTIONS, **numba_hooks.OUTER_OPTIONS)(self.function)
-        if is_source(self.function.__module__):
-            numba_hooks.set_cache(dispatcher, KeptCode(cast("FunctionType", self.function), _FOLDERS, has_notice=False))
-        self._dispatcher = dispatcher  # owns the code
-        count = self.function.__code__.co_argcount
-        return numba_hooks.address_of(dispatcher, count)
+        return numba_hooks.address_of(self.code, self._function.__code__.co_argcount)
 
 
 def device_function(function: _F) -> _F:

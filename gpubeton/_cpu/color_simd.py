@@ -11,19 +11,22 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpubeton._batch import color_formulas
-from gpubeton._batch.color_formulas import (
-    BLUE_WEIGHT,
+from gpubeton._batch.color_formulas import BLUE_WEIGHT, GREEN_WEIGHT, ONE, RED_WEIGHT, SHIFT, WEIGHTS
+from gpubeton._batch.interleave import best_span, deinterleave, has_byte_permute, interleave, load_planes, store_planes
+from gpubeton._batch.step_rows import (
     BRIGHTNESS,
     CONTRAST,
-    GREEN_WEIGHT,
     HUE,
-    ONE,
-    RED_WEIGHT,
+    KEEP,
     SATURATION,
-    SHIFT,
-    WEIGHTS,
+    STEP_COLUMNS,
 )
-from gpubeton._batch.interleave import best_span, deinterleave, has_byte_permute, interleave, load_planes, store_planes
+from gpubeton._batch.step_rows import (
+    KIND as STEP_KIND,
+)
+from gpubeton._batch.step_rows import (
+    PARAMETERS as STEP_FACTOR,
+)
 from gpubeton._compile.compile import device_function, inlined
 from gpubeton._compile.intrinsics import signed
 from gpubeton._compile.simd import I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
@@ -67,8 +70,8 @@ STEP_FIELDS = 4
 class ColorScratch(NamedTuple):
     """One worker's memory for color steps."""
 
-    steps: Array  # (MAX_COLOR_STEPS, STEP_FIELDS) int16
-    tables: Array  # (MAX_COLOR_STEPS, TABLE_SIZE) uint8
+    steps: Array  # (MAX_STEPS, STEP_FIELDS) int16
+    tables: Array  # (MAX_STEPS, TABLE_SIZE) uint8
     planes: Array  # (3 * max(W, GROUP),) int32: channels of some pixels
 
 
@@ -280,7 +283,7 @@ def continue_table(
 
 @inlined
 def _is_idle(kind: int, factor: int) -> bool:
-    return factor == 0 if kind == _HUE else factor == _ONE
+    return kind == KEEP or (factor == 0 if kind == _HUE else factor == _ONE)
 
 
 @inlined
@@ -293,8 +296,8 @@ def _is_simd(kind: int, factor: int) -> bool:
 @device_function
 def _write_steps(steps: Array, added: int, memory: ColorScratch, count: int) -> int:
     """Write the steps that change something after `count` others; return the new count, or -1 if SIMD cannot do one."""
-    for step in range(0, steps.shape[0], 2):
-        kind, factor = signed(steps[step]), signed(steps[step + 1])
+    for step in range(0, steps.shape[0], STEP_COLUMNS):
+        kind, factor = signed(steps[step + STEP_KIND]), signed(steps[step + STEP_FACTOR])
         if not _is_simd(kind, factor):
             return -1
         if _is_idle(kind, factor):
@@ -325,13 +328,13 @@ def _change_rest(pixels: Array, memory: Array, steps: Array, added: int) -> int:
     # Only the first step may be a contrast.
     planes = memory[: 3 * pixels.shape[0]].reshape((3, pixels.shape[0]))
     load_planes(pixels, planes)
-    for step in range(0, steps.shape[0], 2):
-        kind, factor = steps[step], steps[step + 1]
+    for step in range(0, steps.shape[0], STEP_COLUMNS):
+        kind, factor = steps[step + STEP_KIND], steps[step + STEP_FACTOR]
         if kind == _SATURATION:
             _saturate(planes, factor)
         elif kind == _HUE:
             _turn(planes, factor)
-        elif factor != _ONE:
+        elif kind != KEEP and factor != _ONE:
             _blend(planes, factor, added if kind == _CONTRAST else 0)
     store_planes(planes, pixels)
     total: int = _gray_sum(planes)
@@ -344,30 +347,32 @@ def _change_rest(pixels: Array, memory: Array, steps: Array, added: int) -> int:
 @device_function
 def change_colors(
     image: Array,  # (H, W, 3) uint8, C-contiguous: the u8 staging image, changed
-    steps: Array,  # (2 * K,) int32: kind and factor of each step, see `gpubeton._batch.color_formulas`
+    steps: Array,  # (K * STEP_COLUMNS,) int32: step rows of colors, or KEEP
     memory: ColorScratch,
-    target: int,  # address of the output image
+    target: int,  # address of the output image; 0: the image itself is the result
     output: Array,  # settings, factors and table: see `epilogue`
     factors: Array,
     table: Array,
 ) -> None:
-    """Carry out the color steps of one image and store it."""
+    """Carry out the color steps of one image, and store it."""
     height, width = image.shape[0], image.shape[1]
     size = height * width
     pixels = image.reshape((size, 3))
     count, stop, total, waiting, is_contrast = steps.shape[0], 0, 0, 0, False
     is_simd = True
-    for step in range(0, count, 2):
-        is_simd = is_simd and _is_simd(signed(steps[step]), signed(steps[step + 1]))
+    for step in range(0, count, STEP_COLUMNS):
+        is_simd = is_simd and _is_simd(signed(steps[step + STEP_KIND]), signed(steps[step + STEP_FACTOR]))
     # One pass over the image for each contrast, which needs the mean of all pixels, and one for the steps before it.
     while True:
         start, added = stop, 0
         if is_contrast:
-            added = (_ONE - signed(steps[start + 1])) * total // size
-            stop += 2
+            added = (_ONE - signed(steps[start + STEP_FACTOR])) * total // size
+            stop += STEP_COLUMNS
         # Up to the next contrast that changes something.
-        while stop < count and (steps[stop] != _CONTRAST or _is_idle(steps[stop], steps[stop + 1])):
-            stop += 2
+        while stop < count and (
+            steps[stop + STEP_KIND] != _CONTRAST or _is_idle(steps[stop + STEP_KIND], steps[stop + STEP_FACTOR])
+        ):
+            stop += STEP_COLUMNS
         total, is_contrast = 0, stop < count
         run = steps[start:stop]
         num_steps = _write_steps(run, added, memory, waiting)
@@ -384,7 +389,7 @@ def change_colors(
                 rest = part[in_groups:]
                 if rest.shape[0] > 0:
                     total += _change_rest(rest, memory.planes, run, added)
-            if not is_contrast:
+            if target != 0 and not is_contrast:
                 place = target + 3 * output[ITEM_SIZE] * first
                 store_row(part.ctypes.data, place, part.shape[0], output[METHOD], factors, table)
         if not is_contrast:

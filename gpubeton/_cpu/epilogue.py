@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpubeton._batch.mix import mix_levels
+from gpubeton._batch.run_steps import STEP_FUNCTIONS
+from gpubeton._batch.step_code import addresses_of, layout_of
+from gpubeton._batch.step_rows import COLORS, STEP_COLUMNS
 from gpubeton._compile.compile import compiled, device_function
 from gpubeton._compile.intrinsics import copy, load_u8, store_i16, store_u8
 from gpubeton._compile.simd import F32, I8, I32, Vector, VectorBuilder, vector_kernel
@@ -33,14 +36,13 @@ METHOD = 3  # how a row is stored, see below
 ITEM_SIZE = 4  # bytes of an output value: 1, 2 or 4
 CHANNELS = 5  # of the output
 FIRST_FILL = 6  # first row of the program's fills in `Outputs.fills`
-EARLY_FILLS = 7  # of the rectangles that a row of draws may have, how many are filled before the color steps
-FIRST_STEP = 8  # column of the first color step in a row of draws
-NUM_STEPS = 9  # color steps, two columns each
-IS_GRAY = 10  # 1: only one channel of a JPEG is stored
-SOURCE_SIZE = 11  # bytes of a stored value: 1 or 2; this and the next two: see `other_kinds`
-TABLE_ROW = 12  # first row of the program's output values in `Outputs.other_tables`; -1: the output is the stored value
-MAX_VALUE = 13  # of a stored value
-OUT_FIELDS = 14
+FIRST_STEP = 7  # column of the first step row in a row of draws
+NUM_STEPS = 8  # step rows
+IS_GRAY = 9  # 1: only one channel of a JPEG is stored
+SOURCE_SIZE = 10  # bytes of a stored value: 1 or 2; this and the next two: see `other_kinds`
+TABLE_ROW = 11  # first row of the program's output values in `Outputs.other_tables`; -1: the output is the stored value
+MAX_VALUE = 12  # of a stored value
+OUT_FIELDS = 13
 
 # METHOD.
 BYTES = 0
@@ -61,11 +63,13 @@ class Outputs(NamedTuple):
     """The outputs of a loader's P image programs, for compiled code."""
 
     settings: Array  # (P, OUT_FIELDS) int64
-    staging: Array  # (P, OUT_FIELDS) int64: the settings of u8 staging images, see `image_tasks.needs_staging`
+    staging: Array  # (P, OUT_FIELDS) int64: the settings of images before their steps, see `image_tasks.needs_staging`
     factors: Array  # (P, 2, 24) float32: see `store_row`
     tables: Array  # (P, 256, 3) int64: see `store_row`
     other_tables: Array  # (all programs' values, MAX_CHANNELS) uint32: bit patterns of output values, see `other_kinds`
     fills: Array  # (all programs' fills, MAX_CHANNELS) int64: bit patterns of output values
+    layouts: Array  # (P, LAYOUT_FIELDS) int64: of the images that steps change, see `gpubeton._batch.step_code`
+    step_addresses: Array  # (NUM_KINDS,) int64: machine code of the kinds of steps that the programs have
 
 
 @vector_kernel
@@ -163,13 +167,11 @@ def fill_rects(
     output: Array,  # (OUT_FIELDS,) int64
     fills: Array,  # `Outputs.fills`
     target: int,  # address of the output image
-    first: int,
-    stop: int,
 ) -> None:
-    """Fill the rectangles `first` to `stop` (if there are as many) of an output image, in order."""
+    """Fill the rectangles of an output image, in order."""
     height, width, size = output[OUT_HEIGHT], output[OUT_WIDTH], output[ITEM_SIZE]
     channels = output[CHANNELS]
-    for i in range(first, min(stop, draw[NUM_PAINTS])):
+    for i in range(draw[NUM_PAINTS]):
         column = DRAW_COLUMNS + i * PAINT_COLUMNS
         top, left = max(draw[column], 0), max(draw[column + 1], 0)
         bottom, right = min(draw[column + 2], height), min(draw[column + 3], width)
@@ -237,8 +239,8 @@ def mix_and_store(
 
 
 def draw_columns(programs: Sequence[ImageProgram]) -> int:
-    """Return the length of the longest row of draws; the color steps are its last columns."""
-    return max(_first_step(program) + 2 * program.num_color_steps for program in programs)
+    """Return the length of the longest row of draws; the step rows are its last columns."""
+    return max(_first_step(program) + STEP_COLUMNS * program.num_rows for program in programs)
 
 
 def _first_step(program: ImageProgram) -> int:
@@ -250,15 +252,14 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
     settings = np.zeros((len(programs), OUT_FIELDS), np.int64)
     staging = np.zeros_like(settings)
     epilogues = [_epilogue_of(program) for program in programs]
-    fills, other_tables, num_fills = [], [np.zeros((0, MAX_CHANNELS), np.uint32)], 0
+    fills, layouts, other_tables, num_fills = [], [], [np.zeros((0, MAX_CHANNELS), np.uint32)], 0
     for row, staging_row, program, epilogue in zip(settings, staging, programs, epilogues, strict=True):
         kind, values = program.kind, program.fills.astype(np.int64)
         row[OUT_HEIGHT], row[OUT_WIDTH] = program.height, program.width
         row[INTERPOLATION] = INTERPOLATIONS[program.interpolation]
         row[METHOD], row[ITEM_SIZE], row[CHANNELS] = epilogue.method, kind.dtype.itemsize, kind.channels
         row[SOURCE_SIZE], row[TABLE_ROW], row[MAX_VALUE] = kind.dtype.itemsize, -1, kind.max_level
-        row[FIRST_STEP], row[NUM_STEPS] = _first_step(program), program.num_color_steps
-        row[EARLY_FILLS], row[IS_GRAY] = program.early_paints, is_gray(program)
+        row[FIRST_STEP], row[NUM_STEPS], row[IS_GRAY] = _first_step(program), program.num_rows, is_gray(program)
         row[FIRST_FILL], stored = num_fills, values
         if program.table is not None and not (kind == RGB and program.mixing):
             bits = _bits_of(program.table)
@@ -267,10 +268,11 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
                 row[TABLE_ROW] = sum(map(len, other_tables))
                 other_tables.append(_widened(bits).astype(np.uint32))
         staging_row[:] = row
-        staging_row[METHOD], staging_row[ITEM_SIZE], staging_row[CHANNELS] = BYTES, 1, 3
+        staging_row[METHOD], staging_row[ITEM_SIZE], staging_row[TABLE_ROW] = BYTES, kind.dtype.itemsize, -1
         staging_row[FIRST_FILL] = num_fills + len(values)
-        fills += [_widened(stored), _widened(values.repeat(3, axis=1) if is_gray(program) else values)]
+        fills += [_widened(stored), _widened(values)]
         num_fills += 2 * len(values)
+        layouts.append(layout_of(program.height, program.width, kind.channels, kind.dtype))
     return Outputs(
         settings,
         staging,
@@ -278,6 +280,8 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
         np.stack([epilogue.table for epilogue in epilogues]),
         np.concatenate(other_tables),
         np.concatenate(fills),
+        np.stack(layouts),
+        addresses_of(STEP_FUNCTIONS, frozenset().union(*map(_addressed_kinds, programs))),
     )
 
 
@@ -286,9 +290,12 @@ def is_gray(program: ImageProgram) -> bool:
     return program.kind.has_jpeg and program.kind != RGB
 
 
+def _addressed_kinds(program: ImageProgram) -> frozenset[int]:
+    """Return the kinds of steps that are called by address: of RGB images, all but colors."""
+    return program.kinds - COLORS if program.kind == RGB else program.kinds
+
+
 def _epilogue_of(program: ImageProgram) -> Epilogue:
-    if is_gray(program):
-        return Epilogue(None if program.table is None else program.table.repeat(3, axis=1))
     # A mixed batch is stored by `mix_and_store`, other kinds by `other_kinds`.
     if program.mixing or program.kind != RGB:
         return Epilogue(None)

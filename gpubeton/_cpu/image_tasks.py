@@ -7,10 +7,13 @@ rounds some values differently by one or two.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from gpubeton._batch.step_code import SLACK, memory_nbytes
+from gpubeton._batch.step_rows import MAX_STEPS
 from gpubeton._compile.compile import device_function
 from gpubeton._cpu.color_simd import GROUP, STEP_FIELDS, TABLE_SIZE, ColorScratch
 from gpubeton._cpu.epilogue import IS_GRAY, NUM_STEPS, Outputs
@@ -18,11 +21,13 @@ from gpubeton._cpu.jpeg.columns import BLOCK_FIELDS, CURSOR_FIELDS, ENTRY_BYTES,
 from gpubeton._cpu.jpeg.huffman import Tables, allocate_tables
 from gpubeton._cpu.jpeg.markers import FRAME_SIZE, SCAN_PLACES
 from gpubeton._cpu.taps import most_taps
-from gpubeton._plan.program import MAX_COLOR_STEPS
 from gpubeton.format.layout import MAX_INTERVALS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpubeton._compile.intrinsics import Array
+    from gpubeton._plan.program import ImageProgram
 
 # Columns of a task, int64: an image to be made.
 ADDRESS = 0
@@ -90,7 +95,7 @@ def box_of(view: Array) -> Box:
 
 @device_function
 def needs_staging(settings: Array) -> bool:
-    """Return True if a u8 image comes first: for color steps, and for gray, which is made of three channels."""
+    """Return True if levels come first: for steps, and for gray, which is made of three channels."""
     return bool(settings[NUM_STEPS] > 0 or settings[IS_GRAY] != 0)
 
 
@@ -156,8 +161,16 @@ class Scratch(NamedTuple):
     pixels: Array  # uint8: one output row of RGB
     source_row: Array  # uint8: one source row of RGB, vertically resampled
     lane_words: Array  # uint16: weights of a raw image's taps, repeated for each SIMD lane
-    staging: Array  # (V, n) uint8: output images before their color steps
+    staging: Array  # (V, n) uint8: output images before their steps
     colors: ColorScratch
+    steps: StepScratch
+
+
+class StepScratch(NamedTuple):
+    """One worker's memory for steps, see `gpubeton._batch.step_code`."""
+
+    other: Array  # uint8: an image
+    memory: Array  # uint8
 
 
 def aligned(size: int, dtype: Any) -> Array:
@@ -174,6 +187,7 @@ def allocate(
     scale: float,  # largest `ImageProgram.largest_scale`: it limits the number of taps
     staging: tuple[int, int] = (0, 0),  # largest height and width of an output that needs a u8 staging image
     views: int = 1,  # most outputs of one stored image; memory that is not used is never touched
+    steps: StepScratch | None = None,
 ) -> Scratch:
     """Allocate one worker's memory."""
     padded = -(-max(output) // _MCU_SIDE) * _MCU_SIDE
@@ -204,8 +218,20 @@ def allocate(
         lane_words=np.zeros(padded * 4 * (taps + 2), np.uint16),
         staging=np.zeros((views, 3 * staging[0] * staging[1] + _SLACK), np.uint8),
         colors=ColorScratch(
-            steps=np.zeros((MAX_COLOR_STEPS, STEP_FIELDS), np.int16),
-            tables=np.zeros((MAX_COLOR_STEPS, TABLE_SIZE), np.uint8),
+            steps=np.zeros((MAX_STEPS, STEP_FIELDS), np.int16),
+            tables=np.zeros((MAX_STEPS, TABLE_SIZE), np.uint8),
             planes=np.zeros(3 * max(staging[1], GROUP) if staging[1] else 0, np.int32),
         ),
+        steps=steps or allocate_steps([]),
     )
+
+
+def allocate_steps(programs: Sequence[ImageProgram]) -> StepScratch:
+    """Allocate one worker's memory for the steps of some programs."""
+    other = memory = 0
+    for program in programs:
+        if program.steps:
+            size = program.height, program.width, program.kind.channels
+            other = max(other, math.prod(size) * program.kind.dtype.itemsize + SLACK)
+            memory = max(memory, memory_nbytes(*size, program.kinds))
+    return StepScratch(aligned(other, np.uint8), aligned(memory, np.uint8))

@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gpubeton._batch.step_code import carry_out
+from gpubeton._batch.step_rows import STEP_COLUMNS
 from gpubeton._compile.compile import device_function
-from gpubeton._compile.intrinsics import load_u8, load_u16
+from gpubeton._compile.intrinsics import copy, load_u8, load_u16
 from gpubeton._compile.simd import F32, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton._cpu.epilogue import (
     CHANNELS,
+    FIRST_STEP,
     INTERPOLATION,
     ITEM_SIZE,
     MAX_CHANNELS,
     MAX_VALUE,
+    NUM_STEPS,
     OUT_HEIGHT,
     OUT_WIDTH,
     SOURCE_SIZE,
@@ -29,14 +33,13 @@ from gpubeton._cpu.epilogue import (
     fill_rects,
     store_bits,
 )
-from gpubeton._cpu.image_tasks import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, PROGRAM, SIZE, TARGET
+from gpubeton._cpu.image_tasks import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, PROGRAM, SIZE, TARGET, allocate_steps
 from gpubeton._cpu.jpeg.codes import OK, WRONG_CROP, WRONG_SIZE
 from gpubeton._cpu.taps import BICUBIC, effective, ideal, most_taps, resized_index
 from gpubeton._plan.draw_rows import (
     FLIP,
     HEIGHT,
     LEFT,
-    NUM_PAINTS,
     RESIZED_HEIGHT,
     RESIZED_WIDTH,
     SHIFT_X,
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpubeton._compile.intrinsics import Array
+    from gpubeton._cpu.image_tasks import StepScratch
     from gpubeton._plan.program import ImageProgram
 
 # Values of a row that are summed at a time, and of a pixel, of any number of channels.
@@ -68,6 +72,8 @@ class OtherKindsScratch(NamedTuple):
     row: Array  # (taps,) float64
     line: Array  # float32: one source row, vertically resampled
     pixels: Array  # float32: one output row
+    staging: Array  # uint8: an output image before its steps
+    steps: StepScratch
 
 
 def allocate_other_kinds(
@@ -78,6 +84,7 @@ def allocate_other_kinds(
     """Allocate one worker's memory."""
     sides = [side for program in programs for side in (program.height, program.width)]
     taps = most_taps(max(program.largest_scale(height, width) for program in programs))
+    steps = allocate_steps(programs)
     return OtherKindsScratch(
         capacity=np.array([height, width, np.iinfo(np.int64).max], np.int64),
         first=np.zeros((2, max(sides)), np.int32),
@@ -86,6 +93,8 @@ def allocate_other_kinds(
         row=np.zeros(taps, np.float64),
         line=np.zeros(width * MAX_CHANNELS + _SLACK, np.float32),
         pixels=np.zeros(max(sides) * MAX_CHANNELS + _SLACK, np.float32),
+        staging=np.zeros_like(steps.other),
+        steps=steps,
     )
 
 
@@ -259,6 +268,22 @@ def _store_row(pixels: Array, target: int, output: Array, tables: Array, blends:
 
 
 @device_function
+def finish_levels(rows: Array, program: int, image: int, target: int, outputs: Outputs, steps: StepScratch) -> None:
+    """Carry out the steps of an image that is not RGB; look its output values up, and store them."""
+    output, layout, tables = outputs.settings[program], outputs.layouts[program].ctypes.data, outputs.other_tables
+    other, memory = steps.other.ctypes.data, steps.memory.ctypes.data
+    levels = carry_out(rows, 0, output[NUM_STEPS], outputs.step_addresses, image, other, memory, layout)
+    channels, size, begin = output[CHANNELS], output[ITEM_SIZE], output[TABLE_ROW]
+    count = output[OUT_HEIGHT] * output[OUT_WIDTH] * channels
+    if begin < 0:
+        copy(target, levels, count * size)
+        return
+    for i in range(count):
+        level = load_u8(levels + i) if output[SOURCE_SIZE] == 1 else load_u16(levels + 2 * i)
+        store_bits(target + i * size, size, tables[begin + level, i % channels])
+
+
+@device_function
 def make_other_kind(
     task: Array,  # (TASK_FIELDS,) int64: see `image_tasks`
     draw: Array,  # int32: see `gpubeton._plan.draw_rows`
@@ -266,7 +291,11 @@ def make_other_kind(
     scratch: OtherKindsScratch,
 ) -> int:
     """Make one output image; return OK, WRONG_CROP or WRONG_SIZE. Only with OK the image is complete."""
-    output = outputs.settings[task[PROGRAM]]
+    program = task[PROGRAM]
+    output, target = outputs.settings[program], task[TARGET]
+    rows = draw[output[FIRST_STEP] : output[FIRST_STEP] + STEP_COLUMNS * output[NUM_STEPS]]
+    if output[NUM_STEPS] > 0:
+        output, target = outputs.staging[program], scratch.staging.ctypes.data
     image_height, image_width = task[IMAGE_HEIGHT], task[IMAGE_WIDTH]
     top, left, height, width = draw[TOP], draw[LEFT], draw[HEIGHT], draw[WIDTH]
     if top < 0 or left < 0 or height < 1 or width < 1 or top + height > image_height or left + width > image_width:
@@ -275,17 +304,17 @@ def make_other_kind(
     stride = image_width * channels * size
     if task[SIZE] != image_height * stride:
         return WRONG_SIZE
-    rows, columns = output[OUT_HEIGHT], output[OUT_WIDTH]
-    resized_height, resized_width = draw[RESIZED_HEIGHT] or rows, draw[RESIZED_WIDTH] or columns
+    lines, columns = output[OUT_HEIGHT], output[OUT_WIDTH]
+    resized_height, resized_width = draw[RESIZED_HEIGHT] or lines, draw[RESIZED_WIDTH] or columns
     rule = effective(output[INTERPOLATION], height, width, resized_height, resized_width)
     first, counts, weights = scratch.first, scratch.counts, scratch.weights
     flip, row = draw[FLIP] != 0, scratch.row
     across = _fill_axis(rule, width, columns, resized_width, draw[SHIFT_X], flip, first[0], counts[0], weights[0], row)
-    down = _fill_axis(rule, height, rows, resized_height, draw[SHIFT_Y], False, first[1], counts[1], weights[1], row)
+    down = _fill_axis(rule, height, lines, resized_height, draw[SHIFT_Y], False, first[1], counts[1], weights[1], row)
     blends = channels == 4 and (across > 1 or down > 1)
     crop = task[ADDRESS] + top * stride + left * channels * size
     line, pixels = scratch.line, scratch.pixels
-    for y in range(rows):
+    for y in range(lines):
         source = crop + first[1, y] * stride
         _sum_down(source, stride, size, weights[1, y], counts[1, y], width * channels, blends, line)
         if rule == BICUBIC:
@@ -305,7 +334,9 @@ def make_other_kind(
             )
         if rule == BICUBIC:
             _limit(pixels, columns * channels, output[MAX_VALUE], blends)
-        target = task[TARGET] + y * columns * channels * output[ITEM_SIZE]
-        _store_row(pixels, target, output, outputs.other_tables, blends)
-    fill_rects(draw, output, outputs.fills, task[TARGET], 0, draw[NUM_PAINTS])
+        place = target + y * columns * channels * output[ITEM_SIZE]
+        _store_row(pixels, place, output, outputs.other_tables, blends)
+    fill_rects(draw, output, outputs.fills, target)
+    if target != task[TARGET]:
+        finish_levels(rows, program, target, task[TARGET], outputs, scratch.steps)
     return OK

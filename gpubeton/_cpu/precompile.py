@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton._batch.random_crops import compiled_rule
+from gpubeton._batch.run_steps import STEP_FUNCTIONS, run_listed
 from gpubeton._compile import numba_hooks
 from gpubeton._compile.kept import KeptCode
 from gpubeton._cpu.checksum import find_damage
@@ -36,27 +38,10 @@ from gpubeton._plan.routes import assign_routes
 from gpubeton.errors import StorageError
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
-from gpubeton.pipeline.state import State
-from gpubeton.transforms.affine import RandomRotation
-from gpubeton.transforms.blur import RandomGaussianBlur
-from gpubeton.transforms.rand_augment import RAND_AUGMENT, RandAugment
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from gpubeton._bytes import Progress
     from gpubeton._plan.program import ImageProgram
-    from gpubeton.transforms.transform import Transform
-
-
-_CHANGES = (
-    RandAugment(),
-    RandAugment(interpolation="bilinear"),
-    RandomRotation(9),
-    RandomRotation(9, interpolation="bilinear"),
-    RandomGaussianBlur(3),
-)
-"""Transforms that use all changes of RGB images, uint8, that are not part of the fused pass."""
 
 
 def precompile(on_progress: Progress | None = None) -> Path:
@@ -64,17 +49,18 @@ def precompile(on_progress: Progress | None = None) -> Path:
     # Calls ``on_progress(done, all)`` before each function. Raises StorageError if the code cannot be kept.
     if not numba_hooks.IS_ENABLED:
         raise StorageError("machine code cannot be kept with GPUBETON_NUMBA_HOOKS=0: leave out this variable")
-    calls = _calls()
+    calls = [(function, partial(function, *arguments)) for function, arguments in _calls()]
+    calls += [(step.code, partial(getattr, step, "address")) for step in STEP_FUNCTIONS.values()]
     folder = Path()
-    for done, (function, arguments) in enumerate(calls):
+    for done, (function, compile_it) in enumerate(calls):
         if on_progress is not None:
             on_progress(done, len(calls))
         cache = numba_hooks.cache_of(function)
         if not isinstance(cache, KeptCode):
-            function(*arguments)
+            compile_it()
             continue
         cache.has_notice = False  # it recommends this very command
-        function(*arguments)
+        compile_it()
         if cache.folder is None:
             raise StorageError(
                 f"{cache.cache_path}: machine code of {function.__name__} could not be written to this or any other "
@@ -92,6 +78,7 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
     worker = Worker(programs, outputs)
     none, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int32)
     pixels, rows, columns = np.zeros((0, 3), np.uint8), np.zeros((0, 1), np.uint8), np.zeros((0, 8), np.int32)
+    numbers64 = np.zeros(0, np.int64)
     factors, tables, lanes = outputs.factors[0], outputs.tables[0], np.zeros(0, np.int8)
     stored = none, none, numbers, numbers, np.zeros(0, np.uint8), np.zeros(256, np.int64)
     return [
@@ -119,20 +106,8 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         (give_up, (ring, 0)),
         (await_batch, (ring, 0, False)),
         (store_rows, (pixels, np.zeros(0, np.uint8), 0, factors, tables)),
-        *((_change, (transform,)) for transform in _CHANGES),
+        (run_listed, (rows, columns, numbers64, *[rows.reshape(-1)] * 3, numbers64)),
     ]
-
-
-def _change(transform: Transform) -> None:
-    """Run a transform on small images, one for each operation of `RandAugment`."""
-    operations = np.arange(len(RAND_AUGMENT))[:, None] / len(RAND_AUGMENT)
-    images = np.zeros((len(operations), 4, 4, 3), np.uint8)
-    state = State(jit_mode=True, device="cpu", shape=images.shape[1:], dtype=images.dtype)
-
-    def uniform(count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
-        return operations.repeat(count, 1)
-
-    transform.apply(images, transform.draw(uniform, len(images), state))
 
 
 def _program(kind: str) -> ImageProgram:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gpubeton._batch.step_code import carry_out
+from gpubeton._batch.step_rows import BRIGHTNESS, HUE, KEEP, KIND, SPAN, STEP_COLUMNS
 from gpubeton._compile.compile import compiled, compiled_with_notice, device_function, inline_untyped
 from gpubeton._compile.intrinsics import (
     atomic_add,
@@ -23,20 +25,19 @@ from gpubeton._compile.intrinsics import (
     semaphore_post,
     semaphore_tokens,
     semaphore_wait,
+    store_u8,
+    u8_at,
 )
 from gpubeton._cpu.checksum import crc32
 from gpubeton._cpu.color_simd import change_colors
 from gpubeton._cpu.epilogue import (
-    EARLY_FILLS,
     FIRST_STEP,
     IS_GRAY,
-    ITEM_SIZE,
     NUM_STEPS,
     OUT_HEIGHT,
     OUT_WIDTH,
     Outputs,
     fill_rects,
-    store_bits,
 )
 from gpubeton._cpu.image_tasks import (
     ADDRESS,
@@ -62,10 +63,10 @@ from gpubeton._cpu.image_tasks import (
 )
 from gpubeton._cpu.jpeg.codes import NO_MEMORY, NOT_UNPACKED, OK, WRONG_CHECKSUM, WRONG_CROP, WRONG_SIZE
 from gpubeton._cpu.jpeg.picture import decode_picture
-from gpubeton._cpu.other_kinds import make_other_kind
+from gpubeton._cpu.other_kinds import finish_levels, make_other_kind
 from gpubeton._cpu.resample import resample_rgb
 from gpubeton._cpu.system_calls import CPU_CLOCK, WALL_CLOCK, begin_semaphore
-from gpubeton._plan.draw_rows import HEIGHT, LEFT, NUM_PAINTS, RESIZED_HEIGHT, RESIZED_WIDTH, TOP, WIDTH
+from gpubeton._plan.draw_rows import HEIGHT, LEFT, RESIZED_HEIGHT, RESIZED_WIDTH, TOP, WIDTH
 
 if TYPE_CHECKING:
     from gpubeton._compile.intrinsics import Array
@@ -104,7 +105,7 @@ class Ring(NamedTuple):
     control: Array  # (_CONTROL_WORDS,) int64
     remaining: Array  # (S,) int64: images of each batch still to be made
     tasks: Array  # (S, T, TASK_FIELDS) int64: see `image_tasks`
-    draws: Array  # (S, T, D) int32: see `gpubeton._plan.draw_rows`; the last columns are color steps
+    draws: Array  # (S, T, D) int32: see `gpubeton._plan.draw_rows`; the last columns are step rows
     codes: Array  # (S, T) int64: see `jpeg.codes`
     semaphores: Array  # (2, _SEMAPHORE_WORDS) int64
     clocks: Array  # (W, _CLOCK_WORDS) int64, of the workers that wait for images; without any, `work` returns instead
@@ -290,33 +291,63 @@ def _list_views(tasks: Array, draws: Array, codes: Array, image: int, outputs: O
 
 
 @device_function
-def _store_gray(output: Array, pixels: int, table: Array, target: int) -> None:
-    """Store the brightness of an RGB image; a gray JPEG has three equal channels."""
-    size = output[ITEM_SIZE]
-    for i in range(output[OUT_HEIGHT] * output[OUT_WIDTH]):
+def _make_gray(pixels: int, count: int) -> None:
+    """Make RGB pixels gray, in place; a gray JPEG has three equal channels."""
+    for i in range(count):
         pixel = pixels + 3 * i
         # Pillow's weights, which add up to one.
-        value = (19595 * load_u8(pixel) + 38470 * load_u8(pixel + 1) + 7471 * load_u8(pixel + 2) + 32768) >> 16
-        store_bits(target + i * size, size, table[value, 0])
+        value = 19595 * load_u8(pixel) + 38470 * load_u8(pixel + 1) + 7471 * load_u8(pixel + 2) + 32768
+        store_u8(pixels + i, value >> 16)
+
+
+@device_function
+def _stop_of(rows: Array, start: int, count: int, is_colors: bool) -> int:
+    """Return the end of the step rows from `start` on that are colors, or that are none; KEEP is both."""
+    row = start
+    while row < count:
+        kind = rows[STEP_COLUMNS * row + KIND]
+        if kind != KEEP and (BRIGHTNESS <= kind <= HUE) != is_colors:
+            break
+        row += max(rows[STEP_COLUMNS * row + SPAN], 1)
+    return row
+
+
+@device_function
+def _carry_out_steps(rows: Array, program: int, staging: int, target: int, outputs: Outputs, scratch: Scratch) -> None:
+    """Carry out the steps of an RGB image, and store it."""
+    final, layout = outputs.settings[program], outputs.layouts[program].ctypes.data
+    image, other, memory = staging, scratch.steps.other.ctypes.data, scratch.steps.memory.ctypes.data
+    height, width, count, start = final[OUT_HEIGHT], final[OUT_WIDTH], final[NUM_STEPS], 0
+    factors, table, is_stored = outputs.factors[program], outputs.tables[program], False
+    while not is_stored:
+        # The last run of colors is stored from registers.
+        stop = _stop_of(rows, start, count, True)
+        is_stored = stop == count
+        if stop > start or is_stored:
+            pixels = u8_at(image, 3 * height * width).reshape((height, width, 3))
+            run = rows[STEP_COLUMNS * start : STEP_COLUMNS * stop]
+            change_colors(pixels, run, scratch.colors, target if is_stored else 0, final, factors, table)
+        start, stop = stop, _stop_of(rows, stop, count, False)
+        if carry_out(rows, start, stop, outputs.step_addresses, image, other, memory, layout) != image:
+            image, other = other, image
+        start = stop
 
 
 @device_function
 def _complete_view(draw: Array, place: int, target: int, outputs: Outputs, scratch: Scratch) -> None:
-    """Fill the rectangles of a view that is resampled, and carry out its color steps."""
+    """Fill the rectangles of a view that is resampled, and carry out its steps."""
     view = scratch.views[place]
     program = view[VIEW_PROGRAM]
-    output, factors, table = epilogue_of(view, outputs)
-    final = outputs.settings[program]
-    fill_rects(draw, output, outputs.fills, view[VIEW_TARGET], 0, final[EARLY_FILLS])
+    output, _, _ = epilogue_of(view, outputs)
+    final, image = outputs.settings[program], view[VIEW_TARGET]
     if final[IS_GRAY] != 0:
-        _store_gray(final, view[VIEW_TARGET], table, target)
-        return
-    if final[NUM_STEPS] > 0:
-        rows, columns = final[OUT_HEIGHT], final[OUT_WIDTH]
-        image = scratch.staging[place][: 3 * rows * columns].reshape((rows, columns, 3))
-        steps = draw[final[FIRST_STEP] : final[FIRST_STEP] + 2 * final[NUM_STEPS]]
-        change_colors(image, steps, scratch.colors, target, final, factors, table)
-    fill_rects(draw, final, outputs.fills, target, final[EARLY_FILLS], draw[NUM_PAINTS])
+        _make_gray(image, final[OUT_HEIGHT] * final[OUT_WIDTH])
+    fill_rects(draw, output, outputs.fills, image)
+    rows = draw[final[FIRST_STEP] : final[FIRST_STEP] + STEP_COLUMNS * final[NUM_STEPS]]
+    if final[IS_GRAY] != 0:
+        finish_levels(rows, program, image, target, outputs, scratch.steps)
+    elif final[NUM_STEPS] > 0:
+        _carry_out_steps(rows, program, image, target, outputs, scratch)
 
 
 @inline_untyped

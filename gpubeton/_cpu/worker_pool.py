@@ -32,6 +32,7 @@ from gpubeton._cpu.image_tasks import (
     SIZE,
     Scratch,
     allocate,
+    allocate_steps,
 )
 from gpubeton._cpu.other_kinds import OtherKindsScratch, allocate_other_kinds
 from gpubeton._cpu.ring import (
@@ -84,7 +85,7 @@ class Worker:
             max(program.height for program in programs),
             max(program.width for program in programs),
         )
-        staged = [program for program in programs if program.num_color_steps or is_gray(program)]
+        staged = [program for program in programs if program.steps or is_gray(program)]
         self._staging = (
             max((program.height for program in staged), default=0),
             max((program.width for program in staged), default=0),
@@ -115,7 +116,8 @@ class Worker:
         height, width, size = largest = max(height, before[0]), max(width, before[1]), max(size, before[2])
         if self._scratch is None or list(largest) != before:
             scale = max(program.largest_scale(height, width) for program in self._programs)
-            self._scratch = allocate(largest, self._size, scale, self._staging, len(self._kinds))
+            steps = allocate_steps(self._programs)
+            self._scratch = allocate(largest, self._size, scale, self._staging, len(self._kinds), steps)
         return self._scratch
 
     def other_kinds_scratch(self, height: int, width: int) -> OtherKindsScratch:
@@ -349,9 +351,9 @@ def _write_job(ring: Ring, slot: int, number: int, first: int, stop: int, job: I
         rows[:, ENTRIES], rows[:, NUM_ENTRIES], rows[:, SEAL] = job.entries, job.num_entries, job.seals
     if job.checksums is not None:
         ring.tasks[slot, first : first + len(draws), CHECKSUM] = job.checksums
-    if job.colors is not None:
-        last = draws.shape[1] + job.colors.shape[1]
-        ring.draws[slot, first : first + len(draws), draws.shape[1] : last] = job.colors
+    if job.steps is not None:
+        listed = job.steps.reshape(len(draws), -1)
+        ring.draws[slot, first : first + len(draws), draws.shape[1] : draws.shape[1] + listed.shape[1]] = listed
 
 
 def _link_views(ring: Ring, slot: int, batch_size: int, jobs: Sequence[ImageJob]) -> None:

@@ -132,7 +132,7 @@ class Plan(Sequence[BatchPlan]):
             width=width,
             mode=source.column["mode"][samples],
             draws=program.draw(self.seed, self.epoch, samples, height, width),
-            colors=program.draw_colors(self.seed, self.epoch, samples),
+            steps=program.draw_steps(self.seed, self.epoch, samples),
             samples=samples,
             source=source.name,
         )

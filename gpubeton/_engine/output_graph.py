@@ -20,11 +20,12 @@ from gpubeton._engine.outputs import (
 )
 from gpubeton._engine.run_batch_ops import UserDecoder, brings_own_code, read_region
 from gpubeton._engine.sources import Source
-from gpubeton._plan.batch_ops import compile_batch_ops, declare
+from gpubeton._plan.batch_ops import BatchOp, compile_batch_ops, declare
 from gpubeton._plan.draw_rows import filling_crops
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton._plan.linked_outputs import moves_of, placements_by
 from gpubeton._plan.order import rows_of
+from gpubeton._plan.program import image_state
 from gpubeton._plan.snapshot import BranchPoint, snapshot
 from gpubeton.errors import NoSuchFieldError, PipelineError
 from gpubeton.fields.base import RowDecoder
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._engine.outputs import Decodes
-    from gpubeton._plan.batch_ops import BatchOp, BatchOps
+    from gpubeton._plan.batch_ops import BatchOps
     from gpubeton._plan.linked_outputs import GeometrySource
     from gpubeton._plan.order import IdRange
     from gpubeton.fields.base import Field
@@ -373,12 +374,12 @@ class ImagePlacements:
     """Gives the positions of an output's images to the boxes that follow it."""
 
     output: ImageOutput  # the output, or the one that it continues from
-    moves: tuple[BatchOp, ...] = ()  # operations after the pass that move its pixels
+    moves: tuple[BatchOp, ...] = ()  # steps of the pass and operations after it that move its pixels
 
     def __call__(
         self, seed: int, epoch: int, samples: NDArray[np.uint64]
-    ) -> NDArray[np.float64]:  # (N, (1 + moves) * PLACEMENT_COLUMNS), see `gpubeton.transforms.boxes`
-        """Return crop, flip, shift and sizes of each image: first of the pass, then of each move."""
+    ) -> NDArray[np.float64]:  # (N, K * PLACEMENT_COLUMNS), see `gpubeton.transforms.boxes`
+        """Return crop, turn, shift and sizes of each image: first of the crop and its folds, then of the moves."""
         program = self.output.program
         heights, widths = self.output.source.image_sizes(samples)
         draws = program.draw(seed, epoch, samples, heights, widths)
@@ -404,7 +405,10 @@ def _followed(name: str, outputs: Mapping[str, PipelineOutput]) -> ImagePlacemen
     root, steps = ops_since_decoder(outputs[name], outputs) if name in outputs else (None, [])
     if not isinstance(root, ImageOutput):
         raise _no_images(f"TransformBoxes(image={name!r})", name, outputs)
-    return ImagePlacements(root, moves_of(name, steps))
+    program = root.program
+    image = image_state(program.height, program.width, "cpu", program.kind)
+    in_pass = [BatchOp(operation, image, rng_stream) for operation, rng_stream in program.steps]
+    return ImagePlacements(root, moves_of(name, [*in_pass, *steps]))
 
 
 def _drawn_output(

@@ -159,7 +159,7 @@ def choices_of_pass(program: ImageProgram) -> list[Choice]:
     """List the random operations of the fused pass, without the decoder."""
     image = image_state(program.height, program.width, "cpu")
     mixing = () if program.mixing is None else (program.mixing,)
-    return [(operation, rng_stream, image) for operation, rng_stream in (*program.steps, *program.colors, *mixing)]
+    return [(operation, rng_stream, image) for operation, rng_stream in (*program.folds, *program.steps, *mixing)]
 
 
 def choices_of_tail(steps: Iterable[BatchOp]) -> list[Choice]:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._batch.image_batch import fill_of
+from gpubeton._batch.step_rows import MAX_STEPS
 from gpubeton._plan.batch_ops import BatchOp, BatchOps, compile_batch_op, move_to
 from gpubeton._plan.draw_rows import PADDING_PAINTS
+from gpubeton._plan.draw_steps import num_rows
 from gpubeton._plan.philox import RngStreams
-from gpubeton._plan.program import MAX_COLOR_STEPS, ImageProgram, image_state, numbered_fills
+from gpubeton._plan.program import ImageProgram, image_state, numbered_fills
 from gpubeton._plan.snapshot import snapshot
 from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import FollowImage, ImageDecoder, PadImageDecoder, RandomResizedCropImageDecoder
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
 
     from gpubeton._batch.image_batch import Fill
     from gpubeton._plan.linked_outputs import GeometrySource
-    from gpubeton.transforms.color_jitter import ColorTransform
     from gpubeton.transforms.mixup import ImageMixing
     from gpubeton.transforms.normalize import NormalizeImage
     from gpubeton.transforms.random_resized_crop import RandomResizedCrop
+    from gpubeton.transforms.step_transform import StepTransform
 
 
 def compile_image_program(
@@ -79,6 +81,7 @@ class _Fusion:
         # Where the user believes the batch to be; on a GPU it is there before its ToDevice is met.
         self.kind = decoder.kind
         self.state = image_state(*size, torch.device("cpu"), self.kind)
+        self.folds: list[tuple[Transform, int]] = []
         self.steps: list[tuple[Transform, int]] = []
         self.normalize: NormalizeImage | None = None
         self.halves_as_int16 = False
@@ -89,8 +92,6 @@ class _Fusion:
         self.is_there = device != "cpu"
         self.stays = False
         self.returns_to_cpu = False
-        self.colors: list[tuple[ColorTransform, int]] = []
-        self.early_paints = 0
         self.mixing: tuple[ImageMixing, int] | None = None
         self.followed: GeometrySource | None = None
         self.padding = self._checked_padding(decoder.fill) if isinstance(decoder, PadImageDecoder) else None
@@ -120,7 +121,8 @@ class _Fusion:
         for operation, rng_stream in followed.steps:
             follower = operation.follower(decoder.interpolation, decoder.fill)
             compile_batch_op(follower, self.state, rng_stream)  # refuses a fill that does not fit
-            self.steps.append((follower, rng_stream))
+            self.rng_stream = rng_stream
+            follower.fuse(self)
             self.notes.append((operation_name(follower), f"fused, {drawn}"))
         for operation, rng_stream_after in followed.ops:
             follower = operation.follower(decoder.interpolation, decoder.fill)
@@ -135,7 +137,7 @@ class _Fusion:
         height, width = self.size
         channels, num_levels = self.kind.channels, self.kind.max_level + 1
         # A fill that does not fit was refused when its operation was added.
-        fills = [fill_of("fill", fill, channels) for fill in numbered_fills(self.steps, self.padding)]
+        fills = [fill_of("fill", fill, channels) for fill in numbered_fills(self.folds, self.padding)]
         return ImageProgram(
             field=field,
             field_number=self.field_number,
@@ -143,6 +145,7 @@ class _Fusion:
             height=height,
             width=width,
             interpolation=self.decoder.interpolation,
+            folds=tuple(self.folds),
             steps=tuple(self.steps),
             max_paints=self._num_paints(),
             fills=np.array(fills or [(0,) * channels], self.kind.dtype),
@@ -155,8 +158,6 @@ class _Fusion:
             mean_std=None if self.normalize is None else self.normalize.constants(channels),
             device=str(self.device),
             returns_to_cpu=self.returns_to_cpu,
-            colors=tuple(self.colors),
-            early_paints=self.early_paints if self.colors else self._num_paints(),
             mixing=self.mixing,
             followed=self.followed,
             padding=self.padding,
@@ -165,7 +166,7 @@ class _Fusion:
 
     def add_crop(self, crop: RandomResizedCrop) -> bool:
         """Let the decoder take the part, if the images so far are the stored ones."""
-        is_untouched = not (self.steps or self.colors or self.normalize or self.mixing)
+        is_untouched = not (self.folds or self.steps or self.normalize or self.mixing)
         if not is_untouched or type(self.decoder) not in (SimpleRGBImageDecoder, ImageDecoder):
             return False
         self.decoder_rng_stream = self._stream_of(crop)
@@ -178,28 +179,26 @@ class _Fusion:
         self.decoder.accept_field(field)
         return True
 
-    def add_step(self, step: Transform) -> bool:
+    def add_fold(self, operation: Transform) -> bool:
         # The partner of a mix may need another flip. Paints are levels, which the table of a normalization reads.
-        if self.mixing is not None or (step.num_paints and self.normalize is not None):
+        if self.mixing is not None or (operation.num_paints and self.normalize is not None):
             return False
-        if step.moves is not Moves.NOTHING:
-            # A contrast uses the mean of the image before pixels move out of it.
-            has_contrast = any(color.num_contrasts for color, _ in self.colors)
-            if step.num_paints and has_contrast:
-                return False
-        self.steps.append((step, self._stream_of(step)))
+        # A mirrored image may be mirrored before its colors change; nothing else that comes after a step may.
+        comes_first = operation.num_paints == 0 and all(step.moves is Moves.NOTHING for step, _ in self.steps)
+        if self.steps and not comes_first:
+            return self.normalize is None and self._add_rows(operation)
+        self.folds.append((operation, self._stream_of(operation)))
         return True
 
-    def add_color(self, color: ColorTransform) -> bool:
-        # The passes over other kinds of images have no colors.
-        if self.kind != RGB or self.normalize is not None or self.mixing is not None:
+    def add_steps(self, operation: StepTransform) -> bool:
+        return self.normalize is None and self.mixing is None and self._add_rows(operation)
+
+    def _add_rows(self, operation: Transform) -> bool:
+        image = image_state(*self.size, "cpu", self.kind)
+        rows = sum(num_rows(step, image) for step in (*(earlier for earlier, _ in self.steps), operation))
+        if rows > MAX_STEPS:
             return False
-        # A rectangle that was painted over changed colors must not change with the next ones.
-        num_steps = sum(earlier.num_steps for earlier, _ in self.colors) + color.num_steps
-        if num_steps > MAX_COLOR_STEPS or (self.colors and self._num_paints() != self.early_paints):
-            return False
-        self.early_paints = self._num_paints()
-        self.colors.append((color, self._stream_of(color)))
+        self.steps.append((operation, self._stream_of(operation)))
         return True
 
     def add_mixing(self, mixing: ImageMixing) -> bool:
@@ -228,7 +227,7 @@ class _Fusion:
         return self.rng_stream
 
     def _num_paints(self) -> int:
-        return (0 if self.padding is None else PADDING_PAINTS) + sum(step.num_paints for step, _ in self.steps)
+        return (0 if self.padding is None else PADDING_PAINTS) + sum(fold.num_paints for fold, _ in self.folds)
 
     def _checked_padding(self, fill: Fill) -> Fill:
         checked_levels(type(self.decoder).__name__, fill, self.state)

@@ -21,7 +21,7 @@ def _no_numbers() -> NDArray[np.uint64]:
 
 
 # The attributes of a job that have a row for each image.
-_ROWS = ("height", "width", "mode", "draws", "colors", "samples", "entries", "num_entries", "seals", "address", "size",
+_ROWS = ("height", "width", "mode", "draws", "steps", "samples", "entries", "num_entries", "seals", "address", "size",
          "checksums")  # fmt: skip
 
 
@@ -33,7 +33,7 @@ class ImageJob:
     width: NDArray[np.int32]  # (N,)
     mode: NDArray[np.uint8]  # (N,) see `gpubeton.format.ImageMode`
     draws: NDArray[np.int32]  # (N, D) see `gpubeton._plan.draw_rows`
-    colors: NDArray[np.int32] | None = None  # (N, 2 * K) see `gpubeton._batch.color_formulas`
+    steps: NDArray[np.int32] | None = None  # (N, S, STEP_COLUMNS) see `gpubeton._batch.step_rows`
     samples: NDArray[np.uint64] | None = None  # (N,) sample ids
     source: str = ""  # the field; jobs of a batch with the same source have the same stored images
     # Entry points, see `gpubeton.format.entry_points`; None if no image has any.

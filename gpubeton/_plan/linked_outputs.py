@@ -58,14 +58,14 @@ def scaled_boxes(boxes: NDArray[Any], source: NDArray[Any], target: NDArray[Any]
 
 
 def moves_of(name: str, steps: Iterable[BatchOp]) -> tuple[BatchOp, ...]:
-    """Find the operations after the fused pass of an output that boxes have to follow."""
+    """Find the operations after the crop of an output and its folds that boxes have to follow."""
     follower = f"TransformBoxes(image={name!r})"
     moves = moving_ops(follower, steps)
     for step in moves:
         if step.operation.moves is not Moves.ALONG_AXES:
             raise PipelineError(
-                f"{follower} cannot follow {step.operation!r}: what it moves stays in no box with "
-                f"sides along the image's. Flips, translates, crops and paddings can be followed. Take it out of the "
+                f"{follower} cannot follow {step.operation!r}: what it moves stays in no box with sides along the "
+                f"image's. Flips, quarter turns, translates, crops and paddings can be followed. Take it out of the "
                 f"pipeline of {name!r}, or store masks instead of boxes: FollowImage follows rotations, too."
             )
     return tuple(moves)
@@ -73,8 +73,8 @@ def moves_of(name: str, steps: Iterable[BatchOp]) -> tuple[BatchOp, ...]:
 
 def placements_by(
     step: BatchOp, seed: int, epoch: int, samples: NDArray[np.uint64]
-) -> NDArray[np.float64]:  # (N, PLACEMENT_COLUMNS)
-    """Return the placements of one operation that `moves_of` found; the source is the image before it."""
+) -> NDArray[np.float64]:  # (N, K * PLACEMENT_COLUMNS)
+    """Return the placements of an operation that `moves_of` found; the source is the image before it."""
     operation: Any = step.operation
     placed = PlacementRows(len(samples), image_size(operation, step.before, any_channels=True))
     numbers = None if step.rng_stream is None else BatchNumbers(seed, epoch, samples, step.rng_stream)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._plan.draw_rows import compose
+from gpubeton._plan.draw_steps import draw_step, kinds_of, num_rows
 from gpubeton._plan.linked_outputs import GeometrySource, moving_ops
 from gpubeton._plan.philox import BatchNumbers, uniforms
 from gpubeton.fields.image_decoders import PadImageDecoder
@@ -27,13 +28,8 @@ if TYPE_CHECKING:
     from gpubeton.fields.image_decoders import ImageDecoder
     from gpubeton.pipeline.interpolation import Interpolation
     from gpubeton.pipeline.operation import Operation
-    from gpubeton.transforms.color_jitter import ColorTransform
     from gpubeton.transforms.mixup import ImageMixing
     from gpubeton.transforms.transform import Transform
-
-
-MAX_COLOR_STEPS = 24
-"""Most steps on the colors of an image that are fused."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +42,8 @@ class ImageProgram:
     height: int  # of the output in pixels
     width: int
     interpolation: Interpolation  # how crops are resized
-    steps: tuple[tuple[Transform, int], ...]  # of the pass, with their streams; those of `followed` come first
+    # Operations that fold into a row of draws, with their streams; those of `followed` come first.
+    folds: tuple[tuple[Transform, int], ...]
     max_paints: int  # rectangles in a row of draws
     fills: NDArray[np.uint8]  # (F, C) their colors, of the kind's type; at least one
     # (256, 3) for RGB images of 8 bits: output for each value and channel (of bfloat16 the bits, as uint16). None if
@@ -61,8 +58,8 @@ class ImageProgram:
     mean_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     device: str = "cpu"  # where the pass runs: "cpu", or a GPU such as "cuda:0"
     returns_to_cpu: bool = False  # whether the GPU's images are copied to the CPU before `ops`
-    colors: tuple[tuple[ColorTransform, int], ...] = ()  # operations on colors, with their streams
-    early_paints: int = 0  # rectangles that are painted before them
+    # Operations that become step rows, after those that fold; see `gpubeton._batch.step_rows`.
+    steps: tuple[tuple[Transform, int], ...] = ()
     mixing: tuple[ImageMixing, int] | None = None  # of the batch before the table, with its stream
     followed: GeometrySource | None = None  # the output that these images follow
     padding: Fill | None = None  # color around images that are not resized to the whole output
@@ -70,9 +67,9 @@ class ImageProgram:
 
     @property
     def drawing(self) -> tuple[Operation, ...]:
-        """The operations whose draws are planned: the decoder, or that of `followed`; steps; colors."""
+        """The operations whose draws are planned: the decoder, or that of `followed`, and those after it."""
         decoder = self.decoder if self.followed is None else self.followed.decoder
-        return decoder, *(operation for operation, _ in (*self.steps, *self.colors))
+        return decoder, *(operation for operation, _ in (*self.folds, *self.steps))
 
     def largest_scale(self, height: int, width: int) -> float:
         """Return the most source pixels for an output pixel, times the filter's radius, of images up to a size."""
@@ -83,15 +80,15 @@ class ImageProgram:
         shortest = max(1, 2 * min(self.height, self.width) // 3) if self.followed is None else 1
         return max(height, width) / shortest * radius
 
-    @property
-    def num_color_steps(self) -> int:
-        """Number of steps on the colors of each image."""
-        return sum(color.num_steps for color, _ in self.colors)
+    @cached_property
+    def num_rows(self) -> int:
+        """Step rows of each image."""
+        return sum(num_rows(operation, self._image) for operation, _ in self.steps)
 
-    @property
-    def num_contrasts(self) -> int:
-        """Number of contrasts that an image may have, each of which needs a sum of gray values."""
-        return sum(color.num_contrasts for color, _ in self.colors)
+    @cached_property
+    def kinds(self) -> frozenset[int]:
+        """Kinds of steps that an image may have."""
+        return frozenset().union(*(kinds_of(operation) for operation, _ in self.steps))
 
     @property
     def item_size(self) -> int:
@@ -138,34 +135,36 @@ class ImageProgram:
         chooser, padding = self.drawing[0], None
         if isinstance(chooser, PadImageDecoder) and self.padding is not None:
             padding = chooser.places(heights, widths), self.padding
-        steps, size = [step for step, _ in self.steps], (self.height, self.width)
-        draws = [step.draw(uniform, len(samples), self._image) for step, uniform in zip(steps, numbers, strict=True)]
-        return compose(steps, draws, boxes, size=size, fills=self._fills, padding=padding)
+        folds, size = [operation for operation, _ in self.folds], (self.height, self.width)
+        draws = [fold.draw(uniform, len(samples), self._image) for fold, uniform in zip(folds, numbers, strict=True)]
+        return compose(folds, draws, boxes, size=size, fills=self._fills, padding=padding)
 
     @cached_property
     def _usual_numbers(self) -> tuple[tuple[int, int], ...]:
         """Stream and count of the random numbers that are drawn in advance."""
         decoder = self.decoder if self.followed is None else self.followed.decoder
         of_boxes = () if self.rng_stream is None else ((self.rng_stream, decoder.usual_numbers),)
-        return *of_boxes, *((rng_stream, step.usual_numbers) for step, rng_stream in self.steps)
+        return *of_boxes, *((rng_stream, fold.usual_numbers) for fold, rng_stream in self.folds)
 
     @cached_property
     def _fills(self) -> dict[Fill, int]:
-        return numbered_fills(self.steps, self.padding)
+        return numbered_fills(self.folds, self.padding)
 
     @cached_property
     def _image(self) -> State:
         return image_state(self.height, self.width, "cpu", self.kind)
 
-    def draw_colors(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """Draw kind and factor of each step on the colors, (N, 2 * K): see `gpubeton._batch.color_formulas`."""
-        if not self.colors:
-            return np.zeros((len(samples), 0), np.int32)
+    def draw_steps(
+        self, seed: int, epoch: int, samples: NDArray[np.uint64]
+    ) -> NDArray[np.int32] | None:  # (N, num_rows, STEP_COLUMNS)
+        """Draw the step rows of each image; None if the program has no steps."""
+        if not self.steps:
+            return None
         rows = [
-            color.draw(BatchNumbers(seed, epoch, samples, rng_stream), len(samples), self._image)
-            for color, rng_stream in self.colors
+            draw_step(operation, BatchNumbers(seed, epoch, samples, rng_stream), len(samples), self._image)
+            for operation, rng_stream in self.steps
         ]
-        return np.concatenate(rows, axis=1)
+        return rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
 
     def draw_mixes(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.int32] | None:
         """Draw how the images of a finished batch are mixed, (N, MIX_COLUMNS): see `gpubeton._batch.mix`."""
@@ -188,7 +187,7 @@ class ImageProgram:
             # A mask of a mask takes its boxes from the first image, so that they are not rounded twice.
             first = self.followed
             decoder, rng_stream, heights, widths = first.decoder, first.rng_stream, first.heights, first.widths
-        moved = tuple(pair for pair in self.steps if pair[0].moves is not Moves.NOTHING)
+        moved = tuple(pair for pair in (*self.folds, *self.steps) if pair[0].moves is not Moves.NOTHING)
         return GeometrySource(name, decoder, rng_stream, heights, widths, (self.height, self.width), moved, moves)
 
     def explain(self) -> str:
@@ -207,11 +206,11 @@ def note_lines(notes: Sequence[tuple[str, str]]) -> list[str]:
     return [f"  {name:<{width}}  {note}" for name, (_, note) in zip(names, notes, strict=True)]
 
 
-def numbered_fills(steps: Sequence[tuple[Transform, int]], padding: Fill | None) -> dict[Fill, int]:
+def numbered_fills(folds: Sequence[tuple[Transform, int]], padding: Fill | None) -> dict[Fill, int]:
     """Number the colors of the rectangles: their rows in the table of fills."""
     numbers: dict[Fill, int] = {} if padding is None else {padding: 0}
-    for step, _ in steps:
-        for fill in step.fills():
+    for operation, _ in folds:
+        for fill in operation.fills():
             numbers.setdefault(fill, len(numbers))
     return numbers
 

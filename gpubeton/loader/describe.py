@@ -226,7 +226,7 @@ def max_gpu_bytes(plan: Plan, in_flight: int) -> int:
             sent += round_up(max(output_nbytes, source.max_size, has_raw * decoded))
             most_taps = 2 * math.ceil(program.largest_scale(*sides)) + 2
             taps = max(taps, sum(taps_nbytes(count, max(program.height, program.width), most_taps)))
-            levels += round_up(count * output_nbytes) * bool(program.colors)
+            levels += round_up(count * output_nbytes) * 2 * bool(program.steps)
         arena += count * max(decoded, sent)
     # An eighth more is allocated than a batch needs, in steps.
     return in_flight * sum(nbytes + nbytes // 8 + _MIB for nbytes in (arena + ALIGNMENT, taps, levels) if nbytes)

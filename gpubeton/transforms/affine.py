@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from gpubeton._batch.warp import IDENTITY, warp
+from gpubeton._batch.step_rows import WARP_BILINEAR, WARP_NEAREST, fill_columns, step_rows, words
+from gpubeton._batch.warp import IDENTITY
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_fill, check_pair, check_probability, check_range, check_spread
 from gpubeton.transforms.checks import (
@@ -14,7 +15,7 @@ from gpubeton.transforms.checks import (
     checked_levels,
     image_size,
 )
-from gpubeton.transforms.levels import ChangeTransform
+from gpubeton.transforms.step_transform import StepTransform
 from gpubeton.transforms.transform import Moves, Transform, between
 
 if TYPE_CHECKING:
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._batch.image_batch import Fill, ImageChange
+    from gpubeton._batch.image_batch import Fill
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
 
-class _RandomWarp(ChangeTransform):
+class RandomWarp(StepTransform):
     """A warp that is drawn for each image."""
 
     takes_any_kind = True
@@ -46,11 +47,12 @@ class _RandomWarp(ChangeTransform):
     def follower(self, interpolation: str, fill: Fill) -> Transform:
         return self.changed(fill=fill, interpolation="nearest" if interpolation == "nearest" else "bilinear")
 
-    def image_change(self) -> ImageChange:
-        return warp(self.interpolation, tuple(map(int, self.fill)))
+    @property
+    def kinds(self) -> frozenset[int]:
+        return frozenset({warp_kind(self.interpolation)})
 
 
-class RandomRotation(_RandomWarp):
+class RandomRotation(RandomWarp):
     """Turn each image around its middle by a random angle.
 
     Parameters
@@ -79,10 +81,12 @@ class RandomRotation(_RandomWarp):
     Examples
     --------
     >>> image = np.arange(1, 4, dtype="uint8").reshape(1, 1, 3, 1).repeat(3, axis=3)
-    >>> turned = affine_rows((1, 3), angle=180.0)
+    >>> turned = warp_steps("nearest", (0, 0, 0), affine_rows((1, 3), angle=180.0))
     >>> RandomRotation(180).apply(image, turned)[0, 0, :, 0].tolist()
     [3, 2, 1]
     """
+
+    num_numbers: ClassVar[int] = 2
 
     def __init__(
         self,
@@ -94,11 +98,10 @@ class RandomRotation(_RandomWarp):
         self.degrees = check_spread("RandomRotation: degrees", degrees)
         super().__init__(interpolation, fill, p)
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         angle, stays = self._drawn(uniform)
-        rows = affine_rows(image_size(self, state, any_channels=True), angle=-angle)
-        rows[stays] = IDENTITY
-        return rows
+        warps = affine_rows(image_size(self, state, any_channels=True), angle=-angle)
+        return warp_steps(self.interpolation, self.fill, warps, ~stays)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         angle, stays = self._drawn(uniform)
@@ -110,7 +113,7 @@ class RandomRotation(_RandomWarp):
         return between(self.degrees, numbers[:, 1]), numbers[:, 0] >= self.p
 
 
-class RandomAffine(_RandomWarp):
+class RandomAffine(RandomWarp):
     """Shear, scale, turn and shift each image by random amounts; its middle is the center.
 
     Parameters
@@ -141,10 +144,12 @@ class RandomAffine(_RandomWarp):
     Examples
     --------
     >>> image = np.arange(1, 4, dtype="uint8").reshape(1, 1, 3, 1).repeat(3, axis=3)
-    >>> moved = affine_rows((1, 3), translate=(1.0, 0.0))
+    >>> moved = warp_steps("nearest", (0, 0, 0), affine_rows((1, 3), translate=(1.0, 0.0)))
     >>> RandomAffine(0).apply(image, moved)[0, 0, :, 0].tolist()
     [0, 1, 2]
     """
+
+    num_numbers: ClassVar[int] = 7
 
     def __init__(
         self,
@@ -170,17 +175,16 @@ class RandomAffine(_RandomWarp):
         self.shear = ranges
         super().__init__(interpolation, fill, p)
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         changes, stays = self._drawn(uniform, image_size(self, state, any_channels=True))
-        rows = affine_rows(
+        warps = affine_rows(
             image_size(self, state, any_channels=True),
             angle=changes["angle"],
             translate=(changes["translate"][:, 0], changes["translate"][:, 1]),
             scale=changes["scale"],
             shear=(changes["shear"][:, 0], changes["shear"][:, 1]),
         )
-        rows[stays] = IDENTITY
-        return rows
+        return warp_steps(self.interpolation, self.fill, warps, ~stays)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         changes, stays = self._drawn(uniform, image_size(self, state, any_channels=True))
@@ -232,3 +236,20 @@ def affine_rows(
     f = middle_y + center[1] - d * from_x - e * from_y
     rows: NDArray[np.int64] = np.rint(np.stack([a, b, c, d, e, f], axis=1) * 2.0**32).astype(np.int64)
     return rows
+
+
+def warp_kind(interpolation: str) -> int:
+    """Return the kind of an affine warp."""
+    return WARP_NEAREST if interpolation == "nearest" else WARP_BILINEAR
+
+
+def warp_steps(
+    interpolation: str,
+    fill: Fill,
+    warps: NDArray[np.int64],  # (N, 6): see `gpubeton._batch.warp`
+    is_done: NDArray[np.bool_] | None = None,  # (N,)
+) -> NDArray[np.int32]:  # (N, 1, STEP_COLUMNS)
+    """Write an affine warp of each image."""
+    is_warp = (warps != IDENTITY).any(axis=1)
+    parameters = np.hstack([np.tile(fill_columns(fill), (len(warps), 1)), words(warps)])
+    return step_rows(warp_kind(interpolation), parameters, is_warp if is_done is None else is_warp & is_done)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gpubeton._batch.color_formulas import ONE
-from gpubeton._batch.filters import change_blur, change_sharpness
+from gpubeton._batch.step_rows import BLUR, SHARPNESS, num_rows_of, step_rows
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.validation import check_number, check_probability, check_range
 from gpubeton.transforms.checks import checked_whole, image_size
-from gpubeton.transforms.levels import ChangeTransform
+from gpubeton.transforms.step_transform import StepTransform
 from gpubeton.transforms.transform import Moves, between
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._batch.image_batch import ImageChange
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
@@ -27,7 +26,7 @@ _MAX_FACTOR = 128
 """Largest factor with which all sums fit into 32 bits."""
 
 
-class RandomGaussianBlur(ChangeTransform):
+class RandomGaussianBlur(StepTransform):
     """Blur each image with a Gaussian kernel of random width, with a given probability.
 
     Parameters
@@ -55,12 +54,14 @@ class RandomGaussianBlur(ChangeTransform):
     --------
     >>> image = np.zeros((1, 3, 5, 3), "uint8")
     >>> image[:, :, 2] = 100
-    >>> thirds = np.array([[8192, 16384, 8192]], "int32")  # a quarter, a half, a quarter
-    >>> RandomGaussianBlur(3).apply(image, thirds)[0, 0, :, 0].tolist()
+    >>> rows = step_rows(BLUR, np.array([[1, 16384, 8192]], "int32"))  # a half, and a quarter at each side
+    >>> RandomGaussianBlur(3).apply(image, rows)[0, 0, :, 0].tolist()
     [0, 25, 50, 25, 0]
     """
 
     moves: ClassVar[Moves] = Moves.NOTHING
+    kinds: ClassVar[frozenset[int]] = frozenset({BLUR})
+    num_numbers: ClassVar[int] = 2
 
     def __init__(self, kernel_size: int, sigma: float | Sequence[float] = (0.1, 2.0), p: float = 0.5) -> None:
         self.kernel_size = checked_whole("RandomGaussianBlur: kernel_size", kernel_size, 1)
@@ -68,6 +69,10 @@ class RandomGaussianBlur(ChangeTransform):
             raise OptionError(f"RandomGaussianBlur: kernel_size is {kernel_size}; expected an odd number of pixels: 23")
         self.sigma = check_range("RandomGaussianBlur: sigma", sigma, positive=True, takes_one=True)
         self.p = check_probability("RandomGaussianBlur: p", p)
+
+    @property
+    def num_rows(self) -> int:
+        return num_rows_of(2 + self.kernel_size // 2)
 
     def check_state(self, state: State) -> None:
         super().check_state(state)
@@ -89,16 +94,10 @@ class RandomGaussianBlur(ChangeTransform):
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         sigma, stays = self._drawn(uniform)
-        weights = bell_weights(sigma, self.kernel_size)
-        weights[stays] = 0
-        weights[stays, self.kernel_size // 2] = ONE
-        return weights
-
-    def image_change(self) -> ImageChange:
-        return change_blur
+        return blur_steps(sigma, self.kernel_size, ~stays)
 
 
-class RandomAdjustSharpness(ChangeTransform):
+class RandomAdjustSharpness(StepTransform):
     """Move each pixel away from the mean around it, or towards it, with a given probability for each image.
 
     Parameters
@@ -124,11 +123,13 @@ class RandomAdjustSharpness(ChangeTransform):
     --------
     >>> image = np.full((1, 3, 3, 3), 100, "uint8")
     >>> image[0, 1, 1] = 113
-    >>> RandomAdjustSharpness(2).apply(image, np.array([[2 * 32768]], "int32"))[0, 1, :, 0].tolist()
+    >>> rows = step_rows(SHARPNESS, np.array([[2 * 32768]], "int32"))
+    >>> RandomAdjustSharpness(2).apply(image, rows)[0, 1, :, 0].tolist()
     [100, 121, 100]
     """
 
     moves: ClassVar[Moves] = Moves.NOTHING
+    kinds: ClassVar[frozenset[int]] = frozenset({SHARPNESS})
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
         self.sharpness_factor = check_number(
@@ -137,13 +138,24 @@ class RandomAdjustSharpness(ChangeTransform):
         self.p = check_probability("RandomAdjustSharpness: p", p)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return np.where(uniform(1) < self.p, round(self.sharpness_factor * ONE), ONE).astype(np.int32)
+        factor = round(self.sharpness_factor * ONE)
+        is_done = (uniform(1)[:, 0] < self.p) & (factor != ONE)
+        return step_rows(SHARPNESS, np.full((count, 1), factor, np.int32), is_done)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": self.draw(uniform, count, state)[:, 0] / ONE}
+        return {"": np.where(uniform(1)[:, 0] < self.p, round(self.sharpness_factor * ONE) / ONE, 1.0)}
 
-    def image_change(self) -> ImageChange:
-        return change_sharpness
+
+def blur_steps(
+    sigma: NDArray[np.float64],  # (N,) float64: standard deviations in pixels
+    size: int,
+    is_done: NDArray[np.bool_] | None = None,  # (N,)
+) -> NDArray[np.int32]:  # (N, S, STEP_COLUMNS)
+    """Write a blur of each image."""
+    weights = bell_weights(sigma, size)[:, size // 2 :]
+    is_blur = weights[:, 0] != ONE
+    reach = np.full((len(sigma), 1), size // 2, np.int32)
+    return step_rows(BLUR, np.hstack([reach, weights]), is_blur if is_done is None else is_blur & is_done)
 
 
 def bell_weights(

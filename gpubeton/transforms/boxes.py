@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gpubeton._batch.place_steps import ACROSS, DIAGONAL, DOWN
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.pipeline.ragged import Ragged, is_ragged
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 PLACEMENT_COLUMNS = 11
-#: Of a placement: box (top, left, height, width), flip, shift (y, x), size of the source and of the output (y, x).
-CROP, FLIP, SHIFT, SOURCE, OUTPUT = slice(0, 4), slice(4, 5), slice(5, 7), slice(7, 9), slice(9, 11)
+#: Of a placement: box (top, left, height, width), bits of a turn, shift (y, x), size of the source and of the output
+#: (y, x).
+CROP, TURN, SHIFT, SOURCE, OUTPUT = slice(0, 4), slice(4, 5), slice(5, 7), slice(7, 9), slice(9, 11)
 
 Placements = Callable[[int, int, NDArray[np.uint64]], NDArray[np.float64]]
 """Called with seed, epoch and samples: where their images went, float64 of shape (N, K * PLACEMENT_COLUMNS).
@@ -38,25 +40,33 @@ _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 
 class PlacementRows:
-    """One placement for each of `count` images of one size; a `Geometry`."""
+    """Placements of `count` images of one size; a `Geometry`. Each call adds one."""
 
     def __init__(self, count: int, size: tuple[int, int]) -> None:
         self.size = size
-        self.rows = np.zeros((count, PLACEMENT_COLUMNS))
-        self.rows[:, 2:4] = self.rows[:, SOURCE] = self.rows[:, OUTPUT] = size
+        self.rows = np.zeros((count, 0))
 
     def crop(self, boxes: NDArray[Any], size: tuple[int, int]) -> None:
-        self.size = size
-        self.rows[:, CROP], self.rows[:, OUTPUT] = boxes, size
+        self._add(CROP, boxes, size)
 
     def flip(self, flipped: NDArray[Any]) -> None:
-        self.rows[:, FLIP] = flipped[:, None]
+        self.turn(np.where(flipped, ACROSS, 0))
+
+    def turn(self, bits: NDArray[Any]) -> None:
+        self._add(TURN, bits[:, None], self.size)
 
     def translate(self, shift: NDArray[Any], fill: Fill) -> None:
-        self.rows[:, SHIFT] = shift
+        self._add(SHIFT, shift, self.size)
 
     def paint(self, boxes: NDArray[Any], fill: Fill) -> None:
         """Do nothing: rectangles hide no box."""
+
+    def _add(self, columns: slice, values: NDArray[Any], size: tuple[int, int]) -> None:
+        rows = np.zeros((len(self.rows), PLACEMENT_COLUMNS))
+        rows[:, 2:4] = rows[:, SOURCE] = self.size
+        rows[:, OUTPUT] = self.size = size
+        rows[:, columns] = values
+        self.rows = np.hstack([self.rows, rows])
 
 
 class TransformBoxes(Transform):
@@ -88,11 +98,11 @@ class TransformBoxes(Transform):
 
     Notes
     -----
-    ``RandomCrop``, ``CornerCrop``, ``Pad`` and ``RandomResizedCrop`` are followed, flips and translates anywhere in the
-    pipeline, and outputs that go on from another one's operation. Rotations, affine maps and the policies that contain
-    them are refused: rotated objects fit no box with sides parallel to the image's. Your modules and operations must
-    leave pixels where they are. Rectangles that are painted over the image, and other images that are mixed in,
-    hide no box.
+    ``RandomCrop``, ``CornerCrop``, ``Pad`` and ``RandomResizedCrop`` are followed, flips, quarter turns and translates
+    anywhere in the pipeline, and outputs that go on from another one's operation. Rotations, affine maps, perspectives
+    and the policies that contain them are refused: rotated objects fit no box with sides parallel to the image's. Your
+    modules and operations must leave pixels where they are. Rectangles that are painted over the image, and other
+    images that are mixed in, hide no box.
 
     Examples
     --------
@@ -194,13 +204,15 @@ def _placed(
     first: NDArray[np.float64], last: NDArray[np.float64], placement: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the corners after one placement, clipped at its borders, and the scale of the sides, (y, x)."""
-    crop, flip, shift, size = placement[:, CROP], placement[:, FLIP] == 1, placement[:, SHIFT], placement[:, OUTPUT]
+    crop, shift, size = placement[:, CROP], placement[:, SHIFT], placement[:, OUTPUT]
+    bits = placement[:, TURN].astype(int)
     scale = size / crop[:, 2:]
     # A crop that reaches past the source is padded there.
     rest = placement[:, SOURCE] - crop[:, :2]
     limit = np.where(crop[:, 2:] > rest, rest * scale, size)
     first, last = (np.clip((corner - crop[:, :2]) * scale, 0, limit) for corner in (first, last))
-    mirrored = flip & np.array([False, True])
+    mirrored = (bits & np.array([DOWN, ACROSS])) != 0
     first, last = np.where(mirrored, size - last, first), np.where(mirrored, size - first, last)
+    first, last = (np.where(bits & DIAGONAL, corner[:, ::-1], corner) for corner in (first, last))
     first, last = (np.clip(corner - shift, 0, size) for corner in (first, last))
     return first, last, scale

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION, apply_steps
+from gpubeton._batch.color_floats import change_floats
+from gpubeton._batch.color_formulas import MAX_FACTOR, ONE
+from gpubeton._batch.step_rows import BRIGHTNESS, CONTRAST, HUE, SATURATION, STEP_COLUMNS, step_rows
 from gpubeton._missing_names import MissingNames
+from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.pipeline.validation import check_number, check_probability, check_spread
 from gpubeton.transforms.checks import checked_type, given_draw, image_size
-from gpubeton.transforms.transform import ImagePass, Moves, Transform, between
+from gpubeton.transforms.step_transform import StepTransform
+from gpubeton.transforms.transform import Moves, between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,48 +27,28 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomBrightness", "RandomContrast", "RandomSaturation"]
 
+_NEUTRAL = {BRIGHTNESS: 1.0, CONTRAST: 1.0, SATURATION: 1.0, HUE: 0.0}
+"""The factor of each kind that changes nothing."""
 
-class ColorTransform(Transform):
+_KINDS = tuple(_NEUTRAL)
+
+
+class ColorTransform(StepTransform):
     """An operation on the colors of images, levels from 0 to 255."""
 
-    # `draw` gives the steps of each image, int32 of shape (N, 2 * num_steps): kind and factor of each, in the order
-    # in which they are carried out. Rows of several operations, one after another, are the row of all of them.
-
-    is_random: ClassVar[bool] = True
     moves: ClassVar[Moves] = Moves.NOTHING
-
-    takes_any_channels: ClassVar[bool] = False
-    """Whether images may be gray, or have a fourth channel, which stays as it is."""
 
     takes_floats: ClassVar[bool] = False
     """Whether images may be floating-point, as after ``NormalizeImage``."""
-
-    @property
-    def num_steps(self) -> int:
-        """Steps of each image."""
-        return 1
-
-    @property
-    def num_contrasts(self) -> int:
-        """How many of them, at most, are of kind CONTRAST, which needs the mean of the whole image."""
-        return 0
-
-    @abstractmethod
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]: ...
-
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        draw = self.draw(uniform, count, state)
-        return {"kind": draw[:, ::2], "factor": factors(draw)}
 
     def check_state(self, state: State) -> None:
         image_size(self, state, any_channels=self.takes_any_channels)
         checked_type(self, state, takes_floats=self.takes_floats)
 
-    def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_color(self)
-
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        apply_steps(batch, given_draw(self, draw, "the images' steps"))
+        if "float" not in dtype_name(batch.dtype):
+            return super().apply(batch, draw)
+        change_floats(batch, given_draw(self, draw, "the images' steps"))
         return batch
 
 
@@ -74,6 +57,7 @@ class Blend(ColorTransform):
 
     kind: ClassVar[int]
     takes_floats: ClassVar[bool] = True
+    num_numbers: ClassVar[int] = 2
 
     def __init__(self, magnitude: float, p: float = 0.5) -> None:
         name = type(self).__name__
@@ -81,16 +65,21 @@ class Blend(ColorTransform):
         self.magnitude = float(magnitude)
         self.p = check_probability(f"{name}: p", p)
 
+    @property
+    def kinds(self) -> frozenset[int]:
+        return frozenset({self.kind})
+
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        return color_steps(self.kind, self._factor(uniform))
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": np.rint(self._factor(uniform) * ONE) / ONE}
+
+    def _factor(self, uniform: Uniform) -> NDArray[np.float64]:
         # Two numbers of each image: whether, and how much. Images that stay have the factor 1.
         numbers = uniform(2)
         limits = check_spread(f"{type(self).__name__}: magnitude", self.magnitude, 1, 0, MAX_FACTOR)
-        factor = between(limits, numbers[:, 1])
-        factor[numbers[:, 0] >= self.p] = 1.0
-        return step_rows(self.kind, factor)
-
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": factors(self.draw(uniform, count, state))[:, 0]}
+        return np.where(numbers[:, 0] < self.p, between(limits, numbers[:, 1]), 1.0)
 
 
 class RandomBrightness(Blend):
@@ -119,12 +108,13 @@ class RandomBrightness(Blend):
     Examples
     --------
     >>> image = np.full((1, 1, 1, 3), 100, "uint8")
-    >>> RandomBrightness(0.5).apply(image, np.array([[0, 40960]], "int32")).ravel().tolist()  # 1.25 * 2**15
+    >>> rows = color_steps(BRIGHTNESS, np.array([1.25]))
+    >>> RandomBrightness(0.5).apply(image, rows).ravel().tolist()
     [125, 125, 125]
     """
 
     kind: ClassVar[int] = BRIGHTNESS
-    takes_any_channels: ClassVar[bool] = True
+    takes_any_channels: bool = True
 
 
 class RandomContrast(Blend):
@@ -148,16 +138,13 @@ class RandomContrast(Blend):
     Examples
     --------
     >>> image = np.array([[[[1, 1, 1], [101, 101, 101]]]], "uint8")  # gray values 0 and 100
-    >>> RandomContrast(0.5).apply(image, np.array([[1, 16384]], "int32"))[0, 0, :, 0].tolist()  # 0.5 * 2**15
+    >>> rows = color_steps(CONTRAST, np.array([0.5]))
+    >>> RandomContrast(0.5).apply(image, rows)[0, 0, :, 0].tolist()
     [25, 75]
     """
 
     kind: ClassVar[int] = CONTRAST
-    takes_any_channels: ClassVar[bool] = True
-
-    @property
-    def num_contrasts(self) -> int:
-        return 1
+    takes_any_channels: bool = True
 
 
 class RandomSaturation(Blend):
@@ -181,7 +168,8 @@ class RandomSaturation(Blend):
     Examples
     --------
     >>> image = np.array([[[[100, 150, 200]]]], "uint8")  # of gray value 140
-    >>> RandomSaturation(0.5).apply(image, np.array([[2, 16384]], "int32")).ravel().tolist()  # 0.5 * 2**15
+    >>> rows = color_steps(SATURATION, np.array([0.5]))
+    >>> RandomSaturation(0.5).apply(image, rows).ravel().tolist()
     [120, 145, 170]
     """
 
@@ -210,18 +198,21 @@ class RandomGrayscale(ColorTransform):
     Examples
     --------
     >>> image = np.array([[[[100, 150, 200]]]], "uint8")
-    >>> RandomGrayscale(1.0).apply(image, np.array([[2, 0]], "int32")).ravel().tolist()
+    >>> rows = color_steps(SATURATION, np.array([0]))
+    >>> RandomGrayscale(1.0).apply(image, rows).ravel().tolist()
     [140, 140, 140]
     """
+
+    kinds: ClassVar[frozenset[int]] = frozenset({SATURATION})
 
     def __init__(self, p: float = 0.1) -> None:
         self.p = check_probability("RandomGrayscale: p", p)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return step_rows(SATURATION, np.where(uniform(1)[:, 0] < self.p, 0.0, 1.0))
+        return color_steps(SATURATION, np.where(uniform(1)[:, 0] < self.p, 0.0, 1.0))
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": factors(self.draw(uniform, count, state))[:, 0] == 0}
+        return {"": uniform(1)[:, 0] < self.p}
 
 
 class ColorJitter(ColorTransform):
@@ -257,14 +248,15 @@ class ColorJitter(ColorTransform):
     Examples
     --------
     >>> jitter = ColorJitter(brightness=0.4, hue=(0, 0.1))
-    >>> jitter.num_steps
+    >>> jitter.num_rows
     2
     >>> red = np.array([[[[200, 0, 0]]]], "uint8")
-    >>> jitter.apply(red, np.array([[3, 5461, 0, 32768]], "int32")).ravel().tolist()  # hue first: a sixth of the circle
+    >>> jitter.apply(red, color_steps(HUE, np.array([1 / 6]))).ravel().tolist()
     [200, 200, 0]
     """
 
     usual_numbers: ClassVar[int] = 6
+    num_numbers: ClassVar[int] = 6
 
     def __init__(
         self,
@@ -282,59 +274,53 @@ class ColorJitter(ColorTransform):
         self.p = check_probability("ColorJitter: p", p)
 
     @property
-    def num_steps(self) -> int:
-        return len(self._limits())
+    def kinds(self) -> frozenset[int]:
+        return frozenset(self._limits())
 
     @property
-    def num_contrasts(self) -> int:
-        return int(CONTRAST in self._limits())
+    def num_rows(self) -> int:
+        return len(self._limits())
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        # Numbers: whether, in which order, and a factor of each kind, at the same position for any arguments.
-        numbers, limits = uniform(6), self._limits()
-        steps = np.empty((count, len(limits), 2), np.int32)
-        for place, (kind, range_of_kind) in enumerate(limits.items()):
-            factor = between(range_of_kind, numbers[:, 2 + kind])
-            factor[numbers[:, 0] >= self.p] = NEUTRAL[kind] / ONE
-            steps[:, place] = step_rows(kind, factor)
-        orders = np.array(list(permutations(range(len(limits)))), np.intp)
-        chosen = orders[(numbers[:, 1] * len(orders)).astype(np.intp)]
-        return np.take_along_axis(steps, chosen[:, :, None], axis=1).reshape(count, -1)
+        order, factors = self._factors(uniform)
+        steps = np.zeros((count, self.num_rows, STEP_COLUMNS), np.int32)
+        for place, (kind, factor) in enumerate(factors.items()):
+            steps[:, place] = color_steps(kind, factor)[:, 0]
+        return np.take_along_axis(steps, order[:, :, None], axis=1)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        draw = self.draw(uniform, count, state)
-        order, factor = draw[:, ::2], factors(draw)
-        named = {}
-        for kind, name in enumerate(("brightness", "contrast", "saturation", "hue")):
-            neutral = np.full(count, NEUTRAL[kind] / ONE)
-            # Of each kind there is one step, or none.
-            named[name] = np.where(order == kind, factor, 0).sum(axis=1) if (order == kind).any() else neutral
-        return {"order": order, **named}
+        order, factors = self._factors(uniform)
+        numbers = np.array([_KINDS.index(kind) for kind in factors], np.int32)
+        named: dict[str, NDArray[Any]] = {"order": numbers[order]}
+        for kind, name in zip(_KINDS, ("brightness", "contrast", "saturation", "hue"), strict=True):
+            named[name] = np.rint(factors.get(kind, np.full(count, _NEUTRAL[kind])) * ONE) / ONE
+        return named
+
+    def _factors(self, uniform: Uniform) -> tuple[NDArray[np.intp], dict[int, NDArray[np.float64]]]:
+        """Return the order of the steps, (N, K), and the factors of their kinds, (N,)."""
+        # Numbers: whether, in which order, and a factor of each kind, at the same position for any arguments.
+        numbers, limits = uniform(6), self._limits()
+        changes = numbers[:, 0] < self.p
+        factors = {
+            kind: np.where(changes, between(limits[kind], numbers[:, 2 + _KINDS.index(kind)]), _NEUTRAL[kind])
+            for kind in limits
+        }
+        orders = np.array(list(permutations(range(len(limits)))), np.intp)
+        return orders[(numbers[:, 1] * len(orders)).astype(np.intp)], factors
 
     def _limits(self) -> dict[int, tuple[float, float]]:
         """Return the least and largest factor of each kind that may change something."""
-        limits = {BRIGHTNESS: self.brightness, CONTRAST: self.contrast, SATURATION: self.saturation, HUE: self.hue}
-        return {
-            kind: range_of_kind for kind, range_of_kind in limits.items() if range_of_kind != (NEUTRAL[kind] / ONE,) * 2
-        }
+        limits = zip(_KINDS, (self.brightness, self.contrast, self.saturation, self.hue), strict=True)
+        return {kind: ends for kind, ends in limits if ends != (_NEUTRAL[kind],) * 2}
 
 
-def step_rows(
+def color_steps(
     kind: int,
     factor: NDArray[np.float64],  # (N,) float64: the factors; for HUE parts of a full circle
-) -> NDArray[np.int32]:  # (N, 2) int32
-    """Return one step of each image, (N, 2): a kind, and factors (N,) in units of 2**-15."""
-    rows = np.empty((len(factor), 2), np.int32)
-    rows[:, 0] = kind
-    np.rint(factor * ONE, out=rows[:, 1], casting="unsafe")
-    return rows
-
-
-def factors(
-    draw: NDArray[np.int32],  # (N, 2 * K) int32: kind and factor of each step
-) -> NDArray[np.float64]:  # (N, K) float64
-    """Return the factors of steps, (N, 2 * K), as floats (N, K)."""
-    return draw[:, 1::2] / ONE
+) -> NDArray[np.int32]:  # (N, 1, STEP_COLUMNS)
+    """Write a color step of each image."""
+    units = np.rint(factor * ONE).astype(np.int32)
+    return step_rows(kind, units[:, None], units != round(_NEUTRAL[kind] * ONE))
 
 
 def __getattr__(name: str) -> Any:

@@ -81,7 +81,7 @@ class Cutout(Transform):
         return {"": with_sides(self.draw(uniform, count, state), (self.crop_size, self.crop_size))}
 
     def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_step(self)
+        return image_pass.add_fold(self)
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
         geometry.paint(self._rectangles(draw), self.fill)

@@ -144,7 +144,7 @@ class RandomErasing(Transform):
         return np.rint(np.sqrt(np.stack([area * ratio, area / ratio], axis=1))).astype(np.int32)
 
     def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_step(self)
+        return image_pass.add_fold(self)
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
         geometry.paint(draw, self.color)

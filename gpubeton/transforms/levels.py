@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton._batch.image_batch import CHANNELS, ImageChange, as_nhwc, change_as_rgb
-from gpubeton._batch.level_tables import AUTOCONTRAST, EQUALIZE, INVERT, KEEP, POSTERIZE, SOLARIZE, change_levels
+from gpubeton._batch.step_rows import AUTOCONTRAST, EQUALIZE, INVERT, POSTERIZE, SOLARIZE, step_rows
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_number, check_probability
-from gpubeton.transforms.checks import checked_type, checked_whole, given_draw, image_size
-from gpubeton.transforms.transform import Moves, Transform
+from gpubeton.transforms.checks import checked_whole
+from gpubeton.transforms.step_transform import StepTransform
+from gpubeton.transforms.transform import Moves
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,45 +21,10 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-class ChangeTransform(Transform):
-    """An operation on levels, uint8, that is one `ImageChange`; `draw` gives its rows."""
+class LevelTransform(StepTransform):
+    """An operation on levels that happens with a probability."""
 
-    # What all of them compute is whole-number arithmetic: arrays and tensors of every device agree to the bit.
-
-    is_random: ClassVar[bool] = True
-
-    takes_any_kind: bool = False
-    """Whether images may have one channel or four, and uint16."""
-
-    takes_any_channels: ClassVar[bool] = False
-    """Whether they may have one channel or four, as each channel is changed by itself."""
-
-    @abstractmethod
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any]: ...
-
-    @abstractmethod
-    def image_change(self) -> ImageChange:
-        """Return the change that takes the rows of `draw`."""
-
-    def check_state(self, state: State) -> None:
-        image_size(self, state, any_channels=self.takes_any_kind or self.takes_any_channels)
-        types = ("uint8", "uint16") if self.takes_any_kind else ("uint8",)
-        checked_type(self, state, types)
-
-    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        rows = given_draw(self, draw, "what is done to each image")
-        images, change = as_nhwc(batch), self.image_change()
-        if self.takes_any_channels and images.shape[3] != CHANNELS:
-            change_as_rgb(images, lambda part: change(part, rows))
-        else:
-            change(images, rows)
-        return batch
-
-
-class LevelTransform(ChangeTransform):
-    """An operation on levels that happens with a probability: `draw` gives a kind and a parameter for each image."""
-
-    takes_any_channels: ClassVar[bool] = True
+    takes_any_channels: bool = True
     moves: ClassVar[Moves] = Moves.NOTHING
     kind: ClassVar[int]
 
@@ -68,18 +32,20 @@ class LevelTransform(ChangeTransform):
         self.p = check_probability(f"{type(self).__name__}: p", p)
 
     @property
-    def parameter(self) -> int:
-        """Parameter of the kind."""
-        return 0
+    def kinds(self) -> frozenset[int]:
+        return frozenset({self.kind})
+
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        """Parameters of the step."""
+        return ()
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return np.where(uniform(1) < self.p, np.array([[self.kind, self.parameter]]), KEEP).astype(np.int32)
+        parameters = np.tile(np.array(self.parameters, np.int32), (count, 1))
+        return step_rows(self.kind, parameters, uniform(1)[:, 0] < self.p)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": self.draw(uniform, count, state)[:, 0] != KEEP}
-
-    def image_change(self) -> ImageChange:
-        return change_levels
+        return {"": uniform(1)[:, 0] < self.p}
 
 
 class RandomAutocontrast(LevelTransform):
@@ -105,7 +71,8 @@ class RandomAutocontrast(LevelTransform):
     Examples
     --------
     >>> image = np.array([[[[10, 10, 7], [20, 10, 7], [15, 10, 8]]]], "uint8")
-    >>> RandomAutocontrast().apply(image, np.array([[AUTOCONTRAST, 0]], "int32"))[0, 0].tolist()
+    >>> rows = step_rows(AUTOCONTRAST, np.zeros((1, 0), "int32"))
+    >>> RandomAutocontrast().apply(image, rows)[0, 0].tolist()
     [[0, 10, 0], [255, 10, 0], [127, 10, 255]]
     """
 
@@ -134,7 +101,8 @@ class RandomEqualize(LevelTransform):
     Examples
     --------
     >>> image = np.repeat(np.arange(0, 64, dtype="uint8"), 12).reshape(1, 16, 16, 3)
-    >>> RandomEqualize().apply(image, np.array([[EQUALIZE, 0]], "int32")).shape
+    >>> rows = step_rows(EQUALIZE, np.zeros((1, 0), "int32"))
+    >>> RandomEqualize().apply(image, rows).shape
     (1, 16, 16, 3)
     """
 
@@ -163,7 +131,8 @@ class RandomInvert(LevelTransform):
     Examples
     --------
     >>> image = np.array([[[[0, 100, 255]]]], "uint8")
-    >>> RandomInvert().apply(image, np.array([[INVERT, 0]], "int32")).ravel().tolist()
+    >>> rows = step_rows(INVERT, np.zeros((1, 0), "int32"))
+    >>> RandomInvert().apply(image, rows).ravel().tolist()
     [255, 155, 0]
     """
 
@@ -194,7 +163,8 @@ class RandomPosterize(LevelTransform):
     Examples
     --------
     >>> image = np.array([[[[0, 127, 255]]]], "uint8")
-    >>> RandomPosterize(2).apply(image, np.array([[POSTERIZE, 2]], "int32")).ravel().tolist()
+    >>> rows = step_rows(POSTERIZE, np.array([[2]], "int32"))
+    >>> RandomPosterize(2).apply(image, rows).ravel().tolist()
     [0, 64, 192]
     """
 
@@ -205,8 +175,8 @@ class RandomPosterize(LevelTransform):
         super().__init__(p)
 
     @property
-    def parameter(self) -> int:
-        return self.bits
+    def parameters(self) -> tuple[int, ...]:
+        return (self.bits,)
 
 
 class RandomSolarization(LevelTransform):
@@ -234,7 +204,8 @@ class RandomSolarization(LevelTransform):
     Examples
     --------
     >>> image = np.array([[[[0, 127, 128]]]], "uint8")
-    >>> RandomSolarization(128).apply(image, np.array([[SOLARIZE, 128]], "int32")).ravel().tolist()
+    >>> rows = step_rows(SOLARIZE, np.array([[128]], "int32"))
+    >>> RandomSolarization(128).apply(image, rows).ravel().tolist()
     [0, 127, 127]
     """
 
@@ -251,5 +222,5 @@ class RandomSolarization(LevelTransform):
         super().__init__(p)
 
     @property
-    def parameter(self) -> int:
-        return math.ceil(self.threshold)
+    def parameters(self) -> tuple[int, ...]:
+        return (math.ceil(self.threshold),)

@@ -1,8 +1,4 @@
-"""RandAugment and TrivialAugmentWide: policies that pick operations for each image out of torchvision's table.
-
-Each operation becomes a row of eleven int64: a color step (kind, factor), a change of levels (kind, parameter), a
-sharpness factor, and a warp. All parts but those of the operation are neutral.
-"""
+"""RandAugment and TrivialAugmentWide: policies that pick operations for each image out of torchvision's table."""
 
 from __future__ import annotations
 
@@ -13,16 +9,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION, change_colors
-from gpubeton._batch.filters import change_sharpness
-from gpubeton._batch.image_batch import ImageChange
-from gpubeton._batch.level_tables import AUTOCONTRAST, EQUALIZE, KEEP, POSTERIZE, SOLARIZE, change_levels
-from gpubeton._batch.warp import IDENTITY, warp
+from gpubeton._batch.color_formulas import ONE
+from gpubeton._batch.step_rows import (
+    AUTOCONTRAST,
+    BRIGHTNESS,
+    CONTRAST,
+    EQUALIZE,
+    INVERT,
+    POSTERIZE,
+    SATURATION,
+    SHARPNESS,
+    SOLARIZE,
+    STEP_COLUMNS,
+    step_rows,
+)
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_fill
-from gpubeton.transforms.affine import affine_rows
+from gpubeton.transforms.affine import affine_rows, warp_kind, warp_steps
 from gpubeton.transforms.checks import checked_interpolation, checked_levels, checked_whole, image_size
-from gpubeton.transforms.levels import ChangeTransform
+from gpubeton.transforms.step_transform import StepTransform
 from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
@@ -34,16 +39,20 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
-POLICY_COLUMNS = 11
-
 #: Least and largest magnitude of each operation, and whether it goes both ways; translates in parts of the image.
 Space = tuple[tuple[str, float, float, bool], ...]
 
-_COLORS = {"Brightness": BRIGHTNESS, "Color": SATURATION, "Contrast": CONTRAST}
+_FACTORS = {"Brightness": BRIGHTNESS, "Color": SATURATION, "Contrast": CONTRAST, "Sharpness": SHARPNESS}
 
-_NEUTRAL = np.array([BRIGHTNESS, ONE, KEEP, 0, ONE, *IDENTITY], np.int64)
-
-_COLOR, _LEVELS, _SHARPNESS, _WARP = slice(0, 2), slice(2, 4), slice(4, 5), slice(5, 11)
+_KINDS = {
+    **_FACTORS,
+    "Posterize": POSTERIZE,
+    "Solarize": SOLARIZE,
+    "AutoContrast": AUTOCONTRAST,
+    "Equalize": EQUALIZE,
+    "Invert": INVERT,
+}
+"""The kinds of all operations but the warps."""
 
 RAND_AUGMENT: Space = (
     ("Identity", 0.0, 0.0, False),
@@ -80,31 +89,44 @@ TRIVIAL_AUGMENT_WIDE: Space = (
 )
 
 
-class Policy(ChangeTransform):
-    """Operations picked at random; `draw` gives a row of ``num_ops * POLICY_COLUMNS`` int64 for each image."""
+class Policy(StepTransform):
+    """Operations picked at random."""
 
     moves: ClassVar[Moves] = Moves.FREELY
-    space: ClassVar[Space]  # the operations that it picks from
 
-    num_ops: int = 1
+    num_magnitude_bins: int
 
     moves_only: bool = False
     """Whether colors and levels stay as they are, for what follows an image."""
 
-    def __init__(self, num_magnitude_bins: int, interpolation: str, fill: Sequence[float] | None) -> None:
+    def __init__(self, interpolation: str, fill: Sequence[float] | None) -> None:
         name = type(self).__name__
-        self.num_magnitude_bins = checked_whole(f"{name}: num_magnitude_bins", num_magnitude_bins, 2)
         self.interpolation = checked_interpolation(name, interpolation)
         self.fill = check_fill(f"{name}: fill", (0, 0, 0) if fill is None else fill)
 
+    @property
+    @abstractmethod
+    def space(self) -> Space:
+        """The operations that it picks from."""
+
     @abstractmethod
     def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-        """Pick operations, bins of their magnitudes, and signs, (N, num_ops) each."""
+        """Pick operations, bins of their magnitudes, and signs, (N, num_rows) each."""
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
-        rows = policy_rows(self.space, self.num_magnitude_bins, image_size(self, state, any_channels=True))
-        chosen: NDArray[np.int64] = rows[self.choose(uniform)]
-        return chosen.reshape(count, -1)
+    @property
+    def kinds(self) -> frozenset[int]:
+        names = {name for name, *_ in self.space}
+        return frozenset({warp_kind(self.interpolation), *(kind for name, kind in _KINDS.items() if name in names)})
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        chosen: NDArray[np.int32] = self._rows(image_size(self, state, any_channels=True))[self.choose(uniform)]
+        return chosen
+
+    def _rows(self, size: tuple[int, int]) -> NDArray[np.int32]:
+        space = self.space
+        if self.moves_only:
+            space = tuple(("Identity", 0.0, 0.0, False) if row[0] in _KINDS else row for row in space)
+        return policy_rows(space, self.num_magnitude_bins, size, self.interpolation, self.fill)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         which, column, sign = self.choose(uniform)
@@ -118,24 +140,6 @@ class Policy(ChangeTransform):
     def follower(self, interpolation: str, fill: Fill) -> Transform:
         interpolation = "nearest" if interpolation == "nearest" else "bilinear"
         return self.changed(fill=fill, interpolation=interpolation, moves_only=True, takes_any_kind=True)
-
-    def image_change(self) -> ImageChange:
-        moves = (_WARP, warp(self.interpolation, tuple(map(int, self.fill))))
-        changes = (
-            (_COLOR, change_colors),
-            (_LEVELS, change_levels),
-            (_SHARPNESS, change_sharpness),
-            moves,
-        )
-
-        def change_images(images: Any, rows: NDArray[Any]) -> None:
-            for row in np.split(rows, rows.shape[1] // POLICY_COLUMNS, axis=1) if rows.shape[1] else ():
-                for columns, change in (moves,) if self.moves_only else changes:
-                    part = row[:, columns]
-                    if (part != _NEUTRAL[columns]).any():
-                        change(images, part if columns is _WARP else part.astype(np.int32))
-
-        return ImageChange(change_images, change_images)
 
 
 class RandAugment(Policy):
@@ -174,7 +178,7 @@ class RandAugment(Policy):
     >>> augment = RandAugment(num_ops=2, magnitude=9)
     >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
     >>> augment.draw(lambda count: np.full((4, count), 0.99), 4, state).shape
-    (4, 22)
+    (4, 2, 16)
     """
 
     space: ClassVar[Space] = RAND_AUGMENT
@@ -189,12 +193,21 @@ class RandAugment(Policy):
     ) -> None:
         self.num_ops = checked_whole("RandAugment: num_ops", num_ops, 0)
         self.magnitude = checked_whole("RandAugment: magnitude", magnitude, 0)
-        super().__init__(num_magnitude_bins, interpolation, fill)
+        self.num_magnitude_bins = checked_whole("RandAugment: num_magnitude_bins", num_magnitude_bins, 2)
+        super().__init__(interpolation, fill)
         if self.magnitude >= self.num_magnitude_bins:
             raise OptionError(
                 f"RandAugment: magnitude is {magnitude}; expected 0 to {num_magnitude_bins - 1}, as there are "
                 f"{num_magnitude_bins} bins"
             )
+
+    @property
+    def num_rows(self) -> int:
+        return self.num_ops
+
+    @property
+    def num_numbers(self) -> int:
+        return 2 * self.num_ops
 
     def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         numbers = uniform(2 * self.num_ops)
@@ -228,10 +241,11 @@ class TrivialAugmentWide(Policy):
     >>> from gpubeton.pipeline.state import State
     >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
     >>> TrivialAugmentWide().draw(lambda count: np.full((4, count), 0.99), 4, state).shape
-    (4, 11)
+    (4, 1, 16)
     """
 
     space: ClassVar[Space] = TRIVIAL_AUGMENT_WIDE
+    num_numbers: ClassVar[int] = 3
 
     def __init__(
         self,
@@ -239,7 +253,8 @@ class TrivialAugmentWide(Policy):
         interpolation: Literal["nearest", "bilinear"] = "nearest",
         fill: Sequence[float] | None = None,
     ) -> None:
-        super().__init__(num_magnitude_bins, interpolation, fill)
+        self.num_magnitude_bins = checked_whole("TrivialAugmentWide: num_magnitude_bins", num_magnitude_bins, 2)
+        super().__init__(interpolation, fill)
 
     def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         numbers = uniform(3) * [len(TRIVIAL_AUGMENT_WIDE), 2, self.num_magnitude_bins]
@@ -248,12 +263,14 @@ class TrivialAugmentWide(Policy):
 
 
 @lru_cache(maxsize=64)
-def policy_rows(space: Space, num_bins: int, size: tuple[int, int]) -> NDArray[np.int64]:
-    """Make the rows of all operations, at all magnitudes: (operations, bins, 2 signs, POLICY_COLUMNS)."""
+def policy_rows(
+    space: Space, num_bins: int, size: tuple[int, int], interpolation: str, fill: Fill
+) -> NDArray[np.int32]:  # (operations, bins, 2 signs, STEP_COLUMNS)
+    """Write the steps of all operations, at all magnitudes."""
     table = magnitudes(space, num_bins, size)
-    rows = np.tile(_NEUTRAL, (*table.shape, 1))
+    rows = np.zeros((*table.shape, STEP_COLUMNS), np.int32)
     for place in np.ndindex(table.shape):
-        _write(rows[place], space[place[0]][0], float(table[place]), size)
+        rows[place] = policy_step(space[place[0]][0], float(table[place]), size, interpolation, fill)
     rows.flags.writeable = False
     return rows
 
@@ -269,27 +286,27 @@ def magnitudes(space: Space, num_bins: int, size: tuple[int, int]) -> NDArray[np
     return table
 
 
-def _write(row: NDArray[np.int64], name: str, magnitude: float, size: tuple[int, int]) -> None:
-    """Write one operation into its row."""
-    height, width = size
-    if name in _COLORS:
-        row[_COLOR] = _COLORS[name], round((1 + magnitude) * ONE)
-    elif name == "Sharpness":
-        row[_SHARPNESS] = round((1 + magnitude) * ONE)
-    elif name == "Posterize":
-        row[_LEVELS] = POSTERIZE, round(magnitude)
-    elif name == "Solarize":
-        row[_LEVELS] = SOLARIZE, math.ceil(255 * magnitude)
-    elif name in {"AutoContrast", "Equalize"}:
-        row[_LEVELS] = AUTOCONTRAST if name == "AutoContrast" else EQUALIZE, 0
+def policy_step(
+    name: str, magnitude: float, size: tuple[int, int], interpolation: str, fill: Fill
+) -> NDArray[np.int32]:  # (1, 1, STEP_COLUMNS)
+    """Write the step of an operation of torchvision's policies."""
+    if name in _KINDS:
+        factor = round((1 + magnitude) * ONE)
+        own = {"Posterize": (round(magnitude),), "Solarize": (math.ceil(255 * magnitude),)}
+        parameters = own.get(name, (factor,) if name in _FACTORS else ())
+        is_done = np.array([name not in _FACTORS or factor != ONE])
+        return step_rows(_KINDS[name], np.array([parameters], np.int32), is_done)
+    if name == "Identity":
+        warp = affine_rows(size)
     elif name == "Rotate":
-        row[_WARP] = affine_rows(size, angle=-magnitude)[0]
+        warp = affine_rows(size, angle=-magnitude)
     elif name.startswith("Translate"):
         pixels = float(int(magnitude))
-        row[_WARP] = affine_rows(size, translate=(pixels, 0.0) if name == "TranslateX" else (0.0, pixels))[0]
+        warp = affine_rows(size, translate=(pixels, 0.0) if name == "TranslateX" else (0.0, pixels))
     elif name.startswith("Shear"):
         degrees = math.degrees(math.atan(magnitude))
         shear = (degrees, 0.0) if name == "ShearX" else (0.0, degrees)
-        row[_WARP] = affine_rows(size, shear=shear, center=(-width / 2, -height / 2))[0]
-    elif name != "Identity":
+        warp = affine_rows(size, shear=shear, center=(-size[1] / 2, -size[0] / 2))
+    else:
         raise ValueError(f"{name} is no operation of a policy")
+    return warp_steps(interpolation, fill, warp)

@@ -82,6 +82,9 @@ class Geometry(Protocol):
     def flip(self, flipped: NDArray[Any]) -> None:
         """Mirror the images where `flipped`, (N,), is 1."""
 
+    def turn(self, bits: NDArray[Any]) -> None:
+        """Mirror the images across (1) and down (2), and then exchange rows and columns (4); `bits` is (N,)."""
+
     def translate(self, shift: NDArray[Any], fill: Fill) -> None:
         """Shift each image up and left by `shift` pixels, (N, 2); `fill` the uncovered part."""
 
@@ -99,11 +102,11 @@ class ImagePass(Protocol):
     def add_crop(self, crop: Any) -> bool:
         """Let the decoder take the part that a `RandomResizedCrop` would take."""
 
-    def add_step(self, step: Transform) -> bool:
+    def add_fold(self, operation: Transform) -> bool:
         """Add an operation that `Transform.fold` describes."""
 
-    def add_color(self, color: Any) -> bool:
-        """Add a `ColorTransform`."""
+    def add_steps(self, operation: Any) -> bool:
+        """Add a `StepTransform`."""
 
     def add_mixing(self, mixing: Any) -> bool:
         """Add an `ImageMixing`."""

@@ -71,7 +71,7 @@ class RandomTranslate(Transform):
         return {"": np.int32(self.padding) - self.draw(uniform, count, state)}
 
     def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_step(self)
+        return image_pass.add_fold(self)
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
         geometry.translate(draw - self.padding, self.fill)

@@ -108,10 +108,10 @@ def job_of(program, images, draws, out=None):
     )
 
 
-def make(program, images, draws, colors=None):
+def make(program, images, draws, steps=None):
     """Make images, with steps on their colors if there are any; returns the batch and its bad images."""
     job = job_of(program, images, draws)
-    job.colors = colors
+    job.steps = steps
     pool = WorkerPool([program], max(1, len(images)), num_workers=0, ring=1)
     return job.out, pool.decode(0, job)
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llvmlite import ir
 
+from gpubeton._compile.simd import Vector, VectorBuilder
 from gpubeton._cpu import checksum
 from gpubeton._cpu.checksum import crc_by_table, find_damage
-from gpubeton._compile.simd import Vector, VectorBuilder
 
 BYTES = np.random.default_rng(0).integers(0, 256, (1 << 22) + 64, dtype=np.uint8)
 

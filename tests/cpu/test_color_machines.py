@@ -11,8 +11,9 @@ import numba
 import numpy as np
 import pytest
 
-from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION
+from gpubeton._batch.color_formulas import ONE
 from gpubeton._batch.interleave import has_byte_permute
+from gpubeton._batch.step_rows import BRIGHTNESS, CONTRAST, SATURATION
 from tests.cpu.changed_colors import changed, changed_by_lines, drawn
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton._batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
+from gpubeton._batch.color_formulas import ONE
+from gpubeton._batch.step_rows import BRIGHTNESS, CONTRAST, HUE, SATURATION
 from tests.cpu.changed_colors import changed, changed_by_lines
 
 GRAYS = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(1, 256, 3)

@@ -90,7 +90,11 @@ def misses(dispatcher):
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("_compile/intrinsics.py", "emit.pointer(source, I8), size.value, 1)", "emit.pointer(target, I8), size.value, 1)"),
+        (
+            "_compile/intrinsics.py",
+            "emit.pointer(source, I8), size.value, 1)",
+            "emit.pointer(target, I8), size.value, 1)",
+        ),
         ("_plan/draw_rows.py", "TOP, LEFT, HEIGHT, WIDTH,", "LEFT, TOP, HEIGHT, WIDTH,"),
     ],
     ids=["function", "constant"],

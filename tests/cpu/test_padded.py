@@ -126,7 +126,7 @@ def test_flips_translates_and_holes_after_it_are_folded(source, size, steps, int
     rgb, program = noise(*source), programs(size, source, *steps, interpolation=interpolation)
     expected = letterboxed(rgb, size, interpolation, FILL)[None]
     sample = np.zeros(1, np.uint64)
-    for step, stream in program.steps:
+    for step, stream in program.folds:
         draw = step.draw(BatchNumbers(seed, 0, sample, stream), 1, program._image)
         expected = step.apply(expected, draw)
     draw = drawn(program, source, seed)
@@ -142,7 +142,7 @@ def test_padding_is_normalized_and_changes_color_as_pixels_do():
     table = programs(size, source, normalize).table
     assert np.array_equal(result, table[levels, np.arange(3)])
     brighter = programs(size, source, RandomBrightness(0.5, 1.0))
-    assert brighter.early_paints == brighter.max_paints == 2
+    assert (brighter.max_paints, len(brighter.steps)) == (2, 1)
 
 
 @pytest.mark.parametrize("kind", ["gray", "rgba", "gray16", "rgb16"])

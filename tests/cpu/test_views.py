@@ -36,7 +36,7 @@ def together(programs, images, draws, source="photos", batch_size=None):
     """Make several outputs of the same images; the batches and the bad images."""
     jobs = [job_of(program, images, rows) for program, rows in zip(programs, draws, strict=True)]
     for program, job in zip(programs, jobs, strict=True):
-        job.source, job.colors = source, colors_of(program, len(images))
+        job.source, job.steps = source, steps_of(program, len(images))
     pool = WorkerPool(programs, batch_size or len(images), num_workers=2, ring=1)
     try:
         pool.submit(jobs)
@@ -45,9 +45,9 @@ def together(programs, images, draws, source="photos", batch_size=None):
         pool.close()
 
 
-def colors_of(program, count):
+def steps_of(program, count):
     samples = np.arange(count, dtype=np.uint64)
-    return program.draw_colors(3, 0, samples) if program.colors else None
+    return program.draw_steps(3, 0, samples)
 
 
 def boxes(height=131, width=170):

@@ -63,8 +63,8 @@ def test_the_one_pass_is_that_of_the_cpu_for_any_position_of_todevice(there, pos
     assert (program.dtype, program.max_paints, program.rng_stream) == (cpu.dtype, cpu.max_paints, cpu.rng_stream)
     assert np.array_equal(program.table, cpu.table)
     assert np.array_equal(program.fills, cpu.fills)
-    assert [(type(step), rng_stream) for step, rng_stream in program.steps] == [
-        (type(step), rng_stream) for step, rng_stream in cpu.steps
+    assert [(type(step), rng_stream) for step, rng_stream in program.folds] == [
+        (type(step), rng_stream) for step, rng_stream in cpu.folds
     ]
     assert tail(program) == ["ToTensor", "ToTorchImage"]
     samples = np.array([3, 1], np.uint64)
@@ -84,7 +84,7 @@ def test_the_one_pass_is_that_of_the_cpu_for_any_position_of_todevice(there, pos
 def test_a_users_operation_in_front_of_todevice_gets_the_batch_on_the_cpu(operations):
     program = program_of(*GEOMETRY, *operations, THERE, normalize())
     assert program.returns_to_cpu
-    assert len(program.steps) == 3
+    assert len(program.folds) == 3
     assert program.table is None, "the operations after it are not fused"
     assert tail(program)[-2:] == ["ToDevice", "NormalizeImage"], "its ToDevice is carried out"
     assert program.state.device == torch.device("cuda:0")
@@ -125,7 +125,7 @@ def test_the_librarys_own_operations_run_where_the_batch_is(operations):
 def test_going_to_the_cpu_copies_the_batch_back_and_keeps_operations_fused():
     program = program_of(ToTensor(), ToDevice("cpu"), ToTorchImage(), *GEOMETRY, normalize())
     assert program.returns_to_cpu
-    assert (len(program.steps), program.dtype) == (3, "float16")
+    assert (len(program.folds), program.dtype) == (3, "float16")
     assert program.state.device == torch.device("cpu")
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._batch import step_rows
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import State
 from gpubeton.transforms import ColorJitter, NormalizeImage, RandomBrightness, RandomContrast, RandomSaturation
@@ -33,7 +34,8 @@ def tolerance(dtype):
 
 
 def steps_of(kind):
-    return np.stack([np.full(len(FACTORS), kind, np.int32), FACTORS], axis=1)
+    kinds = {BRIGHTNESS: step_rows.BRIGHTNESS, CONTRAST: step_rows.CONTRAST, SATURATION: step_rows.SATURATION}
+    return step_rows.step_rows(kinds[kind], FACTORS[:, None])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._batch.step_rows import SHARPNESS, STEP_COLUMNS, step_rows
 from gpubeton.pipeline.state import State
 from gpubeton.transforms import (
     ColorJitter,
@@ -37,13 +38,15 @@ from gpubeton.transforms import (
     RandomTranslate,
     TrivialAugmentWide,
 )
-from gpubeton.transforms.affine import affine_rows
-from gpubeton.transforms.blur import bell_weights
-from gpubeton.transforms.color_jitter import step_rows
+from gpubeton.transforms.affine import affine_rows, warp_steps
+from gpubeton.transforms.blur import blur_steps
+from gpubeton.transforms.color_jitter import color_steps
 from gpubeton.transforms.rand_augment import policy_rows
 from gpubeton.transforms.transform import Transform
-from tests.reference.color import BRIGHTNESS, CONTRAST, ONE, SATURATION
+from tests.reference.color import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
 
+#: Kinds of step rows, by those of the reference.
+STEP_KINDS = [1 + kind for kind in (BRIGHTNESS, CONTRAST, SATURATION, HUE)]
 COUNT, SIZE = 12, (20, 26)
 NHWC = State(jit_mode=True, device=torch.device("cpu"), shape=(*SIZE, 3), dtype=np.dtype("uint8"))
 IMAGES = np.random.default_rng(0).integers(0, 256, (COUNT, *SIZE, 3), dtype=np.uint8)
@@ -93,19 +96,21 @@ def windows(boxes, padding=0):
 
 
 def blended(kind, factor):
-    return ColorJitter().apply(IMAGES.copy(), step_rows(kind, factor))
+    return ColorJitter().apply(IMAGES.copy(), color_steps(STEP_KINDS[kind], factor))
 
 
 def jittered(order, **factors):
     by_kind = np.stack([factors[name] for name in ("brightness", "contrast", "saturation", "hue")], axis=1)
     factor = np.take_along_axis(by_kind, order, axis=1)
-    steps = np.stack([order, np.rint(factor * ONE)], axis=2).astype(np.int32)
-    return ColorJitter().apply(IMAGES.copy(), steps.reshape(COUNT, -1))
+    rows = np.zeros((COUNT, order.shape[1], STEP_COLUMNS), np.int32)
+    for row, column in np.ndindex(order.shape):
+        rows[row, column] = color_steps(STEP_KINDS[order[row, column]], factor[row, column : column + 1])[0, 0]
+    return ColorJitter().apply(IMAGES.copy(), rows)
 
 
 def augmented(policy, operation, magnitude):
     """Rows found by operation and magnitude, which may be of either sign."""
-    possible = policy_rows(policy.space, 31, SIZE)
+    possible = policy_rows(policy.space, 31, SIZE, policy.interpolation, policy.fill)
     rows = []
     for operations, sizes in zip(operation.tolist(), magnitude.tolist(), strict=True):
         for which, size in zip(operations, sizes, strict=True):
@@ -113,7 +118,11 @@ def augmented(policy, operation, magnitude):
             largest *= 1 if not name.startswith("Translate") or largest >= 1 else SIZE[name == "TranslateX"]
             column = 0 if largest == least else round((abs(size) - least) / (largest - least) * 30)
             rows.append(possible[which, column, int(both and size < 0)])
-    return policy.apply(IMAGES.copy(), np.stack(rows).reshape(COUNT, -1))
+    return policy.apply(IMAGES.copy(), np.stack(rows).reshape(COUNT, -1, STEP_COLUMNS))
+
+
+def warped(*arguments, **named):
+    return warp_steps("nearest", (0, 0, 0), affine_rows(SIZE, *arguments, **named))
 
 
 def mixed(partner, share):
@@ -154,11 +163,11 @@ CASES = [
         RandomEqualize(0.5),
     )),
     (RandomAdjustSharpness(1.7, p=0.5), lambda factor: RandomAdjustSharpness(2).apply(
-        IMAGES.copy(), np.rint(factor * ONE).astype(np.int32)[:, None])),
+        IMAGES.copy(), step_rows(SHARPNESS, np.rint(factor * ONE).astype(np.int32)[:, None]))),
     (RandomGaussianBlur(5, p=0.6), None),
-    (RandomRotation(70, p=0.8), lambda angle: RandomRotation(0).apply(IMAGES.copy(), affine_rows(SIZE, angle=-angle))),
+    (RandomRotation(70, p=0.8), lambda angle: RandomRotation(0).apply(IMAGES.copy(), warped(angle=-angle))),
     (AFFINE, lambda angle, translate, scale, shear: AFFINE.apply(
-        IMAGES.copy(), affine_rows(SIZE, angle, tuple(translate.T), scale, tuple(shear.T)))),
+        IMAGES.copy(), warped(angle, tuple(translate.T), scale, tuple(shear.T)))),
     (RandAugment(3, 20), lambda operation, magnitude: augmented(RandAugment(3, 20), operation, magnitude)),
     (TrivialAugmentWide(), lambda operation, magnitude: augmented(TrivialAugmentWide(), operation, magnitude)),
     (ImageMixup(0.5, False), mixed),
@@ -184,9 +193,8 @@ CASES_BLUR = next(operation for operation, _ in CASES if isinstance(operation, R
 
 
 def redo_blur(sigma):
-    weights = bell_weights(np.maximum(sigma, 1e-3), 5)
     assert (sigma == 0).any()
-    return RandomGaussianBlur(5).apply(IMAGES.copy(), weights)
+    return RandomGaussianBlur(5).apply(IMAGES.copy(), blur_steps(np.maximum(sigma, 1e-3), 5))
 
 
 def test_every_operation_that_draws_has_been_done_again():

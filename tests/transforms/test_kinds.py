@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._batch.step_rows import KEEP, KIND, PARAMETERS
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.state import State
 from gpubeton.transforms import (
@@ -69,7 +70,8 @@ def test_transparency_does_not_change(operation):
 @pytest.mark.parametrize("operation", [RandomBrightness(0.6, 1), RandomContrast(0.6, 0.7)])
 def test_brightness_and_contrast_of_gray_images_are_the_float64_reference_rounded_down(operation):
     images, draw = noise(1, 40), draw_of(operation, 1, 40)
-    factor = draw[:, 1].astype(np.float64)[:, None, None, None] / 2**15
+    drawn = draw[:, 0, PARAMETERS].astype(np.float64)[:, None, None, None] / 2**15
+    factor = np.where(draw[:, :1, KIND, None, None] == KEEP, 1, drawn)
     mean = images.mean(axis=(1, 2, 3), keepdims=True) if isinstance(operation, RandomContrast) else 0
     exact = np.clip(factor * images + (1 - factor) * mean, 0, 255)
     result = applied(operation, images, draw).astype(int)

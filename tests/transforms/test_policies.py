@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton._batch.step_rows import STEP_COLUMNS
 from gpubeton.pipeline import State
 from gpubeton.transforms import RandAugment, TrivialAugmentWide
-from gpubeton.transforms.rand_augment import POLICY_COLUMNS, RAND_AUGMENT, TRIVIAL_AUGMENT_WIDE, magnitudes, policy_rows
+from gpubeton.transforms.rand_augment import RAND_AUGMENT, TRIVIAL_AUGMENT_WIDE, magnitudes, policy_rows
 from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie
 from tests.transforms.random_numbers import numbers
 
@@ -42,11 +43,11 @@ def test_operations_and_their_magnitudes_are_torchvisions(policy):
 def test_an_operation_gives_the_image_of_torchvision(name):
     policy, place, operation, sign = name.split()
     which = [name for name, *_ in SPACES[policy]].index(operation)
-    row = policy_rows(SPACES[policy], 31, SIZE)[which, int(place), int(sign == "-")]
-    result = RandAugment(1, fill=(1, 2, 3)).apply(IMAGE[None].copy(), row[None])[0]
+    rows = policy_rows(SPACES[policy], 31, SIZE, "nearest", (1, 2, 3))[which, int(place), int(sign == "-")]
+    result = RandAugment(1).apply(IMAGE[None].copy(), rows[None, None])[0]
     apart = np.abs(result.astype(int) - GOLDEN[name])
     if operation.startswith(("Shear", "Rotate")):
-        assert not apart[~nearly_a_tie(row[5:], SIZE)].any()
+        assert not apart[~nearly_a_tie(rows[4:].view(np.int64), SIZE)].any()
     elif operation in {"Brightness", "Color", "Contrast", "Sharpness", "AutoContrast"}:
         # A factor is rounded to 2**-15, and torchvision's sums to float32, before both are rounded down: they may
         # differ where the exact result is whole, which of ten levels times 1.9 is one.
@@ -69,9 +70,9 @@ def test_operations_are_carried_out_one_after_another():
 
 def test_every_operation_and_both_signs_are_equally_likely():
     rows = RandAugment(2, 30).draw(numbers, 20_000, NHWC)
-    assert rows.shape == (20_000, 2 * POLICY_COLUMNS)
+    assert rows.shape == (20_000, 2, STEP_COLUMNS)
     for row in np.split(rows, 2, axis=1):
-        _, times = np.unique(row, axis=0, return_counts=True)
+        _, times = np.unique(row[:, 0], axis=0, return_counts=True)
         # Nine operations have two signs, five have one.
         assert len(times) == 9 * 2 + 5
         assert abs(np.sort(times)[:18] * 28 / 20_000 - 1).max() < 0.15
@@ -80,9 +81,9 @@ def test_every_operation_and_both_signs_are_equally_likely():
 
 def test_every_magnitude_of_a_trivial_augment_is_equally_likely():
     rows = TrivialAugmentWide(5).draw(numbers, 20_000, NHWC)
-    unique, times = np.unique(rows, axis=0, return_counts=True)
-    # Nine with four magnitudes of either sign; two with five; two with none. Of what changes nothing there are three
-    # rows: as a saturation, as a contrast, and all other.
-    assert len(unique) == 9 * 8 + 2 * 5 + 2 + 3
+    unique, times = np.unique(rows[:, 0], axis=0, return_counts=True)
+    # Nine with four magnitudes of either sign; posterize and solarize with five; two with none; and what changes
+    # nothing.
+    assert len(unique) == 9 * 8 + 2 * 5 + 2 + 1
     # 143 times each, give or take 12.
     assert (abs(np.sort(times)[:72] - 20_000 / 140) < 5 * 12).all()

@@ -1,0 +1,306 @@
+"""Warp steps: rotate, shift, scale and shear images, or turn them in space.
+
+A pixel (x, y) of the result is read at a place in the source, in units of 2**-11 of a pixel, whole at pixels' centers.
+"nearest" takes the pixel there, a tie the one with the larger coordinate; "bilinear" weighs the four around it,
+rounded. What lies outside the image has the color of the fill.
+
+WARP_NEAREST and WARP_BILINEAR have six numbers in units of 2**-32. The place is ``(a x + b y + c, d x + e y + f)``,
+rounded to its units; of "nearest" at once to whole pixels.
+
+PERSPECTIVE has nine numbers; see `perspective_rows`. The place is ``(a x + b y + c) // w`` and ``(d x + e y + f) // w``
+with ``w = (g x + h y + k) >> 16``; "nearest" rounds it to whole pixels. Where `w` is not from 1 to `LARGEST_DIVISOR`,
+the pixel is outside. Images have at most `MOST_PIXELS` along an axis.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gpubeton._batch.place_steps import fill_row
+from gpubeton._batch.step_code import CHANNELS, HEIGHT, ITEM_SIZE, LAYOUT_FIELDS, WIDTH
+from gpubeton._batch.step_rows import PARAMETERS, PERSPECTIVE, WARP_BILINEAR, WARP_NEAREST
+from gpubeton._compile.compile import AddressedFunction, device_function, inlined
+from gpubeton._compile.intrinsics import copy, i64_at, load_u8, load_u16, store_i16, store_u8
+from gpubeton._compile.simd import F64, I8, I32, I64, Vector, VectorBuilder, vector_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from gpubeton._compile.intrinsics import Array
+
+IDENTITY = 1 << 32, 0, 0, 0, 1 << 32, 0
+"""The affine warp that changes nothing."""
+
+PLACE_BITS = 11
+DIVISOR_BITS = 16
+LARGEST_DIVISOR = (1 << 26) - 1
+MOST_PIXELS = 8192
+
+_ONE = 1 << PLACE_BITS
+
+# Bytes from the start of a step to its fill, its numbers, and, of PERSPECTIVE, whether it is bilinear.
+_FILL = 4 * PARAMETERS
+_NUMBERS = _FILL + 8
+_IS_BILINEAR = _NUMBERS + 9 * 8
+
+
+def perspective_rows(
+    starts: NDArray[Any],  # (N, 4, 2): corners in the source, (x, y)
+    ends: NDArray[Any],  # (N, 4, 2): where they are in the result
+) -> NDArray[np.int64]:  # (N, 9)
+    """Make the numbers of PERSPECTIVE from four corners; without an area between them, images stay as they are."""
+    # Corners are points between pixels, as in torchvision's ``perspective``. The matrix from the result to the source
+    # is a product of two: from four corners to the axes and their sum, and from there to four corners. It is made of
+    # sums and products alone, for the same bits on all machines.
+    (points, _, weights), (_, normals, turns) = _frame(starts), _frame(ends)
+    inverse = normals * turns[:, [1, 2, 0]] * turns[:, [2, 0, 1]]
+    matrix = ((points * weights)[:, :, :, None] * inverse[:, :, None]).sum(axis=1)
+    has_area = [(shares != 0).all(axis=(1, 2)) & (shares.sum(axis=(1, 2)) != 0) for shares in (weights, turns)]
+    matrix[~(has_area[0] & has_area[1])] = np.eye(3)
+    # Divisors are positive at the corners, and up to half of the largest; numerators stay below 2**62.
+    at_corners = (matrix[:, None, 2, :2] * (np.asarray(ends, np.float64) - 0.5)).sum(axis=2) + matrix[:, 2, 2:]
+    matrix *= (np.sign(at_corners.sum(axis=1)) / np.abs(at_corners).max(axis=1))[:, None, None]
+    matrix[:, :2] = (matrix[:, :2] * (1 << PLACE_BITS) + matrix[:, 2:] / 2) * (1 << 25)
+    matrix[:, 2] *= 1 << 25 + DIVISOR_BITS
+    largest = (np.abs(matrix) * (MOST_PIXELS, MOST_PIXELS, 1)).sum(axis=2).max(axis=1)
+    scaled = matrix * np.minimum(1, 2.0**62 / largest)[:, None, None]
+    rows: NDArray[np.int64] = np.rint(scaled).astype(np.int64).reshape(-1, 9)
+    return rows
+
+
+def _frame(corners: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return three points, the lines through two of them, and weights of the points that add up to the fourth."""
+    points = np.concatenate([np.asarray(corners, np.float64) - 0.5, np.ones((len(corners), 4, 1))], axis=2)
+    normals = np.cross(points[:, [1, 2, 0]], points[:, [2, 0, 1]])
+    return points[:, :3], normals, (normals * points[:, 3:]).sum(axis=2, keepdims=True)
+
+
+# --- images of every kind ---------------------------------------------------------------------------------------------
+# They are read from a copy with two pixels of fill around it, so that no place needs a test.
+
+_BORDER = 2
+
+
+@device_function
+def _copy_bordered(image: int, target: int, sizes: Array, fill: int) -> None:
+    # Between two rows are two pixels, not four.
+    pixel = sizes[CHANNELS] * sizes[ITEM_SIZE]
+    row, edge = sizes[WIDTH] * pixel, _BORDER * pixel
+    above = _BORDER * (row + edge) + edge
+    fill_row(target, _BORDER * (sizes[WIDTH] + _BORDER + 1), sizes[ITEM_SIZE], sizes[CHANNELS], fill)
+    first, target = target, target + above
+    for y in range(sizes[HEIGHT]):
+        copy(target, image + y * row, row)
+        copy(target + row, first, edge)
+        target += row + edge
+    copy(target, first, above)
+
+
+@inlined
+def _affine_place(numbers: Array, x: int, y: int, bits: int) -> tuple[int, int]:
+    half, unit, rest = 1 << (31 - bits), 32 - bits, PLACE_BITS - bits
+    across = (numbers[0] * x + numbers[1] * y + numbers[2] + half) >> unit << rest
+    return across, (numbers[3] * x + numbers[4] * y + numbers[5] + half) >> unit << rest
+
+
+@inlined
+def _perspective_place(numbers: Array, x: int, y: int, bits: int) -> tuple[int, int]:
+    divisor = (numbers[6] * x + numbers[7] * y + numbers[8]) >> DIVISOR_BITS
+    if not 0 < divisor <= LARGEST_DIVISOR:
+        return -_BORDER << PLACE_BITS, 0
+    rest = PLACE_BITS - bits
+    half = 1 << rest >> 1
+    across = (numbers[0] * x + numbers[1] * y + numbers[2]) // divisor + half
+    return across >> rest << rest, ((numbers[3] * x + numbers[4] * y + numbers[5]) // divisor + half) >> rest << rest
+
+
+@device_function
+def _warp_any(other: int, bordered: int, sizes: Array, numbers: Array, bits: int, is_perspective: bool) -> None:
+    """Warp an image of any kind; places have so many bits: 0 for "nearest", all of whose weight is on one pixel."""
+    height, width, channels, size = sizes[HEIGHT], sizes[WIDTH], sizes[CHANNELS], sizes[ITEM_SIZE]
+    stride, target = (width + _BORDER) * channels * size, other
+    for y in range(height):
+        for x in range(width):
+            if is_perspective:
+                across, down = _perspective_place(numbers, x, y, bits)
+            else:
+                across, down = _affine_place(numbers, x, y, bits)
+            left = min(max((across >> PLACE_BITS) + _BORDER, 0), width + _BORDER)
+            top = min(max((down >> PLACE_BITS) + _BORDER, 0), height + _BORDER)
+            part_x, part_y = across & (_ONE - 1), down & (_ONE - 1)
+            for channel in range(channels):
+                total = _ONE * _ONE // 2
+                for corner in range(4):
+                    row, column = corner >> 1, corner & 1
+                    weight = (part_x if column else _ONE - part_x) * (part_y if row else _ONE - part_y)
+                    source = bordered + (top + row) * stride + ((left + column) * channels + channel) * size
+                    total += weight * (load_u8(source) if size == 1 else load_u16(source))
+                if size == 1:
+                    store_u8(target, total >> (2 * PLACE_BITS))
+                else:
+                    store_i16(target, total >> (2 * PLACE_BITS))
+                target += size
+
+
+# --- RGB images: 16 pixels at a time ----------------------------------------------------------------------------------
+# Loads and stores are of 4 or 8 bytes for a pixel: what they change after it is written later.
+
+_LANES = 16
+_EVEN, _ODD = range(0, 2 * _LANES, 2), range(1, 2 * _LANES, 2)
+
+
+class _Walk(NamedTuple):
+    """Places of 16 pixels of a row."""
+
+    emit: VectorBuilder
+    numbers: list[list[Vector]]
+    x: Vector
+    y: Vector
+    limits: tuple[Vector, Vector]  # width and height, with the border before them
+
+    def sums(self, row: int, added: int = 0, times: int = 1) -> list[Vector]:
+        """Return ``a x + b y + c``, in two vectors of 64 bits."""
+        a, b, c = (number * times for number in self.numbers[row])
+        lanes = self.emit.splat(a, 8) * self.emit.numbers(I64, range(8))
+        first = self.emit.splat(a * self.x + b * self.y + c + added, 8) + lanes
+        return [first, first + self.emit.splat(a * 8, 8)]
+
+
+def _halves(pair: list[Vector], lanes: range) -> Vector:
+    """Return the lower or the upper 32 bits of 16 lanes."""
+    return pair[0].bits(I32, _LANES).shuffle(pair[1].bits(I32, _LANES), lanes)
+
+
+def _affine_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
+    """Return whole pixels, from the border on, and the rest, across and down."""
+    places = []
+    for row in range(2):
+        pair = walk.sums(row, (_BORDER << 32) + (1 << (31 - bits)))
+        limit = walk.emit.splat(walk.limits[row].narrow(I32), _LANES)
+        whole = _halves(pair, _ODD)
+        part = _halves(pair, _EVEN).shift_right_logical(32 - PLACE_BITS)
+        places.append((whole.larger(whole.like(0)).smaller(limit), part))
+    return places
+
+
+def _perspective_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
+    # Divisors below 2**26 and places below 2**24: with a half added to the numerator, the quotient is at least 2**-27
+    # away from whole numbers, and float64 is off by less than that.
+    emit, lanes = walk.emit, 8
+    divisors = [total.shift_right(DIVISOR_BITS) for total in walk.sums(2)]
+    shares = [emit.fill(F64, lanes, 0.5) / divisor.to_double() for divisor in divisors]
+    places = []
+    for row in range(2):
+        limit = emit.splat(walk.limits[row].shift_left(PLACE_BITS).to_double(), lanes)
+        quotients = []
+        for total, share, divisor in zip(walk.sums(row, 1, 2), shares, divisors, strict=True):
+            place = total.to_double() * share + float(_BORDER << PLACE_BITS)
+            whole = place.larger(place.like(0.0)).smaller(limit).to_integer()
+            largest = divisor.like(LARGEST_DIVISOR)
+            quotients.append((divisor - 1).where_smaller_unsigned(largest, whole, whole.like(0)))
+        joined = quotients[0].join(quotients[1]) + ((_ONE >> 1) if bits == 0 else 0)
+        places.append((joined.shift_right(PLACE_BITS), joined & (_ONE - 1)))
+    return places
+
+
+def _nearest(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vector, parts: list[Vector]) -> Vector:
+    """Return 16 pixels, a byte for each channel."""
+    return emit.gather(source, offsets, I32)
+
+
+def _bilinear(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vector, parts: list[Vector]) -> Vector:
+    part_x, part_y = parts
+    rest_x, lines = part_x.like(_ONE) - part_x, []
+    for line in (source, source + stride):
+        # Eight bytes have two pixels: red, green, blue, and again.
+        pair = [emit.gather(line, offsets.part(first, first + 8), I64) for first in (0, 8)]
+        first, second = _halves(pair, _EVEN), _halves(pair, _ODD)
+        levels = [first & 255, first.shift_right_logical(8) & 255, first.shift_right_logical(16) & 255]
+        next_levels = [first.shift_right_logical(24), second & 255, second.shift_right_logical(8) & 255]
+        lines.append([rest_x * level + part_x * other for level, other in zip(levels, next_levels, strict=True)])
+    red, green, blue = (
+        upper.shift_left(PLACE_BITS) + part_y * (lower - upper) + (_ONE * _ONE // 2)
+        for upper, lower in zip(*lines, strict=True)
+    )
+    pixels = red.shift_right_logical(22) | (green.shift_right_logical(14) & 0xFF00)
+    return pixels | (blue.shift_right_logical(6) & 0xFF0000)
+
+
+def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int) -> Callable[..., int]:
+    """Make the code that warps a bordered image."""
+    num_rows = 2 if places is _affine_places else 3
+
+    @vector_kernel
+    def warp(emit: VectorBuilder, other: Vector, bordered: Vector, width: Vector, height: Vector, row: Vector) -> None:
+        at = row + _NUMBERS
+        numbers = [[emit.load(at + 8 * (3 * line + column), I64) for column in range(3)] for line in range(num_rows)]
+        limits, stride = (width + _BORDER, height + _BORDER), (width + _BORDER) * 3
+        order = [16 * part + 4 * pixel + channel for part in range(4) for pixel, channel in _PACKED]
+        with emit.loop(height) as y, emit.loop((width + (_LANES - 1)).shift_right(4)) as group:
+            walk = _Walk(emit, numbers, group * _LANES, y, limits)
+            (left, part_x), (top, part_y) = places(walk, bits)
+            offsets = top * emit.splat(stride.narrow(I32), _LANES) + left * 3
+            levels = pixels(emit, bordered, stride, offsets, [part_x, part_y]).bits(I8, 64)
+            ready, target = levels.shuffle(levels, order), other + (y * width + group * _LANES) * 3
+            for part in range(4):
+                emit.store(ready.part(16 * part, 16 * part + 16), target + 12 * part)
+
+    return warp
+
+
+# Pixel and channel of each of 16 bytes, of which the last four are written again.
+_PACKED = [*((pixel, channel) for pixel in range(4) for channel in range(3)), *[(0, 0)] * 4]
+
+_warp_nearest = _kernel(_affine_places, _nearest, 0)
+_warp_bilinear = _kernel(_affine_places, _bilinear, PLACE_BITS)
+_perspective_nearest = _kernel(_perspective_places, _nearest, 0)
+_perspective_bilinear = _kernel(_perspective_places, _bilinear, PLACE_BITS)
+
+
+# --- the steps --------------------------------------------------------------------------------------------------------
+
+
+def warp_nearest(image: int, other: int, memory: int, layout: int, row: int) -> int:
+    """Warp an image, each pixel the nearest."""
+    sizes = i64_at(layout, LAYOUT_FIELDS)
+    _copy_bordered(image, memory, sizes, row + _FILL)
+    if sizes[CHANNELS] == 3 and sizes[ITEM_SIZE] == 1:
+        _warp_nearest(other, memory, sizes[WIDTH], sizes[HEIGHT], row)
+    else:
+        _warp_any(other, memory, sizes, i64_at(row + _NUMBERS, 6), 0, False)
+    return 1
+
+
+def warp_bilinear(image: int, other: int, memory: int, layout: int, row: int) -> int:
+    """Warp an image, each pixel weighed of four."""
+    sizes = i64_at(layout, LAYOUT_FIELDS)
+    _copy_bordered(image, memory, sizes, row + _FILL)
+    if sizes[CHANNELS] == 3 and sizes[ITEM_SIZE] == 1:
+        _warp_bilinear(other, memory, sizes[WIDTH], sizes[HEIGHT], row)
+    else:
+        _warp_any(other, memory, sizes, i64_at(row + _NUMBERS, 6), PLACE_BITS, False)
+    return 1
+
+
+def perspective(image: int, other: int, memory: int, layout: int, row: int) -> int:
+    """Turn an image in space."""
+    sizes, is_bilinear = i64_at(layout, LAYOUT_FIELDS), load_u8(row + _IS_BILINEAR) != 0
+    _copy_bordered(image, memory, sizes, row + _FILL)
+    if sizes[CHANNELS] != 3 or sizes[ITEM_SIZE] != 1:
+        _warp_any(other, memory, sizes, i64_at(row + _NUMBERS, 9), PLACE_BITS if is_bilinear else 0, True)
+    elif is_bilinear:
+        _perspective_bilinear(other, memory, sizes[WIDTH], sizes[HEIGHT], row)
+    else:
+        _perspective_nearest(other, memory, sizes[WIDTH], sizes[HEIGHT], row)
+    return 1
+
+
+WARP_CODES = {
+    WARP_NEAREST: AddressedFunction(warp_nearest),
+    WARP_BILINEAR: AddressedFunction(warp_bilinear),
+    PERSPECTIVE: AddressedFunction(perspective),
+}

@@ -1,0 +1,332 @@
+"""RandomApply, RandomChoice and RandomOrder: operations at random; and ThreeAugment, which is a choice of three."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpubeton._batch.row_geometry import RowGeometry
+from gpubeton._batch.step_rows import PAINT, SHIFT, STEP_COLUMNS, TURN
+from gpubeton.errors import OptionError
+from gpubeton.pipeline.validation import check_number, check_probability
+from gpubeton.transforms.blur import RandomGaussianBlur
+from gpubeton.transforms.checks import checked_type, image_size
+from gpubeton.transforms.color_jitter import RandomGrayscale
+from gpubeton.transforms.cutout import Cutout
+from gpubeton.transforms.erasing import RandomErasing
+from gpubeton.transforms.flip import RandomHorizontalFlip
+from gpubeton.transforms.levels import RandomSolarization
+from gpubeton.transforms.step_transform import StepTransform
+from gpubeton.transforms.transform import Moves, Transform
+from gpubeton.transforms.translate import RandomTranslate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton._batch.image_batch import Fill
+    from gpubeton.pipeline.operation import Uniform
+    from gpubeton.pipeline.state import State
+
+_FOLDS: dict[type[Transform], int] = {RandomHorizontalFlip: TURN, RandomTranslate: SHIFT, Cutout: PAINT, RandomErasing: PAINT}
+"""Other operations that become one step, and its kind."""
+
+_NUMBERS_OF_FOLDS = 32  # at least as many as they take
+
+
+class Combination(StepTransform):
+    """Operations that are carried out at random; each draws its numbers after those of the ones before it."""
+
+    moves_only: bool = False
+    """Whether operations that move nothing are left out, for what follows an image."""
+
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        name = type(self).__name__
+        self.transforms = tuple(transforms)
+        if not self.transforms:
+            raise OptionError(f"{name}: transforms are empty; expected at least one operation")
+        for transform in self.transforms:
+            is_noise = isinstance(transform, RandomErasing) and transform.value == "random"
+            if is_noise or not isinstance(transform, (StepTransform, *_FOLDS)):
+                raise OptionError(
+                    f"{name}: {transform!r} cannot be carried out at random; expected operations on the levels of "
+                    f"single images that keep their size: colors, flips, warps, policies, rectangles of one color"
+                )
+
+    @property
+    def moves(self) -> Moves:
+        return max((transform.moves for transform in self.transforms), key=list(Moves).index)
+
+    @property
+    def kinds(self) -> frozenset[int]:
+        return frozenset().union(*(_kinds(transform) for transform in self.transforms))
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def num_numbers(self) -> int:
+        return self._first(len(self.transforms))
+
+    @property
+    def num_choices(self) -> int:
+        """Random numbers of each image that decide which are carried out, and when."""
+        return 1
+
+    @property
+    def sizes(self) -> list[int]:
+        """Step rows of each operation."""
+        return [transform.num_rows if isinstance(transform, StepTransform) else 1 for transform in self.transforms]
+
+    def check_state(self, state: State) -> None:
+        image_size(self, state, any_channels=True)
+        checked_type(self, state, ("uint8", "uint16"))
+        for transform in self.transforms:
+            if not self._is_left_out(transform):
+                transform.check_state(state)
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        followers = [
+            transform if transform.moves is Moves.NOTHING else transform.follower(interpolation, fill)
+            for transform in self.transforms
+        ]
+        return self.changed(transforms=tuple(followers), moves_only=True)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        every, named = np.arange(count), {}
+        for number, transform in enumerate(self.transforms):
+            for name, values in transform.drawn(self._numbers(number, uniform, every), count, state).items():
+                named[f"{number}.{name}" if name else f"{number}"] = values
+        return named
+
+    def rows_of(
+        self,
+        number: int,  # of the operation
+        uniform: Uniform,
+        chosen: NDArray[np.intp],  # (R,): which images
+        state: State,
+    ) -> NDArray[np.int32]:  # (R, S, STEP_COLUMNS)
+        """Draw the step rows of one operation."""
+        transform, numbers = self.transforms[number], self._numbers(number, uniform, chosen)
+        if self._is_left_out(transform):
+            return np.zeros((len(chosen), self.sizes[number], STEP_COLUMNS), np.int32)
+        if isinstance(transform, StepTransform):
+            return transform.draw(numbers, len(chosen), state)
+        geometry = RowGeometry(len(chosen), image_size(self, state, any_channels=True))
+        transform.fold(geometry, transform.draw(numbers, len(chosen), state))
+        return geometry.rows
+
+    def _is_left_out(self, transform: Transform) -> bool:
+        return self.moves_only and transform.moves is Moves.NOTHING
+
+    def _first(self, number: int) -> int:
+        """Return the place of the first random number of an operation."""
+        before = self.transforms[:number]
+        counts = (step.num_numbers if isinstance(step, StepTransform) else _NUMBERS_OF_FOLDS for step in before)
+        return self.num_choices + sum(counts)
+
+    def _numbers(self, number: int, uniform: Uniform, chosen: NDArray[np.intp]) -> Uniform:
+        """Return the random numbers of an operation, of some images."""
+        first = self._first(number)
+
+        def numbers(count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+            return uniform(first + count, chosen if rows is None else chosen[rows])[:, first:]
+
+        return numbers
+
+
+def _kinds(transform: Transform) -> frozenset[int]:
+    if isinstance(transform, StepTransform):
+        return transform.kinds
+    return frozenset(kind for fold, kind in _FOLDS.items() if isinstance(transform, fold))
+
+
+class RandomApply(Combination):
+    """Carry out all of some operations with a given probability for each image, or none of them.
+
+    Parameters
+    ----------
+    transforms : sequence of operations
+        Operations on the levels of single images that keep their size.
+    p : float
+        Probability for each image, 0 to 1.
+
+    Raises
+    ------
+    OptionError
+        If an argument is none of these.
+
+    Notes
+    -----
+    torchvision's ``RandomApply``. Boxes and masks follow if they can follow all of the operations.
+
+    `DrawnParameters` has, for each image, ``applied``, bool (N,), and the parameters of the operations under their
+    numbers, such as ``0.angle``, also where they were not carried out.
+
+    Examples
+    --------
+    >>> from gpubeton.pipeline.state import State
+    >>> from gpubeton.transforms import ColorJitter, RandomGrayscale
+    >>> apply = RandomApply([ColorJitter(0.4, 0.4), RandomGrayscale(0.2)], p=0.8)
+    >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
+    >>> apply.draw(lambda count, rows: np.full((len(rows), count), 0.5), 4, state).shape
+    (4, 3, 16)
+    """
+
+    def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
+        super().__init__(transforms)
+        self.p = check_probability("RandomApply: p", p)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        rows = np.zeros((count, self.num_rows, STEP_COLUMNS), np.int32)
+        chosen, start = np.flatnonzero(self._applied(uniform, count)), 0
+        for number, size in enumerate(self.sizes):
+            rows[chosen, start : start + size] = self.rows_of(number, uniform, chosen, state)
+            start += size
+        return rows
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"applied": self._applied(uniform, count), **super().drawn(uniform, count, state)}
+
+    def _applied(self, uniform: Uniform, count: int) -> NDArray[np.bool_]:
+        return uniform(1, np.arange(count))[:, 0] < self.p
+
+
+class RandomChoice(Combination):
+    """Carry out one of some operations, picked for each image.
+
+    Parameters
+    ----------
+    transforms : sequence of operations
+        As for `RandomApply`.
+    p : sequence of float, optional
+        How likely each is, in parts of their sum; all the same by default.
+
+    Raises
+    ------
+    OptionError
+        If an argument is none of these.
+
+    Notes
+    -----
+    torchvision's ``RandomChoice``. Boxes and masks follow if they can follow all of the operations.
+
+    `DrawnParameters` has, for each image, ``choice``, the operation's number, int64 (N,), and the parameters of all of
+    them under their numbers, as for `RandomApply`.
+
+    Examples
+    --------
+    >>> from gpubeton.pipeline.state import State
+    >>> from gpubeton.transforms import RandomInvert, RandomQuarterTurn
+    >>> choice = RandomChoice([RandomInvert(1), RandomQuarterTurn(1)], p=[1, 3])
+    >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
+    >>> choice.draw(lambda count, rows: np.array([[0.2] * count, [0.3] * count])[rows], 2, state)[:, 0, :3].tolist()
+    [[7, 1, 0], [16, 1, 5]]
+    """
+
+    def __init__(self, transforms: Sequence[Transform], p: Sequence[float] | None = None) -> None:
+        super().__init__(transforms)
+        name = type(self).__name__
+        self.p = None if p is None else tuple(check_number(f"{name}: p", share, 0) for share in p)
+        if self.p is not None and (len(self.p) != len(self.transforms) or sum(self.p) == 0):
+            raise OptionError(f"{name}: p is {p}; expected {len(self.transforms)} numbers, not all 0")
+
+    @property
+    def num_rows(self) -> int:
+        return max(self.sizes)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        rows, choice = np.zeros((count, self.num_rows, STEP_COLUMNS), np.int32), self._choice(uniform, count)
+        for number, size in enumerate(self.sizes):
+            chosen = np.flatnonzero(choice == number)
+            rows[chosen, :size] = self.rows_of(number, uniform, chosen, state)
+        return rows
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"choice": self._choice(uniform, count), **super().drawn(uniform, count, state)}
+
+    def _choice(self, uniform: Uniform, count: int) -> NDArray[np.intp]:
+        sums = np.cumsum(self.p or [1] * len(self.transforms))
+        choice: NDArray[np.intp] = np.searchsorted(sums, uniform(1, np.arange(count))[:, 0] * sums[-1], side="right")
+        return choice
+
+
+class RandomOrder(Combination):
+    """Carry out some operations in random order, another one for each image.
+
+    Parameters
+    ----------
+    transforms : sequence of operations
+        As for `RandomApply`.
+
+    Raises
+    ------
+    OptionError
+        If they are none of these.
+
+    Notes
+    -----
+    torchvision's ``RandomOrder``. Boxes and masks follow if they can follow all of the operations.
+
+    `DrawnParameters` has, for each image, ``order``, the operations' numbers, int64 (N, K), and the parameters of all
+    of them under their numbers, as for `RandomApply`.
+
+    Examples
+    --------
+    >>> from gpubeton.pipeline.state import State
+    >>> from gpubeton.transforms import RandomAutocontrast, RandomInvert
+    >>> order = RandomOrder([RandomAutocontrast(1), RandomInvert(1)])
+    >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
+    >>> order.draw(lambda count, rows: np.array([[0.7, 0.2, 0, 0]])[:, :count], 1, state)[0, :, 0].tolist()
+    [7, 8]
+    """
+
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        super().__init__(transforms)
+
+    @property
+    def num_choices(self) -> int:
+        return len(self.transforms)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        rows, order = np.zeros((count, self.num_rows, STEP_COLUMNS), np.int32), self._order(uniform, count)
+        sizes, every = np.array(self.sizes), np.arange(count)
+        starts = np.empty_like(order)
+        np.put_along_axis(starts, order, np.cumsum(sizes[order], axis=1) - sizes[order], axis=1)
+        for number, size in enumerate(sizes):
+            places = starts[:, number, None] + np.arange(size)
+            rows[every[:, None], places] = self.rows_of(number, uniform, every, state)
+        return rows
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"order": self._order(uniform, count), **super().drawn(uniform, count, state)}
+
+    def _order(self, uniform: Uniform, count: int) -> NDArray[np.intp]:
+        return np.argsort(uniform(len(self.transforms), np.arange(count)), axis=1, kind="stable")
+
+
+class ThreeAugment(RandomChoice):
+    """Make each image gray, or solarize or blur it: one of the three, all equally likely.
+
+    Notes
+    -----
+    From Touvron, Cord and Jégou, "DeiT III: Revenge of the ViT" (ECCV 2022, arXiv:2204.07118), whose recipe has a
+    `ColorJitter` of 0.3 after it: levels from 128 on are turned; the blur has a standard deviation of 0.1 to 2 pixels.
+
+    `DrawnParameters` has, for each image, ``choice``, 0 for gray, 1 for solarized and 2 for blurred, int64 (N,).
+
+    Examples
+    --------
+    >>> [type(transform).__name__ for transform in ThreeAugment().transforms]
+    ['RandomGrayscale', 'RandomSolarization', 'RandomGaussianBlur']
+    """
+
+    def __init__(self) -> None:
+        # The kernel reaches three standard deviations of the widest blur.
+        super().__init__([RandomGrayscale(1), RandomSolarization(128, 1), RandomGaussianBlur(13, (0.1, 2.0), 1)])
+
+    def __repr__(self) -> str:
+        return "ThreeAugment()"

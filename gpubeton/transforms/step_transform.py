@@ -1,0 +1,76 @@
+"""StepTransform: an operation that becomes rows of the images' lists of steps; see `gpubeton._batch.step_rows`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from gpubeton._batch.run_steps import run_steps
+from gpubeton._batch.step_rows import PARAMETERS, SHIFT, STEP_COLUMNS, TURN, step_kinds
+from gpubeton.transforms.checks import checked_type, given_draw, image_size
+from gpubeton.transforms.transform import Geometry, ImagePass, Transform
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Uniform
+    from gpubeton.pipeline.state import State
+
+
+class StepTransform(Transform):
+    """An operation on levels: `draw` gives the step rows of each image, int32 (N, num_rows, STEP_COLUMNS)."""
+
+    # Steps are whole-number arithmetic: arrays and tensors of every device agree to the bit.
+
+    is_random: ClassVar[bool] = True
+
+    takes_any_channels: bool = False
+    """Whether images may have one channel or four."""
+
+    takes_any_kind: bool = False
+    """Whether they may have one channel or four, and uint16."""
+
+    @property
+    @abstractmethod
+    def kinds(self) -> frozenset[int]:
+        """Kinds of steps that `draw` may write."""
+
+    @property
+    def num_rows(self) -> int:
+        """Step rows of each image."""
+        return 1
+
+    @property
+    def num_numbers(self) -> int:
+        """Random numbers of each image that `draw` takes."""
+        return 1
+
+    @abstractmethod
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]: ...
+
+    def check_state(self, state: State) -> None:
+        image_size(self, state, any_channels=self.takes_any_kind or self.takes_any_channels)
+        checked_type(self, state, ("uint8", "uint16") if self.takes_any_kind else ("uint8",))
+
+    def fuse(self, image_pass: ImagePass) -> bool:
+        return image_pass.add_steps(self)
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        # The calls depend on the kinds alone: every batch has as many placements.
+        for rows, kind in zip(np.moveaxis(draw, 1, 0), step_kinds(draw).T, strict=True):
+            if TURN in self.kinds:
+                geometry.turn(np.where(kind == TURN, rows[:, PARAMETERS], 0))
+            if SHIFT in self.kinds:
+                geometry.translate(np.where(kind[:, None] == SHIFT, -rows[:, PARAMETERS : PARAMETERS + 2], 0), (0,))
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if (rows := given_draw(self, draw, "the images' steps")).size:
+            run_steps(batch, rows)
+        return batch
+
+
+def no_rows(count: int, num_rows: int) -> NDArray[np.int32]:  # (count, num_rows, STEP_COLUMNS)
+    """Make rows that change nothing."""
+    return np.zeros((count, num_rows, STEP_COLUMNS), np.int32)
