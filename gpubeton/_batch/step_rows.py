@@ -19,13 +19,13 @@ AUTOCONTRAST      none: each channel is stretched; its least level becomes 0, it
 EQUALIZE          none: the levels of each channel become equally frequent, as nearly as they can: Pillow's way
 SHARPNESS         factor; see `filters`
 BLUR              reach R, and the weights of distance 0 to R from the middle; see `filters`
-WARP_NEAREST      fill (two columns), and six int64, each as two columns: see `warp`
+WARP_NEAREST      fill (two columns), and six int64, each as two columns: see `warp_steps`
 WARP_BILINEAR     the same
-PERSPECTIVE       1 for bilinear, fill (two columns), and eight int64: see `warp`
+PERSPECTIVE       fill (two columns), nine int64, and 1 for bilinear: see `warp_steps`
 PAINT             top, left, bottom, right, fill (two columns): a rectangle, inside the image or empty
 TURN              1: mirror left to right; 2: top to bottom; 4: then rows become columns (of square images)
 SHIFT             pixels down, pixels right, fill (two columns); the uncovered part is filled
-HSV               factors of saturation and value, and a turn of the hue: see `hsv`
+HSV               factors of saturation and value, and a turn of the hue: see `hsv_step`
 SAVE              none: keep the image; an empty mixture begins
 ADD               weight: add the image, times this, to the mixture; the kept image takes its place
 FINISH            none: the image becomes the mixture, rounded

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from gpubeton._batch.step_rows import WARP_BILINEAR, WARP_NEAREST, fill_columns, step_rows, words
-from gpubeton._batch.warp import IDENTITY
+from gpubeton._batch.warp_steps import IDENTITY
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_fill, check_pair, check_probability, check_range, check_spread
 from gpubeton.transforms.checks import (
@@ -246,7 +246,7 @@ def warp_kind(interpolation: str) -> int:
 def warp_steps(
     interpolation: str,
     fill: Fill,
-    warps: NDArray[np.int64],  # (N, 6): see `gpubeton._batch.warp`
+    warps: NDArray[np.int64],  # (N, 6): see `gpubeton._batch.warp_steps`
     is_done: NDArray[np.bool_] | None = None,  # (N,)
 ) -> NDArray[np.int32]:  # (N, 1, STEP_COLUMNS)
     """Write an affine warp of each image."""
