@@ -12,6 +12,7 @@ from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.validation import check_probability
+from gpubeton.transforms.combine import RandomChoice
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.ops import ToTensor
 from gpubeton.transforms.transform import Moves, Transform
@@ -45,7 +46,8 @@ def snapshot(operations: Sequence[Any], default_decoder: type[Operation] | None 
 
 def _as_operation(position: int, operation: Any) -> Operation:
     if isinstance(operation, Operation):
-        if "p" in vars(operation) and type(operation).__module__.startswith("gpubeton."):
+        is_ours = type(operation).__module__.startswith("gpubeton.")
+        if "p" in vars(operation) and is_ours and not isinstance(operation, RandomChoice):  # which has several, or none
             # It may have been set after the operation was made.
             check_probability(f"{type(operation).__name__}: p", vars(operation)["p"])
         copied = copy.copy(operation)
