@@ -29,7 +29,7 @@ from benchmarks.harness.photos import open_photographs
 from benchmarks.results import RESULTS
 from benchmarks.table import save_and_draw
 from gpubeton._batch import step_rows as kinds
-from tests.reference import steps as exact
+from tests.reference import definitions
 
 __all__ = ["PEERS", "Step", "measure", "open_photos", "steps"]
 
@@ -40,7 +40,7 @@ _TORCHVISION = Contender("torchvision", "torchvision_steps", "torchvision", "GPU
 _FILL = 124, 116, 104
 
 Images = NDArray[np.uint8]  # (N, H, W, 3)
-Case = tuple[str, tuple[Any, ...]]  # a name in `tests.reference.steps`, and parameters
+Case = tuple[str, tuple[Any, ...]]  # a name in `tests.reference.definitions`, and parameters
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Step:
 
     name: str
     kinds: frozenset[int]
-    change: str  # name in `tests.reference.steps` and of the peers
+    change: str  # name in `tests.reference.definitions` and of the peers
     settings: str  # for readers
     parameters: tuple[tuple[Any, ...], ...]
 
@@ -146,8 +146,8 @@ def _difference(images: Images, others: Images) -> dict[str, float]:
 
 
 def _exact(photos: Images, change: str, parameters: tuple[Any, ...]) -> Images:
-    function = getattr(exact, change)
-    return np.stack([exact.whole(function, function(photo, *parameters)) for photo in photos])
+    function = getattr(definitions, change)
+    return np.stack([definitions.whole(function, function(photo, *parameters)) for photo in photos])
 
 
 def _pillow(photos: Images, change: str, parameters: tuple[Any, ...]) -> Images:

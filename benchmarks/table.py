@@ -19,6 +19,7 @@ from benchmarks.difference_table import draw_differences
 from benchmarks.gpu.tables import draw_gpu, draw_host_cost
 from benchmarks.harness.timing import Lap, cpu_ratios, median_cpu, median_rate, ratios
 from benchmarks.markdown import provenance, row, rule, spread
+from benchmarks.recipe_tables import draw_operations, draw_opponents, draw_recipes
 from benchmarks.remote_table import draw_remote
 from benchmarks.results import RESULTS, latest, save
 from benchmarks.user_tables import draw_reading, draw_size, draw_writing
@@ -298,6 +299,9 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "differences": ("differences", draw_differences),
     "gpu": ("gpu", draw_gpu),
     "host_cost": ("host_cost", draw_host_cost),
+    "recipes": ("recipes", draw_recipes),
+    "operations": ("recipes", draw_operations),
+    "recipe_opponents": ("recipes", draw_opponents),
     "remote": ("remote", draw_remote),
     "user_terms_size": ("user_terms", draw_size),
     "user_terms_writing": ("user_terms", draw_writing),

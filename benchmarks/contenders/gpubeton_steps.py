@@ -1,4 +1,4 @@
-"""The steps as gpubeton has them, with the parameters of `tests.reference.steps`."""
+"""The steps as gpubeton has them, with the parameters of `tests.reference.definitions`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpubeton._batch.warp_steps import perspective_rows
 from gpubeton.transforms.affine import affine_rows, warp_steps
 from gpubeton.transforms.blur import blur_steps
 from tests.reference import warp
-from tests.reference.steps import Fill
+from tests.reference.definitions import Fill
 
 __all__ = ["CHANGES"]
 

@@ -1,4 +1,4 @@
-"""The steps as Pillow has them, with the parameters of `tests.reference.steps`."""
+"""The steps as Pillow has them, with the parameters of `tests.reference.definitions`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 from tests.reference import warp
-from tests.reference.steps import Fill
+from tests.reference.definitions import Fill
 
 __all__ = ["CHANGES"]
 

@@ -1,4 +1,4 @@
-"""The steps as torchvision v2 has them for uint8 tensors, with the parameters of `tests.reference.steps`.
+"""The steps as torchvision v2 has them for uint8 tensors, with the parameters of `tests.reference.definitions`.
 
     python -m benchmarks.contenders.torchvision_steps FOLDER
 

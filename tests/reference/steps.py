@@ -1,113 +1,102 @@
-"""What each kind of step makes of an image, in float64 before it is rounded, in the units of who writes a pipeline.
-
-Images are uint8, (H, W, 3). Angles are degrees, clockwise; lengths are pixels; a turn of the hue is a part of a circle.
-"""
+"""What steps make of an image, in plain int64: the bits that every executor makes. Kinds are those of step rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from tests.reference import color, levels, warp
-
-Fill = tuple[int, int, int]
-
-
-def brightness(image: np.ndarray, factor: float) -> np.ndarray:
-    return color.step(image, color.BRIGHTNESS, factor)
+from gpubeton._batch import step_rows as kinds
+from tests.reference.color import ONE
+from tests.reference.levels import equalized, stretched
 
 
-def contrast(image: np.ndarray, factor: float) -> np.ndarray:
-    return color.step(image, color.CONTRAST, factor)
+def step(image: np.ndarray, kind: int, *parameters: int) -> np.ndarray:
+    """One step on an image, (H, W, C) uint8 with 1, 3 or 4 channels; the fourth is opacity, and stays."""
+    levels = image[..., :3].astype(np.int64)
+    changed = CHANGES[kind](levels, *parameters)
+    return np.concatenate([changed.clip(0, 255).astype(np.uint8), image[..., 3:]], axis=-1)
 
 
-def saturation(image: np.ndarray, factor: float) -> np.ndarray:
-    return color.step(image, color.SATURATION, factor)
+def brightness(levels: np.ndarray, factor: int) -> np.ndarray:
+    return (factor * levels) >> 15
 
 
-def hue(image: np.ndarray, turn: float) -> np.ndarray:
-    return color.step(image, color.HUE, turn)
+def contrast(levels: np.ndarray, factor: int) -> np.ndarray:
+    gray = gray_of(levels)
+    return (factor * levels + (ONE - factor) * gray.sum() // gray.size) >> 15
 
 
-def solarize(image: np.ndarray, threshold: int) -> np.ndarray:
-    return levels.changed(image, levels.SOLARIZE, threshold)
+def saturation(levels: np.ndarray, factor: int) -> np.ndarray:
+    return (factor * levels + (ONE - factor) * gray_of(levels)[..., None]) >> 15
 
 
-def posterize(image: np.ndarray, bits: int) -> np.ndarray:
-    return levels.changed(image, levels.POSTERIZE, bits)
+def hue(levels: np.ndarray, factor: int) -> np.ndarray:
+    """A position on a hexagon with sides as long as the largest channel is away from the least."""
+    if levels.shape[2] == 1 or factor == 0:
+        return levels
+    red, green, blue = np.moveaxis(levels, 2, 0)
+    most, least = levels.max(axis=2), levels.min(axis=2)
+    chroma = most - least
+    corner = np.where(most == green, 2 * chroma + blue - red, 4 * chroma + red - green)
+    corner = np.where(most == red, green - blue, corner)
+    side = chroma * ONE
+    place = (corner * ONE + 6 * factor * chroma) % np.maximum(6 * side, 1)
+    heights = abs(place - 3 * side) - side, 2 * side - abs(place - 2 * side), 2 * side - abs(place - 4 * side)
+    exact = np.stack([least * ONE + height.clip(0, side) for height in heights], axis=2)
+    return (exact + (((exact >> 7) * 32864) >> 16)) >> 15
 
 
-def invert(image: np.ndarray) -> np.ndarray:
-    return levels.changed(image, levels.INVERT, 0)
+def gray_of(levels: np.ndarray) -> np.ndarray:
+    return levels[..., 0] if levels.shape[2] == 1 else levels @ [2989, 5870, 1140] // 10_000
 
 
-def autocontrast(image: np.ndarray) -> np.ndarray:
-    return levels.changed(image, levels.AUTOCONTRAST, 0)
+def solarized(levels: np.ndarray, threshold: int) -> np.ndarray:
+    return np.where(levels >= threshold, 255 - levels, levels)
 
 
-def equalize(image: np.ndarray) -> np.ndarray:
-    return levels.changed(image, levels.EQUALIZE, 0)
+def posterized(levels: np.ndarray, bits: int) -> np.ndarray:
+    return levels >> (8 - bits) << (8 - bits)
 
 
-def sharpness(image: np.ndarray, factor: float) -> np.ndarray:
-    return warp.sharpened(image, factor)
+def inverted(levels: np.ndarray) -> np.ndarray:
+    return 255 - levels
 
 
-def blur(image: np.ndarray, kernel_size: int, sigma: float) -> np.ndarray:
-    return warp.blurred(image, warp.bell(kernel_size, sigma))
+def by_channels(change):
+    """A change of each channel by itself, rounded down."""
+    return lambda levels: np.floor(np.stack([change(channel) for channel in np.moveaxis(levels, 2, 0)], 2)).astype(int)
 
 
-def affine(image: np.ndarray, interpolation: str, angle: float, translate: warp.Point, scale: float, shear: warp.Point,
-           fill: Fill) -> np.ndarray:  # fmt: skip
-    place = warp.matrix(image.shape[:2], angle, translate, scale, shear)
-    return warp.warped(image, place, interpolation, fill)
+def sharpened(levels: np.ndarray, factor: int) -> np.ndarray:
+    """The border stays."""
+    changed = levels.copy()
+    if min(levels.shape[:2]) > 2:
+        middle = levels[1:-1, 1:-1]
+        around = np.lib.stride_tricks.sliding_window_view(levels, (3, 3), axis=(0, 1)).sum((3, 4)) + 4 * middle
+        mean = (2 * around + 13) // 26
+        changed[1:-1, 1:-1] = (middle * ONE + (ONE - factor) * (mean - middle)) >> 15
+    return changed
 
 
-def perspective(image: np.ndarray, interpolation: str, start: warp.Corners, end: warp.Corners,
-                fill: Fill) -> np.ndarray:  # fmt: skip
-    return warp.warped(image, warp.at_centers(warp.corner_matrix(start, end)), interpolation, fill)
+def blurred(levels: np.ndarray, reach: int, *weights: int) -> np.ndarray:
+    """Rows to units of 2**-7, then columns."""
+    both_sides = np.array([*weights[:0:-1], *weights])
+    for axis, shift in ((1, 8), (0, 22)):
+        pad = [(reach * (a == axis),) * 2 for a in range(3)]
+        windows = np.lib.stride_tricks.sliding_window_view(np.pad(levels, pad, "reflect"), 2 * reach + 1, axis)
+        levels = (windows @ both_sides + (1 << (shift - 1))) >> shift
+    return levels
 
 
-def paint(image: np.ndarray, top: int, left: int, bottom: int, right: int, fill: Fill) -> np.ndarray:
-    result = image.astype(np.float64)
-    result[top:bottom, left:right] = fill
-    return result
-
-
-def turn(image: np.ndarray, across: bool, down: bool, diagonal: bool) -> np.ndarray:
-    result = image.astype(np.float64)[:: -1 if down else 1, :: -1 if across else 1]
-    return result.swapaxes(0, 1) if diagonal else result
-
-
-def shift(image: np.ndarray, down: int, right: int, fill: Fill) -> np.ndarray:
-    return warp.warped(image, np.array([[1, 0, -right], [0, 1, -down], [0, 0, 1]]), "nearest", fill)
-
-
-def hsv(image: np.ndarray, saturation: float, value: float, turn: float) -> np.ndarray:
-    """Factors of saturation and value, which end at 1, in HSV's hexagon."""
-    red, green, blue = np.moveaxis(image / 255, 2, 0)
-    most, least = np.maximum(np.maximum(red, green), blue), np.minimum(np.minimum(red, green), blue)
-    chroma = np.where(most > least, most - least, 1)
-    place = np.where(most == green, 2 + (blue - red) / chroma, 4 + (red - green) / chroma)
-    place = np.where(most == red, (green - blue) / chroma, place) + 6 * turn
-    of_value = np.minimum(value * most, 1)
-    of_chroma = of_value * np.minimum(saturation * (most - least) / np.where(most > 0, most, 1), 1)
-    # Each channel is the value less a share of the chroma: a trapezium over the hexagon.
-    parts = [(at + place) % 6 for at in (5, 3, 1)]
-    lost = np.stack([np.clip(np.minimum(part, 4 - part), 0, 1) for part in parts], axis=-1)
-    return 255 * (of_value[..., None] - of_chroma[..., None] * lost)
-
-
-def mixture(image: np.ndarray, weight: float) -> np.ndarray:
-    """The image and its mirror image, whose share is the weight."""
-    return (1 - weight) * image + weight * image[:, ::-1]
-
-
-#: Whose levels are rounded down; those of the others, to the nearest.
-ROUNDED_DOWN = brightness, contrast, saturation, hue, autocontrast, sharpness
-
-
-def whole(change: Callable[..., np.ndarray], exact: np.ndarray) -> np.ndarray:
-    """Round the levels of a change as its step does."""
-    return np.floor(exact + (color.NEARLY if change in ROUNDED_DOWN else 0.5)).clip(0, 255).astype(np.uint8)
+CHANGES = {
+    kinds.BRIGHTNESS: brightness,
+    kinds.CONTRAST: contrast,
+    kinds.SATURATION: saturation,
+    kinds.HUE: hue,
+    kinds.SOLARIZE: solarized,
+    kinds.POSTERIZE: posterized,
+    kinds.INVERT: inverted,
+    kinds.AUTOCONTRAST: by_channels(stretched),
+    kinds.EQUALIZE: by_channels(equalized),
+    kinds.SHARPNESS: sharpened,
+    kinds.BLUR: blurred,
+}
