@@ -46,10 +46,10 @@ def snapshot(operations: Sequence[Any], default_decoder: type[Operation] | None 
 
 def _as_operation(position: int, operation: Any) -> Operation:
     if isinstance(operation, Operation):
-        is_ours = type(operation).__module__.startswith("gpubeton.")
-        if "p" in vars(operation) and is_ours and not isinstance(operation, RandomChoice):  # which has several, or none
+        p = vars(operation).get("p", 0)
+        if not isinstance(operation, RandomChoice) and type(operation).__module__.startswith("gpubeton."):
             # It may have been set after the operation was made.
-            check_probability(f"{type(operation).__name__}: p", vars(operation)["p"])
+            check_probability(f"{type(operation).__name__}: p", p)
         copied = copy.copy(operation)
         copied.copy_of = operation if operation.copy_of is None else operation.copy_of
         copied.generation = Compiler.generation
