@@ -222,10 +222,11 @@ def _bilinear(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vect
         levels = [first & 255, first.shift_right_logical(8) & 255, first.shift_right_logical(16) & 255]
         next_levels = [first.shift_right_logical(24), second & 255, second.shift_right_logical(8) & 255]
         lines.append([rest_x * level + part_x * other for level, other in zip(levels, next_levels, strict=True)])
-    red, green, blue = (
+    sums: list[Vector] = [
         upper.shift_left(PLACE_BITS) + part_y * (lower - upper) + (_ONE * _ONE // 2)
         for upper, lower in zip(*lines, strict=True)
-    )
+    ]
+    red, green, blue = sums
     pixels = red.shift_right_logical(22) | (green.shift_right_logical(14) & 0xFF00)
     return pixels | (blue.shift_right_logical(6) & 0xFF0000)
 

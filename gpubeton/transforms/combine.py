@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
-_FOLDS: dict[type[Transform], int] = {RandomHorizontalFlip: TURN, RandomTranslate: SHIFT, Cutout: PAINT, RandomErasing: PAINT}
+_FOLDS: dict[type[Transform], int] = {
+    RandomHorizontalFlip: TURN,
+    RandomTranslate: SHIFT,
+    Cutout: PAINT,
+    RandomErasing: PAINT,
+}
 """Other operations that become one step, and its kind."""
 
 _NUMBERS_OF_FOLDS = 32  # at least as many as they take
@@ -44,7 +50,7 @@ class Combination(StepTransform):
 
     def __init__(self, transforms: Sequence[Transform]) -> None:
         name = type(self).__name__
-        self.transforms = tuple(transforms)
+        self.transforms = tuple(map(copy.copy, transforms))
         if not self.transforms:
             raise OptionError(f"{name}: transforms are empty; expected at least one operation")
         for transform in self.transforms:
