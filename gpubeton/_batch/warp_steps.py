@@ -7,9 +7,9 @@ rounded. What lies outside the image has the color of the fill.
 WARP_NEAREST and WARP_BILINEAR have six numbers in units of 2**-32. The place is ``(a x + b y + c, d x + e y + f)``,
 rounded to its units; of "nearest" at once to whole pixels.
 
-PERSPECTIVE has nine numbers, which `perspective_rows` makes. The place is ``(a x + b y + c) // w`` and ``(d x + e y + f) // w``
-with ``w = (g x + h y + k) >> 16``; "nearest" rounds it to whole pixels. Where `w` is not from 1 to `LARGEST_DIVISOR`,
-the pixel is outside. Images have at most `MOST_PIXELS` along an axis.
+PERSPECTIVE has nine numbers, which `perspective_rows` makes. The place is ``(a x + b y + c) // w`` across and
+``(d x + e y + f) // w`` down, where ``w = (g x + h y + k) >> 16``; "nearest" rounds both to whole pixels. Where w is
+not from 1 to `LARGEST_DIVISOR`, the pixel is outside. Images have at most `MOST_PIXELS` along an axis.
 """
 
 from __future__ import annotations
