@@ -12,6 +12,7 @@ from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.validation import check_probability
+from gpubeton.transforms.combine import RandomChoice
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.ops import ToTensor
 from gpubeton.transforms.transform import Moves, Transform
@@ -45,9 +46,10 @@ def snapshot(operations: Sequence[Any], default_decoder: type[Operation] | None 
 
 def _as_operation(position: int, operation: Any) -> Operation:
     if isinstance(operation, Operation):
-        if "p" in vars(operation) and type(operation).__module__.startswith("gpubeton."):
+        p = vars(operation).get("p", 0)
+        if not isinstance(operation, RandomChoice) and type(operation).__module__.startswith("gpubeton."):
             # It may have been set after the operation was made.
-            check_probability(f"{type(operation).__name__}: p", vars(operation)["p"])
+            check_probability(f"{type(operation).__name__}: p", p)
         copied = copy.copy(operation)
         copied.copy_of = operation if operation.copy_of is None else operation.copy_of
         copied.generation = Compiler.generation

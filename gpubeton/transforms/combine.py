@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,7 +50,7 @@ class Combination(StepTransform):
 
     def __init__(self, transforms: Sequence[Transform]) -> None:
         name = type(self).__name__
-        self.transforms = tuple(transforms)
+        self.transforms = tuple(map(copy.copy, transforms))
         if not self.transforms:
             raise OptionError(f"{name}: transforms are empty; expected at least one operation")
         for transform in self.transforms:

@@ -2,6 +2,7 @@
 
 Run it where torchvision is installed; the tests need only the result. ``RandAugment 9 30 ShearX -`` is what bin 9 of 31
 of that policy's operation makes of the image with the sign turned; ``RandAugment 30 ShearX`` are all its magnitudes.
+``AutoAugment svhn`` are the pairs of that policy, in words; ``perspective bilinear`` has the corners `CORNERS`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from pathlib import Path
 import numpy as np
 
 BINS = {"RandAugment": (9, 30), "TrivialAugmentWide": (17, 30)}
+
+
+CORNERS = [[3, 2], [28, 5], [30, 20], [0, 17]]
 
 
 def picture() -> np.ndarray:
@@ -44,6 +48,8 @@ def main() -> None:
     for kind in ("bilinear", "nearest"):
         mode = v2.InterpolationMode(kind)
         results[f"affine {kind}"] = functional.affine(image, -20.0, [3.0, -2.0], 1.3, [10.0, -5.0], mode)
+        start = [[0, 0], [31, 0], [31, 23], [0, 23]]
+        results[f"perspective {kind}"] = functional.perspective(image, start, CORNERS, mode, fill=[1, 2, 3])
     arrays = {name: one.permute(1, 2, 0).numpy() for name, one in results.items()}
     for policy, bins in BINS.items():
         for name, (magnitudes, signed) in getattr(v2, policy)._AUGMENTATION_SPACE.items():
@@ -57,6 +63,12 @@ def main() -> None:
                         image, name, magnitude, interpolation=change.interpolation, fill=change._fill
                     )
                     arrays[f"{policy} {place} {name} {sign}"] = result.permute(1, 2, 0).numpy()
+    for policy in ("AutoAugment", "AugMix"):
+        for name, (magnitudes, _) in getattr(v2, policy)._AUGMENTATION_SPACE.items():
+            table = magnitudes(10, 24, 32)
+            arrays[f"{policy} 10 {name}"] = np.zeros(0) if table is None else table.numpy()
+    for policy in v2.AutoAugmentPolicy:
+        arrays[f"AutoAugment {policy.value}"] = np.array(v2.AutoAugment(policy)._policies, str)
     np.savez_compressed(Path(__file__).with_name("augment.npz"), image=picture(), **arrays)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from gpubeton.transforms import (
+    AugMix,
+    AutoAugment,
     ColorJitter,
     CornerCrop,
     Cutout,
@@ -15,8 +17,10 @@ from gpubeton.transforms import (
     RandAugment,
     RandomAdjustSharpness,
     RandomAffine,
+    RandomApply,
     RandomAutocontrast,
     RandomBrightness,
+    RandomChoice,
     RandomContrast,
     RandomCrop,
     RandomEqualize,
@@ -24,13 +28,18 @@ from gpubeton.transforms import (
     RandomGaussianBlur,
     RandomGrayscale,
     RandomHorizontalFlip,
+    RandomHSV,
     RandomInvert,
+    RandomOrder,
+    RandomPerspective,
     RandomPosterize,
     RandomResizedCrop,
     RandomRotation,
     RandomSaturation,
     RandomSolarization,
     RandomTranslate,
+    RandomVerticalFlip,
+    ThreeAugment,
     TrivialAugmentWide,
 )
 
@@ -47,6 +56,9 @@ BLENDS = [RandomBrightness(0.5, p=0.8), RandomContrast(0.5, p=0.8), RandomSatura
 WARPS = [
     RandomRotation(40, "bilinear", FILL, p=0.8),
     RandomAffine(30, (0.2, 0.1), (0.5, 2), (-20, 10, 5, 30), fill=FILL, p=0.8),
+    RandomPerspective(0.6, 0.8, fill=FILL),
+    RandomVerticalFlip(0.6),
+    RandomOrder([RandomTranslate(5, FILL), RandomRotation(30), RandomHorizontalFlip(1)]),
 ]
 #: They take levels only.
 LEVELS = [
@@ -63,6 +75,12 @@ LEVELS = [
     *WARPS,
     RandAugment(3, 20),
     TrivialAugmentWide(interpolation="bilinear", fill=FILL),
+    RandomHSV(0.1, p=0.8),
+    AutoAugment("svhn"),
+    AugMix(5, 2),
+    ThreeAugment(),
+    RandomApply([ColorJitter(0.4), Cutout(7, FILL), RandomInvert(0.5)], 0.7),
+    RandomChoice([RandomGaussianBlur(19, 2.0, p=1), RandomErasing(1, value=FILL), RandomAffine(30)], [2, 1, 1]),
 ]
 #: What happens to an image has to do with its own sample only.
 ALONE = [*WINDOWS, *GEOMETRY, *BLENDS, *LEVELS]
@@ -84,5 +102,8 @@ SOMETIMES = {
     "equalize": RandomEqualize,
     "blur": partial(RandomGaussianBlur, 3, (0.5, 1.5)),
     "sharpness": partial(RandomAdjustSharpness, 2),
+    "vertical flip": RandomVerticalFlip,
+    "hsv": partial(RandomHSV, 0.0, 0.0, 0.9),
+    "applied": partial(RandomApply, [RandomInvert(1)]),
     "rotation": partial(RandomRotation, (30, 60), "nearest", (0, 0, 0)),
 }
