@@ -18,6 +18,7 @@ from rich.console import Console
 from benchmarks.gpu.tables import draw_gpu, draw_host_cost
 from benchmarks.harness.timing import Lap, cpu_ratios, median_cpu, median_rate, ratios
 from benchmarks.markdown import provenance, row, rule, spread
+from benchmarks.recipe_tables import draw_operations, draw_opponents, draw_recipes
 from benchmarks.remote_table import draw_remote
 from benchmarks.results import RESULTS, latest, save
 from benchmarks.user_tables import draw_reading, draw_size, draw_writing
@@ -294,6 +295,9 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "remote_peers": ("remote_peers", _remote_peers),
     "gpu": ("gpu", draw_gpu),
     "host_cost": ("host_cost", draw_host_cost),
+    "recipes": ("recipes", draw_recipes),
+    "operations": ("recipes", draw_operations),
+    "recipe_opponents": ("recipes", draw_opponents),
     "remote": ("remote", draw_remote),
     "user_terms_size": ("user_terms", draw_size),
     "user_terms_writing": ("user_terms", draw_writing),
