@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 #: Least and largest magnitude of each operation, and whether it goes both ways; translates in parts of the image.
 Space = tuple[tuple[str, float, float, bool], ...]
 
-_FACTORS = {"Brightness": BRIGHTNESS, "Color": SATURATION, "Contrast": CONTRAST, "Sharpness": SHARPNESS}
+FACTORS = {"Brightness": BRIGHTNESS, "Color": SATURATION, "Contrast": CONTRAST, "Sharpness": SHARPNESS}
 
 _KINDS = {
-    **_FACTORS,
+    **FACTORS,
     "Posterize": POSTERIZE,
     "Solarize": SOLARIZE,
     "AutoContrast": AUTOCONTRAST,
@@ -297,8 +297,8 @@ def policy_step(
     if name in _KINDS:
         factor = round((1 + magnitude) * ONE)
         own = {"Posterize": (round(magnitude),), "Solarize": (math.ceil(255 * magnitude),)}
-        parameters = own.get(name, (factor,) if name in _FACTORS else ())
-        is_done = np.array([name not in _FACTORS or factor != ONE])
+        parameters = own.get(name, (factor,) if name in FACTORS else ())
+        is_done = np.array([name not in FACTORS or factor != ONE])
         return step_rows(_KINDS[name], np.array([parameters], np.int32), is_done)
     if name == "Identity":
         warp = affine_rows(size)

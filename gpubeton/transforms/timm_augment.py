@@ -18,7 +18,7 @@ from gpubeton.transforms.aug_mix import MIXING, mixture_rows, mixture_shares
 from gpubeton.transforms.auto_augment import PAIRS, operations_of
 from gpubeton.transforms.blur import blur_steps
 from gpubeton.transforms.checks import image_size
-from gpubeton.transforms.rand_augment import Policy
+from gpubeton.transforms.rand_augment import FACTORS, Policy
 from gpubeton.transforms.transform import Moves
 
 if TYPE_CHECKING:
@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 
 _KERNEL = 13  # pixels; Pillow's blur with the largest radius, 2, reaches as far
 
-_FACTORS = {
-    "Color": kinds.SATURATION,
-    "Contrast": kinds.CONTRAST,
-    "Brightness": kinds.BRIGHTNESS,
-    "Sharpness": kinds.SHARPNESS,
-}
+_MOVES = {"Rotate": 30.0, "ShearX": 0.3, "ShearY": 0.3, "TranslateXRel": 0.45, "TranslateYRel": 0.45}  # their slopes
 
 
 class _Operation(NamedTuple):
@@ -62,16 +57,12 @@ _OPERATIONS = {
     "Solarize": _Operation(kinds.SOLARIZE, 0, 256, most=256),
     "SolarizeIncreasing": _Operation(kinds.SOLARIZE, 256, -256, least=0),
     "SolarizeAdd": _Operation(kinds.SOLARIZE_ADD, 0, 110, most=128),
-    **{name: _Operation(kind, 0.1, 1.8, ONE) for name, kind in _FACTORS.items()},
-    **{f"{name}Increasing": _Operation(kind, 1, 0.9, ONE, 1, 0.1) for name, kind in _FACTORS.items()},
+    **{name: _Operation(kind, 0.1, 1.8, ONE) for name, kind in FACTORS.items()},
+    **{f"{name}Increasing": _Operation(kind, 1, 0.9, ONE, 1, 0.1) for name, kind in FACTORS.items()},
     "Desaturate": _Operation(kinds.SATURATION, 0.5, -0.5, ONE, least=0),
     "GaussianBlur": _Operation(kinds.BLUR, 0.1, 1.9, ONE, most=2),
     "GaussianBlurRand": _Operation(kinds.BLUR, 0, 2, ONE, least=0.01, most=2),  # the largest of the radii
-    "Rotate": _Operation(kinds.WARP_BILINEAR, 0, 30, ONE, 1),
-    "ShearX": _Operation(kinds.WARP_BILINEAR, 0, 0.3, ONE, 1),
-    "ShearY": _Operation(kinds.WARP_BILINEAR, 0, 0.3, ONE, 1),
-    "TranslateXRel": _Operation(kinds.WARP_BILINEAR, 0, 0.45, ONE, 1),
-    "TranslateYRel": _Operation(kinds.WARP_BILINEAR, 0, 0.45, ONE, 1),
+    **{name: _Operation(kinds.WARP_BILINEAR, 0, slope, ONE, 1) for name, slope in _MOVES.items()},
 }
 _KINDS = np.array([operation.kind for operation in _OPERATIONS.values()], np.int32)
 
@@ -79,29 +70,20 @@ TIMM_OPERATIONS: tuple[str, ...] = tuple(_OPERATIONS)
 """The operations of timm's policies; the first one changes nothing."""
 
 _RANDOM_BLUR = TIMM_OPERATIONS.index("GaussianBlurRand")
-_WARPS = range(TIMM_OPERATIONS.index("Rotate"), len(TIMM_OPERATIONS))
+_WARPS = range(len(TIMM_OPERATIONS) - len(_MOVES), len(TIMM_OPERATIONS))
 
-_MOVES = "Rotate ShearX ShearY TranslateXRel TranslateYRel"
-_MIXED = f"AutoContrast Equalize Posterize Solarize Color Contrast Brightness Sharpness {_MOVES}"
+_MIXED = f"AutoContrast Equalize Posterize Solarize {' '.join((*FACTORS, *_MOVES))}"
 
 #: Of each set of "rand", the operations with their weights; those of weight 0 are equally likely, and may come twice.
 _SETS: dict[str, dict[float, str]] = {
     "": {0: f"{_MIXED} Invert SolarizeAdd"},
     "3a": {0: "Solarize Desaturate GaussianBlur"},
-    "3aw": {
-        6: "Solarize Desaturate GaussianBlur",
-        3: "Rotate",
-        2: "ShearX ShearY",
-        1: "Posterize AutoContrast Color Sharpness Contrast Brightness Equalize Invert",
-    },
-    "weights": {
-        3: "Rotate",
-        2: "ShearX ShearY",
-        1: "TranslateXRel TranslateYRel",
-        0.25: "Color Sharpness AutoContrast",
-        0.05: "Solarize SolarizeAdd Contrast Brightness Equalize Posterize Invert",
-    },
-}
+    "3aw": {6: "Solarize Desaturate GaussianBlur", 3: "Rotate", 2: "ShearX ShearY",
+            1: "Posterize AutoContrast Color Sharpness Contrast Brightness Equalize Invert"},
+    "weights": {3: "Rotate", 2: "ShearX ShearY", 1: "TranslateXRel TranslateYRel",
+                0.25: "Color Sharpness AutoContrast",
+                0.05: "Solarize SolarizeAdd Contrast Brightness Equalize Posterize Invert"},
+}  # fmt: skip
 
 #: Written as the pairs of `AutoAugment`.
 _V0 = """
@@ -146,7 +128,7 @@ class _Plan(NamedTuple):
     @property
     def num_steps(self) -> int:
         """Operations of each image."""
-        return self.num_picks * self.choices.shape[1]
+        return self.num_picks * len(self.choices[0])
 
 
 class TimmAugment(Policy):
@@ -261,9 +243,9 @@ class TimmAugment(Policy):
         plan, numbers = _planned(self.config), uniform(self.num_numbers)
         of_steps, of_mixtures = np.split(numbers[:, plan.num_picks :], [4 * plan.num_steps], axis=1)
         picked = plan.choices[_picked(plan, numbers[:, : plan.num_picks])].reshape(len(numbers), -1, 3)
-        place, probability, magnitude = np.moveaxis(picked, 2, 0)
+        listed, probability, magnitude = np.moveaxis(picked, 2, 0)
         whether, side, first, second = np.moveaxis(of_steps.reshape(len(numbers), -1, 4), 2, 0)
-        place = np.where(whether < probability, place, 0).astype(np.intp)
+        place: NDArray[np.intp] = np.where(whether < probability, listed, 0).astype(np.intp)
         if plan.std == math.inf:
             magnitude = magnitude * first
         elif plan.std:
@@ -323,19 +305,18 @@ def _planned(config: str) -> _Plan:
         depth = 3 if options["d"] == -1 else check_whole("TimmAugment: d", options["d"], 1)
         alpha = check_number("TimmAugment: a", options["a"], 0.1, 100)
         table[_WARPS.start + 3 :, 2] = 0.3  # the slope of translations
-        return _Plan(
-            _choices(_MIXED, 1.0, m, True), None, width * depth, std, 10, table, width, options["d"] == -1, alpha
-        )
+        choices = _choices(_MIXED, 1.0, m, is_increasing=True)
+        return _Plan(choices, None, width * depth, std, 10, table, width, options["d"] == -1, alpha)
     p = check_number("TimmAugment: p", options["p"], 0, 1)
     sets = _SETS[check_choice("TimmAugment: t", options["t"], _SETS)]
-    choices = _choices(" ".join(sets.values()), p, m, bool(options["inc"] or options["t"]))
+    choices = _choices(" ".join(sets.values()), p, m, is_increasing=bool(options["inc"] or options["t"]))
     weights = None if 0 in sets else np.repeat(list(sets), [len(names.split()) for names in sets.values()])
     num_picks = check_whole("TimmAugment: n", options["n"], 1, None if weights is None else len(weights))
-    most = check_whole("TimmAugment: mmax", options["mmax"], 0) or 10
+    most = check_whole("TimmAugment: mmax", options["mmax"], 1)
     return _Plan(choices, weights, num_picks, math.inf if std > 100 else std, most, table)
 
 
-def _choices(names: str, p: float, m: int, is_increasing: bool) -> NDArray[np.float64]:  # (C, 1, 3)
+def _choices(names: str, p: float, m: int, *, is_increasing: bool) -> NDArray[np.float64]:  # (C, 1, 3)
     """List operations with the same probability and magnitude."""
     ending = "Increasing" if is_increasing else ""
     listed = [name + ending if name + ending in _OPERATIONS else name for name in names.split()]
