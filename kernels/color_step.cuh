@@ -5,47 +5,18 @@
 // rate of integer operations.
 #pragma once
 
-enum Kind { BRIGHTNESS, CONTRAST, SATURATION, HUE };
-
-// ONE is the factor 1; MAX_STEPS is MAX_COLOR_STEPS of gpubeton/_plan/program.py.
-enum { ONE_SHIFT = 15, ONE = 1 << ONE_SHIFT, MAX_STEPS = 24 };
+// ONE is the factor 1; MAX_FACTOR is that of color_formulas.py.
+enum { ONE_SHIFT = 15, ONE = 1 << ONE_SHIFT, MAX_FACTOR = 256 };
 
 // Pixels that a thread works on at the same time: three words.
 enum { PIXELS = 4, PIXEL_BYTES = 3 * PIXELS };
 
-struct Step {
-    int kind, factor;
-    int added;  // contrast: added to all levels, in units of 2**-15
-};
-
-// The steps of an image that change something.
-struct Steps {
-    int count;
-    Step steps[MAX_STEPS];
-};
+// Limit a factor: so nothing that is computed from it exceeds 32 bits.
+static __device__ __forceinline__ int limited(int factor, int most) { return min(max(factor, -most), most); }
 
 static __device__ __forceinline__ long long divided_down(long long value, int divisor) {
     long long quotient = value / divisor;
     return quotient - (value % divisor < 0);
-}
-
-// Read the steps of an image before its contrast number `until`, or all of them (-1). `sums` has the sums of earlier
-// contrasts. Return whether that contrast exists and changes something.
-static __device__ __forceinline__ bool read_steps(const int* row, int num_steps, const unsigned long long* sums,
-                                                  int pixels, int until, Steps& read) {
-    read.count = 0;
-    int contrasts = 0;
-    for (int i = 0; i < num_steps && i < MAX_STEPS; i++) {
-        Step step = {row[2 * i], row[2 * i + 1], 0};
-        bool changes = step.factor != (step.kind == HUE ? 0 : ONE);
-        if (step.kind == CONTRAST) {
-            if (contrasts == until) return changes;
-            if (changes) step.added = (int)divided_down((ONE - step.factor) * (long long)sums[contrasts], pixels);
-            contrasts++;
-        }
-        if (changes) read.steps[read.count++] = step;
-    }
-    return false;
 }
 
 // The gray value of a pixel: FFCV's and torchvision's weights 0.2989, 0.587 and 0.114, rounded down.
@@ -75,23 +46,14 @@ static __device__ __forceinline__ void turn_hue(int* pixel, int factor) {
     pixel[2] = hue_level_of(base + min(max(2 * side - abs(place - 4 * side), 0), side));
 }
 
-// Apply all steps to four pixels. All threads of a block have the same kinds of steps.
-static __device__ __forceinline__ void apply_steps(const Steps& steps, int (*pixels)[3]) {
-    for (int i = 0; i < steps.count; i++) {
-        Step step = steps.steps[i];
-        if (step.kind == HUE) {
-            for (int p = 0; p < PIXELS; p++) turn_hue(pixels[p], step.factor);
-        } else if (step.kind == SATURATION) {
-            for (int p = 0; p < PIXELS; p++) {
-                int gray = gray_of(pixels[p]);
-                for (int c = 0; c < 3; c++)
-                    pixels[p][c] = level_of(step.factor * (pixels[p][c] - gray) + (gray << ONE_SHIFT));
-            }
-        } else {
-            for (int p = 0; p < PIXELS; p++)
-                for (int c = 0; c < 3; c++) pixels[p][c] = level_of(step.factor * pixels[p][c] + step.added);
-        }
-    }
+// Add to a multiple of all levels: brightness, and contrast with the mean's share.
+static __device__ __forceinline__ void blend(int* pixel, int factor, int added) {
+    for (int c = 0; c < 3; c++) pixel[c] = level_of(factor * pixel[c] + added);
+}
+
+static __device__ __forceinline__ void saturate(int* pixel, int factor) {
+    int gray = gray_of(pixel);
+    for (int c = 0; c < 3; c++) pixel[c] = level_of(factor * (pixel[c] - gray) + (gray << ONE_SHIFT));
 }
 
 // Load four pixels; those after the end are black.
@@ -103,4 +65,10 @@ static __device__ __forceinline__ void load_pixels(const unsigned char* source, 
     } else {
         for (int i = 0; i < PIXEL_BYTES; i++) pixels[i / 3][i % 3] = i < bytes ? source[i] : 0;
     }
+}
+
+// Pack four pixels into three words.
+static __device__ __forceinline__ void pack_pixels(const int (*pixels)[3], unsigned* words) {
+    for (int i = 0; i < 3; i++) words[i] = 0;
+    for (int i = 0; i < PIXEL_BYTES; i++) words[i / 4] |= (unsigned)pixels[i / 3][i % 3] << (i % 4 * 8);
 }

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 1024  # pixels whose channels stay in the first cache
 
-_blend, _saturate = map(device_function, (color_formulas.blend, color_formulas.saturate))
-_turn, _gray_sum = map(device_function, (color_formulas.turn, color_formulas.gray_sum))
+_blend, _saturate = device_function(color_formulas.blend), device_function(color_formulas.saturate)
+_turn, _gray_sum = device_function(color_formulas.turn), device_function(color_formulas.gray_sum)
 
 
 @device_function

@@ -65,17 +65,6 @@ def writable(batch: Any) -> Any:
     return batch.view(torch.int16)
 
 
-def change_as_rgb(images: Any, change: Callable[[Any], None]) -> None:
-    """Apply a change of RGB images, which treats each channel alike, to NHWC images with 1 or 4 channels."""
-    # The fourth channel is opacity, and stays.
-    if images.shape[3] == 1:
-        wide = images.repeat(3, axis=3) if isinstance(images, np.ndarray) else images.repeat(1, 1, 1, 3)
-        change(wide)
-        images[:] = wide[..., :1]
-    else:
-        change(images[..., :CHANNELS])
-
-
 @dataclass(frozen=True)
 class ImageChange:
     """A change of images, in place, written twice with the same integer arithmetic."""

@@ -98,7 +98,7 @@ def _write_ranges(emit: VectorBuilder, levels: Vector, ranges: Vector, groups: V
 def _count_range(
     levels: Array,  # uint8
     channels: int,
-    counters: Array,  # (_COUNTERS * _LEVELS,) int32, written: of each channel some levels, with the least and the largest
+    counters: Array,  # (_COUNTERS * _LEVELS,) int32, written: some levels, all least and largest with them
     ranges: Array,  # (2 * _BLOCK,) uint8: memory
 ) -> None:
     clear(counters.ctypes.data, 4 * len(counters))
@@ -157,5 +157,4 @@ def change_levels(image: int, other: int, memory: int, layout: int, row: int) ->
     return 1
 
 
-_KINDS = SOLARIZE, POSTERIZE, INVERT, AUTOCONTRAST, EQUALIZE
-LEVEL_CODES = dict.fromkeys(_KINDS, AddressedFunction(change_levels))
+LEVEL_CODES = dict.fromkeys((SOLARIZE, POSTERIZE, INVERT, AUTOCONTRAST, EQUALIZE), AddressedFunction(change_levels))

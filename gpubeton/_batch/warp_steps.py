@@ -226,7 +226,7 @@ def _bilinear(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vect
         upper.shift_left(PLACE_BITS) + part_y * (lower - upper) + (_ONE * _ONE // 2)
         for upper, lower in zip(*lines, strict=True)
     )
-    pixels = red.shift_right_logical(22) | (green.shift_right_logical(14) & 0xFF00)
+    pixels: Vector = red.shift_right_logical(22) | (green.shift_right_logical(14) & 0xFF00)
     return pixels | (blue.shift_right_logical(6) & 0xFF0000)
 
 
@@ -235,7 +235,8 @@ def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int
     num_rows = 2 if places is _affine_places else 3
 
     @vector_kernel
-    def warp(emit: VectorBuilder, other: Vector, bordered: Vector, width: Vector, height: Vector, row: Vector) -> None:
+    def warp(emit: VectorBuilder, other: Vector, bordered: Vector, layout: Vector, row: Vector) -> None:
+        width, height = (emit.load(layout + 8 * field, I64) for field in (WIDTH, HEIGHT))
         at = row + _NUMBERS
         numbers = [[emit.load(at + 8 * (3 * line + column), I64) for column in range(3)] for line in range(num_rows)]
         limits, stride = (width + _BORDER, height + _BORDER), (width + _BORDER) * 3
@@ -264,38 +265,39 @@ _perspective_bilinear = _kernel(_perspective_places, _bilinear, PLACE_BITS)
 # --- the steps --------------------------------------------------------------------------------------------------------
 
 
-def warp_nearest(image: int, other: int, memory: int, layout: int, row: int) -> int:
-    """Warp an image, each pixel the nearest."""
+@device_function
+def _is_left(image: int, other: int, memory: int, layout: int, row: int, bits: int, is_perspective: bool) -> bool:
+    """Copy an image to the memory, with its border; return True if it is RGB, and warp it if not."""
     sizes = i64_at(layout, LAYOUT_FIELDS)
     _copy_bordered(image, memory, sizes, row + _FILL)
-    if sizes[CHANNELS] == 3 and sizes[ITEM_SIZE] == 1:
-        _warp_nearest(other, memory, sizes[WIDTH], sizes[HEIGHT], row)
-    else:
-        _warp_any(other, memory, sizes, i64_at(row + _NUMBERS, 6), 0, False)
+    is_rgb: bool = sizes[CHANNELS] == 3 and sizes[ITEM_SIZE] == 1
+    if not is_rgb:
+        _warp_any(other, memory, sizes, i64_at(row + _NUMBERS, 9), bits, is_perspective)
+    return is_rgb
+
+
+def warp_nearest(image: int, other: int, memory: int, layout: int, row: int) -> int:
+    """Warp an image, each pixel the nearest."""
+    if _is_left(image, other, memory, layout, row, 0, False):
+        _warp_nearest(other, memory, layout, row)
     return 1
 
 
 def warp_bilinear(image: int, other: int, memory: int, layout: int, row: int) -> int:
     """Warp an image, each pixel weighed of four."""
-    sizes = i64_at(layout, LAYOUT_FIELDS)
-    _copy_bordered(image, memory, sizes, row + _FILL)
-    if sizes[CHANNELS] == 3 and sizes[ITEM_SIZE] == 1:
-        _warp_bilinear(other, memory, sizes[WIDTH], sizes[HEIGHT], row)
-    else:
-        _warp_any(other, memory, sizes, i64_at(row + _NUMBERS, 6), PLACE_BITS, False)
+    if _is_left(image, other, memory, layout, row, PLACE_BITS, False):
+        _warp_bilinear(other, memory, layout, row)
     return 1
 
 
 def perspective(image: int, other: int, memory: int, layout: int, row: int) -> int:
     """Turn an image in space."""
-    sizes, is_bilinear = i64_at(layout, LAYOUT_FIELDS), load_u8(row + _IS_BILINEAR) != 0
-    _copy_bordered(image, memory, sizes, row + _FILL)
-    if sizes[CHANNELS] != 3 or sizes[ITEM_SIZE] != 1:
-        _warp_any(other, memory, sizes, i64_at(row + _NUMBERS, 9), PLACE_BITS if is_bilinear else 0, True)
-    elif is_bilinear:
-        _perspective_bilinear(other, memory, sizes[WIDTH], sizes[HEIGHT], row)
-    else:
-        _perspective_nearest(other, memory, sizes[WIDTH], sizes[HEIGHT], row)
+    is_bilinear = load_u8(row + _IS_BILINEAR) != 0
+    if _is_left(image, other, memory, layout, row, PLACE_BITS if is_bilinear else 0, True):
+        if is_bilinear:
+            _perspective_bilinear(other, memory, layout, row)
+        else:
+            _perspective_nearest(other, memory, layout, row)
     return 1
 
 

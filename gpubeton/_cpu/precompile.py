@@ -50,7 +50,7 @@ def precompile(on_progress: Progress | None = None) -> Path:
     if not numba_hooks.IS_ENABLED:
         raise StorageError("machine code cannot be kept with GPUBETON_NUMBA_HOOKS=0: leave out this variable")
     calls = [(function, partial(function, *arguments)) for function, arguments in _calls()]
-    calls += [(step.code, partial(getattr, step, "address")) for step in STEP_FUNCTIONS.values()]
+    calls += [(step.code, partial(getattr, step, "address")) for step in dict.fromkeys(STEP_FUNCTIONS.values())]
     folder = Path()
     for done, (function, compile_it) in enumerate(calls):
         if on_progress is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpubeton._gpu.cuda import Device, Event, Memory, PinnedMemory
     from gpubeton._gpu.entry_decoder import EntryImages
-    from gpubeton._gpu.launch import KernelImages, ProgramConstants
+    from gpubeton._gpu.launch import KernelImages
     from gpubeton._plan.image_job import BadImage, ImageJob
 
 
@@ -42,7 +42,7 @@ class Slot:
         self.staging: GrowableBuffer[PinnedMemory] = GrowableBuffer(device.allocate_pinned)
         self.arena: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)  # decoded images
         self.taps: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)  # weights of the resampling
-        # uint8 images before their colors are changed
+        # uint8 images before their steps, and what steps need
         self.resampled: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
         self.table = Table(device)  # the description of the batch
         self.done = device.make_event()  # after the last kernel that reads any of it
@@ -146,11 +146,11 @@ class Batch:
                     pictures["height"][rows], pictures["width"][rows] = decoded.height, decoded.width
                     pictures["is_guarded"][rows] = 1
 
-    def arrays(self, constants: Sequence[ProgramConstants]) -> dict[Hashable, NDArray[Any]]:
+    def arrays(self) -> dict[Hashable, NDArray[Any]]:
         """Describe the batch for the kernels."""
         arrays: dict[Hashable, NDArray[Any]] = {}
-        for number, (program, job) in enumerate(zip(constants, self.jobs, strict=True)):
-            arrays |= image_arrays(number, program, self.pictures[number], self.draws[number], job.colors)
+        for number, job in enumerate(self.jobs):
+            arrays |= image_arrays(number, self.pictures[number], self.draws[number], job.steps)
             if number in self.entry_images:
                 arrays |= self.entry_images[number].arrays(job)
         for pixels in self.sent:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton._gpu.launch import PICTURE, describe_images, image_arrays
 from gpubeton._plan.arena_layout import ALIGNMENT, taps_nbytes
-from gpubeton._plan.draw_rows import DRAW_COLUMNS, identity_draws
+from gpubeton._plan.draw_rows import identity_draws
 from gpubeton._plan.image_job import Usage
 
 if TYPE_CHECKING:
@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from gpubeton._plan.program import ImageProgram
 
 
+# What makes a program write levels.
+_LEVELS: dict[str, Any] = {"table": None, "mean_std": None, "dtype": "uint8", "steps": (), "mixing": None}
+
+
 class CpuImages:
-    """Makes images of the final size on the CPU; the GPU changes their colors."""
+    """Makes images of the final size on the CPU; the GPU carries out their steps."""
 
     def __init__(
         self,
@@ -50,7 +54,7 @@ class CpuImages:
                 rows, start = pixels.finished, pixels.staged + pixels.crops_nbytes
             shape = (len(rows), program.height, program.width, 3)
             out = array[start : start + int(np.prod(shape))].reshape(shape)
-            jobs.append(replace(job.rows(rows, out), colors=None))
+            jobs.append(replace(job.rows(rows, out), steps=None))
         self._workers().submit(jobs)
 
     def collect_cpu_images(self, batch: Batch) -> list[BadImage]:
@@ -64,7 +68,7 @@ class CpuImages:
         for row in rows:
             image = job.rows(np.array([row]), job.out[row : row + 1])
             levels = np.empty((1, program.height, program.width, 3), np.uint8)
-            faults = self._workers().decode(number, replace(image, out=levels, colors=None))
+            faults = self._workers().decode(number, replace(image, out=levels, steps=None))
             bad_images += [replace(bad, row=row) for bad in faults]
             if not faults:
                 self.finish(number, image, levels[0])
@@ -76,26 +80,24 @@ class CpuImages:
         job: ImageJob,  # of one image
         levels: NDArray[np.uint8],  # (height, width, 3), of the output's size
     ) -> None:
-        """Send an image that the CPU has made to the device, change its colors and store it there; waits."""
+        """Send an image that the CPU has made to the device, carry out its steps and store it there; waits."""
         device, slot, stream = self._resources.device, self._resources.repair_slot, self._resources.streams.batch_ops
         program, constants = self._programs[number], self._constants[number]
         staging = slot.staging.reserve(levels.nbytes)
         arena = slot.arena.reserve(levels.nbytes + ALIGNMENT).address
         staging.array[: levels.nbytes] = levels.reshape(-1)
         picture = np.array([(arena, 3 * program.width, program.height, program.width, 0, 0, 0)], PICTURE)
-        draws = identity_draws(program.height, program.width, job.draws.shape[1])
-        draws[:, DRAW_COLUMNS:] = job.draws[:, DRAW_COLUMNS:]  # the CPU leaves paints after changes of color
-        whole = replace(job, draws=draws)
+        whole = replace(job, draws=identity_draws(program.height, program.width))
         most = constants.most_taps(whole.draws)
-        addresses = slot.table.fill(image_arrays(number, constants, picture, whole.draws, whole.colors))
+        addresses = slot.table.fill(image_arrays(number, picture, whole.draws, whole.steps))
         slot.table.send(stream)
         device.copy(arena, staging.address, levels.nbytes, stream)
         taps = slot.taps.reserve(sum(taps_nbytes(1, constants.side, most))).address
-        resampled = slot.resampled.reserve(constants.levels_nbytes).address
-        images = describe_images(number, constants, whole, addresses, most_taps=most, taps=taps, levels=resampled)
+        levels_address = slot.resampled.reserve(sum(constants.steps_nbytes(1))).address
+        images = describe_images(number, constants, whole, addresses, most_taps=most, taps=taps, levels=levels_address)
         images.begin(job.out.data_ptr(), nonce=0)
         images.resample(device, stream)
-        images.change_colors(device, stream)
+        images.carry_out_steps(device, stream)
         stream.synchronize()  # wait point: repair finished
 
     @property
@@ -111,9 +113,6 @@ class CpuImages:
     def _workers(self) -> ImageExecutor:
         if self._executor is None:
             self._executor = self._cpu.start_executor(
-                [
-                    replace(program, table=None, mean_std=None, dtype="uint8", device="cpu", colors=(), mixing=None)
-                    for program in self._programs
-                ]
+                [replace(program, device="cpu", **_LEVELS) for program in self._programs]
             )
         return self._executor

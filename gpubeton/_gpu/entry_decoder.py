@@ -331,7 +331,7 @@ class EntryDecoder:
         self._device.copy(arena + images.offset, begin, images.nbytes, stream)
 
     def launch(self, images: EntryImages, program: ProgramConstants, out: int, stream: Stream) -> None:
-        """Make the images: output values, or levels if their colors are changed later."""
+        """Make the images: output values, or levels if steps follow."""
         addresses, number, columns = images.addresses, images.number, images.draws.shape[1]
         blocks, taps = window_blocks(images.parts.rows), self.windows.reserve(0).address
         for band, slice_ in enumerate(images.bands):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from gpubeton._gpu.cpu_images import CpuImages
 from gpubeton._gpu.feeder import Feeder
 from gpubeton._gpu.launch import mix_images, program_constants
 from gpubeton._gpu.planner import BatchPlanner, image_identity
-from gpubeton._plan.draw_rows import NUM_PAINTS
 from gpubeton.errors import LoaderClosedError
 
 if TYPE_CHECKING:
@@ -78,7 +76,6 @@ class GpuExecutor:
         """Begin a batch: a job for each program. Never waits."""
         if self._is_closed:
             raise LoaderClosedError("the loader was closed while a batch was being made")
-        jobs = [_with_early_paints(job, program) for job, program in zip(jobs, self._programs, strict=True)]
         slots, streams = self._resources.slots, self._resources.streams
         if len(self._batches) == len(slots):
             raise RuntimeError(f"all {len(slots)} batches are in flight")
@@ -111,7 +108,6 @@ class GpuExecutor:
 
     def decode(self, program: int, job: ImageJob) -> list[BadImage]:
         """Make the images of one job in the caller's thread, on the CPU."""
-        job = _with_early_paints(job, self._programs[program])
         with self._device.active():
             return self._cpu_images.make(program, job, range(len(job.address)))
 
@@ -208,12 +204,3 @@ class GpuExecutor:
                 device.hand_over(tensors, ready)  # wait point: handed over
 
         return arrive
-
-
-def _with_early_paints(job: ImageJob, program: ImageProgram) -> ImageJob:
-    """Leave paints after changes of color to the kernel."""
-    if program.early_paints == program.max_paints:
-        return job
-    draws = job.draws.copy()
-    draws[:, NUM_PAINTS] = program.early_paints
-    return replace(job, draws=draws)

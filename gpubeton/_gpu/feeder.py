@@ -176,7 +176,7 @@ class Feeder:
             entry_images = batch.entry_images.get(number)
             if entry_images is None or len(entry_images.rows) < images.count:
                 images.resample(self._device, stream)
-            images.change_colors(self._device, stream)
+            images.carry_out_steps(self._device, stream, is_repeat=decoder is None)
             batch.status.append(batch.slot.table.bring_back((number, "status"), stream))
 
     def _decode_entries(self, batch: Batch, stream: Stream, decoder: EntryDecoder) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gpubeton._gpu.kernels import SIGNED_KERNELS
-from gpubeton._plan.arena_layout import JPEG_AXES, taps_nbytes
+from gpubeton._plan.arena_layout import JPEG_AXES, steps_nbytes, taps_nbytes
 from gpubeton._plan.draw_rows import most_taps
 from gpubeton._plan.jpeg_windows import GROUP
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
@@ -76,13 +77,12 @@ JPEG = np.dtype(
 _Launch = tuple[str, tuple[int, int, int], tuple[int, int, int], list[Any]]  # kernel, grid, block, arguments
 
 _THREADS = 128
+_STEP_THREADS = 512  # of image_steps.cu, which has one block for each image
 # The part of an image for one block: bytes that gather.cu copies, output bytes that mix.cu writes, output rows that
-# resample.cu and jpeg_down.cu write, pixels that color_sum.cu and color.cu read, blocks of 8 x 8 of jpeg_idct.cu.
+# resample.cu and jpeg_down.cu write, blocks of 8 x 8 of jpeg_idct.cu.
 _GATHERED_BYTES = 16384
 _MIXED_BYTES = 8192
 _ROWS = 8
-_SUMMED_PIXELS = 16384
-_COLORED_PIXELS = 8192
 _TRANSFORMED = 64
 # Of canary.cu: threads for each image.
 _CANARY_THREADS = 3
@@ -146,9 +146,8 @@ class ProgramConstants(NamedTuple):
     fills: int  # uint8 (F, 3)
     table: int  # uint32 (256, 3), or 0: the output is levels
     item_size: int
-    num_sums: int | None  # contrasts that an image may have; None without changes of color
-    early_paints: int
-    max_paints: int
+    num_rows: int = 0  # of steps of each image
+    kinds: frozenset[int] = frozenset()  # that these may have
     mixed: tuple[int, int] = (0, 1)  # table and item size of mixing, before which the output is levels
 
     @property
@@ -164,15 +163,14 @@ class ProgramConstants(NamedTuple):
         """Return a kernel that resamples, for the sign of the weights."""
         return SIGNED_KERNELS[name] if self.rule == INTERPOLATIONS["bicubic"] else name
 
-    @property
-    def levels_nbytes(self) -> int:
-        """Bytes of an image before its colors are changed; 0 if they are not."""
-        return 0 if self.num_sums is None else self.height * self.width * 3
+    def steps_nbytes(self, count: int) -> tuple[int, ...]:
+        """Return what `steps_nbytes` does for images, the levels before their steps first; nothing without steps."""
+        return steps_nbytes(count * self.height * self.width * 3, self.kinds) if self.num_rows else ()
 
     @property
-    def before_colors(self) -> ProgramConstants:
-        """The same, for the kernels that come before changes of color, and then write levels."""
-        return self if self.num_sums is None else self._replace(table=0, item_size=1)
+    def before_steps(self) -> ProgramConstants:
+        """The same, for the kernels that come before steps, and then write levels."""
+        return self._replace(table=0, item_size=1) if self.num_rows else self
 
 
 class KernelImages:
@@ -192,13 +190,12 @@ class KernelImages:
         most: int,  # int32 (N, 2), zeros
         most_taps: int,  # upper bound of the taps of an output pixel along an axis
         taps: int,  # the memory of `taps_nbytes`
-        levels: int,  # uint8 (N, height, width, 3), unused without changes of color
-        colors: int,  # int32 (N, 2 * num_steps)
-        num_steps: int,  # color steps of each image
-        sums: int,  # uint64 (N, num_sums), zeros
+        steps: int,  # int32 (N, num_rows, STEP_COLUMNS)
+        levels: int,  # the memory of `steps_nbytes`
     ) -> None:
-        self.program, self.count, self.pictures, self._levels, self._coloring = program, count, pictures, levels, []
-        first, pixels = program.before_colors, program.height * program.width
+        self.program, self.count, self.pictures, self._levels = program, count, pictures, levels
+        self._steps: list[_Launch] = []
+        first = program.before_steps
         drawn, size = [*_pointers(draws), *_ints(columns)], _ints(program.height, program.width, count, most_taps)
         first_nbytes, weights_nbytes, _ = taps_nbytes(count, program.side, most_taps)
         tap_arrays = _pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most)
@@ -215,41 +212,41 @@ class KernelImages:
             *_prepare(program.kernel("resample"), count, program.height, _ROWS, resample),
         ]
         self._nonce, self._out = (resample, -3), (resample, -2)  # lists of arguments, and indices there
-        if program.num_sums is not None:
-            read = [*_pointers(levels, colors), *_ints(num_steps), *_pointers(sums), *_ints(program.num_sums)]
-            for contrast in range(program.num_sums):
-                arguments = [*read, *_ints(contrast, pixels, count)]
-                self._coloring += _prepare("color_sum", count, pixels, _SUMMED_PIXELS, arguments)
-            numbers = _ints(program.early_paints, program.max_paints, program.height, program.width, count)
-            store = [*numbers, *_pointers(program.table), *_ints(program.item_size), *_pointers(0)]
-            color = [*read, *drawn, *_pointers(program.fills), *store]
-            self._coloring += _prepare("color", count, pixels, _COLORED_PIXELS, color)
-            self._out = color, -1
+        if program.num_rows and count:
+            nbytes = program.steps_nbytes(count)
+            starts = accumulate(nbytes[:-1], initial=levels)
+            memory = [start * (size > 0) for start, size in zip(starts, nbytes, strict=True)]
+            size = _ints(program.height, program.width)
+            store = [*_pointers(program.table), *_ints(program.item_size), *_pointers(0)]
+            carried = [*_pointers(0, steps), *_ints(program.num_rows), *_pointers(*memory), *size, *store]
+            self._steps = [("image_steps", (count, 1, 1), (_STEP_THREADS, 1, 1), carried)]
+            self._out = carried, -1
 
     def begin(self, out: int, nonce: int) -> KernelImages:
         """Take the next batch: the address of its output, and the seed of its canaries."""
         (written, index), (checked, seed) = self._out, self._nonce
         written[index], checked[seed] = np.uint64(out), np.uint32(nonce)
-        self.resampled = out if self.program.num_sums is None else self._levels  # images before changes of color
+        self.resampled = self._levels if self.program.num_rows else out  # images before their steps
         return self
 
     def resample(self, device: Device, stream: Stream) -> None:
-        """Make levels from decoded pixels, or output values if colors stay."""
+        """Make levels from decoded pixels, or output values if there are no steps."""
         for launch in self._resampling:
             device.launch(*launch, stream)
 
-    def change_colors(self, device: Device, stream: Stream) -> None:
-        """Change the colors of levels, look up and store them, if the program changes colors."""
-        for launch in self._coloring:
+    def carry_out_steps(self, device: Device, stream: Stream, *, is_repeat: bool = False) -> None:
+        """Carry out the steps on levels, look up and store them, if the program has steps."""
+        for launch in self._steps:
+            # Levels change in place. At a repeat, those of our JPEG decoder have changed already.
+            launch[3][0] = np.uint64(self.pictures * is_repeat)
             device.launch(*launch, stream)
 
 
 def image_arrays(
     number: int,
-    program: ProgramConstants,
     pictures: NDArray[np.void],  # PICTURE (N,)
     draws: NDArray[np.int32],  # (N, columns)
-    colors: NDArray[np.int32] | None,  # (N, 2 * K)
+    steps: NDArray[np.int32] | None,  # (N, num_rows, STEP_COLUMNS)
 ) -> dict[Hashable, NDArray[Any]]:
     """Return the arrays that the kernels of one output need on the device."""
     count = len(pictures)
@@ -257,8 +254,8 @@ def image_arrays(
         (number, "pictures"): pictures.view(np.int32),  # which numpy copies much faster
         (number, "draws"): draws,
         (number, "status"): np.zeros(count, np.int32),
-        (number, "zeros"): np.zeros(count * (1 + (program.num_sums or 0)), np.uint64),
-        **({} if colors is None else {(number, "colors"): colors}),
+        (number, "most"): np.zeros((count, 2), np.int32),
+        **({} if steps is None else {(number, "steps"): steps}),
     }
 
 
@@ -270,16 +267,12 @@ def describe_images(
     **memory: int,  # most_taps, taps and levels
 ) -> KernelImages:
     """Collect what the kernels of one output need."""
-    count, zeros = len(job.address), addresses[number, "zeros"]
     return KernelImages(
         program,
-        count,
-        **{name: addresses[number, name] for name in ("pictures", "draws", "status")},
+        len(job.address),
+        **{name: addresses[number, name] for name in ("pictures", "draws", "status", "most")},
         columns=job.draws.shape[1],
-        colors=addresses.get((number, "colors"), 0),
-        num_steps=0 if job.colors is None else job.colors.shape[1] // 2,
-        sums=zeros,
-        most=zeros + 8 * count * (program.num_sums or 0),
+        steps=addresses.get((number, "steps"), 0),
         **memory,
     )
 
@@ -302,10 +295,10 @@ def launch_jpegs(
     status: int,  # int32 (count,), zeros
     most_blocks: int,  # blocks of 8 x 8 of the largest window
     taps: int,  # address of the memory of `taps_nbytes`, for JPEG_AXES
-    out: int,  # (rows, height, width, 3): levels, if colors are changed later
+    out: int,  # (rows, height, width, 3): levels, if steps follow
 ) -> None:
     """Decode the windows of JPEGs, resample, paint and store them; addresses are of the device."""
-    images, first = _pointers(jpegs), program.before_colors
+    images, first = _pointers(jpegs), program.before_steps
     drawn, size = [*_pointers(draws), *_ints(columns)], _ints(program.height, program.width)
     first_nbytes, weights_nbytes, _ = taps_nbytes(count, program.side, most_taps, JPEG_AXES)
     tap_arrays = [
@@ -344,8 +337,7 @@ def program_constants(program: ImageProgram, constants: Constants, stream: Strea
         constants.address_of(program.fills, stream),
         # Mixing needs the complete batch: until then the output is levels.
         *((0, 1) if program.mixing else finish),
-        program.num_contrasts if program.colors else None,
-        program.early_paints,
-        program.max_paints,
+        program.num_rows,
+        program.kinds,
         finish,
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpubeton._gpu.batch import lay_out_batch
 from gpubeton._gpu.launch import describe_images
-from gpubeton._plan.arena_layout import round_up, taps_nbytes
+from gpubeton._plan.arena_layout import taps_nbytes
 from gpubeton._plan.image_job import shared_sources
 from gpubeton._plan.routes import (
     KIND,
@@ -66,7 +66,7 @@ class BatchPlanner:
         batch = lay_out_batch(self._programs, jobs, shared_sources(jobs), routes, samplings)
         batch.entry_images = {images.number: images for images in entry_images if images is not None}
         batch.reserve(slot, next(self._resources.nonces) & 0xFFFFFFFF)
-        addresses = slot.table.fill(batch.arrays(self._constants))
+        addresses = slot.table.fill(batch.arrays())
         self._prepare_launches(slot, jobs, addresses)
         batch.images = [
             images.begin(job.out.data_ptr(), batch.nonce) for images, job in zip(slot.images, jobs, strict=True)
@@ -121,7 +121,7 @@ class BatchPlanner:
         largest, levels = 0, [0]
         for i, (program, job) in enumerate(zip(self._constants, jobs, strict=True)):
             largest = max(largest, sum(taps_nbytes(len(job.address), program.side, most[i])))
-            levels.append(levels[-1] + round_up(len(job.address) * program.levels_nbytes))
+            levels.append(levels[-1] + sum(program.steps_nbytes(len(job.address))))
         taps, first = slot.taps.reserve(largest).address, slot.resampled.reserve(levels[-1]).address
         slot.images = [
             describe_images(i, program, job, addresses, most_taps=most[i], taps=taps, levels=first + levels[i])

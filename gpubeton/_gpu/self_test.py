@@ -29,7 +29,10 @@ from gpubeton._plan.routes import HEIGHT, WIDTH, DecodeRoute
 from gpubeton.errors import DeviceError
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.format import ImageMode
+from gpubeton.transforms.affine import RandomAffine
+from gpubeton.transforms.blur import RandomGaussianBlur
 from gpubeton.transforms.color_jitter import ColorJitter
+from gpubeton.transforms.levels import RandomEqualize
 from gpubeton.transforms.normalize import NormalizeImage
 
 if TYPE_CHECKING:
@@ -56,7 +59,14 @@ _NORMALIZE = NormalizeImage((120, 110, 100), (60, 50, 40))
 _PIPELINES: dict[str, tuple[list[Operation], ...]] = {
     "small": (
         [CenterCropRGBImageDecoder(_SIZE, 1), _NORMALIZE],
-        [CenterCropRGBImageDecoder(_SIZE, 1, "bicubic"), ColorJitter(0.5, 0.5, 0.5, 0.2), _NORMALIZE],
+        [
+            CenterCropRGBImageDecoder(_SIZE, 1, "bicubic"),
+            ColorJitter(0.5, 0.5, 0.5, 0.2),
+            RandomAffine(20, (0.1, 0.1), (0.8, 1.2), interpolation="bilinear"),
+            RandomGaussianBlur(5),
+            RandomEqualize(),
+            _NORMALIZE,
+        ],
     ),
     "full": ([CenterCropRGBImageDecoder(FULL_SIZE, 1)],),
 }
@@ -131,7 +141,7 @@ def job_of(stored: Mapping[str, NDArray[Any]], program: ImageProgram, jpegs: int
         samples=np.arange(len(probes), dtype=np.uint64),
         address=stored["offset"] + np.uint64(jpegs),
         size=stored["size"],
-        colors=stored["colors"] if program.colors else None,
+        steps=stored["steps"] if program.num_rows else None,
         out=out,
         is_pinned=True,
     )
@@ -204,7 +214,7 @@ def _compare_batch(device: Device, route: DecodeRoute, resources: GpuResources, 
     part: Any = cpu
     # Pinned bytes are not packed, and have no checksums.
     services = CpuServices(cpu.probe, part.collect, part.collect, part.collect, lambda _: part, 1, part)
-    # Of engines, which round in their own way, the pixels are compared before changes of color.
+    # Of engines, which round in their own way, the pixels are compared before steps.
     programs = programs_on(f"cuda:{device.number}", name)[: 1 if route is DecodeRoute.HARDWARE else None]
     executor = GpuExecutor(resources, programs, services, GpuOptions(), lambda _: None, {})
     try:

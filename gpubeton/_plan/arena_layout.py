@@ -6,11 +6,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gpubeton._batch.step_rows import (
+    ADD,
+    BLUR,
+    FINISH,
+    PERSPECTIVE,
+    SAVE,
+    SHARPNESS,
+    SHIFT,
+    TURN,
+    WARP_BILINEAR,
+    WARP_NEAREST,
+)
 from gpubeton._compile.compile import compiled
 from gpubeton._plan.draw_rows import FLIP, HEIGHT, LEFT, NUM_PAINTS, TOP, WIDTH
 from gpubeton._plan.routes import DecodeRoute
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -62,6 +76,22 @@ def taps_nbytes(count: int, side: int, most_taps: int, axes: int = 2) -> tuple[i
     """Bytes of first pixels, weights and numbers of taps, as kernels/taps.cuh writes them; `side` is the longer one."""
     entries = axes * count * side
     return round_up(4 * entries), round_up(2 * most_taps * entries), round_up(4 * entries)
+
+
+_MOVING = frozenset({SHARPNESS, WARP_NEAREST, WARP_BILINEAR, PERSPECTIVE, TURN, SHIFT})
+_MIXING = frozenset({SAVE, ADD, FINISH})
+
+
+def steps_nbytes(values: int, kinds: AbstractSet[int]) -> tuple[int, int, int, int, int]:
+    """Bytes of what kernels/image_steps.cu works with: levels, other images, blurred ones, mixtures, kept images."""
+    moves, mixes = bool(kinds & _MOVING), bool(kinds & _MIXING)
+    return (
+        round_up(values),
+        round_up(values * moves),
+        round_up(2 * values * (BLUR in kinds)),
+        round_up(4 * values * mixes),
+        round_up(values * mixes),
+    )
 
 
 @compiled

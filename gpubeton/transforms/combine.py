@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
-_FOLDS: dict[type[Transform], int] = {RandomHorizontalFlip: TURN, RandomTranslate: SHIFT, Cutout: PAINT, RandomErasing: PAINT}
+_FOLDS: dict[type[Transform], int] = {
+    RandomHorizontalFlip: TURN,
+    RandomTranslate: SHIFT,
+    Cutout: PAINT,
+    RandomErasing: PAINT,
+}
 """Other operations that become one step, and its kind."""
 
 _NUMBERS_OF_FOLDS = 32  # at least as many as they take

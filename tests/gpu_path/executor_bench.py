@@ -62,7 +62,7 @@ def job_of(program, images, out, *, epoch=0, first=0, source="image"):
         width=width,
         mode=np.array([image.mode for image in images], np.uint8),
         draws=program.draw(5, epoch, samples, height, width),
-        colors=program.draw_colors(5, epoch, samples),
+        steps=program.draw_steps(5, epoch, samples),
         out=out,
         keep=data,
         samples=samples,

@@ -234,7 +234,7 @@ def test_parts_of_a_kernel_that_do_not_work_are_noticed(simulated_device, tmp_pa
     assert "of" in result.notes[DecodeRoute.ENTRIES]
 
 
-@pytest.mark.parametrize("kernel", ["resample", "resample-signed", "color_sum", "color"])
+@pytest.mark.parametrize("kernel", ["resample", "resample-signed", "image_steps"])
 def test_a_gpu_that_spoils_the_cpus_images_is_not_used_until_it_passes(simulated_device, broken, kernel):
     broken(kernel, leave_out)
     for _ in range(2):
@@ -253,7 +253,7 @@ def test_kernels_that_write_nothing_are_noticed_in_memory_with_the_right_images(
         opened(simulated_device)
 
 
-@pytest.mark.parametrize("kernel", ["jpeg_huffman", "jpeg_idct", "jpeg_down", "color"])
+@pytest.mark.parametrize("kernel", ["jpeg_huffman", "jpeg_idct", "jpeg_down", "image_steps"])
 def test_kernels_that_work_only_once_are_noticed(simulated_device, monkeypatch, kernel):
     launch, seen = SimulatedDevice.launch, []
 
@@ -263,7 +263,7 @@ def test_kernels_that_work_only_once_are_noticed(simulated_device, monkeypatch, 
             launch(device, name, *others)
 
     monkeypatch.setattr(SimulatedDevice, "launch", once)
-    with pytest.raises(DeviceError) if kernel == "color" else nullcontext():
+    with pytest.raises(DeviceError) if kernel == "image_steps" else nullcontext():
         assert usable(opened(simulated_device)) == {"HARDWARE"}
 
 

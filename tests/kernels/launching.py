@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpubeton._batch.color_formulas import CONTRAST
+from gpubeton._batch.step_rows import NUM_KINDS, STEP_COLUMNS
 from gpubeton._cpu.taps import most_taps
 from gpubeton._gpu.launch import PICTURE, KernelImages, ProgramConstants
-from gpubeton._plan.arena_layout import taps_nbytes
-from gpubeton._plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
+from gpubeton._plan.arena_layout import steps_nbytes, taps_nbytes
+from gpubeton._plan.draw_rows import HEIGHT, WIDTH
 from tests.cpu.making import UNTOUCHED, dtype_of
 from tests.kernels.host_build import FORWARD, host_kernels
 from tests.kernels.host_device import HostDevice, placed
@@ -24,6 +24,8 @@ DONE, MISSING, WRONG_CROP = range(3)
 
 #: Threads of a block.
 THREADS = 128
+#: All kinds of steps.
+ALL = frozenset(range(NUM_KINDS))
 ITEMS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
@@ -45,12 +47,8 @@ class Batch:
         Taps that there is room for.
     fills : ndarray of uint8, shape (F, 3)
         Colors of paints.
-    steps : ndarray of int32, shape (N, 2 * K), or None
-        Changes of color.
-    num_sums : int or None
-        Contrasts that images may have; as many as they have by default.
-    late : tuple of int
-        Which paints come after the changes of color: the first, and the one after the last.
+    steps : ndarray of int32, shape (N, S, STEP_COLUMNS), or None
+        Rows of steps.
     table : ndarray of uint32, shape (256, 3), or None
         Bits of output values.
     item_size : int
@@ -61,8 +59,6 @@ class Batch:
         Rows of the output; N by default.
     shift : int
         Output values between 16 aligned bytes and the first.
-    levels_shift : int
-        The same of the levels.
     """
 
     pictures: np.ndarray
@@ -72,14 +68,11 @@ class Batch:
     most: int
     fills: np.ndarray
     steps: np.ndarray | None = None
-    num_sums: int | None = None
-    late: tuple = (0, 0)
     table: np.ndarray | None = None
     item_size: int = 1
     nonce: int = 0
     rows: int | None = None
     shift: int = 0
-    levels_shift: int = 0
 
 
 @dataclass
@@ -88,7 +81,6 @@ class Made:
 
     out: np.ndarray
     status: list
-    sums: np.ndarray
     first: np.ndarray
     weights: np.ndarray
     numbers: np.ndarray
@@ -103,11 +95,6 @@ def address(array):
 def ints(*numbers):
     """Numbers as arguments of type int."""
     return [np.int32(number) for number in numbers]
-
-
-def contrasts_of(steps):
-    """The most contrasts that an image has."""
-    return int((steps[:, ::2] == CONTRAST).sum(axis=1).max(initial=0))
 
 
 def place_taps(nbytes, shape, most, place):
@@ -135,35 +122,32 @@ def launch_batch(batch, *, device=None, place=placed, order=FORWARD, seed=0):
     """Run the kernels of images; `place` puts arrays where they may find them."""
     count, columns = batch.draws.shape
     height, width = batch.size
-    side, most, has_colors = max(batch.size), batch.most, batch.steps is not None
+    side, most = max(batch.size), batch.most
     largest, status = place(np.zeros((count, 2), np.int32)), place(np.zeros(count, np.int32))
-    steps = place(batch.steps if has_colors else np.zeros((count, 0), np.int32))
-    num_sums = contrasts_of(steps) if batch.num_sums is None else batch.num_sums
-    sums = place(np.zeros((count, num_sums), np.uint64))
+    steps = place(np.zeros((count, 0, STEP_COLUMNS), np.int32) if batch.steps is None else batch.steps)
     rows = count if batch.rows is None else batch.rows
     nbytes = rows * height * width * 3 * batch.item_size
     out = place(np.full(nbytes, UNTOUCHED, np.uint8), batch.shift * batch.item_size)
-    levels = place(np.full(count * height * width * 3 * has_colors, UNTOUCHED, np.uint8), batch.levels_shift)
     draws, fills = place(batch.draws), place(batch.fills)
     table = None if batch.table is None else place(batch.table)
     constants = ProgramConstants(
         batch.rule, height, width, address(fills), 0 if table is None else address(table), batch.item_size,
-        num_sums if has_colors else None, *batch.late,
+        steps.shape[1], ALL,
     )  # fmt: skip
+    levels = place(np.full(sum(constants.steps_nbytes(count)), UNTOUCHED, np.uint8))
     taps, parts = place_taps(taps_nbytes(count, side, most), (count, 2, side), most, place)
     first, weights, numbers = parts
     images = KernelImages(
         constants, count, pictures=address(batch.pictures), draws=address(draws), columns=columns,
         status=address(status), most=address(largest), most_taps=most, taps=address(taps),
-        levels=address(levels), colors=address(steps), num_steps=steps.shape[1] // 2,
-        sums=address(sums),
+        levels=address(levels), steps=address(steps),
     ).begin(address(out), batch.nonce)  # fmt: skip
     device = HostDevice(order, seed) if device is None else device
     images.resample(device, "stream")
-    images.change_colors(device, "stream")
+    images.carry_out_steps(device, "stream")
     assert (taps[is_between(taps, parts)] == UNTOUCHED).all()
     result = np.frombuffer(out.tobytes(), ITEMS[batch.item_size]).reshape(rows, height, width, 3)
-    return Made(result, status.tolist(), sums, first, weights.swapaxes(2, 3), numbers, largest)
+    return Made(result, status.tolist(), first, weights.swapaxes(2, 3), numbers, largest)
 
 
 def make_taps(draws, rule, size, most, order=FORWARD, seed=0):
@@ -174,20 +158,26 @@ def make_taps(draws, rule, size, most, order=FORWARD, seed=0):
     return result
 
 
-def change_colors(images, steps, table=None, item_size=1, *, place=placed, draws=None, how=None, **more):
-    """Change the colors of images (N, H, W, 3), and do nothing else to them.
+def run_kernel(images, rows, table=None, item_size=1, *, device=None, place=placed, kinds=ALL, order=FORWARD, seed=0,
+               shift=0, levels_shift=0, pictures=None):  # fmt: skip
+    """Carry out rows of steps on images (N, H, W, 3), with a buffer of its own for each purpose; the output values.
 
-    `how` are options of `launch_batch`, `more` further fields of `Batch`.
+    `kinds` are those that there are buffers for, `shift` and `levels_shift` values between 16 aligned bytes and the
+    first.
     """
-    pictures = Pictures(images, place=place)
-    draws = np.zeros((len(images), DRAW_COLUMNS), np.int32) if draws is None else draws
-    draws[:, :DRAW_COLUMNS] = 0
-    draws[:, [HEIGHT, WIDTH]] = images.shape[1:3]
-    arguments = {"fills": np.zeros((0, 3), np.uint8), "steps": steps, "table": table, "item_size": item_size, **more}
-    batch = Batch(pictures.table, draws, images.shape[1:3], RULES["bilinear"], 2, **arguments)
-    result = launch_batch(batch, place=place, **(how or {}))
-    assert result.status == [DONE] * len(images)
-    return result
+    count, height, width, _ = images.shape
+    parts = np.array(steps_nbytes(1 << 20, kinds)) >> 20  # bytes for a level
+    levels = place(images, levels_shift)
+    others = [place(np.full(images.size * part, UNTOUCHED, np.uint8), levels_shift * (part == 1)) for part in parts[1:]]
+    placed_rows, out = place(rows), place(np.full(images.size * item_size, UNTOUCHED, np.uint8), shift * item_size)
+    table = None if table is None else place(table)
+    memory = [address(levels), *(address(other) if len(other) else np.uint64(0) for other in others)]
+    store = [np.uint64(0) if table is None else address(table), *ints(item_size), address(out)]
+    known = np.uint64(0) if pictures is None else address(pictures)
+    arguments = [known, address(placed_rows), *ints(rows.shape[1]), *memory, *ints(height, width), *store]
+    device = HostDevice(order, seed) if device is None else device
+    device.launch("image_steps", (count, 1, 1), (512, 1, 1), arguments, "stream")
+    return np.frombuffer(out.tobytes(), ITEMS[item_size]).reshape(images.shape)
 
 
 class Pictures:
@@ -237,7 +227,7 @@ def table_of(program):
 
 
 def launch_augment(program, pictures, draws, *, most=None, order=FORWARD, seed=0, **more):
-    """Make images as the GPU executor does for a program without changes of color; `more` as in `Batch`."""
+    """Make images as the GPU executor does for a program without steps; `more` as in `Batch`."""
     draws = np.stack(draws).astype(np.int32)
     size = program.height, program.width
     if most is None:

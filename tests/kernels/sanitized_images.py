@@ -15,7 +15,7 @@ from gpubeton._gpu.launch import GATHER, PICTURE
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from tests.kernels.host_build import ORDERS, HostKernels
 from tests.kernels.launching import RULES, Batch, address, ints, launch_batch
-from tests.kernels.sanitized_colors import SanitizedDevice, unguarded
+from tests.kernels.sanitized_steps import SanitizedDevice, unguarded
 
 THREADS = (128, 1, 1)
 PAINTS = 2

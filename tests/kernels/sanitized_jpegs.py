@@ -17,7 +17,7 @@ from tests.cpu.making import INTERPOLATIONS, draw_of, program_of, stored_jpeg
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 from tests.kernels.host_build import ORDERS, RANDOM, HostKernels
 from tests.kernels.jpeg_launching import batch_of, make_jpegs, read_parts
-from tests.kernels.sanitized_colors import SanitizedDevice, unguarded
+from tests.kernels.sanitized_steps import SanitizedDevice, unguarded
 from tests.kernels.test_resample import FINISHES
 
 SHAPES = [((1, 1), (3, 4)), ((5, 3), (1, 33)), ((61, 75), (17, 300)), ((90, 33), (40, 7)), ((10, 400), (3, 3))]

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.kernels.host_build import ROOT, build, kernel_names, needs_compiler
-from tests.kernels.test_sanitized_colors import sanitizer
+from tests.kernels.test_sanitized_steps import sanitizer
 
 pytestmark = needs_compiler
 

@@ -1,6 +1,6 @@
-"""Runs the kernels of colors and mixes, compiled with sanitizers, over arrays with poisoned memory around them.
+"""Runs the kernels of steps and mixes, compiled with sanitizers, over arrays with poisoned memory around them.
 
-A separate program: the address sanitizer has to be loaded before Python. `test_sanitized_colors.py` starts it.
+A separate program: the address sanitizer has to be loaded before Python. `test_sanitized_steps.py` starts it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import numpy as np
 
 from gpubeton._gpu.launch import mix_images
 from tests.kernels.host_build import ORDERS, HostKernels
-from tests.kernels.launching import change_colors
+from tests.kernels.launching import run_kernel
+from tests.kernels.random_steps import hostile_rows, random_rows
 
 SIZES = [(20, 32), (7, 9), (3, 4), (31, 77), (1, 1)]
 ITEMS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
@@ -42,10 +43,8 @@ def run(kernels):
         device = SanitizedDevice(kernels, order)
         images = generator.integers(0, 256, (5, *size, 3), np.uint8)
         out = np.empty(images.shape, ITEMS[item_size])
-        steps = np.stack([generator.integers(0, 4, (5, 8)), generator.integers(-(1 << 14), 1 << 14, (5, 8))], axis=-1)
-        steps = np.where(steps[..., :1] == 3, steps, np.abs(steps)).astype(np.int32)
-        how = {"device": device}
-        change_colors(images, steps.reshape(5, 16), table, item_size, place=unguarded, num_sums=8, how=how)
+        for rows in (random_rows(generator, 5, 14, size), hostile_rows(generator, 5, size)):
+            run_kernel(images, rows, table, item_size, device=device, place=unguarded)
         mixes = np.zeros((5, 6), np.int32)
         mixes[:, 0], mixes[:, 1] = generator.integers(0, 5, 5), generator.integers(0, (1 << 15) + 1, 5)
         mixes[:, 2:] = np.sort(generator.integers(0, np.array(size) + 1, (5, 2, 2)), axis=1).reshape(5, 4)
