@@ -91,6 +91,9 @@ class Geometry(Protocol):
     def paint(self, boxes: NDArray[Any], fill: Fill) -> None:
         """Paint rectangles: (N, 4) top, left, bottom and right."""
 
+    def place(self, placement: Any) -> None:
+        """Move the images in a way that only boxes and points follow: `gpubeton.transforms.placements`."""
+
 
 class ImagePass(Protocol):
     """The fused pass while a pipeline is compiled. Each method returns whether the operation fits."""
@@ -213,8 +216,12 @@ class Transform(Operation):
         return code
 
     def __repr__(self) -> str:
-        arguments = (f"{name}={value!r}" for name, value in vars(self).items() if not hasattr(Operation, name))
+        arguments = (f"{name}={value!r}" for name, value in vars(self).items() if self._is_argument(name))
         return f"{type(self).__name__}({', '.join(arguments)})"
+
+    @staticmethod
+    def _is_argument(name: str) -> bool:
+        return not (hasattr(Operation, name) or name.startswith("_"))
 
 
 def between(
