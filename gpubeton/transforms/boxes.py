@@ -99,7 +99,7 @@ class TransformBoxes(FollowingTransform):
         return replace(previous_state, shape=(shape[0], shape[1] + (self.keep == "all"))), None
 
     def apply(self, batch: Any, draw: Any = None) -> Any:
-        placements = given_draw(self, draw, "the images' placements")
+        placements: Any = given_draw(self, draw, "the images' placements")
         if isinstance(placements, np.ndarray):
             parts = np.split(placements.astype(np.float64), placements.shape[1] // PLACEMENT_COLUMNS, axis=1)
             placements = [AxesPlacement(part) for part in parts]

@@ -117,7 +117,7 @@ class TransformKeypoints(FollowingTransform):
         return previous_state, None
 
     def apply(self, batch: Any, draw: Any = None) -> Any:
-        placements = given_draw(self, draw, "the images' placements")
+        placements: Any = given_draw(self, draw, "the images' placements")
         values, sample = (batch.values, batch.rows) if isinstance(batch, Ragged) else (batch, np.arange(len(batch)))
         shape, size = values.shape[1:], placements[0].rows[sample][:, None, SOURCE]
         points = values.astype(np.float64).reshape(len(values), -1, self.columns)

@@ -186,9 +186,9 @@ def follow(
     cut: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],  # (points, shown) -> points
 ) -> tuple[Placed, NDArray[np.intp]]:  # and which objects these were, (M',)
     """Move points by placements, one after the other; `cut` is called after each."""
-    objects, growth = np.arange(len(points)), np.ones(len(points))
+    placed, objects = Placed(points, points[:, :0], np.ones(len(points)), sample), np.arange(len(points))
     for placement in placements:
-        placed = placement.place(points, sample)
-        points, sample = cut(placed.points, placed.shown), placed.sample
-        objects, growth = objects[placed.chosen], growth[placed.chosen] * placed.growth
-    return Placed(points, placed.shown, growth, sample), objects
+        after = placement.place(placed.points, placed.sample)
+        growth = placed.growth[after.chosen] * after.growth
+        placed, objects = after._replace(points=cut(after.points, after.shown), growth=growth), objects[after.chosen]
+    return placed, objects
