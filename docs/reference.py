@@ -15,6 +15,7 @@ __all__ = ["public_names", "write_reference"]
 #: Modules in the order of the reference; a name of several modules is listed in the first. Other modules follow.
 _ORDER = (
     *("gpubeton.loader", "gpubeton.writer", "gpubeton.fields", "gpubeton.fields.decoders", "gpubeton.transforms"),
+    "gpubeton.recipes",
     *("gpubeton.traversal_order", "gpubeton.pipeline", "gpubeton.reader", "gpubeton.format", "gpubeton.libffcv"),
 )
 _LAST = ("gpubeton.errors",)

@@ -1,4 +1,4 @@
-// step_filters.cuh -- sharpen and blur an image; gpubeton/_batch/filters.py defines how.
+// step_filters.cuh -- sharpen and blur an image; gpubeton/_batch/filter_steps.py defines how.
 #pragma once
 
 #include "step_room.cuh"

@@ -1,7 +1,7 @@
 // step_points.cuh -- steps that change each pixel by itself: colors, tables of levels, painted rectangles.
 //
 // They wait in shared memory until a step looks at other pixels, or the image is written: then all of them are applied in
-// registers, on the way. gpubeton/_batch/level_tables.py defines the tables.
+// registers, on the way. gpubeton/_batch/level_steps.py defines the tables.
 #pragma once
 
 #include "step_room.cuh"

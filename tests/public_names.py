@@ -152,6 +152,7 @@ PUBLIC = (
     "gpubeton.format",
     "gpubeton.integrations",
     "gpubeton.dataset",
+    "gpubeton.recipes",
     "gpubeton.integrations.accelerate",
     "gpubeton.integrations.lightning",
     "gpubeton.integrations.timm",

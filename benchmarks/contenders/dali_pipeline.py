@@ -42,6 +42,11 @@ def prepare(work: Work) -> Ready:
             mirror=fn.random.coin_flip(probability=0.5),
         )
         pipeline.set_outputs(images, labels)
+    return run_laps(pipeline, work)
+
+
+def run_laps(pipeline: dali.Pipeline, work: Work) -> Ready:
+    """Build a pipeline whose first output is the images."""
     pipeline.build()
 
     def lap() -> int:

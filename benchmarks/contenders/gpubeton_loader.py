@@ -10,6 +10,7 @@ import numpy as np
 from benchmarks.contenders.own_operation import make_operation
 from benchmarks.contenders.service import Ready, serve
 from benchmarks.contenders.work import MEAN, STD, Work
+from benchmarks.recipe_cases import pipelines_of
 from gpubeton.fields.basics import IntDecoder
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, OrderOption
@@ -29,13 +30,14 @@ def make_loader(work: Work, **changes: Any) -> Loader:
         ToTensor(),
         ToTorchImage(),
     ]
+    images = pipelines_of(work.recipe, work.side) if work.recipe else {"image": image}
     arguments = {
         "batch_size": work.batch_size,
         "num_workers": work.cores,
         "order": OrderOption.RANDOM,
         "seed": 0,
         "indices": np.tile(np.arange(work.images), work.passes),
-        "pipelines": {"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]},
+        "pipelines": {**images, "label": [IntDecoder(), ToTensor(), Squeeze()]},
         "device": "cpu",
     }
     return Loader(work.beton, **{**arguments, **changes})

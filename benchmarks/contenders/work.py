@@ -30,6 +30,7 @@ class Work:
     # Between flip and tensor: normalizing (""), a user's operation and normalizing ("with"), only that operation
     # ("instead"), or nothing ("bare").
     own_operation: str = ""
+    recipe: str = ""  # of `benchmarks.recipe_cases`, in place of all that
 
     def to_json(self) -> str:
         """Return one line."""

@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 
-BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
-
 ONE = 1 << 15
 """The factor 1. With it, 255 times a factor still leaves room in 32 bits for factors up to `MAX_FACTOR`."""
 

@@ -3,7 +3,7 @@
 The sharpened image is ``factor * level + (1 - factor) * mean``, rounded down; the mean is that of 3 x 3 pixels, the
 middle one counted five times, and rounded. The border stays.
 
-A blur's weights sum to 1, and none is negative. Rows are blurred first and kept in units of 2**-7 of a level, then
+A blur's weights are less than 1 and sum to 1. Rows are blurred first and kept in units of 2**-7 of a level, then
 columns: it is within 0.004 of a level of the exact sum before it is rounded. The image is mirrored at its border.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from gpubeton._batch.color_formulas import ONE
 from gpubeton._batch.step_code import CHANNELS, HEIGHT, LAYOUT_FIELDS, WIDTH
-from gpubeton._batch.step_rows import BLUR, PARAMETERS, SHARPNESS, STEP_COLUMNS
+from gpubeton._batch.step_rows import BLUR, PARAMETERS, SHARPNESS, SPAN, STEP_COLUMNS
 from gpubeton._compile.compile import AddressedFunction, device_function
 from gpubeton._compile.intrinsics import clear, copy, i32_at, i64_at, u8_at, u16_at
 from gpubeton._compile.simd import HAS_AVX512, I8, I16, I32, Vector, VectorBuilder, vector_kernel
@@ -155,12 +155,13 @@ def _fold_weights(weights: int, folded: int, y: int, height: int, reach: int, fi
 
 def blur(image: int, other: int, memory: int, layout: int, row: int) -> int:
     """Blur rows, then columns."""
-    sizes, reach = i64_at(layout, LAYOUT_FIELDS), i32_at(row, STEP_COLUMNS)[PARAMETERS]
+    sizes, head = i64_at(layout, LAYOUT_FIELDS), i32_at(row, STEP_COLUMNS)
     height, width, pixel = sizes[HEIGHT], sizes[WIDTH], sizes[CHANNELS]
+    reach = min(head[PARAMETERS], STEP_COLUMNS * head[SPAN] - PARAMETERS - 2)
     columns = i32_at(row + 4 * (PARAMETERS + 1), reach + 1)
     while reach > 0 and columns[reach] == 0:
         reach -= 1
-    if reach == 0 or reach >= min(height, width):
+    if reach <= 0 or reach >= min(height, width):
         return 0
     stride = width * pixel
     words = (memory + 63) // 64 * 64  # whole cache lines

@@ -12,13 +12,13 @@ BRIGHTNESS        factor; see `color_formulas`, here and for the next three
 CONTRAST          factor
 SATURATION        factor
 HUE               factor
-SOLARIZE          levels from this one on become ``most - level``; most is 255, of uint16 65535
+SOLARIZE          levels from this one on become ``255 - level``; all of this up to BLUR is for uint8
 POSTERIZE         how many upper bits stay
-INVERT            none: ``most - level``
+INVERT            none: ``255 - level``
 AUTOCONTRAST      none: each channel is stretched; its least level becomes 0, its largest 255
 EQUALIZE          none: the levels of each channel become equally frequent, as nearly as they can: Pillow's way
-SHARPNESS         factor; see `filters`
-BLUR              reach R, and the weights of distance 0 to R from the middle; see `filters`
+SHARPNESS         factor; see `filter_steps`
+BLUR              reach R, and the weights of distance 0 to R from the middle; see `filter_steps`
 WARP_NEAREST      fill (two columns), and six int64, each as two columns: see `warp_steps`
 WARP_BILINEAR     the same
 PERSPECTIVE       fill (two columns), nine int64, and 1 for bilinear: see `warp_steps`

@@ -1,8 +1,7 @@
 """Color steps of one output image: brightness, contrast, saturation and hue.
 
 SIMD code runs them on 64 pixels at a time, which stay in registers from the first step to the last. It gives the same
-bits as `gpubeton._batch.color_formulas`, which runs unfused operations. Very large factors and the last few pixels take
-that path here, too.
+bits as `gpubeton._batch.color_steps`. Very large factors and the last few pixels take the path of its formulas, too.
 """
 
 from __future__ import annotations

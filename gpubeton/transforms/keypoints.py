@@ -125,9 +125,8 @@ class TransformKeypoints(FollowingTransform):
         places = (points[..., :2] * unit + offset)[..., ::-1]
         if self.columns == 3:
             places = np.where(points[..., 2:] == 0, np.nan, places)
-        cut = _kept if self.outside == "keep" else _cut
         stored = np.stack([np.zeros_like(size[:, 0]), size[:, 0]], axis=1)
-        placed, objects = follow(placements, cut(places, stored), sample, cut)
+        placed, objects = follow(placements, self._cut(places, stored), sample, self._cut)
         size = np.broadcast_to(placements[-1].output, (len(batch), 2))[placed.sample][:, None]
         unit = size[..., ::-1] if self.relative else 1.0
         points = np.concatenate([placed.points[..., ::-1] / unit - offset, points[objects][..., 2:]], axis=2)
@@ -147,12 +146,6 @@ class TransformKeypoints(FollowingTransform):
         """Return how many points an object has."""
         return shape[-2] if len(shape) > 1 and shape[-1] == self.columns else shape[-1] // self.columns
 
-
-def _kept(points: NDArray[np.float64], shown: NDArray[np.float64]) -> NDArray[np.float64]:
-    return points
-
-
-def _cut(points: NDArray[np.float64], shown: NDArray[np.float64]) -> NDArray[np.float64]:
-    is_inside = ((points >= shown[:, :1]) & (points <= shown[:, 1:])).all(axis=2, keepdims=True)
-    cut: NDArray[np.float64] = np.where(is_inside, points, np.nan)
-    return cut
+    def _cut(self, points: NDArray[np.float64], shown: NDArray[np.float64]) -> NDArray[np.float64]:
+        is_inside = ((points >= shown[:, :1]) & (points <= shown[:, 1:])).all(axis=2, keepdims=True)
+        return np.where(is_inside | (self.outside == "keep"), points, np.nan)

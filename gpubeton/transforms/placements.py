@@ -42,11 +42,11 @@ class Placed(NamedTuple):
 
 
 class Placement(Protocol):
-    """Where the images of a batch are moved by one operation."""
+    """How one operation moves the images of a batch."""
 
     @property
     def output(self) -> Any:
-        """Sizes of the images afterwards, (2,) or (N, 2)."""
+        """Their sizes afterwards, (2,) or (N, 2)."""
 
     def place(self, points: NDArray[np.float64], sample: NDArray[np.intp]) -> Placed:
         """Move points."""
@@ -146,10 +146,7 @@ class PlacementList:
 
 
 Placements = Callable[[int, int, NDArray[np.uint64]], list[Placement]]
-"""Called with seed, epoch and samples: where their images went.
-
-The first placement is that of the crop and what folds into its row, an `AxesPlacement`. Each has the result of the one
-before as its source."""
+"""Called with seed, epoch and samples: where their images went, one move after the other; first an `AxesPlacement`."""
 
 
 class FollowingTransform(Transform):

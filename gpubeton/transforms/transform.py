@@ -216,12 +216,11 @@ class Transform(Operation):
         return code
 
     def __repr__(self) -> str:
-        arguments = (f"{name}={value!r}" for name, value in vars(self).items() if self._is_argument(name))
+        inherited = dir(Operation)
+        arguments = (
+            f"{name}={value!r}" for name, value in vars(self).items() if name[0] != "_" and name not in inherited
+        )
         return f"{type(self).__name__}({', '.join(arguments)})"
-
-    @staticmethod
-    def _is_argument(name: str) -> bool:
-        return not (hasattr(Operation, name) or name.startswith("_"))
 
 
 def between(

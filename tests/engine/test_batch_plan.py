@@ -11,7 +11,7 @@ from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import ColorJitter, Cutout, RandomHorizontalFlip
 from tests.small_files import write_photos
 
-ROWS = "height", "width", "mode", "draws", "colors", "samples"
+ROWS = "height", "width", "mode", "draws", "steps", "samples"
 
 
 class Own(RandomResizedCropRGBImageDecoder):

@@ -6,7 +6,7 @@ import importlib
 import re
 
 from benchmarks.results import latest
-from docs import conf
+from docs import conf, recipe_table
 from docs.reference import public_names, write_reference
 from gpubeton import errors
 from gpubeton._missing_names import REPLACEMENTS
@@ -37,6 +37,11 @@ def test_the_table_of_missing_names_has_the_words_of_the_errors():
     (table,) = re.findall(r"<!-- table: missing names.*?-->\n(.*?)<!-- end of table -->", text, re.DOTALL)
     rows = [row.strip("| ").split(" | ") for row in table.splitlines()[2:]]
     assert {name: text for names, text in rows for name in re.findall(r"`([^`]+)`", names)} == REPLACEMENTS
+
+
+def test_the_table_of_recipes_shows_the_operations_of_the_recipes():
+    text = recipe_table.PAGE.read_text()
+    assert text == recipe_table.fill(text)  # if not: python -m docs.recipe_table
 
 
 def test_the_table_of_environment_variables_names_those_of_the_package():

@@ -1,0 +1,103 @@
+"""The tables of `benchmarks.recipes`: recipes, single operations, other loaders."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from benchmarks.harness.timing import Lap, median_rate, ratios
+from benchmarks.markdown import provenance, row, rule, spread
+
+__all__ = ["beside_plain", "draw_operations", "draw_opponents", "draw_recipes"]
+
+
+def beside_plain(run: dict[str, Any]) -> dict[str, list[float]]:
+    """Compare the epochs of a case with those of the plain recipe, round by round."""
+    pairs = list(zip(run["laps"], run["plain"], strict=True))
+    rates = {"× plain": [lap["images_per_second"] / plain["images_per_second"] for lap, plain in pairs]}
+    threads = {"× thread": [lap["thread_ms"] / plain["thread_ms"] for lap, plain in pairs]}
+    return {**rates, **threads, "added µs": [lap["cpu_us"] - plain["cpu_us"] for lap, plain in pairs]}
+
+
+def draw_recipes(result: dict[str, Any]) -> str:
+    """Draw the recipes, with each number of threads."""
+    runs = [run for run in result["runs"] if run["is_recipe"]]
+    heading = [
+        "recipe",
+        "threads",
+        "images/s",
+        "× plain",
+        "CPU µs per image",
+        "loader's thread, ms per batch",
+        "× plain",
+    ]
+    lines = [row(heading), rule(len(heading) - 1)]
+    for threads in dict.fromkeys(run["threads"] for run in runs):
+        own = [run for run in runs if run["threads"] == threads]
+        plain = [lap for run in own for lap in run["plain"]]
+        lines.append(row(["plain", str(threads), _rate(plain), "1", _cpu(plain), _thread(plain), "1"]))
+        for run in own:
+            beside = beside_plain(run)
+            cells = [_rate(run["laps"]), spread(beside["× plain"], "{:.2f}"), _cpu(run["laps"]), _thread(run["laps"])]
+            lines.append(row([run["name"], str(threads), *cells, spread(beside["× thread"], "{:.2f}")]))
+    return "\n".join([*lines, "", f"{_facts(result)} {provenance(result)}{_left_out(result)}"])
+
+
+def draw_operations(result: dict[str, Any]) -> str:
+    """Draw what single operations add to the plain recipe, with the least number of threads."""
+    runs = [run for run in result["runs"] if not run["is_recipe"]]
+    least = min((run["threads"] for run in runs), default=1)
+    heading = ["operation", "CPU µs per image, added", "images/s × plain", "loader's thread, ms per batch", "× plain"]
+    lines = [row(heading), rule(len(heading) - 1)]
+    for run in runs:
+        if run["threads"] == least:
+            beside = beside_plain(run)
+            cells = [spread(beside["added µs"]), spread(beside["× plain"], "{:.2f}"), _thread(run["laps"])]
+            lines.append(row([f"`{run['name']}`", *cells, spread(beside["× thread"], "{:.2f}")]))
+    return "\n".join([*lines, "", f"{_facts(result)} {provenance(result)}"])
+
+
+def draw_opponents(result: dict[str, Any]) -> str:
+    """Draw images per second of other loaders, and how many times as fast gpubeton is."""
+    if not result["races"]:
+        return "Not measured yet."
+    names = list(dict.fromkeys(name for race in result["races"] for name in race["laps"]))
+    lines = [row(["images/s, and how many times as fast gpubeton is", *names]), rule(len(names))]
+    for race in result["races"]:
+        laps = {name: [Lap(**lap) for lap in listed] for name, listed in race["laps"].items()}
+        ours = laps[names[0]]
+        cells = [f"{median_rate(ours):,.0f}"]
+        for name in names[1:]:
+            times = spread(ratios(ours, laps[name]), "{:.1f}") if name in laps else ""
+            cells.append(f"{median_rate(laps[name]):,.0f}: × {times}" if name in laps else "")
+        lines.append(row([race["name"], *cells]))
+    versions = {name: version for race in result["races"] for name, version in race["versions"].items()}
+    listed = "; ".join(
+        f"{name}: {', '.join(f'{what} {of}' for what, of in its.items())}" for name, its in versions.items()
+    )
+    where = f"{result['races'][0]['threads']} cores. {provenance(result)}"
+    return "\n".join([*lines, "", f"{where}\nVersions: {listed}."])
+
+
+def _rate(laps: list[dict[str, float]]) -> str:
+    return spread([lap["images_per_second"] for lap in laps])
+
+
+def _cpu(laps: list[dict[str, float]]) -> str:
+    return f"{median(lap['cpu_us'] for lap in laps):,.0f}"
+
+
+def _thread(laps: list[dict[str, float]]) -> str:
+    return f"{median(lap['thread_ms'] for lap in laps):.2f}"
+
+
+def _facts(result: dict[str, Any]) -> str:
+    crop = f"crop to {result['side']} with `{result['interpolation']}`" if result["interpolation"] else "crop"
+    return (
+        f"Photos stored as JPEG, with entry points; {crop}, flip, normalize to float16; batches of "
+        f"{result['batch_size']}; {result['rounds']} rounds in alternation with the plain recipe."
+    )
+
+
+def _left_out(result: dict[str, Any]) -> str:
+    return "".join(f"\nLeft out: {name}: {reason}." for name, reason in result["left_out"].items())
