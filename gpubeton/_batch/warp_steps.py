@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 IDENTITY = 1 << 32, 0, 0, 0, 1 << 32, 0
 """The affine warp that changes nothing."""
 
+WARPS = frozenset({WARP_NEAREST, WARP_BILINEAR, PERSPECTIVE})
+
 PLACE_BITS = 11
 DIVISOR_BITS = 16
 LARGEST_DIVISOR = (1 << 26) - 1
@@ -63,13 +65,32 @@ def perspective_rows(
     matrix[~(has_area[0] & has_area[1])] = np.eye(3)
     # Divisors are positive at the corners, and up to half of the largest; numerators stay below 2**62.
     at_corners = (matrix[:, None, 2, :2] * (np.asarray(ends, np.float64) - 0.5)).sum(axis=2) + matrix[:, 2, 2:]
-    matrix *= (np.sign(at_corners.sum(axis=1)) / np.abs(at_corners).max(axis=1))[:, None, None]
+    matrix *= (np.where(at_corners.sum(axis=1) < 0, -1, 1) / np.abs(at_corners).max(axis=1))[:, None, None]
     matrix[:, :2] = (matrix[:, :2] * (1 << PLACE_BITS) + matrix[:, 2:] / 2) * (1 << 25)
     matrix[:, 2] *= 1 << 25 + DIVISOR_BITS
     largest = (np.abs(matrix) * (MOST_PIXELS, MOST_PIXELS, 1)).sum(axis=2).max(axis=1)
     scaled = matrix * np.minimum(1, 2.0**62 / largest)[:, None, None]
     rows: NDArray[np.int64] = np.rint(scaled).astype(np.int64).reshape(-1, 9)
     return rows
+
+
+def forward_maps(
+    kinds: NDArray[np.int32],  # (N,): of a step of each image
+    columns: NDArray[np.int32],  # (N, C): the list of steps from there on
+) -> NDArray[np.float64]:  # (N, 3, 3)
+    """Return where warps take the points (x, y, 1) of an image, which lie between pixels; other steps leave them."""
+    maps, is_perspective = np.tile(np.eye(3), (len(kinds), 1, 1)), kinds == PERSPECTIVE
+    is_affine = ~is_perspective & np.isin(kinds, list(WARPS))
+    for chosen, count in ((is_affine, 6), (is_perspective, 9)):
+        numbers = np.ascontiguousarray(columns[chosen, PARAMETERS + 2 :][:, : 2 * count]).view(np.int64)
+        maps[chosen, : count // 3] = numbers.reshape(-1, count // 3, 3)
+    maps[is_affine, :2] /= 2.0**32
+    maps[is_perspective, :2] /= 2.0 ** (25 + PLACE_BITS)
+    maps[is_perspective, 2] /= 2.0 ** (25 + DIVISOR_BITS)
+    maps[is_perspective, :2] -= maps[is_perspective, 2:] / (2 << PLACE_BITS)  # which round to units of a place
+    centers = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])
+    forward: NDArray[np.float64] = centers @ np.linalg.inv(maps) @ np.linalg.inv(centers)
+    return forward
 
 
 def _frame(corners: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
