@@ -158,11 +158,11 @@ def _race(name: str, work: Work, rounds: int, console: Console) -> dict[str, Any
                     running.pop(contender.name, None)
                     left_out[contender.name] = str(error)
                     console.print(f"{name}: {contender.name}: left out: {error}")
-        laps = race({contender: process.lap for contender, process in running.items()}, rounds)
-        versions = {contender: process.versions for contender, process in running.items()}
-    for contender, its_laps in laps.items():
-        console.print(f"{name}: {contender}: {median_rate(its_laps):,.0f} images/s")
-    listed = {contender: [asdict(lap) for lap in its_laps] for contender, its_laps in laps.items()}
+        laps = race({loader: process.lap for loader, process in running.items()}, rounds)
+        versions = {loader: process.versions for loader, process in running.items()}
+    for loader, its_laps in laps.items():
+        console.print(f"{name}: {loader}: {median_rate(its_laps):,.0f} images/s")
+    listed = {loader: [asdict(lap) for lap in its_laps] for loader, its_laps in laps.items()}
     return {"name": name, "threads": work.cores, "laps": listed, "versions": versions, "left_out": left_out}
 
 

@@ -85,6 +85,8 @@ ENTRIES = (
         Entry(name, code, "Crops and places", photo, note=note)
         for name, code, photo, note in (
             ("RandomHorizontalFlip", "RandomHorizontalFlip()", "cat", ""),
+            ("RandomVerticalFlip", "RandomVerticalFlip()", "cat", ""),
+            ("RandomQuarterTurn", "RandomQuarterTurn()", "coffee", ""),
             ("RandomResizedCrop", "RandomResizedCrop((0.08, 1), (3 / 4, 4 / 3), size=144)", "cat", ""),
             ("RandomCrop", "RandomCrop(144, padding=24)", "astronaut", ""),
             ("CornerCrop", "CornerCrop(80)", "astronaut", ""),
@@ -97,6 +99,7 @@ ENTRIES = (
                 "astronaut",
                 "",
             ),
+            ("RandomPerspective", "RandomPerspective(0.6, p=0.8)", "coffee", ""),
         )
     ),
     *(
@@ -106,6 +109,7 @@ ENTRIES = (
             ("RandomContrast", "RandomContrast(0.8, p=1)", "flower", ""),
             ("RandomSaturation", "RandomSaturation(1.0, p=1)", "flower", ""),
             ("ColorJitter", "ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.2)", "flower", ""),
+            ("RandomHSV", "RandomHSV(hue=0.1)", "flower", ""),
             ("RandomGrayscale", "RandomGrayscale(p=0.5)", "flower", ""),
             ("RandomSolarization", "RandomSolarization(threshold=128, p=0.5)", "flower", ""),
             ("RandomPosterize", "RandomPosterize(bits=2, p=0.5)", "astronaut", ""),
@@ -141,6 +145,12 @@ ENTRIES = (
         for name, code, photo in (
             ("RandAugment", "RandAugment(num_ops=2, magnitude=9)", "astronaut"),
             ("TrivialAugmentWide", "TrivialAugmentWide()", "astronaut"),
+            ("AutoAugment", 'AutoAugment("imagenet")', "astronaut"),
+            ("AugMix", "AugMix(severity=5)", "astronaut"),
+            ("ThreeAugment", "ThreeAugment()", "flower"),
+            ("RandomApply", "RandomApply([ColorJitter(0.8, 0.8, 0.8, 0.2), RandomGrayscale(0.2)], p=0.8)", "flower"),
+            ("RandomChoice", "RandomChoice([RandomRotation(30), RandomInvert(1), Cutout(48)])", "coffee"),
+            ("RandomOrder", "RandomOrder([RandomRotation(30), RandomErasing(1), RandomVerticalFlip()])", "cat"),
         )
     ),
     Entry("ImageMixup", "ImageMixup(alpha=1.0, same_lambda=False)", "Mixing of samples", "all"),

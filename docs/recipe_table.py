@@ -17,25 +17,22 @@ PAGE = Path(__file__).resolve().parent / "recipes.md"
 _BICUBIC = 'evaluation(interpolation="bicubic")'
 _MARKS = r"(<!-- table: recipes; .*? -->\n).*?(<!-- end of table -->)"
 
-#: Each recipe as a user writes it, with the evaluation and the mixing of its source.
+#: Each recipe as a user writes it, with the evaluation of its source, and how strongly that mixes images by mixup; all
+#: that do also cut and mix with 1.0.
 _ENTRIES = (
-    ('imagenet("ffcv")', "evaluation(256)", ""),
-    (
-        'imagenet("torchvision")',
-        'evaluation(224, 224 / 232, "antialias")',
-        "ImageMixup(0.2, True), ImageCutMix(1.0, True)",
-    ),
-    ('imagenet("A1")', 'evaluation(224, 0.95, "bicubic")', "ImageMixup(0.2, True), ImageCutMix(1.0, True)"),
-    ('imagenet("A2")', 'evaluation(224, 0.95, "bicubic")', "ImageMixup(0.1, True), ImageCutMix(1.0, True)"),
-    ('imagenet("A3")', 'evaluation(224, 0.95, "bicubic")', "ImageMixup(0.1, True), ImageCutMix(1.0, True)"),
-    ('imagenet("deit3")', _BICUBIC, "ImageMixup(0.8, True), ImageCutMix(1.0, True)"),
-    ('self_supervised("simclr")', _BICUBIC, ""),
-    ('self_supervised("byol")', _BICUBIC, ""),
-    ('self_supervised("dino")', _BICUBIC, ""),
-    ('self_supervised("mae")', _BICUBIC, ""),
-    ("cifar()", "", ""),
-    ("fine_tuning({})", "fine_tuning({}, training=False)", ""),
-    ("detection()", "", ""),
+    ('imagenet("ffcv")', "evaluation(256)", None),
+    ('imagenet("torchvision")', 'evaluation(224, 224 / 232, "antialias")', 0.2),
+    ('imagenet("A1")', 'evaluation(224, 0.95, "bicubic")', 0.2),
+    ('imagenet("A2")', 'evaluation(224, 0.95, "bicubic")', 0.1),
+    ('imagenet("A3")', 'evaluation(224, 0.95, "bicubic")', 0.1),
+    ('imagenet("deit3")', _BICUBIC, 0.8),
+    ('self_supervised("simclr")', _BICUBIC, None),
+    ('self_supervised("byol")', _BICUBIC, None),
+    ('self_supervised("dino")', _BICUBIC, None),
+    ('self_supervised("mae")', _BICUBIC, None),
+    ("cifar()", "", None),
+    ("fine_tuning({})", "fine_tuning({}, training=False)", None),
+    ("detection()", "", None),
 )
 
 
@@ -58,18 +55,17 @@ def fill(text: str) -> str:
     return re.sub(_MARKS, lambda marks: marks[1] + table + marks[2], text, flags=re.DOTALL)
 
 
-def _row(code: str, evaluation: str, mixing: str) -> list[str]:
-    made = eval(code, vars(recipes))
-    views = (
-        [made] if isinstance(made, recipes.Recipe) else [getattr(view, "transforms", view) for view in made.values()]
-    )
-    images = [view for view in views if hasattr(view[0], "boxes")]
-    sides = [str(getattr(view[0], "output_size", (32,))[0]) for view in images]
+def _row(code: str, evaluation: str, mixup: float | None) -> list[str]:
+    result = eval(code, vars(recipes))
+    outputs = [result] if isinstance(result, recipes.Recipe) else result.values()
+    pipelines = [getattr(output, "transforms", output) for output in outputs]
+    images = [operations for operations in pipelines if hasattr(operations[0], "boxes")]
+    sides = [str(getattr(operations[0], "output_size", (32,))[0]) for operations in images]
     counted = [f"{sides.count(side)} × {side}" if len(sides) > 1 else side for side in dict.fromkeys(sides)]
-    names = dict.fromkeys(type(operation).__name__ for view in images for operation in view[1:-3])
-    operations = ", ".join(f"`{name}`" for name in names if name != "RandomHorizontalFlip")
-    cells = [", ".join(counted), operations, evaluation and f"`{evaluation}`"]
-    return [f"`{code}`", *cells, ", ".join(f"`{operation}`" for operation in re.findall(r"\w+\(.*?\)", mixing))]
+    names = dict.fromkeys(type(operation).__name__ for operations in images for operation in operations[1:-3])
+    between = ", ".join(f"`{name}`" for name in names if name != "RandomHorizontalFlip")
+    mixing = f"`ImageMixup({mixup}, True)`, `ImageCutMix(1.0, True)`" if mixup else ""
+    return [f"`{code}`", ", ".join(counted), between, evaluation and f"`{evaluation}`", mixing]
 
 
 if __name__ == "__main__":

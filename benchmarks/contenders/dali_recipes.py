@@ -33,8 +33,7 @@ def blur(images: Any) -> Any:
     return fn.gaussian_blur(images, sigma=fn.random.uniform(range=[0.1, 2.0]))
 
 
-@dali.pipeline_def(enable_conditionals=True)
-def pipeline(work: Work) -> Any:
+def load(work: Work) -> Any:
     """Load images, the fastest way that DALI's ImageNet example shows."""
     encoded, labels = fn.readers.file(file_root=work.folder, random_shuffle=True, initial_fill=1024)
     area, aspect = [0.08, 1.0], [3 / 4, 4 / 3]
@@ -63,7 +62,8 @@ def prepare(work: Work) -> Ready:
     """Make the pipeline."""
     if work.recipe not in ("plain", "jitter", "RandAugment", "torchvision", "SimCLR, a view"):
         raise SystemExit(f"{work.recipe} is not written with DALI's operations")
-    return run_laps(pipeline(work, batch_size=work.batch_size, num_threads=work.cores, device_id=None, seed=0), work)
+    make = dali.pipeline_def(load, enable_conditionals=True)
+    return run_laps(make(work, batch_size=work.batch_size, num_threads=work.cores, device_id=None, seed=0), work)
 
 
 if __name__ == "__main__":

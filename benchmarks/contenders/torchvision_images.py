@@ -53,7 +53,8 @@ class Photos(Dataset[torch.Tensor]):
         return len(self.files)
 
     def __getitem__(self, number: int) -> torch.Tensor:
-        return self.change(decode_jpeg(read_file(self.files[number])))
+        image: torch.Tensor = self.change(decode_jpeg(read_file(self.files[number])))
+        return image
 
 
 def make_loader(work: Work, operations: list[Any], collate: Any) -> DataLoader[torch.Tensor]:

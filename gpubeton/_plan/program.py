@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._plan.batch_ops import BatchOp
 from gpubeton._plan.draw_rows import compose
 from gpubeton._plan.draw_steps import draw_step, kinds_of, num_rows
 from gpubeton._plan.linked_outputs import GeometrySource, moving_ops
@@ -16,7 +17,6 @@ from gpubeton.fields.image_decoders import PadImageDecoder
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 from gpubeton.pipeline.state import State
-from gpubeton.transforms.transform import Moves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._batch.image_batch import Fill
-    from gpubeton._plan.batch_ops import BatchOp, BatchOps
+    from gpubeton._plan.batch_ops import BatchOps
     from gpubeton.fields.image_decoders import ImageDecoder
     from gpubeton.pipeline.interpolation import Interpolation
     from gpubeton.pipeline.operation import Operation
@@ -181,13 +181,16 @@ class ImageProgram:
         widths: NDArray[Any],
     ) -> GeometrySource:
         """Collect the operations that masks have to follow."""
-        moves = tuple((step.operation, step.rng_stream) for step in moving_ops(f"FollowImage({name!r})", batch_ops))
+        in_pass = [BatchOp(operation, self._image, stream) for operation, stream in (*self.folds, *self.steps)]
+        moved, moves = (
+            tuple((step.operation, step.rng_stream) for step in moving_ops(f"FollowImage({name!r})", steps))
+            for steps in (in_pass, batch_ops)
+        )
         decoder, rng_stream = self.decoder, self.rng_stream
         if self.followed is not None:
             # A mask of a mask takes its boxes from the first image, so that they are not rounded twice.
             first = self.followed
             decoder, rng_stream, heights, widths = first.decoder, first.rng_stream, first.heights, first.widths
-        moved = tuple(pair for pair in (*self.folds, *self.steps) if pair[0].moves is not Moves.NOTHING)
         return GeometrySource(name, decoder, rng_stream, heights, widths, (self.height, self.width), moved, moves)
 
     def explain(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from gpubeton._batch.warp import warp
 
 from gpubeton._batch import step_rows as kinds
 from gpubeton._batch.color_formulas import MAX_FACTOR, ONE
@@ -133,17 +132,5 @@ def hostile_rows(generator, count, size):
 
 def on_cpu(images, rows):
     images = images.copy()
-    for number in range(len(images)):
-        row = 0
-        while row < rows.shape[1]:
-            kind, span = rows[number, row, :2].tolist()
-            span = max(span, 1)
-            p = rows[number, row : row + span].reshape(-1)[2:]
-            one = images[number : number + 1]
-            if kind in (kinds.WARP_NEAREST, kinds.WARP_BILINEAR):
-                f = tuple(p[:2].view(np.uint16)[:3].tolist())
-                warp("nearest" if kind == kinds.WARP_NEAREST else "bilinear", f)(one, p[2:14].view(np.int64)[None])
-            else:
-                run_steps(one, rows[number : number + 1, row : row + span])
-            row += span
+    run_steps(images, rows)
     return images

@@ -15,6 +15,7 @@ from gpubeton.fields.decoders import (
 from gpubeton.loader import Loader
 from gpubeton.pipeline import DrawnParameters, PipelineSpec
 from gpubeton.transforms import (
+    AutoAugment,
     CornerCrop,
     Cutout,
     NormalizeImage,
@@ -22,12 +23,18 @@ from gpubeton.transforms import (
     PerSample,
     RandAugment,
     RandomAffine,
+    RandomApply,
     RandomCrop,
     RandomGaussianBlur,
     RandomHorizontalFlip,
+    RandomInvert,
+    RandomOrder,
+    RandomPerspective,
+    RandomQuarterTurn,
     RandomResizedCrop,
     RandomRotation,
     RandomTranslate,
+    RandomVerticalFlip,
     ToTensor,
     ToTorchImage,
     TransformBoxes,
@@ -71,6 +78,7 @@ def make(path, image, boxes=MARKED, **arguments):
     )
 
 
+SQUARE = RandomResizedCropRGBImageDecoder((56, 56), scale=(0.3, 1))
 AUGMENTED = [RandomResizedCropRGBImageDecoder((48, 64), scale=(0.3, 1)), RandomHorizontalFlip()]
 
 
@@ -85,6 +93,8 @@ AUGMENTED = [RandomResizedCropRGBImageDecoder((48, 64), scale=(0.3, 1)), RandomH
         [AUGMENTED[0], RandomTranslate(6), RandomHorizontalFlip(), RandomTranslate(3)],
         [*AUGMENTED, Pad(3), RandomCrop((50, 60), padding=2), RandomHorizontalFlip(), CornerCrop((40, 52))],
         [*AUGMENTED, RandomResizedCrop((0.5, 1), (0.8, 1.25), 44), RandomTranslate(2), RandomHorizontalFlip()],
+        [SQUARE, RandomQuarterTurn(), RandomHorizontalFlip(), RandomVerticalFlip(), RandomTranslate(4)],
+        [SQUARE, RandomOrder([RandomQuarterTurn(), RandomApply([RandomTranslate(4), RandomInvert(0)])]), AUGMENTED[1]],
     ],
     ids=[
         "center",
@@ -95,6 +105,8 @@ AUGMENTED = [RandomResizedCropRGBImageDecoder((48, 64), scale=(0.3, 1)), RandomH
         "a flip between translates",
         "windows",
         "cropped again",
+        "turned",
+        "at random",
     ],
 )
 def test_the_box_encloses_the_visible_part_of_the_object(raw, image):
@@ -267,7 +279,10 @@ def test_later_operations_that_move_no_pixel_may_be_in_the_images_pipeline(raw):
                 [TransformBoxes()],
                 rf"cannot follow {type(turns).__name__}\(.*crops and paddings can",
             )
-            for turns in (RandomRotation(9), RandomAffine(0, (0.1, 0.1)), RandAugment(), TrivialAugmentWide())
+            for turns in (
+                *(RandomRotation(9), RandomAffine(0, (0.1, 0.1)), RandAugment(), TrivialAugmentWide()),
+                *(RandomPerspective(), RandomApply([RandomHorizontalFlip(), AutoAugment()])),
+            )
         ),
     ],
 )

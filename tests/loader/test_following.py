@@ -18,6 +18,8 @@ from gpubeton.fields.decoders import (
 from gpubeton.loader import Loader
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import (
+    AugMix,
+    AutoAugment,
     CornerCrop,
     Cutout,
     ImageCutMix,
@@ -27,15 +29,22 @@ from gpubeton.transforms import (
     RandAugment,
     RandomAdjustSharpness,
     RandomAffine,
+    RandomApply,
     RandomBrightness,
+    RandomChoice,
     RandomCrop,
     RandomErasing,
     RandomGaussianBlur,
     RandomGrayscale,
     RandomHorizontalFlip,
+    RandomInvert,
+    RandomOrder,
+    RandomPerspective,
+    RandomQuarterTurn,
     RandomResizedCrop,
     RandomRotation,
     RandomTranslate,
+    RandomVerticalFlip,
     ToTensor,
     ToTorchImage,
     TrivialAugmentWide,
@@ -104,6 +113,12 @@ GEOMETRY = {
     "rotation": [crop(), FLIP, RandomRotation(40)],
     "affine": [crop(), RandomAffine(20, translate=(0.2, 0.1), scale=(0.7, 1.3), shear=9)],
     "windows": [crop(), Pad(3), RandomCrop((20, 21), padding=4), CornerCrop((15, 16))],
+    "quarter turns": [crop((24, 24)), RandomQuarterTurn(), FLIP, RandomVerticalFlip(), RandomTranslate(3)],
+    "perspective": [crop(), RandomPerspective(0.5, 0.8, "nearest")],
+    "at random": [
+        crop(),
+        RandomOrder([RandomRotation(40), RandomApply([RandomVerticalFlip(), RandomTranslate(5)]), FLIP]),
+    ],
     "turned, then mirrored and moved": [crop(), RandomRotation(40), FLIP, RandomTranslate(4)],
 }
 
@@ -145,7 +160,15 @@ def test_a_crop_of_finished_images_is_followed_pixel_by_pixel(pairs):
         assert (images.float() - masks.float()).abs().mean() < 60
 
 
-@pytest.mark.parametrize("policy", [RandAugment(), TrivialAugmentWide()], ids=["RandAugment", "TrivialAugment"])
+POLICIES = [
+    RandAugment(),
+    TrivialAugmentWide(),
+    AutoAugment("svhn"),
+    RandomChoice([RandomInvert(1), RandomRotation(20)]),
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: type(policy).__name__)
 def test_the_geometric_part_of_a_policy_is_followed(pairs, policy):
     """Where only that was drawn, mask and image are the same; and the mask keeps to its set of levels."""
     same = changed = 0
@@ -271,6 +294,7 @@ def test_masks_depend_on_the_sample_alone(pairs):
         ([crop()], [crop(), FollowImage()], {}, "FollowImage.* is a decoder, and has to come first"),
         ([crop(), Melt()], [FollowImage()], {}, r"cannot follow .*Melt.* moves = Moves\.NOTHING"),
         ([crop(), PerSample(np.flip)], [FollowImage()], {}, "cannot follow PerSample.* moves_pixels=False"),
+        ([crop(), AugMix()], [FollowImage()], {}, "cannot follow AugMix"),
         ([crop(), RandomTranslate(3)], [FollowImage(fill=300)], {}, "fill .300, 300, 300."),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -287,7 +311,6 @@ def test_explain_marks_draws_that_are_for_another_field(pairs, capsys):
     assert "FollowImage(image='image'" in lines[1]
     assert lines[2].lstrip().startswith("boxes of RandomResizedCropRGBImageDecoder(")
     assert lines[3].lstrip().startswith("RandomHorizontalFlip(")
-    assert all(line.endswith("fused, as drawn for 'image'") for line in lines[2:4])
     assert lines[4].lstrip().startswith("RandomRotation(")
-    assert lines[4].endswith("after, on the finished batch, as drawn for 'image'")
+    assert all(line.endswith("fused, as drawn for 'image'") for line in lines[2:5])
     assert lines[5].lstrip().startswith("ToTensor()")

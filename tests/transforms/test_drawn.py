@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._batch.step_rows import SHARPNESS, STEP_COLUMNS, step_rows
+from gpubeton._batch.step_rows import HSV, PERSPECTIVE, SHARPNESS, STEP_COLUMNS, step_rows, words
+from gpubeton._batch.warp_steps import perspective_rows
 from gpubeton.pipeline.state import State
 from gpubeton.transforms import (
+    AugMix,
+    AutoAugment,
     ColorJitter,
     CornerCrop,
     Cutout,
@@ -20,8 +23,10 @@ from gpubeton.transforms import (
     RandAugment,
     RandomAdjustSharpness,
     RandomAffine,
+    RandomApply,
     RandomAutocontrast,
     RandomBrightness,
+    RandomChoice,
     RandomContrast,
     RandomCrop,
     RandomEqualize,
@@ -29,13 +34,19 @@ from gpubeton.transforms import (
     RandomGaussianBlur,
     RandomGrayscale,
     RandomHorizontalFlip,
+    RandomHSV,
     RandomInvert,
+    RandomOrder,
+    RandomPerspective,
     RandomPosterize,
+    RandomQuarterTurn,
     RandomResizedCrop,
     RandomRotation,
     RandomSaturation,
     RandomSolarization,
     RandomTranslate,
+    RandomVerticalFlip,
+    ThreeAugment,
     TrivialAugmentWide,
 )
 from gpubeton.transforms.affine import affine_rows, warp_steps
@@ -110,19 +121,27 @@ def jittered(order, **factors):
 
 def augmented(policy, operation, magnitude):
     """Rows found by operation and magnitude, which may be of either sign."""
-    possible = policy_rows(policy.space, 31, SIZE, policy.interpolation, policy.fill)
+    bins = policy.num_magnitude_bins
+    possible = policy_rows(policy.space, bins, SIZE, policy.interpolation, policy.fill)
     rows = []
     for operations, sizes in zip(operation.tolist(), magnitude.tolist(), strict=True):
         for which, size in zip(operations, sizes, strict=True):
             name, least, largest, both = policy.space[which]
             largest *= 1 if not name.startswith("Translate") or largest >= 1 else SIZE[name == "TranslateX"]
-            column = 0 if largest == least else round((abs(size) - least) / (largest - least) * 30)
+            column = 0 if largest == least else round((abs(size) - least) / (largest - least) * (bins - 1))
             rows.append(possible[which, column, int(both and size < 0)])
     return policy.apply(IMAGES.copy(), np.stack(rows).reshape(COUNT, -1, STEP_COLUMNS))
 
 
 def warped(*arguments, **named):
     return warp_steps("nearest", (0, 0, 0), affine_rows(SIZE, *arguments, **named))
+
+
+def perspective(corners):
+    start = np.array([[0, 0], [25, 0], [25, 19], [0, 19]])
+    warps = perspective_rows(np.broadcast_to(start, corners.shape), corners)
+    parameters = np.hstack([np.zeros((COUNT, 2), np.int32), words(warps), np.ones((COUNT, 1), np.int32)])
+    return RandomPerspective().apply(IMAGES.copy(), step_rows(PERSPECTIVE, parameters))
 
 
 def mixed(partner, share):
@@ -168,6 +187,11 @@ CASES = [
     (RandomRotation(70, p=0.8), lambda angle: RandomRotation(0).apply(IMAGES.copy(), warped(angle=-angle))),
     (AFFINE, lambda angle, translate, scale, shear: AFFINE.apply(
         IMAGES.copy(), warped(angle, tuple(translate.T), scale, tuple(shear.T)))),
+    (RandomVerticalFlip(), lambda flip: np.where(flip[:, None, None, None], IMAGES[:, ::-1], IMAGES)),
+    (RandomPerspective(0.6, 0.7), perspective),
+    (RandomHSV(0.2), lambda hue, saturation, value: RandomHSV().apply(IMAGES.copy(), step_rows(
+        HSV, np.rint(np.stack([saturation, value, hue], axis=1) * ONE).astype(np.int32)))),
+    (AutoAugment("cifar10"), lambda operation, magnitude: augmented(AutoAugment("cifar10"), operation, magnitude)),
     (RandAugment(3, 20), lambda operation, magnitude: augmented(RandAugment(3, 20), operation, magnitude)),
     (TrivialAugmentWide(), lambda operation, magnitude: augmented(TrivialAugmentWide(), operation, magnitude)),
     (ImageMixup(0.5, False), mixed),
@@ -207,7 +231,11 @@ def test_every_operation_that_draws_has_been_done_again():
         and issubclass(transform, Transform)
         and transform.is_random
     }
-    assert drawing - {type(operation) for operation, _ in CASES} == {LabelMixup, LabelCutMix, PerSample}
+    assert drawing - {type(operation) for operation, _ in CASES} == {
+        *(LabelMixup, LabelCutMix, PerSample),
+        # Their own tests do them again, and the one of images that are square.
+        *(AugMix, RandomApply, RandomChoice, RandomOrder, ThreeAugment, RandomQuarterTurn),
+    }
 
 
 def test_labels_are_mixed_as_their_images():

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._batch.step_rows import KEEP, PARAMETERS
+from gpubeton._batch.step_rows import KEEP, KIND, PARAMETERS
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import State
-from gpubeton.transforms import RandomAffine, RandomRotation
+from gpubeton.transforms import RandomAffine, RandomPerspective, RandomRotation
 from gpubeton.transforms.affine import affine_rows, warp_steps
 from tests.apply import LAYOUTS, as_nhwc_array, in_layout
 from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie
@@ -141,3 +141,48 @@ def test_a_fill_that_is_no_level_is_refused():
         RandomRotation(10, fill=(0, 256.0, 0)).declare_state_and_memory(NHWC)
     with pytest.raises(PipelineError, match="works on levels"):
         RandomRotation(10).declare_state_and_memory(State(False, "cpu", (3, 20, 30), torch.float32))
+
+
+def perspective(*shares, interpolation="bilinear", fill=(1, 2, 3)):
+    """A perspective with given random numbers: x and y of four corners."""
+    operation = RandomPerspective(0.5, 1, interpolation, fill)
+    state = State(True, "cpu", IMAGE.shape, IMAGE.dtype)
+    numbers = np.array([[0.0, *shares]])
+    return operation, operation.draw(lambda _: numbers, 1, state), operation.drawn(lambda _: numbers, 1, state)[""]
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+def test_a_perspective_is_torchvisions(interpolation):
+    # 9 places along x, 7 along y; from the left and the top, and up to the right and the bottom.
+    ends = np.array([[3, 2], [28, 5], [30, 20], [0, 17]])
+    shares = ((ends - [[0, 0], [23, 0], [23, 17], [0, 17]] + 0.5) / [9, 7]).ravel()
+    operation, rows, corners = perspective(*shares, interpolation=interpolation)
+    assert corners.tolist() == [ends.tolist()]
+    apart = np.abs(operation.apply(IMAGE[None].copy(), rows)[0].astype(int) - GOLDEN[f"perspective {interpolation}"])
+    # torchvision's places are float32's, and it weighs the fill at the border twice.
+    inside = np.zeros(IMAGE.shape[:2], bool)
+    inside[6:16, 5:27] = True
+    if interpolation == "nearest":
+        assert np.count_nonzero(apart) <= 0.01 * apart.size
+    else:
+        assert apart[inside].max() <= 1
+        assert np.count_nonzero(apart[inside]) <= 0.02 * apart[inside].size
+
+
+def test_corners_are_drawn_as_torchvision_draws_them():
+    operation = RandomPerspective(0.5, 0.3)
+
+    def uniform(count, rows=None):
+        return np.random.default_rng(3).random((20_000, count))
+
+    drawn, rows = operation.drawn(uniform, 20_000, NHWC)[""], operation.draw(uniform, 20_000, NHWC)
+    start = [[0, 0], [17, 0], [17, 12], [0, 12]]
+    moved = (drawn != start).any(axis=(1, 2))
+    assert abs(moved.mean() - 0.3) < 0.015
+    assert np.array_equal(rows[:, 0, KIND] != KEEP, moved)
+    # 18 x 13 pixels: corners move by up to 4 and 3 of them.
+    distance = np.abs(drawn[moved] - start).reshape(-1, 2)
+    for axis, most in enumerate((4, 3)):
+        times = np.bincount(distance[:, axis])
+        assert len(times) == most + 1
+        assert abs(times * (most + 1) / times.sum() - 1).max() < 0.06
