@@ -167,13 +167,14 @@ def _race(name: str, work: Work, rounds: int, console: Console) -> dict[str, Any
 
 
 def _table(runs: list[dict[str, Any]]) -> Table:
-    table = Table("case", "threads", "images/s", "× plain", "CPU µs", "added µs", "thread, ms a batch", "× plain")
+    table = Table("threads", "images/s", "× plain", "CPU µs", "added µs", "thread, ms a batch", "× plain", "case")
+    table.columns[-1].overflow = "fold"
     for run in runs:
         laps, beside = run["laps"], beside_plain(run)
         rate, cpu, thread = (median(lap[what] for lap in laps) for what in ("images_per_second", "cpu_us", "thread_ms"))
         numbers = f"{rate:,.0f}", f"{median(beside['× plain']):.2f}", f"{cpu:.0f}", f"{median(beside['added µs']):.0f}"
         last = f"{thread:.2f}", f"{median(beside['× thread']):.2f}"
-        table.add_row(run["name"], str(run["threads"]), *numbers, *last)
+        table.add_row(str(run["threads"]), *numbers, *last, run["name"])
     return table
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.difference_table import draw_differences
 from benchmarks.gpu.tables import draw_gpu, draw_host_cost
 from benchmarks.harness.timing import Lap, cpu_ratios, median_cpu, median_rate, ratios
 from benchmarks.markdown import provenance, row, rule, spread
@@ -27,7 +28,9 @@ from gpubeton.pipeline.interpolation import INTERPOLATIONS
 __all__ = ["READMES", "VARIANTS", "draw_tables", "fill", "save_and_draw"]
 
 _ROOT = Path(__file__).resolve().parent.parent
-READMES = (_ROOT / "README.md", _ROOT / "benchmarks" / "README.md", _ROOT / "docs" / "figures.md")
+READMES = tuple(
+    _ROOT / page for page in ("README.md", "benchmarks/README.md", "docs/figures.md", "docs/guides/augmentation.md")
+)
 
 #: Our interpolations besides the default, which other loaders are compared with.
 VARIANTS = {f"gpubeton, {name}" for name in INTERPOLATIONS if name != "area"}
@@ -293,6 +296,7 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "cluster_conversion": ("cluster_conversion", _cluster_conversion),
     "entry_points": ("entry_points", _entry_points),
     "remote_peers": ("remote_peers", _remote_peers),
+    "differences": ("differences", draw_differences),
     "gpu": ("gpu", draw_gpu),
     "host_cost": ("host_cost", draw_host_cost),
     "recipes": ("recipes", draw_recipes),

@@ -40,7 +40,7 @@ class Recipe(list[Operation]):
 
     Parameters
     ----------
-    operations : iterable of Operation
+    iterable : iterable of Operation
         The decoder and the transforms.
 
     Examples
@@ -131,10 +131,12 @@ def evaluation(
 
     Parameters
     ----------
-    size, dtype
-        As for `imagenet`.
+    size : int
+        Height and width of the images.
     ratio, interpolation
         As for `CenterCropRGBImageDecoder`; take the interpolation of the training.
+    dtype : dtype
+        As for `imagenet`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-// step_warps.cuh -- steps that move pixels: warps (gpubeton/_batch/warp.py), turns and shifts (place_steps.py).
+// step_warps.cuh -- steps that move pixels: warps (gpubeton/_batch/warp_steps.py), turns and shifts (place_steps.py).
 //
 // Numbers that rows may make as large as they like are unsigned: these wrap around, as numpy's do.
 #pragma once

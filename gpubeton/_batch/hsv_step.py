@@ -1,12 +1,12 @@
 """The HSV step: multiply saturation and value, and turn the hue, as detectors do.
 
-Of a pixel with the channels' largest level `v`, their smallest one, and `c`, the difference of both, the value becomes
-``factor * v``, at most the largest level there is; the saturation ``c / v`` becomes ``factor * c / v``, at most 1; and
-the hue moves along HSV's hexagon by a share of its circumference. A gray pixel stays gray.
+Of a pixel with the largest level v, and c, how far its smallest one is below, the value v becomes ``factor * v``, at
+most the largest level there is; the saturation ``c / v`` becomes ``factor * c / v``, at most 1; and the hue moves along
+HSV's hexagon by a part of its circumference. Gray pixels stay gray; gray images have a value only.
 
-All of it is integers: ratios in units of 2**-15, places on the hexagon in 2**-8 of a level. Factors are from 0 to 2.
-Each level is within 0.05 of the exact one before it is rounded. OpenCV rounds hues to two degrees, and saturations to
-1/255, which moves levels by one to three.
+Numbers are whole: factors, from 0 to 2, and ratios in units of 2**-15, places on the hexagon in 2**-8 of a level. A
+level is within 0.02 of the exact one before it is rounded. With OpenCV, detectors round hues to two degrees, and
+saturations to 1/255: that moves levels by one or two on average.
 """
 
 from __future__ import annotations

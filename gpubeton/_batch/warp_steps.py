@@ -7,9 +7,9 @@ rounded. What lies outside the image has the color of the fill.
 WARP_NEAREST and WARP_BILINEAR have six numbers in units of 2**-32. The place is ``(a x + b y + c, d x + e y + f)``,
 rounded to its units; of "nearest" at once to whole pixels.
 
-PERSPECTIVE has nine numbers; see `perspective_rows`. The place is ``(a x + b y + c) // w`` and ``(d x + e y + f) // w``
-with ``w = (g x + h y + k) >> 16``; "nearest" rounds it to whole pixels. Where `w` is not from 1 to `LARGEST_DIVISOR`,
-the pixel is outside. Images have at most `MOST_PIXELS` along an axis.
+PERSPECTIVE has nine numbers, which `perspective_rows` makes. The place is ``(a x + b y + c) // w`` across and
+``(d x + e y + f) // w`` down, where ``w = (g x + h y + k) >> 16``; "nearest" rounds both to whole pixels. Where w is
+not from 1 to `LARGEST_DIVISOR`, the pixel is outside. Images have at most `MOST_PIXELS` along an axis.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def perspective_rows(
     matrix[~(has_area[0] & has_area[1])] = np.eye(3)
     # Divisors are positive at the corners, and up to half of the largest; numerators stay below 2**62.
     at_corners = (matrix[:, None, 2, :2] * (np.asarray(ends, np.float64) - 0.5)).sum(axis=2) + matrix[:, 2, 2:]
-    matrix *= (np.sign(at_corners.sum(axis=1)) / np.abs(at_corners).max(axis=1))[:, None, None]
+    matrix *= (np.where(at_corners.sum(axis=1) < 0, -1, 1) / np.abs(at_corners).max(axis=1))[:, None, None]
     matrix[:, :2] = (matrix[:, :2] * (1 << PLACE_BITS) + matrix[:, 2:] / 2) * (1 << 25)
     matrix[:, 2] *= 1 << 25 + DIVISOR_BITS
     largest = (np.abs(matrix) * (MOST_PIXELS, MOST_PIXELS, 1)).sum(axis=2).max(axis=1)
@@ -214,7 +214,8 @@ def _nearest(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vecto
 
 def _bilinear(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vector, parts: list[Vector]) -> Vector:
     part_x, part_y = parts
-    rest_x, lines = part_x.like(_ONE) - part_x, []
+    rest_x = part_x.like(_ONE) - part_x
+    lines: list[list[Vector]] = []
     for line in (source, source + stride):
         # Eight bytes have two pixels: red, green, blue, and again.
         pair = [emit.gather(line, offsets.part(first, first + 8), I64) for first in (0, 8)]
@@ -222,12 +223,11 @@ def _bilinear(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vect
         levels = [first & 255, first.shift_right_logical(8) & 255, first.shift_right_logical(16) & 255]
         next_levels = [first.shift_right_logical(24), second & 255, second.shift_right_logical(8) & 255]
         lines.append([rest_x * level + part_x * other for level, other in zip(levels, next_levels, strict=True)])
-    red, green, blue = (
-        upper.shift_left(PLACE_BITS) + part_y * (lower - upper) + (_ONE * _ONE // 2)
+    totals: list[Vector] = [
+        (upper.shift_left(PLACE_BITS) + part_y * (lower - upper) + (_ONE * _ONE // 2)).shift_right(2 * PLACE_BITS)
         for upper, lower in zip(*lines, strict=True)
-    )
-    pixels: Vector = red.shift_right_logical(22) | (green.shift_right_logical(14) & 0xFF00)
-    return pixels | (blue.shift_right_logical(6) & 0xFF0000)
+    ]
+    return totals[0] | totals[1].shift_left(8) | totals[2].shift_left(16)
 
 
 def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int) -> Callable[..., int]:
@@ -240,21 +240,30 @@ def _kernel(places: Callable[..., Any], pixels: Callable[..., Vector], bits: int
         at = row + _NUMBERS
         numbers = [[emit.load(at + 8 * (3 * line + column), I64) for column in range(3)] for line in range(num_rows)]
         limits, stride = (width + _BORDER, height + _BORDER), (width + _BORDER) * 3
-        order = [16 * part + 4 * pixel + channel for part in range(4) for pixel, channel in _PACKED]
         with emit.loop(height) as y, emit.loop((width + (_LANES - 1)).shift_right(4)) as group:
-            walk = _Walk(emit, numbers, group * _LANES, y, limits)
+            walk, target = _Walk(emit, numbers, group * _LANES, y, limits), other + (y * width + group * _LANES) * 3
             (left, part_x), (top, part_y) = places(walk, bits)
+            last_x, last_y = (emit.splat((limit - 1).narrow(I32), _LANES) for limit in limits)
+            # Of pixels that read the border alone, the column or the row is the first or the last.
+            rows = (left - 1).where_smaller_unsigned(last_x, top - 1, left.like(-1))
             offsets = top * emit.splat(stride.narrow(I32), _LANES) + left * 3
-            levels = pixels(emit, bordered, stride, offsets, [part_x, part_y]).bits(I8, 64)
-            ready, target = levels.shuffle(levels, order), other + (y * width + group * _LANES) * 3
-            for part in range(4):
-                emit.store(ready.part(16 * part, 16 * part + 16), target + 12 * part)
+
+            def store(case: int | None) -> None:
+                if case:
+                    levels = pixels(emit, bordered, stride, offsets, [part_x, part_y])
+                else:
+                    levels = emit.splat(emit.load(bordered, I32), _LANES)
+                packed = levels.bits(I8, 64).shuffle(levels.bits(I8, 64), _PACKED)
+                for part in range(4):
+                    emit.store(packed.part(16 * part, 16 * part + 16), target + 12 * part)
+
+            emit.switch(rows.has_smaller_unsigned(last_y), [1], store)
 
     return warp
 
 
-# Pixel and channel of each of 16 bytes, of which the last four are written again.
-_PACKED = [*((pixel, channel) for pixel in range(4) for channel in range(3)), *[(0, 0)] * 4]
+# Three of four bytes; of 16 bytes, the last four are written again.
+_PACKED = [16 * part + lane for part in range(4) for lane in (0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 0, 0, 0, 0)]
 
 _warp_nearest = _kernel(_affine_places, _nearest, 0)
 _warp_bilinear = _kernel(_affine_places, _bilinear, PLACE_BITS)

@@ -173,6 +173,13 @@ class Vector:
         """Select `then` in the lanes that are smaller, as unsigned numbers, than those of `other`, else `otherwise`."""
         return then._choose(self.builder.icmp_unsigned("<", self.value, other.value), otherwise)
 
+    def has_smaller_unsigned(self, other: Vector) -> Vector:
+        """Return 1 if any lane is smaller, as an unsigned number, than that of `other`, else 0; a scalar."""
+        smaller = self.builder.icmp_unsigned("<", self.value, other.value)
+        bits = Vector(self.builder, self.builder.bitcast(smaller, ir.IntType(self.count)))
+        is_any = self.builder.icmp_unsigned("!=", bits.value, bits.like(0).value)
+        return Vector(self.builder, self.builder.zext(is_any, I64))
+
     def where_negative(self, then: Vector, otherwise: Vector) -> Vector:
         """Select `then` in the negative lanes, else `otherwise`."""
         return then._choose(self.builder.icmp_signed("<", self.value, self.like(0).value), otherwise)

@@ -6,7 +6,12 @@ matrix is made here as the product that its comment names.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+
+Point = tuple[float, float]
+Corners = Sequence[Point]
 
 
 def blurred(image: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -26,17 +31,25 @@ def bell(size: int, sigma: float) -> np.ndarray:
 def sharpened(image: np.ndarray, factor: float) -> np.ndarray:
     """``factor * level + (1 - factor) * mean``, the mean rounded; the border stays. To be rounded down."""
     levels = image.astype(np.float64)
-    result = levels.copy()
+    if min(levels.shape[:2]) < 3:
+        return levels
     kernel = np.ones((3, 3))
     kernel[1, 1] = 5
-    for y in range(1, len(image) - 1):
-        for x in range(1, image.shape[1] - 1):
-            mean = np.rint(np.tensordot(kernel, levels[y - 1 : y + 2, x - 1 : x + 2], 2) / 13)
-            result[y, x] = np.clip(factor * levels[y, x] + (1 - factor) * mean, 0, 255)
+    windows = np.lib.stride_tricks.sliding_window_view(levels, (3, 3), axis=(0, 1))
+    means = np.rint(np.einsum("hwcyx,yx->hwc", windows, kernel) / 13)
+    result = levels.copy()
+    result[1:-1, 1:-1] = np.clip(factor * levels[1:-1, 1:-1] + (1 - factor) * means, 0, 255)
     return result
 
 
-def matrix(size, angle=0.0, translate=(0.0, 0.0), scale=1.0, shear=(0.0, 0.0), center=(0.0, 0.0)) -> np.ndarray:
+def matrix(
+    size: tuple[int, int],
+    angle: float = 0.0,
+    translate: Point = (0.0, 0.0),
+    scale: float = 1.0,
+    shear: Point = (0.0, 0.0),
+    center: Point = (0.0, 0.0),
+) -> np.ndarray:
     """Where a pixel of the result is read, (3, 3): the inverse of shift, turn, scale and shear around the center."""
     turn, shear_x, shear_y = np.radians([angle, *shear])
     around = _shift((size[1] - 1) / 2 + center[0], (size[0] - 1) / 2 + center[1])
@@ -47,25 +60,46 @@ def matrix(size, angle=0.0, translate=(0.0, 0.0), scale=1.0, shear=(0.0, 0.0), c
     return np.linalg.inv(forward @ np.linalg.inv(around))
 
 
-def warped(image: np.ndarray, place: np.ndarray, interpolation: str, fill) -> np.ndarray:
-    """The image read at ``place @ (x, y, 1)``."""
+def corner_matrix(start: Corners, end: Corners) -> np.ndarray:
+    """Where a point is read, (3, 3): four points (x, y) at `end` come from `start`."""
+    rows, values = [], []
+    for (x, y), (u, v) in zip(end, start, strict=True):
+        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
+        values += [u, v]
+    return np.append(np.linalg.solve(np.array(rows, np.float64), np.array(values, np.float64)), 1).reshape(3, 3)
+
+
+def between_pixels(matrix: np.ndarray) -> np.ndarray:
+    """The same map of points whose pixels have their corners, and not their centers, at whole numbers."""
+    return _shift(0.5, 0.5) @ matrix @ _shift(-0.5, -0.5)
+
+
+def at_centers(matrix: np.ndarray) -> np.ndarray:
+    """And back."""
+    return _shift(-0.5, -0.5) @ matrix @ _shift(0.5, 0.5)
+
+
+def warped(image: np.ndarray, place: np.ndarray, interpolation: str, fill: Sequence[float]) -> np.ndarray:
+    """The image read at ``place @ (x, y, 1)``, divided by the third; outside where that is not positive."""
     height, width = image.shape[:2]
+    y, x = np.mgrid[:height, :width]
+    u, v, divisor = np.moveaxis(np.stack([x, y, np.ones_like(x)], axis=-1) @ place.T, 2, 0)
+    seen = divisor > 0
+    # What lies in the middle of two pixels does so to some 2**-40 of a pixel; numbers of steps have 2**-32.
+    u, v = (np.where(seen, place / np.where(seen, divisor, 1), -2).round(11) for place in (u, v))
 
-    def at(column: int, row: int) -> np.ndarray:
-        inside = 0 <= column < width and 0 <= row < height
-        return (image[row, column] if inside else np.array(fill)).astype(np.float64)
+    def at(column: np.ndarray, row: np.ndarray) -> np.ndarray:
+        inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+        row, column = (np.where(inside, place, 0).astype(int) for place in (row, column))
+        return np.where(inside[..., None], image[row, column].astype(np.float64), fill)
 
-    result = np.empty(image.shape)
-    for y, x in np.ndindex(height, width):
-        u, v, _ = place @ [x, y, 1]
-        if interpolation == "nearest":
-            result[y, x] = at(int(np.floor(u + 0.5)), int(np.floor(v + 0.5)))
-            continue
-        left, top = int(np.floor(u)), int(np.floor(v))
-        upper = (left + 1 - u) * at(left, top) + (u - left) * at(left + 1, top)
-        lower = (left + 1 - u) * at(left, top + 1) + (u - left) * at(left + 1, top + 1)
-        result[y, x] = (top + 1 - v) * upper + (v - top) * lower
-    return result
+    if interpolation == "nearest":
+        return at(np.floor(u + 0.5), np.floor(v + 0.5))
+    left, top = np.floor(u), np.floor(v)
+    across, down = (u - left)[..., None], (v - top)[..., None]
+    upper = (1 - across) * at(left, top) + across * at(left + 1, top)
+    lower = (1 - across) * at(left, top + 1) + across * at(left + 1, top + 1)
+    return (1 - down) * upper + down * lower
 
 
 def _shift(right: float, down: float) -> np.ndarray:
