@@ -77,6 +77,10 @@ class DrawRows:
         """Refuse: a row has one crop, which the decoder chooses."""
         raise TypeError("a second crop does not fold into a draw")
 
+    def turn(self, bits: NDArray[Any]) -> None:
+        """Refuse: a row mirrors left to right only."""
+        raise TypeError("a turn does not fold into a draw")
+
     def pad(self, places: NDArray[Any], fill: Fill) -> None:
         """Resize each crop to its place, (N, 4) top, left, height, width; paint the rest of one axis."""
         self.rows[:, SHIFT_Y : SHIFT_X + 1] = -places[:, :2]
