@@ -108,6 +108,10 @@ class DrawRows:
         """Refuse: a row mirrors left to right only."""
         raise TypeError("a turn does not fold into a draw")
 
+    def place(self, placement: object) -> None:
+        """Refuse: a row has no warps and no mosaics."""
+        raise TypeError("a warp or a mosaic does not fold into a draw")
+
     def paint(self, boxes: NDArray[Any], fill: Fill) -> None:
         """Add a rectangle: top, left, bottom and right, shape (N, 4)."""
         paint = self.slots[:, self.used]
