@@ -349,7 +349,7 @@ def _dotted(pixels: NDArray[np.uint8], corners: NDArray[np.float32]) -> NDArray[
     draw = ImageDraw.Draw(image)
     for points, color in zip(corners.reshape(-1, 2, 2).tolist(), _BOX_COLORS, strict=False):
         for x, y in points:
-            if x == x:  # otherwise it is absent
+            if not np.isnan(x):
                 draw.ellipse((x - 4, y - 4, x + 4, y + 4), fill=color)
     return np.asarray(image)
 
