@@ -22,8 +22,9 @@ class Entry:
     photo : str
         The photograph of all samples; "all" for one of each.
     kind : {"pixels", "labels", "boxes", "points", "mask", "views", "batch", "sizes", "gray", "gray16"}
-        The kind of picture: images before and after; labels before and after; boxes or points over images; masks or
-        views below images; type and shape of the batch; images of several sizes, in color, gray, or gray with 16 bits.
+        The kind of picture: images before and after; labels before and after; boxes or points over images; masks below
+        images; views below images; type and shape of the batch; images of several sizes, in color, gray, or gray with
+        16 bits.
     note : str
         A sentence about the picture.
     """

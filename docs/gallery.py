@@ -5,6 +5,7 @@ python -m docs.gallery
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -349,7 +350,7 @@ def _dotted(pixels: NDArray[np.uint8], corners: NDArray[np.float32]) -> NDArray[
     draw = ImageDraw.Draw(image)
     for points, color in zip(corners.reshape(-1, 2, 2).tolist(), _BOX_COLORS, strict=False):
         for x, y in points:
-            if not np.isnan(x):
+            if not math.isnan(x):  # otherwise it is absent
                 draw.ellipse((x - 4, y - 4, x + 4, y + 4), fill=color)
     return np.asarray(image)
 

@@ -138,6 +138,7 @@ static __device__ __forceinline__ int table_entry(int kind, int parameter, int e
     int level = entry % LEVELS, channel = entry / LEVELS;
     if (kind == INVERT) return 255 - level;
     if (kind == SOLARIZE) return level >= parameter ? 255 - level : level;
+    if (kind == SOLARIZE_ADD) return level < 128 ? min(level + min(max(parameter, 0), 255), 255) : level;
     if (kind == POSTERIZE) return level & (256 - (1 << (8 - min(max(parameter, 0), 8))));
     int least = room.least[channel], most = room.most[channel];
     if (kind == AUTOCONTRAST) return most > least ? min((max(level, least) - least) * 255 / (most - least), 255) : level;

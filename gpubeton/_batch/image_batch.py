@@ -118,11 +118,12 @@ def paint_rectangles(batch: Any, corners: NDArray[Any], fill: Fill) -> None:
         image[top:bottom, left:right] = color
 
 
-def paint_noise(batch: Any, rows: NDArray[np.int64]) -> None:
+def paint_noise(batch: Any, rows: NDArray[np.int64], *, is_flat: bool = False) -> None:
     """Paint normal noise, in place: (N, 6) top, left, bottom, right and the two numbers of the key of each image."""
+    # If it is flat, all pixels of a rectangle have the same color.
     for image, (top, left, bottom, right, *key) in zip(as_nhwc(batch), rows.tolist(), strict=True):
         part = image[top:bottom, left:right]
-        shape = tuple(part.shape)
+        shape = (1, 1, part.shape[2]) if is_flat else tuple(part.shape)
         noise = normal_noise((key[0], key[1]), math.prod(shape)).reshape(shape)
         if isinstance(part, np.ndarray):
             part[:] = noise

@@ -15,6 +15,7 @@ from gpubeton._batch.step_rows import (
     PARAMETERS,
     POSTERIZE,
     SOLARIZE,
+    SOLARIZE_ADD,
     STEP_COLUMNS,
 )
 from gpubeton._compile.compile import AddressedFunction, device_function
@@ -129,6 +130,8 @@ def _write_table(
         value = level
         if kind == INVERT or (kind == SOLARIZE and level >= parameter):
             value = 255 - level
+        elif kind == SOLARIZE_ADD and level < 128:
+            value = level + parameter
         elif kind == POSTERIZE:
             value = level & (256 - (1 << (8 - parameter)))
         elif kind == AUTOCONTRAST and most > least:
@@ -157,4 +160,5 @@ def change_levels(image: int, other: int, memory: int, layout: int, row: int) ->
     return 1
 
 
-LEVEL_CODES = dict.fromkeys((SOLARIZE, POSTERIZE, INVERT, AUTOCONTRAST, EQUALIZE), AddressedFunction(change_levels))
+_KINDS = SOLARIZE, SOLARIZE_ADD, POSTERIZE, INVERT, AUTOCONTRAST, EQUALIZE
+LEVEL_CODES = dict.fromkeys(_KINDS, AddressedFunction(change_levels))

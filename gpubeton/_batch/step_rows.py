@@ -13,6 +13,7 @@ CONTRAST          factor
 SATURATION        factor
 HUE               factor
 SOLARIZE          levels from this one on become ``255 - level``; all of this up to BLUR is for uint8
+SOLARIZE_ADD      levels below 128 rise by this, up to 255
 POSTERIZE         how many upper bits stay
 INVERT            none: ``255 - level``
 AUTOCONTRAST      none: each channel is stretched; its least level becomes 0, its largest 255
@@ -53,9 +54,10 @@ KIND = 0
 SPAN = 1  # rows of the step; of KEEP, 0 counts as 1
 PARAMETERS = 2
 
-(KEEP, BRIGHTNESS, CONTRAST, SATURATION, HUE, SOLARIZE, POSTERIZE, INVERT, AUTOCONTRAST, EQUALIZE, SHARPNESS, BLUR,
- WARP_NEAREST, WARP_BILINEAR, PERSPECTIVE, PAINT, TURN, SHIFT, HSV, SAVE, ADD, FINISH) = range(22)  # fmt: skip
-NUM_KINDS = 22
+(KEEP, BRIGHTNESS, CONTRAST, SATURATION, HUE, SOLARIZE, SOLARIZE_ADD, POSTERIZE, INVERT, AUTOCONTRAST, EQUALIZE,
+ SHARPNESS, BLUR, WARP_NEAREST, WARP_BILINEAR, PERSPECTIVE, PAINT, TURN, SHIFT, HSV, SAVE, ADD,
+ FINISH) = range(23)  # fmt: skip
+NUM_KINDS = 23
 
 COLORS = frozenset({BRIGHTNESS, CONTRAST, SATURATION, HUE})
 """Kinds whose steps in a row run together, on pixels that stay in registers."""

@@ -65,7 +65,7 @@ def perspective_rows(
     matrix[~(has_area[0] & has_area[1])] = np.eye(3)
     # Divisors are positive at the corners, and up to half of the largest; numerators stay below 2**62.
     at_corners = (matrix[:, None, 2, :2] * (np.asarray(ends, np.float64) - 0.5)).sum(axis=2) + matrix[:, 2, 2:]
-    matrix *= (np.sign(at_corners.sum(axis=1)) / np.abs(at_corners).max(axis=1))[:, None, None]
+    matrix *= (np.where(at_corners.sum(axis=1) < 0, -1, 1) / np.abs(at_corners).max(axis=1))[:, None, None]
     matrix[:, :2] = (matrix[:, :2] * (1 << PLACE_BITS) + matrix[:, 2:] / 2) * (1 << 25)
     matrix[:, 2] *= 1 << 25 + DIVISOR_BITS
     largest = (np.abs(matrix) * (MOST_PIXELS, MOST_PIXELS, 1)).sum(axis=2).max(axis=1)

@@ -22,10 +22,13 @@ from gpubeton.transforms import (
     RandomGaussianBlur,
     RandomGrayscale,
     RandomHorizontalFlip,
+    RandomVerticalFlip,
     Squeeze,
+    TimmAugment,
     ToTensor,
     ToTorchImage,
 )
+from gpubeton.traversal_order import Repeated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,11 +45,13 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # Of Pillow: ours.
 _INTERPOLATIONS: dict[str, Interpolation] = {"bilinear": "antialias", "nearest": "nearest", "bicubic": "bicubic"}
 
+_NOISE = {"rand": "random color", "pixel": "random"}
+
 #: Arguments of timm's that have no equivalent, and the values that ask for nothing.
 NO_EQUIVALENT: Mapping[str, tuple[Any, ...]] = {
-    "re_count": (1,), "re_split": (False,), "train_crop_mode": (None, "rrc"), "vflip": (0,), "num_aug_repeats": (0,),
-    "num_aug_splits": (0,), "crop_border_pixels": (None, 0), "collate_fn": (None,), "fp16": (False,),
-    "tf_preprocessing": (False,), "input_size_choices": (None,), "num_batches": (None,),
+    "re_split": (False,), "train_crop_mode": (None, "rrc"), "num_aug_splits": (0,), "crop_border_pixels": (None, 0),
+    "collate_fn": (None,), "fp16": (False,), "tf_preprocessing": (False,), "input_size_choices": (None,),
+    "num_batches": (None,),
 }  # fmt: skip
 #: Arguments of timm's that are about its worker processes, or about `input_size_choices`.
 NO_EFFECT = frozenset({
@@ -65,14 +70,17 @@ def create_loader(
     *,
     re_prob: float = 0.0,
     re_mode: str = "const",
+    re_count: int = 1,
     scale: Sequence[float] | None = None,
     ratio: Sequence[float] | None = None,
     hflip: float = 0.5,
+    vflip: float = 0.0,
     color_jitter: float | Sequence[float] | None = 0.4,
     color_jitter_prob: float | None = None,
     grayscale_prob: float = 0.0,
     gaussian_blur_prob: float = 0.0,
-    auto_augment: Operation | None = None,
+    auto_augment: str | Operation | None = None,
+    num_aug_repeats: int = 0,
     interpolation: str = "bilinear",
     mean: Sequence[float] = _MEAN,
     std: Sequence[float] = _STD,
@@ -98,19 +106,22 @@ def create_loader(
         Whether images are augmented, shuffled, and a smaller last batch is left out.
     no_aug : bool
         Whether images for training are only resized, shuffled all the same.
-    re_prob, re_mode : float, {"const", "pixel"}
-        Probability of a random erasing, with the mean color or with noise.
+    re_prob, re_mode, re_count : float, {"const", "rand", "pixel"}, int
+        Probability of a random erasing; with the mean color, rounded to whole levels, with a random color or with
+        noise; the largest number of rectangles.
     scale, ratio : sequence of two floats, optional
         Area and aspect ratio of random crops; by default (0.08, 1) and (3/4, 4/3).
-    hflip : float
-        Probability that an image is mirrored.
+    hflip, vflip : float
+        Probabilities that an image is mirrored, left to right and top to bottom.
     color_jitter, color_jitter_prob : float or sequence of three or four floats, float
-        Strength for brightness, contrast, saturation, hue, and the probability. As in timm, not with `auto_augment`.
+        Strength for brightness, contrast, saturation, hue, and the probability. As in timm, not with `auto_augment`,
+        except for "3a".
     grayscale_prob, gaussian_blur_prob : float
         Probabilities.
-    auto_augment : Operation, optional
-        An operation, such as ``RandAugment(2, 9)``. The names of timm's policies are refused: their operations and
-        magnitudes are others.
+    auto_augment : str or Operation, optional
+        A policy of timm, such as "rand-m9-mstd0.5-inc1", for `TimmAugment`; or an operation.
+    num_aug_repeats : int
+        How often each sample comes, on different ranks, as `Repeated` has it; 0 for no repeats.
     interpolation : {"bilinear", "bicubic", "nearest"}
         How images are resized, as Pillow does it.
     mean, std : sequence of float
@@ -153,6 +164,7 @@ def create_loader(
     options = {name: value for name, value in options.items() if name not in NO_EFFECT}
     resizing = _INTERPOLATIONS[check_choice("interpolation", interpolation, _INTERPOLATIONS)]
     size = check_size("input_size", input_size if isinstance(input_size, int) else tuple(input_size)[-2:])
+    color = [min(255, round(255 * level)) for level in mean]
     is_augmented = is_training and not no_aug
     image: list[Operation]
     if is_augmented:
@@ -160,7 +172,10 @@ def create_loader(
         aspect = check_range("ratio", ratio or (3 / 4, 4 / 3), positive=True)
         image = [RandomResizedCropRGBImageDecoder(size, area, aspect, interpolation=resizing)]
         image += [RandomHorizontalFlip(hflip)] if hflip else []
-        image += _colors(auto_augment, color_jitter, color_jitter_prob)
+        image += [RandomVerticalFlip(vflip)] if vflip else []
+        image += _policy(auto_augment, interpolation, color)
+        is_jittered = not auto_augment or (isinstance(auto_augment, str) and "3a" in auto_augment)
+        image += _jitter(color_jitter, color_jitter_prob) if is_jittered else []
         image += [RandomGrayscale(grayscale_prob)] if grayscale_prob else []
         image += [RandomGaussianBlur(23, (0.1, 2.0), gaussian_blur_prob)] if gaussian_blur_prob else []
     else:
@@ -169,32 +184,37 @@ def create_loader(
         mode = check_choice("crop_mode", crop_mode or "center", ("center", "squash"))
         share = check_number("crop_pct", crop_pct or 0.875, 0, 1, positive=True)
         image = [_TimmCrop(size, share, is_squashed=mode == "squash", interpolation=resizing)]
-    image += [
-        NormalizeImage([255 * level for level in mean], [255 * level for level in std], img_dtype),
-        ToTensor(),
-        ToTorchImage(),
-    ]
+    normalize = NormalizeImage([255 * level for level in mean], [255 * level for level in std], img_dtype)
+    finish: list[Operation] = [normalize, ToTensor(), ToTorchImage()]
     if is_augmented and re_prob:
-        is_noise = check_choice("re_mode", re_mode, ("const", "pixel")) == "pixel"
-        image += [RandomErasing(re_prob, (0.02, 1 / 3), (0.3, 1 / 0.3), "random" if is_noise else 0)]
+        value: Any = {"const": color, **_NOISE}[check_choice("re_mode", re_mode, ("const", *_NOISE))]
+        # A color is painted in the pass over the pixels; noise has no levels.
+        place = 3 if re_mode in _NOISE else 0
+        finish.insert(place, RandomErasing(re_prob, (0.02, 1 / 3), (0.3, 1 / 0.3), value, re_count))
     pipelines = dict.fromkeys(Reader(fname, remote=options.get("remote")).field_names)
-    pipelines.update(image=image, label=[IntDecoder(), ToTensor(), Squeeze(1)])
-    order = OrderOption.RANDOM if is_training else OrderOption.SEQUENTIAL
-    return DataLoaderAdapter(
-        Loader(fname, batch_size, **{"order": order, "drop_last": is_training, "pipelines": pipelines, **options})
-    )
+    pipelines.update(image=image + finish, label=[IntDecoder(), ToTensor(), Squeeze(1)])
+    defaults: dict[str, Any] = {
+        "order": OrderOption.RANDOM if is_training else OrderOption.SEQUENTIAL,
+        "drop_last": is_training,
+    }
+    if is_training and num_aug_repeats:
+        defaults.update(order=Repeated, order_kwargs={"num_repeats": num_aug_repeats})
+    return DataLoaderAdapter(Loader(fname, batch_size, **{**defaults, "pipelines": pipelines, **options}))
 
 
-def _colors(auto_augment: Any, jitter: Any, probability: float | None) -> list[Operation]:
-    """Make the operations on colors."""
-    if isinstance(auto_augment, Operation):
-        return [auto_augment]
-    if auto_augment is not None:
+def _policy(auto_augment: Any, interpolation: str, fill: list[int]) -> list[Operation]:
+    """Make the operation of a policy."""
+    if isinstance(auto_augment, Operation) or not auto_augment:
+        return [auto_augment] if auto_augment else []
+    if not isinstance(auto_augment, str):
         raise OptionError(
-            f"auto_augment is {auto_augment!r}, a policy of timm's, whose operations and magnitudes are others than "
-            "here. Expected an operation, such as RandAugment(2, 9), which is torchvision's, or a PerSample that calls "
-            "timm's own"
+            f"auto_augment is {auto_augment!r}; expected a policy of timm's, such as 'rand-m9-mstd0.5-inc1', or an "
+            "operation, such as RandAugment(2, 9)"
         )
+    return [TimmAugment(auto_augment, "nearest" if interpolation == "nearest" else "bilinear", fill)]
+
+
+def _jitter(jitter: Any, probability: float | None) -> list[Operation]:
     if not jitter:
         return []
     strengths = (jitter,) * 3 if isinstance(jitter, int | float) else tuple(jitter)

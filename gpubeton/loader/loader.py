@@ -418,7 +418,7 @@ class Loader(FfcvSurface):
             cursor = self._schedule.next_cursor(sampling, is_last=samples is not None)
             stats = EpochStats(cursor.epoch, config.num_workers)
             order = self._schedule.plan(cursor.epoch, samples, first=cursor.first, refresh=True)
-            plan = Plan(self._compile_outputs(), order, self.seed, cursor.epoch)
+            plan = Plan(self._compile_outputs(), order, self.seed + self._schedule.order.draw_offset, cursor.epoch)
             if not cursor.first:  # otherwise few samples may be left
                 warn_of_no_batch(self.reader.index.title, len(config.indices), len(plan), self.batch_size)
             # A loader that is used once needs nothing of a second epoch.
@@ -492,7 +492,8 @@ class Loader(FfcvSurface):
         array([200, 201, 202], dtype=uint64)
         """
         epoch = self.next_epoch if epoch is None else epoch
-        return Plan(self._compile_outputs(), self._schedule.plan(epoch), self.seed, epoch)
+        schedule = self._schedule
+        return Plan(self._compile_outputs(), schedule.plan(epoch), self.seed + schedule.order.draw_offset, epoch)
 
     def _compile_outputs(self) -> tuple[Any, ...]:
         # Compiler.set_num_threads would start Numba's own threads, which only parallel operations of users need.

@@ -40,6 +40,7 @@ from gpubeton.transforms.poisoning import Poison
 from gpubeton.transforms.rand_augment import RandAugment, TrivialAugmentWide
 from gpubeton.transforms.random_resized_crop import RandomResizedCrop
 from gpubeton.transforms.replace_label import ReplaceLabel
+from gpubeton.transforms.timm_augment import TimmAugment
 from gpubeton.transforms.translate import RandomTranslate
 
 __all__ = [
@@ -89,6 +90,7 @@ __all__ = [
     "ReplaceLabel",
     "Squeeze",
     "ThreeAugment",
+    "TimmAugment",
     "ToDevice",
     "ToTensor",
     "ToTorchImage",

@@ -12,7 +12,7 @@ from gpubeton._batch.step_rows import ADD, FINISH, KIND, PARAMETERS, SAVE, SPAN,
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_number
 from gpubeton.transforms.checks import checked_whole
-from gpubeton.transforms.rand_augment import Policy, Space
+from gpubeton.transforms.rand_augment import BinnedPolicy, Space
 from gpubeton.transforms.transform import Moves
 
 if TYPE_CHECKING:
@@ -42,10 +42,13 @@ AUG_MIX: Space = (
     ("Sharpness", 0.0, 0.9, True),
 )
 
+MIXING = frozenset({SAVE, ADD, FINISH})
+"""The kinds of the steps of a mixture, besides those of its chains."""
+
 _NUM_PARTIAL = 10  # without those that the benchmark ImageNet-C has, too
 
 
-class AugMix(Policy):
+class AugMix(BinnedPolicy):
     """Mix each image with several versions of it, each changed by a chain of operations.
 
     Parameters
@@ -119,7 +122,7 @@ class AugMix(Policy):
 
     @property
     def kinds(self) -> frozenset[int]:
-        return super().kinds | {SAVE, ADD, FINISH}
+        return super().kinds | MIXING
 
     @property
     def num_rows(self) -> int:
@@ -135,17 +138,7 @@ class AugMix(Policy):
         return 3 if self.chain_depth < 0 else self.chain_depth
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        width, depth = self.mixture_width, self._depth
-        rows = np.zeros((count, self.num_rows, STEP_COLUMNS), np.int32)
-        rows[:, :, SPAN] = 1
-        rows[:, 0, KIND], rows[:, -1, KIND] = SAVE, FINISH
-        chains = rows[:, 2:-1].reshape(count, width, depth + 1, STEP_COLUMNS)
-        chains[:, :, :depth] = super().draw(uniform, count, state).reshape(count, width, depth, STEP_COLUMNS)
-        rows[:, 2:-1] = chains.reshape(count, -1, STEP_COLUMNS)
-        sums = np.rint(np.cumsum(self._shares(uniform), axis=1) * ONE)
-        added = rows[:, 1 : -1 : depth + 1]
-        added[:, :, KIND], added[:, :, PARAMETERS] = ADD, np.diff(sums, axis=1, prepend=0)
-        return rows
+        return mixture_rows(super().draw(uniform, count, state), self._shares(uniform))
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         picked = super().drawn(uniform, count, state)
@@ -153,10 +146,7 @@ class AugMix(Policy):
         return {"share": self._shares(uniform), **chains}
 
     def _shares(self, uniform: Uniform) -> NDArray[np.float64]:
-        """Return the shares of the image and of each chain, (N, 1 + mixture_width)."""
-        numbers = uniform(2 + self.mixture_width)
-        own, mixed = dirichlet(self.alpha, numbers[:, :2]).T[:, :, None]
-        return np.hstack([own, mixed * dirichlet(self.alpha, numbers[:, 2:])])
+        return mixture_shares(self.alpha, uniform(2 + self.mixture_width))
 
     def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         # Numbers: those of the shares, the depths of the chains; and of each operation which, its magnitude and sign.
@@ -171,6 +161,34 @@ class AugMix(Policy):
         picked = place, (column * self.severity).astype(np.intp), (sign < 0.5).astype(np.intp)
         of_operations, of_magnitudes, of_signs = (values.reshape(len(numbers), -1) for values in picked)
         return of_operations, of_magnitudes, of_signs
+
+
+def mixture_rows(
+    chains: NDArray[np.int32],  # (N, width * depth, STEP_COLUMNS): steps of the chains, one chain after the other
+    shares: NDArray[np.float64],  # (N, 1 + width)
+) -> NDArray[np.int32]:  # (N, 3 + width * (depth + 1), STEP_COLUMNS)
+    """Write the steps that mix the results of chains."""
+    count, width = len(shares), shares.shape[1] - 1
+    depth = chains.shape[1] // width
+    rows = np.zeros((count, 3 + width * (depth + 1), STEP_COLUMNS), np.int32)
+    rows[:, :, SPAN] = 1
+    rows[:, 0, KIND], rows[:, -1, KIND] = SAVE, FINISH
+    linked = rows[:, 2:-1].reshape(count, width, depth + 1, STEP_COLUMNS)
+    linked[:, :, :depth] = chains.reshape(count, width, depth, STEP_COLUMNS)
+    rows[:, 2:-1] = linked.reshape(count, -1, STEP_COLUMNS)
+    sums = np.rint(np.cumsum(shares, axis=1) * ONE)
+    added = rows[:, 1 : -1 : depth + 1]
+    added[:, :, KIND], added[:, :, PARAMETERS] = ADD, np.diff(sums, axis=1, prepend=0)
+    return rows
+
+
+def mixture_shares(
+    alpha: float,
+    numbers: NDArray[np.float64],  # (N, 2 + width): from 0 to 1
+) -> NDArray[np.float64]:  # (N, 1 + width)
+    """Return the shares of the image and of each chain."""
+    own, mixed = dirichlet(alpha, numbers[:, :2]).T[:, :, None]
+    return np.hstack([own, mixed * dirichlet(alpha, numbers[:, 2:])])
 
 
 def dirichlet(

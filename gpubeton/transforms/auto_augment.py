@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from gpubeton.pipeline.validation import check_choice
-from gpubeton.transforms.rand_augment import RAND_AUGMENT, Policy, Space
+from gpubeton.transforms.rand_augment import RAND_AUGMENT, BinnedPolicy, Space
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 AUTO_AUGMENT: Space = (*RAND_AUGMENT, ("Invert", 0.0, 0.0, False))
 
 #: Of each operation of a pair: its name, its probability, and the number of its magnitude.
-_PAIRS = {
+PAIRS = {
     "imagenet": """
         Posterize 0.4 8 + Rotate 0.6 9, Solarize 0.6 5 + AutoContrast 0.6, Equalize 0.8 + Equalize 0.6,
         Posterize 0.6 7 + Posterize 0.6 6, Equalize 0.4 + Solarize 0.2 4, Equalize 0.4 + Rotate 0.8 8,
@@ -54,7 +54,7 @@ _PAIRS = {
 }
 
 
-class AutoAugment(Policy):
+class AutoAugment(BinnedPolicy):
     """Carry out one of 25 pairs of operations, picked for each image; each operation has a probability.
 
     Parameters
@@ -98,19 +98,21 @@ class AutoAugment(Policy):
         fill: Sequence[float] | None = None,
     ) -> None:
         # torchvision's AutoAugmentPolicy is taken, too.
-        self.policy = check_choice("AutoAugment: policy", getattr(policy, "value", policy), _PAIRS)
+        self.policy = check_choice("AutoAugment: policy", getattr(policy, "value", policy), PAIRS)
         super().__init__(interpolation, fill)
 
     def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         # Numbers: which pair; of each operation, whether, and its sign.
-        numbers, pairs = uniform(5), _pairs(self.policy)
+        numbers, pairs = uniform(5), operations_of(PAIRS[self.policy], [name for name, *_ in AUTO_AUGMENT])
         place, probability, column = np.moveaxis(pairs[(numbers[:, 0] * len(pairs)).astype(np.intp)], 2, 0)
         which = np.where(numbers[:, 1::2] < probability, place, 0).astype(np.intp)  # the first one changes nothing
         return which, column.astype(np.intp), (numbers[:, 2::2] < 0.5).astype(np.intp)
 
 
-def _pairs(policy: str) -> NDArray[np.float64]:  # (25, 2, 3)
-    """Return place, probability and magnitude of the operations of each pair."""
-    places = [name for name, *_ in AUTO_AUGMENT]
-    words = [[f"{step} 0".split()[:3] for step in pair.split("+")] for pair in _PAIRS[policy].split(",")]
-    return np.array([[(places.index(name), float(p), float(place)) for name, p, place in pair] for pair in words])
+def operations_of(
+    text: str,
+    names: Sequence[str],  # of all operations
+) -> NDArray[np.float64]:  # (C, L, 3)
+    """Return place, probability and magnitude of operations that are written as in `PAIRS`."""
+    words = [[f"{step} 0".split()[:3] for step in pair.split("+")] for pair in text.split(",")]
+    return np.array([[(names.index(name), float(p), float(place)) for name, p, place in pair] for pair in words])

@@ -54,11 +54,13 @@ class Combination(StepTransform):
         if not self.transforms:
             raise OptionError(f"{name}: transforms are empty; expected at least one operation")
         for transform in self.transforms:
-            is_noise = isinstance(transform, RandomErasing) and transform.value == "random"
-            if is_noise or not isinstance(transform, (StepTransform, *_FOLDS)):
+            is_other = isinstance(transform, RandomErasing) and (
+                isinstance(transform.value, str) or transform.count > 1
+            )
+            if is_other or not isinstance(transform, (StepTransform, *_FOLDS)):
                 raise OptionError(
                     f"{name}: {transform!r} cannot be carried out at random; expected operations on the levels of "
-                    f"single images that keep their size: colors, flips, warps, policies, rectangles of one color"
+                    f"single images that keep their size: colors, flips, warps, policies, one rectangle of one color"
                 )
 
     @property

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 #: Least and largest magnitude of each operation, and whether it goes both ways; translates in parts of the image.
 Space = tuple[tuple[str, float, float, bool], ...]
 
-_FACTORS = {"Brightness": BRIGHTNESS, "Color": SATURATION, "Contrast": CONTRAST, "Sharpness": SHARPNESS}
+FACTORS = {"Brightness": BRIGHTNESS, "Color": SATURATION, "Contrast": CONTRAST, "Sharpness": SHARPNESS}
 
 _KINDS = {
-    **_FACTORS,
+    **FACTORS,
     "Posterize": POSTERIZE,
     "Solarize": SOLARIZE,
     "AutoContrast": AUTOCONTRAST,
@@ -92,10 +92,6 @@ TRIVIAL_AUGMENT_WIDE: Space = (
 class Policy(StepTransform):
     """Operations picked at random."""
 
-    moves: ClassVar[Moves] = Moves.FREELY
-
-    num_magnitude_bins: int
-
     moves_only: bool = False
     """Whether colors and levels stay as they are, for what follows an image."""
 
@@ -103,6 +99,22 @@ class Policy(StepTransform):
         name = type(self).__name__
         self.interpolation = checked_interpolation(name, interpolation)
         self.fill = check_fill(f"{name}: fill", (0, 0, 0) if fill is None else fill)
+
+    def check_state(self, state: State) -> None:
+        super().check_state(state)
+        checked_levels(type(self).__name__, self.fill, state)
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        interpolation = "nearest" if interpolation == "nearest" else "bilinear"
+        return self.changed(fill=fill, interpolation=interpolation, moves_only=True, takes_any_kind=True)
+
+
+class BinnedPolicy(Policy):
+    """A policy with a table of magnitudes."""
+
+    moves: ClassVar[Moves] = Moves.FREELY
+
+    num_magnitude_bins: int
 
     @property
     @abstractmethod
@@ -133,16 +145,8 @@ class Policy(StepTransform):
         table = magnitudes(self.space, self.num_magnitude_bins, image_size(self, state, any_channels=True))
         return {"operation": which, "magnitude": table[which, column, sign]}
 
-    def check_state(self, state: State) -> None:
-        super().check_state(state)
-        checked_levels(type(self).__name__, self.fill, state)
 
-    def follower(self, interpolation: str, fill: Fill) -> Transform:
-        interpolation = "nearest" if interpolation == "nearest" else "bilinear"
-        return self.changed(fill=fill, interpolation=interpolation, moves_only=True, takes_any_kind=True)
-
-
-class RandAugment(Policy):
+class RandAugment(BinnedPolicy):
     """Carry out some operations, picked for each image out of fourteen, all with the same magnitude.
 
     Parameters
@@ -215,7 +219,7 @@ class RandAugment(Policy):
         return which, np.full_like(which, self.magnitude), (numbers[:, 1::2] < 0.5).astype(np.intp)
 
 
-class TrivialAugmentWide(Policy):
+class TrivialAugmentWide(BinnedPolicy):
     """Carry out one operation, picked for each image out of fourteen, with a magnitude picked as well.
 
     Parameters
@@ -293,8 +297,8 @@ def policy_step(
     if name in _KINDS:
         factor = round((1 + magnitude) * ONE)
         own = {"Posterize": (round(magnitude),), "Solarize": (math.ceil(255 * magnitude),)}
-        parameters = own.get(name, (factor,) if name in _FACTORS else ())
-        is_done = np.array([name not in _FACTORS or factor != ONE])
+        parameters = own.get(name, (factor,) if name in FACTORS else ())
+        is_done = np.array([name not in FACTORS or factor != ONE])
         return step_rows(_KINDS[name], np.array([parameters], np.int32), is_done)
     if name == "Identity":
         warp = affine_rows(size)

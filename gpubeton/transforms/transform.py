@@ -139,8 +139,10 @@ class Transform(Operation):
     needs_declared_device: ClassVar[bool] = False
     """Whether the batch must be on the device that the pipeline names, even if the fused pass left it elsewhere."""
 
-    num_paints: ClassVar[int] = 0
-    """Rectangles that it paints in the fused pass."""
+    @property
+    def num_paints(self) -> int:
+        """Rectangles that it paints in the fused pass."""
+        return 0
 
     @property
     def moves(self) -> Moves:

@@ -78,6 +78,7 @@ class TraversalOrder(ABC):
     """
 
     sampler: Any = None
+    draw_offset: int = 0  # added to the seed of what is drawn for the samples; not 0 where ranks draw differently
     for_ranks: bool | None = None  # whether it shuffles as ranks do; None if a loader without ranks shuffles alike
 
     def __init__(self, loader: OrderedLoader) -> None:

@@ -188,6 +188,13 @@ def test_corners_without_an_area_leave_the_image_as_it_is(end):
         assert np.array_equal(carried_out(image, warp_row(PERSPECTIVE, fill, numbers, 1)), image)
 
 
+def test_corners_whose_sides_cross_in_the_middle_have_a_side_in_front():
+    # What RandomPerspective(1.0) may draw for an image of 2 x 2: divisors add up to 0.
+    (numbers,) = perspective_rows(corners((2, 2)), np.array([[[0, 0], [0, 1], [1, 0], [1, 1]]]))
+    divisors = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 1], [1, 1, 1]]) @ numbers[6:]
+    assert divisors.max() > 0
+
+
 @pytest.mark.parametrize("is_bilinear", [0, 1])
 def test_a_perspective_is_that_of_pillow(is_bilinear):
     random, size = np.random.default_rng(0), (120, 160)

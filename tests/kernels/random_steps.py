@@ -40,6 +40,10 @@ def solarize(generator, _size):
     return kinds.SOLARIZE, [int(generator.integers(0, 257))]
 
 
+def solarize_add(generator, _size):
+    return kinds.SOLARIZE_ADD, [int(generator.integers(0, 256))]
+
+
 def posterize(generator, _size):
     return kinds.POSTERIZE, [int(generator.integers(0, 9))]
 
@@ -97,9 +101,9 @@ def shift(generator, size):
     return kinds.SHIFT, [*(int(generator.integers(-length - 2, length + 3)) for length in size), *fill(generator)]
 
 
-#: Makes a step of each kind; the first ten change each pixel by itself.
-KINDS = [brightness, contrast, saturation, hue, solarize, posterize, invert, autocontrast, equalize, paint,
-         sharpness, blur, warp_nearest, warp_bilinear, turn, shift]  # fmt: skip
+#: Makes a step of each kind; the first eleven change each pixel by itself.
+KINDS = [brightness, contrast, saturation, hue, solarize, solarize_add, posterize, invert, autocontrast,
+         equalize, paint, sharpness, blur, warp_nearest, warp_bilinear, turn, shift]  # fmt: skip
 
 
 def random_rows(generator, count, num_steps, size, makers=KINDS):
