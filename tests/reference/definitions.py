@@ -34,6 +34,11 @@ def solarize(image: np.ndarray, threshold: int) -> np.ndarray:
     return levels.changed(image, levels.SOLARIZE, threshold)
 
 
+def solarize_add(image: np.ndarray, added: int) -> np.ndarray:
+    """Levels below 128 rise, as in timm."""
+    return np.where(image < 128, np.minimum(image.astype(np.float64) + added, 255), image)
+
+
 def posterize(image: np.ndarray, bits: int) -> np.ndarray:
     return levels.changed(image, levels.POSTERIZE, bits)
 
