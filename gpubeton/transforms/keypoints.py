@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -120,7 +121,7 @@ class TransformKeypoints(FollowingTransform):
         placements: Any = given_draw(self, draw, "the images' placements")
         values, sample = (batch.values, batch.rows) if isinstance(batch, Ragged) else (batch, np.arange(len(batch)))
         shape, size = values.shape[1:], placements[0].rows[sample][:, None, SOURCE]
-        points = values.astype(np.float64).reshape(len(values), -1, self.columns)
+        points = values.astype(np.float64).reshape(len(values), math.prod(shape) // self.columns, self.columns)
         unit, offset = size[..., ::-1] if self.relative else 1.0, 0.5 * self.centers
         places = (points[..., :2] * unit + offset)[..., ::-1]
         if self.columns == 3:
@@ -137,7 +138,7 @@ class TransformKeypoints(FollowingTransform):
             order[pairs] = pairs[:, ::-1]
             groups = points.reshape(len(points), -1, len(order), self.columns)
             points = np.where((placed.growth < 0)[:, None, None, None], groups[:, :, order], groups)
-        moved = points.reshape(-1, *shape).astype(values.dtype)
+        moved = points.reshape(len(points), *shape).astype(values.dtype)
         if not isinstance(batch, Ragged):
             return moved
         return Ragged(moved, np.searchsorted(placed.sample, np.arange(len(batch) + 1)))
