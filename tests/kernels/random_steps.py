@@ -131,8 +131,8 @@ def mixture(generator, size):
 
 
 #: Makes a step of each kind, or several; the first twelve change each pixel by itself.
-KINDS = [brightness, contrast, saturation, hue, solarize, solarize_add, posterize, invert, autocontrast, equalize, hsv, paint,
-         sharpness, blur, warp_nearest, warp_bilinear, perspective, turn, shift, mixture]  # fmt: skip
+KINDS = [brightness, contrast, saturation, hue, solarize, solarize_add, posterize, invert, autocontrast, equalize,
+         hsv, paint, sharpness, blur, warp_nearest, warp_bilinear, perspective, turn, shift, mixture]  # fmt: skip
 NUM_POINTS = 12
 
 
