@@ -66,7 +66,7 @@ static __device__ __forceinline__ void turn_in_space(const Image& image, const i
         int divisor = divided > 0 && divided < 1 << 26 ? (int)divided : 0, half = 1 << rest >> 1;
         int across = place_of((long long)sum_of(parameters, 0, y, x), divisor) + half;
         int down = place_of((long long)sum_of(parameters, 3, y, x), divisor) + half;
-        weigh_pixels(image, down >> rest << rest, across >> rest << rest, parameters, pixel);
+        weigh_pixels(image, down & -(1 << rest), across & -(1 << rest), parameters, pixel);
     });
 }
 

@@ -121,7 +121,7 @@ class RandomErasing(Transform):
         # Of each rectangle top, left, bottom and right, empty where nothing is painted; and the key of the noise.
         boxes = self._boxes(uniform, count, state)
         if not isinstance(self.value, str):
-            return boxes.reshape(count, -1)
+            return boxes.reshape(count, 4 * self.count)
         numbers = uniform(self.count * _KEY.stop).reshape(count, self.count, -1)[..., _KEY] * 2**32
         return np.concatenate([boxes, numbers.astype(np.int64)], axis=2).reshape(count, -1)
 
