@@ -65,6 +65,7 @@ CHANGES: dict[str, Callable[..., Images]] = {
     "saturation": partial(_scaled, kinds.SATURATION),
     "hue": partial(_scaled, kinds.HUE),
     "solarize": partial(_plain, kinds.SOLARIZE),
+    "solarize_add": partial(_plain, kinds.SOLARIZE_ADD),
     "posterize": partial(_plain, kinds.POSTERIZE),
     "invert": partial(_plain, kinds.INVERT),
     "autocontrast": partial(_plain, kinds.AUTOCONTRAST),

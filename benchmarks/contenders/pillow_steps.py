@@ -83,6 +83,7 @@ CHANGES: dict[str, Callable[..., Picture]] = {
     "saturation": lambda image, factor: ImageEnhance.Color(image).enhance(factor),
     "hue": _hue,
     "solarize": ImageOps.solarize,
+    "solarize_add": lambda image, added: image.point(lambda level: level + added if level < 128 else level),
     "posterize": ImageOps.posterize,
     "invert": ImageOps.invert,
     "autocontrast": ImageOps.autocontrast,

@@ -34,6 +34,11 @@ def solarize(image: np.ndarray, threshold: int) -> np.ndarray:
     return levels.changed(image, levels.SOLARIZE, threshold)
 
 
+def solarize_add(image: np.ndarray, added: int) -> np.ndarray:
+    levels = image.astype(np.float64)
+    return np.where(levels < 128, levels + added, levels)
+
+
 def posterize(image: np.ndarray, bits: int) -> np.ndarray:
     return levels.changed(image, levels.POSTERIZE, bits)
 

@@ -17,6 +17,7 @@ BOUNDS = {
     "hue": ((1, 0.001), (1, 0.001), (12, 0.3)),
     "HSV": ((1, 0.025), EQUAL, (12, 0.4)),
     "solarize": (EQUAL, EQUAL, EQUAL),
+    "solarize add": (EQUAL, EQUAL, EQUAL),
     "posterize": (EQUAL, EQUAL, EQUAL),
     "invert": (EQUAL, EQUAL, EQUAL),
     "autocontrast": (EQUAL, (1, 0.006), (1, 0.001)),

@@ -47,6 +47,7 @@ from gpubeton.transforms import (
     RandomTranslate,
     RandomVerticalFlip,
     ThreeAugment,
+    TimmAugment,
     TrivialAugmentWide,
 )
 from gpubeton.transforms.affine import affine_rows, warp_steps
@@ -234,7 +235,7 @@ def test_every_operation_that_draws_has_been_done_again():
     assert drawing - {type(operation) for operation, _ in CASES} == {
         *(LabelMixup, LabelCutMix, PerSample),
         # Their own tests do them again, and the one of images that are square.
-        *(AugMix, RandomApply, RandomChoice, RandomOrder, ThreeAugment, RandomQuarterTurn),
+        *(AugMix, TimmAugment, RandomApply, RandomChoice, RandomOrder, ThreeAugment, RandomQuarterTurn),
     }
 
 

@@ -97,6 +97,7 @@ class Parameters:
         makers = {
             kinds.HUE: lambda: [self.between(-ONE // 2, ONE // 2)],
             kinds.SOLARIZE: lambda: [self.between(0, self.most + 1)],
+            kinds.SOLARIZE_ADD: lambda: [self.between(0, 255)],
             kinds.POSTERIZE: lambda: [self.between(0, 8)],
             kinds.SHARPNESS: lambda: [self.between(0, 128 * ONE)],
             kinds.BLUR: self.blur,
