@@ -38,18 +38,22 @@ _ROOT = Path(__file__).resolve().parent.parent
 CHILD = """
 import sys, time
 import numpy as np
-from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.transforms import ColorJitter, NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 
-def loader(beton, *own):
-    steps = [RandomResizedCropRGBImageDecoder((224, 224)), RandomHorizontalFlip(), *own]
+crop = [RandomResizedCropRGBImageDecoder((224, 224)), RandomHorizontalFlip()]
+
+def loader(beton, *first):
+    steps = [*first]
     steps += [NormalizeImage(np.array([124.0, 116, 104]), np.array([58.0, 57, 57]), np.float16), ToTensor()]
     pipelines = {"image": [*steps, ToTorchImage()], "label": None}
     return Loader(beton, 128, num_workers=1, seed=0, drop_last=False, device="cpu", pipelines=pipelines)
 
 jpg, raw = sys.argv[1:]
-loaders = {"jpg": loader(jpg), "raw": loader(raw), "jpg, jitter": loader(jpg, ColorJitter(0.4, 0.4, 0.4))}
+loaders = {"jpg": loader(jpg, *crop), "raw": loader(raw, *crop)}
+loaders["jpg, jitter"] = loader(jpg, *crop, ColorJitter(0.4, 0.4, 0.4))
+loaders["jpg, evaluation"] = loader(jpg, CenterCropRGBImageDecoder((224, 224)))
 for line in sys.stdin:
     name, epoch = line.strip().rsplit(" ", 1)
     loaders[name].next_epoch = int(epoch)
@@ -57,7 +61,7 @@ for line in sys.stdin:
     images = sum(len(batch[0]) for batch in loaders[name])
     print((time.process_time() - start) / images * 1000, flush=True)
 """
-WORKLOADS = ("jpg", "raw", "jpg, jitter")
+WORKLOADS = ("jpg", "raw", "jpg, jitter", "jpg, evaluation")
 
 
 def main(

@@ -19,7 +19,7 @@ def draw_differences(result: dict[str, Any]) -> str:
         cells = [_cell(step["beside"].get(peer)) for peer in _HEADINGS]
         lines.append(row([step["name"], step["settings"], *cells]))
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
-    facts = f"{result['photos']} photos of {result['side']} × {result['side']}, RGB of 8 bits, no step drawn at random"
+    facts = f"{result['photos']} photos of {result['side']} × {result['side']}"
     own = f"gpubeton {result['gpubeton']['version']} at {result['gpubeton']['commit']}"
     return "\n".join([*lines, "", f"{facts}. {result['made'][:10]}; {versions}; {own}."])
 

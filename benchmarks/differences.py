@@ -92,7 +92,7 @@ def steps(side: int) -> list[Step]:
     factors = [(0.137,), (0.621,), (1.389,), (1.913,)]
 
     def of(kind: int, name: str, settings: str, *parameters: tuple[Any, ...]) -> Step:
-        return Step(name, frozenset({kind}), name.lower().partition(",")[0], settings, parameters)
+        return Step(name, frozenset({kind}), name.lower().partition(",")[0].replace(" ", "_"), settings, parameters)
 
     return [
         of(kinds.BRIGHTNESS, "brightness", "factors 0.137, 0.621, 1.389, 1.913", *factors),
@@ -101,7 +101,7 @@ def steps(side: int) -> list[Step]:
         of(kinds.HUE, "hue", "-0.5, -0.113, 0.021, 0.304 of a circle", (-0.5,), (-0.113,), (0.021,), (0.304,)),
         of(kinds.HSV, "HSV", "three, as in YOLO", (1.613, 0.706, 0.0131), (0.42, 1.307, -0.0146), (1, 1, 0.25)),
         of(kinds.SOLARIZE, "solarize", "from 0, 100, 128, 230 on", (0,), (100,), (128,), (230,)),
-        Step("solarize add", frozenset({kinds.SOLARIZE_ADD}), "solarize_add", "33, 77, 110", ((33,), (77,), (110,))),
+        of(kinds.SOLARIZE_ADD, "solarize add", "11, 55, 110", (11,), (55,), (110,)),
         of(kinds.POSTERIZE, "posterize", "2, 4, 6 bits", (2,), (4,), (6,)),
         of(kinds.INVERT, "invert", "", ()),
         of(kinds.AUTOCONTRAST, "autocontrast", "", ()),

@@ -27,7 +27,7 @@ OPERATIONS = (
     *("RandomGaussianBlur(5, 1.0, 1.0)", "RandomGaussianBlur(23, (0.1, 2.0), 1.0)"),
     *("RandomRotation(30)", 'RandomRotation(30, "bilinear")', 'RandomAffine(15, (0.1, 0.1), interpolation="bilinear")'),
     *("RandomPerspective(p=1.0)", "RandAugment(2, 9)", "TrivialAugmentWide()", "AutoAugment()", "AugMix()"),
-    *("ThreeAugment()", 'TimmAugment("rand-m9-mstd0.5-inc1")', "RandomApply([RandomEqualize(1.0)], 0.5)"),
+    *("ThreeAugment()", 'TimmAugment("rand-m9-mstd0.5-inc1")', "RandomOrder([RandomInvert(1.0), RandomEqualize(1.0)])"),
 )  # fmt: skip
 
 

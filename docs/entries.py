@@ -21,9 +21,10 @@ class Entry:
         Heading of the gallery.
     photo : str
         The photograph of all samples; "all" for one of each.
-    kind : {"pixels", "labels", "boxes", "mask", "views", "batch", "sizes", "gray", "gray16"}
-        The kind of picture: images before and after; labels before and after; boxes over images; masks below images;
-        views below images; type and shape of the batch; images of several sizes, in color, gray, or gray with 16 bits.
+    kind : {"pixels", "labels", "boxes", "points", "mask", "views", "batch", "sizes", "gray", "gray16"}
+        The kind of picture: images before and after; labels before and after; boxes or points over images; masks below
+        images; views below images; type and shape of the batch; images of several sizes, in color, gray, or gray with
+        16 bits.
     note : str
         A sentence about the picture.
     """
@@ -156,6 +157,7 @@ ENTRIES = (
     ),
     Entry("ImageMixup", "ImageMixup(alpha=1.0, same_lambda=False)", "Mixing of samples", "all"),
     Entry("ImageCutMix", "ImageCutMix(alpha=1.0, same_lambda=False)", "Mixing of samples", "all"),
+    Entry("Mosaic", "Mosaic(center=(0.25, 0.75))", "Mixing of samples", "all", note="Boxes, points and masks follow."),
     *(
         Entry(name, f"{_DECODE_LABEL}, {code}", "Mixing of samples", "all", "labels", note)
         for name, code, note in (
@@ -183,6 +185,14 @@ ENTRIES = (
         "cat",
         "boxes",
         "The image's pipeline: `RandomResizedCropRGBImageDecoder((144, 144), scale=(0.3, 1)), RandomHorizontalFlip()`.",
+    ),
+    Entry(
+        "TransformKeypoints",
+        'RaggedDecoder(), TransformKeypoints(image="image"), ToTensor()',
+        "Labels, boxes and masks",
+        "cat",
+        "points",
+        "The image's pipeline is the same as above, and a `RandomPerspective(0.6, p=1)`.",
     ),
     Entry(
         "FollowImage",

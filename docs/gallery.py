@@ -5,6 +5,7 @@ python -m docs.gallery
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,7 +101,7 @@ class Gallery:
             return _card(f"{_described(self.batch(entry, before=True))}", f"{_described(self.batch(entry))}")
         if entry.kind == "batch":
             return _card(_kind(self.batch(entry, before=True)), _kind(self.batch(entry)))
-        if entry.kind in {"boxes", "mask", "views"}:
+        if entry.kind in {"boxes", "points", "mask", "views"}:
             return self._with_follower(entry)
         if entry.kind == "sizes":
             before: Sequence[NDArray[Any]] = [self.photos[entry.photo]]
@@ -153,12 +154,13 @@ class Gallery:
 
     def _with_follower(self, entry: Entry) -> Image.Image:
         from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-        from gpubeton.transforms import RandomHorizontalFlip
+        from gpubeton.transforms import RandomHorizontalFlip, RandomPerspective
 
         image = [RandomResizedCropRGBImageDecoder((_SIDE, _SIDE), scale=(0.3, 1)), RandomHorizontalFlip()]
-        operations = operations_of(entry)
+        image += [RandomPerspective(0.6, p=1)] * (entry.kind == "points")
+        operations, field = operations_of(entry), "boxes" if entry.kind == "points" else entry.kind
         pipelines = {**dict.fromkeys(("label", "boxes", "mask")), "image": image}
-        pipelines |= {entry.kind: operations[0] if entry.kind == "views" else operations}
+        pipelines |= {field: operations[0] if entry.kind == "views" else operations}
         images, followers = self._only_batch(self.squares, entry, pipelines)
         if entry.kind == "views":
             stored = square(self.photos[entry.photo])
@@ -166,8 +168,9 @@ class Gallery:
         if entry.kind == "mask":
             rows = [square(self.photos[entry.photo]), *np.asarray(images)], [face_mask(), *np.asarray(followers)]
             return _below(_row(rows[0]), _row(rows[1]))
-        drawn = [_boxed(np.asarray(images[number]), np.asarray(followers[number])) for number in range(_COPIES)]
-        return _row([_boxed(square(self.photos[entry.photo]), _BOXES), *drawn])
+        over = _dotted if entry.kind == "points" else _boxed
+        drawn = [over(np.asarray(images[number]), np.asarray(followers[number])) for number in range(_COPIES)]
+        return _row([over(square(self.photos[entry.photo]), _BOXES), *drawn])
 
 
 def operations_of(entry: Entry) -> list[Any]:
@@ -339,6 +342,16 @@ def _boxed(pixels: NDArray[np.uint8], boxes: NDArray[np.float32]) -> NDArray[np.
     draw = ImageDraw.Draw(image)
     for box, color in zip(boxes.tolist(), _BOX_COLORS, strict=False):
         draw.rectangle(box, outline=color, width=2)
+    return np.asarray(image)
+
+
+def _dotted(pixels: NDArray[np.uint8], corners: NDArray[np.float32]) -> NDArray[np.uint8]:
+    image = Image.fromarray(pixels)
+    draw = ImageDraw.Draw(image)
+    for points, color in zip(corners.reshape(-1, 2, 2).tolist(), _BOX_COLORS, strict=False):
+        for x, y in points:
+            if not math.isnan(x):  # otherwise it is absent
+                draw.ellipse((x - 4, y - 4, x + 4, y + 4), fill=color)
     return np.asarray(image)
 
 

@@ -56,6 +56,23 @@ static __device__ __forceinline__ void saturate(int* pixel, int factor) {
     for (int c = 0; c < 3; c++) pixel[c] = level_of(factor * (pixel[c] - gray) + (gray << ONE_SHIFT));
 }
 
+// Multiply saturation and value, and turn the hue; gpubeton/_batch/hsv_step.py defines how. The factors are at most 2.
+static __device__ __forceinline__ void change_hsv(int* pixel, unsigned saturation, unsigned value, int turn) {
+    int red = pixel[0], green = pixel[1], blue = pixel[2];
+    int most = max(max(red, green), blue), chroma = most - min(min(red, green), blue), side = chroma << 8;
+    int corner = most == red ? green - blue : most == green ? 2 * chroma + blue - red : 4 * chroma + red - green;
+    unsigned ratio = min(value, (unsigned)(255 << ONE_SHIFT) / (unsigned)max(most, 1)), top = ratio * (unsigned)most;
+    unsigned share = min(saturation * (ratio >> 1) >> 14, top / (unsigned)max(chroma, 1));
+    int place = corner * 256 + (6 * turn * chroma >> 7);
+    if (place < 0) place += 6 * side;
+    if (place >= 6 * side) place -= 6 * side;
+    for (int c = 0; c < 3; c++) {
+        int away = abs(place - side * (c ? 2 * c : 3)), height = c ? 2 * side - away : away - side;
+        unsigned lost = (unsigned)(side - min(max(height, 0), side));
+        pixel[c] = (int)(((top << 8) - share * lost + (1 << 22)) >> 23);
+    }
+}
+
 // Load four pixels; those after the end are black.
 static __device__ __forceinline__ void load_pixels(const unsigned char* source, long long bytes, int (*pixels)[3]) {
     if (bytes >= PIXEL_BYTES && (unsigned long long)source % 4 == 0) {

@@ -22,18 +22,23 @@
 
 #include "picture.cuh"
 #include "step_filters.cuh"
+#include "step_mixtures.cuh"
 #include "step_points.cuh"
 #include "step_room.cuh"
 #include "step_warps.cuh"
 
 // Carry out a step that is not applied to each pixel by itself.
-static __device__ __forceinline__ void change_image(Image& image, int kind, const Columns& columns) {
+static __device__ __forceinline__ void change_image(const Image& image, int kind, const Columns& columns) {
     const int* parameters = columns.values;
     if (image.all.other && kind == SHARPNESS) sharpen(image, parameters[0]);
     if (image.all.blurred && kind == BLUR) blur(image, columns);
     if (image.all.other && (kind == WARP_NEAREST || kind == WARP_BILINEAR)) warp(image, parameters, kind == WARP_BILINEAR);
+    if (image.all.other && kind == PERSPECTIVE && columns.count > 20) turn_in_space(image, parameters);
     if (image.all.other && kind == TURN) turn(image, parameters[0]);
     if (image.all.other && kind == SHIFT) shift(image, parameters);
+    if (image.all.mixtures && kind == SAVE) save(image);
+    if (image.all.mixtures && kind == ADD) add_to_mixture(image, parameters[0]);
+    if (image.all.mixtures && kind == FINISH) finish_mixture(image);
 }
 
 template <class Item>
@@ -77,26 +82,30 @@ static __device__ __forceinline__ void write_values(const Image& image, const un
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-    image_steps(const Picture* __restrict__ pictures, const int* __restrict__ rows, int num_rows,
+    image_steps(const Picture* __restrict__ pictures, const int* rows, int num_rows,
                 unsigned char* levels, unsigned char* other, unsigned short* blurred, int* mixtures,
                 unsigned char* kept, int height, int width, const unsigned* __restrict__ table, int item_size,
                 void* out) {
     __shared__ Room room;
     if (block_is_done() || (pictures && pictures[blockIdx.x].row < 0)) return;
-    const Images images = {levels, other, blurred, mixtures, kept, height, width};
-    Image image = {images, room, CHANNELS * (long long)blockIdx.x * (height * width), false, 0, 0};
-    const int* row = rows + (long long)STEP_COLUMNS * blockIdx.x * num_rows;
-    for (int left = num_rows; left > 0;) {
-        int kind = row[KIND], span = min(max(row[SPAN], 1), left);
-        const Columns columns = {row + PARAMETERS, STEP_COLUMNS * span - PARAMETERS};
-        if (is_point(kind)) {
-            begin_point(image, kind, columns.values);
-        } else if (kind != KEEP) {
-            finish_points(image);
-            change_image(image, kind, columns);
-        }
-        row += STEP_COLUMNS * span;
-        left -= span;
+    const Images images = {rows, num_rows, levels, other, blurred, mixtures, kept};
+    const Image image = {images, room};
+    block_step([&](int thread) {
+        if (thread != 0) return;
+        room.place = CHANNELS * (long long)blockIdx.x * (height * width);
+        room.height = height;
+        room.width = width;
+        room.row = room.num_points = room.num_tables = 0;
+        room.is_in_other = false;
+    });
+    while (room.row < num_rows) {
+        if (int purpose = purpose_of(image, row_of(image)[KIND])) pass_points(image, purpose);
+        int kind = row_of(image)[KIND];
+        if (is_point(kind))
+            begin_point(image, kind, row_of(image) + PARAMETERS);
+        else
+            change_image(image, kind, {row_of(image) + PARAMETERS, STEP_COLUMNS * span_of(image) - PARAMETERS});
+        update([&] { room.row += span_of(image); });
     }
-    write_values(image, table, item_size, (unsigned char*)out + image.place * item_size);
+    write_values(image, table, item_size, (unsigned char*)out + room.place * item_size);
 }

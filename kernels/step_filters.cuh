@@ -3,12 +3,12 @@
 
 #include "step_room.cuh"
 
-static __device__ __forceinline__ void sharpen(Image& image, int factor) {
-    int away = ONE - limited(factor, MAX_FACTOR * ONE), stride = CHANNELS * image.all.width;
+static __device__ __forceinline__ void sharpen(const Image& image, int factor) {
+    int away = ONE - limited(factor, MAX_FACTOR * ONE), stride = CHANNELS * image.room.width;
     const unsigned char* levels = levels_of(image);
     write_other(image, [&](int y, int x, int* pixel) {
-        const unsigned char* middle = levels + CHANNELS * ((long long)y * image.all.width + x);
-        bool is_inside = y > 0 && x > 0 && y < image.all.height - 1 && x < image.all.width - 1;
+        const unsigned char* middle = levels + CHANNELS * ((long long)y * image.room.width + x);
+        bool is_inside = y > 0 && x > 0 && y < image.room.height - 1 && x < image.room.width - 1;
         for (int c = 0; c < CHANNELS; c++) {
             int level = pixel[c] = middle[c];
             if (!is_inside) continue;
@@ -42,32 +42,32 @@ static __device__ __forceinline__ void blur_four(int first, int length, int reac
 static __device__ __forceinline__ void blur(const Image& image, const Columns& columns) {
     Room& room = image.room;
     unsigned char* levels = levels_of(image);
-    unsigned short* blurred = image.all.blurred + image.place;
+    unsigned short* blurred = image.all.blurred + image.room.place;
     int reach = min(min(columns.values[0], columns.count - 2), (int)MAX_REACH);
     while (reach > 0 && columns.values[1 + reach] == 0) reach--;
-    if (reach <= 0 || reach >= min(image.all.height, image.all.width)) return;
+    if (reach <= 0 || reach >= min(image.room.height, image.room.width)) return;
     block_step([&](int thread) {
         for (int i = thread; i < reach + PIXELS; i += THREADS)
             room.scratch[i] = i <= reach ? (unsigned)columns.values[1 + i] : 0;
     });
-    int stride = CHANNELS * image.all.width, across = CHANNELS * ((image.all.width + PIXELS - 1) / PIXELS);
+    int stride = CHANNELS * image.room.width, across = CHANNELS * ((image.room.width + PIXELS - 1) / PIXELS);
     block_step([&](int thread) {
 #pragma unroll 1
-        for (int i = thread; i < across * image.all.height; i += THREADS) {
+        for (int i = thread; i < across * image.room.height; i += THREADS) {
             int line = i % across, first = PIXELS * (line / CHANNELS);
             long long start = (long long)(i / across) * stride + line % CHANNELS;
             blur_four(
-                first, image.all.width, reach, room, 128, [&](int x) { return levels[start + CHANNELS * x]; },
+                first, image.room.width, reach, room, 128, [&](int x) { return levels[start + CHANNELS * x]; },
                 [&](int x, unsigned total) { blurred[start + CHANNELS * x] = (unsigned short)(total >> 8); });
         }
     });
-    int down = (image.all.height + PIXELS - 1) / PIXELS;
+    int down = (image.room.height + PIXELS - 1) / PIXELS;
     block_step([&](int thread) {
 #pragma unroll 1
         for (int i = thread; i < stride * down; i += THREADS) {
             int start = i % stride, first = PIXELS * (i / stride);
             blur_four(
-                first, image.all.height, reach, room, 1u << 21,
+                first, image.room.height, reach, room, 1u << 21,
                 [&](int y) { return blurred[start + (long long)y * stride]; },
                 [&](int y, unsigned total) { levels[start + (long long)y * stride] = (unsigned char)(total >> 22); });
         }

@@ -19,17 +19,25 @@ struct Point {
     int values[5];
 };
 
-// Images, (count, height, width, 3): the levels, and room for what steps need; null without such steps.
+// Rows of steps, (count, num_rows, STEP_COLUMNS). Images, (count, height, width, 3): the levels, and room for what steps
+// need; null without such steps.
 struct Images {
+    const int* rows;
+    int num_rows;
     unsigned char *levels, *other;  // the images, and room for others: steps that move pixels write there
     unsigned short* blurred;        // BLUR
     int* mixtures;                  // SAVE, ADD and FINISH
     unsigned char* kept;            // the same
-    int height, width;
 };
 
 // The shared memory of a block.
 struct Room {
+    // What is the same for all threads is here, too: in registers there is no room for it beside a step's own numbers.
+    long long place;             // of the image's first value
+    int height, width;           // of images
+    int row;                     // the number of the next step's
+    bool is_in_other;            // whether the image is in `other`
+    int num_points, num_tables;  // steps that wait, and their tables
     Point points[MAX_POINTS];
     unsigned char tables[MAX_TABLES][TABLE_ENTRIES];
     unsigned values[TABLE_ENTRIES];  // output values
@@ -42,20 +50,35 @@ struct Room {
 struct Image {
     const Images& all;
     Room& room;
-    long long place;   // its first value
-    bool is_in_other;  // whether its levels are in `other`
-    int num_points, num_tables;  // steps that wait in the room, and their tables
 };
 
+// Change what is the same for all threads, when none reads it any more.
+template <class Change>
+static __device__ __forceinline__ void update(Change change) {
+    block_step([](int) {});
+    block_step([&](int thread) {
+        if (thread == 0) change();
+    });
+}
+
+static __device__ __forceinline__ const int* row_of(const Image& image) {
+    return image.all.rows + STEP_COLUMNS * ((long long)blockIdx.x * image.all.num_rows + image.room.row);
+}
+
+// How many rows the next step has.
+static __device__ __forceinline__ int span_of(const Image& image) {
+    return min(max(row_of(image)[SPAN], 1), image.all.num_rows - image.room.row);
+}
+
 static __device__ __forceinline__ unsigned char* levels_of(const Image& image) {
-    return (image.is_in_other ? image.all.other : image.all.levels) + image.place;
+    return (image.room.is_in_other ? image.all.other : image.all.levels) + image.room.place;
 }
 
 static __device__ __forceinline__ unsigned char* other_of(const Image& image) {
-    return (image.is_in_other ? image.all.levels : image.all.other) + image.place;
+    return (image.room.is_in_other ? image.all.levels : image.all.other) + image.room.place;
 }
 
-static __device__ __forceinline__ int pixels_of(const Image& image) { return image.all.height * image.all.width; }
+static __device__ __forceinline__ int pixels_of(const Image& image) { return image.room.height * image.room.width; }
 
 // Let `use` work on four pixels after another; it gets the number of the first.
 template <class Use>
@@ -85,24 +108,24 @@ static __device__ __forceinline__ void store_four(const Image& image, unsigned c
 
 // Write the other image, and take it: `color_at` makes the pixel of a row and a column.
 template <class ColorAt>
-static __device__ __forceinline__ void write_other(Image& image, ColorAt color_at) {
+static __device__ __forceinline__ void write_other(const Image& image, ColorAt color_at) {
     unsigned char* levels = other_of(image);
     each_four(image, [&](int first) {
         unsigned words[3] = {0, 0, 0};
-        int x = first % image.all.width, y = first / image.all.width;
+        int x = first % image.room.width, y = first / image.room.width;
         // Not all four at a time, which would take more registers than there are.
 #pragma unroll 1
         for (int p = 0; p < PIXELS; p++) {
             int pixel[3];
-            color_at(min(y, image.all.height - 1), x, pixel);
+            color_at(min(y, image.room.height - 1), x, pixel);
             words[0] = words[0] >> 24 | words[1] << 8;
             words[1] = words[1] >> 24 | words[2] << 8;
             words[2] = words[2] >> 24 | (unsigned)(pixel[0] | pixel[1] << 8 | pixel[2] << 16) << 8;
-            bool is_last = ++x == image.all.width;
+            bool is_last = ++x == image.room.width;
             x = is_last ? 0 : x;
             y += is_last;
         }
         store_four(image, levels, first, words);
     });
-    image.is_in_other = !image.is_in_other;
+    update([&] { image.room.is_in_other = !image.room.is_in_other; });
 }

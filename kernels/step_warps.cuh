@@ -10,8 +10,8 @@ typedef unsigned long long Word;
 // Copy the pixel of a row and a column, or that of a fill in two columns where there is none.
 static __device__ __forceinline__ void copy_pixel(const Image& image, unsigned y, unsigned x, const int* fill,
                                                   int* pixel) {
-    bool is_inside = y < (unsigned)image.all.height && x < (unsigned)image.all.width;
-    const unsigned char* source = levels_of(image) + (is_inside ? CHANNELS * ((long long)y * image.all.width + x) : 0);
+    bool is_inside = y < (unsigned)image.room.height && x < (unsigned)image.room.width;
+    const unsigned char* source = levels_of(image) + (is_inside ? CHANNELS * ((long long)y * image.room.width + x) : 0);
     for (int c = 0; c < CHANNELS; c++) pixel[c] = is_inside ? source[c] : fill_of(fill, c);
 }
 
@@ -29,12 +29,16 @@ static __device__ __forceinline__ void weigh_pixels(const Image& image, long lon
     for (int c = 0; c < CHANNELS; c++) pixel[c] = totals[c] >> 22;
 }
 
+// A sum a x + b y + c, of three of the numbers after a fill.
+static __device__ __forceinline__ Word sum_of(const int* parameters, int first, int y, int x) {
+    const int* numbers = parameters + 2;
+    return (Word)word_of(numbers, first) * x + (Word)word_of(numbers, first + 1) * y + (Word)word_of(numbers, first + 2);
+}
+
 // Affine warp: a fill, and six numbers in units of 2**-32.
-static __device__ __forceinline__ void warp(Image& image, const int* parameters, bool is_bilinear) {
-    Word matrix[6];
-    for (int i = 0; i < 6; i++) matrix[i] = (Word)word_of(parameters + 2, i);
+static __device__ __forceinline__ void warp(const Image& image, const int* parameters, bool is_bilinear) {
     write_other(image, [&](int y, int x, int* pixel) {
-        Word across = matrix[0] * x + matrix[1] * y + matrix[2], down = matrix[3] * x + matrix[4] * y + matrix[5];
+        Word across = sum_of(parameters, 0, y, x), down = sum_of(parameters, 3, y, x);
         if (is_bilinear) {
             weigh_pixels(image, (long long)(down + (1 << 20)) >> 21, (long long)(across + (1 << 20)) >> 21, parameters,
                          pixel);
@@ -45,16 +49,37 @@ static __device__ __forceinline__ void warp(Image& image, const int* parameters,
     });
 }
 
-// Mirror, then exchange rows and columns: bits 1 (left to right), 2 (top to bottom) and 4 (of square images only).
-static __device__ __forceinline__ void turn(Image& image, int bits) {
-    bool is_diagonal = bits & 4 && image.all.height == image.all.width;
+// Divide and round down; far outside, return a place there. GPUs have no instruction that divides 64 bits: a quotient of
+// floats is off by 16 at most, which a division of 32 bits makes up for.
+static __device__ __forceinline__ int place_of(long long sum, int divisor) {
+    long long most = (long long)divisor << 26;
+    if (divisor == 0 || sum >= most || sum < -most) return -(2 << 11);
+    int near = __float2int_rd(__fdividef((float)sum, (float)divisor)), rest = (int)(sum - (long long)near * divisor);
+    return near + rest / divisor - (rest % divisor < 0);
+}
+
+// Turn an image in space: a fill, nine numbers, and whether it is bilinear.
+static __device__ __forceinline__ void turn_in_space(const Image& image, const int* parameters) {
+    int rest = parameters[20] & 255 ? 0 : 11;
     write_other(image, [&](int y, int x, int* pixel) {
-        int row = is_diagonal ? x : y, column = is_diagonal ? y : x;
-        copy_pixel(image, bits & 2 ? image.all.height - 1 - row : row, bits & 1 ? image.all.width - 1 - column : column, 0, pixel);
+        long long divided = (long long)sum_of(parameters, 6, y, x) >> 16;
+        int divisor = divided > 0 && divided < 1 << 26 ? (int)divided : 0, half = 1 << rest >> 1;
+        int across = place_of((long long)sum_of(parameters, 0, y, x), divisor) + half;
+        int down = place_of((long long)sum_of(parameters, 3, y, x), divisor) + half;
+        weigh_pixels(image, down >> rest << rest, across >> rest << rest, parameters, pixel);
     });
 }
 
-static __device__ __forceinline__ void shift(Image& image, const int* parameters) {
+// Mirror, then exchange rows and columns: bits 1 (left to right), 2 (top to bottom) and 4 (of square images only).
+static __device__ __forceinline__ void turn(const Image& image, int bits) {
+    bool is_diagonal = bits & 4 && image.room.height == image.room.width;
+    write_other(image, [&](int y, int x, int* pixel) {
+        int row = is_diagonal ? x : y, column = is_diagonal ? y : x;
+        copy_pixel(image, bits & 2 ? image.room.height - 1 - row : row, bits & 1 ? image.room.width - 1 - column : column, 0, pixel);
+    });
+}
+
+static __device__ __forceinline__ void shift(const Image& image, const int* parameters) {
     unsigned down = parameters[0], right = parameters[1];
     write_other(image, [&](int y, int x, int* pixel) { copy_pixel(image, y - down, x - right, parameters + 2, pixel); });
 }

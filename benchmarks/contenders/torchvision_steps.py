@@ -52,7 +52,7 @@ def _mixture(images: Any, weight: float) -> Any:
     return ((1 - weight) * images + weight * functional.horizontal_flip(images)).to(torch.uint8)
 
 
-#: Each takes images, (N, 3, H, W), and parameters. There is none for HSV.
+#: Each takes images, (N, 3, H, W), and parameters. There is none for HSV and SolarizeAdd.
 CHANGES: dict[str, Callable[..., Any]] = {
     "brightness": functional.adjust_brightness,
     "contrast": functional.adjust_contrast,

@@ -26,6 +26,10 @@ class RowGeometry:
         """Refuse: steps keep the size."""
         raise TypeError("a crop is no step: the decoder takes it")
 
+    def place(self, placement: object) -> None:
+        """Refuse: operations with other moves write their rows."""
+        raise TypeError("it has no step")
+
     def flip(self, flipped: NDArray[Any]) -> None:
         self.turn(np.where(flipped, ACROSS, 0))
 

@@ -1,8 +1,8 @@
 """Step rows: what is done to each image between resampling and normalization, as lists of int32.
 
 The images of a batch have lists of S rows, int32 (N, S, STEP_COLUMNS), carried out in order. A row that is zero
-changes nothing. The Numba code in this room and ``kernels/steps.cuh`` carry out the same rows, with the same integer
-arithmetic.
+changes nothing. The Numba code in this room and ``kernels/image_steps.cu`` carry out the same rows, with the same
+integer arithmetic.
 
 ================  ============================================================================================
 kind              columns from `PARAMETERS` on

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 IDENTITY = 1 << 32, 0, 0, 0, 1 << 32, 0
 """The affine warp that changes nothing."""
 
+WARPS = frozenset({WARP_NEAREST, WARP_BILINEAR, PERSPECTIVE})
+
 PLACE_BITS = 11
 DIVISOR_BITS = 16
 LARGEST_DIVISOR = (1 << 26) - 1
@@ -70,6 +72,25 @@ def perspective_rows(
     scaled = matrix * np.minimum(1, 2.0**62 / largest)[:, None, None]
     rows: NDArray[np.int64] = np.rint(scaled).astype(np.int64).reshape(-1, 9)
     return rows
+
+
+def forward_maps(
+    kinds: NDArray[np.int32],  # (N,): of a step of each image
+    columns: NDArray[np.int32],  # (N, C): the list of steps from there on
+) -> NDArray[np.float64]:  # (N, 3, 3)
+    """Return where warps take the points (x, y, 1) of an image, which lie between pixels; other steps leave them."""
+    maps, is_perspective = np.tile(np.eye(3), (len(kinds), 1, 1)), kinds == PERSPECTIVE
+    is_affine = ~is_perspective & np.isin(kinds, list(WARPS))
+    for chosen, count in ((is_affine, 6), (is_perspective, 9)):
+        numbers = np.ascontiguousarray(columns[chosen, PARAMETERS + 2 :][:, : 2 * count]).view(np.int64)
+        maps[chosen, : count // 3] = numbers.reshape(-1, count // 3, 3)
+    maps[is_affine, :2] /= 2.0**32
+    maps[is_perspective, :2] /= 2.0 ** (25 + PLACE_BITS)
+    maps[is_perspective, 2] /= 2.0 ** (25 + DIVISOR_BITS)
+    maps[is_perspective, :2] -= maps[is_perspective, 2:] / (2 << PLACE_BITS)  # which round to units of a place
+    centers = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])
+    forward: NDArray[np.float64] = centers @ np.linalg.inv(maps) @ np.linalg.inv(centers)
+    return forward
 
 
 def _frame(corners: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:

@@ -35,11 +35,11 @@ from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype
 from gpubeton.pipeline.state import State
-from gpubeton.transforms.boxes import TransformBoxes
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.ops import Convert, ToDevice, ToTorchImage, View
 from gpubeton.transforms.per_sample import PerSample
+from gpubeton.transforms.placements import AxesPlacement, FollowingTransform
 from gpubeton.transforms.transform import Moves
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from gpubeton.fields.base import Field
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
+    from gpubeton.transforms.placements import Placement
 
 Pipeline = Sequence[Any] | PipelineSpec | DrawnParameters | None
 
@@ -94,7 +95,7 @@ def compile_outputs(
     numbers = [name for name in dict.fromkeys([*fields, *pipelines]) if name not in drawn]
     compiler = _Compiler(index, fields, specs, numbers, indices, gpu, entry_points or {})
     outputs, left_on = compiler.compile(), compiler.left_on
-    _connect_boxes(outputs)
+    _connect_followers(outputs)
     by_name = {**outputs, **{name: _drawn_output(name, spec, outputs, left_on) for name, spec in drawn.items()}}
     return tuple(by_name[name] for name in names)
 
@@ -371,44 +372,43 @@ def _no_images(what: str, name: str, outputs: Mapping[str, PipelineOutput]) -> P
 
 @dataclass(frozen=True, eq=False)
 class ImagePlacements:
-    """Gives the positions of an output's images to the boxes that follow it."""
+    """Gives the positions of an output's images to the boxes or points that follow it."""
 
     output: ImageOutput  # the output, or the one that it continues from
     moves: tuple[BatchOp, ...] = ()  # steps of the pass and operations after it that move its pixels
 
-    def __call__(
-        self, seed: int, epoch: int, samples: NDArray[np.uint64]
-    ) -> NDArray[np.float64]:  # (N, K * PLACEMENT_COLUMNS), see `gpubeton.transforms.boxes`
-        """Return crop, turn, shift and sizes of each image: first of the crop and its folds, then of the moves."""
+    def __call__(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> list[Placement]:
+        """Return the placement of the crop and its folds, and then those of the moves."""
         program = self.output.program
         heights, widths = self.output.source.image_sizes(samples)
         draws = program.draw(seed, epoch, samples, heights, widths)
         size = program.height, program.width
         sizes = np.stack([heights, widths, *np.broadcast_to(np.array(size)[:, None], (2, len(samples)))], axis=1)
-        later = [placements_by(step, seed, epoch, samples) for step in self.moves]
-        return np.concatenate([filling_crops(draws, size), sizes, *later], axis=1).astype(np.float64)
+        first = AxesPlacement(np.concatenate([filling_crops(draws, size), sizes], axis=1).astype(np.float64))
+        return [first, *(part for step in self.moves for part in placements_by(step, seed, epoch, samples))]
 
 
-def _connect_boxes(outputs: Mapping[str, PipelineOutput]) -> None:
-    """Give each `TransformBoxes` the positions of the images that it follows."""
+def _connect_followers(outputs: Mapping[str, PipelineOutput]) -> None:
+    """Give each `TransformBoxes` and `TransformKeypoints` the positions of the images that it follows."""
     for name, output in outputs.items():
         for step in () if isinstance(output, ImageOutput) else output.ops.steps:
-            if isinstance(step.operation, TransformBoxes):
+            if isinstance(step.operation, FollowingTransform):
                 try:
-                    placements = _followed(step.operation.image, outputs)
+                    placements = _followed(step.operation, outputs)
                 except PipelineError as error:
                     raise PipelineError(f"field {name!r}: {error}") from error
                 step.operation.accept_placements(placements)
 
 
-def _followed(name: str, outputs: Mapping[str, PipelineOutput]) -> ImagePlacements:
+def _followed(follower: FollowingTransform, outputs: Mapping[str, PipelineOutput]) -> ImagePlacements:
+    name = follower.image
     root, steps = ops_since_decoder(outputs[name], outputs) if name in outputs else (None, [])
     if not isinstance(root, ImageOutput):
-        raise _no_images(f"TransformBoxes(image={name!r})", name, outputs)
+        raise _no_images(f"{type(follower).__name__}(image={name!r})", name, outputs)
     program = root.program
     image = image_state(program.height, program.width, "cpu", program.kind)
     in_pass = [BatchOp(operation, image, rng_stream) for operation, rng_stream in program.steps]
-    return ImagePlacements(root, moves_of(name, [*in_pass, *steps]))
+    return ImagePlacements(root, moves_of(follower, [*in_pass, *steps]))
 
 
 def _drawn_output(

@@ -77,10 +77,6 @@ class DrawRows:
         """Refuse: a row has one crop, which the decoder chooses."""
         raise TypeError("a second crop does not fold into a draw")
 
-    def turn(self, bits: NDArray[Any]) -> None:
-        """Refuse: a row mirrors left to right only."""
-        raise TypeError("a turn does not fold into a draw")
-
     def pad(self, places: NDArray[Any], fill: Fill) -> None:
         """Resize each crop to its place, (N, 4) top, left, height, width; paint the rest of one axis."""
         self.rows[:, SHIFT_Y : SHIFT_X + 1] = -places[:, :2]
@@ -107,6 +103,14 @@ class DrawRows:
         paints = self.slots[chosen, : self.used]
         paints[..., [1, 3]] = self.size[1] - paints[..., [3, 1]]
         self.slots[chosen, : self.used] = paints
+
+    def turn(self, bits: NDArray[Any]) -> None:
+        """Refuse: a row mirrors left to right only."""
+        raise TypeError("a turn does not fold into a draw")
+
+    def place(self, placement: object) -> None:
+        """Refuse: a row has no warps and no mosaics."""
+        raise TypeError("a warp or a mosaic does not fold into a draw")
 
     def paint(self, boxes: NDArray[Any], fill: Fill) -> None:
         """Add a rectangle: top, left, bottom and right, shape (N, 4)."""

@@ -9,8 +9,9 @@ import numpy as np
 
 from gpubeton._plan.philox import BatchNumbers
 from gpubeton.errors import PipelineError
-from gpubeton.transforms.boxes import PlacementRows
 from gpubeton.transforms.checks import image_size
+from gpubeton.transforms.mosaic import Mosaic
+from gpubeton.transforms.placements import FollowingTransform, Placement, PlacementList
 from gpubeton.transforms.transform import BatchKey, Moves, Transform
 
 if TYPE_CHECKING:
@@ -57,29 +58,33 @@ def scaled_boxes(boxes: NDArray[Any], source: NDArray[Any], target: NDArray[Any]
     return np.concatenate([first, np.maximum(last - first, 1)], axis=1).astype(np.int32)
 
 
-def moves_of(name: str, steps: Iterable[BatchOp]) -> tuple[BatchOp, ...]:
-    """Find the operations after the crop of an output and its folds that boxes have to follow."""
-    follower = f"TransformBoxes(image={name!r})"
-    moves = moving_ops(follower, steps)
+def moves_of(follower: FollowingTransform, steps: Iterable[BatchOp]) -> tuple[BatchOp, ...]:
+    """Find the operations after the crop of an output and its folds that boxes or points have to follow."""
+    name = f"{type(follower).__name__}(image={follower.image!r})"
+    moves = moving_ops(name, steps)
     for step in moves:
-        if step.operation.moves is not Moves.ALONG_AXES:
+        if step.operation.moves is not Moves.ALONG_AXES and not follower.follows_warps:
             raise PipelineError(
-                f"{follower} cannot follow {step.operation!r}: what it moves stays in no box with sides along the "
+                f"{name} cannot follow {step.operation!r}: what it moves stays in no box with sides along the "
                 f"image's. Flips, quarter turns, translates, crops and paddings can be followed. Take it out of the "
-                f"pipeline of {name!r}, or store masks instead of boxes: FollowImage follows rotations, too."
+                f"pipeline of {follower.image!r}, or store masks or keypoints instead of boxes: FollowImage and "
+                f"TransformKeypoints follow rotations, too."
+            )
+        if isinstance(step.operation, Mosaic) and not follower.takes_mosaics:
+            raise PipelineError(
+                f"{name} cannot follow {step.operation!r} with arrays of one shape: samples get the points of four "
+                f"images. Store them in a RaggedField, of shape (-1, K, 2)."
             )
     return tuple(moves)
 
 
-def placements_by(
-    step: BatchOp, seed: int, epoch: int, samples: NDArray[np.uint64]
-) -> NDArray[np.float64]:  # (N, K * PLACEMENT_COLUMNS)
+def placements_by(step: BatchOp, seed: int, epoch: int, samples: NDArray[np.uint64]) -> list[Placement]:
     """Return the placements of an operation that `moves_of` found; the source is the image before it."""
     operation: Any = step.operation
-    placed = PlacementRows(len(samples), image_size(operation, step.before, any_channels=True))
+    placed = PlacementList(len(samples), image_size(operation, step.before, any_channels=True))
     numbers = None if step.rng_stream is None else BatchNumbers(seed, epoch, samples, step.rng_stream)
     operation.fold(placed, operation.draw_batch(BatchKey(seed, epoch, samples), numbers, step.before))
-    return placed.rows
+    return placed.placements
 
 
 def moving_ops(follower: str, steps: Iterable[BatchOp]) -> list[Any]:

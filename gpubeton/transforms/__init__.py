@@ -21,6 +21,7 @@ from gpubeton.transforms.cutout import Cutout
 from gpubeton.transforms.erasing import RandomErasing
 from gpubeton.transforms.flip import RandomHorizontalFlip, RandomQuarterTurn, RandomVerticalFlip
 from gpubeton.transforms.hsv import RandomHSV
+from gpubeton.transforms.keypoints import TransformKeypoints
 from gpubeton.transforms.levels import (
     RandomAutocontrast,
     RandomEqualize,
@@ -30,6 +31,7 @@ from gpubeton.transforms.levels import (
 )
 from gpubeton.transforms.mixup import ImageCutMix, ImageMixup, LabelCutMix, LabelMixup, MixupToOneHot
 from gpubeton.transforms.module import ModuleWrapper
+from gpubeton.transforms.mosaic import Mosaic
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.ops import Convert, ToDevice, ToTensor, ToTorchImage, View
 from gpubeton.transforms.per_sample import PerSample
@@ -54,6 +56,7 @@ __all__ = [
     "LabelMixup",
     "MixupToOneHot",
     "ModuleWrapper",
+    "Mosaic",
     "NormalizeImage",
     "Pad",
     "PerSample",
@@ -92,6 +95,7 @@ __all__ = [
     "ToTensor",
     "ToTorchImage",
     "TransformBoxes",
+    "TransformKeypoints",
     "TrivialAugmentWide",
     "View",
 ]

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpubeton._batch.place_steps import ACROSS, DIAGONAL, DOWN
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.pipeline.ragged import Ragged, is_ragged
 from gpubeton.pipeline.validation import check_choice, check_number
 from gpubeton.transforms.checks import given_draw
-from gpubeton.transforms.transform import BatchKey, Transform
+from gpubeton.transforms.placements import PLACEMENT_COLUMNS, SOURCE, AxesPlacement, FollowingTransform, follow
 
 if TYPE_CHECKING:
-    from gpubeton._batch.image_batch import Fill
-    from gpubeton.pipeline.operation import Memory, Uniform
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.state import State
-
-PLACEMENT_COLUMNS = 11
-#: Of a placement: box (top, left, height, width), bits of a turn, shift (y, x), size of the source and of the output
-#: (y, x).
-CROP, TURN, SHIFT, SOURCE, OUTPUT = slice(0, 4), slice(4, 5), slice(5, 7), slice(7, 9), slice(9, 11)
-
-Placements = Callable[[int, int, NDArray[np.uint64]], NDArray[np.float64]]
-"""Called with seed, epoch and samples: where their images went, float64 of shape (N, K * PLACEMENT_COLUMNS).
-
-The K placements follow each other: that of the fused pass, then those of the operations that move pixels afterwards.
-Each has the result of the one before as its source."""
 
 _ROUNDING = 2.0**-30
 """Share of a box's area that mirroring and shifting may take away by rounding, and much more."""
@@ -39,37 +26,7 @@ _ROUNDING = 2.0**-30
 _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 
-class PlacementRows:
-    """Placements of `count` images of one size; a `Geometry`. Each call adds one."""
-
-    def __init__(self, count: int, size: tuple[int, int]) -> None:
-        self.size = size
-        self.rows = np.zeros((count, 0))
-
-    def crop(self, boxes: NDArray[Any], size: tuple[int, int]) -> None:
-        self._add(CROP, boxes, size)
-
-    def flip(self, flipped: NDArray[Any]) -> None:
-        self.turn(np.where(flipped, ACROSS, 0))
-
-    def turn(self, bits: NDArray[Any]) -> None:
-        self._add(TURN, bits[:, None], self.size)
-
-    def translate(self, shift: NDArray[Any], fill: Fill) -> None:
-        self._add(SHIFT, shift, self.size)
-
-    def paint(self, boxes: NDArray[Any], fill: Fill) -> None:
-        """Do nothing: rectangles hide no box."""
-
-    def _add(self, columns: slice, values: NDArray[Any], size: tuple[int, int]) -> None:
-        rows = np.zeros((len(self.rows), PLACEMENT_COLUMNS))
-        rows[:, 2:4] = rows[:, SOURCE] = self.size
-        rows[:, OUTPUT] = self.size = size
-        rows[:, columns] = values
-        self.rows = np.hstack([self.rows, rows])
-
-
-class TransformBoxes(Transform):
+class TransformBoxes(FollowingTransform):
     """Move the boxes of each sample as another output moves its image: crops, paddings, flips and translates.
 
     Its place is after the `RaggedDecoder` of a field of boxes and before ``ToTensor``. The parameters of the image are
@@ -102,7 +59,8 @@ class TransformBoxes(Transform):
     anywhere in the pipeline, and outputs that go on from another one's operation. Rotations, affine maps, perspectives
     and the policies that contain them are refused: rotated objects fit no box with sides parallel to the image's. Your
     modules and operations must leave pixels where they are. Rectangles that are painted over the image, and other
-    images that are mixed in, hide no box.
+    images that are mixed in, hide no box. In a `Mosaic`, a sample gets the boxes of four images, with their further
+    columns: store the class there.
 
     Examples
     --------
@@ -140,48 +98,37 @@ class TransformBoxes(Transform):
             )
         return replace(previous_state, shape=(shape[0], shape[1] + (self.keep == "all"))), None
 
-    def accept_placements(self, placements: Placements) -> None:
-        """Receive the placements of the images from the loader.
-
-        Parameters
-        ----------
-        placements : callable
-            Called with seed, epoch and samples, gives float64 of shape (N, K * PLACEMENT_COLUMNS).
-        """
-        self._placements = placements
-
-    def draw_batch(self, key: BatchKey, uniform: Uniform | None, state: State) -> NDArray[np.float64]:
-        return self._placements(*key)
-
-    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        rows = given_draw(self, draw, "the images' placements")[batch.rows].astype(np.float64)
-        placements = np.split(rows, rows.shape[1] // PLACEMENT_COLUMNS, axis=1)
-        # All pairs are (y, x) from here on, as in the placements: corners of shape (M, 2).
-        first, last = self._corners(batch.values[:, :4].astype(np.float64), placements[0][:, SOURCE])
-        area = np.prod(last - first, axis=1)
-        for placement in placements:
-            first, last, scale = _placed(first, last, placement)
-            area = area * np.prod(scale, axis=1)
-        sides, size = last - first, placements[-1][:, OUTPUT]
+    def apply(self, batch: Any, draw: Any = None) -> Any:
+        placements: Any = given_draw(self, draw, "the images' placements")
+        if isinstance(placements, np.ndarray):
+            parts = np.split(placements.astype(np.float64), placements.shape[1] // PLACEMENT_COLUMNS, axis=1)
+            placements = [AxesPlacement(part) for part in parts]
+        corners = self._corners(batch.values[:, :4].astype(np.float64), placements[0].rows[batch.rows][:, SOURCE])
+        placed, objects = follow(placements, corners, batch.rows, _clipped)
+        corners = corners[objects]
+        area = np.prod(corners[:, 1] - corners[:, 0], axis=1) * np.abs(placed.growth)
+        is_box = np.all(corners[:, 0] < corners[:, 1], axis=1)
+        first, last = placed.points[:, 0], placed.points[:, 1]
+        sides, size = last - first, np.broadcast_to(placements[-1].output, (len(batch), 2))[placed.sample]
         enough = self.min_visible * area * (1 - _ROUNDING)
-        is_visible = np.all(sides > 0, axis=1) & (np.prod(sides, axis=1) >= enough)
-        boxes = np.concatenate([self._written(first, last, size), batch.values[:, 4:]], axis=1)
+        is_visible = is_box & np.all(sides > 0, axis=1) & (np.prod(sides, axis=1) >= enough)
+        boxes = np.concatenate([self._written(first, last, size), batch.values[objects, 4:]], axis=1)
+        sample = placed.sample
         if self.keep == "all":
             boxes = np.concatenate([boxes, is_visible[:, None]], axis=1)
-            return Ragged(boxes.astype(batch.dtype), batch.offsets)
-        offsets = np.concatenate([[0], np.cumsum(is_visible)])[batch.offsets]
-        return Ragged(boxes[is_visible].astype(batch.dtype), offsets)
+        else:
+            boxes, sample = boxes[is_visible], sample[is_visible]
+        return Ragged(boxes.astype(batch.dtype), np.searchsorted(sample, np.arange(len(batch) + 1)))
 
-    def _corners(
-        self, boxes: NDArray[np.float64], source: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _corners(self, boxes: NDArray[np.float64], source: NDArray[np.float64]) -> NDArray[np.float64]:  # (M, 2, 2)
         """Return the first and last corner of boxes, in pixels of the source, (y, x)."""
         first, last = boxes[:, 1::-1], boxes[:, :1:-1]
         if self.box_format == "cxcywh":
             first = first - last / 2
         if self.box_format != "xyxy":
             last = first + last
-        return (first * source, last * source) if self.relative else (first, last)
+        corners = np.stack([first, last], axis=1)
+        return corners * source[:, None] if self.relative else corners
 
     def _written(
         self, first: NDArray[np.float64], last: NDArray[np.float64], size: NDArray[np.float64]
@@ -194,25 +141,6 @@ class TransformBoxes(Transform):
             first = (first + last) / 2
         return np.concatenate([first[:, ::-1], second[:, ::-1]], axis=1)
 
-    def __repr__(self) -> str:
-        # Without the placements, which would show the whole pipeline of the image.
-        names = ("image", "box_format", "relative", "min_visible", "keep")
-        return f"TransformBoxes({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
-
-def _placed(
-    first: NDArray[np.float64], last: NDArray[np.float64], placement: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the corners after one placement, clipped at its borders, and the scale of the sides, (y, x)."""
-    crop, shift, size = placement[:, CROP], placement[:, SHIFT], placement[:, OUTPUT]
-    bits = placement[:, TURN].astype(int)
-    scale = size / crop[:, 2:]
-    # A crop that reaches past the source is padded there.
-    rest = placement[:, SOURCE] - crop[:, :2]
-    limit = np.where(crop[:, 2:] > rest, rest * scale, size)
-    first, last = (np.clip((corner - crop[:, :2]) * scale, 0, limit) for corner in (first, last))
-    mirrored = (bits & np.array([DOWN, ACROSS])) != 0
-    first, last = np.where(mirrored, size - last, first), np.where(mirrored, size - first, last)
-    first, last = (np.where(bits & DIAGONAL, corner[:, ::-1], corner) for corner in (first, last))
-    first, last = (np.clip(corner - shift, 0, size) for corner in (first, last))
-    return first, last, scale
+def _clipped(corners: NDArray[np.float64], shown: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.clip(np.sort(corners, axis=1), shown[:, :1], shown[:, 1:])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -45,6 +46,9 @@ _NUMBERS_OF_FOLDS = 32  # at least as many as they take
 class Combination(StepTransform):
     """Operations that are carried out at random; each draws its numbers after those of the ones before it."""
 
+    decision: ClassVar[str]
+    """Name of the result of `decide`."""
+
     moves_only: bool = False
     """Whether operations that move nothing are left out, for what follows an image."""
 
@@ -80,11 +84,6 @@ class Combination(StepTransform):
         return self._first(len(self.transforms))
 
     @property
-    def num_choices(self) -> int:
-        """Random numbers of each image that decide which are carried out, and when."""
-        return 1
-
-    @property
     def sizes(self) -> list[int]:
         """Step rows of each operation."""
         return [transform.num_rows if isinstance(transform, StepTransform) else 1 for transform in self.transforms]
@@ -103,8 +102,24 @@ class Combination(StepTransform):
         ]
         return self.changed(transforms=tuple(followers), moves_only=True)
 
+    @abstractmethod
+    def decide(self, uniform: Uniform) -> NDArray[Any]:
+        """Decide for each image which are carried out, or when, with at most a random number for each."""
+
+    @abstractmethod
+    def starts(self, decided: NDArray[Any]) -> NDArray[np.intp]:
+        """Return the first row of each operation, (N, K); -1 of those that are not carried out."""
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        rows, starts = np.zeros((count, self.num_rows, STEP_COLUMNS), np.int32), self.starts(self.decide(uniform))
+        for number, size in enumerate(self.sizes):
+            chosen = np.flatnonzero(starts[:, number] >= 0)
+            places = starts[chosen, number, None] + np.arange(size)
+            rows[chosen[:, None], places] = self.rows_of(number, uniform, chosen, state)
+        return rows
+
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        every, named = np.arange(count), {}
+        every, named = np.arange(count), {self.decision: self.decide(uniform)}
         for number, transform in enumerate(self.transforms):
             for name, values in transform.drawn(self._numbers(number, uniform, every), count, state).items():
                 named[f"{number}.{name}" if name else f"{number}"] = values
@@ -134,7 +149,7 @@ class Combination(StepTransform):
         """Return the place of the first random number of an operation."""
         before = self.transforms[:number]
         counts = (step.num_numbers if isinstance(step, StepTransform) else _NUMBERS_OF_FOLDS for step in before)
-        return self.num_choices + sum(counts)
+        return len(self.transforms) + sum(counts)
 
     def _numbers(self, number: int, uniform: Uniform, chosen: NDArray[np.intp]) -> Uniform:
         """Return the random numbers of an operation, of some images."""
@@ -180,27 +195,21 @@ class RandomApply(Combination):
     >>> from gpubeton.transforms import ColorJitter, RandomGrayscale
     >>> apply = RandomApply([ColorJitter(0.4, 0.4), RandomGrayscale(0.2)], p=0.8)
     >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
-    >>> apply.draw(lambda count, rows: np.full((len(rows), count), 0.5), 4, state).shape
+    >>> apply.draw(lambda count, rows=slice(None): np.full((4, count), 0.5)[rows], 4, state).shape
     (4, 3, 16)
     """
+
+    decision: ClassVar[str] = "applied"
 
     def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
         super().__init__(transforms)
         self.p = check_probability("RandomApply: p", p)
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        rows = np.zeros((count, self.num_rows, STEP_COLUMNS), np.int32)
-        chosen, start = np.flatnonzero(self._applied(uniform, count)), 0
-        for number, size in enumerate(self.sizes):
-            rows[chosen, start : start + size] = self.rows_of(number, uniform, chosen, state)
-            start += size
-        return rows
+    def decide(self, uniform: Uniform) -> NDArray[np.bool_]:
+        return uniform(1)[:, 0] < self.p
 
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"applied": self._applied(uniform, count), **super().drawn(uniform, count, state)}
-
-    def _applied(self, uniform: Uniform, count: int) -> NDArray[np.bool_]:
-        return uniform(1, np.arange(count))[:, 0] < self.p
+    def starts(self, decided: NDArray[np.bool_]) -> NDArray[np.intp]:
+        return np.where(decided[:, None], np.cumsum(self.sizes) - self.sizes, -1)
 
 
 class RandomChoice(Combination):
@@ -231,9 +240,11 @@ class RandomChoice(Combination):
     >>> from gpubeton.transforms import RandomInvert, RandomQuarterTurn
     >>> choice = RandomChoice([RandomInvert(1), RandomQuarterTurn(1)], p=[1, 3])
     >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
-    >>> choice.draw(lambda count, rows: np.array([[0.2] * count, [0.3] * count])[rows], 2, state)[:, 0, :3].tolist()
-    [[7, 1, 0], [16, 1, 5]]
+    >>> choice.drawn(lambda count, rows=None: np.array([[0.2], [0.3]]).repeat(count, 1), 2, state)["choice"].tolist()
+    [0, 1]
     """
+
+    decision: ClassVar[str] = "choice"
 
     def __init__(self, transforms: Sequence[Transform], p: Sequence[float] | None = None) -> None:
         super().__init__(transforms)
@@ -246,20 +257,13 @@ class RandomChoice(Combination):
     def num_rows(self) -> int:
         return max(self.sizes)
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        rows, choice = np.zeros((count, self.num_rows, STEP_COLUMNS), np.int32), self._choice(uniform, count)
-        for number, size in enumerate(self.sizes):
-            chosen = np.flatnonzero(choice == number)
-            rows[chosen, :size] = self.rows_of(number, uniform, chosen, state)
-        return rows
-
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"choice": self._choice(uniform, count), **super().drawn(uniform, count, state)}
-
-    def _choice(self, uniform: Uniform, count: int) -> NDArray[np.intp]:
+    def decide(self, uniform: Uniform) -> NDArray[np.intp]:
         sums = np.cumsum(self.p or [1] * len(self.transforms))
-        choice: NDArray[np.intp] = np.searchsorted(sums, uniform(1, np.arange(count))[:, 0] * sums[-1], side="right")
+        choice: NDArray[np.intp] = np.searchsorted(sums, uniform(1)[:, 0] * sums[-1], side="right")
         return choice
+
+    def starts(self, decided: NDArray[np.intp]) -> NDArray[np.intp]:
+        return np.where(decided[:, None] == np.arange(len(self.transforms)), 0, -1)
 
 
 class RandomOrder(Combination):
@@ -288,32 +292,19 @@ class RandomOrder(Combination):
     >>> from gpubeton.transforms import RandomAutocontrast, RandomInvert
     >>> order = RandomOrder([RandomAutocontrast(1), RandomInvert(1)])
     >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
-    >>> order.draw(lambda count, rows: np.array([[0.7, 0.2, 0, 0]])[:, :count], 1, state)[0, :, 0].tolist()
-    [7, 8]
+    >>> order.drawn(lambda count, rows=None: np.array([[0.7, 0.2, 0, 0]])[:, :count], 1, state)["order"].tolist()
+    [[1, 0]]
     """
 
-    def __init__(self, transforms: Sequence[Transform]) -> None:
-        super().__init__(transforms)
+    decision: ClassVar[str] = "order"
 
-    @property
-    def num_choices(self) -> int:
-        return len(self.transforms)
+    def decide(self, uniform: Uniform) -> NDArray[np.intp]:
+        return np.argsort(uniform(len(self.transforms)), axis=1, kind="stable")
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        rows, order = np.zeros((count, self.num_rows, STEP_COLUMNS), np.int32), self._order(uniform, count)
-        sizes, every = np.array(self.sizes), np.arange(count)
-        starts = np.empty_like(order)
-        np.put_along_axis(starts, order, np.cumsum(sizes[order], axis=1) - sizes[order], axis=1)
-        for number, size in enumerate(sizes):
-            places = starts[:, number, None] + np.arange(size)
-            rows[every[:, None], places] = self.rows_of(number, uniform, every, state)
-        return rows
-
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"order": self._order(uniform, count), **super().drawn(uniform, count, state)}
-
-    def _order(self, uniform: Uniform, count: int) -> NDArray[np.intp]:
-        return np.argsort(uniform(len(self.transforms), np.arange(count)), axis=1, kind="stable")
+    def starts(self, decided: NDArray[np.intp]) -> NDArray[np.intp]:
+        starts, sizes = np.empty_like(decided), np.array(self.sizes)[decided]
+        np.put_along_axis(starts, decided, np.cumsum(sizes, axis=1) - sizes, axis=1)
+        return starts
 
 
 class ThreeAugment(RandomChoice):

@@ -9,7 +9,9 @@ import numpy as np
 
 from gpubeton._batch.run_steps import run_steps
 from gpubeton._batch.step_rows import PARAMETERS, SHIFT, STEP_COLUMNS, TURN, step_kinds
+from gpubeton._batch.warp_steps import WARPS, forward_maps
 from gpubeton.transforms.checks import checked_type, given_draw, image_size
+from gpubeton.transforms.placements import WarpPlacement
 from gpubeton.transforms.transform import Geometry, ImagePass, Transform
 
 if TYPE_CHECKING:
@@ -59,11 +61,15 @@ class StepTransform(Transform):
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
         # The calls depend on the kinds alone: every batch has as many placements.
-        for rows, kind in zip(np.moveaxis(draw, 1, 0), step_kinds(draw).T, strict=True):
+        columns = draw.reshape(len(draw), -1)
+        for number, (rows, kind) in enumerate(zip(np.moveaxis(draw, 1, 0), step_kinds(draw).T, strict=True)):
             if TURN in self.kinds:
                 geometry.turn(np.where(kind == TURN, rows[:, PARAMETERS], 0))
             if SHIFT in self.kinds:
                 geometry.translate(np.where(kind[:, None] == SHIFT, -rows[:, PARAMETERS : PARAMETERS + 2], 0), (0,))
+            if self.kinds & WARPS:
+                maps = forward_maps(kind, columns[:, number * STEP_COLUMNS :])
+                geometry.place(WarpPlacement(maps, geometry.size))
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if (rows := given_draw(self, draw, "the images' steps")).size:

@@ -91,6 +91,9 @@ class Geometry(Protocol):
     def paint(self, boxes: NDArray[Any], fill: Fill) -> None:
         """Paint rectangles: (N, 4) top, left, bottom and right."""
 
+    def place(self, placement: Any) -> None:
+        """Move the images in a way that only boxes and points follow: `gpubeton.transforms.placements`."""
+
 
 class ImagePass(Protocol):
     """The fused pass while a pipeline is compiled. Each method returns whether the operation fits."""
@@ -215,7 +218,10 @@ class Transform(Operation):
         return code
 
     def __repr__(self) -> str:
-        arguments = (f"{name}={value!r}" for name, value in vars(self).items() if not hasattr(Operation, name))
+        inherited = dir(Operation)
+        arguments = (
+            f"{name}={value!r}" for name, value in vars(self).items() if name[0] != "_" and name not in inherited
+        )
         return f"{type(self).__name__}({', '.join(arguments)})"
 
 

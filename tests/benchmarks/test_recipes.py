@@ -39,7 +39,7 @@ def test_each_case_is_timed_beside_the_plain_recipe_and_drawn(tmp_path, monkeypa
     assert "Left out: RandomNothing(): " in drawn
 
 
-def test_an_operation_stands_between_flip_and_normalization_of_the_plain_recipe():
+def test_an_operation_comes_between_flip_and_normalization_of_the_plain_recipe():
     (image,) = pipelines_of("ColorJitter(0.4, 0.4, 0.4)", 96).values()
     first = [RandomResizedCropRGBImageDecoder, RandomHorizontalFlip, ColorJitter]
     assert [type(operation) for operation in image] == [*first, NormalizeImage, ToTensor, ToTorchImage]
@@ -54,5 +54,7 @@ def test_all_cases_resize_in_one_way_or_in_that_of_the_recipe():
     assert image[0].interpolation == "bicubic"
 
 
-def test_no_operation_is_listed_twice():
-    assert len({*OPERATIONS, *RECIPES}) == len(OPERATIONS) + len(RECIPES)
+def test_every_case_can_be_made_and_none_is_listed_twice():
+    cases = [*RECIPES, *OPERATIONS]
+    assert len(set(cases)) == len(cases)
+    assert all(pipelines_of(case, 64)["image"] for case in cases)

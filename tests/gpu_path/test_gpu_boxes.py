@@ -9,6 +9,7 @@ from gpubeton.fields import RaggedField, RGBImageField
 from gpubeton.fields.decoders import RaggedDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.transforms import (
+    Mosaic,
     RandomCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,
@@ -21,7 +22,7 @@ from tests.small_files import picture, write
 
 IMAGE = [
     *(RandomResizedCropRGBImageDecoder((16, 20)), RandomHorizontalFlip(), RandomTranslate(2), RandomCrop(14, 1)),
-    *(ToTensor(), RandomResizedCrop((0.5, 1), (0.8, 1.2), 12)),
+    *(ToTensor(), Mosaic(0.7), RandomResizedCrop((0.5, 1), (0.8, 1.2), 12)),
 ]
 BOXES = [RaggedDecoder(), TransformBoxes(), ToTensor()]
 

@@ -11,7 +11,7 @@ from tests.cpu.making import UNTOUCHED
 from tests.kernels.host_build import FORWARD, KERNELS, ORDERS, RANDOM, needs_compiler
 from tests.kernels.host_device import looked_up, table_of_bits
 from tests.kernels.launching import run_kernel
-from tests.kernels.random_steps import KINDS, hostile_rows, on_cpu, random_rows
+from tests.kernels.random_steps import KINDS, NUM_POINTS, hostile_rows, on_cpu, random_rows
 
 pytestmark = needs_compiler
 
@@ -67,7 +67,7 @@ def test_any_number_of_steps_is_carried_out(num_steps):
     """More of them wait for each other than there is room for."""
     generator = np.random.default_rng(2)
     images = images_of(generator, 5, (20, 32))
-    rows = random_rows(generator, 5, num_steps, (20, 32), KINDS[:11])
+    rows = random_rows(generator, 5, num_steps, (20, 32), KINDS[:NUM_POINTS])
     assert np.array_equal(run_kernel(images, rows), on_cpu(images, rows))
 
 

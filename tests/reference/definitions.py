@@ -35,8 +35,8 @@ def solarize(image: np.ndarray, threshold: int) -> np.ndarray:
 
 
 def solarize_add(image: np.ndarray, added: int) -> np.ndarray:
-    levels = image.astype(np.float64)
-    return np.where(levels < 128, levels + added, levels)
+    """Levels below 128 rise, as in timm."""
+    return np.where(image < 128, np.minimum(image.astype(np.float64) + added, 255), image)
 
 
 def posterize(image: np.ndarray, bits: int) -> np.ndarray:

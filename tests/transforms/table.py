@@ -14,6 +14,7 @@ from gpubeton.transforms import (
     ImageMixup,
     LabelCutMix,
     LabelMixup,
+    Mosaic,
     RandAugment,
     RandomAdjustSharpness,
     RandomAffine,
@@ -95,7 +96,8 @@ LEVELS = [
 ALONE = [*WINDOWS, *GEOMETRY, *BLENDS, *LEVELS]
 IMAGE_MIXES = [ImageMixup(0.4, False), ImageMixup(0.4, True), ImageCutMix(1.0, False), ImageCutMix(1.0, True)]
 LABEL_MIXES = [LabelMixup(0.4, False), LabelMixup(0.4, True), LabelCutMix(1.0, False), LabelCutMix(1.0, True, (20, 30))]
-IMAGE_TRANSFORMS = [*ALONE, *IMAGE_MIXES]
+MOSAICS = [Mosaic(0.8), Mosaic(center=(0, 1))]
+IMAGE_TRANSFORMS = [*ALONE, *IMAGE_MIXES, *MOSAICS]
 #: They take a probability as the next argument.
 SOMETIMES = {
     "flip": RandomHorizontalFlip,

@@ -13,6 +13,7 @@ from gpubeton.transforms import (
     LabelCutMix,
     LabelMixup,
     MixupToOneHot,
+    Mosaic,
     NormalizeImage,
     Pad,
     Poison,
@@ -37,6 +38,7 @@ from gpubeton.transforms import (
     RandomTranslate,
     ReplaceLabel,
     TransformBoxes,
+    TransformKeypoints,
     TrivialAugmentWide,
 )
 from tests.reference.color import MAX_FACTOR
@@ -104,6 +106,12 @@ REFUSED = {
     ],
     ReplaceLabel: [
         ([0.5], 1), ([-1.0], 1), ([NAN], 1), ([INFINITE], 1), ([2.0**64], 1), (["1"], 1), ([[1]], 1),
+    ],
+    Mosaic: [(2,), {"center": (0.7, 0.2)}, {"center": 0.5}, {"center": (-0.1, 0.5)}],
+    TransformKeypoints: [
+        {"columns": 4}, {"outside": "drop"}, {"relative": True, "centers": True}, {"flip_pairs": [(0, 0)]},
+        {"flip_pairs": [(0, 1), (2, 1)]}, {"flip_pairs": [(0, 1, 2)]}, {"flip_pairs": [(0, 1), (2,)]},
+        {"flip_pairs": (0, 1)}, {"flip_pairs": [(0, -1)]}, {"flip_pairs": [(0, 0.5)]},
     ],
     TransformBoxes: [{"box_format": "yxyx"}, {"keep": "some"}, {"min_visible": 1.5}],
 }  # fmt: skip

@@ -19,6 +19,7 @@ from gpubeton.transforms import (
     ImageMixup,
     LabelCutMix,
     LabelMixup,
+    Mosaic,
     PerSample,
     RandAugment,
     RandomAdjustSharpness,
@@ -161,6 +162,16 @@ def pasted(partner, share, box):
     return images
 
 
+def tiled(partner, box):
+    images = np.full_like(IMAGES, 7)
+    for image, others, boxes in zip(images, partner.tolist(), box.tolist(), strict=True):
+        for number, (other, (top, left, height, width)) in enumerate(zip(others, boxes, strict=True)):
+            rows = slice(-height, None) if number >= 2 and height else slice(height)
+            columns = slice(-width, None) if number % 2 and width else slice(width)
+            image[rows, columns] = IMAGES[other, top : top + height, left : left + width]
+    return images
+
+
 CROP = RandomResizedCrop((0.2, 1), (0.7, 1.4), 9)
 AFFINE = RandomAffine(30, (0.2, 0.2), (0.5, 2), (-20, 20, -10, 10), p=0.7)
 
@@ -198,6 +209,7 @@ CASES = [
     (ImageMixup(0.5, False), mixed),
     (ImageMixup(0.5, True), mixed),
     (ImageCutMix(1.0, False), pasted),
+    (Mosaic(0.8), tiled),
 ]  # fmt: skip
 
 
@@ -235,7 +247,7 @@ def test_every_operation_that_draws_has_been_done_again():
     assert drawing - {type(operation) for operation, _ in CASES} == {
         *(LabelMixup, LabelCutMix, PerSample),
         # Their own tests do them again, and the one of images that are square.
-        *(AugMix, TimmAugment, RandomApply, RandomChoice, RandomOrder, ThreeAugment, RandomQuarterTurn),
+        *(AugMix, RandomApply, RandomChoice, RandomOrder, ThreeAugment, RandomQuarterTurn, TimmAugment),
     }
 
 

@@ -14,7 +14,17 @@ from gpubeton.pipeline import Compiler
 from gpubeton.transforms import *  # noqa: F403  (representations are read back)
 from gpubeton.transforms import Pad, RandomResizedCrop
 from tests.apply import FUSED, LAYOUTS, SIMULATED, apply, apply_to_images, as_nhwc_array, in_layout, state_of
-from tests.transforms.table import ALONE, IMAGE_MIXES, IMAGE_TRANSFORMS, LABEL_MIXES, LEVELS, SOMETIMES, WARPS, WINDOWS
+from tests.transforms.table import (
+    ALONE,
+    IMAGE_MIXES,
+    IMAGE_TRANSFORMS,
+    LABEL_MIXES,
+    LEVELS,
+    MOSAICS,
+    SOMETIMES,
+    WARPS,
+    WINDOWS,
+)
 
 SAMPLES = np.array([9, 4, 7, 1, 0, 3], np.uint64)
 IMAGES = np.random.default_rng(0).integers(9, 240, (6, 20, 30, 3), np.uint8)
@@ -23,7 +33,7 @@ IMAGES[4, 3:] = 255
 LABELS = np.array([[3], [1], [4], [1], [5], [9]])
 NHWC, LABEL = state_of(IMAGES), state_of(LABELS)
 EVERY = [*IMAGE_TRANSFORMS, *LABEL_MIXES]
-IN_PLACE = [transform for transform in IMAGE_TRANSFORMS if transform not in WINDOWS]
+IN_PLACE = [transform for transform in IMAGE_TRANSFORMS if transform not in [*WINDOWS, *MOSAICS]]
 
 
 def name_of(operation):
@@ -117,7 +127,7 @@ def test_generated_code_draws_for_itself(operation):
     assert operation.generate_code()(batch, None).shape == (len(batch), *after.shape)
 
 
-@pytest.mark.parametrize("operation", [*IMAGE_MIXES, *LABEL_MIXES], ids=name_of)
+@pytest.mark.parametrize("operation", [*IMAGE_MIXES, *LABEL_MIXES, *MOSAICS], ids=name_of)
 def test_a_batch_of_nothing_stays_one(operation):
     assert len(apply([operation], batch_of(operation)[:0])) == 0
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpubeton._batch import step_rows as kinds
 from gpubeton._batch.color_formulas import MAX_FACTOR, ONE
-from gpubeton._batch.run_steps import STEP_FUNCTIONS, run_listed, run_steps
+from gpubeton._batch.run_steps import STEP_FUNCTIONS, run_listed
 from gpubeton._batch.step_code import SLACK, addresses_of, layout_of, memory_nbytes
 from gpubeton._batch.step_rows import ADD, FINISH, KEEP, NUM_KINDS, SAVE, fill_columns, step_rows, words
 from gpubeton._batch.warp_steps import IDENTITY, perspective_rows
@@ -140,8 +140,7 @@ def one_after_another(image, steps):
         elif kind == FINISH:
             image = ((total + ONE // 2) // ONE).astype(image.dtype)
         else:
-            image = image.copy()
-            run_steps(image[None], rows)
+            image = carried_out(image, [(kind, rows)])
     return image
 
 

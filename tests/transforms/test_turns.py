@@ -7,7 +7,7 @@ import torch
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import State
 from gpubeton.transforms import RandomQuarterTurn, RandomVerticalFlip
-from gpubeton.transforms.boxes import PlacementRows
+from gpubeton.transforms.placements import PlacementList
 from tests.apply import LAYOUTS, as_nhwc_array, in_layout
 from tests.transforms.random_numbers import numbers
 
@@ -48,8 +48,9 @@ def test_images_that_are_not_square_cannot_be_turned():
 
 def test_a_turn_is_a_placement():
     turn = RandomQuarterTurn(1)
-    placed = PlacementRows(20_000, (11, 11))
+    placed = PlacementList(20_000, (11, 11))
     turn.fold(placed, turn.draw(numbers, 20_000, SQUARE))
+    (placement,) = placed.placements
     bits = np.array([0, 5, 3, 6])[turn.drawn(numbers, 20_000, SQUARE)[""]]
-    assert (placed.rows[:, 4] == bits).all()
-    assert (np.delete(placed.rows, 4, axis=1) == [0, 0, 11, 11, 0, 0, 11, 11, 11, 11]).all()
+    assert (placement.rows[:, 4] == bits).all()
+    assert (np.delete(placement.rows, 4, axis=1) == [0, 0, 11, 11, 0, 0, 11, 11, 11, 11]).all()
