@@ -86,7 +86,8 @@ def make(name, jpegs, copies):
         intervals = intervals._replace(intervals=np.asfortranarray(np.unique(intervals.intervals, axis=0)))
     stored |= {"probes": probes, "draws": draws, **parts._asdict(), **intervals._asdict()}
     programs = self_test.programs_on("cpu", name)
-    stored["steps"] = programs[-1].draw_steps(3, 0, np.arange(len(size), dtype=np.uint64))
+    if programs[-1].num_rows:
+        stored["steps"] = programs[-1].draw_steps(3, 0, np.arange(len(size), dtype=np.uint64))
     stored["crc"] = np.array([[crc32(image) for image in images(program, stored)] for program in programs], np.uint32)
     if name == "small":
         levels = [replace(program, table=None, mean_std=None, dtype="uint8", steps=()) for program in programs]
