@@ -17,7 +17,7 @@ from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCro
 from gpubeton.format import open_dataset
 from gpubeton.format.entry_points import EntryPoints, read_beside
 from gpubeton.pipeline import PipelineSpec
-from gpubeton.transforms import ColorJitter, Cutout, RandomContrast, RandomHorizontalFlip
+from gpubeton.transforms import ColorJitter, Cutout, RandomAffine, RandomContrast, RandomHorizontalFlip
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.gpu_room import EntryDecoder, JpegHeaders, JpegReader
 from tests.gpu_path.image_samples import (
@@ -329,3 +329,19 @@ def test_batches_that_need_more_memory_than_those_before_wait_for_them(gpus, fau
     loader.close()
     assert launches == [4, 4]
     assert_same(results, epochs(loader_of(path, pipeline, device="cpu", batch_size=4)))
+
+
+def test_steps_are_not_repeated_on_its_images_when_those_of_the_engines_are(
+    gpus, launches, faults, monkeypatch, tmp_path
+):
+    """The nearest pixel of a gray image: the same from the engines and from the CPU."""
+    images = [stored(jpeg(photo(40 * side, 50 * side, side), sampling="gray")) for side in (1, 3, 1, 3, 1)]
+    path = indexed(tmp_path / "gray.beton", images)
+    monkeypatch.setattr("gpubeton._gpu.gpu_resources.EntryDecoder", partial(EntryDecoder, largest_window=8_000))
+    image = [crop((12, 14), "nearest"), ColorJitter(0.5), RandomAffine(30, shear=10), normalize(np.float16), *VIEWS]
+    expected = list(loader_of(path, image, device="cpu", batch_size=5))
+    loader = loader_of(path, image, routes=("hardware", "entries"), batch_size=5)
+    for number in (1, 3):
+        faults.skip_image(images[number].data)
+    assert_same(list(loader), expected)
+    assert sum(launches) == 3
