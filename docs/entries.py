@@ -148,6 +148,7 @@ ENTRIES = (
             ("TrivialAugmentWide", "TrivialAugmentWide()", "astronaut"),
             ("AutoAugment", 'AutoAugment("imagenet")', "astronaut"),
             ("AugMix", "AugMix(severity=5)", "astronaut"),
+            ("TimmAugment", 'TimmAugment("rand-m9-mstd0.5-inc1")', "astronaut"),
             ("ThreeAugment", "ThreeAugment()", "flower"),
             ("RandomApply", "RandomApply([ColorJitter(0.8, 0.8, 0.8, 0.2), RandomGrayscale(0.2)], p=0.8)", "flower"),
             ("RandomChoice", "RandomChoice([RandomRotation(30), RandomInvert(1), Cutout(48)])", "coffee"),

@@ -34,7 +34,7 @@ def num_rows(operation: Transform, image: State) -> int:
     if isinstance(operation, StepTransform):
         return operation.num_rows
 
-    rows = draw_step(operation, lambda count, rows=None: np.zeros((0, count)), 0, image)  # noqa: ARG005
+    rows = draw_step(operation, lambda count, rows=None: np.zeros((1, count)), 1, image)  # noqa: ARG005
     return int(rows.shape[1])
 
 

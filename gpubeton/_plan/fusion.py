@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._batch.image_batch import fill_of
-from gpubeton._batch.step_rows import MAX_STEPS
+from gpubeton._batch.step_rows import MAX_STEPS, PAINT
 from gpubeton._plan.batch_ops import BatchOp, BatchOps, compile_batch_op, move_to
 from gpubeton._plan.draw_rows import PADDING_PAINTS
-from gpubeton._plan.draw_steps import num_rows
+from gpubeton._plan.draw_steps import kinds_of, num_rows
 from gpubeton._plan.philox import RngStreams
 from gpubeton._plan.program import ImageProgram, image_state, numbered_fills
 from gpubeton._plan.snapshot import snapshot
@@ -183,9 +183,9 @@ class _Fusion:
         # The partner of a mix may need another flip. Paints are levels, which the table of a normalization reads.
         if self.mixing is not None or (operation.num_paints and self.normalize is not None):
             return False
-        # A mirrored image may be mirrored before its colors change; nothing else that comes after a step may.
-        comes_first = operation.num_paints == 0 and all(step.moves is Moves.NOTHING for step, _ in self.steps)
-        if self.steps and not comes_first:
+        # An image may be mirrored before its colors change; nothing else that comes after a step may.
+        stays = all(step.moves is Moves.NOTHING and PAINT not in kinds_of(step) for step, _ in self.steps)
+        if self.steps and (operation.num_paints or not stays):
             return self.normalize is None and self._add_rows(operation)
         self.folds.append((operation, self._stream_of(operation)))
         return True

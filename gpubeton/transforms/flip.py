@@ -139,7 +139,7 @@ class RandomQuarterTurn(_RandomTurn):
 
     Notes
     -----
-    For images without an up, such as those of satellites and microscopes. Boxes and masks follow.
+    torch's ``rot90``, for images without an up, such as those of satellites and microscopes. Boxes and masks follow.
 
     `DrawnParameters` has, for each image, its quarter turns counter-clockwise, int64 (N,).
 

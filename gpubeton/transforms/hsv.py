@@ -38,7 +38,8 @@ class RandomHSV(StepTransform):
 
     Notes
     -----
-    The augmentation of YOLO's detectors, with their values as defaults. Theirs rounds hues to two degrees.
+    The augmentation of YOLO's detectors (Redmon and Farhadi, arXiv:1804.02767, and later ones), with the defaults of
+    Ultralytics. Theirs rounds hues to two degrees.
 
     `DrawnParameters` has, for each image, ``hue``, in parts of a full circle, and the factors ``saturation`` and
     ``value``, float64 (N,): 0 and 1 for images that stay.

@@ -27,6 +27,7 @@ from gpubeton.transforms import (
     RandomBrightness,
     RandomContrast,
     RandomEqualize,
+    RandomErasing,
     RandomGaussianBlur,
     RandomGrayscale,
     RandomHorizontalFlip,
@@ -112,6 +113,7 @@ LISTS = [
         RandomPosterize(3),
         RandomBrightness(0.9, 1),
     ],
+    [RandomBrightness(0.5, 1), RandomErasing(1.0, value=(9, 8, 7)), RandomHorizontalFlip(), RandomEqualize(1)],
     [RandomAffine(40, (0.2, 0.2), (0.5, 1.5), 20), RandomAutocontrast(1), TrivialAugmentWide(), Cutout(5)],
 ]
 

@@ -53,6 +53,10 @@ def solarized(levels: np.ndarray, threshold: int) -> np.ndarray:
     return np.where(levels >= threshold, 255 - levels, levels)
 
 
+def brightened_below_the_middle(levels: np.ndarray, added: int) -> np.ndarray:
+    return np.where(levels < 128, levels + added, levels)
+
+
 def posterized(levels: np.ndarray, bits: int) -> np.ndarray:
     return levels >> (8 - bits) << (8 - bits)
 
@@ -93,6 +97,7 @@ CHANGES = {
     kinds.SATURATION: saturation,
     kinds.HUE: hue,
     kinds.SOLARIZE: solarized,
+    kinds.SOLARIZE_ADD: brightened_below_the_middle,
     kinds.POSTERIZE: posterized,
     kinds.INVERT: inverted,
     kinds.AUTOCONTRAST: by_channels(stretched),

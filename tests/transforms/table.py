@@ -41,6 +41,7 @@ from gpubeton.transforms import (
     RandomTranslate,
     RandomVerticalFlip,
     ThreeAugment,
+    TimmAugment,
     TrivialAugmentWide,
 )
 
@@ -51,7 +52,13 @@ WINDOWS = [
     CornerCrop((14, 16)),
     RandomResizedCrop((0.1, 0.9), (0.7, 1.4), 16),
 ]
-GEOMETRY = [RandomHorizontalFlip(), Cutout(7, FILL), RandomTranslate(5, FILL), RandomErasing(0.7, value=FILL)]
+GEOMETRY = [
+    RandomHorizontalFlip(),
+    Cutout(7, FILL),
+    RandomTranslate(5, FILL),
+    RandomErasing(0.7, value=FILL),
+    RandomErasing(0.7, value=FILL, count=3),
+]
 BLENDS = [RandomBrightness(0.5, p=0.8), RandomContrast(0.5, p=0.8), RandomSaturation(0.5, p=0.8)]
 #: They take levels of 8 and of 16 bits.
 WARPS = [
@@ -80,6 +87,8 @@ LEVELS = [
     AutoAugment("svhn"),
     AugMix(5, 2),
     ThreeAugment(),
+    TimmAugment("rand-m9-n3-p0.8-mstd0.5-inc1", fill=FILL),
+    TimmAugment("augmix-m5-w2", "nearest"),
     RandomApply([ColorJitter(0.4), Cutout(7, FILL), RandomInvert(0.5)], 0.7),
     RandomChoice([RandomGaussianBlur(19, 2.0, p=1), RandomErasing(1, value=FILL), RandomAffine(30)], [2, 1, 1]),
 ]

@@ -142,3 +142,44 @@ def test_a_repr_can_be_read_back():
     for value in (3, "random"):
         assert repr(eval(repr(RandomErasing(0.1, value=value)))) == repr(RandomErasing(0.1, value=value))
     assert "value='random'" in repr(RandomErasing(value="random"))
+
+
+def many(count, rows=None):
+    result = np.random.default_rng(2).random((20_000, 80))[:, :count]
+    return result if rows is None else result[rows]
+
+
+def test_several_rectangles_share_the_area_and_are_as_many_as_drawn():
+    erasing = RandomErasing(0.8, (0.1, 0.2), (0.5, 2), count=3)
+    boxes = erasing.draw(many, 20_000, NHWC).reshape(-1, 3, 4)
+    how_many = (boxes[..., 2] > 0).sum(axis=1)
+    assert (np.diff((boxes[..., 2] > 0).astype(int), axis=1) <= 0).all()  # those that are empty come last
+    assert np.abs(np.bincount(how_many) / 20_000 - np.array([0.2, *[0.8 / 3] * 3])).max() < 0.015
+    share = (boxes[..., 2:] - boxes[..., :2]).prod(axis=2) / (60 * 80)
+    for number in (1, 2, 3):
+        shares = share[how_many == number, :number] * number
+        assert abs(shares.mean() - 0.15) < 0.002
+        assert abs(np.corrcoef(shares.T)).sum() < number * 1.1  # each is drawn for itself
+    drawn = erasing.drawn(many, 20_000, NHWC)[""]
+    assert np.array_equal(drawn[..., :2] + drawn[..., 2:], boxes[..., 2:])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_random_color_is_normally_distributed_and_fills_its_rectangle(count, layout):
+    images = np.zeros((200, 20, 30, 3), np.float32)
+    erasing = RandomErasing(1, (0.1, 0.3), (1, 1), "random color", count)
+    state = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("float32"))
+    draw = erasing.draw(lambda *given: many(*given)[:200], 200, state)
+    erased = as_nhwc_array(erasing.apply(in_layout(images, layout), draw), layout)
+    last = draw.reshape(200, count, 6)
+    colors = []
+    for image, boxes in zip(erased, last, strict=True):
+        top, left, bottom, right = boxes[0, :4]
+        if count == 1:
+            assert len(np.unique(image[top:bottom, left:right].reshape(-1, 3), axis=0)) == 1
+            colors.append(image[top, left])
+        assert len(np.unique(image.reshape(-1, 3), axis=0)) <= 1 + count
+    if count == 1:
+        assert abs(np.mean(colors)) < 0.15
+        assert abs(np.std(colors) - 1) < 0.1

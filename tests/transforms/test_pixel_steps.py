@@ -24,6 +24,7 @@ from gpubeton._batch.step_rows import (
     SATURATION,
     SHARPNESS,
     SOLARIZE,
+    SOLARIZE_ADD,
     step_rows,
 )
 from gpubeton.transforms.blur import bell_weights
@@ -38,6 +39,7 @@ PARAMETERS = {
     SATURATION: [(factor,) for factor in FACTORS],
     HUE: [(turn,) for turn in (-ONE // 2, -5_000, -1, 0, 1, 2_731, ONE // 2)],
     SOLARIZE: [(threshold,) for threshold in (0, 1, 128, 255, 256)],
+    SOLARIZE_ADD: [(added,) for added in (0, 1, 110, 128, 255)],
     POSTERIZE: [(bits,) for bits in range(9)],
     INVERT: [()],
     AUTOCONTRAST: [()],

@@ -8,9 +8,10 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
+from gpubeton._plan.order import Rank
 from gpubeton.errors import OptionError
 from gpubeton.format.page_runs import PageRuns
-from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
+from gpubeton.traversal_order import QuasiRandom, Random, Repeated, Sequential, TraversalOrder, Window, base
 from tests.reference.quasi_random_order import quasi_random
 from tests.reference.window_order import window
 
@@ -80,3 +81,27 @@ def test_an_order_of_ones_own_needs_only_sample_order():
             return self.indices[::-1]
 
     assert Backwards(loader()).sample_order(0)[0] == 6
+
+
+@pytest.mark.parametrize("world", [3, 4, 8])
+def test_repeats_go_to_different_ranks_that_draw_differently(world, monkeypatch):
+    orders = []
+    for number in range(world):
+        monkeypatch.setattr(base, "rank_of_process", lambda number=number: Rank(number, world))
+        orders.append(Repeated(loader(distributed=True), 3))
+    shares = [order.sample_order(2) for order in orders]
+    assert len({order.draw_offset for order in orders}) == world
+    shuffled = INDICES[torch.randperm(len(INDICES), generator=torch.Generator().manual_seed(3 + 2)).numpy()]
+    assert all(len(share) == len(INDICES) // world == len(set(share.tolist())) for share in shares)
+    together = np.stack(shares, axis=1).reshape(-1)
+    # As timm's and DeiT's sampler, but for its rounding to 256 samples.
+    assert together.tolist() == np.repeat(shuffled, 3)[: len(together)].tolist()
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_rank_must_not_have_a_sample_twice(world, monkeypatch):
+    monkeypatch.setattr(base, "rank_of_process", lambda: Rank(0, world))
+    with pytest.raises(OptionError, match=f"num_repeats is 3, with {world} rank.*at least as many ranks"):
+        Repeated(loader(distributed=True), 3)
+    with pytest.raises(OptionError, match="distributed=False"):
+        Repeated(loader(), 3)
