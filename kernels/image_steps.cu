@@ -27,18 +27,15 @@
 #include "step_room.cuh"
 #include "step_warps.cuh"
 
-// Carry out a step that is not applied to each pixel by itself.
-static __device__ __forceinline__ void change_image(const Image& image, int kind, const Columns& columns) {
-    const int* parameters = columns.values;
+// Carry out a step that is not applied to each pixel by itself, and has `count` parameters: at least 14.
+static __device__ __forceinline__ void change_image(const Image& image, int kind, const int* parameters, int count) {
     if (image.all.other && kind == SHARPNESS) sharpen(image, parameters[0]);
-    if (image.all.blurred && kind == BLUR) blur(image, columns);
-    if (image.all.other && (kind == WARP_NEAREST || kind == WARP_BILINEAR)) warp(image, parameters, kind == WARP_BILINEAR);
-    if (image.all.other && kind == PERSPECTIVE && columns.count > 20) turn_in_space(image, parameters);
+    if (image.all.blurred && kind == BLUR) blur(image, parameters, count);
+    bool is_warp = kind == WARP_NEAREST || kind == WARP_BILINEAR || (kind == PERSPECTIVE && count > IS_BILINEAR);
+    if (image.all.other && is_warp) warp(image, kind, parameters);
     if (image.all.other && kind == TURN) turn(image, parameters[0]);
     if (image.all.other && kind == SHIFT) shift(image, parameters);
-    if (image.all.mixtures && kind == SAVE) save(image);
-    if (image.all.mixtures && kind == ADD) add_to_mixture(image, parameters[0]);
-    if (image.all.mixtures && kind == FINISH) finish_mixture(image);
+    if (image.all.mixtures && kind >= SAVE && kind <= FINISH) mix(image, kind, parameters[0]);
 }
 
 template <class Item>
@@ -104,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         if (is_point(kind))
             begin_point(image, kind, row_of(image) + PARAMETERS);
         else
-            change_image(image, kind, {row_of(image) + PARAMETERS, STEP_COLUMNS * span_of(image) - PARAMETERS});
+            change_image(image, kind, row_of(image) + PARAMETERS, STEP_COLUMNS * span_of(image) - PARAMETERS);
         update([&] { room.row += span_of(image); });
     }
     write_values(image, table, item_size, (unsigned char*)out + room.place * item_size);

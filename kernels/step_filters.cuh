@@ -38,17 +38,18 @@ static __device__ __forceinline__ void blur_four(int first, int length, int reac
         if (first + p < length) store(first + p, totals[p]);
 }
 
-// Blur, unless the image is smaller than the reach: `columns` has the reach, and the weight of each distance from the middle.
-static __device__ __forceinline__ void blur(const Image& image, const Columns& columns) {
+// Blur, unless the image is smaller than the reach: `parameters` are the reach, and the weights of the distances from the
+// middle.
+static __device__ __forceinline__ void blur(const Image& image, const int* parameters, int count) {
     Room& room = image.room;
     unsigned char* levels = levels_of(image);
     unsigned short* blurred = image.all.blurred + image.room.place;
-    int reach = min(min(columns.values[0], columns.count - 2), (int)MAX_REACH);
-    while (reach > 0 && columns.values[1 + reach] == 0) reach--;
+    int reach = min(min(parameters[0], count - 2), (int)MAX_REACH);
+    while (reach > 0 && parameters[1 + reach] == 0) reach--;
     if (reach <= 0 || reach >= min(image.room.height, image.room.width)) return;
     block_step([&](int thread) {
         for (int i = thread; i < reach + PIXELS; i += THREADS)
-            room.scratch[i] = i <= reach ? (unsigned)columns.values[1 + i] : 0;
+            room.scratch[i] = i <= reach ? (unsigned)parameters[1 + i] : 0;
     });
     int stride = CHANNELS * image.room.width, across = CHANNELS * ((image.room.width + PIXELS - 1) / PIXELS);
     block_step([&](int thread) {

@@ -57,10 +57,9 @@ static __device__ __forceinline__ void load_changed(const Image& image, int firs
 enum { STORE = 1, SUM = 2, COUNT = 4 };
 
 // In the scratch memory, entry 256 * channel + level of a histogram has 8 words. At first they are counts of the threads
-// whose numbers have the same last three bits, so that fewer of them add to the same word; then the first is the count, the
-// second the number of pixels of lower levels, and the third of every eighth entry the sum of eight counts.
-enum { COPIES = WARPS * WARP_WORDS / TABLE_ENTRIES, COUNTED = 0, BEFORE = 1, TOTAL = 2 };
-static_assert(COPIES == 8 && THREADS >= TABLE_ENTRIES / 8, "as many words as counts");
+// whose numbers have the same last three bits, so that fewer of them add to the same word; then the first is the count, and
+// the second the number of pixels of lower levels.
+enum { COPIES = WARPS * WARP_WORDS / TABLE_ENTRIES, COUNTED = 0, BEFORE = 1 };
 
 // Pass over all pixels. A gray value's sum of a thread, in the scratch memory, stays far below 2**32.
 static __device__ __forceinline__ void pass_points(const Image& image, int purpose) {
@@ -73,11 +72,7 @@ static __device__ __forceinline__ void pass_points(const Image& image, int purpo
     each_four(image, [&](int first) {
         int pixels[PIXELS][3], thread = first / PIXELS % THREADS;
         load_changed(image, first, pixels);
-        if (purpose & STORE) {
-            unsigned words[3];
-            pack_pixels(pixels, words);
-            store_four(image, levels_of(image), first, words);
-        }
+        if (purpose & STORE) store_four(image, levels_of(image), first, pixels);
         for (int p = 0; p < PIXELS; p++) {
             if (first + p >= pixels_of(image)) continue;
             if (purpose & SUM) room.scratch[thread] += (unsigned)gray_of(pixels[p]);
@@ -117,24 +112,16 @@ static __device__ __forceinline__ void finish_counts(const Image& image) {
             for (int i = 1; i < COPIES; i++) words[COUNTED] += words[i];
         }
     });
-    block_step([&](int thread) {
-        if (thread >= TABLE_ENTRIES / 8) return;
-        unsigned total = 0, *words = room.scratch + 8 * COPIES * thread;
-        for (int i = 0; i < 8; i++) total += words[COPIES * i + COUNTED];
-        words[TOTAL] = total;
-    });
-    block_step([&](int thread) {
-        if (thread >= TABLE_ENTRIES / 8) return;
-        int channel = thread / 32;
-        unsigned before = 0;
-        for (int i = 32 * channel; i < thread; i++) before += room.scratch[8 * COPIES * i + TOTAL];
+    block_step([&](int channel) {
+        if (channel >= CHANNELS) return;
+        unsigned before = 0, *words = room.scratch + COPIES * LEVELS * channel;
 #pragma unroll 1
-        for (int entry = 8 * thread; entry < 8 * thread + 8; entry++) {
-            unsigned* words = room.scratch + COPIES * entry;
+        for (int level = 0; level < LEVELS; level++, words += COPIES) {
             words[BEFORE] = before;
-            if (words[COUNTED] != 0 && before == 0) room.least[channel] = entry % LEVELS;
+            if (words[COUNTED] == 0) continue;
+            if (before == 0) room.least[channel] = level;
             before += words[COUNTED];
-            if (words[COUNTED] != 0 && before == (unsigned)pixels_of(image)) room.most[channel] = entry % LEVELS;
+            room.most[channel] = level;
         }
     });
 }

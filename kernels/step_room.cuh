@@ -95,8 +95,8 @@ static __device__ __forceinline__ void load_four(const Image& image, const unsig
     load_pixels(levels + 3ll * first, 3ll * (pixels_of(image) - first), pixels);
 }
 
-static __device__ __forceinline__ void store_four(const Image& image, unsigned char* levels, int first,
-                                                  const unsigned* words) {
+static __device__ __forceinline__ void store_words(const Image& image, unsigned char* levels, int first,
+                                                   const unsigned* words) {
     unsigned char* target = levels + 3ll * first;
     if (pixels_of(image) - first >= PIXELS && (unsigned long long)target % 4 == 0) {
         for (int i = 0; i < 3; i++) ((unsigned*)target)[i] = words[i];
@@ -104,6 +104,13 @@ static __device__ __forceinline__ void store_four(const Image& image, unsigned c
         for (int i = 0; i < PIXEL_BYTES; i++)
             if (first + i / 3 < pixels_of(image)) target[i] = (unsigned char)(words[i / 4] >> 8 * (i % 4));
     }
+}
+
+static __device__ __forceinline__ void store_four(const Image& image, unsigned char* levels, int first,
+                                                  const int (*pixels)[3]) {
+    unsigned words[3];
+    pack_pixels(pixels, words);
+    store_words(image, levels, first, words);
 }
 
 // Write the other image, and take it: `color_at` makes the pixel of a row and a column.
@@ -125,7 +132,7 @@ static __device__ __forceinline__ void write_other(const Image& image, ColorAt c
             x = is_last ? 0 : x;
             y += is_last;
         }
-        store_four(image, levels, first, words);
+        store_words(image, levels, first, words);
     });
     update([&] { image.room.is_in_other = !image.room.is_in_other; });
 }

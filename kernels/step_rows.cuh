@@ -8,12 +8,6 @@ enum Kind {
 
 enum { KIND, SPAN, PARAMETERS, STEP_COLUMNS = 16 };
 
-// A step: its parameters, of which there are `count`; never fewer than 14.
-struct Columns {
-    const int* values;
-    int count;
-};
-
 // Of a fill in two columns: the level of a channel.
 static __device__ __forceinline__ int fill_of(const int* columns, int channel) {
     return columns[channel / 2] >> (channel % 2 * 16) & 255;

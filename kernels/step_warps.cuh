@@ -7,6 +7,9 @@
 
 typedef unsigned long long Word;
 
+// The last parameter of PERSPECTIVE.
+enum { IS_BILINEAR = 20 };
+
 // Copy the pixel of a row and a column, or that of a fill in two columns where there is none.
 static __device__ __forceinline__ void copy_pixel(const Image& image, unsigned y, unsigned x, const int* fill,
                                                   int* pixel) {
@@ -35,20 +38,6 @@ static __device__ __forceinline__ Word sum_of(const int* parameters, int first, 
     return (Word)word_of(numbers, first) * x + (Word)word_of(numbers, first + 1) * y + (Word)word_of(numbers, first + 2);
 }
 
-// Affine warp: a fill, and six numbers in units of 2**-32.
-static __device__ __forceinline__ void warp(const Image& image, const int* parameters, bool is_bilinear) {
-    write_other(image, [&](int y, int x, int* pixel) {
-        Word across = sum_of(parameters, 0, y, x), down = sum_of(parameters, 3, y, x);
-        if (is_bilinear) {
-            weigh_pixels(image, (long long)(down + (1 << 20)) >> 21, (long long)(across + (1 << 20)) >> 21, parameters,
-                         pixel);
-        } else {
-            copy_pixel(image, (unsigned)((down + (1u << 31)) >> 32), (unsigned)((across + (1u << 31)) >> 32),
-                       parameters, pixel);
-        }
-    });
-}
-
 // Divide and round down; far outside, return a place there. GPUs have no instruction that divides 64 bits: a quotient of
 // floats is off by 16 at most, which a division of 32 bits makes up for.
 static __device__ __forceinline__ int place_of(long long sum, int divisor) {
@@ -58,15 +47,23 @@ static __device__ __forceinline__ int place_of(long long sum, int divisor) {
     return near + rest / divisor - (rest % divisor < 0);
 }
 
-// Turn an image in space: a fill, nine numbers, and whether it is bilinear.
-static __device__ __forceinline__ void turn_in_space(const Image& image, const int* parameters) {
-    int rest = parameters[20] & 255 ? 0 : 11;
+// Warp: the parameters are a fill, and six numbers; of PERSPECTIVE nine, and whether it is bilinear.
+static __device__ __forceinline__ void warp(const Image& image, int kind, const int* parameters) {
+    bool is_bilinear = kind == PERSPECTIVE ? parameters[IS_BILINEAR] & 255 : kind == WARP_BILINEAR;
     write_other(image, [&](int y, int x, int* pixel) {
-        long long divided = (long long)sum_of(parameters, 6, y, x) >> 16;
-        int divisor = divided > 0 && divided < 1 << 26 ? (int)divided : 0, half = 1 << rest >> 1;
-        int across = place_of((long long)sum_of(parameters, 0, y, x), divisor) + half;
-        int down = place_of((long long)sum_of(parameters, 3, y, x), divisor) + half;
-        weigh_pixels(image, down & -(1 << rest), across & -(1 << rest), parameters, pixel);
+        Word across = sum_of(parameters, 0, y, x), down = sum_of(parameters, 3, y, x);
+        if (kind == PERSPECTIVE) {
+            long long divided = (long long)sum_of(parameters, 6, y, x) >> 16;
+            int divisor = divided > 0 && divided < 1 << 26 ? (int)divided : 0;
+            across = (Word)(long long)place_of((long long)across, divisor) << 21;
+            down = (Word)(long long)place_of((long long)down, divisor) << 21;
+        }
+        Word half = 1u << (is_bilinear ? 20 : 31);
+        long long row = (long long)(down + half), column = (long long)(across + half);
+        if (is_bilinear)
+            weigh_pixels(image, row >> 21, column >> 21, parameters, pixel);
+        else
+            copy_pixel(image, (unsigned)(row >> 32), (unsigned)(column >> 32), parameters, pixel);
     });
 }
 
@@ -75,7 +72,9 @@ static __device__ __forceinline__ void turn(const Image& image, int bits) {
     bool is_diagonal = bits & 4 && image.room.height == image.room.width;
     write_other(image, [&](int y, int x, int* pixel) {
         int row = is_diagonal ? x : y, column = is_diagonal ? y : x;
-        copy_pixel(image, bits & 2 ? image.room.height - 1 - row : row, bits & 1 ? image.room.width - 1 - column : column, 0, pixel);
+        if (bits & 2) row = image.room.height - 1 - row;
+        if (bits & 1) column = image.room.width - 1 - column;
+        copy_pixel(image, row, column, 0, pixel);
     });
 }
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._batch.step_rows import ADD, FINISH, KEEP, KIND, NUM_KINDS, SAVE, SPAN, STEP_COLUMNS
+from gpubeton._batch.step_rows import KEEP, KIND, MIXING, NUM_KINDS, SPAN, STEP_COLUMNS
 from gpubeton._compile.compile import device_function
 from gpubeton._compile.intrinsics import call_step
 
@@ -37,8 +37,6 @@ SLACK = 64
 
 _LINES = 1 << 16
 
-_MIXING = frozenset({SAVE, ADD, FINISH})
-
 
 def layout_of(height: int, width: int, channels: int, dtype: np.dtype[Any]) -> Array:  # (LAYOUT_FIELDS,) int64
     """Describe images for step functions."""
@@ -54,7 +52,7 @@ def common_nbytes(height: int, width: int, channels: int) -> int:
 def memory_nbytes(height: int, width: int, channels: int, kinds: Iterable[int]) -> int:
     """Return how many bytes of memory step functions need; the mixture of AugMix comes after the common ones."""
     mixture = 6 * height * width * channels + SLACK
-    return common_nbytes(height, width, channels) + mixture * bool(_MIXING & set(kinds))
+    return common_nbytes(height, width, channels) + mixture * bool(MIXING & set(kinds))
 
 
 def addresses_of(functions: Mapping[int, AddressedFunction], kinds: Iterable[int]) -> Array:  # (NUM_KINDS,) int64

@@ -62,6 +62,12 @@ NUM_KINDS = 23
 COLORS = frozenset({BRIGHTNESS, CONTRAST, SATURATION, HUE})
 """Kinds whose steps in a row run together, on pixels that stay in registers."""
 
+MOVING = frozenset({SHARPNESS, WARP_NEAREST, WARP_BILINEAR, PERSPECTIVE, TURN, SHIFT})
+"""Kinds whose result has pixels of other places, so that a GPU cannot write it over the image."""
+
+MIXING = frozenset({SAVE, ADD, FINISH})
+"""Kinds that need a mixture and a kept image."""
+
 MAX_STEPS = 64
 """Most rows of an image."""
 

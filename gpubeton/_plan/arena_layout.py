@@ -6,18 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton._batch.step_rows import (
-    ADD,
-    BLUR,
-    FINISH,
-    PERSPECTIVE,
-    SAVE,
-    SHARPNESS,
-    SHIFT,
-    TURN,
-    WARP_BILINEAR,
-    WARP_NEAREST,
-)
+from gpubeton._batch.step_rows import BLUR, MIXING, MOVING
 from gpubeton._compile.compile import compiled
 from gpubeton._plan.draw_rows import FLIP, HEIGHT, LEFT, NUM_PAINTS, TOP, WIDTH
 from gpubeton._plan.routes import DecodeRoute
@@ -78,20 +67,11 @@ def taps_nbytes(count: int, side: int, most_taps: int, axes: int = 2) -> tuple[i
     return round_up(4 * entries), round_up(2 * most_taps * entries), round_up(4 * entries)
 
 
-_MOVING = frozenset({SHARPNESS, WARP_NEAREST, WARP_BILINEAR, PERSPECTIVE, TURN, SHIFT})
-_MIXING = frozenset({SAVE, ADD, FINISH})
-
-
-def steps_nbytes(values: int, kinds: AbstractSet[int]) -> tuple[int, int, int, int, int]:
+def steps_nbytes(values: int, kinds: AbstractSet[int]) -> tuple[int, ...]:
     """Bytes of what kernels/image_steps.cu works with: levels, other images, blurred ones, mixtures, kept images."""
-    moves, mixes = bool(kinds & _MOVING), bool(kinds & _MIXING)
-    return (
-        round_up(values),
-        round_up(values * moves),
-        round_up(2 * values * (BLUR in kinds)),
-        round_up(4 * values * mixes),
-        round_up(values * mixes),
-    )
+    moves, mixes = bool(kinds & MOVING), bool(kinds & MIXING)
+    sizes = values, values * moves, 2 * values * (BLUR in kinds), 4 * values * mixes, values * mixes
+    return tuple(map(round_up, sizes))
 
 
 @compiled
