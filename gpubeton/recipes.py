@@ -105,9 +105,8 @@ def imagenet(training: Training, size: int | None = None, dtype: Any = "float16"
 
     Examples
     --------
-    >>> imagenet("torchvision")[2:4]
-    [TrivialAugmentWide(num_magnitude_bins=31, interpolation='bilinear', fill=(0, 0, 0)), \
-RandomErasing(p=0.1, scale=(0.02, 0.33), ratio=(0.3, 3.3), value=(124, 116, 104))]
+    >>> [type(operation).__name__ for operation in imagenet("torchvision")[2:4]]
+    ['TrivialAugmentWide', 'RandomErasing']
     """
     side = size or SIDES[check_choice("imagenet: training", training, SIDES)]
     interpolation: Interpolation = "bicubic"
