@@ -5,7 +5,7 @@ ratios compare the epochs of one round. The processor time is that of all thread
 prepares batches and carries out what no worker does, is listed per batch: with many cores it is the limit.
 
     python -m benchmarks.recipes
-    python -m benchmarks.recipes --cases recipes --threads 2 --opponents
+    python -m benchmarks.recipes --cases none --rounds 2 --threads 2 --opponents
 
 With --opponents some recipes also race with torchvision v2 (GPUBETON_TORCHVISION_PYTHON), per image in the workers of a
 DataLoader and on whole batches, and with DALI on the CPU (GPUBETON_DALI_PYTHON).
@@ -49,11 +49,14 @@ OPPONENTS = (
     Contender("DALI, CPU", "dali_recipes", "nvidia.dali", "GPUBETON_DALI_PYTHON"),
 )
 _OPPOSED = (PLAIN, "jitter", "RandAugment", "torchvision", "DeiT III", "SimCLR, a view")
+_PASSES = 4  # over the images, in a lap of other loaders: enough that the first batch does not count
 _EXTRA = 12  # batches of an epoch besides the timed ones: to warm up, and to have some ahead at the end
 
 
 def main(
-    cases: Annotated[str, typer.Option(help="What to measure: recipes, operations, all, or names with ';'.")] = "all",
+    cases: Annotated[
+        str, typer.Option(help="What to measure: recipes, operations, all, none (opponents only), or names with ';'.")
+    ] = "all",
     threads: Annotated[str, typer.Option(help="Numbers of workers, with commas.")] = "1,2",
     images: Annotated[int, typer.Option(min=1, help="Number of photos.")] = 1024,
     batches: Annotated[int, typer.Option(min=1, help="Timed batches of an epoch.")] = 24,
@@ -67,20 +70,23 @@ def main(
 ) -> None:
     """Measure recipes and single operations beside the plain recipe."""
     console = Console()
-    listed = {"recipes": [*RECIPES], "operations": [*OPERATIONS], "all": [*RECIPES, *OPERATIONS]}
+    listed = {"recipes": [*RECIPES], "operations": [*OPERATIONS], "all": [*RECIPES, *OPERATIONS], "none": []}
     names = [name for name in listed.get(cases, cases.split(";")) if name != PLAIN]
     corpus = make_corpus(data, images, console)
     beton = str(indexed(corpus, data))
     make = partial(_loader, beton, batch_size, batches, side, interpolation or None)
     counts = [int(count) for count in threads.split(",")]
-    runs, left_out = measure(make, names, counts, batches, rounds, console)
-    console.print(_table(runs))
-    work = Work(beton, corpus.folder, images, max(1, batches * batch_size // images), max(counts), batch_size, side)
-    opposed = [name for name in _OPPOSED if name == PLAIN or name in names]
-    races = [_race(name, replace(work, recipe=name), rounds, console) for name in (opposed if opponents else ())]
-    facts = {"batch_size": batch_size, "batches": batches, "rounds": rounds, "side": side, "images": images}
-    measured = {**facts, "interpolation": interpolation, "corpus": corpus.facts["jpg"], "left_out": left_out}
-    save_and_draw("recipes", {**measured, "runs": runs, "races": races}, results, console)
+    facts = {"batch_size": batch_size, "rounds": rounds, "side": side, "images": images, "corpus": corpus.facts["jpg"]}
+    if names:
+        runs, left_out = measure(make, names, counts, batches, rounds, console)
+        console.print(_table(runs))
+        measured = {**facts, "batches": batches, "interpolation": interpolation, "left_out": left_out}
+        save_and_draw("recipes", {**measured, "runs": runs}, results, console)
+    if opponents:
+        work = Work(beton, corpus.folder, images, _PASSES, max(counts), batch_size, side)
+        opposed = [name for name in _OPPOSED if name in (PLAIN, *names) or not names]
+        races = [_race(name, replace(work, recipe=name), rounds, console) for name in opposed]
+        save_and_draw("recipe_opponents", {**facts, "passes": _PASSES, "races": races}, results, console)
 
 
 def measure(

@@ -301,7 +301,7 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "host_cost": ("host_cost", draw_host_cost),
     "recipes": ("recipes", draw_recipes),
     "operations": ("recipes", draw_operations),
-    "recipe_opponents": ("recipes", draw_opponents),
+    "recipe_opponents": ("recipe_opponents", draw_opponents),
     "remote": ("remote", draw_remote),
     "user_terms_size": ("user_terms", draw_size),
     "user_terms_writing": ("user_terms", draw_writing),
