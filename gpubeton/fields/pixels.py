@@ -73,16 +73,17 @@ def open_image(content: bytes) -> Image.Image:
 def size_of_file(content: bytes) -> tuple[int, int]:
     """Return height and width of an image file from its header; refuse more pixels than its bytes can hold."""
     if content.startswith(START):
-        return jpeg_size(content)
-    with open_image(content) as image:
-        width, height = image.size
-        if image.format not in _OTHER_FILES:
-            raise BadImageError(f"it is a file of kind {image.format}; expected JPEG, {', '.join(_OTHER_FILES)}")
+        height, width = jpeg_size(content)
+    else:
+        with open_image(content) as image:
+            width, height = image.size
+            if image.format not in _OTHER_FILES:
+                raise BadImageError(f"it is a file of kind {image.format}; expected JPEG, {', '.join(_OTHER_FILES)}")
     most = max(HARMLESS_PIXELS, PIXELS_A_BYTE * len(content))
-    if max(height, width) > _LONGEST_SIDE or height * width > most:
+    if min(height, width) < 1 or max(height, width) > _LONGEST_SIDE or height * width > most:
         raise BadImageError(
-            f"its header claims {height} x {width} pixels, but a side has at most {_LONGEST_SIDE}, and "
-            f"{len(content)} bytes hold at most {most} pixels"
+            f"its header claims {height} x {width} pixels; expected sides from 1 to {_LONGEST_SIDE}, and no more than "
+            f"{most} pixels in {len(content)} bytes"
         )
     return height, width
 

@@ -177,7 +177,9 @@ def test_files_of_other_kinds_in_the_place_of_a_jpeg_equal_their_pixels_stored_r
 def claiming(height, width):
     """A PNG file with the size in its header, and hardly any data."""
     chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), (b"IDAT", bytes(20)), (b"IEND", b"")]
-    parts = [struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks]
+    parts = [
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
+    ]
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
@@ -186,7 +188,11 @@ def claiming(height, width):
     [
         (other_file("PNG", photo(9, 8)), (8, 9), "it is 9 x 8 pixels, but the file's metadata have 8 x 9"),
         (other_file("PNG", photo(9, 8))[:-40], (9, 8), "OSError: "),
-        (other_file("GIF", photo(9, 8)[..., 0]), (9, 8), "a file of kind GIF; expected JPEG, PNG, WEBP, BMP, TIFF, PPM"),
+        (
+            other_file("GIF", photo(9, 8)[..., 0]),
+            (9, 8),
+            "a file of kind GIF; expected JPEG, PNG, WEBP, BMP, TIFF, PPM",
+        ),
         (claiming(5000, 5000), (5000, 5000), "its header claims 5000 x 5000 pixels"),
         (claiming(1, 70_000), (1, 70_000), "its header claims 1 x 70000 pixels"),
     ],
@@ -324,7 +330,7 @@ def test_an_error_of_a_library_is_an_undecodable_image(name, error, monkeypatch)
         assert "planted" in bad.reason
 
 
-@pytest.mark.parametrize("name", ["decode_rgb", "jpeg_size"])
+@pytest.mark.parametrize("name", ["rgb_of_file", "size_of_file"])
 def test_an_unforeseen_error_spoils_its_own_image_alone(name, monkeypatch):
     def fail(data):
         raise RuntimeError("planted")
