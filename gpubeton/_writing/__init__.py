@@ -29,7 +29,8 @@ from gpubeton._writing.file_builder import (
     checked_page_size,
     make_descriptors,
 )
-from gpubeton._writing.find_entry_points import find_blocks, find_checksums, index_file
+from gpubeton._writing.container_index import make_index
+from gpubeton._writing.find_entry_points import find_all, find_blocks, find_checksums, index_file
 from gpubeton._writing.image_folder import IMAGE_SUFFIXES, ImageFolder
 from gpubeton._writing.resumable_file import FinishedChunk, ResumableFile
 from gpubeton._writing.tar_files import TarSample, find_tar_files, list_samples, read_range
@@ -65,6 +66,7 @@ __all__ = [
     "checked_page_size",
     "class_names_of",
     "default_start_method",
+    "find_all",
     "find_blocks",
     "find_checksums",
     "find_tar_files",
@@ -72,6 +74,7 @@ __all__ = [
     "is_locked",
     "list_samples",
     "make_descriptors",
+    "make_index",
     "open_encoders",
     "pointer_columns",
     "read_range",
