@@ -20,8 +20,8 @@ import numpy as np
 from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
 from gpubeton._bytes.descriptors import open_regular, read_into
 from gpubeton._machine import count_cores
+from gpubeton._sources.image_folder import ImageFolder
 from gpubeton._writing.file_builder import FileBuilder, RegionSizes, make_descriptors
-from gpubeton._writing.image_folder import ImageFolder
 from gpubeton.errors import SampleError, StorageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.jpeg import decode_rgb, read_frame

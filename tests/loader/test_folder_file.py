@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from gpubeton import Loader
-from gpubeton._writing import ImageFolder
+from gpubeton._sources.image_folder import ImageFolder
 from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.errors import OptionError, SampleError, StorageError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
