@@ -10,19 +10,19 @@ import numpy as np
 from tqdm import tqdm
 
 from gpubeton._machine import worker_count
+from gpubeton._sources.image_folder import IMAGE_SUFFIXES, CheckedImages, ImageFolder
+from gpubeton._sources.source import class_names_of
 from gpubeton._writing.encoder import (
     MAX_CHUNKSIZE,
     Job,
     TaskQueue,
     check_on_error,
-    class_names_of,
     file_of,
     without_place,
 )
 from gpubeton._writing.encoder_pool import default_start_method, open_encoders
 from gpubeton._writing.file_builder import FileBuilder, checked_page_size, make_descriptors
 from gpubeton._writing.find_entry_points import find_blocks, index_file
-from gpubeton._writing.image_folder import IMAGE_SUFFIXES, CheckedImages, ImageFolder
 from gpubeton._writing.tar_shards import Shards
 from gpubeton._writing.targets import AtomicFile, check_target, is_beton, resolve_target
 from gpubeton.errors import FieldNameError, NoSamplesError, OptionError

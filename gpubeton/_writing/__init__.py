@@ -15,7 +15,6 @@ from gpubeton._writing.encoder import (
     Task,
     TaskQueue,
     check_on_error,
-    class_names_of,
     pointer_columns,
     split_rows,
     without_place,
@@ -29,10 +28,9 @@ from gpubeton._writing.file_builder import (
     checked_page_size,
     make_descriptors,
 )
-from gpubeton._writing.find_entry_points import find_blocks, find_checksums, index_file
-from gpubeton._writing.image_folder import IMAGE_SUFFIXES, ImageFolder
+from gpubeton._writing.container_index import make_index
+from gpubeton._writing.find_entry_points import find_all, find_blocks, find_checksums, index_file
 from gpubeton._writing.resumable_file import FinishedChunk, ResumableFile
-from gpubeton._writing.tar_files import TarSample, find_tar_files, list_samples, read_range
 from gpubeton._writing.targets import (
     AtomicFile,
     TargetFolder,
@@ -45,36 +43,31 @@ from gpubeton._writing.targets import (
 )
 
 __all__ = [
-    "IMAGE_SUFFIXES",
     "MAX_CHUNKSIZE",
     "AtomicFile",
     "ChunkPlace",
     "FileBuilder",
     "FinishedChunk",
-    "ImageFolder",
     "Job",
     "RegionSizes",
     "ResumableFile",
     "SkippedRow",
-    "TarSample",
     "TargetFolder",
     "Task",
     "TaskQueue",
     "check_on_error",
     "check_target",
     "checked_page_size",
-    "class_names_of",
     "default_start_method",
+    "find_all",
     "find_blocks",
     "find_checksums",
-    "find_tar_files",
     "index_file",
     "is_locked",
-    "list_samples",
     "make_descriptors",
+    "make_index",
     "open_encoders",
     "pointer_columns",
-    "read_range",
     "remove_if_abandoned",
     "resolve_target",
     "short_name",

@@ -331,16 +331,6 @@ def file_of(dataset: Any, index: Any) -> str | None:
     return None
 
 
-def class_names_of(dataset: Any) -> list[str] | None:
-    """Read the names of the classes; ImageNet has several names for each."""
-    while hasattr(dataset, "dataset") and hasattr(dataset, "indices"):  # torch's Subset
-        dataset = dataset.dataset
-    names = getattr(dataset, "classes", None)
-    if not isinstance(names, list | tuple):
-        return None
-    return [name if isinstance(name, str) else ", ".join(map(str, name)) for name in names]
-
-
 def without_place(reason: str) -> str:
     """Leave out the sample's number from a reason: its name is more useful."""
     return reason.partition("the file)")[2].lstrip(":, ") or reason

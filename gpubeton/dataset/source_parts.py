@@ -10,11 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton._writing import find_tar_files
+from gpubeton._sources import (
+    LABEL,
+    LabelledSource,
+    Source,
+    TarSource,
+    find_files,
+    open_kind,
+    open_source,
+    recognise,
+    stat_identity,
+)
 from gpubeton.dataset.file_settings import choose_samples
-from gpubeton.dataset.file_sources import TarSource
-from gpubeton.dataset.source import LABEL, LabelledSource, Source, stat_identity
-from gpubeton.dataset.source_kinds import open_kind, open_source, recognise
 from gpubeton.errors import OptionError
 from gpubeton.format.dataset import expand_braces
 
@@ -112,7 +119,7 @@ def _tables(folder: str) -> list[str]:
 def _list_files(source: str, kind: str) -> list[str]:
     """List the files that a source consists of; itself if it is not divided by files."""
     if kind == "webdataset":
-        return [os.fspath(path.absolute()) for path in find_tar_files(source)]
+        return find_files(source, ".tar")
     if kind != "table":
         return [source]
     is_folder = Path(source).is_dir()
@@ -152,9 +159,9 @@ class JoinedFiles(Source):
     def __init__(self, part: SourcePart) -> None:
         self.kind, self.fields, self.class_names = part.kind, part.fields, part.class_names
         options = dict(part.options)
-        if part.class_names is not None and part.kind != "folder":
+        if part.class_names is not None and part.kind not in ("folder", "zip"):
             options["class_names"] = part.class_names
-        if part.labels_are_names is not None and part.kind not in ("folder", "torchvision"):
+        if part.labels_are_names is not None and part.kind not in ("folder", "torchvision", "zip"):
             options["are_names"] = part.labels_are_names
         rows = part.rows
         if rows is not None and (part.kind == "huggingface" or part.files[0].lower().endswith(".parquet")):

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
+    from gpubeton._sources import Source
     from gpubeton.dataset.file_settings import Settings
-    from gpubeton.dataset.source import Source
 
 _GRAY_MODES = ("1", "L", "LA", "La", "I", "F")
 _ALPHA_MODES = ("LA", "La", "PA", "RGBA", "RGBa")

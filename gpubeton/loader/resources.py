@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gpubeton._gpu.nvjpeg_backends import DecodeBackends
     from gpubeton._gpu.options import GpuOptions
     from gpubeton._plan.order import EpochBatches
+    from gpubeton.format.data_files import DataFile
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
     from gpubeton.loader.config import Decoder, EpochConfig, LoaderConfig
@@ -87,6 +88,14 @@ def choose_gpu(device: str, decoder: Decoder, pipelines: Mapping[str, Pipeline])
     return GpuChoice(None, f"no pipeline moves its batches to a GPU{unused}", is_forced=False)
 
 
+def _is_far(file: DataFile) -> bool:
+    """Whether the entry points of a file are loaded when they are needed: they are not on this machine."""
+    place = file.entry_place
+    if place is not None and place.path is not None:
+        return not source_type(place.path).is_local
+    return place is not None or not (file.is_container or source_type(file.path).is_local)
+
+
 @lru_cache(maxsize=32)
 def _verified_of(files: bytes, name: str, count: int) -> NDArray[np.bool_]:  # noqa: ARG001  the key
     """Give which samples of a field, (N,), this process has compared with checksums; one array for its loaders."""
@@ -105,7 +114,7 @@ class Resources:
         self._index = index
         self.cache = DatasetCache(index, config)
         self.entry_points: Mapping[str, EntryPoints]
-        if any(file.entry_place is not None or not source_type(file.path).is_local for file in index.files):
+        if any(map(_is_far, index.files)):
             from gpubeton._engine.remote_entry_points import load_when_needed
 
             self.entry_points = load_when_needed(index, self.cache.node, config.remote.requests)

@@ -4,16 +4,69 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from gpubeton._bytes.file_list import FileList, FileListIdentity
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from gpubeton._bytes.byte_source import SourceIdentity
+
 LABEL = "label"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the image of each sample lies.
+
+    Made by `Source.places`.
+
+    Attributes
+    ----------
+    containers : tuple of (str, SourceIdentity)
+        Path or URL of each container, and its state when the samples were listed. Loose files are one container.
+    container : NDArray
+        Number of the container of each sample: int32, (N,).
+    offset : NDArray
+        First byte of each image in its container: uint64, (N,).
+    size : NDArray
+        Bytes of each image, 0 of one that is missing: uint64, (N,).
+
+    Examples
+    --------
+    >>> from gpubeton.dataset import open_source
+    >>> places = open_source("train").places()
+    >>> len(places.containers), places.size.shape
+    (1, (300,))
+    """
+
+    containers: tuple[tuple[str, SourceIdentity], ...]
+    container: NDArray[np.int32]
+    offset: NDArray[np.uint64]
+    size: NDArray[np.uint64]
+
+
+def places_of_rows(containers: Sequence[tuple[str, SourceIdentity]], rows: NDArray[np.int64]) -> Places:
+    """Make places of rows, (N, 3): number of the container, offset and size."""
+    container, offset, size = rows.T
+    return Places(tuple(containers), container.astype(np.int32), offset.astype(np.uint64), size.astype(np.uint64))
+
+
+def places_of_files(root: Path, names: Sequence[str]) -> Places:
+    """Make places of loose files as they are now, one for each sample; names are paths from the root on."""
+    files = FileList.of(os.fspath(root.absolute()), names)
+    identity = FileListIdentity.of(files)
+    rows = np.stack([np.zeros_like(files.sizes), files.starts[:-1], files.sizes], axis=1)
+    return places_of_rows([(identity.name, identity)], rows)
 
 
 class Source(ABC):
@@ -115,6 +168,25 @@ class Source(ABC):
             By default none.
         """
         return ()
+
+    def places(self) -> Places:
+        """Find where the image of each sample lies, so that a loader can read it there.
+
+        Returns
+        -------
+        Places
+            Container, offset and size of each image.
+
+        Raises
+        ------
+        OptionError
+            If images of this source do not lie in one piece, as they are.
+        FormatError
+            If a file is damaged.
+        """
+        raise OptionError(
+            f"a source of the kind {self.kind} cannot be read in place. Convert it: gpubeton convert SOURCE NAME.beton"
+        )
 
 
 class Labels:
@@ -221,6 +293,16 @@ def stat_identity(path: str | os.PathLike[str]) -> str:
     except OSError:
         return "missing"
     return f"{state.st_size} {state.st_mtime_ns}"
+
+
+def class_names_of(dataset: Any) -> list[str] | None:
+    """Read the names of the classes; ImageNet has several names for each."""
+    while hasattr(dataset, "dataset") and hasattr(dataset, "indices"):  # torch's Subset
+        dataset = dataset.dataset
+    names = getattr(dataset, "classes", None)
+    if not isinstance(names, list | tuple):
+        return None
+    return [name if isinstance(name, str) else ", ".join(map(str, name)) for name in names]
 
 
 def _is_whole(value: Any) -> bool:

@@ -6,14 +6,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.dataset.file_sources import FolderSource, TableSource, TarSource
-from gpubeton.dataset.library_sources import HuggingFaceSource, TorchvisionSource
+from gpubeton._sources.archive_sources import TarSource, ZipSource
+from gpubeton._sources.file_sources import FolderSource, TableSource
+from gpubeton._sources.library_sources import HuggingFaceSource, TorchvisionSource
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gpubeton.dataset.source import Source
+    from gpubeton._sources.source import Source
 
 _TORCHVISION = "torchvision:"
 
@@ -23,13 +24,21 @@ _CLASSES: Mapping[str, Callable[..., Source]] = {
     "huggingface": HuggingFaceSource,
     "torchvision": TorchvisionSource,
     "table": TableSource,
+    "zip": ZipSource,
 }
 _OPTIONS = {
     "folder": (),
-    "webdataset": ("image", "label", "class_names"),
+    "webdataset": ("image", "label", "class_names", "remote"),
     "huggingface": ("image", "label", "class_names", "split"),
     "torchvision": ("class_names", "split", "root", "download"),
     "table": ("image", "label", "class_names", "root"),
+    "zip": ("remote",),
+}
+_ENDINGS = {
+    "table": (".csv", ".tsv", ".tab", ".parquet"),
+    "webdataset": (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2"),
+    "huggingface": (".arrow",),
+    "zip": (".zip",),
 }
 
 SOURCE_KINDS = tuple(_CLASSES)
@@ -42,7 +51,8 @@ def recognise(source: str | os.PathLike[str]) -> str:
     Parameters
     ----------
     source : str or path
-        A folder, a table, tar files, a dataset of Hugging Face on disk, or ``torchvision:NAME``.
+        A folder, a table, tar files, a zip file, a dataset of Hugging Face on disk, or ``torchvision:NAME``. Tar and
+        zip files may be URLs; one that ends in "/" means the tar files there.
 
     Returns
     -------
@@ -62,23 +72,24 @@ def recognise(source: str | os.PathLike[str]) -> str:
     name = os.fspath(source)
     if name.startswith(_TORCHVISION):
         return "torchvision"
-    path = Path(name)
-    suffix = path.suffix.lower()
-    if suffix in (".csv", ".tsv", ".tab", ".parquet"):
-        return "table"
-    if suffix == ".tar" or name.lower().endswith((".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")):
+    is_url, path = "://" in name, Path(name)
+    text = (name.partition("?")[0] if is_url else name).lower()
+    if kind := next((kind for kind, endings in _ENDINGS.items() if text.endswith(endings)), None):
+        return kind
+    if is_url and name.endswith("/"):
         return "webdataset"
     if not path.is_dir():
-        reason = "no known kind of source" if path.exists() else "no such file or directory"
+        reason = "no known kind of source" if is_url or path.exists() else "no such file or directory"
         raise OptionError(
-            f"{name}: {reason}; expected a folder of images, a .csv or .parquet table, .tar files, a folder that "
-            "Hugging Face's save_to_disk has written, or torchvision:NAME. Name the kind: --from KIND"
+            f"{name}: {reason}; expected a folder of images, a .csv or .parquet table, .tar files, a .zip file, .arrow "
+            "files or a folder that Hugging Face's save_to_disk has written, or torchvision:NAME. Name the kind: "
+            "--from KIND"
         )
     if (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file():
         return "huggingface"
-    if any(path.glob("*.tar")) and not any(entry.is_dir() for entry in path.iterdir()):
-        return "webdataset"
-    return "folder"
+    has_folders = any(entry.is_dir() for entry in path.iterdir())
+    kinds = [kind for kind in ("webdataset", "huggingface") if any(path.glob(f"*{_ENDINGS[kind][0]}"))]
+    return "folder" if has_folders or not kinds else kinds[0]
 
 
 def open_source(source: str | os.PathLike[str], kind: str | None = None, **options: Any) -> Source:
@@ -87,12 +98,13 @@ def open_source(source: str | os.PathLike[str], kind: str | None = None, **optio
     Parameters
     ----------
     source : str or path
-        A folder, a table, tar files, a dataset of Hugging Face on disk, or ``torchvision:NAME``.
+        A folder, a table, tar files, a zip file, a dataset of Hugging Face on disk, or ``torchvision:NAME``. Tar and
+        zip files may be URLs; one that ends in "/" means the tar files there.
     kind : str, optional
         One of `SOURCE_KINDS`; by default, the one that `recognise` finds.
     **options
-        ``image``, ``label``, ``class_names``, ``split``, ``root``, ``download``, if the kind has them. None is the
-        same as leaving one out.
+        ``image``, ``label``, ``class_names``, ``split``, ``root``, ``download``, ``remote`` (`RemoteOptions`), if the
+        kind has them. None is the same as leaving one out.
 
     Returns
     -------

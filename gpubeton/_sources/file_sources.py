@@ -1,21 +1,28 @@
-"""Sources that are files: images in folders, images that a table lists, and tar files of webdataset."""
+"""Sources of loose files: images in folders, and images that a table lists."""
 
 from __future__ import annotations
 
 import csv
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from gpubeton._machine import install
-from gpubeton._writing import IMAGE_SUFFIXES, ImageFolder, TarSample, find_tar_files, list_samples, read_range
-from gpubeton.dataset.source import LABEL, LabelledSource, Labels, choose_column, choose_image_column, stat_identity
+from gpubeton._sources.image_folder import ImageFolder
+from gpubeton._sources.source import (
+    LABEL,
+    LabelledSource,
+    Labels,
+    Places,
+    choose_column,
+    choose_image_column,
+    places_of_files,
+    stat_identity,
+)
 from gpubeton.errors import OptionError
-from gpubeton.fields.json import parse_json
 
 
 class FolderSource(LabelledSource):
@@ -50,6 +57,10 @@ class FolderSource(LabelledSource):
 
     def image_files(self) -> Sequence[str]:
         return self._images.files
+
+    def places(self) -> Places:
+        start = len(f"{self._root}{os.sep}")
+        return places_of_files(self._root, [path[start:] for path in self._images.files])
 
 
 _IMAGE_COLUMNS = ("image", "path", "image_path", "img_path", "img", "file", "filepath", "file_name", "filename")
@@ -121,6 +132,14 @@ class TableSource(LabelledSource):
 
     def image_files(self) -> Sequence[str] | None:
         return self._images if all(isinstance(value, str) for value in self._images) else None
+
+    def places(self) -> Places:
+        if isinstance(self._images, ArrowColumn):
+            raise OptionError(
+                f"{self._path}: its images are compressed parts of it, and no files. Convert it: "
+                f"gpubeton convert {self._path} NAME.beton"
+            )
+        return places_of_files(self._root, [value if isinstance(value, str) else "" for value in self._images])
 
     def _file(self, value: Any) -> Path:
         path = value.get("path") if isinstance(value, Mapping) else value
@@ -223,100 +242,3 @@ class ArrowColumn(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._column[index if self._places is None else self._places[index]].as_py()
-
-
-_LABEL_MEMBERS = ("cls", "label", "target", "cls.txt", "label.txt")
-_IMAGE_MEMBERS = tuple(suffix.removeprefix(".") for suffix in IMAGE_SUFFIXES)
-
-
-class TarSource(LabelledSource):
-    """Images and labels in uncompressed tar files of webdataset: ``KEY.jpg``, ``KEY.cls``."""
-
-    # Only the headers in the tar files are read beforehand. Each sample is then read from its place, so that all
-    # processes can read one tar file, and webdataset need not be installed. `image` and `label` are the endings of the
-    # files, or ``json:KEY`` for a value of a JSON file; by default any image, and ``cls``.
-
-    kind = "webdataset"
-
-    def __init__(
-        self,
-        shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        *,
-        image: str | None = None,
-        label: str | None = None,
-        class_names: Sequence[str] | None = None,
-        are_names: bool | None = None,
-    ) -> None:
-        patterns = [shards] if isinstance(shards, str | os.PathLike) else shards
-        self._shards = [path for pattern in patterns for path in find_tar_files(os.fspath(pattern))]
-        self._image_names = (image,) if image is not None else _IMAGE_MEMBERS
-        self._label_member = label
-        # A few numbers for each sample, not its members: there may be millions.
-        self._names: list[str] = []
-        places: list[tuple[int, int, int]] = []
-        values: list[Any] = []
-        endings: dict[str, None] = {}  # an ordered set
-        hidden: Counter[str] = Counter()
-        for number, path in enumerate(self._shards):
-            with path.open("rb") as file:
-                for sample in list_samples(path, hidden):
-                    endings.update(dict.fromkeys(sample.members))
-                    ending = next((name for name in self._image_names if name in sample.members), None)
-                    if ending is not None:
-                        member = sample.members[ending]
-                        places.append((number, member.offset, member.size))
-                        self._names.append(f"{sample.key}.{ending}")
-                        values += self._read_label(sample, file, path, is_first=len(places) == 1)
-        if not places:
-            raise OptionError(
-                f"{', '.join(map(str, patterns))}: no samples with an image, expected files such as 000001.jpg and "
-                f"000001.cls ({', '.join(self._image_names)}). Name the ending of images: --image ENDING"
-            )
-        used = (*self._image_names, (self._label_member or "").partition(":")[0])
-        self.unused, self.passed_over = [name for name in endings if name not in used], hidden
-        self._places = np.array(places, np.int64)  # (N, 3): number of the tar file, offset, size
-        if self._label_member is not None:
-            self._set_labels(Labels(values, class_names, where=os.fspath(self._shards[0]), are_names=are_names))
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        shard, offset, size = self._places[index].tolist()
-        with self._shards[shard].open("rb") as file:
-            content = read_range(file, offset, size, self.name(index))
-        return self._with_label(content, index)
-
-    def name(self, index: int) -> str:
-        return f"{self._shards[self._places[index, 0]]}: {self._names[index]}"
-
-    def identity(self, index: int) -> str:
-        return f"{self.name(index)} {self._label_text(index)} {stat_identity(self._shards[self._places[index, 0]])}"
-
-    def input_files(self) -> Sequence[Path]:
-        return self._shards
-
-    def _read_label(self, sample: TarSample, file: BinaryIO, path: Path, *, is_first: bool) -> list[Any]:
-        """Read the label of a sample; the first sample decides whether there are any."""
-        if is_first and self._label_member is None:
-            self._label_member = next((name for name in _LABEL_MEMBERS if name in sample.members), None)
-        if self._label_member is None:
-            return []
-        member, _, key = self._label_member.partition(":")
-        if member not in sample.members:
-            raise OptionError(
-                f"{path}: {sample.key} has no {member!r} for its label, it has "
-                f"{', '.join(map(repr, sample.members))}. Name the ending of labels: --label ENDING, or json:KEY"
-            )
-        content = read_range(file, *sample.members[member][1:], f"{path}: {sample.key}.{member}")
-        if member != "json" and not key:
-            return [content.decode("utf-8", "replace").strip()]
-        values: Any = None
-        try:
-            values = parse_json(content)
-            return [values[key or LABEL]]
-        except (KeyError, TypeError, ValueError) as error:
-            keys = f"it has {', '.join(map(repr, values))}" if isinstance(error, KeyError) else "it has no keys"
-            raise OptionError(
-                f"{path}: {sample.key}.{member} has no {key or LABEL!r}, {keys}. Choose one: --label json:KEY"
-            ) from error

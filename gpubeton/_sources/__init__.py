@@ -1,0 +1,25 @@
+"""Where samples come from: folders, tables, tar and zip files, Arrow files, and datasets of other libraries.
+
+The tools, `gpubeton.dataset` and `gpubeton.cli`, import these names, and none of the modules.
+"""
+
+from __future__ import annotations
+
+from gpubeton._sources.archive_sources import TarSource
+from gpubeton._sources.file_patterns import find_files
+from gpubeton._sources.source import LABEL, LabelledSource, Places, Source, stat_identity
+from gpubeton._sources.source_kinds import SOURCE_KINDS, open_kind, open_source, recognise
+
+__all__ = [
+    "LABEL",
+    "SOURCE_KINDS",
+    "LabelledSource",
+    "Places",
+    "Source",
+    "TarSource",
+    "find_files",
+    "open_kind",
+    "open_source",
+    "recognise",
+    "stat_identity",
+]
