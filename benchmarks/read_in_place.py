@@ -57,7 +57,9 @@ def main(
     corpus = make_corpus(data, images, console)
     if rounds:
         with console.status("Writing tar and zip files"):
-            works = _works(corpus, data / f"in-place-{images}", Work(corpus.jpg, corpus.folder, images, passes, cores), data)
+            works = _works(
+                corpus, data / f"in-place-{images}", Work(corpus.jpg, corpus.folder, images, passes, cores), data
+            )
         laps = _race(works, rounds, console)
         facts = {"images": images, "cores": cores, "rounds": rounds, "corpus": corpus.facts["jpg"]}
         save_and_draw("read_in_place", {**facts, "laps": laps}, results, console)

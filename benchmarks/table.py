@@ -219,14 +219,11 @@ def _read_in_place(result: dict[str, Any]) -> str:
         rates = spread([lap.images_per_second for lap in laps_of_loader], "{:,.0f}")
         beside = [spread(cpu_ratios(laps_of_loader, laps[other]), "{:.2f}") for other in references]
         lines.append(row([name, rates, f"{median_cpu(laps_of_loader):.3f}", *beside]))
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"{result['cores']} core; × compares images per second of processor time, round by round; "
-            f"{result['rounds']} rounds in alternation. {provenance(result)}",
-        ]
+    facts = (
+        f"{result['cores']} core; × compares images per second of processor time, round by round; {result['rounds']} "
+        "rounds in alternation."
     )
+    return "\n".join([*lines, "", f"{facts} {provenance(result)}"])
 
 
 def _indexing(result: dict[str, Any]) -> str:

@@ -75,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     done = index_tiles(options.slides, options.index)
     loader = Loader(options.index, min(64, done.samples), order="random", containers=done.outside)
     images, _, rows, columns = next(iter(loader))
-    print(f"{done.samples} tiles; a batch of {tuple(images.shape)}, the first from row {int(rows[0])}, {int(columns[0])}")
+    print(
+        f"{done.samples} tiles; a batch of {tuple(images.shape)}, the first from row {int(rows[0])}, {int(columns[0])}"
+    )
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ class Reader:
             As if it had been opened.
         """
         reader = cls.__new__(cls)
-        reader._file_name, reader._notes, reader.index, reader.handlers = fname, None, index, fields_of(index)
+        vars(reader).update(_file_name=fname, _notes=None, index=index, handlers=fields_of(index))
         return reader
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,7 @@ from gpubeton._plan.routes import HEIGHT, PROBE_COLUMNS, WIDTH
 from gpubeton._writing.file_builder import PageAllocator, RegionSizes, make_descriptors
 from gpubeton.errors import OptionError
 from gpubeton.fields import FloatField, IntField, RGBImageField
-from gpubeton.fields.codecs import codec_of
-from gpubeton.fields.pixels import open_image
+from gpubeton.fields.pixels import size_of_file
 from gpubeton.format.data_files import MAX_FILES, OFFSET_BITS, DataFile
 from gpubeton.format.header import Header
 from gpubeton.format.index import Index
@@ -33,8 +33,8 @@ from gpubeton.format.regions import FieldRows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton._bytes.byte_source import ByteSource
     from gpubeton._bytes import Progress
+    from gpubeton._bytes.byte_source import ByteSource
     from gpubeton._sources import LabelledSource, Places, Source
     from gpubeton.fields.base import Field
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 _IMAGES_AT_ONCE = 256
 #: Bytes that are loaded of an image that is not mapped: nearly all headers are shorter.
 _HEAD = 16 << 10
-_MOST_SIDE = 65535  # of an image, as a file stores it
 
 
 def make_index(
@@ -73,7 +72,8 @@ def make_index(
     rows += [FieldRows(np.array(source.columns[name], fields[name].metadata_type)) for name in source.fields]
     header = Header(VERSION, len(fields), page_size, count, pages.table_offset)
     names = tuple(source.class_names or ())
-    index = Index(_files_of(places), header, make_descriptors(fields), tuple(rows), class_names=names)
+    descriptors = tuple(replace(field, type_id=int(field.type_id)) for field in make_descriptors(fields))
+    index = Index(_files_of(places), header, descriptors, tuple(rows), class_names=names)
     return index, [source.name(sample) for sample in np.flatnonzero(sides[:, 0] == 0).tolist()]
 
 
@@ -148,12 +148,6 @@ def _read_some(
 def _sides_of(content: bytes) -> tuple[int, int]:
     """Read the height and width of an image file of any kind; 0 if it has no header that can be read."""
     try:
-        codec = codec_of(content)
-        if codec is not None:
-            height, width = codec.size(content)
-        else:
-            with open_image(content) as image:
-                width, height = image.size
+        return size_of_file(content)
     except Exception:  # noqa: BLE001  libraries raise all kinds; the bad-image policy decides when it is decoded
         return 0, 0
-    return (height, width) if 0 < min(height, width) and max(height, width) <= _MOST_SIDE else (0, 0)

@@ -82,7 +82,8 @@ def index(
         options = {
             "image": image, "label": label, "class_names": read_class_names(classes), "split": split, "root": root
         }  # fmt: skip
-        _index_sources(files, out, kind, options, overwrite=overwrite, headers_only=headers_only, workers=workers, json=json)
+        work = {"entry_points": not headers_only, "overwrite": overwrite, "num_workers": workers}
+        _index_sources(files, out, kind, options, work, json=json)
         return
     custom = field_classes(field)
     results: list[dict[str, Any]] = []
@@ -107,24 +108,14 @@ def index(
 
 
 def _index_sources(
-    sources: list[str],
-    out: Path,
-    kind: str | None,
-    options: dict[str, Any],
-    *,
-    overwrite: bool,
-    headers_only: bool,
-    workers: int,
-    json: bool,
+    sources: list[str], out: Path, kind: str | None, options: dict[str, Any], work: dict[str, Any], *, json: bool
 ) -> None:
     """Index images that stay where they are."""
     from gpubeton.dataset import index_source, open_source
 
     source = open_source(sources if len(sources) > 1 else sources[0], kind, **options)
     with progress(f"Indexing {sources[0]}") as advance:
-        done = index_source(
-            source, out, entry_points=not headers_only, overwrite=overwrite, num_workers=workers, on_progress=advance
-        )
+        done = index_source(source, out, on_progress=advance, **work)
     if json:
         show_json(vars(done))
         return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._bytes import FileListIdentity, find_identity, open_bytes
-from gpubeton._sources import LabelledSource, Places
+from gpubeton._sources import LabelledSource, Places, Source, places_of_rows
 from gpubeton._writing import AtomicFile, make_index, remove_if_abandoned, resolve_target
 from gpubeton.dataset.unfinished_entries import UnfinishedEntries, unfinished_path
 from gpubeton.errors import OptionError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpubeton._bytes import Progress, RemoteOptions
+    from gpubeton.format.data_files import DataFile
 
 __all__ = ["IndexedSource", "index_source", "write_index"]
 
@@ -66,7 +67,7 @@ class IndexedSource:
 
 
 def index_source(
-    source: LabelledSource,
+    source: Source,
     path: str | os.PathLike[str],
     *,
     entry_points: bool = True,
@@ -82,7 +83,7 @@ def index_source(
 
     Parameters
     ----------
-    source : LabelledSource
+    source : Source
         The samples: the result of `open_source` for images in folders, tables, tar, zip or Arrow files.
     path : str or path
         The new file, whose name ends in ".index".
@@ -127,8 +128,11 @@ def index_source(
         )
     if target.exists() and not overwrite:
         raise OptionError(f"{os.fspath(path)} exists. Replace it: --overwrite (overwrite=True)")
+    if not isinstance(source, LabelledSource):
+        raise OptionError(f"a source of kind {source.kind} cannot be read in place. Convert it: gpubeton convert")
     report = on_progress or (lambda *_: None)
-    index, unread = make_index(source, num_workers=num_workers, on_progress=(lambda *_: None) if entry_points else report)
+    silent: Progress = lambda *_: None  # noqa: E731  reading the headers is the short part
+    index, unread = make_index(source, num_workers=num_workers, on_progress=silent if entry_points else report)
     if not entry_points:
         size, indexed = _write(target, index, [], ()), 0
     else:
@@ -141,9 +145,20 @@ def index_source(
             size = _write(target, index, entries.parts, entries.records())
         entries.path.unlink(missing_ok=True)
     remove_if_abandoned(unfinished_path(target))
-    names = [relative_name(os.fspath(target), file.path) for file in index.files]
-    outside = sorted({folder_of(name) for name in names if is_outside(name)})
+    outside = sorted({folder for file in index.files for folder in _outside_of(target, file)})
     return IndexedSource(Path(path), index.num_samples, len(index.files), size, indexed, unread, outside)
+
+
+def _outside_of(target: Path, file: DataFile) -> Iterator[str]:
+    """Name the folders or URLs of a container that do not lie in the folder of its index."""
+    name = relative_name(os.fspath(target), file.path)
+    if not isinstance(file.identity, FileListIdentity):
+        yield from [folder_of(name)] * is_outside(name)
+        return
+    files = file.identity.files
+    yield from [files.root] * is_outside(name)
+    if far := [os.path.join(files.root, path) for path in files.outside]:  # noqa: PTH118
+        yield os.path.commonpath([os.path.dirname(path) for path in far])  # noqa: PTH120
 
 
 def _with_checksums(index: Index, checksums: Any) -> Index:
@@ -243,9 +258,14 @@ def write_index(
     >>> labels.tolist()
     [[7], [7]]
     """
-    source = _Rows(rows, class_names, remote)
-    options = {"entry_points": entry_points, "overwrite": overwrite, "num_workers": num_workers}
-    return index_source(source, path, on_progress=on_progress, **options)
+    return index_source(
+        _Rows(rows, class_names, remote),
+        path,
+        entry_points=entry_points,
+        overwrite=overwrite,
+        num_workers=num_workers,
+        on_progress=on_progress,
+    )
 
 
 class _Rows(LabelledSource):
@@ -302,4 +322,4 @@ class _Rows(LabelledSource):
         return f"{self._files[number][0]}: {size} bytes at {offset}"
 
     def places(self) -> Places:
-        return Places.of_rows(self._files, self._places)
+        return places_of_rows(self._files, self._places)

@@ -45,6 +45,7 @@ __all__ = ["Indexed", "IndexedShards", "index_images", "index_shards"]
 
 _NUM_THREADS = 8  # shards that are described at once
 
+
 @dataclass(frozen=True)
 class Indexed:
     """The entry points of a file.

@@ -178,8 +178,8 @@ def verify(
             begin, end = np.searchsorted(index.allocations["ptr"], [first_offset(number), first_offset(number + 1)])
             with file.open() as source:
                 parts = [(start, min(start + at_once, end)) for start in range(begin, end, at_once)]
-                check = partial(checker.check, source, first_offset(number))
-                for (_, stop), (faults, modes) in zip(parts, pool.map(lambda part: check(*part), parts), strict=True):
+                results = pool.map(partial(checker.check, source, first_offset(number)), parts)
+                for (_, stop), (faults, modes) in zip(parts, results, strict=True):
                     findings += faults
                     decoded += modes
                     if on_progress is not None:
@@ -264,17 +264,17 @@ class _RegionChecker:
                 self._field[rows] = number
 
     def check(
-        self, source: ByteSource, first: np.uint64, start: int, stop: int
+        self, source: ByteSource, first: np.uint64, part: tuple[int, int]
     ) -> tuple[list[Finding], Counter[int | None]]:
         """Check some regions of a file; return the faults, and how many images of each `ImageMode` were decoded."""
         findings: list[Finding] = []
         modes: Counter[int | None] = Counter()
-        rows = self._index.allocations[start:stop]
+        rows = self._index.allocations[slice(*part)]
         starts = rows["ptr"] - first
         is_near = source.is_mappable or self._index.files[0].is_container
         read = source.read if is_near else _Span(source, starts, rows["size"]).read
         columns = rows["sample_id"].tolist(), starts.tolist(), rows["size"].tolist()
-        for row, (sample, offset, size) in enumerate(zip(*columns, strict=True), start):
+        for row, (sample, offset, size) in enumerate(zip(*columns, strict=True), part[0]):
             number = int(self._field[row])
             name = self._index.names[number] if number >= 0 else None
             content = read(offset, size)
@@ -324,8 +324,7 @@ def _image_faults(codec: Codec | None, content: bytes, metadata: Any, kind: Imag
         size = size_of_file(content) if codec is None else codec.size(content)
         if size != (height, width):  # and a file of another size could take any memory
             yield (
-                f"{name} of {size[0]} x {size[1]} pixels (height x width), expected {height} x {width} by "
-                "the metadata"
+                f"{name} of {size[0]} x {size[1]} pixels (height x width), expected {height} x {width} by the metadata"
             )
             return
         if codec is None:

@@ -300,7 +300,7 @@ class Index:
             first_page += file.num_pages
 
     def _pages_if_converted(self) -> Iterator[NDArray[np.int64]]:
-        """Find the page that each sample of containers would have in the converted file: orders are the same as there."""
+        """Find the page that each sample of containers would have in the converted file, for the same orders."""
         pointers = [pointers_in(kind, rows.column) for kind, rows in zip(self.descriptors, self.rows, strict=True)]
         pointer = next(column for column in pointers if column is not None)
         for start in range(0, self.num_samples, _BLOCK):

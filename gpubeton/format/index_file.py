@@ -70,9 +70,12 @@ class IndexFile:
             raise FormatError(f"{shown(path)}: {error}. Make it again: gpubeton index") from error
         allowed = (folder_of(path), *containers, *filter(None, os.environ.get(CONTAINERS_VARIABLE, "").split(";")))
         paths = [_locate(path, shard.name, allowed) for shard in shards]
-        whole = [(shard, name) for shard, name in zip(shards, paths, strict=True) if shard.names is None]
+        whole = [number for number, shard in enumerate(shards) if shard.names is None]
         try:
-            located, _ = find_files(*zip(*whole, strict=True), [None] * len(whole), text, remote) if whole else ([], 0)
+            located, _ = find_files(
+                [shards[number] for number in whole], [paths[number] for number in whole], [None] * len(whole), text,
+                remote,
+            )  # fmt: skip
         except (FormatError, FileNotFoundError) as error:
             raise FormatError(
                 f"{shown(path)}: {error}, since the index was made. Make it again: gpubeton index"
@@ -89,7 +92,7 @@ class IndexFile:
         with open_bytes(self._path, self._identity, remote=self._remote) as source:
             if not FIRST_COLUMN <= start <= stop <= source.size:
                 raise FormatError(f"{shown(self._path)}: names of files from byte {start} to {stop} of {source.size}")
-            files = FileList.from_bytes(source.read_array(start, stop))
+            files = FileList.from_bytes(source.read_array(start, stop).data)
         files = replace(files, root=name.removeprefix(f"{LISTED}://"))
         for outside in files.outside:
             _locate(self._path, os.path.join(files.root, outside), allowed)  # noqa: PTH118
@@ -167,9 +170,9 @@ def _locate(path: str, name: str, allowed: Sequence[str]) -> str:
         inner = os.path.normpath(inner)
     if "\0" in inner or not any(_lies_in(inner, place) for place in allowed):
         raise FormatError(
-            f"{shown(path)}: it names {shown(name)}, which does not lie in its folder. If the index is from somebody you "
-            f"trust, name the folder or URL of its containers: Loader(..., containers=[...]), or the environment "
-            f"variable {CONTAINERS_VARIABLE}"
+            f"{shown(path)}: it names {shown(name)}, which does not lie in its folder. If you trust the index, name "
+            "the folder or URL of its containers: Loader(..., containers=[...]), or the environment variable "
+            f"{CONTAINERS_VARIABLE}"
         )
     return scheme + inner
 

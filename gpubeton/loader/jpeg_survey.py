@@ -59,7 +59,9 @@ class JpegSurvey:
     def __add__(self, other: JpegSurvey) -> JpegSurvey:
         """Count the files of both."""
         pairs = zip(astuple(self), astuple(other), strict=True)
-        return JpegSurvey(*({name: one.get(name, 0) + two.get(name, 0) for name in {**one, **two}} for one, two in pairs))
+        return JpegSurvey(
+            *({name: mine.get(name, 0) + its.get(name, 0) for name in {**mine, **its}} for mine, its in pairs)
+        )
 
 
 def survey_jpegs(

@@ -35,7 +35,7 @@ def open_data(
     if not all(map(_is_container, names)):
         return Reader(fname, config.custom_fields, remote=config.remote, containers=config.containers)
     start = time.perf_counter()
-    source = open_source(fname, remote=config.remote)
+    source = open_source(names, remote=config.remote if "://" in names[0] else None)
     if not isinstance(source, LabelledSource):
         raise OptionError(f"{shown(names[0])}: cannot be read in place. Convert it: gpubeton convert")
     index, unread = make_index(source, num_workers=num_workers)

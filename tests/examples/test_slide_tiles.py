@@ -18,7 +18,8 @@ def write_slide(path, tiles, across, *, is_big, has_tables=False):
     """Write a tiled TIFF whose tiles are JPEG files."""
     word, size = ("Q", 8) if is_big else ("I", 4)
     kind = 16 if is_big else 4
-    body, offsets = bytearray(struct.pack("<2sHHHQ" if is_big else "<2sHI", b"II", *((43, 8, 0, 0) if is_big else (42, 0)))), []
+    head = struct.pack("<2sHHHQ", b"II", 43, 8, 0, 0) if is_big else struct.pack("<2sHI", b"II", 42, 0)
+    body, offsets = bytearray(head), []
     for tile in tiles:
         offsets.append(len(body))
         body += tile

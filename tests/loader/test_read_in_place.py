@@ -17,7 +17,7 @@ from PIL import Image
 from gpubeton import Loader
 from gpubeton.dataset import Settings, convert, index_source, open_source
 from gpubeton.errors import FormatError, OptionError, StorageError
-from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.fields.rgb_image import SimpleRGBImageDecoder
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 from tests.loader.pipelines import same
@@ -78,14 +78,15 @@ def write_table(photos, folder):
 def write_arrow(photos, folder):
     """Write Arrow files with `datasets`."""
     datasets = pytest.importorskip("datasets")
-    rows = [{"image": {"bytes": file.read_bytes(), "path": file.name}, "label": label} for file, label in listed(photos)]
+    samples = [(file.read_bytes(), file.name, label) for file, label in listed(photos)]
+    rows = [{"image": {"bytes": content, "path": name}, "label": label} for content, name, label in samples]
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))})
     datasets.Dataset.from_list(rows, features=features).save_to_disk(os.fspath(folder / "arrow"), num_shards=2)
     return folder / "arrow"
 
 
 WRITERS = {
-    "folder": lambda photos, folder: photos,
+    "folder": lambda photos, _: photos,
     "tar": write_tars,
     "zip": write_zip,
     "table": write_table,
@@ -139,10 +140,11 @@ def test_a_checkpoint_goes_on_with_the_converted_file_and_back(container, conver
         assert same(resumed, batches)
 
 
-def test_entry_points_are_used(photos, tmp_path):
+def test_entry_points_are_used(photos, tmp_path, capsys):
     index_source(open_source(write_tars(photos, tmp_path)), tmp_path / "photos.index", num_workers=1)
     loader = Loader(tmp_path / "photos.index", 4, pipelines=pipelines(), num_workers=1)
-    assert "30 JPEGs with entry points" in loader.explain()
+    loader.explain()
+    assert "30 JPEGs with entry points" in capsys.readouterr().out
 
 
 def test_files_that_are_no_baseline_jpegs_give_their_pixels(tmp_path):
@@ -181,7 +183,7 @@ def test_a_container_that_changed_is_noticed(photos, tmp_path, kind):
     content = bytearray(changed.read_bytes())
     content[:6000] = bytes(len(content[:6000]))
     changed.write_bytes(content)
-    with pytest.raises((FormatError, StorageError), match="changed|replaced"):
+    with pytest.raises((FormatError, StorageError), match=r"changed|replaced"):
         list(Loader(tmp_path / "photos.index", 4, num_workers=1, pipelines=pipelines()))
 
 
@@ -189,20 +191,21 @@ def test_a_copy_of_index_and_containers_is_read_elsewhere(photos, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     index_source(open_source(write_tars(photos, first)), first / "photos.index", num_workers=1)
-    expected = [labels.tolist() for _, labels in Loader(first / "photos.index", 10, num_workers=1)]
+    options = {"pipelines": pipelines(), "num_workers": 1}
+    expected = [labels.tolist() for _, labels in Loader(first / "photos.index", 10, **options)]
     shutil.copytree(first, second, copy_function=shutil.copyfile)
     shutil.rmtree(first)
-    loader = Loader(second / "photos.index", 10, num_workers=1)
+    loader = Loader(second / "photos.index", 10, **options)
     assert [labels.tolist() for _, labels in loader] == expected
 
 
 def test_an_index_names_no_files_elsewhere_unless_they_are_allowed(photos, tmp_path, monkeypatch):
     index_source(open_source(photos), tmp_path / "photos.index", num_workers=1)
     with pytest.raises(FormatError, match="does not lie in its folder"):
-        Loader(tmp_path / "photos.index", 4)
-    Loader(tmp_path / "photos.index", 4, containers=photos).close()
+        Loader(tmp_path / "photos.index", 4, pipelines=pipelines())
+    Loader(tmp_path / "photos.index", 4, pipelines=pipelines(), containers=photos).close()
     monkeypatch.setenv("GPUBETON_CONTAINERS", f"/elsewhere;{photos}")
-    Loader(tmp_path / "photos.index", 4).close()
+    Loader(tmp_path / "photos.index", 4, pipelines=pipelines()).close()
 
 
 def test_an_interrupted_index_goes_on(photos, tmp_path):
@@ -216,7 +219,7 @@ def test_an_interrupted_index_goes_on(photos, tmp_path):
         index_source(open_source(tars), path, num_workers=1, on_progress=stop)
     assert not path.exists()
     counts = []
-    index_source(open_source(tars), path, num_workers=1, on_progress=lambda done, total: counts.append(done))
+    index_source(open_source(tars), path, num_workers=1, on_progress=lambda done, _: counts.append(done))
     assert counts[0] > 0
     fresh = tmp_path / "fresh.index"
     index_source(open_source(tars), fresh, num_workers=1)
