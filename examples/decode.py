@@ -138,6 +138,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes that decode")
     options = parser.parse_args(arguments)
     count, labels_seen = 0, set()
+    shape: tuple[int, ...] = ()
     for images, labels in WAYS[options.way](options.source, options):
         count += len(images)
         labels_seen |= set(labels.tolist())

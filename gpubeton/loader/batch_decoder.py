@@ -322,10 +322,10 @@ def decode_image(
             f"decode_image: region is {region!r}; expected top, left, height and width of a part of an image of "
             f"{size[0]} x {size[1]} pixels (height x width)"
         )
-    output = compile_images(_unknown(), [CenterCropRGBImageDecoder(box[2:])], 0, None)
+    output = compile_images(_unknown(), [CenterCropRGBImageDecoder((int(box[2]), int(box[3])))], 0, None)
     job = encoded.job(output, 0, 0, np.zeros(1, np.uint64))
     job.draws[0, TOP : TOP + 4] = box
-    job.out = np.empty((1, *box[2:].tolist(), 3), np.uint8)
+    job.out = np.empty((1, output.program.height, output.program.width, 3), np.uint8)
     if bad := WorkerPool([output.program], 1, num_workers=0, ring=1).decode(0, job):
         raise BadImageError(f"decode_image: {bad[0].reason}")
     pixels: NDArray[np.uint8] = job.out[0]
