@@ -48,20 +48,10 @@ if TYPE_CHECKING:
 
 
 class DecodedBatch(NamedTuple):
-    """A batch, and which images are in it. Made by `BatchDecoder.decode`.
-
-    Attributes
-    ----------
-    images : torch.Tensor or ndarray
-        The finished batch.
-    rows : ndarray of int, shape (N,)
-        Position in the list of each image of the batch: ``labels[rows]`` are their labels.
-    bad : tuple of tuple of (int, str)
-        Position and reason of each image that was skipped or replaced.
-    """
+    """A batch, and which images of a list are in it. Made by `BatchDecoder.decode`."""
 
     images: Any
-    rows: NDArray[np.intp]
+    rows: NDArray[np.intp]  # (N,)
     bad: tuple[tuple[int, str], ...]
 
 
@@ -160,7 +150,8 @@ class BatchDecoder:
         Returns
         -------
         DecodedBatch
-            The batch, without rows if there is no image, or no good one to be kept.
+            ``images``, what the pipeline ends in, without rows if no image is left; ``rows``, the position of each in
+            the list, for ``labels[rows]``; ``bad``, position and reason of those that were skipped or replaced.
 
         Raises
         ------
@@ -211,8 +202,8 @@ class BatchDecoder:
         if self.on_error == "replace" and len(good):
             return good[np.searchsorted(good, rows) % len(good)]  # after the last comes the first
         samples = [BadSample(int(names[row]), f"position {row} of the list: {reason}") for row, reason in bad.items()]
-        advice = 'Pass on_error="skip" or "replace" to go on without such images.'
-        raise bad_image_error("BatchDecoder", samples, advice if len(good) else "No image of the list is good.")
+        advice = 'Pass on_error="skip" or "replace".' if len(good) else "No image of the list is good."
+        raise bad_image_error("BatchDecoder", samples, advice)
 
 
 class _Threads:
