@@ -196,8 +196,8 @@ def _parse_records(content: bytes) -> dict[bytes, bytes]:
 
 def _sparse(tar: SmallReads, at: int) -> OptionError:
     return OptionError(
-        f"{tar.name}: the file at byte {at} is stored without its zeros (sparse), and so not in one piece. Make the tar "
-        "file again without --sparse"
+        f"{tar.name}: the file at byte {at} is stored without its zeros (sparse), and so not in one piece. Make the "
+        "tar file again without --sparse"
     )
 
 
