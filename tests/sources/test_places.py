@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from gpubeton._bytes import open_bytes
-from gpubeton.dataset import Settings, Source, convert, open_source
+from gpubeton.dataset import Settings, Source, convert, convert_shards, open_source
 from gpubeton.errors import OptionError, StorageError
 from tests.picture_folders import write_folder, write_picture, write_tar, write_tars
 from tests.sources.samples import contents, placed
@@ -126,3 +126,7 @@ def test_tar_files_in_a_store_are_converted_to_the_same_file_in_several_processe
     here = convert(open_source(tars), tmp_path / "here.beton", settings, num_workers=1, chunksize=3)
     there = convert(open_source(s3_server.url("tars/")), tmp_path / "there.beton", settings, num_workers=2, chunksize=3)
     assert there.path.read_bytes() == here.path.read_bytes()
+    options = {"num_workers": 1, "remote": s3_server.options}
+    shards = convert_shards(s3_server.url("tars/"), tmp_path / "out", 2, settings, **options)
+    assert shards is not None
+    assert (shards.shards, shards.samples) == (2, 6)
