@@ -92,8 +92,14 @@ class FileList:
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """Where each file begins, and after them the size of all, (N + 1,)."""
-        return np.concatenate([[0], np.cumsum(-(-self.sizes // _ALIGNMENT) * _ALIGNMENT)]).astype(np.int64)
+        """Where each file begins, (N,)."""
+        stops = np.cumsum(-(-self.sizes // _ALIGNMENT) * _ALIGNMENT)
+        return np.concatenate([[0], stops[:-1]]).astype(np.int64)[: len(stops)]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files and of the zeros between them."""
+        return int(self.starts[-1] + self.sizes[-1]) if len(self.sizes) else 0
 
     @property
     def outside(self) -> list[str]:
@@ -165,7 +171,7 @@ class FileListIdentity(SourceIdentity):
     @classmethod
     def of(cls, files: FileList) -> FileListIdentity:
         """Identify the files of a list."""
-        return cls(int(files.starts[-1]), blake2b(files.to_bytes(), digest_size=16).hexdigest(), files)
+        return cls(files.size, blake2b(files.to_bytes(), digest_size=16).hexdigest(), files)
 
     @property
     def name(self) -> str:

@@ -99,18 +99,16 @@ def _list_files(path: str, split: str | None) -> tuple[list[str], str, dict[str,
         files = find_files(path, ".arrow")
         return files, " ".join(map(stat_identity, files)), {}
     if (folder / "dataset_dict.json").is_file():
-        folder /= _choose_split(path, _read(folder / "dataset_dict.json").get("splits", ()), split)
+        folder /= _choose_split(path, _names_in(folder / "dataset_dict.json", "splits"), split)
     state, info = folder / "state.json", folder / "dataset_info.json"
     if state.is_file():
-        names = [file["filename"] for file in _read(state).get("_data_files", ())]
+        names = _names_in(state, "_data_files")
     else:
         splits: dict[str, list[str]] = {}
         for name in sorted(file.name for file in folder.glob("*.arrow") if not file.name.startswith("cache-")):
             match = _CACHED.fullmatch(name)
             splits.setdefault(match[1] if match else "", []).append(name)
         names = splits[_choose_split(path, splits, split)]
-    if not names or any(name != Path(name).name for name in names):
-        raise FormatError(f"{folder}: its files are {names}; expected names of Arrow files in this folder")
     files = [os.fspath(folder / name) for name in names]
     text = state.read_text() if state.is_file() else " ".join(map(stat_identity, files))
     return files, text, _read(info) if info.is_file() else {}
@@ -125,6 +123,18 @@ def _choose_split(path: str, splits: Collection[str], split: str | None) -> str:
             f"{'choose one' if split is None else f'there is no {split!r}'}: --split NAME"
         )
     return split
+
+
+def _names_in(path: Path, key: str) -> list[str]:
+    """List the names of files or folders beside a description that it has at a key."""
+    try:
+        values = [value["filename"] if isinstance(value, dict) else value for value in _read(path)[key]]
+        names = [Path(value).name for value in values]
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"{path}: no list of names at {key!r} ({error!r})") from error
+    if not names:
+        raise FormatError(f"{path}: no names at {key!r}; expected at least one")
+    return names
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def places_of_files(root: Path, names: Sequence[str]) -> Places:
     """Make places of loose files as they are now, one for each sample; names are paths from the root on."""
     files = FileList.of(os.fspath(root.absolute()), names)
     identity = FileListIdentity.of(files)
-    rows = np.stack([np.zeros_like(files.sizes), files.starts[:-1], files.sizes], axis=1)
+    rows = np.stack([np.zeros_like(files.sizes), files.starts, files.sizes], axis=1)
     return places_of_rows([(identity.name, identity)], rows)
 
 

@@ -212,8 +212,8 @@ def write_index(
     entry_points: bool = True,
     overwrite: bool = False,
     num_workers: int = -1,
-    remote: RemoteOptions | None = None,
     on_progress: Progress | None = None,
+    remote: RemoteOptions | None = None,
 ) -> IndexedSource:
     """Write an index of images in files of any kind, by their places.
 

@@ -143,7 +143,7 @@ class Contents:
             False for images of other kinds.
         """
         images = self._images(name)
-        return images is not None and images.kind is RGB and images.gpu_decodes
+        return images is not None and images.kind == RGB and images.gpu_decodes
 
     def labels(self, name: str = "label") -> NDArray[np.int64] | None:
         """Give the label of each sample.

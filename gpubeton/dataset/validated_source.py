@@ -92,7 +92,7 @@ class ImageProperties:
             fits = self._mode() == kind.name
         else:
             # Pillow cuts 16 bits to 8, except in gray images. Mode "rgb" accepts that, and counts it.
-            fits = self.bits == 8 or (kind is RGB and (self.channels == 3 or self.has_alpha))
+            fits = self.bits == 8 or (kind == RGB and (self.channels == 3 or self.has_alpha))
         if fits:
             return None
         image, mode = f"an image of {self.bits} bits a channel", self._mode()
@@ -201,20 +201,20 @@ class ValidatedSource:
 
     def _may_stay(self, content: bytes, frame: JpegFrame | None) -> bool:
         """Whether a file may be stored as it is."""
-        is_file = frame is not None or (self._kind is not RGB and codec_of(content) not in (None, JPEG))
+        is_file = frame is not None or (self._kind != RGB and codec_of(content) not in (None, JPEG))
         return self._settings.write_mode != "raw" and is_file
 
     def _pixels(self, value: Any, frame: JpegFrame | None) -> Any:
         """Decode an image, unless it is decoded already."""
         if isinstance(value, np.ndarray):
             return value
-        if self._kind is not RGB:
+        if self._kind != RGB:
             return pixels_of(value, self._kind)
         return rgb_pixels_of(value) if frame is None else decode_rgb(value)
 
     def _checked_jpeg(self, content: bytes, frame: JpegFrame) -> Any:
         """Decode a JPEG file if necessary; give the file, or its pixels where it has to be encoded again."""
-        agrees = self._kind is RGB or (self._kind.channels == 1 and len(frame.components) == 1)
+        agrees = self._kind == RGB or (self._kind.channels == 1 and len(frame.components) == 1)
         stays = frame.is_baseline and agrees and self._keeps_size(frame.height, frame.width)
         if stays and not self._settings.check:
             return content
@@ -224,7 +224,7 @@ class ValidatedSource:
             raise ValueError(str(error)) from error
         if stays:
             return content
-        if self._kind is RGB:
+        if self._kind == RGB:
             return pixels
         from PIL import Image
 
@@ -232,7 +232,7 @@ class ValidatedSource:
 
     def _check_file(self, content: bytes) -> None:
         codec = codec_of(content)
-        if codec is not None and codec is not JPEG and self._kind is not RGB and self._settings.check:
+        if codec is not None and codec is not JPEG and self._kind != RGB and self._settings.check:
             header = codec.read_header(content)
             if header is None:
                 raise ValueError(

@@ -21,14 +21,13 @@ from dataclasses import replace
 from posixpath import normpath
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from gpubeton._bytes.file_list import SCHEME as LISTED
 from gpubeton._bytes.file_list import FileList, FileListIdentity
 from gpubeton._bytes.open_files import open_bytes
 from gpubeton._bytes.store_client import shown
 from gpubeton.errors import FormatError
 from gpubeton.format.data_files import INDEX_SUFFIX
+from gpubeton.format.index_checks import check_overlaps
 from gpubeton.format.manifest import Manifest, assemble, find_files
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class IndexFile:
         located = [None if place is None else replace(place, path=self._path) for place in places]
         try:
             index = assemble(manifest, content, self.files, located, self._path, custom_types)
-            _check_overlaps(index)
+            check_overlaps(index)
         except FormatError as error:
             raise FormatError(f"{shown(self._path)}: {error}. Make it again: gpubeton index") from error
         return index
@@ -185,24 +184,3 @@ def _lies_in(name: str, folder: str) -> bool:
         return os.path.join(name, "").startswith(os.path.join(os.path.abspath(folder), ""))  # noqa: PTH100, PTH118
     rest = name.partition("://")[2].rstrip("/")
     return f"{name}/".startswith(f"{folder.rstrip('/')}/") and normpath(rest) == rest
-
-
-def _check_overlaps(index: Index) -> None:
-    """Refuse regions that share some of their bytes; several samples may have the same ones."""
-    for name in index.names:
-        if not index.has_regions(name):
-            continue
-        regions = index.regions(name)
-        start, stop = regions.offset, regions.offset + regions.size
-        if np.all(stop[:-1] <= start[1:]):
-            continue
-        order = np.lexsort((stop, start))
-        start, stop = start[order], stop[order]
-        is_new = np.append(True, (start[1:] != start[:-1]) | (stop[1:] != stop[:-1]))
-        start, stop, order = start[is_new], stop[is_new], order[is_new]
-        bad = np.flatnonzero((stop[:-1] > start[1:]) & (start[1:] < stop[1:]))
-        if len(bad):
-            first, second = order[bad[0]], order[bad[0] + 1]
-            raise FormatError(
-                f"samples {first} and {second}, field {name!r}: their values share bytes ({len(bad)} such pairs)"
-            )

@@ -43,20 +43,19 @@ from gpubeton._bytes.object_store import ObjectFile, list_objects
 from gpubeton._bytes.open_files import find_identity, list_shards, open_bytes, source_type
 from gpubeton._machine import count_cores
 from gpubeton.errors import FormatError, OptionError, RemoteChangedError, RemoteDeniedError
-from gpubeton.format.data_files import DESCRIPTION, MAX_FILES, DataFile, EntryPlace, first_offset
+from gpubeton.format.data_files import DESCRIPTION, MAX_FILES, DataFile, EntryPlace
 from gpubeton.format.entry_layout import index_path
 from gpubeton.format.entry_points import find_place
-from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.file_notes import notes_offset
 from gpubeton.format.header import Descriptor, Header, header_of
 from gpubeton.format.index import Index, find_metadata_end, metadata_type_of
+from gpubeton.format.index_checks import check_index
 from gpubeton.format.layout import (
     ARGUMENTS_SIZE,
-    FILE_MODES,
     IMAGE_DTYPE,
     PLAIN_TYPES,
     FieldType,
-    ImageMode,
     round_up,
 )
 from gpubeton.format.regions import FieldRows, pointers_in
@@ -80,8 +79,6 @@ _FORMAT = "gpubeton index 3"
 _LARGEST_DESCRIPTION = 256 << 20  # bytes; 200 for each shard
 _ALIGNMENT = 64
 _MORE = ("sizes", np.dtype("<u4")), ("offsets", np.dtype("<u8")), ("checksums", np.dtype("<u4"))
-# Samples that are checked at once, so that their intermediate arrays fit into the processor's cache.
-_SAMPLES_AT_ONCE = 1 << 16
 _NUM_THREADS = 8  # shards that are looked at, at once
 _NUM_PROBES, _PROBE_SIZE = 8, 4096  # parts of a container that tell it from others, and bytes of each
 
@@ -375,61 +372,6 @@ def checksums_of(content: NDArray[np.uint8]) -> list[int]:
     """Compute the CRC-32 of each block."""
     with ThreadPoolExecutor(count_cores()) as threads:
         return list(threads.map(lambda at: zlib.crc32(content[at : at + BLOCK].data), range(0, len(content), BLOCK)))
-
-
-def check_index(index: Index) -> None:
-    """Check that every region lies in the file of its sample, and that images have as many bytes as they need."""
-
-    def check(block: tuple[int, int]) -> None:
-        number, start = block
-        file = index.files[number]
-        samples = slice(start, min(start + _SAMPLES_AT_ONCE, file.rows.stop))
-        for descriptor, rows in zip(index.descriptors, index.rows, strict=True):
-            if rows.has_regions:
-                _check_rows(file, first_offset(number), descriptor, rows, samples)
-
-    blocks = [
-        (number, start)
-        for number, file in enumerate(index.files)
-        for start in range(file.rows.start, file.rows.stop, _SAMPLES_AT_ONCE)
-    ]
-    with ThreadPoolExecutor(count_cores()) as threads:
-        for _ in threads.map(check, blocks):
-            pass
-
-
-def _check_rows(file: DataFile, first: np.uint64, descriptor: Descriptor, rows: FieldRows, samples: slice) -> None:
-    part = FieldRows(
-        rows.column[samples],
-        None if rows.sizes is None else rows.sizes[samples],
-        None if rows.offsets is None else rows.offsets[samples],
-        rows.has_regions,
-    )
-    regions = part.regions(descriptor)
-    assert regions is not None
-    offset, size = regions.offset - first, regions.size  # one of another file becomes larger than any file
-    end = np.uint64(file.size)
-    is_good = (offset <= end) & (size <= end - np.minimum(offset, end))
-    page = np.uint64(file.page_size.bit_length() - 1)
-    is_good &= (size == 0) | file.is_container | (offset >> page == (offset + size - np.uint64(1)) >> page)
-    mode = np.ascontiguousarray(part.column["mode"]) if part.column.dtype == IMAGE_DTYPE else None
-    if mode is not None and descriptor.type_id == FieldType.RGB_IMAGE and (mode == ImageMode.JPG).all():
-        is_good &= (part.column["height"] > 0) & (part.column["width"] > 0)  # of a JPEG the size tells no more
-    elif mode is not None:
-        height, width = (np.ascontiguousarray(part.column[name]) for name in ("height", "width"))
-        kind = ImageKind.from_bytes(descriptor.arguments) if descriptor.type_id == FieldType.CUSTOM else None
-        # numpy 1 would compute a number times uint16 as uint16, of which 256 times 256 is 0.
-        pixels = (kind or RGB).pixel_size * width.astype(np.uint64) * height.astype(np.uint64)
-        files = (ImageMode.JPG,) if kind is None else FILE_MODES
-        is_good &= (pixels > 0) & (np.isin(mode, files) | (size == pixels))
-        if kind is not None:
-            is_good &= np.isin(mode, kind.modes)
-    if not is_good.all():
-        bad = np.flatnonzero(~is_good)
-        raise FormatError(
-            f"sample {samples.start + int(bad[0])}, field {descriptor.name!r}: a region that is not in a page of "
-            f"{file.path}, or has not the size of its image ({len(bad)} such samples)"
-        )
 
 
 # --- folders of shards ------------------------------------------------------------------------------------------------

@@ -21,18 +21,13 @@ from gpubeton.format.dataset import expand_braces
 from gpubeton.reader import Reader
 from tests.picture_folders import write_folder, write_picture, write_tar
 from tests.small_files import picture
+from tests.sources.samples import contents
 
 
 def jpeg(number, height=24, width=32):
     file = io.BytesIO()
     Image.fromarray(picture(number, height, width)).save(file, "JPEG")
     return file.getvalue()
-
-
-def contents(source):
-    """What a source gives, files read."""
-    samples = [source[index] for index in range(len(source))]
-    return [(value if isinstance(value, bytes) else value.read_bytes(), *others) for value, *others in samples]
 
 
 # --- folders
