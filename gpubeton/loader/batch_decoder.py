@@ -211,10 +211,9 @@ class _Threads:
 
     def __init__(self, output: ImageOutput, target: GpuTarget | None) -> None:
         self.lock = threading.Lock()
-        self.drawn = 0  # images without ids
+        self.drawn = self._capacity = 0  # images without ids, of all calls; of the longest list
         self._output, self._target, self._pool = output, target, ArrayPool()
         self._executors: ImageExecutors | None = None
-        self._capacity = 0  # images of the longest list
         self._parts = ExitStack()  # closes the executors, and their GPU
         weakref.finalize(self, self._parts.close)
 
@@ -319,12 +318,11 @@ def decode_image(
     job.out = np.empty((1, output.program.height, output.program.width, 3), np.uint8)
     if bad := WorkerPool([output.program], 1, num_workers=0, ring=1).decode(0, job):
         raise BadImageError(f"decode_image: {bad[0].reason}")
-    pixels: NDArray[np.uint8] = job.out[0]
-    if not as_tensor:
-        return pixels
-    import torch
+    if as_tensor:
+        import torch
 
-    return torch.from_numpy(pixels).permute(2, 0, 1)
+        return torch.from_numpy(job.out[0]).permute(2, 0, 1)
+    return job.out[0]
 
 
 class _Encoded:
