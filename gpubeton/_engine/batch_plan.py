@@ -125,24 +125,36 @@ class Plan(Sequence[BatchPlan]):
         return BatchPlan(number, samples, images, places)
 
     def _plan_images(self, output: ImageOutput, samples: NDArray[np.uint64], number: int) -> ImageJob:
-        source, program = output.source, output.program
-        height, width = source.image_sizes(samples)
-        job = ImageJob(
-            height=height,
-            width=width,
-            mode=source.column["mode"][samples],
-            draws=program.draw(self.seed, self.epoch, samples, height, width),
-            steps=program.draw_steps(self.seed, self.epoch, samples),
-            samples=samples,
-            source=source.name,
-        )
+        source = output.source
+        sizes, mode = source.image_sizes(samples), source.column["mode"][samples]
+        job = plan_images(output, self.seed, self.epoch, samples, sizes, mode)
         points = source.entry_points
         if points is None:
             return job
-        if points.comes_late and number < BATCHES_WITHOUT_ENTRIES and program.device == "cpu":
+        if points.comes_late and number < BATCHES_WITHOUT_ENTRIES and output.program.device == "cpu":
             if number >= READS_AHEAD:  # the bytes of the first batch are there
                 points.prepare(samples)
         else:
             job.entries, job.num_entries, job.seals, job.keep = points.of(samples)
             job.comes_late = points.comes_late
         return job
+
+
+def plan_images(
+    output: ImageOutput,
+    seed: int,
+    epoch: int,
+    samples: NDArray[np.uint64],  # (N,)
+    sizes: tuple[NDArray[np.int32], NDArray[np.int32]],  # heights and widths of the stored images, (N,) each
+    mode: NDArray[np.uint8],  # (N,)
+) -> ImageJob:
+    """Draw the crops and the other random parameters of samples."""
+    program = output.program
+    return ImageJob(
+        *sizes,
+        mode=mode,
+        draws=program.draw(seed, epoch, samples, *sizes),
+        steps=program.draw_steps(seed, epoch, samples),
+        samples=samples,
+        source=output.source.name,
+    )

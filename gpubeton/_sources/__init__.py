@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gpubeton._sources.archive_sources import TarSource
 from gpubeton._sources.file_patterns import find_files
-from gpubeton._sources.source import LABEL, LabelledSource, Places, Source, stat_identity
+from gpubeton._sources.source import LABEL, LabelledSource, Places, Source, places_of_rows, stat_identity
 from gpubeton._sources.source_kinds import SOURCE_KINDS, open_kind, open_source, recognise
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "find_files",
     "open_kind",
     "open_source",
+    "places_of_rows",
     "recognise",
     "stat_identity",
 ]

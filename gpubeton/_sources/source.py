@@ -242,6 +242,11 @@ class LabelledSource(Source):
         """The label of each sample, or nothing."""
         return self._labels
 
+    @property
+    def columns(self) -> Mapping[str, Sequence[int] | Sequence[float]]:
+        """The numbers of each sample, by the names of their fields."""
+        return {LABEL: self._labels} if self._labels else {}
+
     def image_files(self) -> Sequence[str] | None:
         """Name the file of each image, absolute or from the table's folder; None if images are not files."""
         return None

@@ -12,7 +12,7 @@ from gpubeton._sources.library_sources import HuggingFaceSource, TorchvisionSour
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from gpubeton._sources.source import Source
 
@@ -92,14 +92,16 @@ def recognise(source: str | os.PathLike[str]) -> str:
     return "folder" if has_folders or not kinds else kinds[0]
 
 
-def open_source(source: str | os.PathLike[str], kind: str | None = None, **options: Any) -> Source:
-    """Open the source of a new file.
+def open_source(
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], kind: str | None = None, **options: Any
+) -> Source:
+    """Open the source of a new file, or of an index.
 
     Parameters
     ----------
-    source : str or path
+    source : str, path, or sequence of them
         A folder, a table, tar files, a zip file, a dataset of Hugging Face on disk, or ``torchvision:NAME``. Tar and
-        zip files may be URLs; one that ends in "/" means the tar files there.
+        zip files may be URLs; one that ends in "/" means the tar files there. Several are tar files.
     kind : str, optional
         One of `SOURCE_KINDS`; by default, the one that `recognise` finds.
     **options
@@ -124,15 +126,18 @@ def open_source(source: str | os.PathLike[str], kind: str | None = None, **optio
     >>> source.kind, len(source), source.class_names
     ('folder', 300, ('class_0', 'class_1', 'class_2'))
     """
-    kind = kind or recognise(source)
+    names = [os.fspath(name) for name in ([source] if isinstance(source, str | os.PathLike) else source)]
+    kind = kind or recognise(names[0])
+    if len(names) > 1 and kind != "webdataset":
+        raise OptionError(f"{names[0]} and {len(names) - 1} more: several sources are tar files, these of kind {kind}")
     if kind not in _CLASSES:
         raise OptionError(f"kind is {kind!r}, expected one of {', '.join(SOURCE_KINDS)}")
     chosen = {name: value for name, value in options.items() if value is not None and value is not False}
     wrong = [name for name in chosen if name not in _OPTIONS[kind]]
     if wrong:
-        names = ", ".join(_OPTIONS[kind]) or "none"
-        raise OptionError(f"{', '.join(wrong)}: not for a source of the kind {kind}, which takes {names}")
-    return open_kind(os.fspath(source), kind, chosen)
+        possible = ", ".join(_OPTIONS[kind]) or "none"
+        raise OptionError(f"{', '.join(wrong)}: not for a source of the kind {kind}, which takes {possible}")
+    return TarSource(names, **chosen) if len(names) > 1 else open_kind(names[0], kind, chosen)
 
 
 def open_kind(name: str, kind: str, options: Mapping[str, Any]) -> Source:

@@ -9,6 +9,7 @@ The tools, `gpubeton.dataset` and `gpubeton.cli`, import these names, and none o
 
 from __future__ import annotations
 
+from gpubeton._writing.container_index import make_index
 from gpubeton._writing.encoder import (
     MAX_CHUNKSIZE,
     Job,
@@ -28,7 +29,7 @@ from gpubeton._writing.file_builder import (
     checked_page_size,
     make_descriptors,
 )
-from gpubeton._writing.find_entry_points import find_blocks, find_checksums, index_file
+from gpubeton._writing.find_entry_points import find_all, find_blocks, find_checksums, index_file
 from gpubeton._writing.resumable_file import FinishedChunk, ResumableFile
 from gpubeton._writing.targets import (
     AtomicFile,
@@ -58,11 +59,13 @@ __all__ = [
     "check_target",
     "checked_page_size",
     "default_start_method",
+    "find_all",
     "find_blocks",
     "find_checksums",
     "index_file",
     "is_locked",
     "make_descriptors",
+    "make_index",
     "open_encoders",
     "pointer_columns",
     "remove_if_abandoned",

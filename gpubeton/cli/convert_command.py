@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
-from gpubeton.cli.shared_options import Json, Overwrite, Workers, choice, read_class_names
+from gpubeton.cli.shared_options import (
+    ClassNames,
+    ImageColumn,
+    Json,
+    LabelColumn,
+    Overwrite,
+    Root,
+    SourceKind,
+    Split,
+    Workers,
+    choice,
+    read_class_names,
+)
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -61,14 +72,7 @@ def convert(
             show_default=False,
         ),
     ],
-    kind: Annotated[
-        str | None,
-        choice(
-            ("folder", "table", "webdataset", "zip", "huggingface", "torchvision"),
-            "--from",
-            help="Kind of the source: folder, table, webdataset, zip, huggingface or torchvision. Default: detected.",
-        ),
-    ] = None,
+    kind: SourceKind = None,
     mode: Annotated[
         str,
         choice(
@@ -99,11 +103,11 @@ def convert(
     limit: Annotated[int | None, typer.Option(help="Only the first so many samples.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete an unfinished file and start again.")] = False,
     overwrite: Overwrite = False,
-    image: Annotated[str | None, _option(_SOURCES, "Column (table) or extension (tar) of images.")] = None,
-    label: Annotated[str | None, _option(_SOURCES, "The same of labels; json:KEY in tar files.")] = None,
-    classes: Annotated[Path | None, _option(_SOURCES, "Text file of class names, one per line.")] = None,
-    split: Annotated[str | None, _option(_SOURCES, "Split of huggingface or torchvision.")] = None,
-    root: Annotated[Path | None, _option(_SOURCES, "Base folder of a table, or torchvision's.")] = None,
+    image: ImageColumn = None,
+    label: LabelColumn = None,
+    classes: ClassNames = None,
+    split: Split = None,
+    root: Root = None,
     download: Annotated[bool, _option(_SOURCES, "Let torchvision download.", "--download")] = False,
     quality: Annotated[int, _option(_JPEG, "JPEG quality, 1 to 100.")] = 90,
     smart_threshold: Annotated[int | None, _option(_JPEG, "Bytes of raw pixels, for smart.")] = None,

@@ -6,6 +6,7 @@ The ``gpubeton`` command calls these functions; so can your program.
 from __future__ import annotations
 
 from gpubeton._sources import SOURCE_KINDS, Places, Source, open_source, recognise
+from gpubeton.dataset.containers import IndexedSource, index_source, write_index
 from gpubeton.dataset.contents import Contents, StoredImage
 from gpubeton.dataset.conversion import Conversion, SkippedSample, convert
 from gpubeton.dataset.copying import choose, copy_samples, split
@@ -26,6 +27,7 @@ __all__ = [
     "ImageSummary",
     "Indexed",
     "IndexedShards",
+    "IndexedSource",
     "Places",
     "Settings",
     "ShardedConversion",
@@ -42,9 +44,11 @@ __all__ = [
     "extract",
     "index_images",
     "index_shards",
+    "index_source",
     "open_source",
     "recognise",
     "split",
     "summarize",
     "verify",
+    "write_index",
 ]

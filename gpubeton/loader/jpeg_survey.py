@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,6 +55,13 @@ class JpegSurvey:
     kinds: dict[str, int]
     samplings: dict[str, int]
     routes: dict[str, int]
+
+    def __add__(self, other: JpegSurvey) -> JpegSurvey:
+        """Count the files of both."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return JpegSurvey(
+            *({name: mine.get(name, 0) + its.get(name, 0) for name in {**mine, **its}} for mine, its in pairs)
+        )
 
 
 def survey_jpegs(
