@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import PurePath
 from stat import S_ISREG
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from typing_extensions import Buffer
-
-    from gpubeton._bytes.remote_options import RemoteOptions
 
 SCHEME = "files"
 """Scheme of the name of such a source, ``files://ROOT``."""
@@ -197,18 +195,11 @@ class ListedFiles(ByteSource):
         self._identity = identity
 
     @classmethod
-    def open(cls, name: str, size: int, *, is_random: bool) -> ListedFiles:  # noqa: ARG003  the signature of all
+    def open(cls, name: str, size: int, **_: Any) -> ListedFiles:  # noqa: ARG003  the signature of all
         raise _unlisted(name)
 
     @classmethod
-    def open_checked(
-        cls,
-        name: str,
-        identity: SourceIdentity | None,
-        *,
-        is_random: bool,  # noqa: ARG003
-        remote: RemoteOptions | None = None,  # noqa: ARG003
-    ) -> ListedFiles:
+    def open_checked(cls, name: str, identity: SourceIdentity | None, **_: Any) -> ListedFiles:
         if not isinstance(identity, FileListIdentity):
             raise _unlisted(name)
         return cls(identity)

@@ -6,8 +6,7 @@ The tools, `gpubeton.dataset` and `gpubeton.cli`, import these names, and none o
 from __future__ import annotations
 
 from gpubeton._sources.archive_sources import TarSource
-from gpubeton._sources.file_patterns import find_files
-from gpubeton._sources.source import LABEL, LabelledSource, Places, Source, places_of_rows, stat_identity
+from gpubeton._sources.source import LABEL, LabelledSource, Places, Source, find_files, places_of_rows, stat_identity
 from gpubeton._sources.source_kinds import SOURCE_KINDS, open_kind, open_source, recognise
 
 __all__ = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from glob import escape, glob
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._bytes.file_list import FileList, FileListIdentity
+from gpubeton._bytes.object_store import list_objects
 from gpubeton.errors import OptionError
+from gpubeton.format.dataset import expand_braces
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._bytes.byte_source import SourceIdentity
+    from gpubeton._bytes.remote_options import RemoteOptions
 
 LABEL = "label"
 
@@ -264,6 +268,29 @@ class LabelledSource(Source):
     def _label_text(self, index: int) -> str:
         """Give the label as a part of the sample's identity."""
         return str(self._labels[index]) if self._labels else ""
+
+
+def find_files(pattern: str, ending: str, remote: RemoteOptions | None = None) -> list[str]:
+    """Find the files that a pattern with braces, ``*`` or ``?`` names, and those of an ending in folders among them."""
+    files = [path for name in expand_braces(pattern) for path in _find(name, ending, remote)]
+    missing = [path for path in files if "://" not in path and not os.path.isfile(path)]  # noqa: PTH113  a text
+    if missing or not files:
+        which = missing[0] if missing else pattern
+        raise OptionError(
+            f"{which}: no such file ({len(missing)} of {len(files)} are missing); expected files, or a folder with "
+            f"names that end in {ending}"
+        )
+    return files
+
+
+def _find(name: str, ending: str, remote: RemoteOptions | None) -> list[str]:
+    if "://" in name:
+        is_folder = name.endswith("/")
+        return [url for url, _, _ in list_objects(name, remote) if url.endswith(ending)] if is_folder else [name]
+    # Absolute patterns, too, which Path.glob refuses.
+    paths = sorted(glob(name)) or [name]  # noqa: PTH207
+    inside = [sorted(glob(f"{escape(path)}/*{ending}")) if Path(path).is_dir() else [path] for path in paths]  # noqa: PTH207
+    return [path for files in inside for path in files]
 
 
 def choose_column(

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton._sources.archive_sources import TarSource, ZipSource
+from gpubeton._sources.arrow_sources import HuggingFaceSource
 from gpubeton._sources.file_sources import FolderSource, TableSource
-from gpubeton._sources.library_sources import HuggingFaceSource, TorchvisionSource
+from gpubeton._sources.library_sources import TorchvisionSource
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:

@@ -111,8 +111,7 @@ def _read_header(tar: SmallReads, at: int, header: bytes) -> tuple[bytes, int]:
         try:
             # The low half of Adler-32 is the sum of the bytes, modulo 65521. Those of the checksum count as spaces.
             total, checksum = zlib.adler32(header, 0) & 0xFFFF, header[148:156]
-            difference = total - sum(checksum) + 8 * 32 - _number(checksum)
-            if difference % 65521 == 0 or _signed_sum(header) == _number(checksum):
+            if (total - sum(checksum) + 8 * 32 - _number(checksum)) % 65521 == 0:
                 return header[156:157], _number(header[124:136])
         except ValueError:
             pass
@@ -136,12 +135,6 @@ def _number(digits: bytes) -> int:
             raise ValueError("a number that begins with another byte")
         return int.from_bytes(digits[1:], "big") - (256 ** (len(digits) - 1) if digits[0] == 0xFF else 0)
     return int(digits.partition(b"\0")[0].strip() or b"0", 8)
-
-
-def _signed_sum(header: bytes) -> int:
-    """Compute the checksum as some old programs did, of signed bytes."""
-    signed = memoryview(header).cast("b")
-    return sum(signed) - sum(signed[148:156]) + 8 * 32
 
 
 def _name(header: bytes) -> str:
