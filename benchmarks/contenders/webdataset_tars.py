@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import webdataset
-import wids
 from torch.utils.data import DataLoader
 
 from benchmarks.contenders.service import Ready, serve
@@ -54,6 +53,8 @@ class _Images(torch.utils.data.Dataset[Any]):
 
 
 def _random_access(tars: list[str], work: Work) -> Any:
+    import wids  # a part of webdataset before 1.0
+
     shards = [{"url": tar, "nsamples": work.images // len(tars)} for tar in tars]
     path = Path(work.beton) / "wids.json"
     path.write_text(json.dumps({"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards}))

@@ -15,13 +15,13 @@ from gpubeton._engine.mapped_storage import MAX_GAP
 from gpubeton._engine.output_graph import dependencies_first
 from gpubeton._engine.outputs import BranchOutput, ImageOutput
 from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD, Source
-from gpubeton._plan.image_job import ImageJob
 from gpubeton._plan.ranges import RangePlan, plan_ranges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._engine.output_graph import Output
+    from gpubeton._plan.image_job import ImageJob
     from gpubeton._plan.order import EpochBatches
 
 
@@ -127,7 +127,7 @@ class Plan(Sequence[BatchPlan]):
     def _plan_images(self, output: ImageOutput, samples: NDArray[np.uint64], number: int) -> ImageJob:
         source = output.source
         sizes, mode = source.image_sizes(samples), source.column["mode"][samples]
-        job = plan_images(output, self.seed, self.epoch, samples, sizes, mode)
+        job = output.plan(self.seed, self.epoch, samples, sizes, mode)
         points = source.entry_points
         if points is None:
             return job
@@ -138,23 +138,3 @@ class Plan(Sequence[BatchPlan]):
             job.entries, job.num_entries, job.seals, job.keep = points.of(samples)
             job.comes_late = points.comes_late
         return job
-
-
-def plan_images(
-    output: ImageOutput,
-    seed: int,
-    epoch: int,
-    samples: NDArray[np.uint64],  # (N,)
-    sizes: tuple[NDArray[np.int32], NDArray[np.int32]],  # heights and widths of the stored images, (N,) each
-    mode: NDArray[np.uint8],  # (N,)
-) -> ImageJob:
-    """Draw the crops and the other random parameters of samples."""
-    program = output.program
-    return ImageJob(
-        *sizes,
-        mode=mode,
-        draws=program.draw(seed, epoch, samples, *sizes),
-        steps=program.draw_steps(seed, epoch, samples),
-        samples=samples,
-        source=output.source.name,
-    )

@@ -93,12 +93,11 @@ def compile_outputs(
     drawn = {name: spec for name in names if isinstance(spec := pipelines.get(name), DrawnParameters)}
     # Random parameters are read and change nothing: the other outputs are compiled as if these were not there.
     specs = {name: _spec(name, pipelines.get(name, ())) for name in names if name not in drawn}
-    numbers = [name for name in dict.fromkeys([*fields, *pipelines]) if name not in drawn]
     # The number keeps random numbers apart: two outputs of one field, as in contrastive learning, differ.
-    by_number = {name: number for number, name in enumerate(numbers)}
-    points = entry_points or {}
+    named = (name for name in dict.fromkeys([*fields, *pipelines]) if name not in drawn)
+    numbers, points = {name: number for number, name in enumerate(named)}, entry_points or {}
     find = lambda field: Source.of(index, field, fields[field], points.get(field))  # noqa: E731
-    compiler = _Compiler(find, specs, by_number, indices, gpu)
+    compiler = _Compiler(find, specs, numbers, indices, gpu)
     outputs, left_on = compiler.compile(), compiler.left_on
     _connect_followers(outputs)
     by_name = {**outputs, **{name: _drawn_output(name, spec, outputs, left_on) for name, spec in drawn.items()}}

@@ -11,7 +11,6 @@ import numpy as np
 
 from gpubeton._bytes.open_files import open_bytes
 from gpubeton._machine import worker_count
-from gpubeton._plan.routes import HEIGHT, PROBE_COLUMNS, WIDTH
 from gpubeton._writing.file_builder import PageAllocator, RegionSizes, make_descriptors
 from gpubeton.errors import OptionError
 from gpubeton.fields import FloatField, IntField, RGBImageField
@@ -129,6 +128,7 @@ def _read_some(
 ) -> slice:
     """Read the height and width of some images of a container."""
     from gpubeton._cpu.jpeg.probe import probe_jpegs  # it compiles, or loads machine code
+    from gpubeton._plan.routes import HEIGHT, PROBE_COLUMNS, WIDTH
 
     offset, size = places.offset[rows], places.size[rows]
     if content is None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
 
-#: Files beside JPEG that loaders decode, by Pillow's names.
+#: Files beside JPEG that are decoded as RGB when they are loaded, by Pillow's names.
 _OTHER_FILES = ("PNG", "WEBP", "BMP", "TIFF", "PPM")
 #: As in the metadata of a file, and in a JPEG.
 _LONGEST_SIDE = (1 << 16) - 1
@@ -53,19 +53,20 @@ def file_content(value: Any) -> bytes | None:
     return None
 
 
-def open_image(content: bytes) -> Image.Image:
-    """Open an image file of any kind that Pillow decodes by itself, as far as its header."""
+def open_image(content: bytes, kinds: tuple[str, ...] | None = None) -> Image.Image:
+    """Open an image file of some kinds, or any that Pillow decodes by itself, as far as its header."""
     from PIL import Image, UnidentifiedImageError
 
     try:
-        image = Image.open(io.BytesIO(content))
+        image = Image.open(io.BytesIO(content), formats=kinds)
         if image.format == "EPS":
             # A program in PostScript, which Pillow has Ghostscript run.
             raise UnidentifiedImageError("EPS")
     except UnidentifiedImageError as error:
         # Pillow names the object in memory, which is another one each time.
+        names = "a kind that Pillow knows" if kinds is None else f"these kinds: JPEG, {', '.join(kinds)}"
         raise UnidentifiedImageError(
-            f"no image of a kind that Pillow knows; its {len(content)} bytes begin with {content[:8]!r}"
+            f"no image of {names}; its {len(content)} bytes begin with {content[:8]!r}"
         ) from error
     return image
 
@@ -75,10 +76,8 @@ def size_of_file(content: bytes) -> tuple[int, int]:
     if content.startswith(START):
         height, width = jpeg_size(content)
     else:
-        with open_image(content) as image:
+        with open_image(content, _OTHER_FILES) as image:
             width, height = image.size
-            if image.format not in _OTHER_FILES:
-                raise BadImageError(f"it is a file of kind {image.format}; expected JPEG, {', '.join(_OTHER_FILES)}")
     most = max(HARMLESS_PIXELS, PIXELS_A_BYTE * len(content))
     if min(height, width) < 1 or max(height, width) > _LONGEST_SIDE or height * width > most:
         raise BadImageError(
@@ -90,7 +89,7 @@ def size_of_file(content: bytes) -> tuple[int, int]:
 
 def rgb_of_file(content: bytes) -> NDArray[np.uint8]:  # (H, W, 3), C-contiguous
     """Decode a whole image file, of any kind of which `size_of_file` gives the size."""
-    return decode_rgb(content) if content.startswith(START) else rgb_pixels_of(content)
+    return decode_rgb(content) if content.startswith(START) else pixels_of(open_image(content, _OTHER_FILES), RGB)
 
 
 def pixels_of(value: Any, kind: ImageKind) -> NDArray[Any]:

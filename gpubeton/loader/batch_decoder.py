@@ -15,18 +15,17 @@ import numpy as np
 from gpubeton._cpu.jpeg.probe import probe_jpegs
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._engine.bad_images import BadSample, OnError, bad_image_error
-from gpubeton._engine.batch_plan import plan_images
 from gpubeton._engine.buffers import ArrayPool
 from gpubeton._engine.executors import ImageExecutors
 from gpubeton._engine.output_graph import compile_images
 from gpubeton._engine.run_batch_ops import Shared, allocate, finish_images
 from gpubeton._engine.sources import Source
 from gpubeton._gpu.options import GpuOptions
+from gpubeton._plan.draw_rows import TOP
 from gpubeton._plan.routes import HEIGHT, KIND, PROBE_COLUMNS, WIDTH, JpegKind
 from gpubeton.errors import BadImageError, OptionError, PipelineError
-from gpubeton.fields.image_decoders import ResizedCropImageDecoder
 from gpubeton.fields.pixels import size_of_file
-from gpubeton.fields.rgb_image import RGBImageField
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, RGBImageField
 from gpubeton.format.layout import IMAGE_DTYPE, ImageMode
 from gpubeton.format.regions import Regions
 from gpubeton.loader.config import check_device, check_seed, check_workers
@@ -45,11 +44,7 @@ if TYPE_CHECKING:
     from gpubeton._engine.output_graph import GpuTarget
     from gpubeton._engine.outputs import ImageOutput
     from gpubeton._plan.image_job import ImageJob
-    from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.pipeline_spec import PipelineSpec
-
-# A longer list than all before makes new threads: the first are made for so many images.
-_LEAST_CAPACITY = 16
 
 
 class DecodedBatch(NamedTuple):
@@ -95,10 +90,8 @@ class BatchDecoder:
 
     Raises
     ------
-    OptionError
-        If an argument is out of its range.
-    PipelineError
-        If the pipeline cannot be planned, or leaves images their sizes.
+    OptionError, PipelineError
+        If an argument is out of its range; if the pipeline cannot be planned, or leaves images their sizes.
 
     Notes
     -----
@@ -171,18 +164,9 @@ class BatchDecoder:
 
         Raises
         ------
-        BadImageError
-            If an image cannot be decoded, and is to be raised, or cannot be replaced. Its `samples` are ids or, without
-            ids, positions.
-        OptionError
-            If an image, an id or the epoch is no such value.
-
-        Examples
-        --------
-        >>> from gpubeton.fields.decoders import CenterCropRGBImageDecoder
-        >>> decoder = BatchDecoder([CenterCropRGBImageDecoder((32, 32))], on_error="skip")
-        >>> decoder.decode([b"no image"]).rows
-        array([], dtype=int64)
+        BadImageError, OptionError
+            If an image cannot be decoded, and is to be raised or cannot be replaced: its `samples` are ids or, without
+            ids, positions. If an image, an id or the epoch is no such value.
         """
         encoded, epoch = _Encoded(images), check_whole("epoch", epoch)
         process = os.getpid()
@@ -239,7 +223,9 @@ class _Threads:
         self.drawn = 0  # images without ids
         self._output, self._target, self._pool = output, target, ArrayPool()
         self._executors: ImageExecutors | None = None
-        self._capacity = 0
+        self._capacity = 0  # images of the longest list
+        self._parts = ExitStack()  # closes the executors, and their GPU
+        weakref.finalize(self, self._parts.close)
 
     def run(self, job: ImageJob, num_workers: int | None) -> dict[int, str]:
         """Make the images of a job; give the reasons of bad ones, by row."""
@@ -274,25 +260,23 @@ class _Threads:
 
     def close(self) -> None:
         """End the threads."""
-        if self._executors is not None:
-            self._executors = None
-            self._end()
+        self._parts.close()
+        self._executors = None
 
     def _open(self, count: int, num_workers: int | None) -> ImageExecutors:
         """Begin threads for lists of so many images."""
         self.close()
-        self._capacity = max(_LEAST_CAPACITY, 1 << (count - 1).bit_length())
+        self._capacity = max(16, 1 << (count - 1).bit_length())
         if num_workers is None:
             num_workers = 1 if current_process().daemon else check_workers(-1, stacklevel=1)
-        parts, start_gpu_executor = ExitStack(), None
+        start_gpu_executor = None
         if self._target is not None:
             gpu = make_gpu(self._target, (1, 1), "auto", GpuOptions(), num_slots=1)  # larger JPEGs take more memory
-            parts.callback(gpu.close)
+            self._parts.callback(gpu.close)
             start_gpu_executor = gpu.start_executor
         sizes = {"batch_size": self._capacity, "num_workers": num_workers, "num_in_flight": 1}
         self._executors = ImageExecutors([self._output], WorkerPool, start_gpu_executor, self._pool, **sizes)
-        parts.callback(self._executors.close)
-        self._end = weakref.finalize(self, parts.close)
+        self._parts.callback(self._executors.close)
         return self._executors
 
 
@@ -317,10 +301,8 @@ def decode_image(
 
     Raises
     ------
-    BadImageError
-        If the image cannot be decoded.
-    OptionError
-        If the data are no bytes, or there is no such part.
+    BadImageError, OptionError
+        If the image cannot be decoded; if the data are no bytes, or there is no such part.
 
     Examples
     --------
@@ -340,9 +322,10 @@ def decode_image(
             f"decode_image: region is {region!r}; expected top, left, height and width of a part of an image of "
             f"{size[0]} x {size[1]} pixels (height x width)"
         )
-    output = compile_images(_unknown(), [_Part(box.tolist())], 0, None)
+    output = compile_images(_unknown(), [CenterCropRGBImageDecoder((int(box[2]), int(box[3])))], 0, None)
     job = encoded.job(output, 0, 0, np.zeros(1, np.uint64))
-    job.out = np.empty((1, *box[2:].tolist(), 3), np.uint8)
+    job.draws[0, TOP : TOP + 4] = box
+    job.out = np.empty((1, output.program.height, output.program.width, 3), np.uint8)
     if bad := WorkerPool([output.program], 1, num_workers=0, ring=1).decode(0, job):
         raise BadImageError(f"decode_image: {bad[0].reason}")
     pixels: NDArray[np.uint8] = job.out[0]
@@ -351,17 +334,6 @@ def decode_image(
     import torch
 
     return torch.from_numpy(pixels).permute(2, 0, 1)
-
-
-class _Part(ResizedCropImageDecoder):
-    """Decodes a part of an image at its size."""
-
-    def __init__(self, box: list[int]) -> None:  # top, left, height and width
-        super().__init__((box[2], box[3]))
-        self._box = box
-
-    def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
-        return np.array([self._box], np.int32)
 
 
 class _Encoded:
@@ -385,7 +357,7 @@ class _Encoded:
     def job(self, output: ImageOutput, seed: int, epoch: int, samples: NDArray[np.uint64]) -> ImageJob:
         """Plan these images as samples, (N,), of an epoch."""
         mode = np.full(len(samples), ImageMode.JPG, np.uint8)
-        job = plan_images(output, seed, epoch, samples, (self.height, self.width), mode)
+        job = output.plan(seed, epoch, samples, (self.height, self.width), mode)
         job.address, job.size, job.keep = self._address, self._nbytes, self.views
         return job
 
@@ -393,19 +365,17 @@ class _Encoded:
 def _view(position: int, image: Any) -> NDArray[np.uint8]:
     """View the bytes of an image file."""
     try:
-        if hasattr(image, "numpy"):  # a tensor
-            image = image.numpy(force=True)
-        if not isinstance(image, np.ndarray):
-            return np.frombuffer(image, np.uint8)
-        if image.ndim == 1 and image.dtype == np.uint8:
-            return np.ascontiguousarray(image)
-        fault = f"{image.dtype} of shape {image.shape}"
+        array = image.numpy(force=True) if hasattr(image, "numpy") else image  # of a tensor
+        if not isinstance(array, np.ndarray):
+            return np.frombuffer(array, np.uint8)
+        if array.ndim != 1 or array.dtype != np.uint8:
+            raise TypeError(f"{array.dtype} of shape {array.shape}")
+        return np.ascontiguousarray(array)
     except (TypeError, ValueError, BufferError) as error:
-        fault = str(error)
-    raise OptionError(
-        f"image {position} is of type {type(image).__name__} ({fault}); expected an image file as bytes, a memoryview, "
-        "or a uint8 tensor or array of one dimension. Of a path, read_bytes()"
-    )
+        raise OptionError(
+            f"image {position} is of type {type(image).__name__} ({error}); expected an image file as bytes, a "
+            "memoryview, or a uint8 tensor or array of one dimension. Of a path, read_bytes()"
+        ) from error
 
 
 def _unknown() -> Source:
