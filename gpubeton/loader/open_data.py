@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,9 @@ def open_data(
     names = [fname] if isinstance(fname, str) else [*fname]
     if not all(map(_is_container, names)):
         return Reader(fname, config.custom_fields, remote=config.remote, containers=config.containers)
+    if any("://" in name and is_folder(name) for name in names):
+        with suppress(RemoteMissingError):  # there are no .beton files
+            return Reader(fname, config.custom_fields, remote=config.remote)
     start = time.perf_counter()
     source = open_source(names, remote=config.remote if "://" in names[0] else None)
     if not isinstance(source, LabelledSource):
@@ -58,14 +62,10 @@ def open_data(
 
 
 def _is_container(name: str) -> bool:
-    """Whether a name means samples in files of another kind than ``.beton``."""
-    if name.lower().endswith(_ENDINGS):
+    """Whether a name means samples in files of another kind than ``.beton``; of a folder in a store, if it may."""
+    is_url = "://" in name
+    if (name.partition("?")[0] if is_url else name).lower().endswith(_ENDINGS):
         return True
-    if not is_folder(name):
-        return False
-    if "://" in name:
-        try:
-            return not list_shards(name)
-        except RemoteMissingError:
-            return True
+    if is_url or not is_folder(name):
+        return is_url and is_folder(name)
     return not list_shards(name) and not Path(name, DESCRIPTION).exists() and any(Path(name).iterdir())
