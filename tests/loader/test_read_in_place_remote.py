@@ -136,6 +136,7 @@ def test_entry_points_of_an_index_in_a_store_come_with_one_request_for_each_tar(
             assert points_of(loader, range(30)) == points_of(local, range(30))
         requests = [request for request in requests_of(fault_server) if request[0] == "a.index"]
         assert len(requests) <= len(places)
+        assert len(fault_server.requests) == len(fault_server.gets())  # none that asks for a version
         assert sum(stop - start for _, start, stop in requests) == sum(stop - start for _, start, stop in places)
         loader.explain()
     assert "30 JPEGs with entry points" in capsys.readouterr().out
