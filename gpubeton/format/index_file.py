@@ -75,7 +75,7 @@ class IndexFile:
                 [shards[number] for number in whole], [paths[number] for number in whole], [None] * len(whole), text,
                 remote,
             )  # fmt: skip
-        except (FormatError, FileNotFoundError) as error:
+        except (FormatError, FileNotFoundError, IsADirectoryError) as error:
             raise FormatError(
                 f"{shown(path)}: {error}, since the index was made. Make it again: gpubeton index"
             ) from error
