@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 #: Files beside JPEG that are decoded as RGB when they are loaded, by Pillow's names.
 _OTHER_FILES = ("PNG", "WEBP", "BMP", "TIFF", "PPM")
-#: As in the metadata of a file, and in a JPEG.
-_LONGEST_SIDE = (1 << 16) - 1
+_LONGEST_SIDE = (1 << 16) - 1  # as of a JPEG
 
 _PILLOW_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _ODD_PNG = {

@@ -48,20 +48,10 @@ if TYPE_CHECKING:
 
 
 class DecodedBatch(NamedTuple):
-    """A batch, and which images are in it. Made by `BatchDecoder.decode`.
-
-    Attributes
-    ----------
-    images : torch.Tensor or ndarray
-        The finished batch.
-    rows : ndarray of int, shape (N,)
-        Position in the list of each image of the batch: ``labels[rows]`` are their labels.
-    bad : tuple of tuple of (int, str)
-        Position and reason of each image that was skipped or replaced.
-    """
+    """A batch, and which images of a list are in it. Made by `BatchDecoder.decode`."""
 
     images: Any
-    rows: NDArray[np.intp]
+    rows: NDArray[np.intp]  # (N,)
     bad: tuple[tuple[int, str], ...]
 
 
@@ -160,7 +150,8 @@ class BatchDecoder:
         Returns
         -------
         DecodedBatch
-            The batch, without rows if there is no image, or no good one to be kept.
+            ``images``, what the pipeline ends in, without rows if no image is left; ``rows``, the position of each in
+            the list, for ``labels[rows]``; ``bad``, position and reason of those that were skipped or replaced.
 
         Raises
         ------
@@ -211,8 +202,8 @@ class BatchDecoder:
         if self.on_error == "replace" and len(good):
             return good[np.searchsorted(good, rows) % len(good)]  # after the last comes the first
         samples = [BadSample(int(names[row]), f"position {row} of the list: {reason}") for row, reason in bad.items()]
-        advice = 'Pass on_error="skip" or "replace" to go on without such images.'
-        raise bad_image_error("BatchDecoder", samples, advice if len(good) else "No image of the list is good.")
+        advice = 'Pass on_error="skip" or "replace".' if len(good) else "No image of the list is good."
+        raise bad_image_error("BatchDecoder", samples, advice)
 
 
 class _Threads:
@@ -220,10 +211,9 @@ class _Threads:
 
     def __init__(self, output: ImageOutput, target: GpuTarget | None) -> None:
         self.lock = threading.Lock()
-        self.drawn = 0  # images without ids
+        self.drawn = self._capacity = 0  # images without ids, of all calls; of the longest list
         self._output, self._target, self._pool = output, target, ArrayPool()
         self._executors: ImageExecutors | None = None
-        self._capacity = 0  # images of the longest list
         self._parts = ExitStack()  # closes the executors, and their GPU
         weakref.finalize(self, self._parts.close)
 
@@ -328,12 +318,11 @@ def decode_image(
     job.out = np.empty((1, output.program.height, output.program.width, 3), np.uint8)
     if bad := WorkerPool([output.program], 1, num_workers=0, ring=1).decode(0, job):
         raise BadImageError(f"decode_image: {bad[0].reason}")
-    pixels: NDArray[np.uint8] = job.out[0]
-    if not as_tensor:
-        return pixels
-    import torch
+    if as_tensor:
+        import torch
 
-    return torch.from_numpy(pixels).permute(2, 0, 1)
+        return torch.from_numpy(job.out[0]).permute(2, 0, 1)
+    return job.out[0]
 
 
 class _Encoded:

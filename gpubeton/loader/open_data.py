@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,10 +33,11 @@ def open_data(
     """Open the data of a loader."""
     names = [fname] if isinstance(fname, str) else [*fname]
     if not all(map(_is_container, names)):
-        return Reader(fname, config.custom_fields, remote=config.remote, containers=config.containers)
-    if any("://" in name and is_folder(name) for name in names):
-        with suppress(RemoteMissingError):  # there are no .beton files
-            return Reader(fname, config.custom_fields, remote=config.remote)
+        try:
+            return Reader(fname, config.custom_fields, remote=config.remote, containers=config.containers)
+        except RemoteMissingError:  # no .beton files
+            if not (len(names) == 1 and "://" in names[0] and names[0].endswith("/")):
+                raise
     start = time.perf_counter()
     source = open_source(names, remote=config.remote if "://" in names[0] else None)
     if not isinstance(source, LabelledSource):
@@ -62,10 +62,10 @@ def open_data(
 
 
 def _is_container(name: str) -> bool:
-    """Whether a name means samples in files of another kind than ``.beton``; of a folder in a store, if it may."""
-    is_url = "://" in name
-    if (name.partition("?")[0] if is_url else name).lower().endswith(_ENDINGS):
+    """Whether a name means samples in files of another kind than ``.beton``."""
+    text = name.partition("?")[0] if "://" in name else name
+    if text.lower().endswith(_ENDINGS):
         return True
-    if is_url or not is_folder(name):
-        return is_url and is_folder(name)
+    if "://" in name or not is_folder(name):
+        return False
     return not list_shards(name) and not Path(name, DESCRIPTION).exists() and any(Path(name).iterdir())

@@ -60,8 +60,8 @@ def test_a_file_that_changed_is_named_when_it_is_read_and_the_others_are_not(tmp
     names, whole = write(tmp_path, [30, 40, 50])
     source = opened(FileList.of(str(tmp_path), names))
     for change in (
-        lambda path: path.write_bytes(bytes(41)),
         lambda path: os.utime(path, ns=(0, 0)),
+        lambda path: path.write_bytes(bytes(41)),
         lambda path: path.unlink(),
         lambda path: path.mkdir(),
     ):

@@ -193,15 +193,24 @@ def test_a_bad_image_is_named_with_its_position_its_id_and_the_reason(files, dat
     assert torch.equal(decoder(files[:2], [1, 2]), BatchDecoder(augmented(), seed=3)(files[:2], [1, 2]))
 
 
+def test_an_image_without_pixels_is_bad_for_that_reason():
+    data = bytearray(jpeg(photo(30, 30)))
+    at = data.index(b"\xff\xc0") + 5
+    data[at : at + 2] = b"\0\0"
+    with pytest.raises(BadImageError, match="its header claims 0 x 30 pixels"):
+        BatchDecoder(augmented())([bytes(data)])
+
+
+@pytest.mark.parametrize("name", ["flips and cutouts", "after the pass"])
 @pytest.mark.parametrize(("on_error", "rows"), [("skip", [0, 2, 3, 5]), ("replace", [0, 2, 2, 3, 5, 5, 0])])
-def test_bad_images_are_skipped_or_replaced_by_the_next_good_ones(files, on_error, rows):
+def test_bad_images_are_skipped_or_replaced_by_the_next_good_ones(files, name, on_error, rows):
     some = [files[0], BAD[0], files[1], files[2], BAD[2], files[3], BAD[3]]
     ids = np.arange(70, 77)
-    decoder = BatchDecoder(augmented(), seed=3, on_error=on_error)
+    decoder = BatchDecoder(PIPELINES[name], seed=3, on_error=on_error)
     result = decoder.decode(some, ids, epoch=2)
     assert result.rows.tolist() == rows
     assert [position for position, _ in result.bad] == [1, 4, 6]
-    good = BatchDecoder(augmented(), seed=3)([some[row] for row in rows], ids[rows], epoch=2)
+    good = BatchDecoder(PIPELINES[name], seed=3)([some[row] for row in rows], ids[rows], epoch=2)
     assert torch.equal(result.images, good)
     assert torch.equal(decoder(some, ids, epoch=2), good)
     assert decoder.decode(files[:2]).bad == ()

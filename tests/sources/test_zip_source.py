@@ -92,9 +92,9 @@ def test_entries_outside_the_file_are_refused(tmp_path):
     path = write(tmp_path / "a.zip", {"a/1.jpg": b"abcdef"})
     content = path.read_bytes()
     start = content.index(b"PK\1\2")
-    for field, value in ((42, 7), (42, 1 << 31), (20, 1 << 30), (24, 5)):
+    for field, *values in ((42, 7), (42, 1 << 31), (20, 1 << 30), (24, 5), (20, 1 << 30, 1 << 30)):
         damaged = bytearray(content)
-        damaged[start + field : start + field + 4] = struct.pack("<I", value)
+        damaged[start + field : start + field + 4 * len(values)] = struct.pack(f"<{len(values)}I", *values)
         path.write_bytes(damaged)
         with pytest.raises(FormatError, match=r"a\.zip"):
             open_source(path)
