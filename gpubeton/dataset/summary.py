@@ -264,7 +264,8 @@ def summarize(
     metadata_end = header.metadata_offset + metadata_bytes
     used = index.allocations["size"].sum(dtype=np.uint64)
     ends = index.allocations["ptr"] + index.allocations["size"]
-    last = round_up(int(ends.max()), header.page_size) if len(ends) and used else 0
+    has_pages = len(ends) and used and not index.files[0].is_container
+    last = round_up(int(ends.max()), header.page_size) if has_pages else 0
     pages = max(0, (last - round_up(metadata_end, header.page_size)) // header.page_size)
     return Summary(
         path=os.fspath(path),

@@ -63,7 +63,8 @@ def open_data(
 
 def _is_container(name: str) -> bool:
     """Whether a name means samples in files of another kind than ``.beton``."""
-    if name.lower().endswith(_ENDINGS):
+    text = name.partition("?")[0] if "://" in name else name
+    if text.lower().endswith(_ENDINGS):
         return True
     if "://" in name or not is_folder(name):
         return False
