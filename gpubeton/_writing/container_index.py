@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 #: Images whose headers a thread reads at a time.
 _IMAGES_AT_ONCE = 256
+#: Threads that read headers, at least: they wait for disks and stores.
+_READERS = 16
 #: Bytes that are loaded of an image that is not mapped: nearly all headers are shorter.
 _HEAD = 16 << 10
 
@@ -110,7 +112,7 @@ def _read_sides(places: Places, num_workers: int, on_progress: Progress) -> NDAr
     """Read the height and width of all images, (N, 2), from their headers; 0 where there is none."""
     sides = np.zeros((len(places.size), 2), np.int32)
     done = 0
-    with ThreadPoolExecutor(worker_count(num_workers)) as threads:
+    with ThreadPoolExecutor(max(worker_count(num_workers), _READERS)) as threads:
         for number, (path, identity) in enumerate(places.containers):
             first, stop = np.searchsorted(places.container, [number, number + 1]).tolist()
             with open_bytes(path, identity, remote=identity.remote) as source:
