@@ -37,15 +37,10 @@ if TYPE_CHECKING:
     from gpubeton._sources import LabelledSource, Places, Source
     from gpubeton.fields.base import Field
 
-<<<<<<< HEAD
 #: Images whose headers a thread reads at a time; of a store, where each takes a request.
 _IMAGES_AT_ONCE, _REQUESTS_AT_ONCE = 256, 8
-=======
-#: Images whose headers a thread reads at a time.
-_IMAGES_AT_ONCE = 256
 #: Threads that read headers, at least: they wait for disks and stores.
 _READERS = 16
->>>>>>> place
 #: Bytes that are loaded of an image that is not mapped: nearly all headers are shorter.
 _HEAD = 16 << 10
 
@@ -116,14 +111,9 @@ def _files_of(places: Places) -> tuple[DataFile, ...]:
 def _read_sides(places: Places, num_workers: int, on_progress: Progress) -> NDArray[np.int32]:
     """Read the height and width of all images, (N, 2), from their headers; 0 where there is none."""
     sides = np.zeros((len(places.size), 2), np.int32)
-<<<<<<< HEAD
     done, remotes = 0, {identity.remote for _, identity in places.containers}
-    at_once = max([worker_count(num_workers), *(remote.requests for remote in remotes if remote)])  # to wait for stores
-    with ThreadPoolExecutor(at_once) as threads:
-=======
-    done = 0
-    with ThreadPoolExecutor(max(worker_count(num_workers), _READERS)) as threads:
->>>>>>> place
+    requests = [remote.requests for remote in remotes if remote]
+    with ThreadPoolExecutor(max(worker_count(num_workers), _READERS, *requests)) as threads:
         for number, (path, identity) in enumerate(places.containers):
             first, stop = np.searchsorted(places.container, [number, number + 1]).tolist()
             with open_bytes(path, identity, remote=identity.remote) as source:
