@@ -23,7 +23,7 @@ from gpubeton._writing.encoder import (
 )
 from gpubeton._writing.encoder_pool import default_start_method, open_encoders
 from gpubeton._writing.file_builder import FileBuilder, checked_page_size, make_descriptors
-from gpubeton._writing.find_entry_points import find_blocks, index_file
+from gpubeton._writing.find_entry_points import index_file
 from gpubeton._writing.tar_shards import Shards
 from gpubeton._writing.targets import AtomicFile, check_target, is_beton, resolve_target
 from gpubeton.errors import FieldNameError, NoSamplesError, OptionError
@@ -344,8 +344,7 @@ class DatasetWriter:
                 notes = {**notes, "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped]}
             progress.set_description_str("finding entry points" if has_index else "flushing to disk")
             types = {name: field.metadata_type for name, field in self.fields.items()}
-            find = partial(find_blocks, num_workers=self.num_workers)
-            index = partial(index_file, file.temporary, types, file.write, blocks_of=find)
+            index = partial(index_file, file.temporary, types, file.write, num_workers=self.num_workers)
             builder.finish(notes, index if has_index else None)
             file.commit()
 
