@@ -10,7 +10,8 @@ import numpy as np
 from tqdm import tqdm
 
 from gpubeton._machine import worker_count
-from gpubeton._sources.image_folder import IMAGE_SUFFIXES, CheckedImages, ImageFolder
+from gpubeton._sources.file_sources import CheckedFolder, FolderSource
+from gpubeton._sources.image_folder import IMAGE_SUFFIXES
 from gpubeton._sources.source import class_names_of
 from gpubeton._writing.encoder import (
     MAX_CHUNKSIZE,
@@ -22,7 +23,7 @@ from gpubeton._writing.encoder import (
 )
 from gpubeton._writing.encoder_pool import default_start_method, open_encoders
 from gpubeton._writing.file_builder import FileBuilder, checked_page_size, make_descriptors
-from gpubeton._writing.find_entry_points import find_blocks, index_file
+from gpubeton._writing.find_entry_points import index_file
 from gpubeton._writing.tar_shards import Shards
 from gpubeton._writing.targets import AtomicFile, check_target, is_beton, resolve_target
 from gpubeton.errors import FieldNameError, NoSamplesError, OptionError
@@ -282,16 +283,17 @@ class DatasetWriter:
                 f"an image folder gives 2 values, the image and the number of its class, but there are "
                 f"{len(self.fields)} fields: {', '.join(map(repr, self.fields))}"
             )
-        images = ImageFolder(root, suffixes)
         field = next(iter(self.fields.values()))
-        largest = getattr(field, "max_resolution", None)
         is_checked = check and getattr(field, "write_mode", "raw") != "raw"
-        dataset = CheckedImages(images, largest) if is_checked else images
-        names = list(images.classes)
-        notes = {"made_by": "gpubeton DatasetWriter", "source": "folder", "class_names": names, **(self.notes or {})}
-        chosen = _choose(dataset, None, shuffle_indices, seed)
-        self._write_chosen(dataset, chosen, chunksize, notes, skip=check_on_error(on_error))
-        return images.classes
+        largest = getattr(field, "max_resolution", None)
+        images = CheckedFolder(root, suffixes, largest) if is_checked else FolderSource(root, suffixes)
+        names = images.class_names
+        if names is None:
+            raise OptionError(f"{os.fspath(root)}: no folders in it, expected one folder of images per class")
+        notes = {"made_by": "gpubeton DatasetWriter", "source": "folder", "class_names": [*names], **(self.notes or {})}
+        chosen = _choose(images, None, shuffle_indices, seed)
+        self._write_chosen(images, chosen, chunksize, notes, skip=check_on_error(on_error))
+        return names
 
     def _file(self) -> AtomicFile:
         path = resolve_target(self.fname)
@@ -342,8 +344,7 @@ class DatasetWriter:
                 notes = {**notes, "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped]}
             progress.set_description_str("finding entry points" if has_index else "flushing to disk")
             types = {name: field.metadata_type for name, field in self.fields.items()}
-            find = partial(find_blocks, num_workers=self.num_workers)
-            index = partial(index_file, file.temporary, types, file.write, blocks_of=find)
+            index = partial(index_file, file.temporary, types, file.write, num_workers=self.num_workers)
             builder.finish(notes, index if has_index else None)
             file.commit()
 

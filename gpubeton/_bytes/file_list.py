@@ -196,17 +196,15 @@ class ListedFiles(ByteSource):
 
     @classmethod
     def open(cls, name: str, size: int, **_: Any) -> ListedFiles:  # noqa: ARG003  the signature of all
-        raise _unlisted(name)
+        return cls(cls.find_identity(name))
 
     @classmethod
     def open_checked(cls, name: str, identity: SourceIdentity | None, **_: Any) -> ListedFiles:
-        if not isinstance(identity, FileListIdentity):
-            raise _unlisted(name)
-        return cls(identity)
+        return cls(identity if isinstance(identity, FileListIdentity) else cls.find_identity(name))
 
     @classmethod
-    def find_identity(cls, name: str) -> SourceIdentity:
-        raise _unlisted(name)
+    def find_identity(cls, name: str) -> FileListIdentity:
+        raise StorageError(f"{name}: such files can be opened only by the list of them. {_ADVICE}")
 
     def identity(self) -> FileListIdentity:
         return self._identity
@@ -229,7 +227,3 @@ class ListedFiles(ByteSource):
 
     def close(self) -> None:
         """Do nothing: each file is closed when its bytes are read."""
-
-
-def _unlisted(name: str) -> StorageError:
-    return StorageError(f"{name}: such files can be opened only by the list of them. {_ADVICE}")

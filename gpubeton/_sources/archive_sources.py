@@ -6,7 +6,6 @@ import os
 import struct
 import threading
 import zipfile
-import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from gpubeton._bytes.local_file import FileIdentity
 from gpubeton._bytes.open_files import open_bytes
 from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._machine import count_cores
-from gpubeton._sources.image_folder import IMAGE_SUFFIXES, ArchivedFolder
+from gpubeton._sources.image_folder import IMAGE_SUFFIXES, ImageFolder
 from gpubeton._sources.small_reads import SmallReads
 from gpubeton._sources.source import LABEL, LabelledSource, Labels, Places, find_files, places_of_rows
 from gpubeton._sources.tar_files import list_samples
@@ -50,7 +49,9 @@ class ArchiveSource(LabelledSource):
         return len(self._names)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return self._with_label(self._content(index), index)
+        _, offset, size = self._places[index].tolist()
+        with open_bytes(*self._container(index)) as source:
+            return self._with_label(source.read_exactly(offset, size), index)
 
     def name(self, index: int) -> str:
         return f"{self._container(index)[0]}: {self._names[index]}"
@@ -68,11 +69,6 @@ class ArchiveSource(LabelledSource):
 
     def _container(self, index: int) -> tuple[str, SourceIdentity]:
         return self._containers[int(self._places[index, 0])]
-
-    def _content(self, index: int) -> bytes:
-        _, offset, size = self._places[index].tolist()
-        with open_bytes(*self._container(index)) as source:
-            return source.read_exactly(offset, size)
 
 
 @dataclass
@@ -102,14 +98,14 @@ class TarSource(ArchiveSource):
         image: str | None = None,
         label: str | None = None,
         class_names: Sequence[str] | None = None,
-        are_names: bool | None = None,
         remote: RemoteOptions | None = None,
     ) -> None:
         patterns = [os.fspath(name) for name in ([shards] if isinstance(shards, str | os.PathLike) else shards)]
         paths = [path for pattern in patterns for path in find_files(pattern, ".tar", remote)]
         self._remote = remote
         self._image_names = (image,) if image is not None else _IMAGE_MEMBERS
-        self._label_member = label or self._find_label(paths)
+        self._member, colon, key = (label or self._find_label(paths)).partition(":")
+        self._key = (key or LABEL) if colon or self._member == "json" else None
         listed = self._list(paths)
         self._containers = [tar.container for tar in listed]
         # A few numbers for each sample, not its members: there may be millions.
@@ -119,7 +115,7 @@ class TarSource(ArchiveSource):
                 f"{', '.join(patterns)}: no samples with an image, expected files such as 000001.jpg and 000001.cls "
                 f"({', '.join(self._image_names)}). Name the ending of images: --image ENDING"
             )
-        used = (*self._image_names, (self._label_member or "").partition(":")[0])
+        used = (*self._image_names, self._member)
         self.unused = [
             name for name in dict.fromkeys(name for tar in listed for name in tar.endings) if name not in used
         ]
@@ -127,22 +123,22 @@ class TarSource(ArchiveSource):
         places = np.array([place for tar in listed for place in tar.places], np.int64)
         numbers = np.repeat(np.arange(len(listed)), [len(tar.places) for tar in listed])
         self._places = np.column_stack([numbers, places])
-        if self._label_member is not None:
+        if self._member:
             values = [value for tar in listed for value in tar.labels]
-            self._set_labels(Labels(values, class_names, where=paths[0], are_names=are_names))
+            self._set_labels(Labels(values, class_names, where=paths[0]))
 
     def _ending(self, sample: TarSample) -> str | None:
         return next((name for name in self._image_names if name in sample.members), None)
 
-    def _find_label(self, paths: Sequence[str]) -> str | None:
-        """Find the ending of labels: the first sample shows whether there are any."""
+    def _find_label(self, paths: Sequence[str]) -> str:
+        """Find the ending of labels; "" if the first sample has none."""
         for path in paths:
             with open_bytes(path, remote=self._remote) as source:
                 samples = list_samples(SmallReads(source), Counter())
                 first = next((sample for sample in samples if self._ending(sample) is not None), None)
             if first is not None:
-                return next((name for name in _LABEL_MEMBERS if name in first.members), None)
-        return None
+                return next((name for name in _LABEL_MEMBERS if name in first.members), "")
+        return ""
 
     def _list(self, paths: Sequence[str]) -> list[_TarIndex]:
         """List the samples of all tar files, of several at the same time."""
@@ -158,10 +154,9 @@ class TarSource(ArchiveSource):
                 raise
 
     def _list_tar(self, is_stopped: threading.Event, path: str) -> _TarIndex:
-        member, colon, key = (self._label_member or "").partition(":")
         with open_bytes(path, remote=self._remote) as source:
             tar = _TarIndex((path, source.identity()))
-            for sample in list_samples(SmallReads(source), tar.hidden, member):
+            for sample in list_samples(SmallReads(source), tar.hidden, self._member):
                 if is_stopped.is_set():
                     break
                 tar.endings.update(dict.fromkeys(sample.members))
@@ -170,9 +165,8 @@ class TarSource(ArchiveSource):
                     continue
                 tar.names.append(f"{sample.key}.{ending}")
                 tar.places.append(sample.members[ending])
-                if member:
-                    is_json = member == "json" or colon
-                    tar.labels.append(_label(path, sample, member, (key or LABEL) if is_json else None))
+                if self._member:
+                    tar.labels.append(_label(path, sample, self._member, self._key))
         return tar
 
 
@@ -207,22 +201,16 @@ class ZipSource(ArchiveSource):
             self._containers = [(name, source.identity())]
             reads = SmallReads(source)
             entries = _list_entries(reads)
-            images = ArchivedFolder(name, entries)
+            images = ImageFolder(name, entries)
             self._names, self.passed_over = images.files, images.passed_over
             chosen = [entries[file] for file in images.files]
             self._places = np.zeros((len(chosen), 3), np.int64)
             # In the order of the file: of an object in a store, fewer blocks are read.
             for number in sorted(range(len(chosen)), key=lambda number: chosen[number].header_offset):
                 self._places[number, 1:] = _find_content(reads, chosen[number])
-        self._checksums = np.array([entry.CRC for entry in chosen], np.uint32)
-        if images.labels is not None:
-            self._labels, self.fields, self.class_names = images.labels, {LABEL: "int"}, images.classes
-
-    def _content(self, index: int) -> bytes:
-        content = super()._content(index)
-        if zlib.crc32(content) != self._checksums[index]:
-            raise ValueError("its checksum in the zip file is another one: it is damaged")
-        return content
+        self._labels = images.labels
+        if images.classes:
+            self.fields, self.class_names = {LABEL: "int"}, images.classes
 
 
 def _list_entries(reads: SmallReads) -> Mapping[str, zipfile.ZipInfo]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,17 +24,15 @@ from gpubeton.errors import FormatError, OptionError
 from gpubeton.fields.json import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
 _LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
-#: Names of files in the cache of `datasets`, of which the first group is the split.
-_CACHED = re.compile(r".+?-([a-zA-Z_]\w*(?:\.\w+)*)(?:-\d{5}-of-\d{5})?\.arrow")
 
 
 class HuggingFaceSource(LabelledSource):
-    """A dataset of Hugging Face in Arrow files: of ``save_to_disk``, in a folder of the cache, or named."""
+    """A dataset of Hugging Face in Arrow files: of ``save_to_disk``, alone in a folder of the cache, or named."""
 
     # Image files in it are stored as they are. By default the image is the first column of images, and the label the
     # column ``label`` or of a similar name.
@@ -50,11 +47,10 @@ class HuggingFaceSource(LabelledSource):
         image: str | None = None,
         label: str | None = None,
         class_names: Sequence[str] | None = None,
-        are_names: bool | None = None,
-        rows: Sequence[int] | None = None,  # no others are read
     ) -> None:
-        self._path, self._rows = Path(path), rows
-        files, self._identity, info = _list_files(os.fspath(path), split)
+        self._path = Path(path)
+        files, info = _list_files(os.fspath(path), split)
+        self._state = " ".join(map(stat_identity, files))
         self._arrow = ArrowFiles(files)
         table = self._arrow.table
         columns, metadata = self._arrow.names, (table.schema.metadata or {}).get(b"huggingface", b"{}")
@@ -68,57 +64,50 @@ class HuggingFaceSource(LabelledSource):
         self._arrow.column(self._image)  # its check
         if label is not None:
             column, names = self._arrow.column(label), class_names or kinds.get(label, {}).get("names")
-            values = (column if rows is None else column.take(list(rows))).to_pylist()
-            self._set_labels(Labels(values, names, where=os.fspath(path), are_names=are_names))
+            self._set_labels(Labels(column.to_pylist(), names, where=os.fspath(path)))
 
     def __len__(self) -> int:
-        return self._arrow.table.num_rows if self._rows is None else len(self._rows)
+        return int(self._arrow.table.num_rows)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        value = self._arrow.table.column(self._image)[self._row(index)].as_py()
+        value = self._arrow.table.column(self._image)[index].as_py()
         if isinstance(value, dict):
             value = value.get("path") if value.get("bytes") is None else value["bytes"]
         return self._with_label(Path(value) if isinstance(value, str) else value, index)
 
     def name(self, index: int) -> str:
-        return f"row {self._row(index)} of {self._path}"
+        return f"row {index} of {self._path}"
 
     def identity(self, index: int) -> str:
-        return f"{self._row(index)} {self._label_text(index)} {self._identity}"
+        return f"{index} {self._label_text(index)} {self._state}"
 
     def input_files(self) -> Sequence[str]:
         return [path for path, _ in self._arrow.containers]
 
     def places(self) -> Places:
-        places = self._arrow.places(self._image)
-        return places_of_rows(self._arrow.containers, places if self._rows is None else places[np.array(self._rows)])
+        return places_of_rows(self._arrow.containers, self._arrow.places(self._image))
 
 
-def _list_files(path: str, split: str | None) -> tuple[list[str], str, dict[str, Any]]:
-    """List the Arrow files of a dataset; give a text that changes with them, too, and its description if it has one."""
+def _list_files(path: str, split: str | None) -> tuple[list[str], dict[str, Any]]:
+    """List the Arrow files of a dataset; give its description, too, if it has one beside them."""
     folder = Path(path)
     if not folder.is_dir():
-        files = find_files(path, ".arrow")
-        return files, " ".join(map(stat_identity, files)), {}
+        return find_files(path, ".arrow"), {}
     if (folder / "dataset_dict.json").is_file():
         folder /= _choose_split(path, _names_in(folder / "dataset_dict.json", "splits"), split)
     state, info = folder / "state.json", folder / "dataset_info.json"
     if state.is_file():
-        names = _names_in(state, "_data_files")
-    else:
-        splits: dict[str, list[str]] = {}
-        for name in sorted(file.name for file in folder.glob("*.arrow") if not file.name.startswith("cache-")):
-            match = _CACHED.fullmatch(name)
-            splits.setdefault(match[1] if match else "", []).append(name)
-        names = splits[_choose_split(path, splits, split)]
-    files = [os.fspath(folder / name) for name in names]
-    text = state.read_text() if state.is_file() else " ".join(map(stat_identity, files))
-    return files, text, _parse(info, info.read_bytes()) if info.is_file() else {}
+        files = [os.fspath(folder / name) for name in _names_in(state, "_data_files")]
+    elif len(files := find_files(os.fspath(folder), ".arrow")) > 1:
+        raise OptionError(
+            f"{path}: {len(files)} files, perhaps of several splits; name those of one: 'NAME-train*.arrow'"
+        )
+    return files, _parse(info, info.read_bytes()) if info.is_file() else {}
 
 
-def _choose_split(path: str, splits: Collection[str], split: str | None) -> str:
+def _choose_split(path: str, splits: Sequence[str], split: str | None) -> str:
     if split is None and len(splits) == 1:
-        return next(iter(splits))
+        return splits[0]
     if split is None or split not in splits:
         raise OptionError(
             f"{path}: the splits are {', '.join(map(repr, splits))}, "

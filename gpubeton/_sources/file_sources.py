@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpubeton._machine import install
-from gpubeton._sources.image_folder import ImageFolder
+from gpubeton._sources.image_folder import IMAGE_SUFFIXES, ImageFolder
 from gpubeton._sources.source import (
     LABEL,
     LabelledSource,
@@ -23,44 +23,67 @@ from gpubeton._sources.source import (
     stat_identity,
 )
 from gpubeton.errors import OptionError
+from gpubeton.fields.jpeg import decode_rgb, read_frame
+from gpubeton.fields.pixels import file_content
 
 
-class FolderSource(LabelledSource):
+class FileSource(LabelledSource):
+    """Images that are files, by their paths from a folder on."""
+
+    loose_files: tuple[str, Sequence[str]]
+
+    def __init__(self, root: str | os.PathLike[str], names: Sequence[str], labels: Sequence[Any]) -> None:
+        self.loose_files, self._labels = (os.fspath(root), names), labels
+
+    def __len__(self) -> int:
+        return len(self.loose_files[1])
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        return self._with_label(Path(self.name(index)), index)
+
+    def name(self, index: int) -> str:
+        root, names = self.loose_files
+        return os.path.join(root, names[index])  # noqa: PTH118  a text
+
+    def identity(self, index: int) -> str:
+        return f"{self.loose_files[1][index]} {self._label_text(index)} {stat_identity(self.name(index))}"
+
+    def input_files(self) -> Iterator[str]:
+        return map(self.name, range(len(self)))
+
+    def places(self) -> Places:
+        return places_of_files(*self.loose_files)
+
+
+class FolderSource(FileSource):
     """Images in a folder."""
 
     # Folders in it are classes, as in torchvision's ImageFolder. Without any, images directly in it have no labels.
 
     kind = "folder"
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
-        self._root = Path(root).absolute()
-        self._images = ImageFolder(self._root, flat=True)
-        self.passed_over = self._images.passed_over
-        if self._images.labels is not None:
-            self._labels, self.fields, self.class_names = self._images.labels, {LABEL: "int"}, self._images.classes
+    def __init__(self, root: str | os.PathLike[str], suffixes: Sequence[str] = IMAGE_SUFFIXES) -> None:
+        images = ImageFolder(root, suffixes=suffixes)
+        super().__init__(Path(root).absolute(), images.files, images.labels)
+        self.passed_over = images.passed_over
+        if images.classes:
+            self.fields, self.class_names = {LABEL: "int"}, images.classes
 
-    def __len__(self) -> int:
-        return len(self._images)
+
+class CheckedFolder(FolderSource):
+    """Images in a folder; JPEG files are decoded, to find damaged ones, unless they will be made smaller."""
+
+    def __init__(self, root: str | os.PathLike[str], suffixes: Sequence[str], max_side: int | None) -> None:
+        super().__init__(root, suffixes)
+        self._max_side = max_side
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return self._images[index]
-
-    def name(self, index: int) -> str:
-        return self._images.files[index]
-
-    def identity(self, index: int) -> str:
-        path = self._images.files[index]
-        return f"{os.path.relpath(path, self._root)} {self._label_text(index)} {stat_identity(path)}"
-
-    def input_files(self) -> Sequence[str]:
-        return self._images.files
-
-    def image_files(self) -> Sequence[str]:
-        return self._images.files
-
-    def places(self) -> Places:
-        start = len(f"{self._root}{os.sep}")
-        return places_of_files(self._root, [path[start:] for path in self._images.files])
+        path, *label = super().__getitem__(index)
+        content = file_content(path) or b""
+        frame = read_frame(content)
+        if frame is not None and (self._max_side is None or max(frame.height, frame.width) <= self._max_side):
+            decode_rgb(content)
+        return content, *label
 
 
 _IMAGE_COLUMNS = ("image", "path", "image_path", "img_path", "img", "file", "filepath", "file_name", "filename")
@@ -86,7 +109,6 @@ class TableSource(LabelledSource):
         label: str | None = None,
         root: str | os.PathLike[str] | None = None,
         class_names: Sequence[str] | None = None,
-        are_names: bool | None = None,
         rows: Sequence[int] | None = None,  # of Parquet: no others are read; the classes are known
     ) -> None:
         self._path, self._rows = Path(path), rows
@@ -95,14 +117,16 @@ class TableSource(LabelledSource):
         columns: Mapping[str, Sequence[Any]] = _read_parquet(self._path, rows) if is_parquet else _read_csv(self._path)
         image = choose_image_column(path, columns, image, _usual(columns, _IMAGE_COLUMNS))
         self._images = columns[image]
+        if all(isinstance(value, str) for value in self._images):
+            self.loose_files = os.fspath(self._root), self._images
         others = {key: columns[key] for key in columns if key != image}
         label = choose_column(path, others, label, _usual(others, _LABEL_COLUMNS), "--label")
         self.unused = [name for name in others if name != label and (label is None or name not in _CLASS_COLUMNS)]
         if label is not None:
-            names = class_names or (_class_names(columns, label) if rows is None else None)
-            if names and not class_names:  # the column of the names was found by its numbers
-                are_names = False
-            self._set_labels(Labels(columns[label], names, where=os.fspath(path), are_names=are_names))
+            values, names = columns[label], class_names or None
+            if names is None and rows is None and (names := _class_names(columns, label)):
+                values = list(map(int, values))  # its names were found by its numbers
+            self._set_labels(Labels(values, names, where=os.fspath(path)))
 
     def __len__(self) -> int:
         return len(self._images)
@@ -127,11 +151,8 @@ class TableSource(LabelledSource):
 
     def input_files(self) -> Iterator[Path]:
         yield self._path
-        for value in self.image_files() or ():
-            yield self._file(value)
-
-    def image_files(self) -> Sequence[str] | None:
-        return self._images if all(isinstance(value, str) for value in self._images) else None
+        if self.loose_files:
+            yield from map(self._file, self._images)
 
     def places(self) -> Places:
         if isinstance(self._images, ArrowColumn):
@@ -140,6 +161,9 @@ class TableSource(LabelledSource):
                 f"gpubeton convert {self._path} NAME.beton"
             )
         return places_of_files(self._root, [value if isinstance(value, str) else "" for value in self._images])
+
+    def _row(self, index: int) -> int:
+        return index if self._rows is None else self._rows[index]
 
     def _file(self, value: Any) -> Path:
         path = value.get("path") if isinstance(value, Mapping) else value

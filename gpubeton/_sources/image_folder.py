@@ -1,162 +1,84 @@
-"""ImageClasses: image files in one folder per class, on this machine or in an archive."""
+"""ImageFolder: image files in one folder per class, on this machine or in an archive."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gpubeton._bytes.descriptors import open_regular
 from gpubeton.errors import OptionError
-from gpubeton.fields.jpeg import read_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 #: torchvision's list.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+#: Files and folders of notebooks, macOS and version control; macOS also puts a folder into zip files.
+_HIDDEN = re.compile(r"(?:^|/)(?:\.[^/]*|__MACOSX(?=/|$))")
 
 
-class ImageClasses:
+class ImageFolder:
     """Image files in one folder per class, in the order of torchvision's ImageFolder, so that labels are the same."""
 
-    # Hidden files and folders, whose names begin with a dot, are none of them: notebooks, macOS and version control
-    # leave such things, and macOS a folder in zip files.
-
-    def __init__(self, root: str | os.PathLike[str], suffixes: Sequence[str], separator: str) -> None:
-        self._root, self._suffixes, self._separator = os.fspath(root), tuple(suffixes), separator
-        self.files: list[str] = []  # paths as text: there may be millions
-        self.labels: list[int] | None = None
-        self.classes: tuple[str, ...] = ()  # the position of a name is the label
-        self.passed_over: Counter[str] = Counter()  # number of other entries, by their ending or kind
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def _arrange(
-        self, top: str, names: Iterable[str] | None, classes: Mapping[str, Iterable[tuple[str, Iterable[str]]]]
-    ) -> None:
-        """Take the images of each class from its folders, or the files of the top folder if there are no classes."""
-        # Without `names`, images without a class are not allowed.
-        folders = [name for name in sorted(classes) if not self._is_hidden(name)]
-        self.classes = tuple(folders)
-        if names is not None:
-            images = self._images(top, names)
-            if not folders:
-                self.files = images
-                if not images:
-                    raise OptionError(
-                        f"{self._root}: no images in it ({', '.join(self._suffixes)}), and no folders of images, one "
-                        "per class"
-                    )
-                return
-            # Images beside the folders of the classes have no class.
-            self.passed_over.update(Path(file).suffix.lower() for file in images)
-        if not folders:
-            raise OptionError(f"{self._root}: no folders in it, expected one folder of images per class")
-        self.labels = []
-        for label, name in enumerate(folders):
-            images = [file for folder, inside in sorted(classes[name]) for file in self._images(folder, inside)]
-            if not images:
-                raise OptionError(
-                    f"{Path(self._root) / name}: no images in it ({', '.join(self._suffixes)}). Every folder is a "
-                    "class; remove folders without images, or move them away"
-                )
-            self.files += images
-            self.labels += [label] * len(images)
-
-    def _is_hidden(self, name: str) -> bool:
-        if name.startswith(".") or name == "__MACOSX":
-            self.passed_over["hidden"] += 1
-            return True
-        return False
-
-    def _images(self, folder: str, names: Iterable[str]) -> list[str]:
-        """List the images among the files of a folder, and count the others."""
-        visible = sorted(name for name in names if not self._is_hidden(name))
-        images = [name for name in visible if name.lower().endswith(self._suffixes)]
-        self.passed_over.update(Path(name).suffix.lower() for name in set(visible).difference(images))
-        return [f"{folder}{self._separator}{name}" for name in images] if folder else images
-
-
-class ImageFolder(ImageClasses):
-    """The images of a folder. No file is opened."""
-
-    # With `flat`, a folder of images without folders of classes is allowed: its images have no labels.
-
     def __init__(
-        self, root: str | os.PathLike[str], suffixes: Sequence[str] = IMAGE_SUFFIXES, *, flat: bool = False
+        self,
+        root: str | os.PathLike[str],
+        names: Iterable[str] | None = None,  # of files in the root, with slashes; of folders with one at the end
+        suffixes: Sequence[str] = IMAGE_SUFFIXES,
     ) -> None:
-        super().__init__(root, suffixes, os.sep)
-        entries = list(os.scandir(root))
-        names = [entry.name for entry in entries if entry.is_file()] if flat else None
-        folders = [entry.name for entry in entries if entry.is_dir()]
-        # Text, not a Path for each.
-        self._arrange(os.fspath(root), names, {name: self._walk(os.path.join(root, name)) for name in folders})  # noqa: PTH118
-
-    def __getitem__(self, index: int) -> tuple[Path, int] | tuple[Path]:
-        path = Path(self.files[index])
-        return (path,) if self.labels is None else (path, self.labels[index])
-
-    def _walk(self, top: str) -> Iterator[tuple[str, list[str]]]:
-        """List the folders below a folder with their files, links to folders included, each folder once."""
-        seen = {os.path.realpath(top)}
-        for parent, folders, names in os.walk(top, followlinks=True):
-            yield parent, names
-            inside = []
-            for name in folders:
-                target = os.path.realpath(os.path.join(parent, name))  # noqa: PTH118
-                if self._is_hidden(name):
-                    continue
-                # A link to a folder that holds it would bring the samples of all classes, again and again.
-                if target in seen or Path(target) in Path(os.path.realpath(parent)).parents:
-                    self.passed_over["links to folders that were read"] += 1
-                    continue
-                seen.add(target)
-                inside.append(name)
-            folders[:] = inside
-
-
-class ArchivedFolder(ImageClasses):
-    """The images of a folder in an archive, by the names of its files and folders; a folder's name ends in a slash."""
-
-    def __init__(self, archive: str, names: Iterable[str]) -> None:
-        super().__init__(archive, IMAGE_SUFFIXES, "/")
-        top: list[str] = []
-        classes: dict[str, dict[str, list[str]]] = {}
-        for path in names:
-            folder, _, name = path.rpartition("/")
-            first, *others = folder.split("/")
-            if any(map(self._is_hidden, others)):
+        self.files: list[str] = []  # paths from the root on, as text: there may be millions
+        self.labels: list[int] = []  # none without classes
+        self.passed_over: Counter[str] = Counter()  # number of other entries, by their ending or kind
+        hidden, folders = set[str](), dict[str, list[str]]()
+        for path in self._walk(root) if names is None else names:
+            if match := _HIDDEN.search(path):
+                hidden.add(path[: match.end()])
                 continue
-            files = classes.setdefault(first, {}).setdefault(folder, []) if folder else top
-            files += [name] if name else []
-        self._arrange("", top, {name: folders.items() for name, folders in classes.items()})
+            folder, _, name = path.rpartition("/")
+            folders.setdefault(folder, []).append(name)
+        self.passed_over.update(["hidden"] * len(hidden))
+        # The position of a name is the label.
+        self.classes = tuple(sorted({folder.partition("/")[0] for folder in folders if folder}))
+        numbers = {name: label for label, name in enumerate(self.classes)}
+        for folder in sorted(folders, key=lambda folder: (folder.partition("/")[0], folder)):
+            label, files = numbers.get(folder.partition("/")[0]), sorted(filter(None, folders[folder]))
+            # Images beside the folders of the classes have no class.
+            has_place = label is not None or not self.classes
+            images = [name for name in files if has_place and name.lower().endswith(tuple(suffixes))]
+            self.passed_over.update(Path(name).suffix.lower() for name in set(files).difference(images))
+            self.files += [f"{folder}/{name}" for name in images] if folder else images
+            self.labels += [] if label is None else [label] * len(images)
+        endings = f"no images in it ({', '.join(suffixes)})"
+        if empty := sorted(set(range(len(self.classes))).difference(self.labels)):
+            raise OptionError(
+                f"{Path(root) / self.classes[empty[0]]}: {endings}. Every folder is a class; remove folders without "
+                "images, or move them away"
+            )
+        if not self.files:
+            raise OptionError(f"{os.fspath(root)}: {endings}, and no folders of images, one per class")
 
-
-class CheckedImages:
-    """The files of an `ImageFolder`; JPEG files are decoded, to find damaged ones, unless they will be made smaller."""
-
-    def __init__(self, images: ImageFolder, max_side: int | None) -> None:
-        self.files = images.files
-        self._images, self._max_side = images, max_side
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        # The import compiles, or loads machine code: writing other datasets does without.
-        from gpubeton.errors import BadImageError
-        from gpubeton.fields.jpeg import decode_rgb
-
-        path, *label = self._images[index]
-        with open_regular(path) as file:
-            content = file.read()
-        frame = read_frame(content)
-        if frame is not None and (self._max_side is None or max(frame.height, frame.width) <= self._max_side):
-            try:
-                decode_rgb(content)
-            except BadImageError as error:
-                raise ValueError(f"a damaged JPEG file: {error}") from error
-        return content, *label
+    def _walk(self, root: str | os.PathLike[str]) -> Iterator[str]:
+        """List the files and folders in a folder; those behind links, too, but each folder of a class once."""
+        for entry in os.scandir(root):
+            if entry.is_file():
+                yield entry.name
+            if not entry.is_dir():
+                continue
+            yield f"{entry.name}/"
+            seen = {os.path.realpath(entry.path)}
+            for parent, folders, names in () if _HIDDEN.match(entry.name) else os.walk(entry.path, followlinks=True):
+                inside = Path(parent).relative_to(root).as_posix()
+                yield from (f"{inside}/{name}" for name in names)
+                visible = [name for name in folders if not _HIDDEN.match(name)]
+                yield from (f"{inside}/{name}/" for name in set(folders).difference(visible))
+                folders.clear()
+                for name in visible:
+                    target = os.path.realpath(os.path.join(parent, name))  # noqa: PTH118  a text
+                    # A link to a folder that holds it would bring the samples of all classes, again and again.
+                    if target in seen or Path(target) in Path(os.path.realpath(parent)).parents:
+                        self.passed_over["links to folders that were read"] += 1
+                    else:
+                        seen.add(target)
+                        folders.append(name)

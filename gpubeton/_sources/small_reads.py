@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,8 @@ if TYPE_CHECKING:
 _BLOCK = 64 << 10
 
 
-class SmallReads:
-    """Small parts of a file, in ascending order as a rule: of its map, or of blocks, so that few requests are made.
-
-    Also a file as `zipfile` reads it.
-    """
+class SmallReads(io.RawIOBase):
+    """Small parts of a file, in ascending order as a rule: of its map, or of blocks, so that few requests are made."""
 
     def __init__(self, source: ByteSource) -> None:
         self.name, self.size = source.name, source.size
@@ -41,13 +39,9 @@ class SmallReads:
             raise ValueError(f"a position of {self._position}; expected at least 0")
         return self._position
 
-    def tell(self) -> int:
-        """Give the position."""
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
+    def readinto(self, target: memoryview) -> int:  # type: ignore[override]  # the base class has no types of buffers
         """Read from the position on."""
-        rest = max(0, self.size - self._position)
-        content = self.at(self._position, rest if size < 0 else min(size, rest))
+        content = self.at(self._position, min(len(target), max(0, self.size - self._position)))
+        target[: len(content)] = content
         self._position += len(content)
-        return content
+        return len(content)

@@ -65,9 +65,9 @@ def places_of_rows(containers: Sequence[tuple[str, SourceIdentity]], rows: NDArr
     return Places(tuple(containers), container.astype(np.int32), offset.astype(np.uint64), size.astype(np.uint64))
 
 
-def places_of_files(root: Path, names: Sequence[str]) -> Places:
+def places_of_files(root: str | os.PathLike[str], names: Sequence[str]) -> Places:
     """Make places of loose files as they are now, one for each sample; names are paths from the root on."""
-    files = FileList.of(os.fspath(root.absolute()), names)
+    files = FileList.of(os.fspath(Path(root).absolute()), names)
     identity = FileListIdentity.of(files)
     rows = np.stack([np.zeros_like(files.sizes), files.starts, files.sizes], axis=1)
     return places_of_rows([(identity.name, identity)], rows)
@@ -200,27 +200,17 @@ class Labels:
     # else is the name of a class, and becomes its position among all names, sorted. So is text, if all of it is among
     # the names that are given, although it looks like numbers.
 
-    def __init__(
-        self, values: Sequence[Any], names: Sequence[str] | None = None, *, where: str, are_names: bool | None = None
-    ) -> None:
+    def __init__(self, values: Sequence[Any], names: Sequence[str] | None = None, *, where: str) -> None:
         """Convert labels; `names` are those of the classes in the order of their numbers, `where` is for errors."""
-        # `are_names` is the decision for a dataset of which these labels are a part only.
         self.kind = "int"
         self.class_names = None if names is None else tuple(names)
         self.numbers: list[int] | list[float]
         classes = set(self.class_names or ())
-        if are_names is None and classes:
-            are_names = all(isinstance(value, str) and value in classes for value in values) or None
-        self.are_names = False
-        if not are_names and all(_is_whole(value) for value in values):
+        self.are_names = bool(classes) and all(isinstance(value, str) and value in classes for value in values)
+        if not self.are_names and all(_is_whole(value) for value in values):
             self.numbers = [int(value) for value in values]
-        elif not are_names and self.class_names is None and all(_is_number(value) for value in values):
+        elif not self.are_names and self.class_names is None and all(_is_number(value) for value in values):
             self.kind, self.numbers = "float", [float(value) for value in values]
-        elif are_names is False:
-            raise OptionError(
-                f"{where}: its labels are names of classes, and those of the first file numbers. Make them alike, or "
-                "give the names of all classes, which every label has to be: --classes FILE"
-            )
         else:
             self.are_names = True
             self.class_names = self.class_names or tuple(sorted({str(value) for value in values}))
@@ -238,8 +228,8 @@ class LabelledSource(Source):
 
     fields: Mapping[str, str] = MappingProxyType({})
     _labels: Sequence[int] | Sequence[float] = ()  # empty without labels
-    _rows: Sequence[int] | None = None  # those that were read, of a table; None if all were
     labels_are_names: bool | None = None  # of classes; None without labels
+    loose_files: tuple[str, Sequence[str]] | None = None  # a folder, and a path from there on of each image
 
     @property
     def labels(self) -> Sequence[int] | Sequence[float]:
@@ -251,19 +241,12 @@ class LabelledSource(Source):
         """The numbers of each sample, by the names of their fields."""
         return {LABEL: self._labels} if self._labels else {}
 
-    def image_files(self) -> Sequence[str] | None:
-        """Name the file of each image, absolute or from the table's folder; None if images are not files."""
-        return None
-
     def _set_labels(self, labels: Labels) -> None:
         self._labels, self.fields, self.class_names = labels.numbers, {LABEL: labels.kind}, labels.class_names
         self.labels_are_names = labels.are_names
 
     def _with_label(self, image: Any, index: int) -> tuple[Any, ...]:
         return (image, self._labels[index]) if self._labels else (image,)
-
-    def _row(self, index: int) -> int:
-        return index if self._rows is None else self._rows[index]
 
     def _label_text(self, index: int) -> str:
         """Give the label as a part of the sample's identity."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,25 +16,17 @@ from gpubeton.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpubeton._sources.source import Source
+    from gpubeton._sources.source import LabelledSource
 
 _TORCHVISION = "torchvision:"
 
-_CLASSES: Mapping[str, Callable[..., Source]] = {
+_CLASSES: Mapping[str, Callable[..., LabelledSource]] = {
     "folder": FolderSource,
     "webdataset": TarSource,
     "huggingface": HuggingFaceSource,
     "torchvision": TorchvisionSource,
     "table": TableSource,
     "zip": ZipSource,
-}
-_OPTIONS = {
-    "folder": (),
-    "webdataset": ("image", "label", "class_names", "remote"),
-    "huggingface": ("image", "label", "class_names", "split"),
-    "torchvision": ("class_names", "split", "root", "download"),
-    "table": ("image", "label", "class_names", "root"),
-    "zip": ("remote",),
 }
 _ENDINGS = {
     "table": (".csv", ".tsv", ".tab", ".parquet"),
@@ -95,7 +88,7 @@ def recognise(source: str | os.PathLike[str]) -> str:
 
 def open_source(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], kind: str | None = None, **options: Any
-) -> Source:
+) -> LabelledSource:
     """Open the source of a new file, or of an index.
 
     Parameters
@@ -106,8 +99,9 @@ def open_source(
     kind : str, optional
         One of `SOURCE_KINDS`; by default, the one that `recognise` finds.
     **options
-        ``image``, ``label``, ``class_names``, ``split``, ``root``, ``download``, ``remote`` (`RemoteOptions`), if the
-        kind has them. None is the same as leaving one out.
+        ``image``, ``label``, ``class_names``, ``split``, ``root``, ``download``, ``remote`` (`RemoteOptions`),
+        ``suffixes`` (of images in a folder), ``rows`` (of a Parquet file), if the kind has them. None is the same as
+        leaving one out.
 
     Returns
     -------
@@ -134,13 +128,12 @@ def open_source(
     if kind not in _CLASSES:
         raise OptionError(f"kind is {kind!r}, expected one of {', '.join(SOURCE_KINDS)}")
     chosen = {name: value for name, value in options.items() if value is not None and value is not False}
-    wrong = [name for name in chosen if name not in _OPTIONS[kind]]
+    _, *possible = signature(_CLASSES[kind]).parameters
+    wrong = [name for name in chosen if name not in possible]
     if wrong:
-        possible = ", ".join(_OPTIONS[kind]) or "none"
-        raise OptionError(f"{', '.join(wrong)}: not for a source of the kind {kind}, which takes {possible}")
-    return TarSource(names, **chosen) if len(names) > 1 else open_kind(names[0], kind, chosen)
-
-
-def open_kind(name: str, kind: str, options: Mapping[str, Any]) -> Source:
-    """Open a source whose kind and options have been checked."""
-    return _CLASSES[kind](name.removeprefix(_TORCHVISION) if kind == "torchvision" else name, **options)
+        raise OptionError(
+            f"{', '.join(wrong)}: not for a source of the kind {kind}, which takes {', '.join(possible) or 'none'}"
+        )
+    if kind == "webdataset":
+        return TarSource(names, **chosen)
+    return _CLASSES[kind](names[0].removeprefix(_TORCHVISION), **chosen)

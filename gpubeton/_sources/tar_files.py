@@ -5,6 +5,7 @@ Python's tarfile needs several times as long for a header, and ends a damaged fi
 
 from __future__ import annotations
 
+import re
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ _FILES = b"0\x007"
 _WITHOUT_BYTES = b"123456"  # links, devices and folders
 _HEADERS = b"LKxXg"  # for the next file: a long name, that of a link, records; records for all files
 _SPARSE = b"S"
+_HIDDEN = re.compile(r"(?:^|/)\.(?!\.?(?:/|$))")  # not "." and ".."
 #: First bytes of compressed files, and what decompresses them.
 _COMPRESSED = {
     b"\x1f\x8b": "gunzip",
@@ -75,7 +77,7 @@ def list_members(tar: SmallReads, hidden: Counter[str]) -> Iterator[tuple[str, i
         if not (has_bytes and kind in _FILES):
             continue
         # macOS puts `._0001.jpg` between `0001.jpg` and `0001.cls`.
-        if (name[:1] == "." or "/." in name) and _is_hidden(name):
+        if _HIDDEN.search(name):
             hidden["hidden"] += 1
         else:
             yield name, start, size
@@ -192,7 +194,3 @@ def _sparse(tar: SmallReads, at: int) -> OptionError:
         f"{tar.name}: the file at byte {at} is stored without its zeros (sparse), and so not in one piece. Make the "
         "tar file again without --sparse"
     )
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") and part not in (".", "..") for part in name.split("/"))

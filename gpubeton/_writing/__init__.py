@@ -29,7 +29,7 @@ from gpubeton._writing.file_builder import (
     checked_page_size,
     make_descriptors,
 )
-from gpubeton._writing.find_entry_points import find_all, find_blocks, find_checksums, index_file
+from gpubeton._writing.find_entry_points import find_all, find_checksums, index_file
 from gpubeton._writing.resumable_file import FinishedChunk, ResumableFile
 from gpubeton._writing.targets import (
     AtomicFile,
@@ -60,7 +60,6 @@ __all__ = [
     "checked_page_size",
     "default_start_method",
     "find_all",
-    "find_blocks",
     "find_checksums",
     "index_file",
     "is_locked",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._bytes.descriptors import open_descriptor
+from gpubeton._sources.source import Source
 from gpubeton._writing.file_builder import ChunkPlace, RegionSizes, SkippedRow
 from gpubeton._writing.targets import write_at
 from gpubeton.errors import OptionError, RegionTooLargeError, SampleError, WriteError
@@ -319,6 +320,8 @@ def file_of(dataset: Any, index: Any) -> str | None:
     try:
         while hasattr(dataset, "dataset") and hasattr(dataset, "indices"):  # torch's Subset
             dataset, index = dataset.dataset, dataset.indices[index]
+        if isinstance(dataset, Source):
+            return dataset.name(index)
         for attribute in ("samples", "imgs", "files"):
             listed = getattr(dataset, attribute, None)
             if listed is None:

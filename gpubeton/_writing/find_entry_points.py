@@ -38,39 +38,31 @@ def index_file(
     custom_types: Mapping[str, np.dtype[np.generic]],
     write: Callable[[int, Buffer], object],
     start: int,
-    blocks_of: Callable[[Index, str], Iterable[EntryBlock]],
+    blocks_of: Callable[[Index, str], Iterable[EntryBlock]] | None = None,
+    num_workers: int = -1,
 ) -> int:
     """Write the entry points of each field of a complete file from `start` on; return where they end."""
-    # `custom_types` is the metadata of custom fields; `blocks_of` gives the entry points of a field.
+    # `custom_types` is the metadata of custom fields; `blocks_of` gives the entry points of a field, if they are known.
     index = open_dataset(path, custom_types)
     for name in image_fields(index):
-        start = write_entry_points(write, start, name, identity_of(index, name), blocks_of(index, name))
+        found = (block for block, _ in find_all(index, name, 0, num_workers))
+        blocks = found if blocks_of is None else blocks_of(index, name)
+        start = write_entry_points(write, start, name, identity_of(index, name), blocks)
     return start
-
-
-def find_blocks(
-    index: Index,
-    name: str,
-    num_workers: int = -1,
-    first: int = 0,  # sample
-    identity: SourceIdentity | None = None,  # None: the file may be unfinished, and its writer at work on its end
-) -> Iterator[EntryBlock]:
-    """Find the entry points of the images of a field in one file, from a sample on; give those of `IMAGES_AT_ONCE`."""
-    for block, _ in find_all(index, name, 0, num_workers, first, identity):
-        yield block
 
 
 def find_all(
     index: Index,
     name: str,
     file: int,
-    num_workers: int,
+    num_workers: int = -1,
     first: int = 0,  # sample, in the file
-    identity: SourceIdentity | None = None,
+    identity: SourceIdentity | None = None,  # None: the file may be unfinished, and its writer at work on its end
     *,
     with_checksums: bool = False,
 ) -> Iterator[tuple[EntryBlock, NDArray[np.uint64]]]:
-    """Find entry points as `find_blocks` in one of the files, and CRC-32, (N,), of the images; 0 without checksums."""
+    """Find the entry points of the images of a field in one of the files, from a sample on, and CRC-32, (N,), or 0."""
+    # Of `IMAGES_AT_ONCE` images at a time.
     path, samples = index.files[file].path, index.files[file].rows
     regions, is_jpeg = index.regions(name), index.column(name)["mode"][samples] == ImageMode.JPG
     size = np.where(is_jpeg, regions.size[samples], np.uint64(0))

@@ -26,7 +26,6 @@ from gpubeton._writing import (
     check_on_error,
     check_target,
     default_start_method,
-    find_blocks,
     index_file,
     make_descriptors,
     open_encoders,
@@ -250,8 +249,7 @@ class _Run:
                 f"{self.path}: of {len(self.chosen)} samples of the source none could be read. The first is "
                 f"{skipped[0].name}: {skipped[0].reason}"
             )
-        find = partial(find_blocks, num_workers=self.num_workers)
-        index = partial(index_file, file.temporary, {}, file.write, blocks_of=find)
+        index = partial(index_file, file.temporary, {}, file.write, num_workers=self.num_workers)
         changed = dict(sorted(builder.changes.items()))
         builder.finish(self._notes(skipped, changed), index if self.settings.index else None)
         file.commit()

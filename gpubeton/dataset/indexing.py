@@ -33,10 +33,6 @@ from gpubeton.format.manifest import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from typing_extensions import Buffer
-
     from gpubeton._bytes import Progress, RemoteOptions
     from gpubeton.format import Index
     from gpubeton.format.data_files import DataFile
@@ -297,36 +293,19 @@ def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = Non
 
 
 def _write_pair(folder: Path, index: Index, shards: tuple[Shard, ...], class_names: tuple[str, ...] | None) -> Manifest:
-    """Write the columns, then their description, each under a temporary name first."""
+    """Write the columns, then their description, each of which appears when it is complete."""
     checksums, num_bytes = [], 0
-
-    def blocks() -> Iterable[bytes]:
-        nonlocal num_bytes
+    with AtomicFile(folder / COLUMNS) as file:
         for block in blocks_of(index):
+            file.write(num_bytes, block)
             checksums.append(zlib.crc32(block))
             num_bytes += len(block)
-            yield block
-
-    _write_file(folder / COLUMNS, blocks())
+        file.commit()
     forms = tuple(map(form_of, index.rows))
     manifest = Manifest(
         index.header, index.descriptors, forms, shards, index.fingerprint, num_bytes, tuple(checksums), class_names
     )
-    _write_file(folder / DESCRIPTION, [manifest.to_bytes()])
+    with AtomicFile(folder / DESCRIPTION) as file:
+        file.write(0, manifest.to_bytes())
+        file.commit()
     return manifest
-
-
-def _write_file(path: Path, blocks: Iterable[Buffer]) -> None:
-    """Write a file under a temporary name first."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with open(descriptor, "wb") as file:
-            file.writelines(blocks)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink()
-        raise

@@ -231,20 +231,6 @@ def _differences(stored: EntryBlock, expected: EntryBlock) -> list[int]:
     ]
 
 
-class _Span:
-    """Regions that follow each other in a file, read at once: each request to a store takes long."""
-
-    def __init__(self, source: ByteSource, start: NDArray[np.uint64], size: NDArray[np.uint64]) -> None:
-        # Allocations are checked: they lie in the file, and are sorted.
-        self._first = int(start.min(initial=source.size))
-        stop = int((start + size).max(initial=self._first))
-        self._content = source.load(self._first, stop - self._first)
-
-    def read(self, start: int, size: int) -> bytes:
-        """Give one of the regions."""
-        return bytes(self._content[start - self._first :][:size])
-
-
 class _RegionChecker:
     """Checks regions in the order of the file, so that it is read once and sequentially."""
 
@@ -271,8 +257,12 @@ class _RegionChecker:
         modes: Counter[int | None] = Counter()
         rows = self._index.allocations[slice(*part)]
         starts = rows["ptr"] - first
-        is_near = source.is_mappable or self._index.files[0].is_container
-        read = source.read if is_near else _Span(source, starts, rows["size"]).read
+        read = source.read
+        if len(rows) and not (source.is_mappable or self._index.files[0].is_container):
+            # They are sorted, and follow each other: read at once, since each request to a store takes long.
+            begin = int(starts[0])
+            whole = source.load(begin, int((starts + rows["size"]).max()) - begin)
+            read = lambda start, size: bytes(whole[start - begin :][:size])  # noqa: E731
         columns = rows["sample_id"].tolist(), starts.tolist(), rows["size"].tolist()
         for row, (sample, offset, size) in enumerate(zip(*columns, strict=True), part[0]):
             number = int(self._field[row])

@@ -83,16 +83,7 @@ def test_datasets_that_were_chosen_and_shuffled_are_read_in_place(huggingface, t
     assert len(source.places().containers) == 2
 
 
-def test_rows_of_a_dataset_have_their_places(huggingface, tmp_path):
-    dataset_of(huggingface).save_to_disk(tmp_path / "a")
-    from gpubeton._sources.arrow_sources import HuggingFaceSource
-
-    source = HuggingFaceSource(tmp_path / "a", rows=[6, 0, 3])
-    assert contents(source) == [(jpeg(6), 0), (jpeg(0), 0), (jpeg(3), 1)]
-    assert placed(source) == [jpeg(6), jpeg(0), jpeg(3)]
-
-
-def test_files_of_the_cache_and_their_splits_are_read(huggingface, tmp_path):
+def test_files_of_the_cache_are_read_and_those_of_several_splits_are_refused(huggingface, tmp_path):
     from datasets.arrow_writer import ArrowWriter
 
     folder = tmp_path / "cache"
@@ -109,12 +100,12 @@ def test_files_of_the_cache_and_their_splits_are_read(huggingface, tmp_path):
             for row in part:
                 writer.write(row)
             writer.finalize()
-    source = open_source(folder, split="train")
+    source = open_source(f"{folder}/my-set-train*.arrow")
     assert (source.kind, source.class_names) == ("huggingface", ("owl", "cat"))
     assert contents(source) == [(jpeg(number), number % 2) for number in range(5)]
     assert placed(source) == [jpeg(number) for number in range(5)]
     assert contents(open_source(folder / "my-set-test.arrow")) == [(jpeg(5), 1), (jpeg(6), 0)]
-    with pytest.raises(OptionError, match=r"'test', 'train', .*--split"):
+    with pytest.raises(OptionError, match=r"cache: 4 files, .*splits.*train"):
         open_source(folder)
 
 
