@@ -297,7 +297,8 @@ def _blocks_of(index: Index) -> tuple[dict[str, list[EntryBlock]], list[str]]:
 
 def _notes_of(index: Index) -> Notes:
     if index.files[0].is_container:
-        return Notes({"class_names": list(index.class_names)} if index.class_names else {})
+        names = {"class_names": list(index.class_names)} if index.class_names else {}
+        return Notes({"made_by": "gpubeton index", **names})
     try:
         return read_notes(index.files[0].path, index.files[0].identity) or Notes({})
     except NotesError as error:
