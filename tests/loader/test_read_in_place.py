@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import multiprocessing
 import os
 import shutil
 import tarfile
@@ -207,6 +208,29 @@ def test_an_index_names_no_files_elsewhere_unless_they_are_allowed(photos, tmp_p
     Loader(tmp_path / "photos.index", 4, pipelines=pipelines(), containers=photos).close()
     monkeypatch.setenv("GPUBETON_CONTAINERS", f"/elsewhere;{photos}")
     Loader(tmp_path / "photos.index", 4, pipelines=pipelines()).close()
+
+
+class Reopened(Loader):
+    """A derived class that knows its arguments, as in test_copies.py."""
+
+    def __init__(self, path):
+        super().__init__(path, 7, order="random", seed=3, num_workers=1, pipelines=pipelines())
+
+    def __reduce__(self):
+        return Reopened, (self.fname,)
+
+
+def contents(loader):
+    with loader:
+        return [[output.numpy().tobytes() for output in batch] for batch in loader]
+
+
+def test_a_loader_of_tars_is_opened_again_in_a_spawned_process(photos, tmp_path):
+    tars = write_tars(photos, tmp_path)
+    index_source(open_source(tars), tmp_path / "photos.index", num_workers=1)
+    expected = contents(Reopened(tars))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.map(contents, [Reopened(tars), Reopened(tmp_path / "photos.index")]) == [expected] * 2
 
 
 def test_an_interrupted_index_goes_on(photos, tmp_path):
