@@ -1,7 +1,7 @@
 """Measure reading photos in place: from tar files, a zip file and a folder, beside the converted file.
 
-The loaders take turns, lap by lap. WebDataset and wids read the same tar files (GPUBETON_WEBDATASET_PYTHON). Then tar
-files of many small samples are indexed.
+The loaders take turns, lap by lap. WebDataset and wids read the same tar files, LitData's raw
+dataset the folder (GPUBETON_WEBDATASET_PYTHON). Then tar files of many small samples are indexed.
 
     python -m benchmarks.read_in_place
     python -m benchmarks.read_in_place --rounds 0 --samples 1000000
@@ -39,6 +39,7 @@ from gpubeton.format import open_dataset
 
 _OURS = Contender("gpubeton", "gpubeton_loader", "gpubeton")
 _WEBDATASET = Contender("WebDataset", "webdataset_tars", "webdataset", "GPUBETON_WEBDATASET_PYTHON")
+_LITDATA = Contender("LitData, raw", "litdata_raw", "litdata", "GPUBETON_WEBDATASET_PYTHON")
 _SAMPLES_OF_TAR = 10_000  # small ones, to be indexed
 _PHOTOS_OF_TAR = 128
 
@@ -60,7 +61,7 @@ def main(
             works = _works(
                 corpus, data / f"in-place-{images}", Work(corpus.jpg, corpus.folder, images, passes, cores), data
             )
-        laps = _race(works, rounds, console)
+        laps = race_works(works, rounds, console)
         facts = {"images": images, "cores": cores, "rounds": rounds, "corpus": corpus.facts["jpg"]}
         save_and_draw("read_in_place", {**facts, "laps": laps}, results, console)
     if samples:
@@ -85,11 +86,13 @@ def _works(corpus: Corpus, folder: Path, work: Work, data: Path) -> dict[str, tu
     }
     works = {name: (_OURS, replace(work, beton=path)) for name, path in ours.items()}
     works["WebDataset"] = (_WEBDATASET, replace(work, beton=str(tars)))
+    works["LitData, raw files"] = (_LITDATA, work)
     works["wids"] = (_WEBDATASET, replace(work, beton=str(tars), recipe="wids"))
     return works
 
 
-def _race(works: dict[str, tuple[Contender, Work]], rounds: int, console: Console) -> dict[str, Any]:
+def race_works(works: dict[str, tuple[Contender, Work]], rounds: int, console: Console) -> dict[str, Any]:
+    """Let contenders take turns, each with its own work; return the laps, by name."""
     with ExitStack() as stack:
         running: dict[str, ContenderProcess] = {}
         for name, (contender, work) in works.items():

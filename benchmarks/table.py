@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,9 +211,9 @@ def _entry_points(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{facts}. {provenance(result)}"])
 
 
-def _read_in_place(result: dict[str, Any]) -> str:
+def _read_in_place(result: dict[str, Any], references: Sequence[str] = (".beton", "WebDataset")) -> str:
     laps = {name: [Lap(**lap) for lap in listed] for name, listed in result["laps"].items()}
-    references = [name for name in list(laps)[:2] if name in laps]
+    references = [name for name in references if name in laps]
     heading = ["", "images/s", "CPU ms per image", *(f"× {name}" for name in references)]
     lines = [row(heading), rule(len(heading) - 1)]
     for name, laps_of_loader in laps.items():
@@ -325,6 +326,10 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "entry_points": ("entry_points", _entry_points),
     "read_in_place": ("read_in_place", _read_in_place),
     "indexing": ("indexing", _indexing),
+    "batch_decoder": (
+        "batch_decoder",
+        partial(_read_in_place, references=("Loader", "torchvision v2 in a DataLoader")),
+    ),
     "remote_peers": ("remote_peers", _remote_peers),
     "differences": ("differences", draw_differences),
     "gpu": ("gpu", draw_gpu),

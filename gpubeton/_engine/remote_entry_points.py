@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from gpubeton._bytes.load_pool import LoadPool, has_failed
-from gpubeton._bytes.open_files import OpenSources, find_identity, source_type
+from gpubeton._bytes.open_files import OpenSources, source_type
 from gpubeton._bytes.store_client import shown
 from gpubeton._engine.region_loader import FIRST_REQUESTS, RegionLoader
 from gpubeton.errors import FormatError, LoaderClosedError, RemoteChangedError, RemoteMissingError
@@ -241,7 +241,7 @@ class _EntryLoader:
         place = self._index.files[span.file].entry_place
         try:
             content = self._content(load)
-            is_beside = place is not None and (place.beside is not None or place.path is not None)
+            is_beside = place is not None and place.beside is not None
             blocks = BlockReader(self._index, span.file, is_beside=is_beside).parse(content)
         except (FormatError, RemoteChangedError, RemoteMissingError):
             blocks, faults = open_blocks(self._index, span.file)
@@ -300,12 +300,10 @@ def _sources(index: Index, tables: Sequence[Mapping[str, EntryTables]]) -> Itera
         beside = None if place is None else place.beside
         if opened:
             yield next(iter(opened.values())).place
-        elif place is not None and place.path is not None:
-            yield place.path, find_identity(place.path, file.identity.remote)
-        elif beside is None:
+        elif place is None or beside is None:
             yield file.path, file.identity
         else:
-            path, (size, version) = index_path(file.path), beside
+            path, (size, version) = place.path or index_path(file.path), beside
             identity = source_type(path).known_identity(path, size, version or "", file.identity.remote)
             assert identity is not None, "files that are mapped have no known place"
             yield path, identity

@@ -53,7 +53,7 @@ class HuggingFaceSource(LabelledSource):
         self._state = " ".join(map(stat_identity, files))
         self._arrow = ArrowFiles(files)
         table = self._arrow.table
-        columns, metadata = table.column_names, (table.schema.metadata or {}).get(b"huggingface", b"{}")
+        columns, metadata = self._arrow.names, (table.schema.metadata or {}).get(b"huggingface", b"{}")
         described: Any = info or _parse(files[0], metadata).get("info")
         features = described.get("features") if isinstance(described, dict) else None
         kinds = {name: kind for name, kind in (features or {}).items() if isinstance(kind, dict)}
@@ -150,8 +150,11 @@ class ArrowFiles:
 
         try:
             self.table: Any = pa.concat_tables([table for table, _ in self._opened])
+            self.names: list[str] = self.table.column_names
         except ValueError as error:
-            raise FormatError(f"{paths[0]}: the other files have other columns ({error})") from error
+            raise FormatError(
+                f"{paths[0]}: the other files have other columns, or a name is no text: {error}"
+            ) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ArrowFiles, ([path for path, _ in self.containers],)  # not their memory

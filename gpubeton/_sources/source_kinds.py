@@ -129,6 +129,11 @@ def open_source(
         raise OptionError(f"kind is {kind!r}, expected one of {', '.join(SOURCE_KINDS)}")
     chosen = {name: value for name, value in options.items() if value is not None and value is not False}
     _, *possible = signature(_CLASSES[kind]).parameters
+    if "://" in names[0] and "remote" not in possible:
+        raise OptionError(
+            f"{names[0]}: a source of kind {kind} is read from this machine only. Mount or copy it; tar and zip files "
+            "may be in a store"
+        )
     wrong = [name for name in chosen if name not in possible]
     if wrong:
         raise OptionError(

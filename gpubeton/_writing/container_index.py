@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from gpubeton._sources import LabelledSource, Places, Source
     from gpubeton.fields.base import Field
 
-#: Images whose headers a thread reads at a time.
-_IMAGES_AT_ONCE = 256
+#: Images whose headers a thread reads at a time; of a store, where each takes a request.
+_IMAGES_AT_ONCE, _REQUESTS_AT_ONCE = 256, 8
+#: Threads that read headers, at least: they wait for disks and stores.
+_READERS = 16
 #: Bytes that are loaded of an image that is not mapped: nearly all headers are shorter.
 _HEAD = 16 << 10
 
@@ -109,15 +111,17 @@ def _files_of(places: Places) -> tuple[DataFile, ...]:
 def _read_sides(places: Places, num_workers: int, on_progress: Progress) -> NDArray[np.int32]:
     """Read the height and width of all images, (N, 2), from their headers; 0 where there is none."""
     sides = np.zeros((len(places.size), 2), np.int32)
-    done = 0
-    with ThreadPoolExecutor(worker_count(num_workers)) as threads:
+    done, remotes = 0, {identity.remote for _, identity in places.containers}
+    requests = [remote.requests for remote in remotes if remote]
+    with ThreadPoolExecutor(max(worker_count(num_workers), _READERS, *requests)) as threads:
         for number, (path, identity) in enumerate(places.containers):
             first, stop = np.searchsorted(places.container, [number, number + 1]).tolist()
             with open_bytes(path, identity, remote=identity.remote) as source:
                 content = source.map() if source.is_mappable and source.size else None
                 read = partial(_read_some, source, content, places, sides)
-                parts = range(first, stop, _IMAGES_AT_ONCE)
-                for rows in threads.map(read, (slice(at, min(at + _IMAGES_AT_ONCE, stop)) for at in parts)):
+                count = _REQUESTS_AT_ONCE if identity.remote else _IMAGES_AT_ONCE
+                parts = [slice(at, min(at + count, stop)) for at in range(first, stop, count)]
+                for rows in threads.map(read, parts):
                     done += rows.stop - rows.start
                     on_progress(done, len(sides))
     return sides

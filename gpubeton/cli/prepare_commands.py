@@ -75,7 +75,7 @@ def index(
     With --out: write an index of images in tar files, folders, tables, zip or Arrow files, which a loader of
     NAME.index reads where they are.
     """
-    from gpubeton._bytes import is_folder
+    from gpubeton._bytes import is_folder, list_shards
     from gpubeton.dataset import index_images, index_shards
 
     if out is not None:
@@ -88,6 +88,12 @@ def index(
     custom = field_classes(field)
     results: list[dict[str, Any]] = []
     for file in files:
+        if file.lower().endswith((".tar", ".zip", ".csv", ".tsv", ".parquet", ".arrow")) or (
+            "://" not in file and is_folder(file) and not list_shards(file)
+        ):
+            raise OptionError(
+                f"{file}: no .beton files. For images that stay where they are, name their index: -o NAME.index"
+            )
         if is_folder(file):
             written = index_shards(file, custom)
             results.append(vars(written))

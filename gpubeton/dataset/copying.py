@@ -25,7 +25,7 @@ from gpubeton._writing import (
     index_file,
 )
 from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
-from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.fields.registry import CustomFields, open_beton
 from gpubeton.format import Index, Notes, read_notes
 from gpubeton.format.data_files import origin_of
 from gpubeton.format.dataset import join, list_files
@@ -109,7 +109,7 @@ def copy_samples(
     """
     names = list_files(paths)
     check_target(out, names, overwrite=overwrite)
-    parts = [open_index(path, custom_fields)[0] for path in names]
+    parts = [open_beton(path, custom_fields) for path in names]
     inputs = _Inputs(parts, [read_notes(part.files[0].path, part.files[0].identity) for part in parts])
     whole = inputs.whole
     chosen = np.arange(whole.num_samples) if samples is None else np.asarray(samples, np.int64)

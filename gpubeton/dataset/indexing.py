@@ -17,7 +17,7 @@ from gpubeton._bytes import list_shards, source_type, temporary_folder
 from gpubeton._writing import AtomicFile, TargetFolder, find_checksums, remove_if_abandoned, resolve_target
 from gpubeton.dataset.unfinished_entries import UnfinishedEntries, unfinished_path
 from gpubeton.errors import NotesError, OptionError, StorageError
-from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.fields.registry import CustomFields, open_beton, open_index
 from gpubeton.format.data_files import DESCRIPTION
 from gpubeton.format.entry_layout import AFTER_CHECKSUMS, BESIDE, digest_of, index_path, is_index
 from gpubeton.format.entry_points import identity_of, image_fields, open_blocks, write_entry_points
@@ -127,7 +127,7 @@ def index_images(
     >>> index_images("plain.beton").new
     0
     """
-    index, _ = open_index(path, custom_fields)
+    index = open_beton(path, custom_fields)
     names = image_fields(index)
     blocks, faults = open_blocks(index)
     indexed_now, lacks = 0, _lacks_checksums(index)

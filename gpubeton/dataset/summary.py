@@ -264,7 +264,8 @@ def summarize(
     metadata_end = header.metadata_offset + metadata_bytes
     used = index.allocations["size"].sum(dtype=np.uint64)
     ends = index.allocations["ptr"] + index.allocations["size"]
-    last = round_up(int(ends.max()), header.page_size) if len(ends) and used else 0
+    has_pages = len(ends) and used and not index.files[0].is_container
+    last = round_up(int(ends.max()), header.page_size) if has_pages else 0
     pages = max(0, (last - round_up(metadata_end, header.page_size)) // header.page_size)
     return Summary(
         path=os.fspath(path),
@@ -296,7 +297,8 @@ def _blocks_of(index: Index) -> tuple[dict[str, list[EntryBlock]], list[str]]:
 
 def _notes_of(index: Index) -> Notes:
     if index.files[0].is_container:
-        return Notes({"class_names": list(index.class_names)} if index.class_names else {})
+        names = {"class_names": list(index.class_names)} if index.class_names else {}
+        return Notes({"made_by": "gpubeton index", **names})
     try:
         return read_notes(index.files[0].path, index.files[0].identity) or Notes({})
     except NotesError as error:

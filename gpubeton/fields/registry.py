@@ -57,6 +57,17 @@ def open_index(
     return index, fields_of(index, custom)
 
 
+def open_beton(path: str | os.PathLike[str], custom_fields: CustomFields | None = None) -> Index:
+    """Open a file whose bytes are copied or indexed: OptionError if it is an index of containers."""
+    index, _ = open_index(path, custom_fields)
+    if index.files[0].is_container:
+        raise OptionError(
+            f"{os.fspath(path)}: an index of images in other files; expected a .beton file. Make one of the same "
+            "sources: gpubeton convert"
+        )
+    return index
+
+
 def fields_of(index: Index, custom_fields: CustomFields | None = None) -> dict[str, Field]:
     """Make the fields of a dataset."""
     custom, file = custom_fields or {}, index.files[0].path

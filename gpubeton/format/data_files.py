@@ -54,7 +54,7 @@ class EntryPlace:
     fields: tuple[str, ...] = ()  # that have some
     start: int = 0  # of their bytes, in the file or in the one beside it
     stop: int = 0
-    beside: tuple[int, str | None] | None = None  # size and version of the file beside it; None if they are in it
+    beside: tuple[int, str | None] | None = None  # size and version of the file beside it, or of `path`; None: in it
     path: str | None = None  # the index that has them; None if that file or the one beside it does
 
 

@@ -75,7 +75,7 @@ class IndexFile:
                 [shards[number] for number in whole], [paths[number] for number in whole], [None] * len(whole), text,
                 remote,
             )  # fmt: skip
-        except (FormatError, FileNotFoundError) as error:
+        except (FormatError, FileNotFoundError, IsADirectoryError) as error:
             raise FormatError(
                 f"{shown(path)}: {error}, since the index was made. Make it again: gpubeton index"
             ) from error
@@ -112,7 +112,8 @@ class IndexFile:
             places = [shard.entry_place for shard in manifest.shards]
             if any(place is not None and place.stop > source.size for place in places):
                 raise FormatError(f"{shown(self._path)}: entry points after its end, {source.size} bytes")
-        located = [None if place is None else replace(place, path=self._path) for place in places]
+        state = self._identity.size, getattr(self._identity, "etag", None)
+        located = [None if place is None else replace(place, path=self._path, beside=state) for place in places]
         try:
             index = assemble(manifest, content, self.files, located, self._path, custom_types)
             check_overlaps(index)

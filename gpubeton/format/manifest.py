@@ -269,11 +269,12 @@ def _shard(content: Mapping[str, Any]) -> Shard:
         shard = replace(shard, names=(start, stop))
     if _number(shard.metadata_end) and (name in ("", ".", "..") or set(name) & {"/", "\\", "\0"}):
         raise FormatError(f"a shard of the name {name!r}")
-    page_size = _number(shard.page_size)
-    if not (_number(shard.size) and _number(shard.samples) and page_size) or page_size & (page_size - 1):
+    size, samples, page_size = map(_number, (shard.size, shard.samples, shard.page_size))
+    if not (shard.is_container or size * samples) or not page_size or page_size & (page_size - 1):
         raise FormatError(f"{name}: no bytes or samples, or pages of {page_size} bytes")
-    if shard.entry_place is not None and shard.entry_place.stop > shard.size * (4 if shard.entry_place.beside else 1):
-        raise FormatError(f"{name}: entry points up to byte {shard.entry_place.stop} for {shard.size} bytes")
+    place = None if shard.is_container else shard.entry_place  # that of a container is in the index file
+    if place is not None and place.stop > size * (4 if place.beside else 1):
+        raise FormatError(f"{name}: entry points up to byte {place.stop} for {size} bytes")
     if not all(isinstance(text, str | None) for text in (shard.version, shard.digest)):
         raise FormatError(f"{name}: {shard.version!r} or {shard.digest!r}, expected text")
     return shard
@@ -429,6 +430,8 @@ class StoredIndex:
         self.folder, self._remote, self._columns = folder, remote, path_in(folder, COLUMNS)
         self.manifest = Manifest.from_bytes(text)
         shards = self.manifest.shards
+        if any(shard.is_container for shard in shards):
+            raise FormatError("it describes containers, expected .beton files")
         names = [shard.name for shard in shards]
         paths = [path_in(folder, name) for name in names]
         listed = _list_versions(folder, remote)

@@ -353,7 +353,7 @@ class Loader(FfcvSurface):
     def from_image_folder(cls, path: str | os.PathLike[str], batch_size: int, **arguments: Any) -> Self:
         """Load a folder of images.
 
-        The same as the loader of the folder, but that there has to be one.
+        The same as ``Loader(path, batch_size, ...)``, for folders only.
 
         Parameters
         ----------

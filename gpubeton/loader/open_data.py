@@ -33,7 +33,11 @@ def open_data(
     """Open the data of a loader."""
     names = [fname] if isinstance(fname, str) else [*fname]
     if not all(map(_is_container, names)):
-        return Reader(fname, config.custom_fields, remote=config.remote, containers=config.containers)
+        try:
+            return Reader(fname, config.custom_fields, remote=config.remote, containers=config.containers)
+        except RemoteMissingError:  # no .beton files
+            if not (len(names) == 1 and "://" in names[0] and names[0].endswith("/")):
+                raise
     start = time.perf_counter()
     source = open_source(names, remote=config.remote if "://" in names[0] else None)
     if not isinstance(source, LabelledSource):
@@ -59,13 +63,9 @@ def open_data(
 
 def _is_container(name: str) -> bool:
     """Whether a name means samples in files of another kind than ``.beton``."""
-    if name.lower().endswith(_ENDINGS):
+    text = name.partition("?")[0] if "://" in name else name
+    if text.lower().endswith(_ENDINGS):
         return True
-    if not is_folder(name):
+    if "://" in name or not is_folder(name):
         return False
-    if "://" in name:
-        try:
-            return not list_shards(name)
-        except RemoteMissingError:
-            return True
     return not list_shards(name) and not Path(name, DESCRIPTION).exists() and any(Path(name).iterdir())

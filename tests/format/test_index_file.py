@@ -16,9 +16,15 @@ from PIL import Image
 from gpubeton import Loader
 from gpubeton.dataset import index_source, open_source, write_index
 from gpubeton.errors import FormatError, OptionError, StorageError
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.format import open_dataset
 from gpubeton.format.index_file import FIRST_COLUMN, MAGIC, TRAILER
+from gpubeton.transforms import ToTensor
+from tests.cpu.pictures import jpeg, photo
+from tests.picture_folders import write_tar
 from tests.small_files import picture
+
+PHOTO = jpeg(photo(300, 400), 90)
 
 
 @pytest.fixture
@@ -151,6 +157,37 @@ def test_wrong_numbers_in_the_description_are_refused(index, key, value):
     rewrite(index, change)
     with pytest.raises(FormatError):
         open_dataset(index)
+
+
+def test_containers_may_be_many_and_small_and_some_without_samples(tmp_path):
+    for number in range(40):
+        path = tmp_path / f"{number:03}.tar"
+        write_tar(path, [] if number % 9 == 4 else [("1.txt", b"x")] if number % 9 == 5 else [("1.jpg", PHOTO)])
+    index_source(open_source(tmp_path), tmp_path / "all.index", num_workers=1)
+    assert (tmp_path / "all.index").stat().st_size > path.stat().st_size  # with entry points after the end of any tar
+    image = [CenterCropRGBImageDecoder((8, 8), 1), ToTensor()]
+    for name in (tmp_path, tmp_path / "all.index"):
+        with Loader(name, 7, num_workers=1, drop_last=False, pipelines={"image": image}) as loader:
+            assert len({row.numpy().tobytes() for (images,) in loader for row in images}) == 1
+            assert loader.reader.num_samples == 32
+            assert loader.reader.locate(4) == (str(tmp_path / "006.tar"), 0)
+
+
+def test_containers_in_the_manifest_of_a_folder_are_refused(index, fault_server):
+    content = index.read_bytes()
+    start, size, _ = TRAILER.unpack(content[-TRAILER.size :])
+    description = json.loads(content[start : start + size])["content"]
+    description["shards"][0]["name"] = "../photos.tar"
+    text = json.dumps(description)
+    whole = json.dumps({"checksum": zlib.crc32(text.encode()), "content": description}).encode()
+    fault_server.objects |= {
+        "folder/index.json": whole,
+        "folder/index.bin": content[FIRST_COLUMN : FIRST_COLUMN + description["num_bytes"]],
+        "photos.tar": index.with_name("photos.tar").read_bytes(),
+    }
+    with pytest.raises(FormatError, match=r"index\.json: it describes containers"):
+        open_dataset(fault_server.url("folder/"))
+    assert not [request for request in fault_server.requests if "photos" in request.path]
 
 
 def test_places_outside_a_file_are_refused(tmp_path):

@@ -20,6 +20,7 @@ from gpubeton.errors import FormatError, OptionError, StorageError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.fields.rgb_image import SimpleRGBImageDecoder
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
+from tests.cli.command import run
 from tests.loader.pipelines import same
 from tests.small_files import picture
 
@@ -235,3 +236,8 @@ def test_an_index_without_entry_points_has_headers_alone(photos, tmp_path):
         index_source(open_source(tars), tmp_path / "photos.index")
     with pytest.raises(OptionError, match=r"ends in \.index"):
         index_source(open_source(tars), tmp_path / "photos.beton")
+
+
+def test_the_command_tells_how_to_index_other_files(photos, tmp_path):
+    for source in (photos, write_zip(photos, tmp_path), tmp_path / "train-000.tar"):
+        assert "-o NAME.index" in " ".join(run("index", source, code=2).output.split())
