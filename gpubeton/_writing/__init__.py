@@ -16,7 +16,6 @@ from gpubeton._writing.encoder import (
     Task,
     TaskQueue,
     check_on_error,
-    pointer_columns,
     split_rows,
     without_place,
 )
@@ -24,6 +23,7 @@ from gpubeton._writing.encoder_pool import default_start_method, open_encoders
 from gpubeton._writing.file_builder import (
     ChunkPlace,
     FileBuilder,
+    MovedRegions,
     RegionSizes,
     SkippedRow,
     checked_page_size,
@@ -49,6 +49,7 @@ __all__ = [
     "FileBuilder",
     "FinishedChunk",
     "Job",
+    "MovedRegions",
     "RegionSizes",
     "ResumableFile",
     "SkippedRow",
@@ -66,7 +67,6 @@ __all__ = [
     "make_descriptors",
     "make_index",
     "open_encoders",
-    "pointer_columns",
     "remove_if_abandoned",
     "resolve_target",
     "short_name",
