@@ -298,7 +298,7 @@ def test_the_journal_lists_the_work_in_its_order(device, faults):
 
 
 def test_a_kernel_that_is_led_astray_ends_as_misuse_and_its_stream_goes_on(device, faults):
-    memory, stream = device.allocate(64), device.make_stream()
+    memory, stream = device.allocate_pinned(64), device.make_stream()
     for distance in (46, 4):  # beyond all memory, and in what belongs to it
         device.launch("stray", (1, 1, 1), (1, 1, 1), [np.uint64(memory.address), np.int32(distance)], stream)
     stream.synchronize()
