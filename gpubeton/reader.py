@@ -79,26 +79,6 @@ class Reader:
         self._notes: tuple[Notes, ...] | None = None
         self.index, self.handlers = open_index(fname, custom_handlers, remote, containers)
 
-    @classmethod
-    def of_index(cls, fname: Paths, index: Index) -> Reader:
-        """Make the reader of an index that is in memory.
-
-        Parameters
-        ----------
-        fname : str, path, or sequence of them
-            The files that it is of.
-        index : Index
-            Of fields that are built in.
-
-        Returns
-        -------
-        Reader
-            As if it had been opened.
-        """
-        reader = cls.__new__(cls)
-        vars(reader).update(_file_name=fname, _notes=None, index=index, handlers=fields_of(index))
-        return reader
-
     @property
     def file_name(self) -> Paths:
         """The file, or the files, as given."""
@@ -181,3 +161,10 @@ class Reader:
         """
         file = find_file(self.index.files, sample)
         return file.path, sample - file.first_sample
+
+
+def reader_of(fname: Paths, index: Index) -> Reader:
+    """Make the reader of files whose index is in memory, as if they had been opened; their fields are built in."""
+    reader = Reader.__new__(Reader)
+    vars(reader).update(_file_name=fname, _notes=None, index=index, handlers=fields_of(index))
+    return reader

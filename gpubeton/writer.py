@@ -19,6 +19,7 @@ from gpubeton._writing.encoder import (
     TaskQueue,
     check_on_error,
     file_of,
+    split_rows,
     without_place,
 )
 from gpubeton._writing.encoder_pool import default_start_method, open_encoders
@@ -307,7 +308,7 @@ class DatasetWriter:
         with self._file() as file:
             # Large chunks of a small dataset would leave processes without work.
             size = max(1, min(chunksize, MAX_CHUNKSIZE, len(chosen) // (4 * self.num_workers)))
-            queue = TaskQueue.of_rows(0, len(chosen), size)
+            queue = TaskQueue([task] for task in split_rows(0, len(chosen), size))
             self._write(file, dataset, chosen, queue, min(self.num_workers, len(chosen)), notes, skip=skip)
 
     def _write(
@@ -334,7 +335,9 @@ class DatasetWriter:
             tqdm(total=len(chosen), unit="", disable=not self.progress) as progress,
         ):
             encoders.run(queue, builder.place, lambda task: progress.update(task.stop - task.start))
-            self.skipped = [(_name(dataset, chosen[bad.row]), without_place(bad.reason)) for bad in builder.skipped]
+            indices = [chosen[bad.row] for bad in builder.skipped]
+            names = [file_of(dataset, index) or f"sample {index}" for index in indices]
+            self.skipped = [(name, without_place(bad.reason)) for name, bad in zip(names, builder.skipped, strict=True)]
             if builder.rows == 0:
                 raise NoSamplesError(
                     f"{os.fspath(self.fname)}: of {len(chosen)} samples none could be read. The first is "
@@ -347,11 +350,6 @@ class DatasetWriter:
             index = partial(index_file, file.temporary, types, file.write, num_workers=self.num_workers)
             builder.finish(notes, index if has_index else None)
             file.commit()
-
-
-def _name(dataset: Any, index: Any) -> str:
-    """Name a sample that was left out."""
-    return dataset.name(index) if isinstance(dataset, Shards) else file_of(dataset, index) or f"sample {index}"
 
 
 def _check_names(fields: Mapping[str, Any]) -> None:

@@ -94,7 +94,11 @@ def _list_files(path: str, split: str | None) -> tuple[list[str], dict[str, Any]
     if not folder.is_dir():
         return find_files(path, ".arrow"), {}
     if (folder / "dataset_dict.json").is_file():
-        folder /= _choose_split(path, _names_in(folder / "dataset_dict.json", "splits"), split)
+        splits = _names_in(folder / "dataset_dict.json", "splits")
+        if split not in splits and (split is not None or len(splits) > 1):
+            reason = "choose one" if split is None else f"there is no {split!r}"
+            raise OptionError(f"{path}: the splits are {', '.join(map(repr, splits))}, {reason}: --split NAME")
+        folder /= split or splits[0]
     state, info = folder / "state.json", folder / "dataset_info.json"
     if state.is_file():
         files = [os.fspath(folder / name) for name in _names_in(state, "_data_files")]
@@ -103,17 +107,6 @@ def _list_files(path: str, split: str | None) -> tuple[list[str], dict[str, Any]
             f"{path}: {len(files)} files, perhaps of several splits; name those of one: 'NAME-train*.arrow'"
         )
     return files, _parse(info, info.read_bytes()) if info.is_file() else {}
-
-
-def _choose_split(path: str, splits: Sequence[str], split: str | None) -> str:
-    if split is None and len(splits) == 1:
-        return splits[0]
-    if split is None or split not in splits:
-        raise OptionError(
-            f"{path}: the splits are {', '.join(map(repr, splits))}, "
-            f"{'choose one' if split is None else f'there is no {split!r}'}: --split NAME"
-        )
-    return split
 
 
 def _names_in(path: Path, key: str) -> list[str]:

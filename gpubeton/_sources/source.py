@@ -232,11 +232,6 @@ class LabelledSource(Source):
     loose_files: tuple[str, Sequence[str]] | None = None  # a folder, and a path from there on of each image
 
     @property
-    def labels(self) -> Sequence[int] | Sequence[float]:
-        """The label of each sample, or nothing."""
-        return self._labels
-
-    @property
     def columns(self) -> Mapping[str, Sequence[int] | Sequence[float]]:
         """The numbers of each sample, by the names of their fields."""
         return {LABEL: self._labels} if self._labels else {}

@@ -46,11 +46,6 @@ class TaskQueue:
         self._waiting = iter(sequences)
         self._sequences: dict[int, Iterator[Task]] = {}
 
-    @classmethod
-    def of_rows(cls, start: int, stop: int, chunksize: int) -> TaskQueue:
-        """Split rows into chunks that any worker may take."""
-        return cls([task] for task in split_rows(start, stop, chunksize))
-
     def take(self, worker: int) -> Task | None:
         """Take the next task of a worker: of its sequence, or the first one of the next; None if none is left."""
         while True:

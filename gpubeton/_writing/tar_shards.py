@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from gpubeton._machine import install
+from gpubeton._sources.source import Source
 from gpubeton._writing.encoder import Task, split_rows
 from gpubeton.errors import NoSamplesError, WriteError
 
@@ -22,7 +23,7 @@ _ALL_IN_ORDER = {"shardshuffle": False, "nodesplitter": None, "workersplitter": 
 _SAME_NUMBER = "The pipeline has to give the same number of samples each time."
 
 
-class Shards:
+class Shards(Source):
     """The samples of several tar files of webdataset, one file after the other."""
 
     # Reading is sequential, with one process per shard: a sample in the middle is found by reading the shard up to it.

@@ -212,14 +212,16 @@ def _left_out(skipped: list[SkippedSample]) -> list[str]:
 
 def _draw(done: Conversion) -> None:
     _draw_left_out(done)
-    console = result_console()
     if done.began_anew:
-        console.print("Deleted an unfinished file: its settings were others, or the source has changed since.")
-    resumed = f", {done.resumed:,} of them done before" if done.resumed else ""
+        result_console().print("Deleted an unfinished file: its settings were others, or the source has changed since.")
+    _draw_samples(done, str(done.path), f", {done.resumed:,} of them done before" if done.resumed else "")
+
+
+def _draw_samples(done: Conversion | ShardedConversion, name: str, more: str) -> None:
+    classes = "" if done.class_names is None else f" of {counted(len(done.class_names), 'class')}"
     left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
-    console.print(
-        f"{done.path}: {counted(done.samples, 'sample')}{_of_classes(done)}{resumed}{left_out}; "
-        f"{size_text(done.bytes)}",
+    result_console().print(
+        f"{name}: {counted(done.samples, 'sample')}{classes}{more}{left_out}; {size_text(done.bytes)}"
     )
 
 
@@ -251,11 +253,6 @@ def _draw_left_out(done: Conversion | ShardedConversion) -> None:
     _draw_unused(done.unused, has_labels=done.has_labels)
 
 
-def _of_classes(done: Conversion | ShardedConversion) -> str:
-    count = len(done.class_names or ())
-    return "" if done.class_names is None else f" of {count:,} class{'es' * (count != 1)}"
-
-
 def _parse_shard(text: str, count: int) -> tuple[int, int]:
     """Read which of `count` shards to make: N, or N/M."""
     match = re.fullmatch(r"(\d+)(?:/(\d+))?", text)
@@ -285,11 +282,7 @@ def _make_shards(shards: Sequence[Shard], share: tuple[int, int], *, on: str, wo
         show_json(_to_dict(done))
         return
     _draw_left_out(done)
-    left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
-    result_console().print(
-        f"{done.target}: {counted(done.samples, 'sample')}{_of_classes(done)} in {counted(done.shards, 'file')}"
-        f"{left_out}; {size_text(done.bytes)}"
-    )
+    _draw_samples(done, done.target, f" in {counted(done.shards, 'file')}")
     if 0 < done.value_bytes < _GOOD_PAGE_USE * done.bytes:
         result_console().print(
             f"page use: {done.value_bytes / done.bytes:.0%} of the files are images and other values, most of the rest "

@@ -54,7 +54,7 @@ def split_parts(
     files = _list_files(source, kind)
     is_whole = len(files) > 1 or kind == "webdataset"
     opened = _open_first(files, kind, options, is_whole=is_whole)
-    loose, labels = opened.loose_files, opened.labels
+    loose, labels = opened.loose_files, opened.columns.get(LABEL, ())
     if is_whole and loose is not None:
         raise OptionError(f"{source}: {len(files)} tables of paths; expected one, or tables that hold the images")
     if is_whole and settings.limit is not None:

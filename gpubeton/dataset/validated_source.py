@@ -154,7 +154,7 @@ class ValidatedSource:
         elif hasattr(opened, "getbands"):
             properties = ImageProperties.of_pillow(opened, content or b"")
         else:  # not an image of Pillow: the field checks it
-            self._note(index, self._losses(frame))
+            self._changes[index] = self._losses(frame)
             return (image if content is None else content, *others)
         refusal = properties.refusal(self._kind)
         if refusal is not None:
@@ -179,7 +179,7 @@ class ValidatedSource:
                 value = codec.strip(value)
             elif metadata.has_position:
                 changes.append("position")
-        self._note(index, changes)
+        self._changes[index] = changes
         return (value, *others)
 
     def take_changes(self, rows: Mapping[int, int], skipped: Collection[int] = ()) -> dict[str, list[int]]:
@@ -190,10 +190,6 @@ class ValidatedSource:
                 changed.setdefault(name, []).append(rows[index])
         self._changes = {}
         return changed
-
-    def _note(self, index: int, changes: list[str]) -> None:
-        if changes:
-            self._changes[index] = changes
 
     def _losses(self, frame: JpegFrame | None) -> list[str]:
         """List the loss of an image that has to be encoded as JPEG: another file, or a JPEG that decoders refuse."""

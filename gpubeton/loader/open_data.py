@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from gpubeton._bytes.open_files import is_folder, list_shards
 from gpubeton._bytes.store_client import shown
-from gpubeton._sources import LabelledSource, open_source
+from gpubeton._sources import open_source
 from gpubeton._writing import make_index
-from gpubeton.errors import OptionError, RemoteMissingError
+from gpubeton.errors import RemoteMissingError
 from gpubeton.format.data_files import DESCRIPTION
-from gpubeton.reader import Reader
+from gpubeton.reader import Reader, reader_of
 
 if TYPE_CHECKING:
     from gpubeton.loader.config import LoaderConfig
@@ -40,8 +40,6 @@ def open_data(
                 raise
     start = time.perf_counter()
     source = open_source(names, remote=config.remote if "://" in names[0] else None)
-    if not isinstance(source, LabelledSource):
-        raise OptionError(f"{shown(names[0])}: cannot be read in place. Convert it: gpubeton convert")
     index, unread = make_index(source, num_workers=num_workers)
     seconds = time.perf_counter() - start
     if unread:
@@ -58,7 +56,7 @@ def open_data(
             "NAME.index, then Loader('NAME.index', ...)",
             stacklevel=4,
         )
-    return Reader.of_index(fname, index)
+    return reader_of(fname, index)
 
 
 def _is_container(name: str) -> bool:

@@ -51,7 +51,7 @@ def test_the_bytes_at_the_places_are_the_images(tmp_path, is_file, kind):
     source = open_source(f"{tmp_path}/a-{{0..1}}.arrow", image="jpg")
     assert placed(source) == [image or b"" for image in images]
     assert [source[index][0] for index in range(len(source))] == images
-    assert source.labels == [*range(6), *range(8)]
+    assert source.columns["label"] == [*range(6), *range(8)]
     assert len(source.places().containers) == 2
     assert placed(pickle.loads(pickle.dumps(source))) == placed(source)
 
@@ -77,7 +77,7 @@ def test_datasets_that_were_chosen_and_shuffled_are_read_in_place(huggingface, t
     dataset = dataset_of(huggingface).select([5, 1, 4, 1]).shuffle(seed=3)
     dataset.save_to_disk(tmp_path / "a", num_shards=2)
     source = open_source(tmp_path / "a")
-    assert (source.class_names, source.labels) == (("owl", "cat"), dataset["label"][:])
+    assert (source.class_names, source.columns["label"]) == (("owl", "cat"), dataset["label"][:])
     images = [row["bytes"] for row in dataset.cast_column("image", huggingface.Image(decode=False))["image"]]
     assert placed(source) == images == [image for image, _ in contents(source)]
     assert len(source.places().containers) == 2
