@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import Any
 
 from litdata import StreamingRawDataset
+from litdata.raw.indexer import FileIndexer
 from torch.utils.data import DataLoader
 
 from benchmarks.contenders.service import Ready, serve
@@ -16,7 +17,8 @@ from benchmarks.contenders.work import Work
 def prepare(work: Work) -> Ready:
     """Make the loader."""
     augment = Augment(work.side)
-    dataset = StreamingRawDataset(work.folder, transform=lambda content: augment(content, 0))
+    photos = FileIndexer(extensions=[".jpg"])  # it leaves an index among them
+    dataset = StreamingRawDataset(work.folder, indexer=photos, transform=lambda content: augment(content, 0))
     loader: DataLoader[Any] = DataLoader(
         dataset, work.batch_size, shuffle=True, num_workers=work.cores, drop_last=True, collate_fn=collate,
         persistent_workers=True,
