@@ -5,7 +5,6 @@ The tools, `gpubeton.dataset` and `gpubeton.cli`, import these names, and none o
 
 from __future__ import annotations
 
-from gpubeton._sources.archive_sources import TarSource
 from gpubeton._sources.file_sources import FileSource
 from gpubeton._sources.source import LABEL, LabelledSource, Places, Source, find_files, places_of_rows
 from gpubeton._sources.source_kinds import SOURCE_KINDS, open_source, recognise
@@ -17,7 +16,6 @@ __all__ = [
     "LabelledSource",
     "Places",
     "Source",
-    "TarSource",
     "find_files",
     "open_source",
     "places_of_rows",

@@ -77,7 +77,7 @@ def list_members(tar: SmallReads, hidden: Counter[str]) -> Iterator[tuple[str, i
         if not (has_bytes and kind in _FILES):
             continue
         # macOS puts `._0001.jpg` between `0001.jpg` and `0001.cls`.
-        if _HIDDEN.search(name):
+        if (name[:1] == "." or "/." in name) and _HIDDEN.search(name):
             hidden["hidden"] += 1
         else:
             yield name, start, size

@@ -144,33 +144,27 @@ class Encoder:
         write_at(self._descriptor, rows, chunk.metadata.tobytes(), self._job.file)
 
 
+@dataclass(frozen=True, eq=False)
 class Chunk:
     """Some encoded samples, whose place in the file is not known yet."""
 
-    def __init__(
-        self,
-        metadata: NDArray[np.void],  # (N,) rows with provisional pointers
-        contents: list[NDArray[np.uint8]],  # of each region
-        regions: RegionSizes,
-        pointers: NDArray[np.uint64],  # (R,) provisional pointer of each region
-    ) -> None:
-        self.metadata = metadata
-        self.regions = regions
-        self._contents = contents
-        self._pointers = pointers
+    metadata: NDArray[np.void]  # (N,) rows with provisional pointers
+    contents: list[NDArray[np.uint8]]  # of each region
+    regions: RegionSizes
+    pointers: NDArray[np.uint64]  # (R,) provisional pointer of each region
 
     def settle(self, offset: NDArray[np.uint64], fields: Sequence[Field]) -> Iterator[tuple[int, NDArray[np.uint8]]]:
         """Put the final pointers into the metadata; give the offset and the bytes of each region."""
         # `offset`, shape (N,), is the place of each sample in the file.
         regions, final = self.regions, self.regions.pointers(offset)
-        moved = MovedRegions(regions.counts, self._pointers, regions.sizes.astype(np.uint64), final)
+        moved = MovedRegions(regions.counts, self.pointers, regions.sizes.astype(np.uint64), final)
         for number, field in enumerate(fields):
             moved.update_pointers(self.metadata[f"f{number}"], type_id_of(field))
-        return zip(final.tolist(), self._contents, strict=True)
+        return zip(final.tolist(), self.contents, strict=True)
 
     def checksums(self) -> NDArray[np.uint32]:
         """Compute the CRC-32 of each region: shape (R,)."""
-        return np.array([zlib.crc32(content.data) for content in self._contents], np.uint32)
+        return np.array([zlib.crc32(content.data) for content in self.contents], np.uint32)
 
 
 class _Allocator:

@@ -60,7 +60,6 @@ class Shards(Source):
         return [list(split_rows(start, stop, chunksize)) for start, stop in bounds]
 
     def name(self, row: int) -> str:
-        """Name a sample, for errors."""
         shard = bisect_right(self._starts, row) - 1
         return self._place(shard, row - self._starts[shard])
 

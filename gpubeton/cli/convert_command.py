@@ -9,6 +9,7 @@ import typer
 
 from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
 from gpubeton.cli.shared_options import (
+    SOURCES,
     ClassNames,
     ImageColumn,
     Json,
@@ -34,8 +35,7 @@ _MAX_LINES = 50
 _GOOD_PAGE_USE = 0.8
 _MAX_SAME_REASON = 5
 # Groups of options in the help.
-_SOURCES, _JPEG = "Tables, tar files and datasets of other libraries", "JPEG files, and pages"
-_CLUSTERS = "Clusters"
+_JPEG, _CLUSTERS = "JPEG files, and pages", "Clusters"
 # The keys of `Conversion.changed`, in words.
 _CHANGES = {
     "alpha": "had transparency, which was dropped; --mode rgba keeps it",
@@ -108,7 +108,7 @@ def convert(
     classes: ClassNames = None,
     split: Split = None,
     root: Root = None,
-    download: Annotated[bool, _option(_SOURCES, "Let torchvision download.", "--download")] = False,
+    download: Annotated[bool, _option(SOURCES, "Let torchvision download.", "--download")] = False,
     quality: Annotated[int, _option(_JPEG, "JPEG quality, 1 to 100.")] = 90,
     smart_threshold: Annotated[int | None, _option(_JPEG, "Bytes of raw pixels, for smart.")] = None,
     compress_probability: Annotated[float, _option(_JPEG, "Share of JPEG, for proportion.")] = 0.5,

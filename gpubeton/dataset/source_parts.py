@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton._sources import LABEL, FileSource, LabelledSource, Source, TarSource, find_files, open_source, recognise
+from gpubeton._sources import LABEL, FileSource, LabelledSource, Source, find_files, open_source, recognise
 from gpubeton.dataset.file_settings import choose_samples
 from gpubeton.errors import OptionError
 from gpubeton.format.dataset import expand_braces
@@ -94,7 +94,7 @@ def _open_first(files: list[str], kind: str, options: Mapping[str, Any], *, is_w
             f"{files[0]}: its labels are names of classes, and each of the {len(files)} files may have others. "
             "Give the names of all: --classes FILE"
         )
-    return TarSource(files, **options)
+    return open_source(files, kind, **options)
 
 
 def _recognise(source: str) -> str:

@@ -268,8 +268,8 @@ class _RegionChecker:
             number = int(self._field[row])
             name = self._index.names[number] if number >= 0 else None
             content = read(offset, size)
-            mode = self._mode(number, sample)
-            modes[mode] += 1
+            images = self._images[number] if number >= 0 else None
+            modes[None if images is None else int(images.mode[sample])] += 1
             try:
                 findings += [Finding(sample, name, what) for what in self._faults(row, sample, number, size, content)]
             except Exception as error:  # noqa: BLE001 - a decoder that fails on one value must not end the report
@@ -298,11 +298,6 @@ class _RegionChecker:
             if self._index.files[0].is_container and not codec.start.match(content):
                 codec = None
             yield from _image_faults(codec, content, metadata, images.kind)
-
-    def _mode(self, number: int, sample: int) -> int | None:
-        """Return the `ImageMode` of an image; None for other values."""
-        images = self._images[number] if number >= 0 else None
-        return None if images is None else int(images.mode[sample])
 
 
 def _image_faults(codec: Codec | None, content: bytes, metadata: Any, kind: ImageKind | None) -> Iterator[str]:
