@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from litdata import StreamingRawDataset
-from litdata.raw.indexer import FileIndexer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 from benchmarks.contenders.service import Ready, serve
 from benchmarks.contenders.streamed import Augment, collate
@@ -17,10 +17,11 @@ from benchmarks.contenders.work import Work
 def prepare(work: Work) -> Ready:
     """Make the loader."""
     augment = Augment(work.side)
-    photos = FileIndexer(extensions=[".jpg"])  # it leaves an index among them
-    dataset = StreamingRawDataset(work.folder, indexer=photos, transform=lambda content: augment(content, 0))
+    dataset = StreamingRawDataset(work.folder, transform=lambda content: augment(content, 0))
+    photos = Subset(dataset, [row for row, file in enumerate(dataset.files) if file.path.endswith(".jpg")])
+    (Path(work.folder) / "index.json.zstd").unlink(missing_ok=True)  # other contenders read the folder, too
     loader: DataLoader[Any] = DataLoader(
-        dataset, work.batch_size, shuffle=True, num_workers=work.cores, drop_last=True, collate_fn=collate,
+        photos, work.batch_size, shuffle=True, num_workers=work.cores, drop_last=True, collate_fn=collate,
         persistent_workers=True,
     )  # fmt: skip
 
