@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,34 @@ def _entry_points(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{facts}. {provenance(result)}"])
 
 
+def _read_in_place(result: dict[str, Any], references: Sequence[str] = (".beton", "WebDataset")) -> str:
+    laps = {name: [Lap(**lap) for lap in listed] for name, listed in result["laps"].items()}
+    references = [name for name in references if name in laps]
+    heading = ["", "images/s", "CPU ms per image", *(f"× {name}" for name in references)]
+    lines = [row(heading), rule(len(heading) - 1)]
+    for name, laps_of_loader in laps.items():
+        rates = spread([lap.images_per_second for lap in laps_of_loader], "{:,.0f}")
+        beside = [spread(cpu_ratios(laps_of_loader, laps[other]), "{:.2f}") for other in references]
+        lines.append(row([name, rates, f"{median_cpu(laps_of_loader):.3f}", *beside]))
+    facts = (
+        f"{result['cores']} core; × compares images per second of processor time, round by round; {result['rounds']} "
+        "rounds in alternation."
+    )
+    return "\n".join([*lines, "", f"{facts} {provenance(result)}"])
+
+
+def _indexing(result: dict[str, Any]) -> str:
+    heading = ["samples", "seconds to index", "processor seconds", "bytes per sample", "seconds to open"]
+    cells = [
+        f"{result['samples']:,}",
+        f"{result['seconds']:.1f}",
+        f"{result['cpu_seconds']:.1f}",
+        f"{result['bytes_per_sample']:.1f}",
+        f"{result['open_seconds']:.2f}",
+    ]
+    return "\n".join([row(heading), rule(len(heading) - 1), row(cells), "", provenance(result)])
+
+
 def _cluster_conversion(result: dict[str, Any]) -> str:
     count = result["processes"]
     heading = ["images are", "images/s, 1 process", f"{count} processes", "of the ideal rate"]
@@ -295,6 +324,12 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "batch_cost": ("batch_cost", _batch_cost),
     "cluster_conversion": ("cluster_conversion", _cluster_conversion),
     "entry_points": ("entry_points", _entry_points),
+    "read_in_place": ("read_in_place", _read_in_place),
+    "indexing": ("indexing", _indexing),
+    "batch_decoder": (
+        "batch_decoder",
+        partial(_read_in_place, references=("Loader", "torchvision v2 in a DataLoader")),
+    ),
     "remote_peers": ("remote_peers", _remote_peers),
     "differences": ("differences", draw_differences),
     "gpu": ("gpu", draw_gpu),

@@ -109,7 +109,7 @@ class GpubetonError(Exception):
 
 
 class FormatError(GpubetonError, ValueError):
-    """A file is not what a ``.beton`` file of version 2 has to be."""
+    """A file is not what its format has to be: a ``.beton`` file of version 2, an index, a tar, zip or Arrow file."""
 
 
 class VersionError(FormatError):

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.fields.registry import CustomFields, fields_of, open_index
 from gpubeton.format.data_files import find_file
 from gpubeton.format.file_notes import Notes, read_notes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton.format.dataset import Paths
+    from gpubeton.format.index import Index
 
 __all__ = ["Reader"]
 
@@ -33,6 +36,8 @@ class Reader:
         The class of each custom field, by its name.
     remote : RemoteOptions, optional
         How the store of files such as ``s3://bucket/train.beton`` is reached.
+    containers : sequence of str
+        Folders and URLs, besides that of an index file, whose files it may name.
 
     Attributes
     ----------
@@ -68,10 +73,11 @@ class Reader:
         custom_handlers: CustomFields | None = None,
         *,
         remote: RemoteOptions | None = None,
+        containers: Sequence[str] = (),
     ) -> None:
         self._file_name = fname
         self._notes: tuple[Notes, ...] | None = None
-        self.index, self.handlers = open_index(fname, custom_handlers, remote)
+        self.index, self.handlers = open_index(fname, custom_handlers, remote, containers)
 
     @property
     def file_name(self) -> Paths:
@@ -101,7 +107,8 @@ class Reader:
     def _read_notes(self) -> tuple[Notes, ...]:
         # Not in the constructor: a loader works with damaged notes, too.
         if self._notes is None:
-            self._notes = tuple(read_notes(file.path, file.identity) or Notes({}) for file in self.index.files)
+            betons = (file for file in self.index.files if not file.is_container)
+            self._notes = tuple(read_notes(file.path, file.identity) or Notes({}) for file in betons) or (Notes({}),)
         return self._notes
 
     @property
@@ -154,3 +161,10 @@ class Reader:
         """
         file = find_file(self.index.files, sample)
         return file.path, sample - file.first_sample
+
+
+def reader_of(fname: Paths, index: Index) -> Reader:
+    """Make the reader of files whose index is in memory, as if they had been opened; their fields are built in."""
+    reader = Reader.__new__(Reader)
+    vars(reader).update(_file_name=fname, _notes=None, index=index, handlers=fields_of(index))
+    return reader

@@ -10,19 +10,21 @@ import numpy as np
 from tqdm import tqdm
 
 from gpubeton._machine import worker_count
+from gpubeton._sources.file_sources import CheckedFolder, FolderSource
+from gpubeton._sources.image_folder import IMAGE_SUFFIXES
+from gpubeton._sources.source import class_names_of
 from gpubeton._writing.encoder import (
     MAX_CHUNKSIZE,
     Job,
     TaskQueue,
     check_on_error,
-    class_names_of,
     file_of,
+    split_rows,
     without_place,
 )
 from gpubeton._writing.encoder_pool import default_start_method, open_encoders
 from gpubeton._writing.file_builder import FileBuilder, checked_page_size, make_descriptors
-from gpubeton._writing.find_entry_points import find_blocks, index_file
-from gpubeton._writing.image_folder import IMAGE_SUFFIXES, CheckedImages, ImageFolder
+from gpubeton._writing.find_entry_points import index_file
 from gpubeton._writing.tar_shards import Shards
 from gpubeton._writing.targets import AtomicFile, check_target, is_beton, resolve_target
 from gpubeton.errors import FieldNameError, NoSamplesError, OptionError
@@ -282,16 +284,17 @@ class DatasetWriter:
                 f"an image folder gives 2 values, the image and the number of its class, but there are "
                 f"{len(self.fields)} fields: {', '.join(map(repr, self.fields))}"
             )
-        images = ImageFolder(root, suffixes)
         field = next(iter(self.fields.values()))
-        largest = getattr(field, "max_resolution", None)
         is_checked = check and getattr(field, "write_mode", "raw") != "raw"
-        dataset = CheckedImages(images, largest) if is_checked else images
-        names = list(images.classes)
-        notes = {"made_by": "gpubeton DatasetWriter", "source": "folder", "class_names": names, **(self.notes or {})}
-        chosen = _choose(dataset, None, shuffle_indices, seed)
-        self._write_chosen(dataset, chosen, chunksize, notes, skip=check_on_error(on_error))
-        return images.classes
+        largest = getattr(field, "max_resolution", None)
+        images = CheckedFolder(root, suffixes, largest) if is_checked else FolderSource(root, suffixes)
+        names = images.class_names
+        if names is None:
+            raise OptionError(f"{os.fspath(root)}: no folders in it, expected one folder of images per class")
+        notes = {"made_by": "gpubeton DatasetWriter", "source": "folder", "class_names": [*names], **(self.notes or {})}
+        chosen = _choose(images, None, shuffle_indices, seed)
+        self._write_chosen(images, chosen, chunksize, notes, skip=check_on_error(on_error))
+        return names
 
     def _file(self) -> AtomicFile:
         path = resolve_target(self.fname)
@@ -305,7 +308,7 @@ class DatasetWriter:
         with self._file() as file:
             # Large chunks of a small dataset would leave processes without work.
             size = max(1, min(chunksize, MAX_CHUNKSIZE, len(chosen) // (4 * self.num_workers)))
-            queue = TaskQueue.of_rows(0, len(chosen), size)
+            queue = TaskQueue([task] for task in split_rows(0, len(chosen), size))
             self._write(file, dataset, chosen, queue, min(self.num_workers, len(chosen)), notes, skip=skip)
 
     def _write(
@@ -332,7 +335,9 @@ class DatasetWriter:
             tqdm(total=len(chosen), unit="", disable=not self.progress) as progress,
         ):
             encoders.run(queue, builder.place, lambda task: progress.update(task.stop - task.start))
-            self.skipped = [(_name(dataset, chosen[bad.row]), without_place(bad.reason)) for bad in builder.skipped]
+            indices = [chosen[bad.row] for bad in builder.skipped]
+            names = [file_of(dataset, index) or f"sample {index}" for index in indices]
+            self.skipped = [(name, without_place(bad.reason)) for name, bad in zip(names, builder.skipped, strict=True)]
             if builder.rows == 0:
                 raise NoSamplesError(
                     f"{os.fspath(self.fname)}: of {len(chosen)} samples none could be read. The first is "
@@ -342,15 +347,9 @@ class DatasetWriter:
                 notes = {**notes, "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped]}
             progress.set_description_str("finding entry points" if has_index else "flushing to disk")
             types = {name: field.metadata_type for name, field in self.fields.items()}
-            find = partial(find_blocks, num_workers=self.num_workers)
-            index = partial(index_file, file.temporary, types, file.write, blocks_of=find)
+            index = partial(index_file, file.temporary, types, file.write, num_workers=self.num_workers)
             builder.finish(notes, index if has_index else None)
             file.commit()
-
-
-def _name(dataset: Any, index: Any) -> str:
-    """Name a sample that was left out."""
-    return dataset.name(index) if isinstance(dataset, Shards) else file_of(dataset, index) or f"sample {index}"
 
 
 def _check_names(fields: Mapping[str, Any]) -> None:

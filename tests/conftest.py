@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -25,6 +26,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 UNTIMED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=UNTIMED)
 settings.load_profile("house")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_garbage() -> None:
+    """Leave the objects of modules that are loaded out of every collection: beside torch and Numba, each takes long."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton.errors import PipelineError
-from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -63,22 +61,6 @@ def writable(batch: Any) -> Any:
     import torch
 
     return batch.view(torch.int16)
-
-
-@dataclass(frozen=True)
-class ImageChange:
-    """A change of images, in place, written twice with the same integer arithmetic."""
-
-    on_arrays: Callable[[NDArray[np.uint8], NDArray[Any]], None]  # compiled by Numba
-    on_tensors: Callable[[Any, NDArray[Any]], None]
-
-    def __call__(self, images: Any, rows: NDArray[Any]) -> None:
-        """Change images, (N, H, W, 3) uint8 of any strides, by the parameters in `rows`, (N, K) integers."""
-        is_array = isinstance(images, np.ndarray)
-        if Compiler.is_enabled and (is_array or images.device.type == "cpu"):
-            self.on_arrays(images if is_array else images.numpy(), rows)
-        else:
-            self.on_tensors(as_tensor(images), rows)
 
 
 Fill = tuple[float, ...]

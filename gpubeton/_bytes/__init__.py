@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from gpubeton._bytes.byte_source import ByteSource
 from gpubeton._bytes.descriptors import open_descriptor, read_at
+from gpubeton._bytes.file_list import FileListIdentity
 from gpubeton._bytes.local_file import temporary_folder
-from gpubeton._bytes.open_files import fill_cache, is_folder, list_shards, open_bytes, source_type
+from gpubeton._bytes.open_files import fill_cache, find_identity, is_folder, list_shards, open_bytes, source_type
 from gpubeton._bytes.remote_options import RemoteOptions
 
 Progress = Callable[[int, int], None]
@@ -18,9 +19,11 @@ Progress = Callable[[int, int], None]
 
 __all__ = [
     "ByteSource",
+    "FileListIdentity",
     "Progress",
     "RemoteOptions",
     "fill_cache",
+    "find_identity",
     "is_folder",
     "list_shards",
     "open_bytes",

@@ -123,6 +123,8 @@ class ByteSource(ABC):
             where = f"{shown(self.name)}: {len(target)} bytes from {start} on"
             try:
                 count = self.read_into(start, target)
+            except StorageError:
+                raise
             except OSError as error:
                 raise StorageError(
                     f"{where} could not be read: {error}. Check the disk or the network that the file lies on."

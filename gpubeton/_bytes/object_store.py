@@ -75,9 +75,9 @@ class ObjectIdentity(SourceIdentity):
         if current != self:
             now = current.version if isinstance(current, ObjectIdentity) else "another kind of file"
             raise RemoteChangedError(
-                f"{shown(name)}: the store has {now} now; when it was opened it was {self.version}. The object was "
-                "replaced while it was being read: open it again, in training with a new Loader. To replace a file "
-                "that is in use, write it under another name."
+                f"{shown(name)}: the store has {now} now; when it was opened or indexed it was {self.version}. The "
+                "object was replaced: open it again, in training with a new Loader, or make its index again (gpubeton "
+                "index). To replace a file that is in use, write it under another name."
             )
 
     @property

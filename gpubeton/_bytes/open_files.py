@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpubeton._bytes.file_list import SCHEME, ListedFiles
 from gpubeton._bytes.local_file import LocalFile
 from gpubeton._bytes.object_store import ObjectFile, head_object, list_objects
 from gpubeton._bytes.store_client import SCHEMES
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 CACHE_VARIABLE = "GPUBETON_CACHE_DIR"
 """Environment variable with the default directory of caches."""
 
-SOURCES: dict[str, type[ByteSource]] = dict.fromkeys(SCHEMES, ObjectFile)
+SOURCES: dict[str, type[ByteSource]] = {**dict.fromkeys(SCHEMES, ObjectFile), SCHEME: ListedFiles}
 """Kinds of source by the scheme of a name, ``scheme://...``. A name without a scheme of these is a path."""
 
 

@@ -213,10 +213,11 @@ def _translate_about_object(
     if status == 416 and opened is None:  # for the first bytes
         return TruncatedError(f"{url}: the object has no bytes; expected a complete file. Upload it again.")
     if status in (412, 416):
-        then = f"it was {opened} when it was opened" if opened else "expected the version that was opened"
+        then = f"it was {opened} when it was opened or indexed" if opened else "expected the version that was opened"
         return RemoteChangedError(
-            f"{url}: the object has another version now; {then}. It was replaced while it was being read: open it "
-            "again, in training with a new Loader. To replace a file that is in use, write it under another name."
+            f"{url}: the object has another version now; {then}. It was replaced: open it again, in "
+            "training with a new Loader, or make its index again (gpubeton index). To replace a file that is in use, "
+            "write it under another name."
         )
     return None
 

@@ -1,7 +1,7 @@
 """Decide whether an image is bad: a library decodes what the crop decoder refuses, or nothing does.
 
-Files come here too for which there is no crop decoder, such as PNG. Sizes and crops that do not fit are final;
-`jpeg.codes` has all reasons.
+Files come here too for which there is no crop decoder, such as PNG, also where a JPEG is expected. Sizes and crops that
+do not fit are final; `jpeg.codes` has all reasons.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpubeton._cpu.jpeg.codes import NO_MEMORY, OK, REASONS, WRONG_CHECKSUM, WRO
 from gpubeton._plan.image_job import BadImage
 from gpubeton.errors import BadImageError
 from gpubeton.fields.codecs import codec_of, decode_file
-from gpubeton.fields.jpeg import decode_rgb, jpeg_size
+from gpubeton.fields.pixels import rgb_of_file, size_of_file
 from gpubeton.format.field_arguments import RGB, ImageKind
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def decode_refused(
         if task[MODE] == PACKED or kind != RGB:
             return OK, "", decode_file(data, kind, size)
         # Before anything of that size is allocated.
-        return (OK, "", decode_rgb(data)) if jpeg_size(data) == size else (WRONG_SIZE, "", None)
+        return (OK, "", rgb_of_file(data)) if size_of_file(data) == size else (WRONG_SIZE, "", None)
     except BadImageError as error:
         return UNDECODABLE, f"{refusal}; {error}", None
     except Exception as error:  # noqa: BLE001 - no error of a library over one image may end the loop
@@ -115,7 +115,7 @@ def _reason(task: Array, code: int, programs: Sequence[ImageProgram]) -> str:
         pixel_size = programs[task[PROGRAM]].kind.pixel_size
         return f"it has {task[SIZE]} bytes, but {expected}, {pixel_size * task[IMAGE_HEIGHT] * task[IMAGE_WIDTH]} bytes"
     try:
-        height, width = jpeg_size(bytes_at(int(task[ADDRESS]), int(task[SIZE])))
+        height, width = size_of_file(bytes_at(int(task[ADDRESS]), int(task[SIZE])))
     except BadImageError as error:
         return f"{REASONS[WRONG_SIZE]}; {error}"
     return f"it is {height} x {width} pixels, but {expected}"

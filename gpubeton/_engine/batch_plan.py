@@ -15,13 +15,13 @@ from gpubeton._engine.mapped_storage import MAX_GAP
 from gpubeton._engine.output_graph import dependencies_first
 from gpubeton._engine.outputs import BranchOutput, ImageOutput
 from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD, Source
-from gpubeton._plan.image_job import ImageJob
 from gpubeton._plan.ranges import RangePlan, plan_ranges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._engine.output_graph import Output
+    from gpubeton._plan.image_job import ImageJob
     from gpubeton._plan.order import EpochBatches
 
 
@@ -125,21 +125,13 @@ class Plan(Sequence[BatchPlan]):
         return BatchPlan(number, samples, images, places)
 
     def _plan_images(self, output: ImageOutput, samples: NDArray[np.uint64], number: int) -> ImageJob:
-        source, program = output.source, output.program
-        height, width = source.image_sizes(samples)
-        job = ImageJob(
-            height=height,
-            width=width,
-            mode=source.column["mode"][samples],
-            draws=program.draw(self.seed, self.epoch, samples, height, width),
-            steps=program.draw_steps(self.seed, self.epoch, samples),
-            samples=samples,
-            source=source.name,
-        )
+        source = output.source
+        sizes, mode = source.image_sizes(samples), source.column["mode"][samples]
+        job = output.plan(self.seed, self.epoch, samples, sizes, mode)
         points = source.entry_points
         if points is None:
             return job
-        if points.comes_late and number < BATCHES_WITHOUT_ENTRIES and program.device == "cpu":
+        if points.comes_late and number < BATCHES_WITHOUT_ENTRIES and output.program.device == "cpu":
             if number >= READS_AHEAD:  # the bytes of the first batch are there
                 points.prepare(samples)
         else:

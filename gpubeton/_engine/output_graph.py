@@ -24,7 +24,7 @@ from gpubeton._plan.batch_ops import BatchOp, compile_batch_ops, declare
 from gpubeton._plan.draw_rows import filling_crops
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton._plan.linked_outputs import moves_of, placements_by
-from gpubeton._plan.order import rows_of
+from gpubeton._plan.order import IdRange, rows_of
 from gpubeton._plan.program import image_state
 from gpubeton._plan.snapshot import BranchPoint, snapshot
 from gpubeton.errors import NoSuchFieldError, PipelineError
@@ -43,12 +43,13 @@ from gpubeton.transforms.placements import AxesPlacement, FollowingTransform
 from gpubeton.transforms.transform import Moves
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from gpubeton._engine.outputs import Decodes
     from gpubeton._plan.batch_ops import BatchOps
     from gpubeton._plan.linked_outputs import GeometrySource
-    from gpubeton._plan.order import IdRange
     from gpubeton.fields.base import Field
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
@@ -92,12 +93,24 @@ def compile_outputs(
     drawn = {name: spec for name in names if isinstance(spec := pipelines.get(name), DrawnParameters)}
     # Random parameters are read and change nothing: the other outputs are compiled as if these were not there.
     specs = {name: _spec(name, pipelines.get(name, ())) for name in names if name not in drawn}
-    numbers = [name for name in dict.fromkeys([*fields, *pipelines]) if name not in drawn]
-    compiler = _Compiler(index, fields, specs, numbers, indices, gpu, entry_points or {})
+    # The number keeps random numbers apart: two outputs of one field, as in contrastive learning, differ.
+    named = (name for name in dict.fromkeys([*fields, *pipelines]) if name not in drawn)
+    numbers, points = {name: number for number, name in enumerate(named)}, entry_points or {}
+    find = lambda field: Source.of(index, field, fields[field], points.get(field))  # noqa: E731
+    compiler = _Compiler(find, specs, numbers, indices, gpu)
     outputs, left_on = compiler.compile(), compiler.left_on
     _connect_followers(outputs)
     by_name = {**outputs, **{name: _drawn_output(name, spec, outputs, left_on) for name, spec in drawn.items()}}
     return tuple(by_name[name] for name in names)
+
+
+def compile_images(source: Source, pipeline: Pipeline, number: int, gpu: GpuTarget | None) -> ImageOutput:
+    """Compile one output of images that are in no file; its draws are those of field `number` of one."""
+    specs = {source.name: _spec(source.name, pipeline)}
+    output = _Compiler(lambda _: source, specs, {source.name: number}, IdRange(1), gpu).compile()[source.name]
+    if not isinstance(output, ImageOutput):
+        raise PipelineError(f"{output.operation!r} decodes no images here; expected a decoder of the library")
+    return output
 
 
 def _check_names(index: Index, pipelines: Mapping[str, Any]) -> None:
@@ -195,19 +208,15 @@ class _Compiler:
 
     def __init__(
         self,
-        index: Index,
-        fields: Mapping[str, Field],
+        find_source: Callable[[str], Source],  # of a field
         specs: Mapping[str, PipelineSpec],
-        numbers: Sequence[str],
+        numbers: Mapping[str, int],
         indices: NDArray[np.uint64] | IdRange,
         gpu: GpuTarget | None,
-        entry_points: Mapping[str, EntryPoints],
     ) -> None:
-        self.index, self.fields, self.specs, self.indices, self.gpu = index, fields, specs, indices, gpu
-        self.entry_points = entry_points
+        self.find_source, self.specs, self.numbers = find_source, specs, numbers
+        self.indices, self.gpu = indices, gpu
         self.left_on = gpu.device if gpu is not None and gpu.takes_everything else None
-        # The number keeps random numbers apart: two outputs of one field, as in contrastive learning, differ.
-        self.numbers = {name: number for number, name in enumerate(numbers)}
         self.sources: dict[str, Source] = {}
         self.outputs: dict[str, PipelineOutput] = {}
         self.parents = find_parents(specs)
@@ -226,7 +235,7 @@ class _Compiler:
 
     def _field_output(self, name: str, field: str) -> PipelineOutput:
         if field not in self.sources:
-            self.sources[field] = Source.of(self.index, field, self.fields[field], self.entry_points.get(field))
+            self.sources[field] = self.find_source(field)
         source = self.sources[field]
         operations = self._with_branch_points(_field_operations(name, self.specs[name], source))
         if isinstance(operations[0], ImageDecoder) and not brings_own_code(operations[0]):

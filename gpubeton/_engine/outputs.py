@@ -9,6 +9,7 @@ import numpy as np
 
 from gpubeton._engine.run_batch_ops import Shared, UserDecoder, finish_images, run_batch_ops
 from gpubeton._plan.draw_rows import TOP, WIDTH
+from gpubeton._plan.image_job import ImageJob
 from gpubeton._plan.philox import BatchNumbers
 from gpubeton._plan.program import image_state, note_lines
 from gpubeton.errors import PipelineError
@@ -53,6 +54,13 @@ class ImageOutput:
     name: str
     source: Source
     program: ImageProgram
+
+    def plan(
+        self, seed: int, epoch: int, samples: NDArray[np.uint64], sizes: tuple[Any, Any], mode: NDArray[np.uint8]
+    ) -> ImageJob:
+        """Draw the crops and the rest for samples, (N,), with int32 heights and widths of stored images, (N,) each."""
+        draws, steps = self.program.draw(seed, epoch, samples, *sizes), self.program.draw_steps(seed, epoch, samples)
+        return ImageJob(*sizes, mode=mode, draws=draws, steps=steps, samples=samples, source=self.source.name)
 
     def take_array(self, pool: ArrayPool, count: int) -> NDArray[Any]:
         """Take uninitialized memory for the pass: (count, height, width, channels); numpy has bfloat16 as uint16."""

@@ -296,13 +296,14 @@ def _list_ranges(
 def _sources(index: Index, tables: Sequence[Mapping[str, EntryTables]]) -> Iterator[tuple[str, SourceIdentity]]:
     """List the files that hold the entry points of each file: that one, or the one beside it."""
     for file, opened in zip(index.files, tables, strict=True):
-        beside = None if file.entry_place is None else file.entry_place.beside
+        place = file.entry_place
+        beside = None if place is None else place.beside
         if opened:
             yield next(iter(opened.values())).place
-        elif beside is None:
+        elif place is None or beside is None:
             yield file.path, file.identity
         else:
-            path, (size, version) = index_path(file.path), beside
+            path, (size, version) = place.path or index_path(file.path), beside
             identity = source_type(path).known_identity(path, size, version or "", file.identity.remote)
             assert identity is not None, "files that are mapped have no known place"
             yield path, identity

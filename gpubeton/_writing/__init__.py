@@ -9,14 +9,13 @@ The tools, `gpubeton.dataset` and `gpubeton.cli`, import these names, and none o
 
 from __future__ import annotations
 
+from gpubeton._writing.container_index import make_index
 from gpubeton._writing.encoder import (
     MAX_CHUNKSIZE,
     Job,
     Task,
     TaskQueue,
     check_on_error,
-    class_names_of,
-    pointer_columns,
     split_rows,
     without_place,
 )
@@ -24,15 +23,14 @@ from gpubeton._writing.encoder_pool import default_start_method, open_encoders
 from gpubeton._writing.file_builder import (
     ChunkPlace,
     FileBuilder,
+    MovedRegions,
     RegionSizes,
     SkippedRow,
     checked_page_size,
     make_descriptors,
 )
-from gpubeton._writing.find_entry_points import find_blocks, find_checksums, index_file
-from gpubeton._writing.image_folder import IMAGE_SUFFIXES, ImageFolder
+from gpubeton._writing.find_entry_points import find_all, find_checksums, index_file
 from gpubeton._writing.resumable_file import FinishedChunk, ResumableFile
-from gpubeton._writing.tar_files import TarSample, find_tar_files, list_samples, read_range
 from gpubeton._writing.targets import (
     AtomicFile,
     TargetFolder,
@@ -45,36 +43,30 @@ from gpubeton._writing.targets import (
 )
 
 __all__ = [
-    "IMAGE_SUFFIXES",
     "MAX_CHUNKSIZE",
     "AtomicFile",
     "ChunkPlace",
     "FileBuilder",
     "FinishedChunk",
-    "ImageFolder",
     "Job",
+    "MovedRegions",
     "RegionSizes",
     "ResumableFile",
     "SkippedRow",
-    "TarSample",
     "TargetFolder",
     "Task",
     "TaskQueue",
     "check_on_error",
     "check_target",
     "checked_page_size",
-    "class_names_of",
     "default_start_method",
-    "find_blocks",
+    "find_all",
     "find_checksums",
-    "find_tar_files",
     "index_file",
     "is_locked",
-    "list_samples",
     "make_descriptors",
+    "make_index",
     "open_encoders",
-    "pointer_columns",
-    "read_range",
     "remove_if_abandoned",
     "resolve_target",
     "short_name",

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._bytes.descriptors import open_descriptor
-from gpubeton._writing.file_builder import ChunkPlace, RegionSizes, SkippedRow
+from gpubeton._sources.source import Source
+from gpubeton._writing.file_builder import ChunkPlace, MovedRegions, RegionSizes, SkippedRow
 from gpubeton._writing.targets import write_at
 from gpubeton.errors import OptionError, RegionTooLargeError, SampleError, WriteError
-from gpubeton.fields.basics import FloatField, IntField
+from gpubeton.fields.registry import type_id_of
 from gpubeton.format.layout import PAGE_SIZE_MAX, metadata_dtype
 
 if TYPE_CHECKING:
@@ -44,11 +45,6 @@ class TaskQueue:
     def __init__(self, sequences: Iterable[Iterable[Task]]) -> None:
         self._waiting = iter(sequences)
         self._sequences: dict[int, Iterator[Task]] = {}
-
-    @classmethod
-    def of_rows(cls, start: int, stop: int, chunksize: int) -> TaskQueue:
-        """Split rows into chunks that any worker may take."""
-        return cls([task] for task in split_rows(start, stop, chunksize))
 
     def take(self, worker: int) -> Task | None:
         """Take the next task of a worker: of its sequence, or the first one of the next; None if none is left."""
@@ -148,55 +144,27 @@ class Encoder:
         write_at(self._descriptor, rows, chunk.metadata.tobytes(), self._job.file)
 
 
+@dataclass(frozen=True, eq=False)
 class Chunk:
     """Some encoded samples, whose place in the file is not known yet."""
 
-    def __init__(
-        self,
-        metadata: NDArray[np.void],  # (N,) rows with provisional pointers
-        contents: list[NDArray[np.uint8]],  # of each region
-        regions: RegionSizes,
-        pointers: NDArray[np.uint64],  # (R,) provisional pointer of each region
-    ) -> None:
-        self.metadata = metadata
-        self.regions = regions
-        self._contents = contents
-        self._pointers = pointers
+    metadata: NDArray[np.void]  # (N,) rows with provisional pointers
+    contents: list[NDArray[np.uint8]]  # of each region
+    regions: RegionSizes
+    pointers: NDArray[np.uint64]  # (R,) provisional pointer of each region
 
     def settle(self, offset: NDArray[np.uint64], fields: Sequence[Field]) -> Iterator[tuple[int, NDArray[np.uint8]]]:
         """Put the final pointers into the metadata; give the offset and the bytes of each region."""
         # `offset`, shape (N,), is the place of each sample in the file.
-        final = self.regions.pointers(offset)
-        last = np.cumsum(self.regions.counts)
+        regions, final = self.regions, self.regions.pointers(offset)
+        moved = MovedRegions(regions.counts, self.pointers, regions.sizes.astype(np.uint64), final)
         for number, field in enumerate(fields):
-            # Numbers of 64 bits may by chance look like a pointer.
-            if type(field) not in (IntField, FloatField):
-                for words in pointer_columns(self.metadata[f"f{number}"]):
-                    self._translate(words, final, last - self.regions.counts, last)
-        return zip(final.tolist(), self._contents, strict=True)
+            moved.update_pointers(self.metadata[f"f{number}"], type_id_of(field))
+        return zip(final.tolist(), self.contents, strict=True)
 
     def checksums(self) -> NDArray[np.uint32]:
         """Compute the CRC-32 of each region: shape (R,)."""
-        return np.array([zlib.crc32(content.data) for content in self._contents], np.uint32)
-
-    def _translate(
-        self,
-        words: NDArray[Any],
-        final: NDArray[np.uint64],
-        first: NDArray[np.int64],
-        last: NDArray[np.int64],
-    ) -> None:
-        """Replace the provisional pointers in a column, also those into the middle of a region."""
-        if len(self._pointers) == 0:
-            return
-        word = words.astype(np.uint64)
-        region = np.searchsorted(self._pointers, word, side="right") - 1
-        # Only the sample's own regions, and nothing after the end of the last one.
-        per_row = (-1,) + (1,) * (words.ndim - 1)
-        is_pointer = (region >= first.reshape(per_row)) & (region < last.reshape(per_row))
-        distance = word - self._pointers[region]
-        is_pointer &= distance <= self.regions.sizes[region].astype(np.uint64)
-        words[is_pointer] = (final[region] + distance)[is_pointer]
+        return np.array([zlib.crc32(content.data) for content in self.contents], np.uint32)
 
 
 class _Allocator:
@@ -305,20 +273,13 @@ def _check_size(size: int, page_size: int, place: str, index: Any) -> None:
     raise RegionTooLargeError(f"{place}: {size} bytes, but a page has {page_size}. {advice}", index)
 
 
-def pointer_columns(column: NDArray[Any], names: Sequence[str] | None = None, name: str = "") -> Iterator[NDArray[Any]]:
-    """Give a view of each number of 64 bits in a column of metadata; with `names`, only of those that it lists."""
-    if column.dtype.names is not None:
-        for inner in column.dtype.names:
-            yield from pointer_columns(column[inner], names, inner)
-    elif column.dtype.kind in "iu" and column.dtype.itemsize == 8 and (names is None or name in names):
-        yield column
-
-
 def file_of(dataset: Any, index: Any) -> str | None:
     """Find the file of a sample, for errors; None if the dataset does not list its files."""
     try:
         while hasattr(dataset, "dataset") and hasattr(dataset, "indices"):  # torch's Subset
             dataset, index = dataset.dataset, dataset.indices[index]
+        if isinstance(dataset, Source):
+            return dataset.name(index)
         for attribute in ("samples", "imgs", "files"):
             listed = getattr(dataset, attribute, None)
             if listed is None:
@@ -329,16 +290,6 @@ def file_of(dataset: Any, index: Any) -> str | None:
     except (IndexError, KeyError, TypeError, ValueError):
         pass  # the attribute means something else
     return None
-
-
-def class_names_of(dataset: Any) -> list[str] | None:
-    """Read the names of the classes; ImageNet has several names for each."""
-    while hasattr(dataset, "dataset") and hasattr(dataset, "indices"):  # torch's Subset
-        dataset = dataset.dataset
-    names = getattr(dataset, "classes", None)
-    if not isinstance(names, list | tuple):
-        return None
-    return [name if isinstance(name, str) else ", ".join(map(str, name)) for name in names]
 
 
 def without_place(reason: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from gpubeton._bytes.open_files import open_bytes
 from gpubeton._machine import worker_count
 from gpubeton.errors import StorageError
+from gpubeton.format.data_files import first_offset
 from gpubeton.format.dataset import open_dataset
 from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, write_entry_points
 from gpubeton.format.layout import ImageMode
@@ -37,28 +38,41 @@ def index_file(
     custom_types: Mapping[str, np.dtype[np.generic]],
     write: Callable[[int, Buffer], object],
     start: int,
-    blocks_of: Callable[[Index, str], Iterable[EntryBlock]],
+    blocks_of: Callable[[Index, str], Iterable[EntryBlock]] | None = None,
+    num_workers: int = -1,
 ) -> int:
     """Write the entry points of each field of a complete file from `start` on; return where they end."""
-    # `custom_types` is the metadata of custom fields; `blocks_of` gives the entry points of a field.
+    # `custom_types` is the metadata of custom fields; `blocks_of` gives the entry points of a field, if they are known.
     index = open_dataset(path, custom_types)
     for name in image_fields(index):
-        start = write_entry_points(write, start, name, identity_of(index, name), blocks_of(index, name))
+        found = (block for block, _ in find_all(index, name, 0, num_workers))
+        blocks = found if blocks_of is None else blocks_of(index, name)
+        start = write_entry_points(write, start, name, identity_of(index, name), blocks)
     return start
 
 
-def find_blocks(
+def find_all(
     index: Index,
     name: str,
+    file: int,
     num_workers: int = -1,
-    first: int = 0,  # sample
+    first: int = 0,  # sample, in the file
     identity: SourceIdentity | None = None,  # None: the file may be unfinished, and its writer at work on its end
-) -> Iterator[EntryBlock]:
-    """Find the entry points of the images of a field in one file, from a sample on; give those of `IMAGES_AT_ONCE`."""
-    regions, is_jpeg = index.regions(name), index.column(name)["mode"] == ImageMode.JPG
-    size = np.where(is_jpeg, regions.size, np.uint64(0))
-    with open_bytes(index.files[0].path, identity) as source, ThreadPoolExecutor(worker_count(num_workers)) as pool:
-        end = int((regions.offset + regions.size).max(initial=0))
+    *,
+    with_checksums: bool = False,
+) -> Iterator[tuple[EntryBlock, NDArray[np.uint64]]]:
+    """Find the entry points of the images of a field in one of the files, from a sample on, and CRC-32, (N,), or 0."""
+    # Of `IMAGES_AT_ONCE` images at a time.
+    path, samples = index.files[file].path, index.files[file].rows
+    regions, is_jpeg = index.regions(name), index.column(name)["mode"][samples] == ImageMode.JPG
+    size = np.where(is_jpeg, regions.size[samples], np.uint64(0))
+    offset = regions.offset[samples] - first_offset(file)
+    remote = None if identity is None else identity.remote
+    with (
+        open_bytes(path, identity, remote=remote) as source,
+        ThreadPoolExecutor(worker_count(num_workers)) as pool,
+    ):
+        end = int((offset + regions.size[samples]).max(initial=0))
         if end > source.size:
             raise StorageError(
                 f"{source.name}: {source.size} bytes, but its samples ended at {end} when it was opened. The file was "
@@ -66,16 +80,16 @@ def find_blocks(
             )
         content = source.map() if source.is_mappable else None
 
-        def find(start: int) -> EntryBlock:
+        def find(start: int) -> tuple[EntryBlock, NDArray[np.uint64]]:
             rows = slice(start, start + IMAGES_AT_ONCE)
             if content is not None:
-                return _find(regions.offset[rows] + np.uint64(content.ctypes.data), size[rows])
-            address, loaded = _load(source, regions.offset[rows], size[rows])
-            block = _find(address, size[rows])
+                return _find(offset[rows] + np.uint64(content.ctypes.data), size[rows], with_checksums)
+            address, loaded = _load(source, offset[rows], size[rows])
+            block = _find(address, size[rows], with_checksums)
             del loaded  # it was in use until here
             return block
 
-        yield from pool.map(find, range(first, index.num_samples, IMAGES_AT_ONCE))
+        yield from pool.map(find, range(first, len(size), IMAGES_AT_ONCE))
 
 
 def find_checksums(rows: NDArray[np.void], path: str, num_workers: int, identity: SourceIdentity) -> NDArray[np.uint32]:
@@ -111,8 +125,14 @@ def _load(
     return address, loaded
 
 
-def _find(address: NDArray[np.uint64], size: NDArray[np.uint64]) -> EntryBlock:
+def _find(
+    address: NDArray[np.uint64], size: NDArray[np.uint64], with_checksums: bool
+) -> tuple[EntryBlock, NDArray[np.uint64]]:
     # The import compiles, or loads machine code: writing without JPEGs does without.
+    from gpubeton._cpu.checksum import compute_checksums
     from gpubeton._cpu.jpeg.entries import find_entries
 
-    return find_entries(address, size)
+    checksums = np.zeros(len(size), np.uint64)
+    if with_checksums:
+        compute_checksums(address, size, checksums)
+    return find_entries(address, size), checksums

@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from gpubeton._machine import install
+from gpubeton._sources.source import Source
 from gpubeton._writing.encoder import Task, split_rows
 from gpubeton.errors import NoSamplesError, WriteError
 
@@ -22,7 +23,7 @@ _ALL_IN_ORDER = {"shardshuffle": False, "nodesplitter": None, "workersplitter": 
 _SAME_NUMBER = "The pipeline has to give the same number of samples each time."
 
 
-class Shards:
+class Shards(Source):
     """The samples of several tar files of webdataset, one file after the other."""
 
     # Reading is sequential, with one process per shard: a sample in the middle is found by reading the shard up to it.
@@ -47,15 +48,7 @@ class Shards:
 
     def count(self, shard: int) -> int:
         """Count the samples of a shard, by making them."""
-        number = 0
-        try:
-            for _ in self._open(shard):
-                number += 1
-        except Exception as error:
-            raise WriteError(
-                f"{self.names[shard]}: sample {number} of the shard, while counting: {type(error).__name__}: {error}"
-            ) from error
-        return number
+        return sum(1 for _ in self._open(shard))
 
     def accept_counts(self, counts: Sequence[int]) -> None:
         """Set the number of samples of each shard."""
@@ -67,7 +60,6 @@ class Shards:
         return [list(split_rows(start, stop, chunksize)) for start, stop in bounds]
 
     def name(self, row: int) -> str:
-        """Name a sample, for errors."""
         shard = bisect_right(self._starts, row) - 1
         return self._place(shard, row - self._starts[shard])
 
@@ -75,32 +67,32 @@ class Shards:
         shard = bisect_right(self._starts, row) - 1
         position, count = row - self._starts[shard], self._starts[shard + 1] - self._starts[shard]
         if shard != self._shard or position < self._position:
-            self._shard, self._position, self._samples = shard, 0, iter(self._open(shard))
+            self._shard, self._position, self._samples = shard, 0, self._open(shard)
         sample: Any = None
         while self._position <= position:
-            sample = self._next(count)
+            sample = next(self._samples, self)
+            if sample is self:
+                raise WriteError(
+                    f"{self._place(shard, self._position)}: {count} samples were counted, and now there are only "
+                    f"{self._position}. {_SAME_NUMBER}"
+                )
             self._position += 1
         if self._position == count and next(self._samples, self) is not self:
-            place = self._place(self._shard, position + 1)
+            place = self._place(shard, position + 1)
             raise WriteError(f"{place}: there is one more sample than the {count} that were counted. {_SAME_NUMBER}")
         return sample
-
-    def _next(self, count: int) -> Any:
-        place = self._place(self._shard, self._position)
-        try:
-            return next(self._samples)
-        except StopIteration:
-            raise WriteError(
-                f"{place}: {count} samples were counted, and now there are only {self._position}. {_SAME_NUMBER}"
-            ) from None
-        except Exception as error:
-            raise WriteError(f"{place}: {type(error).__name__}: {error}") from error
 
     def _place(self, shard: int, position: int) -> str:
         return f"{self.names[shard]}, sample {position} of the shard"
 
-    def _open(self, shard: int) -> Iterable[Any]:
-        return self._pipeline(_open_dataset(self.names[shard]))
+    def _open(self, shard: int) -> Iterator[Any]:
+        number = 0
+        try:
+            for sample in self._pipeline(_open_dataset(self.names[shard])):
+                yield sample
+                number += 1
+        except Exception as error:
+            raise WriteError(f"{self._place(shard, number)}: {type(error).__name__}: {error}") from error
 
     def __getstate__(self) -> dict[str, Any]:
         # An open shard cannot be sent to another process.

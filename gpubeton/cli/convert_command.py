@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
-from gpubeton.cli.shared_options import Json, Overwrite, Workers, choice, read_class_names
+from gpubeton.cli.shared_options import (
+    SOURCES,
+    ClassNames,
+    ImageColumn,
+    Json,
+    LabelColumn,
+    Overwrite,
+    Root,
+    SourceKind,
+    Split,
+    Workers,
+    choice,
+    read_class_names,
+)
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -23,8 +35,7 @@ _MAX_LINES = 50
 _GOOD_PAGE_USE = 0.8
 _MAX_SAME_REASON = 5
 # Groups of options in the help.
-_SOURCES, _JPEG = "Tables, tar files and datasets of other libraries", "JPEG files, and pages"
-_CLUSTERS = "Clusters"
+_JPEG, _CLUSTERS = "JPEG files, and pages", "Clusters"
 # The keys of `Conversion.changed`, in words.
 _CHANGES = {
     "alpha": "had transparency, which was dropped; --mode rgba keeps it",
@@ -49,8 +60,8 @@ def convert(
         str,
         typer.Argument(
             help="A folder of images with a sub-folder for each class; a .csv or .parquet table of paths and labels; "
-            "WebDataset tar files ('train-{000..146}.tar'); a folder written by Hugging Face's save_to_disk; or "
-            "torchvision:NAME.",
+            "WebDataset tar files ('train-{000..146}.tar') or a .zip file, also in an object store; .arrow files or a "
+            "folder written by Hugging Face's save_to_disk; or torchvision:NAME.",
             show_default=False,
         ),
     ],
@@ -61,14 +72,7 @@ def convert(
             show_default=False,
         ),
     ],
-    kind: Annotated[
-        str | None,
-        choice(
-            ("folder", "table", "webdataset", "huggingface", "torchvision"),
-            "--from",
-            help="Kind of the source: folder, table, webdataset, huggingface or torchvision. Default: detected.",
-        ),
-    ] = None,
+    kind: SourceKind = None,
     mode: Annotated[
         str,
         choice(
@@ -99,12 +103,12 @@ def convert(
     limit: Annotated[int | None, typer.Option(help="Only the first so many samples.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete an unfinished file and start again.")] = False,
     overwrite: Overwrite = False,
-    image: Annotated[str | None, _option(_SOURCES, "Column (table) or extension (tar) of images.")] = None,
-    label: Annotated[str | None, _option(_SOURCES, "The same of labels; json:KEY in tar files.")] = None,
-    classes: Annotated[Path | None, _option(_SOURCES, "Text file of class names, one per line.")] = None,
-    split: Annotated[str | None, _option(_SOURCES, "Split of huggingface or torchvision.")] = None,
-    root: Annotated[Path | None, _option(_SOURCES, "Base folder of a table, or torchvision's.")] = None,
-    download: Annotated[bool, _option(_SOURCES, "Let torchvision download.", "--download")] = False,
+    image: ImageColumn = None,
+    label: LabelColumn = None,
+    classes: ClassNames = None,
+    split: Split = None,
+    root: Root = None,
+    download: Annotated[bool, _option(SOURCES, "Let torchvision download.", "--download")] = False,
     quality: Annotated[int, _option(_JPEG, "JPEG quality, 1 to 100.")] = 90,
     smart_threshold: Annotated[int | None, _option(_JPEG, "Bytes of raw pixels, for smart.")] = None,
     compress_probability: Annotated[float, _option(_JPEG, "Share of JPEG, for proportion.")] = 0.5,
@@ -208,14 +212,16 @@ def _left_out(skipped: list[SkippedSample]) -> list[str]:
 
 def _draw(done: Conversion) -> None:
     _draw_left_out(done)
-    console = result_console()
     if done.began_anew:
-        console.print("Deleted an unfinished file: its settings were others, or the source has changed since.")
-    resumed = f", {done.resumed:,} of them done before" if done.resumed else ""
+        result_console().print("Deleted an unfinished file: its settings were others, or the source has changed since.")
+    _draw_samples(done, str(done.path), f", {done.resumed:,} of them done before" if done.resumed else "")
+
+
+def _draw_samples(done: Conversion | ShardedConversion, name: str, more: str) -> None:
+    classes = "" if done.class_names is None else f" of {counted(len(done.class_names), 'class')}"
     left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
-    console.print(
-        f"{done.path}: {counted(done.samples, 'sample')}{_of_classes(done)}{resumed}{left_out}; "
-        f"{size_text(done.bytes)}",
+    result_console().print(
+        f"{name}: {counted(done.samples, 'sample')}{classes}{more}{left_out}; {size_text(done.bytes)}"
     )
 
 
@@ -247,11 +253,6 @@ def _draw_left_out(done: Conversion | ShardedConversion) -> None:
     _draw_unused(done.unused, has_labels=done.has_labels)
 
 
-def _of_classes(done: Conversion | ShardedConversion) -> str:
-    count = len(done.class_names or ())
-    return "" if done.class_names is None else f" of {count:,} class{'es' * (count != 1)}"
-
-
 def _parse_shard(text: str, count: int) -> tuple[int, int]:
     """Read which of `count` shards to make: N, or N/M."""
     match = re.fullmatch(r"(\d+)(?:/(\d+))?", text)
@@ -281,11 +282,7 @@ def _make_shards(shards: Sequence[Shard], share: tuple[int, int], *, on: str, wo
         show_json(_to_dict(done))
         return
     _draw_left_out(done)
-    left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
-    result_console().print(
-        f"{done.target}: {counted(done.samples, 'sample')}{_of_classes(done)} in {counted(done.shards, 'file')}"
-        f"{left_out}; {size_text(done.bytes)}"
-    )
+    _draw_samples(done, done.target, f" in {counted(done.shards, 'file')}")
     if 0 < done.value_bytes < _GOOD_PAGE_USE * done.bytes:
         result_console().print(
             f"page use: {done.value_bytes / done.bytes:.0%} of the files are images and other values, most of the rest "

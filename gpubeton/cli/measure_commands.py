@@ -153,13 +153,14 @@ def _rate_table(file: str, rates: list[Rate]) -> Table:
 def _file_or_command(file: str | None, command: list[str] | None) -> tuple[str | None, list[str]]:
     """Separate a file from a command: several words, or one that names nothing here, are a command."""
     words = ([] if file is None else [file]) + (command or [])
-    if len(words) > 1 and words[0].endswith(".beton"):
+    is_file = bool(words) and words[0].endswith((".beton", ".index"))
+    if len(words) > 1 and is_file:
         raise typer.BadParameter("give FILE or a command, not both")
     if len(words) == 1 and words[0].endswith(".py"):
         raise typer.BadParameter(
             f"{words[0]} is a program, not a .beton file; to watch its loaders: gpubeton doctor -- python {words[0]}"
         )
-    if len(words) == 1 and (Path(words[0]).exists() or words[0].endswith(".beton")):
+    if len(words) == 1 and (is_file or Path(words[0]).exists()):
         return words[0], []
     return None, words
 

@@ -8,26 +8,60 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubeton.cli.screen import counted, printable, progress, result_console, show_json, size_text
-from gpubeton.cli.shared_options import FieldClasses, Json, Workers, field_classes
+from gpubeton.cli.shared_options import (
+    ClassNames,
+    FieldClasses,
+    ImageColumn,
+    Json,
+    LabelColumn,
+    Root,
+    SourceKind,
+    Split,
+    Workers,
+    field_classes,
+    read_class_names,
+)
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
     from gpubeton.dataset import Indexed
 
 
+_MOST_UNREAD = 10
+
+
 def index(
     files: Annotated[
         list[str],
-        typer.Argument(help=".beton files, or folders of them; a URL of a folder ends in /.", show_default=False),
+        typer.Argument(
+            help=".beton files, or folders of them; a URL of a folder ends in /. With --out: what `gpubeton convert` "
+            "takes, also zip and Arrow files.",
+            show_default=False,
+        ),
     ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="NAME.index", help="Index images that stay where they are.", show_default=False
+        ),
+    ] = None,
     overwrite: Annotated[
         bool,
         typer.Option(
             "--overwrite", help="Also for files that have valid entry points, or a FILE.index of another kind."
         ),
     ] = False,
+    headers_only: Annotated[
+        bool, typer.Option("--headers-only", help="With --out: no entry points and checksums, which read every image.")
+    ] = False,
     workers: Workers = -1,
     field: FieldClasses = None,
+    kind: SourceKind = None,
+    image: ImageColumn = None,
+    label: LabelColumn = None,
+    classes: ClassNames = None,
+    split: Split = None,
+    root: Root = None,
     json: Json = False,
 ) -> None:
     """Find places in JPEG files where decoding can begin, and store them beside each file, as FILE.index.
@@ -37,15 +71,31 @@ def index(
     After an interruption, the same command continues.
 
     Of a folder: write one index of all its files, as index.json and index.bin, by which loaders open the folder.
+
+    With --out: write an index of images in tar files, folders, tables, zip or Arrow files, which a loader of
+    NAME.index reads where they are.
     """
-    from gpubeton._bytes import is_folder
+    from gpubeton._bytes import is_folder, list_shards
     from gpubeton.dataset import index_images, index_shards
 
-    classes = field_classes(field)
+    if out is not None:
+        options = {
+            "image": image, "label": label, "class_names": read_class_names(classes), "split": split, "root": root
+        }  # fmt: skip
+        work = {"entry_points": not headers_only, "overwrite": overwrite, "num_workers": workers}
+        _index_sources(files, out, kind, options, work, json=json)
+        return
+    custom = field_classes(field)
     results: list[dict[str, Any]] = []
     for file in files:
+        if file.lower().endswith((".tar", ".zip", ".csv", ".tsv", ".parquet", ".arrow")) or (
+            "://" not in file and is_folder(file) and not list_shards(file)
+        ):
+            raise OptionError(
+                f"{file}: no .beton files. For images that stay where they are, name their index: -o NAME.index"
+            )
         if is_folder(file):
-            written = index_shards(file, classes)
+            written = index_shards(file, custom)
             results.append(vars(written))
             if not json:
                 files_text, samples = counted(written.shards, "file"), counted(written.samples, "sample")
@@ -55,12 +105,37 @@ def index(
                 )
             continue
         with progress(f"Indexing {file}") as advance:
-            done = index_images(file, classes, overwrite=overwrite, num_workers=workers, on_progress=advance)
+            done = index_images(file, custom, overwrite=overwrite, num_workers=workers, on_progress=advance)
         results.append({"file": file, **vars(done)})
         if not json:
             result_console().print(f"{printable(file)}: {_described(done)}")
     if json:
         show_json({"files": results})
+
+
+def _index_sources(
+    sources: list[str], out: Path, kind: str | None, options: dict[str, Any], work: dict[str, Any], *, json: bool
+) -> None:
+    """Index images that stay where they are."""
+    from gpubeton.dataset import index_source, open_source
+
+    source = open_source(sources if len(sources) > 1 else sources[0], kind, **options)
+    with progress(f"Indexing {sources[0]}") as advance:
+        done = index_source(source, out, on_progress=advance, **work)
+    if json:
+        show_json(vars(done))
+        return
+    console = result_console()
+    console.print(
+        f"{printable(str(out))}: {counted(done.samples, 'sample')} in {counted(done.containers, 'file')}, "
+        f"{counted(done.indexed, 'JPEG')} with entry points, {size_text(done.bytes)}"
+    )
+    for name in done.unread[:_MOST_UNREAD]:
+        console.print(f"  no header that can be read: {printable(name)}")
+    if len(done.unread) > _MOST_UNREAD:
+        console.print(f"  and {len(done.unread) - _MOST_UNREAD} more")
+    if done.outside:
+        console.print(f"Loaders read it with containers=[{', '.join(map(repr, done.outside))}].")
 
 
 def fetch(

@@ -140,13 +140,11 @@ def extract(
     samples that cannot be written are listed, and the exit code is 1.
     """
     from gpubeton import dataset
-    from gpubeton.format import read_header
 
-    chosen = None if indices is None else sample_ids(indices, read_header(file).num_samples)
+    classes = field_classes(field)
+    chosen = None if indices is None else sample_ids(indices, dataset.Contents(file, classes).index.num_samples)
     with progress("Extracting") as advance:
-        done = dataset.extract(
-            file, folder, chosen, field_classes(field), label=label, num_workers=workers, on_progress=advance
-        )
+        done = dataset.extract(file, folder, chosen, classes, label=label, num_workers=workers, on_progress=advance)
     bad = [vars(finding) for finding in done.bad]
     if json:
         images = None if done.images is None else str(done.images)

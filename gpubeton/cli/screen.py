@@ -91,8 +91,8 @@ def progress(title: str) -> Iterator[Progress]:
 
 
 def counted(count: int, noun: str) -> str:
-    """Format a count with its noun: "1 sample", "1,200 samples"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    """Format a count with its noun: "1 sample", "1,200 samples", "2 classes"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def size_text(count: float) -> str:

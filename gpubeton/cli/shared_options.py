@@ -21,6 +21,18 @@ File = Annotated[str, typer.Argument(help="A .beton file.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 Workers = Annotated[int, typer.Option(min=-1, help="Parallel workers; default: one per core.", show_default=False)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
+SOURCES = "Tables, tar files and datasets of other libraries"
+ImageColumn = Annotated[
+    str | None, typer.Option(help="Column (table) or extension (tar) of images.", rich_help_panel=SOURCES)
+]
+LabelColumn = Annotated[
+    str | None, typer.Option(help="The same of labels; json:KEY in tar files.", rich_help_panel=SOURCES)
+]
+ClassNames = Annotated[
+    Path | None, typer.Option(help="Text file of class names, one per line.", rich_help_panel=SOURCES)
+]
+Split = Annotated[str | None, typer.Option(help="Split of huggingface or torchvision.", rich_help_panel=SOURCES)]
+Root = Annotated[Path | None, typer.Option(help="Base folder of a table, or torchvision's.", rich_help_panel=SOURCES)]
 Label = Annotated[str, typer.Option(help="The field with the labels.")]
 FieldClasses = Annotated[
     list[str] | None,
@@ -36,6 +48,16 @@ FieldClasses = Annotated[
 def choice(values: Sequence[str], *names: str, help: str, group: str | None = None) -> Any:
     """Declare an option that takes one of the values, which its help names; the library checks it."""
     return typer.Option(*names, metavar="KIND", autocompletion=lambda: list(values), help=help, rich_help_panel=group)
+
+
+SourceKind = Annotated[
+    str | None,
+    choice(
+        ("folder", "table", "webdataset", "zip", "huggingface", "torchvision"),
+        "--from",
+        help="Kind of the source: folder, table, webdataset, zip, huggingface or torchvision. Default: detected.",
+    ),
+]
 
 
 def field_classes(options: list[str] | None) -> dict[str, Any]:

@@ -5,6 +5,8 @@ The ``gpubeton`` command calls these functions; so can your program.
 
 from __future__ import annotations
 
+from gpubeton._sources import SOURCE_KINDS, Places, Source, open_source, recognise
+from gpubeton.dataset.containers import IndexedSource, index_source, write_index
 from gpubeton.dataset.contents import Contents, StoredImage
 from gpubeton.dataset.conversion import Conversion, SkippedSample, convert
 from gpubeton.dataset.copying import choose, copy_samples, split
@@ -12,8 +14,6 @@ from gpubeton.dataset.extraction import Extraction, extract
 from gpubeton.dataset.file_settings import Settings
 from gpubeton.dataset.indexing import Indexed, IndexedShards, index_images, index_shards
 from gpubeton.dataset.shards import ShardedConversion, convert_shards
-from gpubeton.dataset.source import Source
-from gpubeton.dataset.source_kinds import SOURCE_KINDS, open_source, recognise
 from gpubeton.dataset.summary import FieldSummary, ImageSummary, Spread, Summary, summarize
 from gpubeton.dataset.verification import Finding, Verification, verify
 
@@ -27,6 +27,8 @@ __all__ = [
     "ImageSummary",
     "Indexed",
     "IndexedShards",
+    "IndexedSource",
+    "Places",
     "Settings",
     "ShardedConversion",
     "SkippedSample",
@@ -42,9 +44,11 @@ __all__ = [
     "extract",
     "index_images",
     "index_shards",
+    "index_source",
     "open_source",
     "recognise",
     "split",
     "summarize",
     "verify",
+    "write_index",
 ]

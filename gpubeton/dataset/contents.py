@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from gpubeton.errors import BadImageError, FormatError, NotesError, OptionError
 from gpubeton.fields.codecs import CODECS, PNG
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, read_notes
+from gpubeton.format.data_files import split_offsets
 from gpubeton.format.field_arguments import RGB
 
 if TYPE_CHECKING:
@@ -117,11 +118,11 @@ class Contents:
 
     def __init__(self, path: str | os.PathLike[str], custom_fields: CustomFields | None = None) -> None:
         self.index, self._fields = open_single(path, custom_fields)
-        try:
-            notes = read_notes(self.index.files[0].path, self.index.files[0].identity)
-        except NotesError:  # the samples may be sound
-            notes = None
-        self.class_names = None if notes is None else notes.class_names
+        self.class_names = self.index.class_names or None  # of containers
+        if not self.index.files[0].is_container:
+            with suppress(NotesError):  # the samples may be sound
+                notes = read_notes(self.index.files[0].path, self.index.files[0].identity)
+                self.class_names = None if notes is None else notes.class_names
 
     @property
     def image_fields(self) -> list[str]:
@@ -142,7 +143,7 @@ class Contents:
             False for images of other kinds.
         """
         images = self._images(name)
-        return images is not None and images.kind is RGB and images.gpu_decodes
+        return images is not None and images.kind == RGB and images.gpu_decodes
 
     def labels(self, name: str = "label") -> NDArray[np.int64] | None:
         """Give the label of each sample.
@@ -206,9 +207,10 @@ class Contents:
         if not self.index.has_regions(name):
             return bytes(self.index.column(name)[sample].tobytes())
         regions = self.index.regions(name)
-        offset, size = int(regions.offset[sample]), int(regions.size[sample])
-        with self.index.files[0].open() as source:
-            return source.read_exactly(offset, size) if size else b""
+        file, offset = split_offsets(regions.offset[sample : sample + 1])
+        with self.index.files[int(file[0])].open() as source:
+            size = int(regions.size[sample])
+            return source.read_exactly(int(offset[0]), size) if size else b""
 
     def value(self, sample: int, name: str) -> Any:
         """Read a value; errors as for `stored`.

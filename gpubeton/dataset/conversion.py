@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubeton import __version__
 from gpubeton._machine import worker_count
+from gpubeton._sources import Source
 from gpubeton._writing import (
     MAX_CHUNKSIZE,
     ChunkPlace,
@@ -25,7 +26,6 @@ from gpubeton._writing import (
     check_on_error,
     check_target,
     default_start_method,
-    find_blocks,
     index_file,
     make_descriptors,
     open_encoders,
@@ -33,7 +33,6 @@ from gpubeton._writing import (
     without_place,
 )
 from gpubeton.dataset.file_settings import Settings, choose_samples
-from gpubeton.dataset.source import Source
 from gpubeton.dataset.validated_source import ValidatedSource
 from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype, round_up
@@ -208,7 +207,9 @@ class _Run:
     ) -> None:  # fmt: skip
         self.source, self.path, self.settings, self.chosen, self.skip = source, path, settings, chosen, skip
         self.num_workers, self.chunksize = num_workers, chunksize
-        self.start_method = start_method or default_start_method()
+        # The library that reads object stores does not work after a fork.
+        is_remote = any("://" in os.fspath(file) for file in source.input_files())
+        self.start_method = start_method or ("forkserver" if is_remote else default_start_method())
         self.fields = settings.fields(dict(source.fields))
         self.row_size = metadata_dtype([field.metadata_type for field in self.fields.values()]).itemsize
         self.descriptors = make_descriptors(self.fields)
@@ -248,8 +249,7 @@ class _Run:
                 f"{self.path}: of {len(self.chosen)} samples of the source none could be read. The first is "
                 f"{skipped[0].name}: {skipped[0].reason}"
             )
-        find = partial(find_blocks, num_workers=self.num_workers)
-        index = partial(index_file, file.temporary, {}, file.write, blocks_of=find)
+        index = partial(index_file, file.temporary, {}, file.write, num_workers=self.num_workers)
         changed = dict(sorted(builder.changes.items()))
         builder.finish(self._notes(skipped, changed), index if self.settings.index else None)
         file.commit()

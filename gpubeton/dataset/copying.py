@@ -18,19 +18,18 @@ from gpubeton._bytes import open_bytes
 from gpubeton._writing import (
     AtomicFile,
     FileBuilder,
+    MovedRegions,
     RegionSizes,
     check_target,
     checked_page_size,
     index_file,
-    pointer_columns,
 )
 from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
-from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.fields.registry import CustomFields, open_beton
 from gpubeton.format import Index, Notes, read_notes
 from gpubeton.format.data_files import origin_of
 from gpubeton.format.dataset import join, list_files
 from gpubeton.format.entry_points import no_entry_points, open_blocks
-from gpubeton.format.layout import FieldType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -110,7 +109,7 @@ def copy_samples(
     """
     names = list_files(paths)
     check_target(out, names, overwrite=overwrite)
-    parts = [open_index(path, custom_fields)[0] for path in names]
+    parts = [open_beton(path, custom_fields) for path in names]
     inputs = _Inputs(parts, [read_notes(part.files[0].path, part.files[0].identity) for part in parts])
     whole = inputs.whole
     chosen = np.arange(whole.num_samples) if samples is None else np.asarray(samples, np.int64)
@@ -264,47 +263,6 @@ class _Inputs:
                 column, descriptor.type_id, stored if self.whole.has_regions(descriptor.name) else None
             )
         return rows
-
-
-@dataclass(frozen=True)
-class MovedRegions:
-    """Old and new offsets of the regions of some samples."""
-
-    count: NDArray[np.int64]  # (N,) regions of each sample
-    old: NDArray[np.uint64]  # (R,) offset
-    size: NDArray[np.uint64]  # (R,) bytes
-    new: NDArray[np.uint64]  # (R,) offset
-
-    def update_pointers(self, column: NDArray[Any], type_id: int, stored: NDArray[np.uint64] | None) -> None:
-        """Update the pointers in the metadata of one field, shape (N,)."""
-        # `stored`, shape (N,), is the size of each value if it is known: of an empty region and the next one, which
-        # begin at the same offset, it selects the right one.
-        if type_id in (FieldType.INT, FieldType.FLOAT) or len(self.old) == 0:
-            return
-        # A size may by chance look like a pointer; in the library's own fields the names show which is which. Only its
-        # class knows the pointers of a custom field: there every number of 64 bits that points into a region of its
-        # sample, or to its end, counts as one.
-        names = None if type_id == FieldType.CUSTOM else ("", "ptr", "data_ptr")
-        for words in pointer_columns(column, names):
-            self._update(words, stored)
-
-    def _update(self, words: NDArray[Any], stored: NDArray[np.uint64] | None) -> None:
-        per_sample = (-1,) + (1,) * (words.ndim - 1)
-        value = words.astype(np.uint64)
-        moved, best = value.copy(), np.zeros(value.shape, np.int8)
-        first = np.cumsum(self.count) - self.count
-        for number in range(int(self.count.max(initial=0))):
-            exists = number < self.count
-            region = np.where(exists, first + number, 0)
-            old, size, new = (array[region].reshape(per_sample) for array in (self.old, self.size, self.new))
-            fits = exists if stored is None else exists & (self.size[region] == stored)
-            inside = exists.reshape(per_sample) & (value >= old) & (value - old <= size)
-            begins = inside & (value == old)
-            score = inside.astype(np.int8) + begins + (begins & fits.reshape(per_sample))
-            better = score > best
-            moved[better] = (new + (value - old))[better]
-            best = np.maximum(best, score)
-        words[...] = moved.astype(words.dtype)
 
 
 def _runs(block: _Block, new: NDArray[np.uint64], sources: Sequence[ByteSource]) -> Iterator[tuple[slice, int, bytes]]:

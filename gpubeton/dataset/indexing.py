@@ -10,31 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from gpubeton._bytes import list_shards, open_descriptor, read_at, source_type, temporary_folder
-from gpubeton._writing import (
-    AtomicFile,
-    TargetFolder,
-    find_blocks,
-    find_checksums,
-    is_locked,
-    remove_if_abandoned,
-    resolve_target,
-    short_name,
-    write_at,
-)
+from gpubeton._bytes import list_shards, source_type, temporary_folder
+from gpubeton._writing import AtomicFile, TargetFolder, find_checksums, remove_if_abandoned, resolve_target
+from gpubeton.dataset.unfinished_entries import UnfinishedEntries, unfinished_path
 from gpubeton.errors import NotesError, OptionError, StorageError
-from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.fields.registry import CustomFields, open_beton, open_index
 from gpubeton.format.data_files import DESCRIPTION
 from gpubeton.format.entry_layout import AFTER_CHECKSUMS, BESIDE, digest_of, index_path, is_index
-from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, open_blocks, write_entry_points
+from gpubeton.format.entry_points import identity_of, image_fields, open_blocks, write_entry_points
 from gpubeton.format.file_notes import Notes, notes_of, read_notes
-from gpubeton.format.layout import ENTRY_DTYPE, ImageMode
+from gpubeton.format.layout import ImageMode
 from gpubeton.format.manifest import (
     COLUMNS,
     Manifest,
@@ -45,10 +33,6 @@ from gpubeton.format.manifest import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from typing_extensions import Buffer, Self
-
     from gpubeton._bytes import Progress, RemoteOptions
     from gpubeton.format import Index
     from gpubeton.format.data_files import DataFile
@@ -56,10 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["Indexed", "IndexedShards", "index_images", "index_shards"]
 
 _NUM_THREADS = 8  # shards that are described at once
-
-_RECORD_DTYPE = np.dtype(
-    [("field", "<u4"), ("images", "<u4"), ("entries", "<u8"), ("checksum", "<u4"), ("zeros", "<u4")]
-)
 
 
 @dataclass(frozen=True)
@@ -147,7 +127,7 @@ def index_images(
     >>> index_images("plain.beton").new
     0
     """
-    index, _ = open_index(path, custom_fields)
+    index = open_beton(path, custom_fields)
     names = image_fields(index)
     blocks, faults = open_blocks(index)
     indexed_now, lacks = 0, _lacks_checksums(index)
@@ -160,12 +140,13 @@ def index_images(
                 f"{beside}: exists, and does not end as entry points do: it is cut short, or another kind of file. "
                 "Move it away, or replace it: --overwrite (overwrite=True)"
             )
-        with _Unfinished(target, index, names, has_checksums=lacks) as file:
-            indexed_now = file.find(num_workers, on_progress or (lambda *_: None))
-            file.finish(num_workers)
+        version = AFTER_CHECKSUMS if lacks else BESIDE
+        with UnfinishedEntries(target, index, names, version) as entries:
+            indexed_now = entries.find(num_workers, on_progress or (lambda *_: None))
+            _finish(target, index, entries, version, num_workers)
         blocks, _ = open_blocks(index)
     elif beside.exists():
-        remove_if_abandoned(_unfinished_path(resolve_target(beside)))  # of a process killed after it gave the name
+        remove_if_abandoned(unfinished_path(resolve_target(beside)))  # of a process killed after it gave the name
     return Indexed(
         beside if (blocks or lacks) and beside.exists() else None,
         sum(int((index.column(name)["mode"] == ImageMode.JPG).sum()) for name in names),
@@ -174,6 +155,24 @@ def index_images(
         indexed_now,
         len(index.allocations) if lacks else 0,
     )
+
+
+def _finish(target: Path, index: Index, entries: UnfinishedEntries, version: int, num_workers: int) -> None:
+    """Write the file under its name, with checksums if there are none, and remove the unfinished one."""
+    source, rows, notes = index.files[0], index.allocations, b""
+    if version == AFTER_CHECKSUMS:
+        checksums = find_checksums(rows, source.path, num_workers, source.identity)
+        notes = Notes({"regions": digest_of(rows)}, checksums).to_bytes()
+    source.identity.check(source.path, source_type(source.path).find_identity(source.path))
+    with AtomicFile(target) as file:
+        file.write(0, notes)
+        end = len(notes)
+        for part, (_, name) in enumerate(entries.parts):
+            blocks = (record.block for record in entries.records() if record.part == part)
+            identity = identity_of(index, name, version=version)
+            end = write_entry_points(file.write, end, name, identity, blocks, version)
+        file.commit()
+    entries.path.unlink(missing_ok=True)
 
 
 def _lacks_checksums(index: Index) -> bool:
@@ -294,136 +293,19 @@ def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = Non
 
 
 def _write_pair(folder: Path, index: Index, shards: tuple[Shard, ...], class_names: tuple[str, ...] | None) -> Manifest:
-    """Write the columns, then their description, each under a temporary name first."""
+    """Write the columns, then their description, each of which appears when it is complete."""
     checksums, num_bytes = [], 0
-
-    def blocks() -> Iterable[bytes]:
-        nonlocal num_bytes
+    with AtomicFile(folder / COLUMNS) as file:
         for block in blocks_of(index):
+            file.write(num_bytes, block)
             checksums.append(zlib.crc32(block))
             num_bytes += len(block)
-            yield block
-
-    _write_file(folder / COLUMNS, blocks())
+        file.commit()
     forms = tuple(map(form_of, index.rows))
     manifest = Manifest(
         index.header, index.descriptors, forms, shards, index.fingerprint, num_bytes, tuple(checksums), class_names
     )
-    _write_file(folder / DESCRIPTION, [manifest.to_bytes()])
+    with AtomicFile(folder / DESCRIPTION) as file:
+        file.write(0, manifest.to_bytes())
+        file.commit()
     return manifest
-
-
-def _write_file(path: Path, blocks: Iterable[Buffer]) -> None:
-    """Write a file under a temporary name first."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with open(descriptor, "wb") as file:
-            file.writelines(blocks)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink()
-        raise
-
-
-def _unfinished_path(target: Path) -> Path:
-    # Not .unfinished: a long name is cut, so that a conversion's unfinished file would have the same one.
-    return target.with_name(f".{short_name(target)}.entries")
-
-
-class _Unfinished:
-    """The entry points that were found so far, in ``.NAME.entries``; they survive any interruption."""
-
-    # After the identity of the images, it has a record for some images at a time: a header, the number of entries and
-    # the seal of each image, and the entries.
-
-    def __init__(self, target: Path, index: Index, names: list[str], *, has_checksums: bool) -> None:
-        self._has_checksums, self._version = has_checksums, AFTER_CHECKSUMS if has_checksums else BESIDE
-        self._target, self._path = target, _unfinished_path(target)
-        self._index, self._names = index, names
-        # With the time of the last change: checksums are those of the bytes at the end.
-        state = blake2b(repr(index.files[0].identity).encode(), digest_size=16).digest()
-        self._key = state + b"".join(name.encode().ljust(16, b"\0") + self._identity_of(name) for name in names)
-        try:
-            self._descriptor = open_descriptor(self._path, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            raise StorageError(error.errno, f"{self._target}: no file can be written here: {error.strerror}") from error
-
-    def _identity_of(self, name: str) -> bytes:
-        return identity_of(self._index, name, version=self._version)
-
-    def __enter__(self) -> Self:
-        if is_locked(self._descriptor):
-            os.close(self._descriptor)
-            raise StorageError(f"{self._target}: another process is writing this file. Wait for it.")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        os.close(self._descriptor)
-
-    def find(self, num_workers: int, on_progress: Progress) -> int:
-        """Find the missing entry points; return the number of images of this call."""
-        if read_at(self._descriptor, len(self._key), 0) != self._key:
-            os.ftruncate(self._descriptor, 0)
-            write_at(self._descriptor, 0, self._key, self._path)
-        done, end = [0] * len(self._names), len(self._key)
-        for field, block, stop in self._records():
-            done[field] += len(block.counts)
-            end = stop
-        os.ftruncate(self._descriptor, end)
-        resumed, total = sum(done), len(self._names) * self._index.num_samples
-        on_progress(resumed, total)
-        finished, source = resumed, self._index.files[0]
-        for field, name in enumerate(self._names):
-            for block in find_blocks(self._index, name, num_workers, done[field], source.identity):
-                record = _record(field, block)
-                write_at(self._descriptor, end, record, self._path)
-                end += len(record)
-                finished += len(block.counts)
-                on_progress(finished, total)
-        return finished - resumed
-
-    def finish(self, num_workers: int) -> None:
-        """Write the file under its name, with checksums if there are none, and remove this one."""
-        source, rows = self._index.files[0], self._index.allocations
-        notes = b""
-        if self._has_checksums:
-            checksums = find_checksums(rows, source.path, num_workers, source.identity)
-            notes = Notes({"regions": digest_of(rows)}, checksums).to_bytes()
-        source.identity.check(source.path, source_type(source.path).find_identity(source.path))
-        with AtomicFile(self._target) as file:
-            file.write(0, notes)
-            end = len(notes)
-            for field, name in enumerate(self._names):
-                blocks = (block for number, block, _ in self._records() if number == field)
-                end = write_entry_points(file.write, end, name, self._identity_of(name), blocks, self._version)
-            file.commit()
-        self._path.unlink(missing_ok=True)
-
-    def _records(self) -> Iterator[tuple[int, EntryBlock, int]]:
-        """Read field, entry points and end of each record, up to the first that is not complete."""
-        position, done = len(self._key), [0] * len(self._names)
-        while len(header := read_at(self._descriptor, _RECORD_DTYPE.itemsize, position)) == _RECORD_DTYPE.itemsize:
-            row = np.frombuffer(header, _RECORD_DTYPE)[0]
-            field, images, entries = int(row["field"]), int(row["images"]), int(row["entries"])
-            size = 8 * images + ENTRY_DTYPE.itemsize * entries
-            if field >= len(done) or size > os.fstat(self._descriptor).st_size:
-                return
-            content = read_at(self._descriptor, size, position + len(header))
-            counts = np.frombuffer(content[: 4 * images], "<u4")
-            if len(content) < size or zlib.crc32(content, zlib.crc32(header[:16])) != row["checksum"]:
-                return
-            first = np.concatenate([np.zeros(1, np.uint64), np.cumsum(counts, dtype=np.uint64)])
-            seals = np.frombuffer(content[4 * images : 8 * images], "<u4")
-            position += len(header) + size
-            yield field, EntryBlock(first, seals, np.frombuffer(content[8 * images :], ENTRY_DTYPE)), position
-
-
-def _record(field: int, block: EntryBlock) -> bytes:
-    content = block.counts.astype("<u4").tobytes() + block.seals.tobytes() + block.entries.tobytes()
-    header = np.array([(field, len(block.counts), len(block.entries), 0, 0)], _RECORD_DTYPE)
-    header["checksum"] = zlib.crc32(content, zlib.crc32(header.tobytes()[:16]))
-    return header.tobytes() + content

@@ -193,10 +193,11 @@ def split_source(
     if count > MAX_FILES:
         raise OptionError(f"{count} shards; a dataset has at most {MAX_FILES}. Make fewer, larger ones")
     name = os.fspath(source)
-    if "://" in name:
-        raise OptionError(f"{name}: sources are files of this machine. Copy them to a disk, or mount the object store")
-    name = name if name.startswith("torchvision:") else os.path.abspath(name)  # noqa: PTH100  a text
+    if "://" not in name and not name.startswith("torchvision:"):
+        name = os.path.abspath(name)  # noqa: PTH100  a text
     options = {key: value for key, value in options.items() if value is not None and value is not False}
+    if "://" in name and remote is not None:
+        options["remote"] = remote
     if "root" in options:
         options["root"] = os.path.abspath(options["root"])  # noqa: PTH100
     parts = split_parts(name, kind, options, settings, count)

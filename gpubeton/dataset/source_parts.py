@@ -5,21 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton._writing import find_tar_files
+from gpubeton._sources import LABEL, FileSource, LabelledSource, Source, find_files, open_source, recognise
 from gpubeton.dataset.file_settings import choose_samples
-from gpubeton.dataset.file_sources import TarSource
-from gpubeton.dataset.source import LABEL, LabelledSource, Source, stat_identity
-from gpubeton.dataset.source_kinds import open_kind, open_source, recognise
 from gpubeton.errors import OptionError
 from gpubeton.format.dataset import expand_braces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from gpubeton.dataset.file_settings import Settings
 
@@ -39,12 +35,15 @@ class SourcePart:
     labels_are_names: bool | None
     files: tuple[str, ...] = ()  # that are opened
     rows: tuple[int, ...] | None = None  # of the only file; None: all of all files
-    images: tuple[str, ...] = ()  # in place of files
+    root: str = ""
+    images: tuple[str, ...] = ()  # paths from the root on, in place of files
     labels: tuple[Any, ...] = ()  # of the images
 
     def open(self) -> Source:
         """Open the part."""
-        return ImageList(self) if self.images else JoinedFiles(self)
+        source: Source = FileSource(self.root, self.images, self.labels) if self.images else JoinedFiles(self)
+        source.kind, source.fields, source.class_names = self.kind, self.fields, self.class_names
+        return source
 
 
 def split_parts(
@@ -55,19 +54,16 @@ def split_parts(
     files = _list_files(source, kind)
     is_whole = len(files) > 1 or kind == "webdataset"
     opened = _open_first(files, kind, options, is_whole=is_whole)
-    images: Sequence[str] | None = None
-    labels: Sequence[Any] = ()
-    are_names: bool | None = None
-    if isinstance(opened, LabelledSource):
-        images, labels, are_names = opened.image_files(), opened.labels, opened.labels_are_names
-    if is_whole and images is not None:
+    loose, labels = opened.loose_files, opened.columns.get(LABEL, ())
+    if is_whole and loose is not None:
         raise OptionError(f"{source}: {len(files)} tables of paths; expected one, or tables that hold the images")
     if is_whole and settings.limit is not None:
         raise OptionError(f"{source}: limit is {settings.limit}, but shards of it are made of whole files")
     passed_over = {} if is_whole else dict(opened.passed_over)  # otherwise those of the first file
     part = SourcePart(
-        kind, options, dict(opened.fields), opened.class_names, tuple(opened.unused), passed_over, are_names
-    )
+        kind, options, dict(opened.fields), opened.class_names, tuple(opened.unused), passed_over,
+        opened.labels_are_names,
+    )  # fmt: skip
     chosen = choose_samples(len(files) if is_whole else len(opened), settings).tolist()
     if not 1 <= count <= len(chosen):
         unit = "files" if is_whole else "samples"
@@ -76,17 +72,19 @@ def split_parts(
     shares = [tuple(chosen[start:stop]) for start, stop in itertools.pairwise(bounds)]
     if is_whole:
         return [replace(part, files=tuple(files[number] for number in share)) for share in shares]
-    if images is None:
+    if loose is None:
         return [replace(part, files=(source,), rows=share) for share in shares]
-    root = options.get("root") or os.path.dirname(source)  # noqa: PTH120  a text
-    paths = [os.path.join(root, name) for name in images]  # noqa: PTH118
+    root, images = loose
     return [
-        replace(part, images=tuple(paths[row] for row in share), labels=tuple(labels[row] for row in share if labels))
+        replace(
+            part, root=root, images=tuple(images[row] for row in share),
+            labels=tuple(labels[row] for row in share if labels),
+        )
         for share in shares
-    ]
+    ]  # fmt: skip
 
 
-def _open_first(files: list[str], kind: str, options: Mapping[str, Any], *, is_whole: bool) -> Source:
+def _open_first(files: list[str], kind: str, options: Mapping[str, Any], *, is_whole: bool) -> LabelledSource:
     """Open the first file, which shows the fields and the classes; all tar files if these name the classes."""
     opened = open_source(files[0], kind, **options)
     if not is_whole or opened.class_names is None or "class_names" in options:
@@ -96,7 +94,7 @@ def _open_first(files: list[str], kind: str, options: Mapping[str, Any], *, is_w
             f"{files[0]}: its labels are names of classes, and each of the {len(files)} files may have others. "
             "Give the names of all: --classes FILE"
         )
-    return TarSource(files, **options)
+    return open_source(files, kind, **options)
 
 
 def _recognise(source: str) -> str:
@@ -112,7 +110,7 @@ def _tables(folder: str) -> list[str]:
 def _list_files(source: str, kind: str) -> list[str]:
     """List the files that a source consists of; itself if it is not divided by files."""
     if kind == "webdataset":
-        return [os.fspath(path.absolute()) for path in find_tar_files(source)]
+        return find_files(source, ".tar")
     if kind != "table":
         return [source]
     is_folder = Path(source).is_dir()
@@ -126,72 +124,46 @@ def _list_files(source: str, kind: str) -> list[str]:
     return files or [source]
 
 
-class ImageList(LabelledSource):
-    """Some images of a folder or a table, with their labels."""
-
-    def __init__(self, part: SourcePart) -> None:
-        self.kind, self.fields, self.class_names = part.kind, part.fields, part.class_names
-        self._images, self._labels = part.images, part.labels
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return self._with_label(Path(self._images[index]), index)
-
-    def name(self, index: int) -> str:
-        return self._images[index]
-
-    def identity(self, index: int) -> str:
-        return f"{self._images[index]} {self._label_text(index)} {stat_identity(self._images[index])}"
-
-
 class JoinedFiles(Source):
-    """Whole files, or rows of one, with the fields and the classes of the whole source."""
+    """Whole files, or rows of one."""
 
     def __init__(self, part: SourcePart) -> None:
-        self.kind, self.fields, self.class_names = part.kind, part.fields, part.class_names
-        options = dict(part.options)
-        if part.class_names is not None and part.kind != "folder":
-            options["class_names"] = part.class_names
-        if part.labels_are_names is not None and part.kind not in ("folder", "torchvision"):
-            options["are_names"] = part.labels_are_names
         rows = part.rows
-        if rows is not None and (part.kind == "huggingface" or part.files[0].lower().endswith(".parquet")):
-            options["rows"], rows = rows, tuple(range(len(rows)))  # the others are not read
-        self._sources = [self._open(name, options) for name in part.files]
-        self._ends = list(itertools.accumulate(map(len, self._sources)))
-        self._rows = range(self._ends[-1]) if rows is None else rows
+        options = dict(part.options)
+        if part.class_names is not None and part.kind != "zip":
+            options["class_names"] = part.class_names
+        if rows is not None and part.files[0].lower().endswith(".parquet"):
+            options["rows"], rows = rows, None  # the others are not read
+        sources = [_open(part, name, options) for name in part.files]
+        self._samples = [(source, row) for source in sources for row in rows or range(len(source))]
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._samples)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        number, row = self._find(index)
-        return self._sources[number][row][: 1 + len(self.fields)]
+        source, row = self._samples[index]
+        return source[row][: 1 + len(self.fields)]
 
     def name(self, index: int) -> str:
-        number, row = self._find(index)
-        return self._sources[number].name(row)
+        source, row = self._samples[index]
+        return source.name(row)
 
     def identity(self, index: int) -> str:
-        number, row = self._find(index)
-        return f"{number} {self._sources[number].identity(row)}"  # files may have equal rows
+        source, row = self._samples[index]
+        return f"{source.name(row)} {source.identity(row)}"  # files may have equal rows
 
-    def _find(self, index: int) -> tuple[int, int]:
-        row = self._rows[index]
-        number = bisect_right(self._ends, row)
-        return number, row - (self._ends[number - 1] if number else 0)
 
-    def _open(self, name: str, options: Mapping[str, Any]) -> Source:
-        opened = open_kind(name, self.kind, options)
-        label, expected = opened.fields.get(LABEL), self.fields.get(LABEL)
-        is_alike = label == expected or (label, expected) == ("int", "float")
-        if self.fields and not (is_alike and opened.class_names == self.class_names):
-            kinds = {None: "missing", "int": "whole numbers or names", "float": "numbers"}
-            raise OptionError(
-                f"{name}: its labels are {kinds[label]}, its classes {opened.class_names}; expected "
-                f"{kinds[expected]}, {self.class_names}, as in the first file. Make them alike, choose the column or "
-                "the ending (--label), or give the names of all classes (--classes FILE)"
-            )
-        return opened
+def _open(part: SourcePart, name: str, options: Mapping[str, Any]) -> Source:
+    """Open one of the files of a part; OptionError if its labels are not those of the whole source."""
+    opened = open_source(name, part.kind, **options)
+    label, expected = opened.fields.get(LABEL), part.fields.get(LABEL)
+    is_alike = label == expected or (label, expected) == ("int", "float")
+    are_same = opened.labels_are_names == part.labels_are_names and opened.class_names == part.class_names
+    if part.fields and not (is_alike and are_same):
+        kinds = {None: "missing", "int": "whole numbers or names of classes", "float": "numbers"}
+        raise OptionError(
+            f"{name}: its labels are {kinds[label]}, its classes {opened.class_names}; expected {kinds[expected]}, "
+            f"{part.class_names}, as in the first file. Make them alike, choose the column or the ending (--label), or "
+            "give the names of all classes (--classes FILE)"
+        )
+    return opened

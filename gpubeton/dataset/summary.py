@@ -12,6 +12,7 @@ from gpubeton.errors import NotesError, OptionError
 from gpubeton.fields.codecs import CODECS
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, Index, Notes, read_notes
+from gpubeton.format.data_files import split_offsets
 from gpubeton.format.entry_points import open_blocks
 from gpubeton.format.layout import round_up
 
@@ -257,13 +258,14 @@ def summarize(
         raise OptionError(f"look_at is {look_at}, expected at least 1")
     index, fields = open_single(path, custom_fields)
     notes = _notes_of(index)
-    blocks, faults = open_blocks(index)
+    blocks, faults = _blocks_of(index)
     header = index.header
     metadata_bytes = index.num_samples * index.metadata_type.itemsize
     metadata_end = header.metadata_offset + metadata_bytes
     used = index.allocations["size"].sum(dtype=np.uint64)
     ends = index.allocations["ptr"] + index.allocations["size"]
-    last = round_up(int(ends.max()), header.page_size) if len(ends) and used else 0
+    has_pages = len(ends) and used and not index.files[0].is_container
+    last = round_up(int(ends.max()), header.page_size) if has_pages else 0
     pages = max(0, (last - round_up(metadata_end, header.page_size)) // header.page_size)
     return Summary(
         path=os.fspath(path),
@@ -273,15 +275,30 @@ def summarize(
         pages=pages,
         page_use=float(used) / (pages * header.page_size) if pages else 0.0,
         metadata_bytes=metadata_bytes,
-        fields=[_summarize_field(index, name, field, look_at, blocks.get(name)) for name, field in fields.items()],
-        has_checksums=notes.checksums is not None,
+        fields=[_summarize_field(index, name, field, look_at, blocks.get(name, [])) for name, field in fields.items()],
+        has_checksums=notes.checksums is not None or (index.files[0].is_container and bool(index.checksums.any())),
         class_names=None if notes.class_names is None else list(notes.class_names),
         notes=dict(notes.content),
         index_faults=faults,
     )
 
 
+def _blocks_of(index: Index) -> tuple[dict[str, list[EntryBlock]], list[str]]:
+    """Open the entry points of all files, by field; describe those that cannot be used."""
+    blocks: dict[str, list[EntryBlock]] = {}
+    faults: list[str] = []
+    for file in range(len(index.files)):
+        opened, faults_of_file = open_blocks(index, file)
+        faults += faults_of_file
+        for name, block in opened.items():
+            blocks.setdefault(name, []).append(block)
+    return blocks, faults
+
+
 def _notes_of(index: Index) -> Notes:
+    if index.files[0].is_container:
+        names = {"class_names": list(index.class_names)} if index.class_names else {}
+        return Notes({"made_by": "gpubeton index", **names})
     try:
         return read_notes(index.files[0].path, index.files[0].identity) or Notes({})
     except NotesError as error:
@@ -289,13 +306,13 @@ def _notes_of(index: Index) -> Notes:
 
 
 def _summarize_field(
-    index: Index, name: str, field: Field, look_at: int | None, block: EntryBlock | None
+    index: Index, name: str, field: Field, look_at: int | None, blocks: list[EntryBlock]
 ) -> FieldSummary:
     column, kind = index.column(name), type(field).__name__
     stored = Spread.of(index.regions(name).size) if index.has_regions(name) else None
     images = field.images(column)
     if images is not None:
-        return FieldSummary(name, kind, stored, image=_summarize_images(index, name, images, look_at, block))
+        return FieldSummary(name, kind, stored, image=_summarize_images(index, name, images, look_at, blocks))
     numbers = field.numbers(column)
     if numbers is None:
         return FieldSummary(name, kind, stored)
@@ -310,9 +327,9 @@ def _summarize_field(
 
 
 def _summarize_images(
-    index: Index, name: str, images: ImageColumn, look_at: int | None, block: EntryBlock | None
+    index: Index, name: str, images: ImageColumn, look_at: int | None, blocks: list[EntryBlock]
 ) -> ImageSummary:
-    from gpubeton.loader.jpeg_survey import survey_jpegs  # it imports Numba
+    from gpubeton.loader.jpeg_survey import JpegSurvey, survey_jpegs  # it imports Numba
 
     regions = index.regions(name)
     height, width, mode = images.height, images.width, images.mode
@@ -320,11 +337,15 @@ def _summarize_images(
     if look_at is not None and len(compressed) > look_at:
         compressed = compressed[np.linspace(0, len(compressed) - 1, look_at).astype(np.intp)]
     rows, columns = (side[compressed].astype(np.int32) for side in (height, width))
-    with index.files[0].open() as source:
-        survey = survey_jpegs(
-            source, regions.offset[compressed], regions.size[compressed].astype(np.uint64), rows, columns,
-            gpu_decodes=images.gpu_decodes,
-        )  # fmt: skip
+    survey = JpegSurvey({}, {}, {})
+    files, offset = split_offsets(regions.offset[compressed])
+    size = regions.size[compressed].astype(np.uint64)
+    for number in np.unique(files).tolist() or [0]:
+        part = files == number
+        with index.files[number].open() as source:
+            survey += survey_jpegs(
+                source, offset[part], size[part], rows[part], columns[part], gpu_decodes=images.gpu_decodes
+            )
     sizes, counts = np.unique(np.stack([height, width], axis=1), axis=0, return_counts=True)
     stored = {codec.suffix: int((mode == codec.mode).sum()) for codec in CODECS.values()}
     commonest = np.argsort(-counts, kind="stable")[:5]
@@ -338,7 +359,7 @@ def _summarize_images(
         samplings=survey.samplings,
         routes=survey.routes,
         mode="" if images.kind is None else images.kind.name,
-        indexed=0 if block is None else int((block.counts > 0).sum()),
-        entry_points=0 if block is None else len(block.entries),
-        entry_bytes=0 if block is None else block.nbytes,
+        indexed=sum(int((block.counts > 0).sum()) for block in blocks),
+        entry_points=sum(len(block.entries) for block in blocks),
+        entry_bytes=sum(block.nbytes for block in blocks),
     )

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
+    from gpubeton._sources import Source
     from gpubeton.dataset.file_settings import Settings
-    from gpubeton.dataset.source import Source
 
 _GRAY_MODES = ("1", "L", "LA", "La", "I", "F")
 _ALPHA_MODES = ("LA", "La", "PA", "RGBA", "RGBa")
@@ -92,7 +92,7 @@ class ImageProperties:
             fits = self._mode() == kind.name
         else:
             # Pillow cuts 16 bits to 8, except in gray images. Mode "rgb" accepts that, and counts it.
-            fits = self.bits == 8 or (kind is RGB and (self.channels == 3 or self.has_alpha))
+            fits = self.bits == 8 or (kind == RGB and (self.channels == 3 or self.has_alpha))
         if fits:
             return None
         image, mode = f"an image of {self.bits} bits a channel", self._mode()
@@ -154,7 +154,7 @@ class ValidatedSource:
         elif hasattr(opened, "getbands"):
             properties = ImageProperties.of_pillow(opened, content or b"")
         else:  # not an image of Pillow: the field checks it
-            self._note(index, self._losses(frame))
+            self._changes[index] = self._losses(frame)
             return (image if content is None else content, *others)
         refusal = properties.refusal(self._kind)
         if refusal is not None:
@@ -179,7 +179,7 @@ class ValidatedSource:
                 value = codec.strip(value)
             elif metadata.has_position:
                 changes.append("position")
-        self._note(index, changes)
+        self._changes[index] = changes
         return (value, *others)
 
     def take_changes(self, rows: Mapping[int, int], skipped: Collection[int] = ()) -> dict[str, list[int]]:
@@ -191,30 +191,26 @@ class ValidatedSource:
         self._changes = {}
         return changed
 
-    def _note(self, index: int, changes: list[str]) -> None:
-        if changes:
-            self._changes[index] = changes
-
     def _losses(self, frame: JpegFrame | None) -> list[str]:
         """List the loss of an image that has to be encoded as JPEG: another file, or a JPEG that decoders refuse."""
         return ["jpeg"] if self._settings.write_mode == "jpg" and not (frame and frame.is_baseline) else []
 
     def _may_stay(self, content: bytes, frame: JpegFrame | None) -> bool:
         """Whether a file may be stored as it is."""
-        is_file = frame is not None or (self._kind is not RGB and codec_of(content) not in (None, JPEG))
+        is_file = frame is not None or (self._kind != RGB and codec_of(content) not in (None, JPEG))
         return self._settings.write_mode != "raw" and is_file
 
     def _pixels(self, value: Any, frame: JpegFrame | None) -> Any:
         """Decode an image, unless it is decoded already."""
         if isinstance(value, np.ndarray):
             return value
-        if self._kind is not RGB:
+        if self._kind != RGB:
             return pixels_of(value, self._kind)
         return rgb_pixels_of(value) if frame is None else decode_rgb(value)
 
     def _checked_jpeg(self, content: bytes, frame: JpegFrame) -> Any:
         """Decode a JPEG file if necessary; give the file, or its pixels where it has to be encoded again."""
-        agrees = self._kind is RGB or (self._kind.channels == 1 and len(frame.components) == 1)
+        agrees = self._kind == RGB or (self._kind.channels == 1 and len(frame.components) == 1)
         stays = frame.is_baseline and agrees and self._keeps_size(frame.height, frame.width)
         if stays and not self._settings.check:
             return content
@@ -224,7 +220,7 @@ class ValidatedSource:
             raise ValueError(str(error)) from error
         if stays:
             return content
-        if self._kind is RGB:
+        if self._kind == RGB:
             return pixels
         from PIL import Image
 
@@ -232,7 +228,7 @@ class ValidatedSource:
 
     def _check_file(self, content: bytes) -> None:
         codec = codec_of(content)
-        if codec is not None and codec is not JPEG and self._kind is not RGB and self._settings.check:
+        if codec is not None and codec is not JPEG and self._kind != RGB and self._settings.check:
             header = codec.read_header(content)
             if header is None:
                 raise ValueError(

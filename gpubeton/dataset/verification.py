@@ -7,17 +7,20 @@ import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton._machine import worker_count
-from gpubeton._writing import find_blocks
+from gpubeton._writing import find_all
 from gpubeton.errors import BadImageError, EntryPointsError, FieldTypeError, FormatError, NotesError, StorageError
 from gpubeton.fields.codecs import CODECS, Codec
+from gpubeton.fields.pixels import rgb_of_file, size_of_file
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import Index, read_notes
-from gpubeton.format.entry_points import read_beside, read_within
+from gpubeton.format.data_files import first_offset
+from gpubeton.format.entry_points import read_beside, read_located, read_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,11 +158,10 @@ def verify(
         raise
     except FormatError as error:
         return Verification(os.fspath(path), 0, 0, {}, 0, [Finding(None, None, str(error))])
-    identity = index.files[0].identity
     findings: list[Finding] = []
     sums: NDArray[np.uint32] | None = None
     try:
-        notes = read_notes(index.files[0].path, identity)
+        notes = None if index.files[0].is_container else read_notes(index.files[0].path, index.files[0].identity)
         sums = None if notes is None else notes.checksums
     except NotesError as error:
         findings.append(Finding(None, None, str(error)))
@@ -168,30 +170,34 @@ def verify(
     checker = _RegionChecker(index, fields, sums)
     rows, decoded = len(index.allocations), Counter[int | None]()
     threads = worker_count(num_workers)
-    with index.files[0].open() as source, ThreadPoolExecutor(threads) as pool:
-        mean_size = index.allocations["size"].mean() if rows else 0
-        at_once = int(np.clip(_BYTES_AT_ONCE / max(mean_size, 1), *_REGIONS_AT_ONCE))
-        starts = range(0, rows, at_once)
-        results = pool.map(lambda start: checker.check(source, start, start + at_once), starts)
-        for start, (faults, modes) in zip(starts, results, strict=True):
-            findings += faults
-            decoded += modes
-            if on_progress is not None:
-                on_progress(min(start + at_once, rows), rows)
-        compared_entries = _check_entry_points(index, threads, findings)
-        identity.check(os.fspath(path), source.identity())
+    mean_size = index.allocations["size"].mean() if rows else 0
+    at_once = int(np.clip(_BYTES_AT_ONCE / max(mean_size, 1), *_REGIONS_AT_ONCE))
+    compared_entries = 0
+    with ThreadPoolExecutor(threads) as pool:
+        for number, file in enumerate(index.files):
+            begin, end = np.searchsorted(index.allocations["ptr"], [first_offset(number), first_offset(number + 1)])
+            with file.open() as source:
+                parts = [(start, min(start + at_once, end)) for start in range(begin, end, at_once)]
+                results = pool.map(partial(checker.check, source, first_offset(number)), parts)
+                for (_, stop), (faults, modes) in zip(parts, results, strict=True):
+                    findings += faults
+                    decoded += modes
+                    if on_progress is not None:
+                        on_progress(stop, rows)
+                compared_entries += _check_entry_points(index, number, threads, findings)
+                file.identity.check(file.path, source.identity())
     findings.sort(key=lambda finding: -1 if finding.sample is None else finding.sample)
     compared = 0 if sums is None else rows
     files = {codec.suffix: decoded[mode] for mode, codec in CODECS.items()}
     return Verification(os.fspath(path), index.num_samples, rows, files, compared, findings, compared_entries)
 
 
-def _check_entry_points(index: Index, threads: int, findings: list[Finding]) -> int:
-    """Compare stored entry points with those found again; return how many there are."""
+def _check_entry_points(index: Index, file: int, threads: int, findings: list[Finding]) -> int:
+    """Compare the stored entry points of a file with those found again; return how many there are."""
     stored: dict[str, list[EntryBlock]] = {}
-    for read in (read_beside, read_within):
+    for read in (read_located,) if index.files[file].is_container else (read_beside, read_within):
         try:
-            blocks_of = read(index)
+            blocks_of = read(index, file)
         except StorageError:
             raise  # the file was replaced
         except (EntryPointsError, OSError) as error:
@@ -200,16 +206,16 @@ def _check_entry_points(index: Index, threads: int, findings: list[Finding]) -> 
         for name, block in blocks_of.items():
             stored.setdefault(name, []).append(block)
     advice = f"make them again with gpubeton index --overwrite {index.path}"
-    damaged = {finding.sample for finding in findings}
+    damaged, first = {finding.sample for finding in findings}, index.files[file].first_sample
     for name, blocks in stored.items():
         done = 0
-        for expected in find_blocks(index, name, threads, identity=index.files[0].identity):
+        for expected, _ in find_all(index, name, file, threads, identity=index.files[file].identity):
             for block in blocks:
                 images = _differences(block.take(np.arange(done, done + len(expected.counts))), expected)
                 findings += [
-                    Finding(done + image, name, f"its entry points are not those of its bytes; {advice}")
+                    Finding(first + done + image, name, f"its entry points are not those of its bytes; {advice}")
                     for image in images
-                    if done + image not in damaged
+                    if first + done + image not in damaged
                 ]
             done += len(expected.counts)
     return sum(len(block.entries) for blocks in stored.values() for block in blocks)
@@ -223,20 +229,6 @@ def _differences(stored: EntryBlock, expected: EntryBlock) -> list[int]:
         if stored.seals[image] != expected.seals[image]
         or stored.take(np.array([image])).entries.tobytes() != expected.take(np.array([image])).entries.tobytes()
     ]
-
-
-class _Span:
-    """Regions that follow each other in a file, read at once: each request to a store takes long."""
-
-    def __init__(self, source: ByteSource, rows: NDArray[np.void]) -> None:
-        # Allocations are checked: they lie in the file, and are sorted.
-        self._first = int(rows["ptr"].min(initial=source.size))
-        stop = int((rows["ptr"] + rows["size"]).max(initial=self._first))
-        self._content = source.load(self._first, stop - self._first)
-
-    def read(self, start: int, size: int) -> bytes:
-        """Give one of the regions."""
-        return bytes(self._content[start - self._first :][:size])
 
 
 class _RegionChecker:
@@ -257,18 +249,27 @@ class _RegionChecker:
                 rows = np.searchsorted(pointers, regions.offset[regions.size > 0], side="right") - 1
                 self._field[rows] = number
 
-    def check(self, source: ByteSource, start: int, stop: int) -> tuple[list[Finding], Counter[int | None]]:
-        """Check some regions; return the faults, and how many images of each `ImageMode` were decoded."""
+    def check(
+        self, source: ByteSource, first: np.uint64, part: tuple[int, int]
+    ) -> tuple[list[Finding], Counter[int | None]]:
+        """Check some regions of a file; return the faults, and how many images of each `ImageMode` were decoded."""
         findings: list[Finding] = []
         modes: Counter[int | None] = Counter()
-        rows = self._index.allocations[start:stop]
-        read = source.read if source.is_mappable else _Span(source, rows).read
-        for row, (sample, offset, size) in enumerate(rows.tolist(), start):
+        rows = self._index.allocations[slice(*part)]
+        starts = rows["ptr"] - first
+        read = source.read
+        if len(rows) and not (source.is_mappable or self._index.files[0].is_container):
+            # They are sorted, and follow each other: read at once, since each request to a store takes long.
+            begin = int(starts[0])
+            whole = source.load(begin, int((starts + rows["size"]).max()) - begin)
+            read = lambda start, size: bytes(whole[start - begin :][:size])  # noqa: E731
+        columns = rows["sample_id"].tolist(), starts.tolist(), rows["size"].tolist()
+        for row, (sample, offset, size) in enumerate(zip(*columns, strict=True), part[0]):
             number = int(self._field[row])
             name = self._index.names[number] if number >= 0 else None
             content = read(offset, size)
-            mode = self._mode(number, sample)
-            modes[mode] += 1
+            images = self._images[number] if number >= 0 else None
+            modes[None if images is None else int(images.mode[sample])] += 1
             try:
                 findings += [Finding(sample, name, what) for what in self._faults(row, sample, number, size, content)]
             except Exception as error:  # noqa: BLE001 - a decoder that fails on one value must not end the report
@@ -294,25 +295,26 @@ class _RegionChecker:
             except ValueError as error:
                 yield f"{size} bytes that cannot be read: {error}"
         elif (codec := CODECS.get(images.mode[sample])) is not None:
+            if self._index.files[0].is_container and not codec.start.match(content):
+                codec = None
             yield from _image_faults(codec, content, metadata, images.kind)
 
-    def _mode(self, number: int, sample: int) -> int | None:
-        """Return the `ImageMode` of an image; None for other values."""
-        images = self._images[number] if number >= 0 else None
-        return None if images is None else int(images.mode[sample])
 
-
-def _image_faults(codec: Codec, content: bytes, metadata: Any, kind: ImageKind | None) -> Iterator[str]:
+def _image_faults(codec: Codec | None, content: bytes, metadata: Any, kind: ImageKind | None) -> Iterator[str]:
     """Decode an image file as a loader does; compare it with its metadata and with the kind of the field."""
+    # Without a codec, it is one of the other kinds of files in containers.
     height, width = int(metadata["height"]), int(metadata["width"])
+    name = f"a {codec.name} file" if codec is not None else "an image file"
     try:
-        size = codec.size(content)
+        size = size_of_file(content) if codec is None else codec.size(content)
         if size != (height, width):  # and a file of another size could take any memory
             yield (
-                f"a {codec.name} file of {size[0]} x {size[1]} pixels (height x width), expected {height} x {width} by "
-                "the metadata"
+                f"{name} of {size[0]} x {size[1]} pixels (height x width), expected {height} x {width} by the metadata"
             )
             return
-        codec.decode(content, kind, size)
+        if codec is None:
+            rgb_of_file(content)
+        else:
+            codec.decode(content, kind, size)
     except BadImageError as error:
-        yield f"a {codec.name} file of {len(content)} bytes that cannot be decoded: {error}"
+        yield f"{name} of {len(content)} bytes that cannot be decoded: {error}"

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpubeton._bytes.descriptors import open_regular
 from gpubeton.errors import BadImageError
-from gpubeton.fields.jpeg import camera_metadata
+from gpubeton.fields.jpeg import HARMLESS_PIXELS, PIXELS_A_BYTE, START, camera_metadata, decode_rgb, jpeg_size
 from gpubeton.fields.png import decode_png, read_png_header
 from gpubeton.format.field_arguments import RGB, ImageKind
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from PIL import Image
+
+#: Files beside JPEG that are decoded as RGB when they are loaded, by Pillow's names.
+_OTHER_FILES = ("PNG", "WEBP", "BMP", "TIFF", "PPM")
+_LONGEST_SIDE = (1 << 16) - 1  # as of a JPEG
 
 _PILLOW_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _ODD_PNG = {
@@ -48,21 +52,43 @@ def file_content(value: Any) -> bytes | None:
     return None
 
 
-def open_image(content: bytes) -> Image.Image:
-    """Open an image file of any kind that Pillow decodes by itself, as far as its header."""
+def open_image(content: bytes, kinds: tuple[str, ...] | None = None) -> Image.Image:
+    """Open an image file of some kinds, or any that Pillow decodes by itself, as far as its header."""
     from PIL import Image, UnidentifiedImageError
 
     try:
-        image = Image.open(io.BytesIO(content))
+        image = Image.open(io.BytesIO(content), formats=kinds)
         if image.format == "EPS":
             # A program in PostScript, which Pillow has Ghostscript run.
             raise UnidentifiedImageError("EPS")
     except UnidentifiedImageError as error:
         # Pillow names the object in memory, which is another one each time.
+        names = "a kind that Pillow knows" if kinds is None else f"these kinds: JPEG, {', '.join(kinds)}"
         raise UnidentifiedImageError(
-            f"no image of a kind that Pillow knows; its {len(content)} bytes begin with {content[:8]!r}"
+            f"no image of {names}; its {len(content)} bytes begin with {content[:8]!r}"
         ) from error
     return image
+
+
+def size_of_file(content: bytes) -> tuple[int, int]:
+    """Return height and width of an image file from its header; refuse more pixels than its bytes can hold."""
+    if content.startswith(START):
+        height, width = jpeg_size(content)
+    else:
+        with open_image(content, _OTHER_FILES) as image:
+            width, height = image.size
+    most = max(HARMLESS_PIXELS, PIXELS_A_BYTE * len(content))
+    if min(height, width) < 1 or max(height, width) > _LONGEST_SIDE or height * width > most:
+        raise BadImageError(
+            f"its header claims {height} x {width} pixels; expected sides from 1 to {_LONGEST_SIDE}, and no more than "
+            f"{most} pixels in {len(content)} bytes"
+        )
+    return height, width
+
+
+def rgb_of_file(content: bytes) -> NDArray[np.uint8]:  # (H, W, 3), C-contiguous
+    """Decode a whole image file, of any kind of which `size_of_file` gives the size."""
+    return decode_rgb(content) if content.startswith(START) else pixels_of(open_image(content, _OTHER_FILES), RGB)
 
 
 def pixels_of(value: Any, kind: ImageKind) -> NDArray[Any]:

@@ -19,6 +19,8 @@ from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.layout import FieldType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton.format.dataset import Paths
     from gpubeton.format.header import Descriptor
@@ -43,23 +45,42 @@ def type_id_of(field: Field) -> FieldType:
 
 
 def open_index(
-    path: Paths, custom_fields: CustomFields | None = None, remote: RemoteOptions | None = None
+    path: Paths,
+    custom_fields: CustomFields | None = None,
+    remote: RemoteOptions | None = None,
+    containers: Sequence[str] = (),
 ) -> tuple[Index, dict[str, Field]]:
     """Open a dataset as `open_dataset` does, and make its fields."""
     custom = custom_fields or {}
     types = {name: partial(_metadata_type, field_class) for name, field_class in custom.items()}
-    index = open_dataset(path, types, remote=remote)
-    file = index.files[0].path
-    return index, {
+    index = open_dataset(path, types, remote=remote, containers=containers)
+    return index, fields_of(index, custom)
+
+
+def open_beton(path: str | os.PathLike[str], custom_fields: CustomFields | None = None) -> Index:
+    """Open a file whose bytes are copied or indexed: OptionError if it is an index of containers."""
+    index, _ = open_index(path, custom_fields)
+    if index.files[0].is_container:
+        raise OptionError(
+            f"{os.fspath(path)}: an index of images in other files; expected a .beton file. Make one of the same "
+            "sources: gpubeton convert"
+        )
+    return index
+
+
+def fields_of(index: Index, custom_fields: CustomFields | None = None) -> dict[str, Field]:
+    """Make the fields of a dataset."""
+    custom, file = custom_fields or {}, index.files[0].path
+    return {
         descriptor.name: _make_field(custom.get(descriptor.name) or _class_of(descriptor), file, descriptor)
         for descriptor in index.descriptors
     }
 
 
 def open_single(path: str | os.PathLike[str], custom_fields: CustomFields | None) -> tuple[Index, dict[str, Field]]:
-    """Open one file, and make its fields."""
+    """Open one file, which may be an index of containers, and make its fields."""
     index, fields = open_index(path, custom_fields)
-    if len(index.files) > 1:
+    if len(index.files) > 1 and not index.files[0].is_container:
         raise OptionError(
             f"{os.fspath(path)}: a folder of {len(index.files)} files; expected one of them, such as "
             f"{index.files[0].path}"

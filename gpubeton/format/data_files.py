@@ -32,6 +32,9 @@ MAX_FILES = 1 << (63 - OFFSET_BITS)
 DESCRIPTION = "index.json"
 """Name of the file that describes all files of a folder, see `gpubeton.format.manifest`."""
 
+INDEX_SUFFIX = ".index"
+"""Ending of the names of index files, see `gpubeton.format.index_file`."""
+
 
 def first_offset(file: int) -> np.uint64:
     """Give the global offset of the first byte of a file."""
@@ -51,7 +54,8 @@ class EntryPlace:
     fields: tuple[str, ...] = ()  # that have some
     start: int = 0  # of their bytes, in the file or in the one beside it
     stop: int = 0
-    beside: tuple[int, str | None] | None = None  # size and version of the file beside it; None if they are in it
+    beside: tuple[int, str | None] | None = None  # size and version of the file beside it, or of `path`; None: in it
+    path: str | None = None  # the index that has them; None if that file or the one beside it does
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class DataFile:
     num_samples: int  # how many it has
     entry_place: EntryPlace | None = field(default=None, compare=False)  # None if it has to be looked for
     fault: str = field(default="", compare=False)  # why its checksums cannot be used; nothing if there is no fault
+    is_container: bool = False  # it has values alone, such as a tar file: all else about them is in an index
 
     @property
     def size(self) -> int:

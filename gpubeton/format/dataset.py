@@ -25,7 +25,7 @@ from gpubeton.errors import (
     OptionError,
     RemoteDeniedError,
 )
-from gpubeton.format.data_files import DESCRIPTION, MAX_FILES, DataFile, first_offset
+from gpubeton.format.data_files import DESCRIPTION, INDEX_SUFFIX, MAX_FILES, DataFile, first_offset
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
 from gpubeton.format.index import Index, read_index
 from gpubeton.format.layout import FieldType
@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton.format.header import Descriptor
     from gpubeton.format.index import CustomTypes
+    from gpubeton.format.index_file import IndexFile
     from gpubeton.format.manifest import StoredIndex
+
+    _Part: TypeAlias = str | StoredIndex | IndexFile
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 """One file, or several that make one dataset, in this order."""
@@ -52,7 +55,11 @@ _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
 
 
 def open_dataset(
-    paths: Paths, custom_types: CustomTypes | None = None, *, remote: RemoteOptions | None = None
+    paths: Paths,
+    custom_types: CustomTypes | None = None,
+    *,
+    remote: RemoteOptions | None = None,
+    containers: Sequence[str] = (),
 ) -> Index:
     """Read and check all of a dataset but its data pages.
 
@@ -69,6 +76,8 @@ def open_dataset(
         Metadata dtype of each custom field (type 255), by its name; `Reader` finds them by the classes of the fields.
     remote : RemoteOptions, optional
         How the store of a URL is reached.
+    containers : sequence of str
+        Folders and URLs, besides that of an index file, whose files it may name.
 
     Returns
     -------
@@ -90,7 +99,12 @@ def open_dataset(
     >>> index.names, index.num_samples
     (('image', 'label'), 600)
     """
-    parts = [part for name in list_paths(paths) for part in _find_parts(name, remote)]
+    parts = [part for name in list_paths(paths) for part in _find_parts(name, remote, containers)]
+    if len(parts) > 1 and any(_is_index_file(part) for part in parts):
+        raise OptionError(
+            f"{len(parts)} files with an index of containers among them, which is a dataset by itself. Make one index "
+            "of all sources: gpubeton index SOURCES -o NAME.index"
+        )
     _check_count(tuple(chain.from_iterable([part] if isinstance(part, str) else part.files for part in parts)))
     return _open_parts(parts, custom_types or {}, remote)
 
@@ -158,8 +172,12 @@ def _list(folder: str, remote: RemoteOptions | None) -> list[str]:
     return list_shards(folder, remote) or [folder]  # the error of opening an empty folder explains
 
 
-def _find_parts(name: str, remote: RemoteOptions | None) -> list[str | StoredIndex]:
+def _find_parts(name: str, remote: RemoteOptions | None, containers: Sequence[str]) -> list[_Part]:
     """Find what a name means: a file, a folder by its manifest, or by its files if it has none that fits."""
+    if name.endswith(INDEX_SUFFIX):
+        from gpubeton.format.index_file import IndexFile  # not for other files: it takes time
+
+        return [IndexFile(name, remote, containers)]
     folder = _folder_of(name)
     if folder is None:
         return [name]
@@ -187,7 +205,11 @@ def _warn_of_manifest(folder: str, error: FormatError) -> None:
     )
 
 
-def _open_parts(parts: Sequence[str | StoredIndex], custom_types: CustomTypes, remote: RemoteOptions | None) -> Index:
+def _is_index_file(part: _Part) -> bool:
+    return not isinstance(part, str) and part.manifest.shards[0].is_container
+
+
+def _open_parts(parts: Sequence[_Part], custom_types: CustomTypes, remote: RemoteOptions | None) -> Index:
     if len(parts) == 1:
         return _open_part(parts[0], custom_types, remote)
     with ThreadPoolExecutor(min(len(parts), _NUM_THREADS), "gpubeton-open") as threads:
@@ -196,7 +218,7 @@ def _open_parts(parts: Sequence[str | StoredIndex], custom_types: CustomTypes, r
 
 def _open_ahead(
     threads: ThreadPoolExecutor,
-    parts: Sequence[str | StoredIndex],
+    parts: Sequence[_Part],
     custom_types: CustomTypes,
     remote: RemoteOptions | None,
 ) -> Iterator[Index]:
@@ -210,13 +232,15 @@ def _open_ahead(
         yield opening.popleft().result()
 
 
-def _open_part(part: str | StoredIndex, custom_types: CustomTypes, remote: RemoteOptions | None) -> Index:
+def _open_part(part: _Part, custom_types: CustomTypes, remote: RemoteOptions | None) -> Index:
     if isinstance(part, str):
         with open_bytes(part, remote=remote) as source:
             return read_index(source, custom_types)
     try:
         return part.open(custom_types)
     except FormatError as error:
+        if _is_index_file(part):
+            raise
         _warn_of_manifest(part.folder, error)
         return _open_parts([path for path, _ in part.files], custom_types, remote)
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
+    from gpubeton.format.data_files import DataFile
     from gpubeton.format.header import Descriptor
     from gpubeton.format.index import Index
 
@@ -162,9 +163,10 @@ def open_entry_points(
 ) -> tuple[dict[str, EntryPoints], list[dict[str, EntryTables]], list[str]]:
     """Open the entry points of each field of images; describe those that cannot be used, which are left out."""
     # Those of files whose `DataFile.entry_place` is known are not opened: they count as images without entry points. Of
-    # other files that are not on this machine only the tables are read, which are given for each file, too.
+    # other files that are not on this machine only the tables are read, which are given for each file, too. Those in an
+    # index file of this machine are opened at once.
     opened: list[tuple[Mapping[str, EntryPoints], list[str]]] = [({}, [])] * len(index.files)
-    unknown = [number for number, file in enumerate(index.files) if file.entry_place is None]
+    unknown = [number for number, file in enumerate(index.files) if _has_to_open(file)]
     with ThreadPoolExecutor(_NUM_THREADS) as threads:
         # The end of the program waits for threads of an executor: one file, as most datasets are, needs none.
         results = (threads.map if len(unknown) > 1 else map)(partial(_open_quickly, index), unknown)
@@ -193,11 +195,22 @@ def open_entry_points(
 
 def open_blocks(index: Index, file: int = 0) -> tuple[dict[str, EntryBlock], list[str]]:
     """Open the entry points of one of the files, by field: those beside it, or else those in it; describe faults."""
+    if index.files[file].is_container:
+        try:
+            return read_located(index, file), []
+        except (FormatError, OSError) as error:
+            return {}, [str(error)]
     return _open(index, file, _read_all)
 
 
+def _has_to_open(file: DataFile) -> bool:
+    """Whether the entry points of a file have to be looked for, or lie in an index of this machine."""
+    place = file.entry_place
+    return not file.is_container if place is None else place.path is not None and source_type(place.path).is_local
+
+
 def _open_quickly(index: Index, file: int) -> tuple[Mapping[str, EntryPoints], list[str]]:
-    if source_type(index.files[file].path).is_local:
+    if index.files[file].is_container or source_type(index.files[file].path).is_local:
         return open_blocks(index, file)
     tables, faults = _open(index, file, _read_tables)
     return {**tables}, faults
@@ -227,6 +240,15 @@ def read_beside(index: Index, file: int = 0) -> dict[str, EntryBlock]:
 def read_within(index: Index, file: int = 0) -> dict[str, EntryBlock]:
     """Read the entry points in one of the files itself, by field; empty if there are none."""
     return _within(index, file, _read_all)
+
+
+def read_located(index: Index, file: int = 0) -> dict[str, EntryBlock]:
+    """Read the entry points of a container, which are in its index file, by field; empty if there are none."""
+    place = index.files[file].entry_place
+    if place is None or place.path is None or not place.fields:
+        return {}
+    with open_bytes(place.path, remote=index.files[file].identity.remote) as source:
+        return _read_all(source, place.start, place.stop, BlockReader(index, file, is_beside=True))
 
 
 def _beside(index: Index, file: int, read: _Reading[_Points]) -> dict[str, _Points]:
@@ -302,13 +324,14 @@ class BlockReader:
         try:
             return self._read(part, stop)
         except EntryPointsError as error:
-            path = self._index.files[self._file].path
-            name, command = index_path(path), "gpubeton index --overwrite"
-            if not self._is_beside:
-                name, command = path, "gpubeton index"
+            file = self._index.files[self._file]
+            name, command = index_path(file.path), f"gpubeton index --overwrite {shown(file.path)}"
+            if file.entry_place is not None and file.entry_place.path is not None:
+                name, command = file.entry_place.path, "gpubeton index"
+            elif not self._is_beside:
+                name, command = file.path, f"gpubeton index {shown(file.path)}"
             raise EntryPointsError(
-                f"{shown(name)}: the entry points {error}. They only make decoding faster. Make them again: "
-                f"{command} {shown(path)}"
+                f"{shown(name)}: the entry points {error}. They only make decoding faster. Make them again: {command}"
             ) from None
 
     def _read(self, part: Callable[[int, int], NDArray[np.uint8]], stop: int) -> dict[str, _Tables]:

@@ -31,7 +31,7 @@ from gpubeton.format.layout import (
     metadata_dtype,
 )
 from gpubeton.format.page_runs import PageRuns
-from gpubeton.format.regions import Allocations, FieldRows, locate
+from gpubeton.format.regions import Allocations, FieldRows, locate, pointers_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,6 +169,8 @@ class Index:
     def _read_table(self, number: int) -> tuple[NDArray[np.void], NDArray[np.uint32]]:
         """Read the allocation table of one of the files, and the CRC-32 of its regions, (R,) each, for the dataset."""
         file = self.files[number]
+        if file.is_container:
+            return self._make_table(file)
         with file.open() as source:
             header, end = find_metadata_end(source, self)
             _check_extents(file.path, file.size, header, end)
@@ -179,6 +181,19 @@ class Index:
             rows["sample_id"] += np.uint64(file.first_sample)
             rows["ptr"] += first_offset(number)
         return rows, checksums
+
+    def _make_table(self, file: DataFile) -> tuple[NDArray[np.void], NDArray[np.uint32]]:
+        """Make the allocation table of a container, (R,), and the CRC-32 of its regions, (R,)."""
+        tables, checksums = [], []
+        for regions in filter(None, self._regions.values()):
+            samples = np.flatnonzero(regions.size[file.rows]) + file.first_sample
+            table = np.empty(len(samples), ALLOCATION_DTYPE)
+            table["sample_id"], table["ptr"], table["size"] = samples, regions.offset[samples], regions.size[samples]
+            tables.append(table)
+            checksums.append(samples * 0 if regions.checksums is None else regions.checksums[samples])
+        rows = np.concatenate(tables)
+        order = np.argsort(rows["ptr"], kind="stable")
+        return rows[order], np.concatenate(checksums)[order].astype(np.uint32)
 
     @property
     def path(self) -> Path:
@@ -273,6 +288,9 @@ class Index:
 
     def _pages_by_block(self) -> Iterator[NDArray[np.int64]]:
         """Find the page of each sample, some samples after others; -1 for those without regions."""
+        if self.files[0].is_container:
+            yield from self._pages_if_converted()
+            return
         first_page = 0
         for number, file in enumerate(self.files):
             for rows, samples, offset in self._first_regions(number):
@@ -280,6 +298,13 @@ class Index:
                 pages[samples - rows.start] = (offset // np.uint64(file.page_size)).astype(np.int64) + first_page
                 yield pages
             first_page += file.num_pages
+
+    def _pages_if_converted(self) -> Iterator[NDArray[np.int64]]:
+        """Find the page that each sample of containers would have in the converted file, for the same orders."""
+        pointers = [pointers_in(kind, rows.column) for kind, rows in zip(self.descriptors, self.rows, strict=True)]
+        pointer = next(column for column in pointers if column is not None)
+        for start in range(0, self.num_samples, _BLOCK):
+            yield (pointer[start : start + _BLOCK] // np.uint64(self.header.page_size)).astype(np.int64)
 
     def _first_regions(self, number: int) -> Iterator[tuple[slice, NDArray[np.intp], NDArray[np.uint64]]]:
         """Find which samples of a file have regions, and the offset in the file of the first of each, (N,)."""

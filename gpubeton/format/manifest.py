@@ -30,7 +30,7 @@ import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from itertools import accumulate, chain
@@ -43,26 +43,25 @@ from gpubeton._bytes.object_store import ObjectFile, list_objects
 from gpubeton._bytes.open_files import find_identity, list_shards, open_bytes, source_type
 from gpubeton._machine import count_cores
 from gpubeton.errors import FormatError, OptionError, RemoteChangedError, RemoteDeniedError
-from gpubeton.format.data_files import DESCRIPTION, MAX_FILES, DataFile, EntryPlace, first_offset
+from gpubeton.format.data_files import DESCRIPTION, MAX_FILES, DataFile, EntryPlace
 from gpubeton.format.entry_layout import index_path
 from gpubeton.format.entry_points import find_place
-from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.file_notes import notes_offset
 from gpubeton.format.header import Descriptor, Header, header_of
 from gpubeton.format.index import Index, find_metadata_end, metadata_type_of
+from gpubeton.format.index_checks import check_index
 from gpubeton.format.layout import (
     ARGUMENTS_SIZE,
-    FILE_MODES,
     IMAGE_DTYPE,
     PLAIN_TYPES,
     FieldType,
-    ImageMode,
     round_up,
 )
 from gpubeton.format.regions import FieldRows, pointers_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -80,9 +79,8 @@ _FORMAT = "gpubeton index 3"
 _LARGEST_DESCRIPTION = 256 << 20  # bytes; 200 for each shard
 _ALIGNMENT = 64
 _MORE = ("sizes", np.dtype("<u4")), ("offsets", np.dtype("<u8")), ("checksums", np.dtype("<u4"))
-# Samples that are checked at once, so that their intermediate arrays fit into the processor's cache.
-_SAMPLES_AT_ONCE = 1 << 16
 _NUM_THREADS = 8  # shards that are looked at, at once
+_NUM_PROBES, _PROBE_SIZE = 8, 4096  # parts of a container that tell it from others, and bytes of each
 
 #: Hashes of copied shards that were compared with their manifest.
 _CHECKED: set[str] = set()
@@ -102,11 +100,21 @@ class Shard:
     # Of its metadata, notes and allocation table, which the index is made of: a copy was modified at another time.
     digest: str | None
     entry_place: EntryPlace | None = None  # None if it is not known
+    names: tuple[int, int] | None = None  # bytes of an index file that name the loose files of a container
+
+    @property
+    def is_container(self) -> bool:
+        """Whether it has values alone: a file of another kind, in an index file."""
+        return self.metadata_end == 0
 
     @classmethod
     def of(cls, file: DataFile, index: Index) -> Shard:
         """Describe a file as it was when it was checked."""
         modified, version = getattr(file.identity, "mtime_ns", None), getattr(file.identity, "etag", None)
+        if file.is_container:
+            with file.open() as source:
+                digest = _hash_rows(source, 0)
+            return cls(file.path, file.size, file.num_samples, file.page_size, version, modified, 0, digest)
         name = file.path.rpartition("/")[2]
         with file.open() as source:
             _, end = find_metadata_end(source, index)
@@ -151,8 +159,12 @@ class Shard:
 
 def _hash_rows(source: ByteSource, metadata_end: int) -> str:
     """Hash what an index is made of: header, fields, metadata, notes with the checksums, and allocation table."""
-    header = header_of(source)
     digest = blake2b(digest_size=16)
+    if metadata_end == 0:  # a container, whose values have checksums: some of its bytes tell it from others
+        for at in np.linspace(0, max(source.size - _PROBE_SIZE, 0), _NUM_PROBES).astype(int).tolist():
+            digest.update(source.read(at, _PROBE_SIZE))
+        return digest.hexdigest()
+    header = header_of(source)
     for start, stop in ((0, min(metadata_end, source.size)), (notes_offset(source, header), source.size)):
         for at in range(start, stop, BLOCK):
             digest.update(source.load(at, min(BLOCK, stop - at)))
@@ -250,17 +262,19 @@ def _number(value: Any) -> int:
 
 
 def _shard(content: Mapping[str, Any]) -> Shard:
-    name = str(content["name"])
-    if name in ("", ".", "..") or set(name) & {"/", "\\", "\0"}:
-        raise FormatError(f"a shard of the name {name!r}")
-    place = content.get("entry_place")
+    name, place, names = str(content["name"]), content.get("entry_place"), content.get("names")
     shard = Shard(**{**content, "name": name, "entry_place": None if place is None else _entry_place(place)})
-    _number(shard.metadata_end)
-    page_size = _number(shard.page_size)
-    if not (_number(shard.size) and _number(shard.samples) and page_size) or page_size & (page_size - 1):
+    if names is not None:
+        start, stop = map(_number, names)
+        shard = replace(shard, names=(start, stop))
+    if _number(shard.metadata_end) and (name in ("", ".", "..") or set(name) & {"/", "\\", "\0"}):
+        raise FormatError(f"a shard of the name {name!r}")
+    size, samples, page_size = map(_number, (shard.size, shard.samples, shard.page_size))
+    if not (shard.is_container or size * samples) or not page_size or page_size & (page_size - 1):
         raise FormatError(f"{name}: no bytes or samples, or pages of {page_size} bytes")
-    if shard.entry_place is not None and shard.entry_place.stop > shard.size * (4 if shard.entry_place.beside else 1):
-        raise FormatError(f"{name}: entry points up to byte {shard.entry_place.stop} for {shard.size} bytes")
+    place = None if shard.is_container else shard.entry_place  # that of a container is in the index file
+    if place is not None and place.stop > size * (4 if place.beside else 1):
+        raise FormatError(f"{name}: entry points up to byte {place.stop} for {size} bytes")
     if not all(isinstance(text, str | None) for text in (shard.version, shard.digest)):
         raise FormatError(f"{name}: {shard.version!r} or {shard.digest!r}, expected text")
     return shard
@@ -301,7 +315,8 @@ def _possible_forms(descriptor: Descriptor, kind: np.dtype[Any]) -> tuple[str, .
         has_pointers = pointers_in(descriptor, np.zeros(1, kind)) is not None
         is_image = ImageKind.describes(descriptor.arguments) and kind == IMAGE_DTYPE
         return ("regions+sizes",) if is_image else ("", "regions+sizes") if has_pointers else ("",)
-    return ("regions+sizes",) if descriptor.type_id == FieldType.RGB_IMAGE else ("regions", "regions+offsets")
+    is_image = descriptor.type_id == FieldType.RGB_IMAGE
+    return ("regions+sizes", "regions+sizes+offsets") if is_image else ("regions", "regions+offsets")
 
 
 def blocks_of(index: Index) -> Iterator[bytes]:
@@ -360,61 +375,6 @@ def checksums_of(content: NDArray[np.uint8]) -> list[int]:
         return list(threads.map(lambda at: zlib.crc32(content[at : at + BLOCK].data), range(0, len(content), BLOCK)))
 
 
-def check_index(index: Index) -> None:
-    """Check that every region lies in the file of its sample, and that images have as many bytes as they need."""
-
-    def check(block: tuple[int, int]) -> None:
-        number, start = block
-        file = index.files[number]
-        samples = slice(start, min(start + _SAMPLES_AT_ONCE, file.rows.stop))
-        for descriptor, rows in zip(index.descriptors, index.rows, strict=True):
-            if rows.has_regions:
-                _check_rows(file, first_offset(number), descriptor, rows, samples)
-
-    blocks = [
-        (number, start)
-        for number, file in enumerate(index.files)
-        for start in range(file.rows.start, file.rows.stop, _SAMPLES_AT_ONCE)
-    ]
-    with ThreadPoolExecutor(count_cores()) as threads:
-        for _ in threads.map(check, blocks):
-            pass
-
-
-def _check_rows(file: DataFile, first: np.uint64, descriptor: Descriptor, rows: FieldRows, samples: slice) -> None:
-    part = FieldRows(
-        rows.column[samples],
-        None if rows.sizes is None else rows.sizes[samples],
-        None if rows.offsets is None else rows.offsets[samples],
-        rows.has_regions,
-    )
-    regions = part.regions(descriptor)
-    assert regions is not None
-    offset, size = regions.offset - first, regions.size  # one of another file becomes larger than any file
-    end = np.uint64(file.size)
-    is_good = (offset <= end) & (size <= end - np.minimum(offset, end))
-    page = np.uint64(file.page_size.bit_length() - 1)
-    is_good &= (size == 0) | (offset >> page == (offset + size - np.uint64(1)) >> page)
-    mode = np.ascontiguousarray(part.column["mode"]) if part.column.dtype == IMAGE_DTYPE else None
-    if mode is not None and descriptor.type_id == FieldType.RGB_IMAGE and (mode == ImageMode.JPG).all():
-        is_good &= (part.column["height"] > 0) & (part.column["width"] > 0)  # of a JPEG the size tells no more
-    elif mode is not None:
-        height, width = (np.ascontiguousarray(part.column[name]) for name in ("height", "width"))
-        kind = ImageKind.from_bytes(descriptor.arguments) if descriptor.type_id == FieldType.CUSTOM else None
-        # numpy 1 would compute a number times uint16 as uint16, of which 256 times 256 is 0.
-        pixels = (kind or RGB).pixel_size * width.astype(np.uint64) * height.astype(np.uint64)
-        files = (ImageMode.JPG,) if kind is None else FILE_MODES
-        is_good &= (pixels > 0) & (np.isin(mode, files) | (size == pixels))
-        if kind is not None:
-            is_good &= np.isin(mode, kind.modes)
-    if not is_good.all():
-        bad = np.flatnonzero(~is_good)
-        raise FormatError(
-            f"sample {samples.start + int(bad[0])}, field {descriptor.name!r}: a region that is not in a page of "
-            f"{file.path}, or has not the size of its image ({len(bad)} such samples)"
-        )
-
-
 # --- folders of shards ------------------------------------------------------------------------------------------------
 
 
@@ -470,6 +430,8 @@ class StoredIndex:
         self.folder, self._remote, self._columns = folder, remote, path_in(folder, COLUMNS)
         self.manifest = Manifest.from_bytes(text)
         shards = self.manifest.shards
+        if any(shard.is_container for shard in shards):
+            raise FormatError("it describes containers, expected .beton files")
         names = [shard.name for shard in shards]
         paths = [path_in(folder, name) for name in names]
         listed = _list_versions(folder, remote)
@@ -477,36 +439,59 @@ class StoredIndex:
             raise FormatError(f"{min(odd)} is " + ("not there" if min(odd) in names else "a further shard"))
         self._entry_places = [_usable_place(shard, path, listed) for shard, path in zip(shards, paths, strict=True)]
         versions = map((listed or {}).get, names)
-        with ThreadPoolExecutor(_NUM_THREADS) as threads:
-            identities = list(threads.map(partial(Shard.find, remote=remote), shards, paths, versions))
-            self.files = list(zip(paths, identities, strict=True))
-            copies = [copy for copy in zip(shards, paths, identities, strict=True) if copy[0].is_copied(copy[2])]
-            states = repr([identity.cache_key or identity for _, _, identity in copies])
-            key = blake2b(text + states.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-            if copies and key not in _CHECKED:
-                list(threads.map(Shard.check_copy, *zip(*copies, strict=True)))
-                _warn_of_copies(folder, len(copies))
-            _CHECKED.add(key)
+        self.files, num_copies = find_files(shards, paths, versions, text, remote)
+        if num_copies:
+            _warn_of_copies(folder, num_copies)
 
     def open(self, custom_types: CustomTypes) -> Index:
         """Map or read the columns; FormatError if anything is wrong."""
-        manifest = self.manifest
         with open_bytes(self._columns, remote=self._remote) as source:
-            if source.size != manifest.num_bytes:
-                raise FormatError(f"{source.name} has {source.size} bytes, expected {manifest.num_bytes}")
+            if source.size != self.manifest.num_bytes:
+                raise FormatError(f"{source.name} has {source.size} bytes, expected {self.manifest.num_bytes}")
             content = source.map() if source.is_mappable else source.read_array(0, source.size)
-        path = self.files[0][0]
-        kinds = [metadata_type_of(path, descriptor, custom_types) for descriptor in manifest.descriptors]
-        rows = read_rows(content, manifest.descriptors, kinds, manifest.forms, manifest.num_samples)
-        starts = accumulate((shard.samples for shard in manifest.shards), initial=0)
-        files = [
-            DataFile(*file, shard.page_size, first, shard.samples, place)
-            for file, shard, first, place in zip(self.files, manifest.shards, starts, self._entry_places, strict=False)
-        ]
-        index = Index(
-            tuple(files), manifest.header, manifest.descriptors, rows, manifest.fingerprint, manifest.class_names
-        )
-        if tuple(checksums_of(content)) != manifest.checksums:
-            raise FormatError(f"{self._columns} has other checksums than expected: it is damaged")
-        check_index(index)
-        return index
+        return assemble(self.manifest, content, self.files, self._entry_places, self._columns, custom_types)
+
+
+def find_files(
+    shards: Sequence[Shard],
+    paths: Sequence[str],
+    versions: Iterable[str | None],  # of the list of a store
+    text: bytes,  # of the manifest
+    remote: RemoteOptions | None,
+) -> tuple[list[tuple[str, SourceIdentity]], int]:
+    """Find the files that a manifest describes, and their identities; count copies that were compared just now."""
+    with ThreadPoolExecutor(_NUM_THREADS) as threads:
+        identities = list(threads.map(partial(Shard.find, remote=remote), shards, paths, versions))
+        copies = [copy for copy in zip(shards, paths, identities, strict=True) if copy[0].is_copied(copy[2])]
+        states = repr([identity.cache_key or identity for _, _, identity in copies])
+        key = blake2b(text + states.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+        is_new = bool(copies) and key not in _CHECKED
+        if is_new:
+            list(threads.map(Shard.check_copy, *zip(*copies, strict=True)))
+        _CHECKED.add(key)
+    return list(zip(paths, identities, strict=True)), len(copies) * is_new
+
+
+def assemble(
+    manifest: Manifest,
+    content: NDArray[np.uint8],  # the columns
+    files: Sequence[tuple[str, SourceIdentity]],
+    entry_places: Iterable[EntryPlace | None],
+    name: str,  # of the file with the columns
+    custom_types: CustomTypes,
+) -> Index:
+    """Make the index of a manifest and its columns; FormatError if anything is wrong."""
+    kinds = [metadata_type_of(files[0][0], descriptor, custom_types) for descriptor in manifest.descriptors]
+    rows = read_rows(content, manifest.descriptors, kinds, manifest.forms, manifest.num_samples)
+    starts = accumulate((shard.samples for shard in manifest.shards), initial=0)
+    checked = [
+        DataFile(*file, shard.page_size, first, shard.samples, place, is_container=shard.is_container)
+        for file, shard, first, place in zip(files, manifest.shards, starts, entry_places, strict=False)
+    ]
+    index = Index(
+        tuple(checked), manifest.header, manifest.descriptors, rows, manifest.fingerprint, manifest.class_names
+    )
+    if tuple(checksums_of(content)) != manifest.checksums:
+        raise FormatError(f"{name} has other checksums than expected: it is damaged")
+    check_index(index)
+    return index

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._gpu.options import GpuOptions
+from gpubeton.loader.batch_decoder import BatchDecoder, DecodedBatch, decode_image
 from gpubeton.loader.compile_ahead import warm_up
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.loader import Loader
 from gpubeton.loader.schedule import OrderOption
 from gpubeton.loader.stats import LoaderStats
 
-__all__ = ["GpuOptions", "Loader", "LoaderIterator", "LoaderStats", "OrderOption", "RemoteOptions", "warm_up"]
+__all__ = [
+    "BatchDecoder",
+    "DecodedBatch",
+    "GpuOptions",
+    "Loader",
+    "LoaderIterator",
+    "LoaderStats",
+    "OrderOption",
+    "RemoteOptions",
+    "decode_image",
+    "warm_up",
+]

@@ -81,6 +81,14 @@ def check_fname(fname: Any) -> str | tuple[str, ...]:
     return paths if len(paths) > 1 else paths[0]
 
 
+def check_containers(containers: Any) -> tuple[str, ...]:
+    """List the folders and URLs whose files an index may name."""
+    places = (containers,) if isinstance(containers, str | os.PathLike) else tuple(containers)
+    if not all(isinstance(place, str | os.PathLike) for place in places):
+        raise OptionError(f"containers is {containers!r}; expected folders or URLs, such as ['/data/tars']")
+    return tuple(map(os.fspath, places))
+
+
 def check_workers(num_workers: Any, *, stacklevel: int) -> int:
     """Count decoding threads; less than 1 means one for each core that this process may use."""
     import numba
@@ -232,6 +240,7 @@ class LoaderConfig:
     cache_dir: str | None
     cache_limit: int | None
     checksums: bool
+    containers: tuple[str, ...]
 
 
 def fixed_argument_error(title: str, name: str) -> OptionError:

@@ -12,61 +12,26 @@ from gpubeton.errors import DeviceError
 
 @dataclass(frozen=True)
 class GpuState:
-    """Whether the GPU of this process can decode, and if not, why.
+    """Whether the GPU of this process can decode, and if not, why."""
 
-    Made by `read_gpu`.
-
-    Attributes
-    ----------
-    name : str
-        The GPU; empty if there is none that can decode.
-    reason : str
-        Why it cannot decode.
-    is_present : bool
-        Whether the driver or torch sees a GPU.
-    driver, nvjpeg : str
-        Versions; empty if unknown, or if nvJPEG cannot be loaded.
-    routes : dict of str to str
-        A note for each way to decode; "missing: " and the reason for one that could not be opened.
-    capabilities : str or None
-        NVIDIA_DRIVER_CAPABILITIES of the container.
-    self_test : dict of str to str
-        The fault that the self-test has seen in each way to decode, and in the kernels after the CPU; empty: none.
-    """
-
-    name: str = ""
-    reason: str = ""
-    is_present: bool = False
-    driver: str = ""
-    nvjpeg: str = ""
+    name: str = ""  # empty if there is none that can decode
+    reason: str = ""  # why it cannot decode
+    is_present: bool = False  # whether the driver or torch sees one
+    driver: str = ""  # its version; empty if unknown
+    nvjpeg: str = ""  # its version; empty if it cannot be loaded
+    # A note for each way to decode; "missing: " and the reason for one that could not be opened.
     routes: dict[str, str] = field(default_factory=dict)
-    capabilities: str | None = None
+    capabilities: str | None = None  # NVIDIA_DRIVER_CAPABILITIES of the container
+    # The fault that the self-test has seen in each way to decode, and in the kernels after the CPU.
     self_test: dict[str, str] = field(default_factory=dict)
 
     def missing(self, route: str) -> bool:
-        """Whether a way to decode could not be opened.
-
-        Parameters
-        ----------
-        route : str
-            "hardware" for the JPEG engines.
-
-        Returns
-        -------
-        bool
-            False too if it was not tried.
-        """
+        """Whether a way to decode, such as "hardware" for the JPEG engines, was tried and could not be opened."""
         return self.routes.get(route, "").startswith("missing: ")
 
 
 def read_gpu() -> GpuState:
-    """Try the GPU, its driver, nvJPEG and its ways to decode.
-
-    Returns
-    -------
-    GpuState
-        What works, and why the rest does not.
-    """
+    """Try the GPU, its driver, nvJPEG and its ways to decode."""
     import torch
 
     driver, capabilities = _driver(), os.environ.get("NVIDIA_DRIVER_CAPABILITIES")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,52 +38,30 @@ _RATIOS = {
 
 @dataclass(frozen=True)
 class JpegSurvey:
-    """How many JPEG files are of each kind.
+    """How many JPEG files are of each kind."""
 
-    Made by `survey_jpegs`.
+    kinds: dict[str, int]  # "damaged", "baseline", "elaborate" (such as progressive) and "foreign" (such as CMYK)
+    samplings: dict[str, int]  # by chroma sampling, such as "4:2:0"; without damaged files
+    routes: dict[str, int]  # by the part of a machine that decodes them if its GPU has JPEG engines: "hardware", "cpu"
 
-    Attributes
-    ----------
-    kinds : dict of str to int
-        "damaged", "baseline", "elaborate" (such as progressive) and "foreign" (such as CMYK).
-    samplings : dict of str to int
-        By chroma sampling, such as "4:2:0"; without damaged files.
-    routes : dict of str to int
-        By the part of a machine that decodes them if its GPU has JPEG engines: "hardware" or "cpu".
-    """
-
-    kinds: dict[str, int]
-    samplings: dict[str, int]
-    routes: dict[str, int]
+    def __add__(self, other: JpegSurvey) -> JpegSurvey:
+        """Count the files of both."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return JpegSurvey(
+            *({name: mine.get(name, 0) + its.get(name, 0) for name in {**mine, **its}} for mine, its in pairs)
+        )
 
 
 def survey_jpegs(
     source: ByteSource,
-    offset: NDArray[np.uint64],
-    size: NDArray[np.uint64],
-    height: NDArray[np.int32],
-    width: NDArray[np.int32],
+    offset: NDArray[np.uint64],  # (N,)
+    size: NDArray[np.uint64],  # (N,) bytes
+    height: NDArray[np.int32],  # (N,) by the file's metadata; the CPU decodes an image whose markers have another
+    width: NDArray[np.int32],  # (N,)
     *,
-    gpu_decodes: bool = True,
+    gpu_decodes: bool = True,  # whether a GPU decodes images of this field
 ) -> JpegSurvey:
-    """Read the markers of JPEG files, and choose decode routes as a loader does. Decodes nothing.
-
-    Parameters
-    ----------
-    source : ByteSource
-        The file that holds them.
-    offset, size : ndarray of uint64, shape (N,)
-        Where each is, in bytes.
-    height, width : ndarray of int32, shape (N,)
-        Size of each image by the file's metadata. The CPU decodes an image whose markers have another.
-    gpu_decodes : bool
-        Whether a GPU decodes images of this field.
-
-    Returns
-    -------
-    JpegSurvey
-        Their numbers.
-    """
+    """Read the markers of JPEG files, and choose decode routes as a loader does; decode nothing."""
     probed = np.zeros((len(offset), PROBE_COLUMNS), np.int32)
     if source.is_mappable and len(offset):
         content = source.map()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import numpy as np
 
-from gpubeton._bytes.open_files import SOURCES
 from gpubeton._engine.bad_images import OnError
 from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.output_graph import compile_outputs, likely_mistakes
@@ -29,6 +28,7 @@ from gpubeton.loader.config import (
     LoaderConfig,
     check_cache_dir,
     check_cache_limit,
+    check_containers,
     check_device,
     check_fname,
     check_indices_or_all,
@@ -43,8 +43,8 @@ from gpubeton.loader.config import (
 )
 from gpubeton.loader.describe import LoaderInfo, describe
 from gpubeton.loader.ffcv_compat import FfcvSurface
-from gpubeton.loader.folder_file import SCHEME, FolderFile
 from gpubeton.loader.iterator import LoaderIterator
+from gpubeton.loader.open_data import open_data
 from gpubeton.loader.resources import Resources
 from gpubeton.loader.schedule import (
     ORDER_MAP,
@@ -60,13 +60,12 @@ from gpubeton.loader.schedule import (
 from gpubeton.loader.stats import EpochStats, LoaderStats, StatsHistory
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.validation import check_choice, check_whole
-from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
 from gpubeton.traversal_order.base import check_seed_of_ranks
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
     from numpy.typing import ArrayLike, NDArray
@@ -79,8 +78,6 @@ if TYPE_CHECKING:
     from gpubeton.format.dataset import Paths
     from gpubeton.loader.resources import GpuChoice
     from gpubeton.loader.schedule import OrderName
-
-SOURCES[SCHEME] = FolderFile
 
 __all__ = ["DEFAULT_OS_CACHE", "DEFAULT_PROCESS_CACHE", "ORDER_MAP", "ORDER_TYPE", "Loader", "OrderOption"]
 
@@ -107,6 +104,11 @@ class Loader(FfcvSurface):
         file in an object store or on a web server: ``s3://bucket/name``, ``gs://``, ``az://container/name``,
         ``https://`` or ``http://``, and needs ``gpubeton[remote]``. A folder, or a URL that ends in "/", is all
         ``*.beton`` in it, sorted by name; `gpubeton index` makes it quick to open.
+
+        Images that were not converted are read in place: by their index, ``NAME.index``, which ``gpubeton index
+        SOURCES -o NAME.index`` writes; or as tar files in webdataset's layout, zip files with stored entries, a folder
+        with a folder of images for each class, a table (.csv, .tsv, .parquet) of paths and labels, or a folder of Arrow
+        files from ``datasets``, which are indexed in memory first. The fields are ``image`` and ``label``.
     batch_size : int
         Samples in a batch.
     num_workers : int
@@ -172,6 +174,9 @@ class Loader(FfcvSurface):
     checksums : bool
         Compare the bytes of each value with its CRC-32, if the file or ``FILE.index`` has it; a sample that differs is
         handled as `on_error` says. What this process has compared of a file of this machine is not compared again.
+    containers : str, path, or sequence of them
+        Folders and URLs whose files an index may name, besides those in its own folder: an index from somebody else
+        could name any file. The environment variable GPUBETON_CONTAINERS adds others, separated by ";".
 
     Attributes
     ----------
@@ -265,6 +270,7 @@ class Loader(FfcvSurface):
     cache_dir: str | None
     cache_limit: int | None
     checksums: bool
+    containers: tuple[str, ...]
 
     @name_replacements
     def __init__(
@@ -292,6 +298,7 @@ class Loader(FfcvSurface):
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | str | None = None,
         checksums: bool = True,
+        containers: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         self.fname = check_fname(fname)
         self.batch_size = batch_size
@@ -315,9 +322,10 @@ class Loader(FfcvSurface):
             cache_dir=check_cache_dir(cache_dir),
             cache_limit=check_cache_limit(cache_limit),
             checksums=bool(checksums),
+            containers=check_containers(containers),
         )
         vars(self).update({**vars(self._config), **vars(self)})  # a derived class's properties and values stay
-        self.reader = Reader(self.fname, self._config.custom_fields, remote=self._config.remote)
+        self.reader = open_data(self.fname, self._config, self.num_workers)
         self._ids = check_indices_or_all("indices", indices, self.reader.num_samples)
         self._seed_is_given = seed is not None
         self.bad_samples: list[tuple[int, int, str]] = []
@@ -343,12 +351,9 @@ class Loader(FfcvSurface):
 
     @classmethod
     def from_image_folder(cls, path: str | os.PathLike[str], batch_size: int, **arguments: Any) -> Self:
-        """Load a folder of images that was not converted, to try pipelines on it.
+        """Load a folder of images.
 
-        The samples, their order, the draws and the pixels are those of the file that ``gpubeton convert`` makes of the
-        folder, with its default settings; a checkpoint goes on with that file. Nothing is written. Opening reads the
-        beginning of each image, and keeps images that are no baseline JPEG files, encoded, in memory (up to 1 GiB) as
-        long as there is the loader or its reader; an epoch opens each file. A converted file is quicker in all of this.
+        The same as ``Loader(path, batch_size, ...)``, for folders only.
 
         Parameters
         ----------
@@ -357,7 +362,7 @@ class Loader(FfcvSurface):
         batch_size : int
             Samples in a batch.
         **arguments
-            Those of `Loader`, but ``os_cache``: the outputs are ``image`` and ``label``.
+            Those of `Loader`: the outputs are ``image`` and ``label``.
 
         Returns
         -------
@@ -367,11 +372,7 @@ class Loader(FfcvSurface):
         Raises
         ------
         OptionError
-            If there is no such folder, if there are no images in it or in one of its folders, or if `os_cache`
-            is given.
-        SampleError
-            If images cannot be read, which it names whatever ``on_error`` is; or if those to be kept in memory are too
-            many.
+            If there is no such folder, or if there are no images in it or in one of its folders.
 
         Examples
         --------
@@ -385,9 +386,7 @@ class Loader(FfcvSurface):
                 f"{path}: there is no such folder; expected a folder of images, or of one folder of images for each "
                 "class. Check the path"
             )
-        if "os_cache" in arguments:
-            raise OptionError("os_cache: the images of a folder are read file by file, never mapped. Leave it out")
-        return cls(f"{SCHEME}://{Path(path).absolute()}", batch_size, os_cache=False, **arguments)
+        return cls(path, batch_size, **arguments)
 
     def __iter__(self) -> LoaderIterator:
         """Begin the next epoch, or resume the epoch of a loaded state.

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from gpubeton._gpu.cuda import Device
     from gpubeton._gpu.gpu import Gpu
     from gpubeton._gpu.nvjpeg_backends import DecodeBackends
+    from gpubeton._gpu.options import GpuOptions
     from gpubeton._plan.order import EpochBatches
+    from gpubeton.format.data_files import DataFile
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
     from gpubeton.loader.config import Decoder, EpochConfig, LoaderConfig
@@ -86,6 +88,14 @@ def choose_gpu(device: str, decoder: Decoder, pipelines: Mapping[str, Pipeline])
     return GpuChoice(None, f"no pipeline moves its batches to a GPU{unused}", is_forced=False)
 
 
+def _is_far(file: DataFile) -> bool:
+    """Whether the entry points of a file are loaded when they are needed: they are not on this machine."""
+    place = file.entry_place
+    if place is not None and place.path is not None:
+        return not source_type(place.path).is_local
+    return place is not None or not (file.is_container or source_type(file.path).is_local)
+
+
 @lru_cache(maxsize=32)
 def _verified_of(files: bytes, name: str, count: int) -> NDArray[np.bool_]:  # noqa: ARG001  the key
     """Give which samples of a field, (N,), this process has compared with checksums; one array for its loaders."""
@@ -104,7 +114,7 @@ class Resources:
         self._index = index
         self.cache = DatasetCache(index, config)
         self.entry_points: Mapping[str, EntryPoints]
-        if any(file.entry_place is not None or not source_type(file.path).is_local for file in index.files):
+        if any(map(_is_far, index.files)):
             from gpubeton._engine.remote_entry_points import load_when_needed
 
             self.entry_points = load_when_needed(index, self.cache.node, config.remote.requests)
@@ -136,7 +146,8 @@ class Resources:
         if choice.target is None or not images:
             return
         try:
-            self.gpu = _open_gpu(choice.target, images, self.config, epoch.num_in_flight)
+            decoder, options = self.config.decoder, self.config.gpu_options
+            self.gpu = make_gpu(choice.target, _largest(images), decoder, options, epoch.num_in_flight)
         except DeviceError as error:
             if choice.is_forced:
                 raise
@@ -337,18 +348,19 @@ def memory_for_pages() -> int | None:
     return None if free is None else free // (2 * max(int(ranks), 1))
 
 
-def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfig, num_slots: int) -> Gpu:
+def make_gpu(target: GpuTarget, largest: tuple[int, int], decoder: Decoder, options: GpuOptions, num_slots: int) -> Gpu:
+    """Open a GPU and its decoders, for `num_slots` batches at once and JPEGs of up to a height and width, or more."""
     from gpubeton._gpu.cuda import open_device
     from gpubeton._gpu.gpu import Gpu
     from gpubeton._gpu.nvjpeg_backends import DecodeBackends, open_nvjpeg_backends, with_entries
     from gpubeton._gpu.self_test import with_self_test
     from gpubeton._plan.routes import DecodeRoute
 
-    device, options = open_device(target.device), config.gpu_options
-    takes_entries = config.decoder in ("auto", "entries") and DecodeRoute.ENTRIES in options.allowed
+    device = open_device(target.device)
+    takes_entries = decoder in ("auto", "entries") and DecodeRoute.ENTRIES in options.allowed
     opener: Callable[[Device], DecodeBackends]
-    if config.decoder in ("auto", "nvjpeg"):
-        largest, is_needed = _largest(outputs), not takes_entries
+    if decoder in ("auto", "nvjpeg"):
+        is_needed = not takes_entries
         opener = partial(
             open_nvjpeg_backends, library=None, options=options, largest=largest, is_library_needed=is_needed
         )

@@ -75,8 +75,3 @@ class StepTransform(Transform):
         if (rows := given_draw(self, draw, "the images' steps")).size:
             run_steps(batch, rows)
         return batch
-
-
-def no_rows(count: int, num_rows: int) -> NDArray[np.int32]:  # (count, num_rows, STEP_COLUMNS)
-    """Make rows that change nothing."""
-    return np.zeros((count, num_rows, STEP_COLUMNS), np.int32)

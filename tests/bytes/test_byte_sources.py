@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 
 from gpubeton._bytes import open_bytes
-from tests.bytes.contract import CONTENT, ByteSourceContract, StoredFile
+from gpubeton._bytes.file_list import FileList, FileListIdentity
+from tests.bytes.contract import CONTENT, SIZE, ByteSourceContract, StoredFile
 from tests.bytes.test_node_cache import make_cache
 from tests.bytes.versioned_source import put
 
@@ -45,3 +46,20 @@ class TestCachedFile(ByteSourceContract):
 
         cache = make_cache(tmp_path / "cache", limit=request.param)
         return StoredFile(put(tmp_path / "file", CONTENT), partial(put, tmp_path / "file"), open_cached)
+
+
+class TestListedFiles(ByteSourceContract):
+    @pytest.fixture
+    def stored(self, tmp_path):
+        def write(content):
+            for number, name in enumerate(names):
+                (tmp_path / name).write_bytes(content[number * 16_000 : (number + 1) * 16_000])
+
+        def open_listed(name, identity=None):
+            if name.endswith(".none"):
+                raise FileNotFoundError(name)  # a list has no missing files
+            return open_bytes(name, identity or FileListIdentity.of(FileList.of(str(tmp_path), names)))
+
+        names = [f"{number}.jpg" for number in range(SIZE // 16_000 + 1)]
+        write(CONTENT)
+        return StoredFile(f"files://{tmp_path}", write, open_listed)

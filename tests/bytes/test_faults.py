@@ -32,10 +32,7 @@ from gpubeton.errors import (
 )
 from tests.bytes.fault_server import Fault
 from tests.objects import read_object
-from tests.quick_garbage import quick_garbage
 from tests.waiting import wait_until
-
-__all__ = ["quick_garbage"]
 
 CONTENT = random.Random(0).randbytes(1 << 20)
 OTHER = random.Random(1).randbytes(1 << 20)

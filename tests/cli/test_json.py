@@ -61,6 +61,7 @@ def results(tmp_path_factory):
         "verify": printed("verify", whole, "--workers", 1, codes=(1,)),
         "index, of files": printed("index", file, "--workers", 1),
         "index, of a folder": printed("index", shards),
+        "index --out": printed("index", photos, "--out", folder / "photos.index", "--workers", 1),
         "view": printed("view", file, folder / "sheet.png", "--count", 2),
         "cat": printed("cat", file, 0),
         "extract": printed("extract", file, folder / "out", "--workers", 1),

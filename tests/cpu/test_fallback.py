@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
+import struct
 import warnings
+import zlib
 
 import numpy as np
 import pytest
@@ -135,8 +137,8 @@ BAD = {
     "CMYK cut short": (cut(PILLOWS["CMYK"]), "neither YCbCr nor gray; libjpeg-turbo: "),
     "CMYK with an end too early": (cut(PILLOWS["CMYK"]) + b"\xff\xd9", "nor gray; libjpeg-turbo: Corrupt JPEG data"),
     "4:1:0 cut short": (cut(PILLOWS["4:1:0"]), "its chroma sampling is unusual; libjpeg-turbo: "),
-    "nothing": (b"", "its headers are damaged; no JPEG file: it begins with b''"),
-    "no JPEG": (b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "its headers are damaged; no JPEG file: "),
+    "nothing": (b"", "its headers are damaged; UnidentifiedImageError: no image of these kinds: JPEG, PNG, "),
+    "no JPEG": (b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "its headers are damaged; UnidentifiedImageError: no image of"),
     "headers alone": (jpeg(photo(9, 9))[:300], "its headers are damaged; its headers end before the compressed data"),
 }
 
@@ -153,6 +155,53 @@ def test_a_file_that_no_decoder_accepts_is_reported_with_both_reasons(name):
     assert [bad_image.row for bad_image in bad] == [0]
     assert reason in bad[0].reason
     assert (out == 0xA5).all(), "the caller's memory was written for an image that could not be made"
+
+
+#: What else decodes in the place of a JPEG, without losing a level.
+OTHER_KINDS = {"PNG": {}, "WEBP": {"lossless": True}, "BMP": {}, "TIFF": {}, "PPM": {}}
+
+
+def other_file(kind, pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind, **OTHER_KINDS.get(kind, {}))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_files_of_other_kinds_in_the_place_of_a_jpeg_equal_their_pixels_stored_raw(kind):
+    pixels = photo(HEIGHT, WIDTH)
+    image = stored_jpeg(other_file(kind, pixels), HEIGHT, WIDTH)
+    assert np.array_equal(make_one(PROGRAM, image, draw_of(PROGRAM, (1, 2, 13, 11), flip=1)), expected(pixels))
+
+
+def claiming(height, width):
+    """A PNG file with the size in its header, and hardly any data."""
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), (b"IDAT", bytes(20)), (b"IEND", b"")]
+    parts = [
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("data", "size", "reason"),
+    [
+        (other_file("PNG", photo(9, 8)), (8, 9), "it is 9 x 8 pixels, but the file's metadata have 8 x 9"),
+        (other_file("PNG", photo(9, 8))[:-40], (9, 8), "OSError: "),
+        (
+            other_file("GIF", photo(9, 8)[..., 0]),
+            (9, 8),
+            "no image of these kinds: JPEG, PNG, WEBP, BMP, TIFF, PPM; its",
+        ),
+        (claiming(5000, 5000), (5000, 5000), "its header claims 5000 x 5000 pixels"),
+        (claiming(1, 70_000), (1, 70_000), "its header claims 1 x 70000 pixels"),
+    ],
+    ids=["another size", "cut", "another kind", "too many pixels", "too wide"],
+)
+def test_other_files_are_held_to_their_metadata_their_bytes_and_the_list(data, size, reason):
+    image = stored_jpeg(data, *size)
+    _, bad = make(PROGRAM, [image], [draw_of(PROGRAM, (0, 0, 1, 1))])
+    assert reason in bad[0].reason
 
 
 def with_segment(data, marker, content):
@@ -281,7 +330,7 @@ def test_an_error_of_a_library_is_an_undecodable_image(name, error, monkeypatch)
         assert "planted" in bad.reason
 
 
-@pytest.mark.parametrize("name", ["decode_rgb", "jpeg_size"])
+@pytest.mark.parametrize("name", ["rgb_of_file", "size_of_file"])
 def test_an_unforeseen_error_spoils_its_own_image_alone(name, monkeypatch):
     def fail(data):
         raise RuntimeError("planted")

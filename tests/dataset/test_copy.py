@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from gpubeton._writing import MovedRegions
 from gpubeton.dataset import copy_samples, verify
-from gpubeton.dataset.copying import MovedRegions
 from gpubeton.errors import (
     FieldMismatchError,
     NoSamplesError,

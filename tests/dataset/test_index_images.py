@@ -14,7 +14,7 @@ import zlib
 import pytest
 from typer.testing import CliRunner
 
-from gpubeton._writing import ResumableFile, find_blocks
+from gpubeton._writing import ResumableFile, find_all
 from gpubeton.cli.app import app
 from gpubeton.dataset import Settings, convert, copy_samples, index_images, open_source
 from gpubeton.errors import OptionError, StorageError
@@ -164,7 +164,7 @@ def test_samples_beyond_the_end_of_a_file_are_not_read(file):
     index = open_dataset(file)
     file.write_bytes(bytes(5000))
     with pytest.raises(StorageError, match="replaced or cut short"):
-        list(find_blocks(index, "image"))
+        list(find_all(index, "image", 0))
 
 
 def test_an_unfinished_index_and_an_unfinished_conversion_of_a_long_name_are_two_files(file, tmp_path):

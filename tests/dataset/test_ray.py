@@ -21,6 +21,7 @@ from gpubeton.reader import Reader  # noqa: E402
 from tests.objects import read_object  # noqa: E402
 from tests.picture_folders import write_folder, write_tars  # noqa: E402
 
+pytestmark = pytest.mark.campaign  # a cluster of processes takes long to begin
 SETTINGS = Settings(page_size=1 << 21, shuffle=True)
 
 

@@ -258,7 +258,7 @@ def test_samples_that_were_left_out_stay_left_out(folder, tmp_path):
 PROGRAM = """
 import sys, time
 from gpubeton.dataset import Settings, convert, open_source
-from gpubeton.dataset import file_sources as module
+from gpubeton._sources import file_sources as module
 slow = module.FolderSource.__getitem__
 module.FolderSource.__getitem__ = lambda self, index: (time.sleep(300 if index >= 20 else 0), slow(self, index))[1]
 settings = Settings(page_size=1 << 21, write_mode="raw")

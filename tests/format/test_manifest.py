@@ -19,13 +19,13 @@ from gpubeton.fields.registry import open_index
 from gpubeton.format import Index, open_dataset
 from gpubeton.format.data_files import DESCRIPTION
 from gpubeton.format.dataset import join
+from gpubeton.format.index_checks import check_index
 from gpubeton.format.manifest import (
     BLOCK,
     COLUMNS,
     Manifest,
     StoredIndex,
     blocks_of,
-    check_index,
     form_of,
     read_rows,
 )

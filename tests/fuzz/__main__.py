@@ -7,6 +7,7 @@
 jpeg        damaged JPEGs between unreadable pages, and the verdict of strict libjpeg-turbo on each
 views       two to four views of an image in one pass, and each alone
 container   hostile .beton files: index, loader, verify, summary, contents
+archives    hostile tar, zip and Arrow files, and indices of them, which loaders read in place
 scenarios   a loader in random steps, compared with a fresh loader
 writer      DatasetWriter and convert killed at random moments
 pipelines   random pipelines with 1, 2 and 7 workers and other batch sizes

@@ -48,6 +48,7 @@ CAMPAIGNS = {
     "entry_points": Kind(0.1, 60, 60),
     "views": Kind(0.12, 60, 60),
     "container": Kind(0.1, 120, 12),
+    "archives": Kind(0.1, 60, 40),
     "scenarios": Kind(0.08, 120, 2),
     "writer": Kind(0.06, 120, 3),
     "pipelines": Kind(0.04, 120, 3),

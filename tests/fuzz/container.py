@@ -51,13 +51,13 @@ class Campaign:
     def case(self, number):
         rng = rng_of(self.seed, number)
         file = bytearray(self.files[int(rng.integers(len(self.files)))])
-        ways = [_one_of(rng, WAYS) for _ in range(int(rng.integers(1, 4)))]
+        ways = [one_of(rng, WAYS) for _ in range(int(rng.integers(1, 4)))]
         for way in ways:
             if len(file) >= 1200:
                 file = way(file, rng)
         self.path.unlink(missing_ok=True)
         self.path.write_bytes(file)
-        with _bounded_memory():
+        with bounded_memory():
             outcomes = _uses(self.path)
         names = ", ".join(way.__name__ for way in ways)
         return [outcome._replace(finding=outcome.finding and f"{names}; {outcome.finding}") for outcome in outcomes]
@@ -82,7 +82,7 @@ def _noted(path, mode):
 
 
 @contextlib.contextmanager
-def _bounded_memory():
+def bounded_memory():
     """Let the process have a little more address space than it has, and no more."""
     present = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -183,20 +183,20 @@ def _loop(path, *, is_mapped):
 # --- ways to be hostile ------------------------------------------------------------------------------------------
 
 
-def _one_of(rng, values):
+def one_of(rng, values):
     return values[int(rng.integers(len(values)))]
 
 
-def _number(rng, before, bits):
+def hostile_number(rng, before, bits):
     """A number that cannot be, or nearly the one before."""
     near = [before - 1, before + 1, before + 4096, 2 * before]
-    return _one_of(rng, [*_NUMBERS, *near, int(rng.integers(2**62)), 2**64 - 1 - int(rng.integers(3))]) % 2**bits
+    return one_of(rng, [*_NUMBERS, *near, int(rng.integers(2**62)), 2**64 - 1 - int(rng.integers(3))]) % 2**bits
 
 
 def _put(file, at, size, rng):
     at = min(at, len(file) - size)
     before = int.from_bytes(file[at : at + size], "little")
-    file[at : at + size] = _number(rng, before, 8 * size).to_bytes(size, "little")
+    file[at : at + size] = hostile_number(rng, before, 8 * size).to_bytes(size, "little")
     return file
 
 
@@ -208,22 +208,22 @@ def _parts(file):
 
 
 def header(file, rng):
-    return _put(file, *_one_of(rng, [(0, 2), (2, 2), (4, 4), (8, 8), (16, 8)]), rng)
+    return _put(file, *one_of(rng, [(0, 2), (2, 2), (4, 4), (8, 8), (16, 8)]), rng)
 
 
 def descriptor(file, rng):
     """Type, name or arguments of a field; in the arguments, which are JSON for arrays, mostly the first bytes."""
     number = int(rng.integers(min(8, max(1, int.from_bytes(file[2:4], "little")))))
     start = 24 + number * DESCRIPTOR_DTYPE.itemsize
-    at = start + _one_of(rng, [0, 1 + int(rng.integers(16)), 17 + int(rng.integers(60)), 17 + int(rng.integers(1024))])
+    at = start + one_of(rng, [0, 1 + int(rng.integers(16)), 17 + int(rng.integers(60)), 17 + int(rng.integers(1024))])
     if at < len(file):
-        file[at] = _one_of(rng, [0, 1, 2, 3, 4, 5, 6, 7, 255, 0x22, 0x5B, 0x2F, 0xC3, int(rng.integers(256))])
+        file[at] = one_of(rng, [0, 1, 2, 3, 4, 5, 6, 7, 255, 0x22, 0x5B, 0x2F, 0xC3, int(rng.integers(256))])
     return file
 
 
 def field_name(file, rng):
     """A name that another field has, an empty one, or one that is no text."""
-    name = _one_of(rng, [b"label", b"image", b"", b"/../x", b"\x1b[31m", b"\xff\xfe", b"a" * 16, "\u202e".encode()])
+    name = one_of(rng, [b"label", b"image", b"", b"/../x", b"\x1b[31m", b"\xff\xfe", b"a" * 16, "\u202e".encode()])
     start = 25 + int(rng.integers(2)) * DESCRIPTOR_DTYPE.itemsize
     file[start : start + 16] = name.ljust(16, b"\0")
     return file
@@ -231,7 +231,7 @@ def field_name(file, rng):
 
 def metadata_number(file, rng):
     at = _parts(file)[0] + 8 * int(rng.integers(60))
-    return _put(file, at + _one_of(rng, (0, 0, 1, 3, 5)), _one_of(rng, (1, 2, 4, 8, 8)), rng)
+    return _put(file, at + one_of(rng, (0, 0, 1, 3, 5)), one_of(rng, (1, 2, 4, 8, 8)), rng)
 
 
 def metadata_bytes(file, rng):
@@ -283,18 +283,18 @@ def page_bytes(file, rng):
 def json_text(file, rng):
     """A text that is hard to parse in the place of one that is easy."""
     at = file.find(b'{"')
-    new = _one_of(rng, [b"[" * 400, b"9" * 300, b"\xff" * 12, b'"\\ud800"', b"NaN", b"1e999"])
+    new = one_of(rng, [b"[" * 400, b"9" * 300, b"\xff" * 12, b'"\\ud800"', b"NaN", b"1e999"])
     if at >= 0 and at + len(new) < len(file):
         file[at : at + len(new)] = new
     return file
 
 
 def cut(file, rng):
-    return file[: _one_of(rng, [int(rng.integers(len(file))), len(file) - int(rng.integers(1, 100)), 24, 1065])]
+    return file[: one_of(rng, [int(rng.integers(len(file))), len(file) - int(rng.integers(1, 100)), 24, 1065])]
 
 
 def appended(file, rng):
-    return file + _one_of(rng, [bytes(24), b"\xff" * 24, rng.bytes(int(rng.integers(1, 100))), file[-24:] * 3])
+    return file + one_of(rng, [bytes(24), b"\xff" * 24, rng.bytes(int(rng.integers(1, 100))), file[-24:] * 3])
 
 
 def moved(file, rng):

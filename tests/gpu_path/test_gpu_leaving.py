@@ -20,13 +20,11 @@ from gpubeton.transforms import NormalizeImage, ToTensor
 from tests.ctrl_c import ctrl_c
 from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, twin, write_images
 from tests.loader.test_leaving import Pause, test_an_iterator_outlives_its_loader
-from tests.quick_garbage import quick_garbage
 from tests.simulator.device import DEVICE, PINNED, TENSOR
 from tests.waiting import wait_until
 
 __all__ = [
     "ctrl_c",
-    "quick_garbage",
     "test_an_iterator_outlives_its_loader",
 ]
 

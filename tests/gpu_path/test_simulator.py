@@ -295,3 +295,13 @@ def test_the_journal_lists_the_work_in_its_order(device, faults):
     device.copy(other.address, memory.address, 4, stream)
     stream.synchronize()
     assert [(note.name, note.stream) for note in faults.notes("work")] == [("add", 0), ("copy", 0)]
+
+
+def test_a_kernel_that_is_led_astray_ends_as_misuse_and_its_stream_goes_on(device, faults):
+    memory, stream = device.allocate_pinned(64), device.make_stream()
+    for distance in (46, 4):  # beyond all memory, and in what belongs to it
+        device.launch("stray", (1, 1, 1), (1, 1, 1), [np.uint64(memory.address), np.int32(distance)], stream)
+    stream.synchronize()
+    (misuse,) = faults.take_misuses()
+    assert "stray reaches memory that is not there" in misuse
+    assert ints(memory)[4] == 1

@@ -149,7 +149,7 @@ def _build_libraries():
     runtime = _LIBRARIES / "libcudart.so.13"
     script = _LIBRARIES / "versions"
     script.write_text(
-        f"{_VERSION_NODE} {{ global: cuda*; __cuda*; simulated_*; nvjpeg*; run_add; rehearsal_*; local: *; }};"
+        f"{_VERSION_NODE} {{ global: cuda*; __cuda*; simulated_*; nvjpeg*; run_*; rehearsal_*; local: *; }};"
     )
     files = [*(ROOT / "tests" / "simulator").glob("*.cpp"), HERE / "cudart.cpp"]
     objects = [_LIBRARIES / f"{source.stem}.o" for source in files]

@@ -1,9 +1,13 @@
 // cuda.cpp -- copies and kernels, in the order of their stream.
 
+#include <setjmp.h>
+#include <signal.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -92,6 +96,35 @@ bool can_reach_all(const Launch& launch, int device) {
     return true;
 }
 
+// A kernel that is led astray, as by numbers that have not arrived, ends as on a GPU, and not with the process.
+
+thread_local sigjmp_buf* escape = nullptr;
+struct sigaction before[2];
+const int FAULTS[] = {SIGSEGV, SIGBUS};
+
+void leave_kernel(int number, siginfo_t*, void*) {
+    if (escape) siglongjmp(*escape, 1);
+    sigaction(number, &before[number == SIGBUS], nullptr);  // not of a kernel: it happens again, and is handled as ever
+}
+
+void run_kernel(Kernel kernel, const Launch& launch, void** arguments, int order, unsigned seed) {
+    static std::once_flag is_ready;
+    std::call_once(is_ready, [] {
+        struct sigaction action = {};
+        action.sa_sigaction = leave_kernel;
+        action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+        for (const int number : FAULTS) sigaction(number, &action, &before[number == SIGBUS]);
+    });
+    sigjmp_buf start;
+    if (sigsetjmp(start, 1) == 0) {
+        escape = &start;
+        kernel(launch.grid, launch.block, arguments, order, seed);
+    } else {
+        misuse("launch: " + launch.name + " reaches memory that is not there");
+    }
+    escape = nullptr;
+}
+
 }  // namespace
 
 extern "C" {
@@ -132,7 +165,7 @@ EXPORT int simulated_launch(const char* name, Kernel kernel, const unsigned grid
     const int order = static_cast<int>(setting("thread_order"));
     const auto seed = static_cast<unsigned>(setting("thread_seed"));
     stream->put(name, [=] {
-        if (can_reach_all(*launch, stream->device)) kernel(launch->grid, launch->block, launch->arguments.data(), order, seed);
+        if (can_reach_all(*launch, stream->device)) run_kernel(kernel, *launch, launch->arguments.data(), order, seed);
     });
     return device_error(stream->device);
 }
@@ -145,5 +178,11 @@ EXPORT void run_add(const unsigned grid[3], const unsigned block[3], void** argu
     const int count = *static_cast<int*>(arguments[3]);
     const auto threads = static_cast<int>(grid[0] * block[0]);
     for (int i = 0; i < threads && i < count; ++i) target[i] = source[i] + added;
+}
+
+// Another one: (unsigned* target, int distance), which writes at a place that its arguments do not show.
+EXPORT void run_stray(const unsigned[3], const unsigned[3], void** arguments, int, unsigned) {
+    const auto target = *static_cast<uint64_t*>(arguments[0]);
+    *reinterpret_cast<volatile unsigned*>(target + (uint64_t{1} << *static_cast<int*>(arguments[1]))) = 1;
 }
 }

@@ -121,8 +121,11 @@ class SimulatedDevice:
         self.caches_emptied = 0
         #: Milliseconds that timed work takes, by the first word of the stream's name.
         self._threads = threading.local()
-        #: Further kernels by name: address and types of the parameters. This one is for the simulator's own tests.
-        self.kernels = {"add": (_address(library().run_add), [np.uint64, np.uint64, np.uint32, np.int32])}
+        #: Further kernels by name: address and types of the parameters. These are for the simulator's own tests.
+        self.kernels = {
+            "add": (_address(library().run_add), [np.uint64, np.uint64, np.uint32, np.int32]),
+            "stray": (_address(library().run_stray), [np.uint64, np.int32]),
+        }
 
     # --- threads
 

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from gpubeton._writing import ChunkPlace, Job, Task, TaskQueue, encoder_pool
+from gpubeton._writing import ChunkPlace, Job, Task, TaskQueue, encoder_pool, split_rows
 from gpubeton._writing.encoder_pool import EncoderPool
 from gpubeton.errors import GpubetonError, OptionError, SampleError, StorageError, WorkerDiedError
 from gpubeton.fields import BytesField, IntField
@@ -42,7 +42,11 @@ def run(tmp_path, dataset, count=12, workers=3, start_method="fork", chunk=2, pl
 
     job = Job(dataset, range(count), FIELDS, 1 << 21, 0, os.fspath(file))
     with EncoderPool(job, workers, start_method, **options) as pool:
-        pool.run(TaskQueue.of_rows(0, count, chunk), place or in_order, lambda task: written.append(task.start))
+        pool.run(
+            TaskQueue([task] for task in split_rows(0, count, chunk)),
+            place or in_order,
+            lambda task: written.append(task.start),
+        )
     assert sorted(written) == placed == list(range(0, count, chunk))
     return file.read_bytes()
 

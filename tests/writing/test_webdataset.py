@@ -145,7 +145,7 @@ def fail_at(wanted, sample):
 def test_an_error_of_the_pipeline_names_the_shard_and_the_older_file_stays(tmp_path, shards, num_workers):
     path = tmp_path / "found.beton"
     path.write_bytes(b"older")
-    with pytest.raises(WriteError, match=r"shard-003\.tar: sample 2 .*ValueError"):
+    with pytest.raises(WriteError, match=r"shard-003\.tar, sample 2 .*ValueError"):
         writer(path, num_workers).from_webdataset(shards, lambda dataset: stored(dataset).map(partial(fail_at, 14)))
     assert path.read_bytes() == b"older"
     assert list(tmp_path.iterdir()) == [path]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gpubeton._writing import ImageFolder
+from gpubeton._sources.image_folder import ImageFolder
 from gpubeton.errors import OptionError
 from tests.picture_folders import write_folder, write_picture
 
@@ -19,15 +19,13 @@ def test_classes_and_files_come_in_order_of_their_names(tmp_path):
     make(tmp_path, "b/2.jpg", "b/10.JPEG", "a/x.png", "a/deep/er/y.jpg", "b/notes.txt", "at_the_top.jpg")
     folder = ImageFolder(tmp_path)
     assert folder.classes == ("a", "b")
-    results = [
-        (path.relative_to(tmp_path).as_posix(), label) for path, label in map(folder.__getitem__, range(len(folder)))
-    ]
+    results = list(zip(folder.files, folder.labels, strict=True))
     assert results == [("a/x.png", 0), ("a/deep/er/y.jpg", 0), ("b/10.JPEG", 1), ("b/2.jpg", 1)]
 
 
 def test_the_endings_can_be_chosen(tmp_path):
     make(tmp_path, "a/1.jpg", "a/2.tif")
-    assert len(ImageFolder(tmp_path, (".tif",))) == 1
+    assert len(ImageFolder(tmp_path, suffixes=(".tif",)).files) == 1
 
 
 def test_a_folder_without_classes_and_a_class_without_images_are_named(tmp_path):
@@ -45,7 +43,7 @@ def test_hidden_files_and_folders_are_neither_images_nor_classes(tmp_path):
     (tmp_path / "cat" / "._0000.jpg").write_bytes(b"Mac OS X")
     plain = ImageFolder(tmp_path)
     assert plain.classes == ("cat", "dog", "eel")
-    assert len(plain) == 6
+    assert len(plain.files) == 6
     assert plain.passed_over == {"hidden": 3}
 
 
@@ -58,5 +56,5 @@ def test_links_that_lead_back_bring_no_image_twice(tmp_path):
     (tmp_path / "photos" / "eel" / "more").symlink_to(elsewhere.parent)
     (tmp_path / "photos" / "eel" / "again").symlink_to(elsewhere.parent)
     result = ImageFolder(tmp_path / "photos")
-    assert len(result) == 7
+    assert len(result.files) == 7
     assert result.passed_over == {"links to folders that were read": 3}

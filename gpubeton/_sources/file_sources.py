@@ -1,55 +1,89 @@
-"""Sources that are files: images in folders, images that a table lists, and tar files of webdataset."""
+"""Sources of loose files: images in folders, and images that a table lists."""
 
 from __future__ import annotations
 
 import csv
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from gpubeton._machine import install
-from gpubeton._writing import IMAGE_SUFFIXES, ImageFolder, TarSample, find_tar_files, list_samples, read_range
-from gpubeton.dataset.source import LABEL, LabelledSource, Labels, choose_column, choose_image_column, stat_identity
+from gpubeton._sources.image_folder import IMAGE_SUFFIXES, ImageFolder
+from gpubeton._sources.source import (
+    LABEL,
+    LabelledSource,
+    Labels,
+    Places,
+    choose_column,
+    choose_image_column,
+    places_of_files,
+    stat_identity,
+)
 from gpubeton.errors import OptionError
-from gpubeton.fields.json import parse_json
+from gpubeton.fields.jpeg import decode_rgb, read_frame
+from gpubeton.fields.pixels import file_content
 
 
-class FolderSource(LabelledSource):
+class FileSource(LabelledSource):
+    """Images that are files, by their paths from a folder on."""
+
+    loose_files: tuple[str, Sequence[str]]
+
+    def __init__(self, root: str | os.PathLike[str], names: Sequence[str], labels: Sequence[Any]) -> None:
+        self.loose_files, self._labels = (os.fspath(root), names), labels
+
+    def __len__(self) -> int:
+        return len(self.loose_files[1])
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        return self._with_label(Path(self.name(index)), index)
+
+    def name(self, index: int) -> str:
+        root, names = self.loose_files
+        return os.path.join(root, names[index])  # noqa: PTH118  a text
+
+    def identity(self, index: int) -> str:
+        return f"{self.loose_files[1][index]} {self._label_text(index)} {stat_identity(self.name(index))}"
+
+    def input_files(self) -> Iterator[str]:
+        return map(self.name, range(len(self)))
+
+    def places(self) -> Places:
+        return places_of_files(*self.loose_files)
+
+
+class FolderSource(FileSource):
     """Images in a folder."""
 
     # Folders in it are classes, as in torchvision's ImageFolder. Without any, images directly in it have no labels.
 
     kind = "folder"
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
-        self._root = Path(root).absolute()
-        self._images = ImageFolder(self._root, flat=True)
-        self.passed_over = self._images.passed_over
-        if self._images.labels is not None:
-            self._labels, self.fields, self.class_names = self._images.labels, {LABEL: "int"}, self._images.classes
+    def __init__(self, root: str | os.PathLike[str], suffixes: Sequence[str] = IMAGE_SUFFIXES) -> None:
+        images = ImageFolder(root, suffixes=suffixes)
+        super().__init__(Path(root).absolute(), images.files, images.labels)
+        self.passed_over = images.passed_over
+        if images.classes:
+            self.fields, self.class_names = {LABEL: "int"}, images.classes
 
-    def __len__(self) -> int:
-        return len(self._images)
+
+class CheckedFolder(FolderSource):
+    """Images in a folder; JPEG files are decoded, to find damaged ones, unless they will be made smaller."""
+
+    def __init__(self, root: str | os.PathLike[str], suffixes: Sequence[str], max_side: int | None) -> None:
+        super().__init__(root, suffixes)
+        self._max_side = max_side
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return self._images[index]
-
-    def name(self, index: int) -> str:
-        return self._images.files[index]
-
-    def identity(self, index: int) -> str:
-        path = self._images.files[index]
-        return f"{os.path.relpath(path, self._root)} {self._label_text(index)} {stat_identity(path)}"
-
-    def input_files(self) -> Sequence[str]:
-        return self._images.files
-
-    def image_files(self) -> Sequence[str]:
-        return self._images.files
+        path, *label = super().__getitem__(index)
+        content = file_content(path) or b""
+        frame = read_frame(content)
+        if frame is not None and (self._max_side is None or max(frame.height, frame.width) <= self._max_side):
+            decode_rgb(content)
+        return content, *label
 
 
 _IMAGE_COLUMNS = ("image", "path", "image_path", "img_path", "img", "file", "filepath", "file_name", "filename")
@@ -75,7 +109,6 @@ class TableSource(LabelledSource):
         label: str | None = None,
         root: str | os.PathLike[str] | None = None,
         class_names: Sequence[str] | None = None,
-        are_names: bool | None = None,
         rows: Sequence[int] | None = None,  # of Parquet: no others are read; the classes are known
     ) -> None:
         self._path, self._rows = Path(path), rows
@@ -84,14 +117,16 @@ class TableSource(LabelledSource):
         columns: Mapping[str, Sequence[Any]] = _read_parquet(self._path, rows) if is_parquet else _read_csv(self._path)
         image = choose_image_column(path, columns, image, _usual(columns, _IMAGE_COLUMNS))
         self._images = columns[image]
+        if all(isinstance(value, str) for value in self._images):
+            self.loose_files = os.fspath(self._root), self._images
         others = {key: columns[key] for key in columns if key != image}
         label = choose_column(path, others, label, _usual(others, _LABEL_COLUMNS), "--label")
         self.unused = [name for name in others if name != label and (label is None or name not in _CLASS_COLUMNS)]
         if label is not None:
-            names = class_names or (_class_names(columns, label) if rows is None else None)
-            if names and not class_names:  # the column of the names was found by its numbers
-                are_names = False
-            self._set_labels(Labels(columns[label], names, where=os.fspath(path), are_names=are_names))
+            values, names = columns[label], class_names or None
+            if names is None and rows is None and (names := _class_names(columns, label)):
+                values = list(map(int, values))  # its names were found by its numbers
+            self._set_labels(Labels(values, names, where=os.fspath(path)))
 
     def __len__(self) -> int:
         return len(self._images)
@@ -116,11 +151,19 @@ class TableSource(LabelledSource):
 
     def input_files(self) -> Iterator[Path]:
         yield self._path
-        for value in self.image_files() or ():
-            yield self._file(value)
+        if self.loose_files:
+            yield from map(self._file, self._images)
 
-    def image_files(self) -> Sequence[str] | None:
-        return self._images if all(isinstance(value, str) for value in self._images) else None
+    def places(self) -> Places:
+        if isinstance(self._images, ArrowColumn):
+            raise OptionError(
+                f"{self._path}: its images are compressed parts of it, and no files. Convert it: "
+                f"gpubeton convert {self._path} NAME.beton"
+            )
+        return places_of_files(self._root, [value if isinstance(value, str) else "" for value in self._images])
+
+    def _row(self, index: int) -> int:
+        return index if self._rows is None else self._rows[index]
 
     def _file(self, value: Any) -> Path:
         path = value.get("path") if isinstance(value, Mapping) else value
@@ -223,100 +266,3 @@ class ArrowColumn(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._column[index if self._places is None else self._places[index]].as_py()
-
-
-_LABEL_MEMBERS = ("cls", "label", "target", "cls.txt", "label.txt")
-_IMAGE_MEMBERS = tuple(suffix.removeprefix(".") for suffix in IMAGE_SUFFIXES)
-
-
-class TarSource(LabelledSource):
-    """Images and labels in uncompressed tar files of webdataset: ``KEY.jpg``, ``KEY.cls``."""
-
-    # Only the headers in the tar files are read beforehand. Each sample is then read from its place, so that all
-    # processes can read one tar file, and webdataset need not be installed. `image` and `label` are the endings of the
-    # files, or ``json:KEY`` for a value of a JSON file; by default any image, and ``cls``.
-
-    kind = "webdataset"
-
-    def __init__(
-        self,
-        shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        *,
-        image: str | None = None,
-        label: str | None = None,
-        class_names: Sequence[str] | None = None,
-        are_names: bool | None = None,
-    ) -> None:
-        patterns = [shards] if isinstance(shards, str | os.PathLike) else shards
-        self._shards = [path for pattern in patterns for path in find_tar_files(os.fspath(pattern))]
-        self._image_names = (image,) if image is not None else _IMAGE_MEMBERS
-        self._label_member = label
-        # A few numbers for each sample, not its members: there may be millions.
-        self._names: list[str] = []
-        places: list[tuple[int, int, int]] = []
-        values: list[Any] = []
-        endings: dict[str, None] = {}  # an ordered set
-        hidden: Counter[str] = Counter()
-        for number, path in enumerate(self._shards):
-            with path.open("rb") as file:
-                for sample in list_samples(path, hidden):
-                    endings.update(dict.fromkeys(sample.members))
-                    ending = next((name for name in self._image_names if name in sample.members), None)
-                    if ending is not None:
-                        member = sample.members[ending]
-                        places.append((number, member.offset, member.size))
-                        self._names.append(f"{sample.key}.{ending}")
-                        values += self._read_label(sample, file, path, is_first=len(places) == 1)
-        if not places:
-            raise OptionError(
-                f"{', '.join(map(str, patterns))}: no samples with an image, expected files such as 000001.jpg and "
-                f"000001.cls ({', '.join(self._image_names)}). Name the ending of images: --image ENDING"
-            )
-        used = (*self._image_names, (self._label_member or "").partition(":")[0])
-        self.unused, self.passed_over = [name for name in endings if name not in used], hidden
-        self._places = np.array(places, np.int64)  # (N, 3): number of the tar file, offset, size
-        if self._label_member is not None:
-            self._set_labels(Labels(values, class_names, where=os.fspath(self._shards[0]), are_names=are_names))
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        shard, offset, size = self._places[index].tolist()
-        with self._shards[shard].open("rb") as file:
-            content = read_range(file, offset, size, self.name(index))
-        return self._with_label(content, index)
-
-    def name(self, index: int) -> str:
-        return f"{self._shards[self._places[index, 0]]}: {self._names[index]}"
-
-    def identity(self, index: int) -> str:
-        return f"{self.name(index)} {self._label_text(index)} {stat_identity(self._shards[self._places[index, 0]])}"
-
-    def input_files(self) -> Sequence[Path]:
-        return self._shards
-
-    def _read_label(self, sample: TarSample, file: BinaryIO, path: Path, *, is_first: bool) -> list[Any]:
-        """Read the label of a sample; the first sample decides whether there are any."""
-        if is_first and self._label_member is None:
-            self._label_member = next((name for name in _LABEL_MEMBERS if name in sample.members), None)
-        if self._label_member is None:
-            return []
-        member, _, key = self._label_member.partition(":")
-        if member not in sample.members:
-            raise OptionError(
-                f"{path}: {sample.key} has no {member!r} for its label, it has "
-                f"{', '.join(map(repr, sample.members))}. Name the ending of labels: --label ENDING, or json:KEY"
-            )
-        content = read_range(file, *sample.members[member][1:], f"{path}: {sample.key}.{member}")
-        if member != "json" and not key:
-            return [content.decode("utf-8", "replace").strip()]
-        values: Any = None
-        try:
-            values = parse_json(content)
-            return [values[key or LABEL]]
-        except (KeyError, TypeError, ValueError) as error:
-            keys = f"it has {', '.join(map(repr, values))}" if isinstance(error, KeyError) else "it has no keys"
-            raise OptionError(
-                f"{path}: {sample.key}.{member} has no {key or LABEL!r}, {keys}. Choose one: --label json:KEY"
-            ) from error

@@ -13,26 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gpubeton._writing import find_tar_files
+from gpubeton._sources import find_files
+from gpubeton._sources.source import Labels
 from gpubeton.dataset import Settings, convert, open_source, recognise
-from gpubeton.dataset.source import Labels
 from gpubeton.errors import OptionError
 from gpubeton.format.dataset import expand_braces
 from gpubeton.reader import Reader
 from tests.picture_folders import write_folder, write_picture, write_tar
 from tests.small_files import picture
+from tests.sources.samples import contents
 
 
 def jpeg(number, height=24, width=32):
     file = io.BytesIO()
     Image.fromarray(picture(number, height, width)).save(file, "JPEG")
     return file.getvalue()
-
-
-def contents(source):
-    """What a source gives, files read."""
-    samples = [source[index] for index in range(len(source))]
-    return [(value if isinstance(value, bytes) else value.read_bytes(), *others) for value, *others in samples]
 
 
 # --- folders
@@ -173,7 +168,7 @@ def test_tar_files_that_are_missing_compressed_or_without_images_are_named(tmp_p
         open_source(tmp_path / "b.tar")
     with tarfile.open(tmp_path / "c.tar", "w:gz"):
         pass
-    with pytest.raises(OptionError, match=r"\.tar\.gz"):
+    with pytest.raises(OptionError, match=r"c\.tar: compressed.*gunzip"):
         open_source(tmp_path / "c.tar")
     with pytest.raises(OptionError, match="--image ENDING"):
         open_source(write_tar(tmp_path / "d.tar", [("1.txt", b"x")]))
@@ -319,6 +314,11 @@ def test_a_source_is_recognised_by_its_files(tmp_path):
         ("a.CSV", "table"),
         ("a.parquet", "table"),
         ("a-{0..3}.tar", "webdataset"),
+        ("s3://bucket/a-{0..3}.tar", "webdataset"),
+        ("https://host/a.TAR?signature=1.csv", "webdataset"),
+        ("s3://bucket/folder/", "webdataset"),
+        ("a.zip", "zip"),
+        ("a-{0..3}.arrow", "huggingface"),
         (tmp_path / "hf", "huggingface"),
         (tmp_path, "folder"),
     ):
@@ -331,8 +331,8 @@ def test_options_of_another_kind_are_refused(tmp_path):
     write_picture(tmp_path / "a.jpg", 1)
     with pytest.raises(OptionError, match=r"split: .* folder"):
         open_source(tmp_path, split="train")
-    with pytest.raises(OptionError, match="kind is 'zip'"):
-        open_source(tmp_path, "zip")
+    with pytest.raises(OptionError, match="kind is 'rar'"):
+        open_source(tmp_path, "rar")
 
 
 @given(st.lists(st.integers(-(2**62), 2**62), min_size=1))
@@ -378,7 +378,7 @@ def test_images_of_a_parquet_file_are_no_objects_of_python_before_they_are_used(
 def test_tar_files_are_found_by_wildcards_and_by_names_with_brackets(tmp_path):
     for name in ("b-1.tar", "a-2.tar", "a-1.tar", "a[1].tar"):
         (tmp_path / name).touch()
-    assert [path.name for path in find_tar_files(f"{tmp_path}/a-*.tar")] == ["a-1.tar", "a-2.tar"]
-    assert [path.name for path in find_tar_files(f"{tmp_path}/a[1].tar")] == ["a[1].tar"]
+    assert find_files(f"{tmp_path}/a-*.tar", ".tar") == [f"{tmp_path}/a-{number}.tar" for number in (1, 2)]
+    assert find_files(f"{tmp_path}/a[1].tar", ".tar") == [f"{tmp_path}/a[1].tar"]
     with pytest.raises(OptionError, match=r"c-\*\.tar"):
-        find_tar_files(f"{tmp_path}/c-*.tar")
+        find_files(f"{tmp_path}/c-*.tar", ".tar")

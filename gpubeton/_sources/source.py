@@ -4,16 +4,73 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from glob import escape, glob
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from gpubeton._bytes.file_list import FileList, FileListIdentity
+from gpubeton._bytes.object_store import list_objects
 from gpubeton.errors import OptionError
+from gpubeton.format.dataset import expand_braces
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from gpubeton._bytes.byte_source import SourceIdentity
+    from gpubeton._bytes.remote_options import RemoteOptions
+
 LABEL = "label"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the image of each sample lies.
+
+    Made by `Source.places`.
+
+    Attributes
+    ----------
+    containers : tuple of (str, SourceIdentity)
+        Path or URL of each container, and its state when the samples were listed. Loose files are one container.
+    container : NDArray
+        Number of the container of each sample: int32, (N,).
+    offset : NDArray
+        First byte of each image in its container: uint64, (N,).
+    size : NDArray
+        Bytes of each image, 0 of one that is missing: uint64, (N,).
+
+    Examples
+    --------
+    >>> from gpubeton.dataset import open_source
+    >>> places = open_source("train").places()
+    >>> len(places.containers), places.size.shape
+    (1, (300,))
+    """
+
+    containers: tuple[tuple[str, SourceIdentity], ...]
+    container: NDArray[np.int32]
+    offset: NDArray[np.uint64]
+    size: NDArray[np.uint64]
+
+
+def places_of_rows(containers: Sequence[tuple[str, SourceIdentity]], rows: NDArray[np.int64]) -> Places:
+    """Make places of rows, (N, 3): number of the container, offset and size."""
+    container, offset, size = rows.T
+    return Places(tuple(containers), container.astype(np.int32), offset.astype(np.uint64), size.astype(np.uint64))
+
+
+def places_of_files(root: str | os.PathLike[str], names: Sequence[str]) -> Places:
+    """Make places of loose files as they are now, one for each sample; names are paths from the root on."""
+    files = FileList.of(os.fspath(Path(root).absolute()), names)
+    identity = FileListIdentity.of(files)
+    rows = np.stack([np.zeros_like(files.sizes), files.starts, files.sizes], axis=1)
+    return places_of_rows([(identity.name, identity)], rows)
 
 
 class Source(ABC):
@@ -116,6 +173,25 @@ class Source(ABC):
         """
         return ()
 
+    def places(self) -> Places:
+        """Find where the image of each sample lies, so that a loader can read it there.
+
+        Returns
+        -------
+        Places
+            Container, offset and size of each image.
+
+        Raises
+        ------
+        OptionError
+            If images of this source do not lie in one piece, as they are.
+        FormatError
+            If a file is damaged.
+        """
+        raise OptionError(
+            f"a source of the kind {self.kind} cannot be read in place. Convert it: gpubeton convert SOURCE NAME.beton"
+        )
+
 
 class Labels:
     """Labels of a table or a dataset, converted to numbers."""
@@ -124,27 +200,17 @@ class Labels:
     # else is the name of a class, and becomes its position among all names, sorted. So is text, if all of it is among
     # the names that are given, although it looks like numbers.
 
-    def __init__(
-        self, values: Sequence[Any], names: Sequence[str] | None = None, *, where: str, are_names: bool | None = None
-    ) -> None:
+    def __init__(self, values: Sequence[Any], names: Sequence[str] | None = None, *, where: str) -> None:
         """Convert labels; `names` are those of the classes in the order of their numbers, `where` is for errors."""
-        # `are_names` is the decision for a dataset of which these labels are a part only.
         self.kind = "int"
         self.class_names = None if names is None else tuple(names)
         self.numbers: list[int] | list[float]
         classes = set(self.class_names or ())
-        if are_names is None and classes:
-            are_names = all(isinstance(value, str) and value in classes for value in values) or None
-        self.are_names = False
-        if not are_names and all(_is_whole(value) for value in values):
+        self.are_names = bool(classes) and all(isinstance(value, str) and value in classes for value in values)
+        if not self.are_names and all(_is_whole(value) for value in values):
             self.numbers = [int(value) for value in values]
-        elif not are_names and self.class_names is None and all(_is_number(value) for value in values):
+        elif not self.are_names and self.class_names is None and all(_is_number(value) for value in values):
             self.kind, self.numbers = "float", [float(value) for value in values]
-        elif are_names is False:
-            raise OptionError(
-                f"{where}: its labels are names of classes, and those of the first file numbers. Make them alike, or "
-                "give the names of all classes, which every label has to be: --classes FILE"
-            )
         else:
             self.are_names = True
             self.class_names = self.class_names or tuple(sorted({str(value) for value in values}))
@@ -162,17 +228,13 @@ class LabelledSource(Source):
 
     fields: Mapping[str, str] = MappingProxyType({})
     _labels: Sequence[int] | Sequence[float] = ()  # empty without labels
-    _rows: Sequence[int] | None = None  # those that were read, of a table; None if all were
     labels_are_names: bool | None = None  # of classes; None without labels
+    loose_files: tuple[str, Sequence[str]] | None = None  # a folder, and a path from there on of each image
 
     @property
-    def labels(self) -> Sequence[int] | Sequence[float]:
-        """The label of each sample, or nothing."""
-        return self._labels
-
-    def image_files(self) -> Sequence[str] | None:
-        """Name the file of each image, absolute or from the table's folder; None if images are not files."""
-        return None
+    def columns(self) -> Mapping[str, Sequence[int] | Sequence[float]]:
+        """The numbers of each sample, by the names of their fields."""
+        return {LABEL: self._labels} if self._labels else {}
 
     def _set_labels(self, labels: Labels) -> None:
         self._labels, self.fields, self.class_names = labels.numbers, {LABEL: labels.kind}, labels.class_names
@@ -181,12 +243,32 @@ class LabelledSource(Source):
     def _with_label(self, image: Any, index: int) -> tuple[Any, ...]:
         return (image, self._labels[index]) if self._labels else (image,)
 
-    def _row(self, index: int) -> int:
-        return index if self._rows is None else self._rows[index]
-
     def _label_text(self, index: int) -> str:
         """Give the label as a part of the sample's identity."""
         return str(self._labels[index]) if self._labels else ""
+
+
+def find_files(pattern: str, ending: str, remote: RemoteOptions | None = None) -> list[str]:
+    """Find the files that a pattern with braces, ``*`` or ``?`` names, and those of an ending in folders among them."""
+    files = [path for name in expand_braces(pattern) for path in _find(name, ending, remote)]
+    missing = [path for path in files if "://" not in path and not os.path.isfile(path)]  # noqa: PTH113  a text
+    if missing or not files:
+        which = missing[0] if missing else pattern
+        raise OptionError(
+            f"{which}: no such file ({len(missing)} of {len(files)} are missing); expected files, or a folder with "
+            f"names that end in {ending}"
+        )
+    return files
+
+
+def _find(name: str, ending: str, remote: RemoteOptions | None) -> list[str]:
+    if "://" in name:
+        is_folder = name.endswith("/")
+        return [url for url, _, _ in list_objects(name, remote) if url.endswith(ending)] if is_folder else [name]
+    # Absolute patterns, too, which Path.glob refuses.
+    paths = sorted(glob(name)) or [name]  # noqa: PTH207
+    inside = [sorted(glob(f"{escape(path)}/*{ending}")) if Path(path).is_dir() else [path] for path in paths]  # noqa: PTH207
+    return [path for files in inside for path in files]
 
 
 def choose_column(
@@ -221,6 +303,16 @@ def stat_identity(path: str | os.PathLike[str]) -> str:
     except OSError:
         return "missing"
     return f"{state.st_size} {state.st_mtime_ns}"
+
+
+def class_names_of(dataset: Any) -> list[str] | None:
+    """Read the names of the classes; ImageNet has several names for each."""
+    while hasattr(dataset, "dataset") and hasattr(dataset, "indices"):  # torch's Subset
+        dataset = dataset.dataset
+    names = getattr(dataset, "classes", None)
+    if not isinstance(names, list | tuple):
+        return None
+    return [name if isinstance(name, str) else ", ".join(map(str, name)) for name in names]
 
 
 def _is_whole(value: Any) -> bool:
