@@ -16,7 +16,7 @@ from gpubeton._cpu.jpeg.codes import OK, REASONS
 from gpubeton._cpu.ring import REFUSED, allocate_ring, publish
 from gpubeton._cpu.worker_pool import Worker
 from gpubeton._plan.draw_rows import DRAW_COLUMNS
-from gpubeton.fields.jpeg import decode_rgb
+from gpubeton.fields.pixels import rgb_of_file
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 from gpubeton.transforms import NormalizeImage
 from tests.cpu.making import draw_of, program_of
@@ -102,7 +102,7 @@ class Bench(Worker):
         event, ticket = self.run(ring)
         reason = ""
         if event == REFUSED:
-            with mock.patch.object(bad_images, "decode_rgb", self._decode):
+            with mock.patch.object(bad_images, "rgb_of_file", self._decode):
                 _, reason = self.make_refused(ring, ticket)
         codes = ring.codes[0].tolist()
         return [
@@ -112,7 +112,7 @@ class Bench(Worker):
 
     def _decode(self, data):
         """What libjpeg-turbo decodes lies between unreadable pages, too."""
-        return self._images.array(decode_rgb(data))
+        return self._images.array(rgb_of_file(data))
 
 
 class Verdict(NamedTuple):

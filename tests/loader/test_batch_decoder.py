@@ -367,7 +367,7 @@ def test_a_call_that_is_interrupted_leaves_nothing_for_the_next(files, monkeypat
         [ToTensor(), CROP],
         PipelineSpec(CROP, transforms=[]),
     ],
-    ids=str,
+    ids=["nothing", "sizes of the images", "of another field", "None", "decoder later", "a spec without a decoder"],
 )
 def test_pipelines_that_make_no_batch_of_any_images_are_refused(pipeline):
     with pytest.raises(PipelineError):

@@ -96,15 +96,17 @@ bool can_reach_all(const Launch& launch, int device) {
     return true;
 }
 
-// A kernel that is led astray, as by numbers that have not arrived, ends as on a GPU, and not with the process.
+// A kernel that is led astray, as by numbers that have not arrived, ends as on a GPU, and not with the process. The use
+// of memory that was there ends the process as ever.
 
 thread_local sigjmp_buf* escape = nullptr;
 struct sigaction before[2];
 const int FAULTS[] = {SIGSEGV, SIGBUS};
 
-void leave_kernel(int number, siginfo_t*, void*) {
-    if (escape) siglongjmp(*escape, 1);
-    sigaction(number, &before[number == SIGBUS], nullptr);  // not of a kernel: it happens again, and is handled as ever
+void leave_kernel(int number, siginfo_t* info, void*) {
+    Region region;
+    if (escape && !find_region(reinterpret_cast<uintptr_t>(info->si_addr), &region)) siglongjmp(*escape, 1);
+    sigaction(number, &before[number == SIGBUS], nullptr);  // it happens again
 }
 
 void run_kernel(Kernel kernel, const Launch& launch, void** arguments, int order, unsigned seed) {
