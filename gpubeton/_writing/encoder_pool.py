@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import signal
 import sys
@@ -17,7 +18,7 @@ from gpubeton._writing.encoder import Encoder, Place
 from gpubeton.errors import GpubetonError, OptionError, WorkerDiedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, MutableSequence, Sequence
+    from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
     from multiprocessing.process import BaseProcess
 
     from typing_extensions import Self
@@ -68,7 +69,7 @@ class EncoderPool:
                 inherited: list[Connection] = []
                 if context.get_start_method() == "fork":
                     inherited = [end for pipe in pipes for end in pipe if end is not theirs]
-                arguments = (job, number, theirs, inherited, self._current_rows)
+                arguments = (job, number, theirs, inherited, self._current_rows, dict(os.environ))
                 # Not daemons: a dataset may have processes itself.
                 process = context.Process(target=work, args=arguments, name=f"beton-writer-{number}")
                 _start(process, context.get_start_method())
@@ -235,6 +236,7 @@ def work(
     connection: Connection,
     inherited: Sequence[Connection],
     current_rows: MutableSequence[int],
+    environment: Mapping[str, str],  # a process of a server of forks has that of the server's beginning
 ) -> None:
     """Run a writing process until `connection` is closed."""
     # `inherited` are ends of pipes that only a forked process has: open, they would keep this process waiting after the
@@ -248,6 +250,7 @@ def work(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
     for other in inherited:
         other.close()
+    os.environ.update(environment)
 
     def set_current_row(row: int) -> None:
         current_rows[number] = row

@@ -25,11 +25,7 @@ _LONG = 2.0
 _MOST_NAMED = 3
 
 
-def open_data(
-    fname: str | tuple[str, ...],
-    config: LoaderConfig,
-    num_workers: int,
-) -> Reader:
+def open_data(fname: str | tuple[str, ...], config: LoaderConfig, num_workers: int) -> Reader:
     """Open the data of a loader."""
     names = [fname] if isinstance(fname, str) else [*fname]
     if not all(map(_is_container, names)):

@@ -105,16 +105,15 @@ def test_a_called_function_is_optimized_only_with_its_caller(monkeypatch):
 
 
 def test_compiling_leaves_the_garbage_collector_as_it_was(tmp_path):
-    assert gc.get_freeze_count() == 0
-    assert compiled(lambda x: increased(x, (2, 3)), folders=[tmp_path])(1) == 7
-    assert gc.get_freeze_count() == 0
-    gc.freeze()
+    gc.unfreeze()  # those of all tests
     try:
-        count = gc.get_freeze_count()
-        assert compiled(lambda x: increased(x, (2, 4)), folders=[tmp_path])(1) == 9
-        assert gc.get_freeze_count() > count / 2
+        assert compiled(lambda x: increased(x, (2, 3)), folders=[tmp_path])(1) == 7
+        assert gc.get_freeze_count() == 0
     finally:
-        gc.unfreeze()
+        gc.freeze()
+    count = gc.get_freeze_count()
+    assert compiled(lambda x: increased(x, (2, 4)), folders=[tmp_path])(1) == 9
+    assert gc.get_freeze_count() > count / 2
 
 
 @pytest.mark.parametrize(

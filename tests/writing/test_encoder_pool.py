@@ -77,6 +77,17 @@ def test_samples_are_written_where_they_are_placed_however_processes_start(start
     assert no_children_left()
 
 
+def needs_secret(_):
+    assert os.environ["GPUBETON_SECRET"] == "present"
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+def test_processes_have_the_present_environment(start_method, tmp_path, monkeypatch):
+    run(tmp_path, Numbers(), workers=2, start_method=start_method)  # begins the server of forks
+    monkeypatch.setenv("GPUBETON_SECRET", "present")
+    assert run(tmp_path, Numbers({0: needs_secret}), workers=2, start_method=start_method)[1000:] == expected()
+
+
 def test_chunks_are_placed_in_order_although_the_first_comes_last(tmp_path):
     late = Numbers({0: lambda _: time.sleep(0.3)})
     assert run(tmp_path, late)[1000:] == expected()
