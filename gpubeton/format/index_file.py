@@ -89,8 +89,10 @@ class IndexFile:
         """Read the names of the loose files of a container."""
         start, stop = shard.names or (0, 0)
         with open_bytes(self._path, self._identity, remote=self._remote) as source:
-            if not FIRST_COLUMN <= start <= stop <= source.size:
-                raise FormatError(f"{shown(self._path)}: names of files from byte {start} to {stop} of {source.size}")
+            if not (FIRST_COLUMN <= start <= stop <= source.size and name.startswith(f"{LISTED}://")):
+                raise FormatError(
+                    f"{shown(self._path)}: names of files of {shown(name)} from byte {start} to {stop} of {source.size}"
+                )
             files = FileList.from_bytes(source.read_array(start, stop).data)
         files = replace(files, root=name.removeprefix(f"{LISTED}://"))
         for outside in files.outside:

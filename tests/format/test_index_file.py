@@ -201,3 +201,13 @@ def test_places_outside_a_file_are_refused(tmp_path):
     with pytest.raises(OptionError, match="row 1 has values of"):
         write_index(tmp_path / "a.index", [(tmp_path / "a.bin", 0, 5, {}), (tmp_path / "a.bin", 0, 5, {"label": 1})])
     assert not Path(tmp_path / "a.index").exists()
+
+
+def test_a_file_that_is_said_to_be_a_list_of_files_is_refused(index):
+    files = index.with_name("folder")
+    files.mkdir()
+    Image.fromarray(picture(1, 20, 24)).save(files / "a.jpg")
+    index_source(open_source(files), index, overwrite=True, num_workers=1)
+    rewrite(index, lambda description: description["shards"][0].update(name="missing.tar"))
+    with pytest.raises(FormatError, match=r"names of files of .*missing\.tar"):
+        open_dataset(index)
