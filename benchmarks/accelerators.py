@@ -43,7 +43,7 @@ LOADERS = (
     Contender("FFCV", "ffcv_loader", "ffcv", "GPUBETON_FFCV_PYTHON"),
     Contender("DataLoader, Pillow, tuned", "torch_tuned", "torch"),
     Contender(
-        "DataLoader, torchcodec", "torchcodec_images", "torchvision, torchcodec.decoders", "GPUBETON_PEERS_PYTHON"
+        "DataLoader, torchcodec", "torchcodec_images", "torchvision, torchcodec.decoders", "GPUBETON_TORCHVISION_PYTHON"
     ),
 )
 

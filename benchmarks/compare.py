@@ -42,7 +42,7 @@ class Entry(Contender):
 
 #: Photos of 55 kB, photos of ImageNet's bytes, the latter whole for evaluation, raw pixels.
 RACES = ("jpg", "imagenet", "evaluation", "raw")
-_PEERS = "GPUBETON_PEERS_PYTHON"
+_TORCHVISION, _WEBDATASET = "GPUBETON_TORCHVISION_PYTHON", "GPUBETON_WEBDATASET_PYTHON"
 ENTRIES = (
     Entry("gpubeton, area", "gpubeton_loader", "gpubeton", storages=RACES),
     Entry("gpubeton, bilinear", "gpubeton_loader", "gpubeton", interpolation="bilinear", storages=("jpg", "raw")),
@@ -52,10 +52,10 @@ ENTRIES = (
     Entry("FFCV, erow's fork", "ffcv_loader", "ffcv", "GPUBETON_EROW_FFCV_PYTHON", storages=RACES),
     Entry("PyTorch DataLoader, Pillow", "torch_dataloader", "torch"),
     Entry("PyTorch DataLoader, tuned", "torch_tuned", "torch"),
-    Entry("PyTorch DataLoader, torchvision v2", "torchvision_images", "torchvision", _PEERS),
-    Entry("PyTorch DataLoader, torchcodec", "torchcodec_images", "torchvision, torchcodec.decoders", _PEERS),
-    Entry("WebDataset", "webdataset_tars", "webdataset", _PEERS, reads_tars=True),
-    Entry("LitData", "litdata_local", "litdata", _PEERS),
+    Entry("PyTorch DataLoader, torchvision v2", "torchvision_images", "torchvision", _TORCHVISION),
+    Entry("PyTorch DataLoader, torchcodec", "torchcodec_images", "torchvision, torchcodec.decoders", _TORCHVISION),
+    Entry("WebDataset", "webdataset_tars", "webdataset", _WEBDATASET, reads_tars=True),
+    Entry("LitData", "litdata_local", "litdata", _WEBDATASET),
     Entry("DALI, CPU", "dali_pipeline", "nvidia.dali", "GPUBETON_DALI_PYTHON"),
     Entry("SPDL", "spdl_pipeline", "spdl.io", "GPUBETON_SPDL_PYTHON"),
 )
@@ -113,7 +113,7 @@ def run_race(
                     running[entry.name] = stack.enter_context(process)
                     lap, memory = process.watched_lap()
                     first = process.start_seconds + (lap.first_batch_seconds or 0)
-                    starts[entry.name] = {"cold_seconds": seconds, "warm_seconds": first, "memory": asdict(memory)}
+                    starts[entry.name] = {"cold_seconds": seconds, "warm_seconds": first, "memory_bytes": memory}
                 except ContenderError as error:
                     running.pop(entry.name, None)
                     left_out[entry.name] = str(error)

@@ -1,7 +1,8 @@
 """Time loaders with the dataset RANDOM of the data-loader landscape (arXiv 2209.13705): images of noise.
 
-As in smartnets/dataloader-benchmarks: 250 x 250 uniform noise in 20 classes, saved by Pillow with its defaults; flip and
-normalize; batches of 16, 64 and 128. All loaders read the same JPEG files, FFCV and gpubeton from one .beton file.
+As in smartnets/dataloader-benchmarks: uniform noise of 250 x 250 in 20 classes, saved by Pillow with its defaults;
+flip, normalize; batches of 16, 64 and 128. All loaders read the same JPEG files, FFCV and gpubeton from one .beton
+file.
 
     python -m benchmarks.landscape --images 45000      # as many as there
 """
@@ -29,7 +30,7 @@ from gpubeton.writer import DatasetWriter
 __all__ = ["LOADERS", "write_random"]
 
 _SIDE, _CLASSES = 250, 20
-_TARS = Contender("WebDataset", "webdataset_tars", "webdataset", "GPUBETON_PEERS_PYTHON")
+_TARS = Contender("WebDataset", "webdataset_tars", "webdataset", "GPUBETON_WEBDATASET_PYTHON")
 LOADERS = (
     Contender("gpubeton", "gpubeton_loader", "gpubeton"),
     Contender("FFCV", "ffcv_loader", "ffcv", "GPUBETON_FFCV_PYTHON"),

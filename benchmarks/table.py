@@ -136,15 +136,15 @@ def _race(race: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-_START_HEADINGS = ("first batch, s: first run / new process / next epoch", "MiB + of files")
+_START_HEADINGS = ("first batch, s: first run / new process / next epoch", "MiB")
 
 
 def _start_cells(contender: dict[str, Any], laps: Sequence[Lap]) -> list[str]:
     epoch = statistics.median(lap.first_batch_seconds or 0 for lap in laps)
-    cold, memory = contender["cold_seconds"], contender["memory"]
+    cold, memory = contender["cold_seconds"], contender["memory_bytes"]
     first = f"{cold:.1f}" if cold is not None else "–"
-    mebibytes = f"{memory['bytes'] / 2**20:,.0f} + {memory['file_bytes'] / 2**20:,.0f}"
-    return [f"{first} / {contender['warm_seconds']:.1f} / {epoch:.2f}", mebibytes if memory["bytes"] else ""]
+    seconds = f"{first} / {contender['warm_seconds']:.1f} / {epoch:.2f}"
+    return [seconds, f"{memory / 2**20:,.0f}" if memory else ""]
 
 
 def _description(race: dict[str, Any]) -> str:

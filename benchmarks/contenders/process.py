@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from benchmarks.contenders.work import Work
-from benchmarks.harness.processes import Memory, watched_memory
+from benchmarks.harness.processes import watched_memory
 from benchmarks.harness.timing import Lap
 
 if TYPE_CHECKING:
@@ -149,11 +149,11 @@ class ContenderProcess(LineProcess):
             raise ContenderError(f"{self.name}: it gave no images; its output is above")
         return lap
 
-    def watched_lap(self) -> tuple[Lap, Memory]:
-        """Run a lap; also return the most memory that the process and its children had."""
+    def watched_lap(self) -> tuple[Lap, int]:
+        """Run a lap; also return the most bytes of memory that the process and its children had."""
         with watched_memory(self._process.pid) as seen:
             lap = self.lap()
-        return lap, max(seen, key=lambda memory: memory.bytes)
+        return lap, max(seen)
 
     def feed(self, accelerators: int, step_seconds: float, steps: int) -> float:
         """Let simulated accelerators take its batches; return the seconds of their steps, on average."""

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Memory", "descendants", "memory_of", "watched_memory"]
+__all__ = ["PROC", "descendants", "memory_of", "watched_memory"]
 
 PROC = Path("/proc")
 _SECONDS = 0.1  # between two looks at the memory
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Memory of processes. What several of them share counts once (PSS)."""
-
-    bytes: int = 0  # private, and shared between processes
-    file_bytes: int = 0  # pages of files, code too: the system may drop them
 
 
 def descendants(process: int) -> Iterator[tuple[int, int]]:
@@ -43,31 +33,32 @@ def descendants(process: int) -> Iterator[tuple[int, int]]:
             yield candidate, ticks[candidate]
 
 
-def memory_of(process: int) -> Memory:
-    """Add up the memory of a process and of all its descendants."""
-    kibibytes: dict[str, int] = {}
+def memory_of(process: int) -> int:
+    """Add up the memory of a process and of all its descendants, in bytes; what they share counts once.
+
+    Pages of files do not count: the system keeps them for all processes, and drops them when it needs memory.
+    """
+    kibibytes = 0
     for number in [process, *(number for number, _ in descendants(process))]:
         try:
-            lines = (PROC / str(number) / "smaps_rollup").read_text().splitlines()[1:]
+            lines = (PROC / str(number) / "smaps_rollup").read_text().splitlines()
         except OSError:  # the process has ended
             continue
-        for name, _, value in (line.partition(":") for line in lines):
-            kibibytes[name] = kibibytes.get(name, 0) + int(value.split()[0])
-    private, files = (
-        sum(kibibytes.get(name, 0) for name in names) for names in (("Pss_Anon", "Pss_Shmem"), ("Pss_File",))
-    )
-    return Memory(1024 * private, 1024 * files)
+        kibibytes += sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
+    return 1024 * kibibytes
 
 
 @contextmanager
-def watched_memory(process: int = os.getpid()) -> Iterator[list[Memory]]:
-    """Look at the memory of a process and its descendants again and again; the list that it yields gets what it was."""
-    seen: list[Memory] = []
+def watched_memory(process: int) -> Iterator[list[int]]:
+    """Look at the memory of a process and its descendants again and again; yield a list that gets what it was."""
+    seen: list[int] = []
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(_SECONDS):
+        while True:
             seen.append(memory_of(process))
+            if ended.wait(_SECONDS):
+                return
 
     thread = threading.Thread(target=watch, name="memory watch")
     thread.start()
@@ -76,4 +67,3 @@ def watched_memory(process: int = os.getpid()) -> Iterator[list[Memory]]:
     finally:
         ended.set()
         thread.join()
-        seen.append(memory_of(process))
