@@ -62,6 +62,25 @@ def test_a_race_runs_by_turns_and_names_the_contenders_left_out(corpus):
     assert "GPUBETON_MISSING_PYTHON" in result["left_out"]["Missing"]
 
 
+def test_a_first_run_finds_no_machine_code_of_an_earlier_one(corpus, monkeypatch):
+    environments = []
+
+    class Process(ContenderProcess):
+        def __init__(self, *arguments):
+            environments.append(arguments[4]["NUMBA_CACHE_DIR"] if len(arguments) > 4 else None)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(compare, "ContenderProcess", Process)
+    usual = next(entry for entry in compare.ENTRIES if entry.module == "torch_tuned")
+    work = Work(corpus.jpg, corpus.folder, 32, 2, 1, batch_size=16)
+    result = compare.run_race(Console(quiet=True), "jpg", work, corpus, 1, (usual,))
+    assert result["contenders"][usual.name]["cold_seconds"] > 0
+    first, later = environments
+    assert first is not None
+    assert not Path(first).exists()
+    assert later is None
+
+
 def test_photos_of_imagenets_bytes_are_a_corpus_of_their_own(tmp_path, corpus):
     large = make_corpus(tmp_path, 32, Console(quiet=True), IMAGENET_QUALITY)
     assert 100_000 < large.facts["jpg"]["image_bytes"] / 32 < 125_000
