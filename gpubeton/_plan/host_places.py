@@ -46,8 +46,9 @@ def nodes_of_hosts(nodes: int, hosts: Collection[int]) -> dict[int, list[int]]:
 class HostPlaces:
     """The places of a rank that takes the virtual nodes of its host; after the last come those of the next round."""
 
-    # Of each batch of all ranks, so that after any of them the same samples are left as with any other hosts. If the
-    # number of nodes divides such a batch, and the number of hosts that of nodes, a host takes those of its nodes alone.
+    # Of each batch of all ranks, so that after any of them the same samples are left as with any other hosts. A host
+    # takes the samples of its nodes alone if the number of nodes divides such a batch, and that of hosts the number of
+    # nodes.
 
     rank: Rank
     nodes: int
