@@ -161,6 +161,15 @@ def test_from_the_second_epoch_on_the_caches_of_eight_hosts_have_nearly_all_byte
     assert np.array(plain).sum(0)[1, 0] > 0.5 * 2 / 8 * len(content)
 
 
+def test_pages_of_a_file_that_share_a_page_of_the_cache_belong_to_one_virtual_node(url, content, tmp_path, monkeypatch):
+    assert window._PART == node_cache.PAGE_SIZE
+    monkeypatch.setattr(node_cache, "PAGE_SIZE", 4 * PAGE)
+    monkeypatch.setattr(window, "_PART", 4 * PAGE)
+    limit = {"cache_limit": "1 GB"}
+    results = [epochs_of_host(url, tmp_path / f"{host}", host, 3, 1, **of(3, 3), **limit) for host in range(3)]
+    assert np.array(results).sum(0)[0, 0] < 1.4 * len(content)
+
+
 def test_the_cache_of_a_host_is_not_filled_with_the_shares_of_others(tmp_path, monkeypatch):
     monkeypatch.setattr(node_cache, "PAGE_SIZE", PAGE)
     monkeypatch.setattr(window, "_PART", PAGE)
