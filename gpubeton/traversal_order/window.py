@@ -96,7 +96,7 @@ class Window(GlobalOrder):
             return
         self.runs = loader.reader.index.page_runs(_PART)
         self.streams = check_whole("nodes", nodes, 1, 1 << 16)
-        self.hosts = hosts_of_ranks(hosts, self.rank or Rank(0, 1), self.streams)
+        self.hosts = (0,) if self.rank is None else hosts_of_ranks(hosts, self.rank, self.streams)
         self.caches_all = len(set(self.hosts)) == 1
 
     def global_ids(self, epoch: int) -> NDArray[Any] | LazyIds:

@@ -92,6 +92,8 @@ def test_the_launcher_tells_the_host(photos, monkeypatch, count, number):  # noq
             monkeypatch.setenv(number, str(1 - rank // 2))
             with pytest.raises(OptionError, match=f"rank {rank} on host {1 - rank // 2}.*each rank's host"):
                 Loader(photos, 3, **kwargs)
+    with Loader(photos, 12, **{**kwargs, "distributed": False}) as loader:  # such as one for validation
+        assert sorted(samples_in(loader)) == list(range(96))
 
 
 @pytest.mark.parametrize(
