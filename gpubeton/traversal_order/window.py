@@ -163,7 +163,12 @@ def parts_of_host(index: Index, nodes: int, host: int | None, hosts: int | None)
     """Give the bytes of each file that belong to a host, by default this one: those of its virtual nodes' pages."""
     count, own = _launched_hosts()
     hosts = check_whole("hosts", count if hosts is None else hosts, 1, check_whole("nodes", nodes, 1, 1 << 16))
-    host = check_whole("host", (own or 0) if host is None else host, 0, hosts - 1)
+    host = own if host is None else host
+    if host is None and hosts > 1:
+        raise OptionError(
+            f"hosts is {hosts}, and no launcher tells which of them this is; expected its number: --host 0"
+        )
+    host = check_whole("host", host or 0, 0, hosts - 1)
     runs = index.page_runs(_PART)
     run, _, _, node = cut_for_nodes(runs, nodes)
     pages = np.unique(runs.page[run[np.isin(node, nodes_of_hosts(nodes, range(hosts))[host])]])

@@ -201,7 +201,12 @@ def test_a_host_whose_share_was_fetched_requests_nothing_in_its_first_epoch(url,
 
 
 def test_a_share_needs_virtual_nodes_and_a_host_among_them(url, tmp_path):
-    for options in (["--host", "1"], ["--nodes", "4", "--hosts", "5"], ["--nodes", "4", "--hosts", "2", "--host", "2"]):
+    for options in (
+        ["--host", "1"],
+        ["--nodes", "4", "--hosts", "2"],
+        ["--nodes", "4", "--hosts", "5"],
+        ["--nodes", "4", "--hosts", "2", "--host", "2"],
+    ):
         done = CliRunner().invoke(app, ["fetch", url, "--cache-dir", str(tmp_path / "cache"), *options])
         assert done.exit_code != 0
         assert "host" in done.output
