@@ -1,15 +1,20 @@
-"""Sources of loose files: images in folders, and images that a table lists."""
+"""Sources of loose files or objects: images in folders, and images that a table lists."""
 
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._bytes.file_list import FileList, FileListIdentity
+from gpubeton._bytes.object_store import list_tree
+from gpubeton._bytes.open_files import open_bytes
 from gpubeton._machine import install
 from gpubeton._sources.image_folder import IMAGE_SUFFIXES, ImageFolder
 from gpubeton._sources.source import (
@@ -19,40 +24,67 @@ from gpubeton._sources.source import (
     Places,
     choose_column,
     choose_image_column,
-    places_of_files,
+    places_of_rows,
     stat_identity,
 )
 from gpubeton.errors import OptionError
 from gpubeton.fields.jpeg import decode_rgb, read_frame
 from gpubeton.fields.pixels import file_content
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton._bytes.remote_options import RemoteOptions
+
 
 class FileSource(LabelledSource):
-    """Images that are files, by their paths from a folder on."""
+    """Images that are files, or objects of a store, by their paths from a folder on."""
 
     loose_files: tuple[str, Sequence[str]]
 
-    def __init__(self, root: str | os.PathLike[str], names: Sequence[str], labels: Sequence[Any]) -> None:
-        self.loose_files, self._labels = (os.fspath(root), names), labels
+    def __init__(
+        self,
+        root: str,
+        names: Sequence[str],
+        labels: Sequence[Any],
+        remote: RemoteOptions | None = None,
+        states: NDArray[np.int64] | None = None,  # see `FileList.of`
+    ) -> None:
+        self.loose_files, self._labels, self._remote, self._states = (root, names), labels, remote, states
+
+    @cached_property
+    def _files(self) -> FileList:
+        """The files as they are now."""
+        root, names = self.loose_files
+        return FileList.of(root if "://" in root else str(Path(root).absolute()), names, self._remote, self._states)
 
     def __len__(self) -> int:
         return len(self.loose_files[1])
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return self._with_label(Path(self.name(index)), index)
+        name = self._path_of(index)
+        return self._with_label(self._files.read(index) if "://" in name else Path(name), index)
 
     def name(self, index: int) -> str:
-        root, names = self.loose_files
-        return os.path.join(root, names[index])  # noqa: PTH118  a text
+        return self._path_of(index)
 
     def identity(self, index: int) -> str:
-        return f"{self.loose_files[1][index]} {self._label_text(index)} {stat_identity(self.name(index))}"
+        name = self._path_of(index)
+        is_object = "://" in name
+        state = f"{self._files.sizes[index]} {self._files.times[index]}" if is_object else stat_identity(name)
+        return f"{self.loose_files[1][index]} {self._label_text(index)} {state}"
 
     def input_files(self) -> Iterator[str]:
-        return map(self.name, range(len(self)))
+        return map(self._path_of, range(len(self)))
 
     def places(self) -> Places:
-        return places_of_files(*self.loose_files)
+        identity = FileListIdentity.of(self._files)
+        sizes, starts = self._files.sizes, self._files.starts
+        return places_of_rows([(identity.name, identity)], np.stack([np.zeros_like(sizes), starts, sizes], axis=1))
+
+    def _path_of(self, index: int) -> str:
+        root, names = self.loose_files
+        return os.path.join(root, names[index])  # noqa: PTH118  a text
 
 
 class FolderSource(FileSource):
@@ -62,9 +94,22 @@ class FolderSource(FileSource):
 
     kind = "folder"
 
-    def __init__(self, root: str | os.PathLike[str], suffixes: Sequence[str] = IMAGE_SUFFIXES) -> None:
-        images = ImageFolder(root, suffixes=suffixes)
-        super().__init__(Path(root).absolute(), images.files, images.labels)
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        suffixes: Sequence[str] = IMAGE_SUFFIXES,
+        *,
+        remote: RemoteOptions | None = None,
+    ) -> None:
+        folder, states = os.fspath(root), None
+        if "://" in folder:
+            names, states = list_tree(folder, remote)
+            images = ImageFolder(folder, names, suffixes)
+            rows = dict(zip(names, range(len(names)), strict=True))
+            states = states[[rows[name] for name in images.files]]
+        else:
+            images, folder = ImageFolder(folder, suffixes=suffixes), str(Path(root).absolute())
+        super().__init__(folder, images.files, images.labels, remote, states)
         self.passed_over = images.passed_over
         if images.classes:
             self.fields, self.class_names = {LABEL: "int"}, images.classes
@@ -91,85 +136,109 @@ _LABEL_COLUMNS = ("label", "target", "class_id", "class", "category", "y")
 _CLASS_COLUMNS = ("class_name", "class")
 
 
-class TableSource(LabelledSource):
-    """Images and labels that a CSV, TSV or Parquet file lists."""
+def open_table(
+    path: str | os.PathLike[str],
+    *,
+    image: str | None = None,
+    label: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    rows: Sequence[int] | None = None,  # of Parquet: no others are read; the classes are known
+    remote: RemoteOptions | None = None,
+) -> LabelledSource:
+    """Open the images and labels that a CSV, TSV or Parquet file lists."""
+    # A column gives each image's path, relative to the table's folder or to `root`, or absolute, or its URL; in Parquet
+    # it may hold the image files themselves. Another column gives its label: whole numbers, numbers, or names of
+    # classes. If labels are whole numbers, a column ``class_name`` (or ``class``) names the classes. Without arguments,
+    # columns are found by their usual names.
+    table = os.fspath(path)
+    columns = _read_parquet(table, rows, remote) if _ending(table) == ".parquet" else _read_csv(table, remote)
+    image = choose_image_column(table, columns, image, _usual(columns, _IMAGE_COLUMNS))
+    images = columns[image]
+    folder = None if root is None else os.fspath(root)
+    source: LabelledSource
+    if isinstance(images, ArrowColumn):
+        source = TableOfImages(table, images, folder, rows)
+    else:
+        source = TableOfFiles(table, [name if isinstance(name, str) else "" for name in images], folder, rows, remote)
+    others = {key: columns[key] for key in columns if key != image}
+    label = choose_column(table, others, label, _usual(others, _LABEL_COLUMNS), "--label")
+    source.unused = [name for name in others if name != label and (label is None or name not in _CLASS_COLUMNS)]
+    if label is not None:
+        values, names = columns[label], class_names or None
+        if names is None and rows is None and (names := _class_names(columns, label)):
+            values = list(map(int, values))  # its names were found by its numbers
+        source.set_labels(Labels(values, names, where=table))
+    return source
 
-    # A column gives each image's path, relative to the table's folder or to `root`, or absolute; in Parquet it may hold
-    # the image files themselves. Another column gives its label: whole numbers, numbers, or names of classes. If labels
-    # are whole numbers, a column ``class_name`` (or ``class``) names the classes. Without arguments, columns are found
-    # by their usual names.
+
+class TableOfFiles(FileSource):
+    """Images whose paths or URLs are in a table."""
 
     kind = "table"
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
-        *,
-        image: str | None = None,
-        label: str | None = None,
-        root: str | os.PathLike[str] | None = None,
-        class_names: Sequence[str] | None = None,
-        rows: Sequence[int] | None = None,  # of Parquet: no others are read; the classes are known
+        table: str,
+        names: Sequence[str],
+        root: str | None,
+        rows: Sequence[int] | None,
+        remote: RemoteOptions | None,
     ) -> None:
-        self._path, self._rows = Path(path), rows
-        self._root = self._path.parent if root is None else Path(root)
-        is_parquet = self._path.suffix.lower() == ".parquet"
-        columns: Mapping[str, Sequence[Any]] = _read_parquet(self._path, rows) if is_parquet else _read_csv(self._path)
-        image = choose_image_column(path, columns, image, _usual(columns, _IMAGE_COLUMNS))
-        self._images = columns[image]
-        if all(isinstance(value, str) for value in self._images):
-            self.loose_files = os.fspath(self._root), self._images
-        others = {key: columns[key] for key in columns if key != image}
-        label = choose_column(path, others, label, _usual(others, _LABEL_COLUMNS), "--label")
-        self.unused = [name for name in others if name != label and (label is None or name not in _CLASS_COLUMNS)]
-        if label is not None:
-            values, names = columns[label], class_names or None
-            if names is None and rows is None and (names := _class_names(columns, label)):
-                values = list(map(int, values))  # its names were found by its numbers
-            self._set_labels(Labels(values, names, where=os.fspath(path)))
+        self._table, self._rows = table, rows or range(len(names))
+        folder = os.path.dirname(table) if root is None else root  # noqa: PTH120  a URL, too
+        if root is None and names and all("://" in name for name in names):
+            folder = os.path.commonprefix(names).partition("?")[0].rpartition("/")[0]  # noqa: RUF071  parts follow
+            if folder.count("/") < 2:
+                raise OptionError(f"{table}: URLs of several buckets or servers; expected those of one")
+        if "://" in folder:
+            folder = f"{folder.rstrip('/')}/"
+            names = [name.removeprefix(folder) for name in names]
+        super().__init__(folder, names, (), remote)
+
+    def name(self, index: int) -> str:
+        return f"{super().name(index)} (row {self._rows[index]} of {self._table})"
+
+    def input_files(self) -> Iterator[str]:
+        yield self._table
+        yield from super().input_files()
+
+
+class TableOfImages(LabelledSource):
+    """Images in a column of a Parquet file."""
+
+    kind = "table"
+
+    def __init__(self, table: str, images: ArrowColumn, root: str | None, rows: Sequence[int] | None) -> None:
+        self._table, self._images, self._rows = table, images, rows or range(len(images))
+        self._root = Path(table).parent if root is None else Path(root)
 
     def __len__(self) -> int:
         return len(self._images)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         value = self._images[index]
-        content = value.get("bytes") if isinstance(value, Mapping) else value
-        if not isinstance(content, bytes):
-            content = self._file(value)
+        content = value.get("bytes") or value.get("path") if isinstance(value, Mapping) else value
+        if isinstance(content, str):
+            content = self._root / content
+        elif not isinstance(content, bytes):
+            raise TypeError(f"{value!r} is neither a path nor the content of a file")
         return self._with_label(content, index)
 
     def name(self, index: int) -> str:
-        value = self._images[index]
-        row = f"row {self._row(index)} of {self._path}"
-        return f"{self._file(value)} ({row})" if isinstance(value, str) else row
+        return f"row {self._rows[index]} of {self._table}"
 
     def identity(self, index: int) -> str:
-        value, label = self._images[index], self._label_text(index)
-        if isinstance(value, str):
-            return f"{value} {label} {stat_identity(self._file(value))}"
-        return f"{self._row(index)} {label} {stat_identity(self._path)}"
+        return f"{self._rows[index]} {self._label_text(index)} {stat_identity(self._table)}"
 
-    def input_files(self) -> Iterator[Path]:
-        yield self._path
-        if self.loose_files:
-            yield from map(self._file, self._images)
+    def input_files(self) -> Sequence[str]:
+        return [self._table]
 
     def places(self) -> Places:
-        if isinstance(self._images, ArrowColumn):
-            raise OptionError(
-                f"{self._path}: its images are compressed parts of it, and no files. Convert it: "
-                f"gpubeton convert {self._path} NAME.beton"
-            )
-        return places_of_files(self._root, [value if isinstance(value, str) else "" for value in self._images])
-
-    def _row(self, index: int) -> int:
-        return index if self._rows is None else self._rows[index]
-
-    def _file(self, value: Any) -> Path:
-        path = value.get("path") if isinstance(value, Mapping) else value
-        if not isinstance(path, str) or not path:
-            raise ValueError(f"{value!r} is neither a path nor the content of a file")
-        return self._root / path
+        raise OptionError(
+            f"{self._table}: its images are compressed parts of it, and no files. Convert it: "
+            f"gpubeton convert {self._table} NAME.beton"
+        )
 
 
 def _usual(columns: Iterable[str], names: Sequence[str]) -> list[str]:
@@ -193,11 +262,12 @@ def _class_names(columns: Mapping[str, Sequence[Any]], label: str) -> tuple[str,
     return tuple(by_number.get(number, str(number)) for number in range(max(by_number) + 1))
 
 
-def _read_csv(path: Path) -> dict[str, list[Any]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file, delimiter="\t" if path.suffix.lower() in (".tsv", ".tab") else ",")
-        header = next(reader, None)
-        rows = [row for row in reader if row]
+def _read_csv(path: str, remote: RemoteOptions | None) -> dict[str, list[Any]]:
+    with open_bytes(path, remote=remote) as source:
+        text = source.read_exactly(0, source.size).decode("utf-8-sig")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if _ending(path) in (".tsv", ".tab") else ",")
+    header = next(reader, None)
+    rows = [row for row in reader if row]
     if header is None or not rows:
         raise OptionError(f"{path}: no rows in it, expected a line with the columns' names, then one for each sample")
     odd = next((number for number, row in enumerate(rows) if len(row) != len(header)), None)
@@ -206,7 +276,11 @@ def _read_csv(path: Path) -> dict[str, list[Any]]:
     return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _read_parquet(path: Path, rows: Sequence[int] | None) -> Mapping[str, Sequence[Any]]:
+def _ending(path: str) -> str:
+    return os.path.splitext(path.partition("?")[0] if "://" in path else path)[1].lower()  # noqa: PTH122  a URL, too
+
+
+def _read_parquet(path: str, rows: Sequence[int] | None, remote: RemoteOptions | None) -> Mapping[str, Sequence[Any]]:
     try:
         from pyarrow import parquet
     except ImportError as error:
@@ -214,7 +288,11 @@ def _read_parquet(path: Path, rows: Sequence[int] | None) -> Mapping[str, Sequen
             f"{path}: Parquet needs {error.name}, which is not installed. Try: {install('parquet')}"
         ) from error
     try:
-        table, places = _read_rows(path, rows) if rows is not None else (parquet.read_table(path), None)
+        file: Any = path
+        if "://" in path:
+            with open_bytes(path, remote=remote) as source:
+                file = io.BytesIO(source.read_exactly(0, source.size))
+        table, places = _read_rows(file, rows) if rows is not None else (parquet.read_table(file), None)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, and not of the content
             raise
@@ -227,7 +305,7 @@ def _read_parquet(path: Path, rows: Sequence[int] | None) -> Mapping[str, Sequen
     }
 
 
-def _read_rows(path: Path, rows: Sequence[int]) -> tuple[Any, list[int]]:
+def _read_rows(path: Any, rows: Sequence[int]) -> tuple[Any, list[int]]:
     """Read some rows, one row group after the other; give a table of them, and the place of each row in it."""
     import pyarrow as pa
     from pyarrow import parquet

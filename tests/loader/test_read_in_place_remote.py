@@ -21,7 +21,16 @@ from tests.cli.command import run
 from tests.cpu.pictures import jpeg, noise
 from tests.loader.test_elastic import global_batches
 from tests.loader.test_elastic import run as run_ranks
-from tests.loader.test_read_in_place import ORDERS, converted, photos, pipelines, write_tars, write_zip
+from tests.loader.test_read_in_place import (
+    CLASSES,
+    ORDERS,
+    converted,
+    photos,
+    pipelines,
+    write_arrow,
+    write_tars,
+    write_zip,
+)
 from tests.picture_folders import write_tar
 
 __all__ = ["converted", "photos"]
@@ -85,6 +94,69 @@ def forget(fault_server):
     object_store._CACHED._segments.clear()
 
 
+def put_all(folder, bucket, prefix):
+    """Put the files of a folder into a bucket; give the URL of that folder there."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            bucket.put(f"{prefix}{path.relative_to(folder)}", path)
+    return bucket.url(prefix)
+
+
+def write_urls(photos, path, folder):
+    """Write a table of photos by their names, or with a folder by their paths or URLs there."""
+    rows = [f"{folder}{file.relative_to(photos)},{file.parent.name}" for file in sorted(photos.rglob("*.jpg"))]
+    path.write_text("\n".join(["path,class", *rows]))
+    return path
+
+
+def write_arrow_file(folder):
+    """Write the rows of Arrow streams in the file format, in batches of 8, with the names of classes as a dictionary."""
+    pyarrow = pytest.importorskip("pyarrow")
+    streams = [pyarrow.ipc.open_stream(path.read_bytes()).read_all() for path in sorted(folder.glob("*.arrow"))]
+    table = pyarrow.concat_tables(streams).combine_chunks()
+    names = pyarrow.array(CLASSES).take(table.column("label").combine_chunks()).dictionary_encode()
+    table = table.set_column(table.column_names.index("label"), "label", names)
+    table = table.replace_schema_metadata({"huggingface": '{"info": {"features": {"image": {"_type": "Image"}}}}'})
+    (folder / "file").mkdir()
+    with pyarrow.ipc.new_file(folder / "file" / "a.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=8)
+    return folder / "file" / "a.arrow"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "place",
+    ["objects", "index of objects", "index beside objects", "urls", "table there", "web urls", "arrow", "arrow file"],
+)
+def test_single_objects_and_arrow_files_in_a_store_give_the_batches_of_the_converted_file(
+    place, photos, converted, s3_server, fault_server, tmp_path
+):
+    objects, more = put_all(photos, s3_server, "a b/photos/"), {}
+    fault_server.objects |= {f"photos/{path.relative_to(photos)}": path.read_bytes() for path in photos.rglob("*.jpg")}
+    name = objects
+    if place == "index of objects":
+        name, more = tmp_path / "a.index", indexed(objects, tmp_path / "a.index")
+        assert more == {"containers": [objects]}
+    elif place == "index beside objects":
+        more = indexed(objects, tmp_path / "a.index")
+        content = tmp_path.joinpath("a.index").read_bytes()
+        name = s3_server.put("b/a.index", content)
+    elif place in ("urls", "web urls"):
+        name = write_urls(photos, tmp_path / "a.csv", objects if place == "urls" else fault_server.url("photos/"))
+    elif place == "table there":
+        name = s3_server.put("a b/a.csv", write_urls(photos, tmp_path / "a.csv", "photos/"))
+    elif place in ("arrow", "arrow file"):
+        folder = write_arrow(photos, tmp_path)
+        name = put_all(folder, s3_server, "arrow/")
+        if place == "arrow file":
+            name = s3_server.put("a.arrow", write_arrow_file(folder)).replace("a.arrow", "*.arrow")
+    for order in ORDERS:
+        assert read(name, order=order, **more) == read(converted, order=order)
+    with opened(name, **more) as loader, opened(converted) as expected:
+        assert loader.reader.index.fingerprint == expected.reader.index.fingerprint
+        assert loader.reader.class_names == expected.reader.class_names
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("place", ["pattern", "folder", "list", "index here", "index there", "web", "zip"])
 def test_batches_and_orders_are_those_of_the_converted_file(
@@ -115,7 +187,7 @@ def test_batches_and_orders_are_those_of_the_converted_file(
 
 def test_a_folder_without_any_samples_is_named(s3_server, fault_server):
     s3_server.put("none/notes.txt", b"x")
-    with pytest.raises(OptionError, match=r"none/: .*\.tar"):
+    with pytest.raises(OptionError, match=r"none/: no images in it"):
         Loader(s3_server.url("none/"), 4)
     with pytest.raises(OptionError, match="web servers have no standard way to list files"):
         Loader(fault_server.url("none/"), 4)

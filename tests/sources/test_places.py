@@ -114,7 +114,7 @@ def test_tar_files_in_a_store_give_the_samples_of_those_here(tmp_path, s3_server
     before = source.identity(0)
     s3_server.put("tars/000.tar", (tars / "001.tar").read_bytes())
     assert open_source(s3_server.url("tars/000.tar")).identity(0) != before
-    with pytest.raises(OptionError, match=r"none/: no such file"):
+    with pytest.raises(OptionError, match=r"none/: no images in it"):
         open_source(s3_server.url("none/"))
 
 
