@@ -102,10 +102,12 @@ class PagePlan:
         block_size = np.where(page_size <= MAX_REQUEST, page_size, MAX_REQUEST // 2)
         self._blocks_of_request = np.where(page_size <= MAX_REQUEST, MAX_REQUEST // block_size, 1)  # of each file
         self._shift = np.array([int(size).bit_length() - 1 for size in block_size], np.uint64)
-        identities = ((number, file.identity) for number, file in enumerate(files))
-        self._objects = {n: item.files.starts for n, item in identities if isinstance(item, FileListIdentity)}
         counts = [(file.size >> int(shift)) + 1 for file, shift in zip(files, self._shift, strict=True)]
-        counts = [len(self._objects.get(number, range(count))) or 1 for number, count in enumerate(counts)]
+        self._starts: dict[int, NDArray[np.int64]] = {}  # of objects
+        for number, file in enumerate(files):
+            if isinstance(file.identity, FileListIdentity):
+                self._starts[number] = file.identity.files.starts
+                counts[number] = max(1, len(self._starts[number]))
         self._first_block = np.cumsum([0, *counts])
         self._measure_blocks()
         self._is_whole = self._used * 2 >= self._stop - self._start  # (blocks,)
@@ -115,6 +117,11 @@ class PagePlan:
             self._is_whole[:] = False
             self._choose_whole()
         self._has_ranges = bool((~self._is_whole & (self._last >= 0)).any())
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether some images are objects of a store, each of which takes a request."""
+        return bool(self._starts)
 
     def _measure_blocks(self) -> None:
         """Find the extent of each block, the bytes used of it, and its first and last use in the epoch."""
@@ -142,7 +149,7 @@ class PagePlan:
         """Number the blocks of global offsets, (N,)."""
         file, position = split_offsets(offset)
         block: NDArray[np.intp] = self._first_block[file] + (position >> self._shift[file]).astype(np.intp)
-        for number, starts in self._objects.items():
+        for number, starts in self._starts.items():
             here = file == number
             block[here] = self._first_block[number] + np.searchsorted(starts, position[here], "right") - 1
         return block

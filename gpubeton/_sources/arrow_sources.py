@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
-_MAGIC = b"ARROW1"  # of the file format, at both ends
+_MAGIC, _TAIL = b"ARROW1", 64 << 10  # of the file format, at both ends; bytes in which most footers lie
 _MARK, _HEADER, _NUMBER = 0xFFFFFFFF, struct.Struct("<II"), struct.Struct("<I")
 
 
@@ -231,17 +231,17 @@ class _ArrowFile:
         reader, size, at = BufferReader(self.content), self._reads.size, 0
         if self._load(0, 8)[:6] == _MAGIC:
             at = 8
-            (footer,) = _NUMBER.unpack_from(self._load(max(0, size - 10), 10))
+            (footer,) = _NUMBER.unpack_from(self._load(max(0, size - _TAIL), _TAIL)[-10:])
             self._load(max(0, size - 10 - footer), footer)
-        while at + 8 <= size:
-            mark, length = _HEADER.unpack(self._load(at, 8))
+        while len(header := self._load(at, 8)) == 8:
+            mark, length = _HEADER.unpack(header)
             length = length + 4 if mark == _MARK else mark  # files of Arrow before 0.15 have no mark
             if length in (0, 4):
                 break
             self._load(at, 4 + length)
             reader.seek(at)
             message = ipc.read_message(reader)
-            if message.type == "dictionary":
+            if message.type == "dictionary" and message.body:
                 self._load(message.body.address - self.content.address, message.body.size)
             at = reader.tell()
 
@@ -250,7 +250,7 @@ class _ArrowFile:
         for chunk in self.table.column(name).chunks if self._memory is not None else ():
             images = _bytes_of(chunk).buffers()[-1] if but_bytes else None
             for buffer in chunk.buffers():
-                if buffer is not None and (images is None or buffer.address != images.address):
+                if buffer and (images is None or buffer.address != images.address):
                     self._load(buffer.address - self.content.address, buffer.size)
 
 
@@ -269,8 +269,8 @@ def _find_values(where: str, chunk: Any, content: Any) -> tuple[NDArray[np.int64
     values, no_value = _bytes_of(chunk), chunk.is_null().to_numpy(zero_copy_only=False)
     if values is not chunk:
         no_value |= values.is_null().to_numpy(zero_copy_only=False)
-        if chunk.type.get_field_index("path") >= 0:
-            has_path = ~chunk.field("path").is_null().to_numpy(zero_copy_only=False)
+        if (number := chunk.type.get_field_index("path")) >= 0:
+            has_path = chunk.flatten()[number].is_valid().to_numpy(zero_copy_only=False)
             if (has_path & no_value).any():
                 raise OptionError(
                     f"{where} has the path of image {chunk.field('path')[int((has_path & no_value).argmax())]}, and "

@@ -33,16 +33,17 @@ def open_data(fname: str | tuple[str, ...], config: LoaderConfig, num_workers: i
     source = open_source(names, remote=config.remote if "://" in names[0] else None)
     index, unread = make_index(source, num_workers=num_workers)
     seconds = time.perf_counter() - start
+    name = f"{shown(names[0])}{f' and more, {len(index.files)} files' * (len(index.files) > 1)}"
     if unread:
         few = "; ".join(unread[:_MOST_NAMED])
         warnings.warn(
-            f"{index.title}: {len(unread)} of {index.num_samples} images have no header that can be read: {few}. "
+            f"{name}: {len(unread)} of {index.num_samples} images have no header that can be read: {few}. "
             "on_error decides what becomes of them",
             stacklevel=4,
         )
     if seconds > _LONG:
         warnings.warn(
-            f"{index.title}: indexing {index.num_samples:,} samples took {seconds:.0f} s. To keep the index, and "
+            f"{name}: indexing {index.num_samples:,} samples took {seconds:.0f} s. To keep the index, and "
             f"to decode only what crops need: gpubeton index {shown(names[0])}{' ...' * (len(names) > 1)} -o "
             "NAME.index, then Loader('NAME.index', ...)",
             stacklevel=4,

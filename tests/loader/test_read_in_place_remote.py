@@ -13,8 +13,10 @@ import torch
 
 from gpubeton import Loader
 from gpubeton._bytes import object_store
-from gpubeton.dataset import Settings, convert, index_source, open_source
-from gpubeton.errors import BadImageError, FormatError, OptionError, RemoteChangedError
+from gpubeton._bytes.file_list import FileList
+from gpubeton._bytes.store_client import request_with_retries
+from gpubeton.dataset import Settings, convert, index_source, open_source, recognise
+from gpubeton.errors import BadImageError, FormatError, OptionError, RemoteChangedError, RemoteMissingError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.transforms import ToTensor
 from tests.cli.command import run
@@ -110,7 +112,7 @@ def write_urls(photos, path, folder):
 
 
 def write_arrow_file(folder):
-    """Write the rows of Arrow streams in the file format, in batches of 8, with the names of classes as a dictionary."""
+    """Write the rows of Arrow streams in the file format, in batches of 8; the names of classes are a dictionary."""
     pyarrow = pytest.importorskip("pyarrow")
     streams = [pyarrow.ipc.open_stream(path.read_bytes()).read_all() for path in sorted(folder.glob("*.arrow"))]
     table = pyarrow.concat_tables(streams).combine_chunks()
@@ -123,7 +125,7 @@ def write_arrow_file(folder):
     return folder / "file" / "a.arrow"
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore:.*indexing .* took")
 @pytest.mark.parametrize(
     "place",
     ["objects", "index of objects", "index beside objects", "urls", "table there", "web urls", "arrow", "arrow file"],
@@ -157,7 +159,7 @@ def test_single_objects_and_arrow_files_in_a_store_give_the_batches_of_the_conve
         assert loader.reader.class_names == expected.reader.class_names
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore:.*indexing .* took")
 @pytest.mark.parametrize("place", ["pattern", "folder", "list", "index here", "index there", "web", "zip"])
 def test_batches_and_orders_are_those_of_the_converted_file(
     place, bucket, web, photos, converted, s3_server, tmp_path, monkeypatch
@@ -183,6 +185,90 @@ def test_batches_and_orders_are_those_of_the_converted_file(
         assert read(name, order=order, **more) == read(converted, order=order)
     with opened(name, **more) as loader, opened(converted) as expected:
         assert loader.reader.index.fingerprint == expected.reader.index.fingerprint
+
+
+@pytest.fixture
+def urls(photos, fault_server, tmp_path):
+    """A table of the photos on a web server, each an object."""
+    fault_server.objects |= {f"photos/{path.relative_to(photos)}": path.read_bytes() for path in photos.rglob("*.jpg")}
+    return write_urls(photos, tmp_path / "a.csv", fault_server.url("photos/"))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_epoch_takes_one_request_for_each_object_whatever_the_order(urls, fault_server, order):
+    with opened(urls, order=order) as loader:
+        assert len(fault_server.gets()) == 31  # for their headers, of which one is long
+        fault_server.forget()
+        list(loader)
+        ranges = {(request.path[1:], request.start, request.stop) for request in fault_server.gets()}
+        assert ranges == {(name, 0, len(content)) for name, content in fault_server.objects.items()}
+        assert loader.stats().requests == 30
+        assert loader.stats().fetched_bytes == sum(map(len, fault_server.objects.values()))
+
+
+def test_objects_that_are_cached_are_requested_once(photos, s3_server, converted, tmp_path):
+    objects = put_all(photos, s3_server, "photos/")
+    cached = {"cache_dir": tmp_path / "cache", "cache_limit": "1 GB"}
+    assert read(objects, **cached) == read(converted)
+    with opened(objects, **cached) as loader:
+        list(loader)
+        assert loader.stats().requests == 0
+        loader.explain()
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_an_object_that_is_replaced_or_deleted_is_named(photos, s3_server, tmp_path, is_indexed):
+    objects, more = put_all(photos, s3_server, "photos/"), {"on_error": "skip"}
+    name = tmp_path / "a.index" if is_indexed else objects
+    if is_indexed:
+        more |= indexed(objects, name)
+    content = (photos / "dog/0011.jpg").read_bytes()
+    for change in (bytes(len(content)), content[:-1], b"", content + b"x"):
+        with opened(name, **more) as loader:
+            s3_server.put("photos/dog/0011.jpg", change)
+            with pytest.raises(RemoteChangedError, match=r"photos/dog/0011\.jpg: .*gpubeton index"):
+                list(loader)
+        s3_server.put("photos/dog/0011.jpg", content)
+    with opened(name, **more) as loader:
+        assert len(list(loader)) == 8  # the same bytes again
+        delete_object(s3_server, "photos/dog/0011.jpg")
+        with pytest.raises(RemoteMissingError, match=r"photos/dog/0011\.jpg"):
+            list(itertools.chain(loader, loader))
+
+
+def delete_object(bucket, key):
+    request_with_retries(bucket.url(key), bucket.options, "its end", lambda obstore, *place: obstore.delete(*place))
+
+
+def test_objects_that_are_missing_in_a_table_are_bad_images(urls, fault_server):
+    del fault_server.objects["photos/cat/0004.jpg"]
+    with pytest.warns(UserWarning, match=r"1 of 30 images have no header .*cat/0004\.jpg \(row 4 of"):
+        loader = opened(urls, on_error="skip", order="sequential")
+    with loader:
+        assert sum(len(images) for images, _ in loader) == 29
+        assert [sample for _, sample, _ in loader.bad_samples] == [4]
+
+
+def test_an_index_names_no_objects_elsewhere_unless_they_are_allowed(photos, s3_server, tmp_path):
+    objects = put_all(photos, s3_server, "photos/")
+    indexed(objects, tmp_path / "a.index")
+    with pytest.raises(FormatError, match=rf"files://{objects}, which does not lie in its folder"):
+        opened(tmp_path / "a.index")
+    for allowed in (s3_server.url("photo/"), s3_server.url("photos/cat/"), "s3://other/photos/", tmp_path):
+        with pytest.raises(FormatError, match="does not lie in its folder"):
+            opened(tmp_path / "a.index", containers=[allowed])
+    opened(tmp_path / "a.index", containers=[s3_server.url("")]).close()
+    for name in ("../other/x.jpg", "cat/../../x.jpg", "/etc/passwd"):
+        content = FileList.of(objects, [name], s3_server.options, np.array([[5, 5]])).to_bytes()
+        assert FileList.from_bytes(content).outside == [name]
+
+
+def test_kinds_of_folders_in_a_store_are_recognised_by_their_objects(s3_server):
+    for key, kind in (("a/1.tar", "webdataset"), ("b/1.arrow", "huggingface"), ("c/dataset_dict.json", "huggingface")):
+        s3_server.put(key, b"x")
+        assert recognise(s3_server.url(key[:2]), s3_server.options) == kind
+    s3_server.put("d/cat/1.jpg", b"x")
+    assert recognise(s3_server.url("d/"), s3_server.options) == "folder"
 
 
 def test_a_folder_without_any_samples_is_named(s3_server, fault_server):
