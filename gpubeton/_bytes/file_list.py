@@ -232,8 +232,9 @@ class ListedFiles(ByteSource):
 
     def __init__(self, identity: FileListIdentity) -> None:
         super().__init__(identity.name, identity.size)
-        self._identity = identity
-        self._is_closed = threading.Event()
+        self._identity, self._is_closed = identity, threading.Event()
+        if identity.remote is not None:
+            self.num_readers = identity.remote.requests
 
     @classmethod
     def open(cls, name: str, size: int, **_: Any) -> ListedFiles:  # noqa: ARG003  the signature of all
@@ -266,6 +267,12 @@ class ListedFiles(ByteSource):
         target[done - start : stop - start] = bytes(stop - done)
         return stop - start
 
+    def reload(self, start: int, size: int) -> bool:
+        return self._identity.remote is not None  # each request brings new bytes
+
+    def interrupt(self) -> None:
+        self._is_closed.set()
+
     def close(self) -> None:
         """Do nothing: each file is closed when its bytes are read."""
 
@@ -274,13 +281,3 @@ class ListedObjects(ListedFiles):
     """The bytes of listed objects of a store, each of which takes a request."""
 
     is_local = False
-
-    def __init__(self, identity: FileListIdentity) -> None:
-        super().__init__(identity)
-        self.num_readers = (identity.remote or RemoteOptions()).requests
-
-    def reload(self, start: int, size: int) -> bool:
-        return True  # each request brings new bytes
-
-    def interrupt(self) -> None:
-        self._is_closed.set()

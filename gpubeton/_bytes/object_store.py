@@ -85,7 +85,7 @@ class ObjectIdentity(SourceIdentity):
     @property
     def state(self) -> int:
         """A number that changes with the version."""
-        return _number_of(self.etag or f"{self.modified:.0f}")
+        return _number_of(self.etag or str(int(self.modified or 0)))
 
     @property
     def version(self) -> str:
@@ -311,7 +311,7 @@ def list_tree(folder: str, remote: RemoteOptions | None = None) -> tuple[list[st
         last = key + names[-1] if names else None  # a request that is repeated goes on
         for objects in obstore.list(store, key.rstrip("/"), offset=last, chunk_size=1000):
             for item in objects:
-                version = item["e_tag"] or f"{item['last_modified'].timestamp():.0f}"
+                version = item["e_tag"] or str(int(item["last_modified"].timestamp()))
                 states.extend((int(item["size"]), _number_of(version)))
             names.extend(item["path"].removeprefix(key) for item in objects)
 

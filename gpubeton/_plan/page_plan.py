@@ -108,6 +108,7 @@ class PagePlan:
             if isinstance(file.identity, FileListIdentity):
                 self._starts[number] = file.identity.files.starts
                 counts[number] = max(1, len(self._starts[number]))
+        self.has_objects = bool(self._starts)
         self._first_block = np.cumsum([0, *counts])
         self._measure_blocks()
         self._is_whole = self._used * 2 >= self._stop - self._start  # (blocks,)
@@ -117,11 +118,6 @@ class PagePlan:
             self._is_whole[:] = False
             self._choose_whole()
         self._has_ranges = bool((~self._is_whole & (self._last >= 0)).any())
-
-    @property
-    def has_objects(self) -> bool:
-        """Whether some images are objects of a store, each of which takes a request."""
-        return bool(self._starts)
 
     def _measure_blocks(self) -> None:
         """Find the extent of each block, the bytes used of it, and its first and last use in the epoch."""

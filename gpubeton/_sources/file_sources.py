@@ -134,6 +134,7 @@ class CheckedFolder(FolderSource):
 _IMAGE_COLUMNS = ("image", "path", "image_path", "img_path", "img", "file", "filepath", "file_name", "filename")
 _LABEL_COLUMNS = ("label", "target", "class_id", "class", "category", "y")
 _CLASS_COLUMNS = ("class_name", "class")
+_TABS = (".tsv", ".tab")
 
 
 def open_table(
@@ -152,7 +153,12 @@ def open_table(
     # classes. If labels are whole numbers, a column ``class_name`` (or ``class``) names the classes. Without arguments,
     # columns are found by their usual names.
     table = os.fspath(path)
-    columns = _read_parquet(table, rows, remote) if _ending(table) == ".parquet" else _read_csv(table, remote)
+    ending = os.path.splitext(table.partition("?")[0] if "://" in table else table)[1].lower()  # noqa: PTH122  a URL, too
+    file: Any = table
+    if "://" in table or ending != ".parquet":
+        with open_bytes(table, remote=remote) as opened:
+            file = io.BytesIO(opened.read_exactly(0, opened.size))
+    columns = _read_parquet(table, file, rows) if ending == ".parquet" else _read_csv(table, file, ending)
     image = choose_image_column(table, columns, image, _usual(columns, _IMAGE_COLUMNS))
     images = columns[image]
     folder = None if root is None else os.fspath(root)
@@ -234,12 +240,6 @@ class TableOfImages(LabelledSource):
     def input_files(self) -> Sequence[str]:
         return [self._table]
 
-    def places(self) -> Places:
-        raise OptionError(
-            f"{self._table}: its images are compressed parts of it, and no files. Convert it: "
-            f"gpubeton convert {self._table} NAME.beton"
-        )
-
 
 def _usual(columns: Iterable[str], names: Sequence[str]) -> list[str]:
     """List the columns of usual names, in upper or lower case."""
@@ -262,12 +262,9 @@ def _class_names(columns: Mapping[str, Sequence[Any]], label: str) -> tuple[str,
     return tuple(by_number.get(number, str(number)) for number in range(max(by_number) + 1))
 
 
-def _read_csv(path: str, remote: RemoteOptions | None) -> dict[str, list[Any]]:
-    with open_bytes(path, remote=remote) as source:
-        text = source.read_exactly(0, source.size).decode("utf-8-sig")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if _ending(path) in (".tsv", ".tab") else ",")
-    header = next(reader, None)
-    rows = [row for row in reader if row]
+def _read_csv(path: str, file: io.BytesIO, ending: str) -> dict[str, list[Any]]:
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    header, *rows = [row for row in csv.reader(text, delimiter="\t" if ending in _TABS else ",") if row] or [None]
     if header is None or not rows:
         raise OptionError(f"{path}: no rows in it, expected a line with the columns' names, then one for each sample")
     odd = next((number for number, row in enumerate(rows) if len(row) != len(header)), None)
@@ -276,11 +273,7 @@ def _read_csv(path: str, remote: RemoteOptions | None) -> dict[str, list[Any]]:
     return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _ending(path: str) -> str:
-    return os.path.splitext(path.partition("?")[0] if "://" in path else path)[1].lower()  # noqa: PTH122  a URL, too
-
-
-def _read_parquet(path: str, rows: Sequence[int] | None, remote: RemoteOptions | None) -> Mapping[str, Sequence[Any]]:
+def _read_parquet(path: str, file: Any, rows: Sequence[int] | None) -> Mapping[str, Sequence[Any]]:
     try:
         from pyarrow import parquet
     except ImportError as error:
@@ -288,10 +281,6 @@ def _read_parquet(path: str, rows: Sequence[int] | None, remote: RemoteOptions |
             f"{path}: Parquet needs {error.name}, which is not installed. Try: {install('parquet')}"
         ) from error
     try:
-        file: Any = path
-        if "://" in path:
-            with open_bytes(path, remote=remote) as source:
-                file = io.BytesIO(source.read_exactly(0, source.size))
         table, places = _read_rows(file, rows) if rows is not None else (parquet.read_table(file), None)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, and not of the content

@@ -181,7 +181,8 @@ class Source(ABC):
             If a file is damaged.
         """
         raise OptionError(
-            f"a source of the kind {self.kind} cannot be read in place. Convert it: gpubeton convert SOURCE NAME.beton"
+            f"{self.name(0)}: images of the kind {self.kind} do not lie in files as they are, and so cannot be read "
+            "in place. Convert them: gpubeton convert SOURCE NAME.beton"
         )
 
 
