@@ -264,9 +264,10 @@ def _class_names(columns: Mapping[str, Sequence[Any]], label: str) -> tuple[str,
 
 def _read_csv(path: str, file: io.BytesIO, ending: str) -> dict[str, list[Any]]:
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-    header, *rows = [row for row in csv.reader(text, delimiter="\t" if ending in _TABS else ",") if row] or [None]
-    if header is None or not rows:
+    lines = [row for row in csv.reader(text, delimiter="\t" if ending in _TABS else ",") if row]
+    if len(lines) < 2:
         raise OptionError(f"{path}: no rows in it, expected a line with the columns' names, then one for each sample")
+    header, *rows = lines
     odd = next((number for number, row in enumerate(rows) if len(row) != len(header)), None)
     if odd is not None:
         raise OptionError(f"{path}: row {odd} has {len(rows[odd])} values, expected {len(header)}: {', '.join(header)}")

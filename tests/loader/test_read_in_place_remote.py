@@ -332,6 +332,16 @@ def test_an_epoch_takes_as_many_requests_as_of_the_converted_file(large, fault_s
     assert counts["a.index"] <= 1.08 * counts["a.beton"] + len(NAMES)
 
 
+@pytest.mark.parametrize(("size", "most"), [(20_000, 40), (110_000, 130), (600_000, 1050)])
+def test_a_tar_is_listed_by_few_requests_if_its_images_are_small(fault_server, tmp_path, size, most):
+    count = 40
+    write_tar(tmp_path / "a.tar", [(f"{number:04}.jpg", bytes([number]) * size) for number in range(count)])
+    fault_server.objects["a.tar"] = (tmp_path / "a.tar").read_bytes()
+    source = open_source(fault_server.url("a.tar"))
+    assert source.places().offset.tolist() == open_source(tmp_path / "a.tar").places().offset.tolist()
+    assert 1000 * (len(fault_server.gets()) - 2) / count <= most  # two look at the first sample
+
+
 def test_tars_that_are_cached_are_requested_once(web, folder, fault_server, tmp_path):
     cached = {"cache_dir": tmp_path / "cache", "cache_limit": "1 GB"}
     expected = read(folder / "a.index")
