@@ -22,7 +22,7 @@ from gpubeton.errors import FormatError, OptionError, StorageError
 from gpubeton.fields.json import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -95,33 +95,32 @@ def _list_files(path: str, split: str | None, remote: RemoteOptions | None) -> t
     if not is_folder(path):
         return find_files(path, ".arrow", remote), {}
     folder = path.rstrip("/")
-    if description := _read(f"{folder}/dataset_dict.json", remote):
-        splits = _names_in(*description, "splits")
+    if splits := _names_in(f"{folder}/dataset_dict.json", "splits", remote):
         if split not in splits and (split is not None or len(splits) > 1):
             reason = "choose one" if split is None else f"there is no {split!r}"
             raise OptionError(f"{path}: the splits are {', '.join(map(repr, splits))}, {reason}: --split NAME")
         folder = f"{folder}/{split or splits[0]}"
-    if description := _read(f"{folder}/state.json", remote):
-        files = [f"{folder}/{name}" for name in _names_in(*description, "_data_files")]
-    elif len(files := find_files(f"{folder}/", ".arrow", remote)) > 1:
+    files = [f"{folder}/{name}" for name in _names_in(f"{folder}/state.json", "_data_files", remote)]
+    if not files and len(files := find_files(f"{folder}/", ".arrow", remote)) > 1:
         raise OptionError(
             f"{path}: {len(files)} files, perhaps of several splits; name those of one: 'NAME-train*.arrow'"
         )
-    _, info = _read(f"{folder}/dataset_info.json", remote) or ("", {})
-    return files, info
+    return files, _read(f"{folder}/dataset_info.json", remote) or {}
 
 
-def _read(path: str, remote: RemoteOptions | None) -> tuple[str, dict[str, Any]] | None:
-    """Read a description of a dataset; give its path, too, or None if there is none."""
+def _read(path: str, remote: RemoteOptions | None) -> dict[str, Any] | None:
+    """Read a description of a dataset; None if there is none."""
     try:
         with open_bytes(path, remote=remote) as source:
-            return path, _parse(path, source.read_exactly(0, source.size))
+            return _parse(path, source.read_exactly(0, source.size))
     except FileNotFoundError:
         return None
 
 
-def _names_in(path: str, description: Mapping[str, Any], key: str) -> list[str]:
-    """List the names of files or folders beside a description that it has at a key."""
+def _names_in(path: str, key: str, remote: RemoteOptions | None) -> list[str]:
+    """List the names of files or folders beside a description that it has at a key; none if there is no description."""
+    if (description := _read(path, remote)) is None:
+        return []
     try:
         values = [value["filename"] if isinstance(value, dict) else value for value in description[key]]
         names = [Path(value).name for value in values]

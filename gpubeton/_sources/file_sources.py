@@ -276,23 +276,26 @@ def _read_csv(path: str, file: io.BytesIO, ending: str) -> dict[str, list[Any]]:
 
 def _read_parquet(path: str, file: Any, rows: Sequence[int] | None) -> Mapping[str, Sequence[Any]]:
     try:
-        from pyarrow import parquet
+        from pyarrow import parquet, types
     except ImportError as error:
         raise OptionError(
             f"{path}: Parquet needs {error.name}, which is not installed. Try: {install('parquet')}"
         ) from error
     try:
-        table, places = _read_rows(file, rows) if rows is not None else (parquet.read_table(file), None)
+        table, places = _read_rows(file, rows) if rows is not None else (parquet.read_table(file), [])
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, and not of the content
             raise
         raise OptionError(f"{path}: no Parquet file that can be read ({error})") from error
-    columns = {name: table.column(name) for name in table.column_names}
-    # Files of images stay in Arrow's memory: as objects of Python there would be all of them twice.
-    return {
-        name: ArrowColumn(column, places) if _holds_files(column.type) else _placed(column.to_pylist(), places)
-        for name, column in columns.items()
-    }
+    columns: dict[str, Sequence[Any]] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        # Files of images stay in Arrow's memory: as objects of Python there would be all of them twice.
+        if types.is_binary(column.type) or types.is_large_binary(column.type) or types.is_nested(column.type):
+            columns[name] = ArrowColumn(column, places or range(len(column)))
+        else:
+            values = column.to_pylist()
+            columns[name] = [values[place] for place in places] if places else values
+    return columns
 
 
 def _read_rows(path: Any, rows: Sequence[int]) -> tuple[Any, list[int]]:
@@ -313,24 +316,14 @@ def _read_rows(path: Any, rows: Sequence[int]) -> tuple[Any, list[int]]:
     return pa.concat_tables(tables), places.tolist()
 
 
-def _placed(values: list[Any], places: list[int] | None) -> list[Any]:
-    return values if places is None else [values[place] for place in places]
-
-
-def _holds_files(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_nested(kind))
-
-
 class ArrowColumn(Sequence[Any]):
     """A column of a table of Arrow, of which each value is converted when it is used."""
 
-    def __init__(self, column: Any, places: list[int] | None = None) -> None:
+    def __init__(self, column: Any, places: Sequence[int]) -> None:
         self._column, self._places = column, places
 
     def __len__(self) -> int:
         return len(self._column)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._column[index if self._places is None else self._places[index]].as_py()
+        return self._column[self._places[index]].as_py()
