@@ -127,7 +127,7 @@ class FileList:
 
     def path(self, number: int) -> str:
         """Give the path of a file."""
-        return os.path.join(self.root, self._name(number))  # noqa: PTH118  text, not a Path for each
+        return path_of(self.root, self._name(number))
 
     def _name(self, number: int) -> str:
         start = int(self.stops[number - 1]) if number else 0
@@ -170,22 +170,27 @@ class FileList:
 _ADVICE = "List the files again: make a new Loader, or a new index (gpubeton index)."
 
 
+def path_of(root: str, name: str) -> str:
+    """Give the path or the URL of a file; a URL lies below the root, whatever the name is."""
+    return f"{root.rstrip('/')}/{name}" if "://" in root else os.path.join(root, name)  # noqa: PTH118  a text
+
+
 def _states(root: str, remote: RemoteOptions | None, names: Sequence[str]) -> NDArray[np.int64]:
     """Find the size and the time of the last change of files, (N, 2)."""
-    states = np.zeros((len(names), 2), np.int64)
-    for number, name in enumerate(names):
-        path = os.path.join(root, name)  # noqa: PTH118  text, not a Path for each
-        try:
-            if remote is None:
-                status = os.stat(path)  # noqa: PTH116
-                states[number] = (status.st_size, status.st_mtime_ns) if S_ISREG(status.st_mode) else (0, 0)
-            elif name:
-                identity = head_object(path, remote)
-                states[number] = identity.size, identity.state
-        except (OSError, ValueError) as error:  # a name with a zero byte
-            if remote is not None and not isinstance(error, FileNotFoundError):
-                raise
-    return states
+    return np.array([_state(path_of(root, name), remote) if name else (0, 0) for name in names], np.int64)
+
+
+def _state(path: str, remote: RemoteOptions | None) -> tuple[int, int]:
+    try:
+        if remote is not None:
+            identity = head_object(path, remote)
+            return identity.size, identity.state
+        status = os.stat(path)  # noqa: PTH116  text, not a Path for each
+    except (OSError, ValueError) as error:  # a name with a zero byte
+        if remote is None or isinstance(error, FileNotFoundError):
+            return 0, 0
+        raise
+    return (status.st_size, status.st_mtime_ns) if S_ISREG(status.st_mode) else (0, 0)
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,12 @@ import csv
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._bytes.file_list import FileList, FileListIdentity
+from gpubeton._bytes.file_list import FileList, FileListIdentity, path_of
 from gpubeton._bytes.object_store import list_tree
 from gpubeton._bytes.open_files import open_bytes
 from gpubeton._machine import install
@@ -50,41 +49,36 @@ class FileSource(LabelledSource):
         remote: RemoteOptions | None = None,
         states: NDArray[np.int64] | None = None,  # see `FileList.of`
     ) -> None:
-        self.loose_files, self._labels, self._remote, self._states = (root, names), labels, remote, states
-
-    @cached_property
-    def _files(self) -> FileList:
-        """The files as they are now."""
-        root, names = self.loose_files
-        return FileList.of(root if "://" in root else str(Path(root).absolute()), names, self._remote, self._states)
+        self.loose_files, self._labels = (root, names), labels
+        self._objects = FileList.of(root, names, remote, states) if "://" in root else None
 
     def __len__(self) -> int:
         return len(self.loose_files[1])
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        name = self._path_of(index)
-        return self._with_label(self._files.read(index) if "://" in name else Path(name), index)
+        image = Path(self._path(index)) if self._objects is None else self._objects.read(index)
+        return self._with_label(image, index)
 
     def name(self, index: int) -> str:
-        return self._path_of(index)
+        return self._path(index)
 
     def identity(self, index: int) -> str:
-        name = self._path_of(index)
-        is_object = "://" in name
-        state = f"{self._files.sizes[index]} {self._files.times[index]}" if is_object else stat_identity(name)
+        files = self._objects
+        state = stat_identity(self._path(index)) if files is None else f"{files.sizes[index]} {files.times[index]}"
         return f"{self.loose_files[1][index]} {self._label_text(index)} {state}"
 
     def input_files(self) -> Iterator[str]:
-        return map(self._path_of, range(len(self)))
+        return map(self._path, range(len(self)))
 
     def places(self) -> Places:
-        identity = FileListIdentity.of(self._files)
-        sizes, starts = self._files.sizes, self._files.starts
-        return places_of_rows([(identity.name, identity)], np.stack([np.zeros_like(sizes), starts, sizes], axis=1))
-
-    def _path_of(self, index: int) -> str:
         root, names = self.loose_files
-        return os.path.join(root, names[index])  # noqa: PTH118  a text
+        files = self._objects or FileList.of(str(Path(root).absolute()), names)  # as they are now
+        identity, rows = FileListIdentity.of(files), [np.zeros_like(files.sizes), files.starts, files.sizes]
+        return places_of_rows([(identity.name, identity)], np.stack(rows, axis=1))
+
+    def _path(self, index: int) -> str:
+        root, names = self.loose_files
+        return path_of(root, names[index])
 
 
 class FolderSource(FileSource):
@@ -103,6 +97,7 @@ class FolderSource(FileSource):
     ) -> None:
         folder, states = os.fspath(root), None
         if "://" in folder:
+            folder = f"{folder.rstrip('/')}/"
             names, states = list_tree(folder, remote)
             images = ImageFolder(folder, names, suffixes)
             rows = dict(zip(names, range(len(names)), strict=True))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpubeton._bytes import open_bytes
 from gpubeton._bytes.file_list import FileList, FileListIdentity
 from gpubeton._bytes.object_store import list_tree
-from gpubeton.errors import FormatError, StorageError
+from gpubeton.errors import FormatError, OptionError, StorageError
 
 
 def write(folder, sizes):
@@ -67,6 +67,14 @@ def test_ranges_of_objects_have_the_bytes_of_the_files_one_after_the_other(tmp_p
     source.interrupt()
     with pytest.raises(StorageError, match="closed"):
         source.load(0, 30)
+
+
+def test_a_name_of_an_object_leads_nowhere_else(s3_server):
+    for name in ("/etc/passwd", "../b/x", "s3://other/x", "a/../../x", "b/../x"):
+        files = FileList.of(s3_server.url("a"), [name], s3_server.options, np.array([[5, 5]]))
+        assert files.path(0) == s3_server.url(f"a/{name}")
+        with pytest.raises(OptionError, match="is no address of a file"):
+            opened(files).load(0, 5)
 
 
 def test_a_list_says_which_files_lie_outside(tmp_path):
