@@ -140,7 +140,8 @@ def index_source(
         with UnfinishedEntries(target, index, names, BESIDE, with_checksums=True) as entries:
             entries.find(num_workers, report)
             checksums = np.concatenate([record.checksums for record in entries.records()])
-            index = _with_checksums(index, checksums)
+            rows = replace(index.rows[0], checksums=checksums), *index.rows[1:]
+            index = Index(index.files, index.header, index.descriptors, rows, index.fingerprint, index.class_names)
             indexed = sum(int((record.block.counts > 0).sum()) for record in entries.records())
             size = _write(target, index, entries.parts, entries.records())
         entries.path.unlink(missing_ok=True)
@@ -159,12 +160,6 @@ def _outside_of(target: Path, file: DataFile) -> Iterator[str]:
     yield from [files.root] * is_outside(name)
     if far := [os.path.join(files.root, path) for path in files.outside]:  # noqa: PTH118
         yield os.path.commonpath([os.path.dirname(path) for path in far])  # noqa: PTH120
-
-
-def _with_checksums(index: Index, checksums: Any) -> Index:
-    """Add the CRC-32 of each image, (N,)."""
-    rows = (replace(index.rows[0], checksums=checksums), *index.rows[1:])
-    return Index(index.files, index.header, index.descriptors, rows, index.fingerprint, index.class_names)
 
 
 def _write(target: Path, index: Index, parts: list[tuple[int, str]], records: Iterable[Any]) -> int:
