@@ -212,7 +212,8 @@ class _ArrowFile:
             is_file = self.content[:6].to_pybytes() == _MAGIC
             self.table: Any = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(self.content).read_all()
         except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
-            if isinstance(error, StorageError) or getattr(error, "errno", None) is not None:  # not of the content
+            of_disk = source.is_mappable and getattr(error, "errno", None) is not None  # and not of the content
+            if of_disk or isinstance(error, StorageError):
                 raise
             hint = "" if source.is_mappable else " in a store; compressed ones cannot"
             raise FormatError(f"{path}: no Arrow file that can be read{hint} ({error})") from error

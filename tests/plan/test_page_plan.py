@@ -199,7 +199,7 @@ def test_the_pages_of_a_window_in_use_are_those_of_its_streams(world, streams):
     most=st.sampled_from([None, 0]),
     data=st.data(),
 )
-def test_each_object_of_a_store_is_a_part_of_its_own(sizes, batch_size, most, data):
+def test_every_object_of_a_store_is_one_part(sizes, batch_size, most, data):
     count = len(sizes)
     states = np.array([(size, 1) for size in sizes], np.int64)
     identity = FileListIdentity.of(FileList.of("s3://bucket/a/", [*map(str, range(count))], states=states))

@@ -12,6 +12,7 @@ from PIL import Image
 from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.errors import FormatError, GpubetonError, OptionError
 from gpubeton.reader import Reader
+from tests.bytes.fault_server import Fault
 from tests.bytes.versioned_source import put
 from tests.small_files import picture
 from tests.sources.samples import contents, placed
@@ -222,6 +223,14 @@ def test_compressed_files_in_a_store_are_refused(fault_server, tmp_path):
         fault_server.objects["a.arrow"] = path.read_bytes()
         with pytest.raises(FormatError, match=r"a\.arrow: no Arrow file .*compressed"):
             open_source(fault_server.url("a.arrow"), image="image")
+
+
+@pytest.mark.parametrize("size", [1 << 50, 1 << 62, (1 << 63) - 1])
+def test_a_file_that_a_server_says_is_larger_than_any_memory_is_named(fault_server, size):
+    fault_server.objects["a.arrow"] = bytes(1000)
+    fault_server.always = Fault(headers={"Content-Range": f"bytes 0-999/{size}"})
+    with pytest.raises(GpubetonError, match=r"a\.arrow: "):
+        open_source(fault_server.url("a.arrow"), image="image")
 
 
 @given(
