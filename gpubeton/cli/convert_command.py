@@ -60,8 +60,8 @@ def convert(
         str,
         typer.Argument(
             help="A folder of images with a sub-folder for each class; a .csv or .parquet table of paths and labels; "
-            "WebDataset tar files ('train-{000..146}.tar') or a .zip file, also in an object store; .arrow files or a "
-            "folder written by Hugging Face's save_to_disk; or torchvision:NAME.",
+            "WebDataset tar files ('train-{000..146}.tar'); a .zip file; .arrow files or a folder written by Hugging "
+            "Face's save_to_disk; all these also in an object store; or torchvision:NAME.",
             show_default=False,
         ),
     ],

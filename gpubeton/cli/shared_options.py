@@ -32,7 +32,9 @@ ClassNames = Annotated[
     Path | None, typer.Option(help="Text file of class names, one per line.", rich_help_panel=SOURCES)
 ]
 Split = Annotated[str | None, typer.Option(help="Split of huggingface or torchvision.", rich_help_panel=SOURCES)]
-Root = Annotated[Path | None, typer.Option(help="Base folder of a table, or torchvision's.", rich_help_panel=SOURCES)]
+Root = Annotated[
+    str | None, typer.Option(help="Base folder or URL of a table, or torchvision's folder.", rich_help_panel=SOURCES)
+]
 Label = Annotated[str, typer.Option(help="The field with the labels.")]
 FieldClasses = Annotated[
     list[str] | None,

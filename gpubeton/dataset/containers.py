@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._bytes import FileListIdentity, find_identity, open_bytes
-from gpubeton._sources import LabelledSource, Places, Source, places_of_rows
+from gpubeton._bytes import FileListIdentity, find_identity
+from gpubeton._sources import ArchiveSource, LabelledSource, Source
 from gpubeton._writing import AtomicFile, make_index, remove_if_abandoned, resolve_target
 from gpubeton.dataset.unfinished_entries import UnfinishedEntries, unfinished_path
 from gpubeton.errors import OptionError
@@ -140,7 +140,8 @@ def index_source(
         with UnfinishedEntries(target, index, names, BESIDE, with_checksums=True) as entries:
             entries.find(num_workers, report)
             checksums = np.concatenate([record.checksums for record in entries.records()])
-            index = _with_checksums(index, checksums)
+            rows = replace(index.rows[0], checksums=checksums), *index.rows[1:]
+            index = Index(index.files, index.header, index.descriptors, rows, index.fingerprint, index.class_names)
             indexed = sum(int((record.block.counts > 0).sum()) for record in entries.records())
             size = _write(target, index, entries.parts, entries.records())
         entries.path.unlink(missing_ok=True)
@@ -159,12 +160,6 @@ def _outside_of(target: Path, file: DataFile) -> Iterator[str]:
     yield from [files.root] * is_outside(name)
     if far := [os.path.join(files.root, path) for path in files.outside]:  # noqa: PTH118
         yield os.path.commonpath([os.path.dirname(path) for path in far])  # noqa: PTH120
-
-
-def _with_checksums(index: Index, checksums: Any) -> Index:
-    """Add the CRC-32 of each image, (N,)."""
-    rows = (replace(index.rows[0], checksums=checksums), *index.rows[1:])
-    return Index(index.files, index.header, index.descriptors, rows, index.fingerprint, index.class_names)
 
 
 def _write(target: Path, index: Index, parts: list[tuple[int, str]], records: Iterable[Any]) -> int:
@@ -268,7 +263,7 @@ def write_index(
     )
 
 
-class _Rows(LabelledSource):
+class _Rows(ArchiveSource):
     """Samples by the places of their images."""
 
     kind = "rows"
@@ -296,8 +291,8 @@ class _Rows(LabelledSource):
                 columns[name].append(value)
         if not places or min(min(place) for place in places) < 0:
             raise OptionError("rows: expected at least one, and no negative offset or size")
-        self._files = [(path, find_identity(path, remote)) for path in numbers]
-        self._places = np.array(places, np.int64)  # (N, 3): number of the file, offset, size
+        self._containers = [(path, find_identity(path, remote)) for path in numbers]
+        self._places, self._names = np.array(places, np.int64), range(len(places))
         self.class_names = None if class_names is None else tuple(class_names)
         self._columns = columns
         self.fields = {
@@ -309,17 +304,6 @@ class _Rows(LabelledSource):
     def columns(self) -> Mapping[str, Sequence[float]]:
         return self._columns
 
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        number, offset, size = self._places[index].tolist()
-        with open_bytes(*self._files[number]) as source:
-            return source.read_exactly(offset, size), *(values[index] for values in self._columns.values())
-
     def name(self, index: int) -> str:
-        number, offset, size = self._places[index].tolist()
-        return f"{self._files[number][0]}: {size} bytes at {offset}"
-
-    def places(self) -> Places:
-        return places_of_rows(self._files, self._places)
+        _, offset, size = self._places[index].tolist()
+        return f"{self._container(index)[0]}: {size} bytes at {offset}"

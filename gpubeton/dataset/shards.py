@@ -198,7 +198,7 @@ def split_source(
     options = {key: value for key, value in options.items() if value is not None and value is not False}
     if "://" in name and remote is not None:
         options["remote"] = remote
-    if "root" in options:
+    if "root" in options and "://" not in os.fspath(options["root"]):
         options["root"] = os.path.abspath(options["root"])  # noqa: PTH100
     parts = split_parts(name, kind, options, settings, count)
     folder = TargetFolder(os.fspath(target), remote)

@@ -100,11 +100,6 @@ def open_dataset(
     (('image', 'label'), 600)
     """
     parts = [part for name in list_paths(paths) for part in _find_parts(name, remote, containers)]
-    if len(parts) > 1 and any(_is_index_file(part) for part in parts):
-        raise OptionError(
-            f"{len(parts)} files with an index of containers among them, which is a dataset by itself. Make one index "
-            "of all sources: gpubeton index SOURCES -o NAME.index"
-        )
     _check_count(tuple(chain.from_iterable([part] if isinstance(part, str) else part.files for part in parts)))
     return _open_parts(parts, custom_types or {}, remote)
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from gpubeton._bytes.file_list import SCHEME as LISTED
 from gpubeton._bytes.file_list import FileList, FileListIdentity
 from gpubeton._bytes.open_files import open_bytes
+from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._bytes.store_client import shown
 from gpubeton.errors import FormatError
 from gpubeton.format.data_files import INDEX_SUFFIX
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
-    from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton.format.index import CustomTypes, Index
     from gpubeton.format.manifest import Shard
 
@@ -94,7 +94,8 @@ class IndexFile:
                     f"{shown(self._path)}: names of files of {shown(name)} from byte {start} to {stop} of {source.size}"
                 )
             files = FileList.from_bytes(source.read_array(start, stop).data)
-        files = replace(files, root=name.removeprefix(f"{LISTED}://"))
+        root = name.removeprefix(f"{LISTED}://")
+        files = replace(files, root=root, remote=self._remote or RemoteOptions() if "://" in root else None)
         for outside in files.outside:
             _locate(self._path, os.path.join(files.root, outside), allowed)  # noqa: PTH118
         identity = FileListIdentity.of(files)
