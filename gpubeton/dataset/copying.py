@@ -167,7 +167,7 @@ class _Inputs:
         self.parts = parts
         self.notes = notes
         self._entry_points: list[dict[str, EntryBlock]] = []
-        self.whole = join(parts, len(parts))  # refuses files with different fields
+        self.whole = join(parts)  # refuses files with different fields
         for part in parts:
             entry_points, faults = open_blocks(part)
             self._entry_points.append(entry_points)

@@ -231,10 +231,8 @@ class FieldRows:
         """Give where the regions are, in views of the arrays."""
         if not self.has_regions:
             return None
-        offsets = pointers_in(descriptor, self.column) if self.offsets is None else self.offsets
-        assert offsets is not None, "a field without pointers has no regions"
         sizes = sizes_in(descriptor, self.column) if self.sizes is None else self.sizes
-        return Regions(offsets, sizes, self.checksums)
+        return Regions(offsets_in(descriptor, self), sizes, self.checksums)
 
 
 def pointers_in(descriptor: Descriptor, column: NDArray[Any]) -> NDArray[np.uint64] | None:
@@ -245,6 +243,13 @@ def pointers_in(descriptor: Descriptor, column: NDArray[Any]) -> NDArray[np.uint
         if column.dtype.names is not None and name in column.dtype.names:
             column = column[name]
     return column if column.dtype == np.dtype("<u8") and column.ndim == 1 else None
+
+
+def offsets_in(descriptor: Descriptor, rows: FieldRows) -> NDArray[np.uint64]:
+    """Give the offset of each region, (N,), of a field that has regions."""
+    offsets = pointers_in(descriptor, rows.column) if rows.offsets is None else rows.offsets
+    assert offsets is not None, "a field without pointers has no regions"
+    return offsets
 
 
 def sizes_in(descriptor: Descriptor, column: NDArray[Any]) -> NDArray[np.uint64]:
