@@ -46,7 +46,7 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
     Attributes
     ----------
     adapter : DataLoaderAdapter
-        The adapter; this loader has all of its attributes too.
+        The adapter; this loader has all of its attributes and methods too, such as ``set_epoch`` and ``state_dict``.
 
     Examples
     --------
@@ -118,36 +118,6 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
     def total_dataset_length(self) -> int:
         """Samples, of all processes together."""
         return len(self.adapter.dataset)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next ``for`` loop.
-
-        Parameters
-        ----------
-        epoch : int
-            Number of the epoch.
-        """
-        self.adapter.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position of the loader in its epochs.
-
-        Returns
-        -------
-        dict
-            As from `DataLoaderAdapter.state_dict`.
-        """
-        return self.adapter.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from the position of another loader.
-
-        Parameters
-        ----------
-        state : mapping
-            The result of `state_dict`.
-        """
-        self.adapter.load_state_dict(state)
 
     def _remainder(self) -> int:
         """Count the samples in the last batches of all ranks that are no repetitions; -1 if they are not the first."""

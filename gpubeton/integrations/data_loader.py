@@ -12,6 +12,8 @@ from gpubeton.loader import Loader, LoaderIterator
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from torch.utils.data import BatchSampler
+
 # Names that the loader accepts or refuses when they are assigned to the adapter.
 LOADER_NAMES = frozenset({*signature(Loader).parameters, "traversal_order", "next_epoch", "first_traversal_order"})
 
@@ -42,8 +44,6 @@ class DataLoaderAdapter:
         `batches_ahead` of the loader.
     sampler : Sampler
         The sample ids of the next epoch, and ``set_epoch``.
-    batch_sampler : BatchSampler
-        The sample ids of each batch of the next epoch.
     pin_memory, persistent_workers, in_order, timeout, pin_memory_device
         False, True, True, 0.0, "": the corresponding arguments of a ``DataLoader``. The loader makes batches for a GPU
         on that GPU.
@@ -79,7 +79,6 @@ class DataLoaderAdapter:
         self.names = None if names is None else tuple(names)
         self.dataset = FileDataset(loader)
         self.sampler = Sampler(loader, self.set_epoch)
-        self.batch_sampler = BatchSampler(loader, self.sampler)
         self.prefetch_factor = loader.batches_ahead
         self._latest: weakref.ref[AdapterIterator] | None = None
         self.is_to_resume = False
@@ -101,6 +100,13 @@ class DataLoaderAdapter:
         iterator = AdapterIterator(self)
         self._latest = weakref.ref(iterator)
         return iterator
+
+    @property
+    def batch_sampler(self) -> BatchSampler:
+        """The sample ids of each batch of the next epoch."""
+        from torch.utils.data import BatchSampler
+
+        return BatchSampler(self.sampler, self.loader.batch_size, self.loader.drop_last)
 
     def begin(self) -> LoaderIterator:
         """Begin the next epoch now.
@@ -260,30 +266,3 @@ class Sampler:
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next ``for`` loop, as `DataLoaderAdapter.set_epoch`."""
         self._set_epoch(epoch)
-
-
-class BatchSampler:
-    """The `batch_sampler` of an adapter: the sample ids of each batch of the next epoch."""
-
-    def __init__(self, loader: Loader, sampler: Sampler) -> None:
-        self._loader = loader
-        self.sampler = sampler
-
-    @property
-    def batch_size(self) -> int:
-        """Samples in a batch."""
-        return self._loader.batch_size
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether a smaller last batch is left out."""
-        return self._loader.drop_last
-
-    def __len__(self) -> int:
-        """Batches of an epoch."""
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        ids = list(self.sampler)
-        for number in range(len(self)):
-            yield ids[number * self.batch_size : (number + 1) * self.batch_size]
