@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,7 +52,7 @@ def info(
 
     summary = summarize(file, field_classes(field), look_at=None if every else 20_000)
     if json:
-        show_json(summary.to_dict())
+        show_json(asdict(summary))
         return
     console = result_console()
     _draw_file(console, summary)
@@ -70,7 +71,7 @@ def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: 
     with progress("Verifying") as advance:
         result = dataset.verify(file, field_classes(field), num_workers=workers, on_progress=advance)
     if json:
-        show_json(result.to_dict())
+        show_json({"sound": result.is_sound, "bad_samples": result.bad_samples, **asdict(result)})
     else:
         _draw_verification(result_console(), file, result)
     if not result.is_sound or not (json or result.samples):

@@ -29,24 +29,12 @@ _PIXELS = {1: (1, "<u1"), 2: (1, "<u2"), 3: (3, "<u1"), 4: (4, "<u1"), 6: (3, "<
 
 @dataclass(frozen=True)
 class StoredImage:
-    """An image as it is stored.
+    """An image as it is stored. Made by `Contents.value`."""
 
-    Made by `Contents.value`.
-
-    Attributes
-    ----------
-    kind : str
-        The kind of the content: "jpg" or "png" for a file, "raw" for pixels.
-    height, width : int
-        Its size in pixels, by the file's metadata.
-    content : bytes
-        The file, or the pixels, row by row.
-    """
-
-    kind: str
-    height: int
-    width: int
-    content: bytes
+    kind: str  #: the kind of the content: "jpg" or "png" for a file, "raw" for pixels
+    height: int  #: in pixels, by the file's metadata
+    width: int  #: in pixels, by the file's metadata
+    content: bytes  #: the file, or the pixels, row by row
 
     def pixels(self) -> NDArray[Any]:
         """Decode the image.

@@ -34,29 +34,13 @@ _BLOCK = 256
 
 @dataclass(frozen=True)
 class Extraction:
-    """The result of an extraction.
+    """The result of an extraction. Made by `extract`."""
 
-    Made by `extract`.
-
-    Attributes
-    ----------
-    folder : Path
-        The folder with all files.
-    table : Path
-        The list of all samples.
-    samples : int
-        Number of extracted samples.
-    images : Path or None
-        The folder of the images, one folder per class.
-    bad : list of Finding
-        Values that could not be extracted.
-    """
-
-    folder: Path
-    table: Path
-    samples: int
-    images: Path | None
-    bad: list[Finding] = field(default_factory=list)
+    folder: Path  #: the folder with all files
+    table: Path  #: the list of all samples
+    samples: int  #: number of extracted samples
+    images: Path | None  #: the folder of the images, one folder per class
+    bad: list[Finding] = field(default_factory=list)  #: values that could not be extracted
 
 
 def extract(

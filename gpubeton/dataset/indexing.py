@@ -44,32 +44,14 @@ _NUM_THREADS = 8  # shards that are described at once
 
 @dataclass(frozen=True)
 class Indexed:
-    """The entry points of a file.
+    """The entry points of a file. Made by `index_images`."""
 
-    Made by `index_images`.
-
-    Attributes
-    ----------
-    path : Path or None
-        The file with the entry points; None if the `.beton` file has none beside it.
-    images : int
-        JPEG files of the fields that loaders decode in parts.
-    indexed : int
-        Those of them with entry points. Progressive and damaged files, for example, have none.
-    bytes : int
-        Size of the entry points.
-    new : int
-        Images whose entry points were found by this call; others were there before.
-    checksums : int
-        Checksums in the file beside it.
-    """
-
-    path: Path | None
-    images: int
-    indexed: int
-    bytes: int
-    new: int
-    checksums: int = 0
+    path: Path | None  #: the file with the entry points; None if the `.beton` file has none beside it
+    images: int  #: JPEG files of the fields that loaders decode in parts
+    indexed: int  #: those of them with entry points; progressive and damaged files, for example, have none
+    bytes: int  #: size of the entry points
+    new: int  #: images whose entry points were found by this call; others were there before
+    checksums: int = 0  #: checksums in the file beside it
 
 
 def index_images(
@@ -185,26 +167,12 @@ def _lacks_checksums(index: Index) -> bool:
 
 @dataclass(frozen=True)
 class IndexedShards:
-    """The index of a folder of ``.beton`` files.
+    """The index of a folder of ``.beton`` files. Made by `index_shards`."""
 
-    Made by `index_shards`.
-
-    Attributes
-    ----------
-    folder : str
-        The folder.
-    shards : int
-        Files in it.
-    samples : int
-        Their samples.
-    bytes : int
-        Size of the index.
-    """
-
-    folder: str
-    shards: int
-    samples: int
-    bytes: int
+    folder: str  #: the folder
+    shards: int  #: files in it
+    samples: int  #: their samples
+    bytes: int  #: size of the index
 
 
 def index_shards(

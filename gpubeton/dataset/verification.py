@@ -6,7 +6,7 @@ import os
 import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,54 +39,24 @@ _BYTES_AT_ONCE = 4 << 20
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault of a file.
+    """A fault of a file. Made by `verify`."""
 
-    Made by `verify`.
-
-    Attributes
-    ----------
-    sample : int or None
-        The sample; None for a fault of the whole file.
-    field : str or None
-        The field; None for a fault of all fields, or if it is not known.
-    what : str
-        The fault: found and expected values.
-    """
-
-    sample: int | None
-    field: str | None
-    what: str
+    sample: int | None  #: the sample; None for a fault of the whole file
+    field: str | None  #: the field; None for a fault of all fields, or if it is not known
+    what: str  #: the fault: found and expected values
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of a verification.
+    """The result of a verification. Made by `verify`."""
 
-    Made by `verify`.
-
-    Attributes
-    ----------
-    path : str
-        The file.
-    samples, regions : int
-        Numbers of both in the file, by its index.
-    decoded : dict of str to int
-        Image files that were decoded completely, by their kind: "jpg", "png".
-    checksums : int
-        Regions that were compared with a recorded checksum; 0 if the file has none.
-    findings : list of Finding
-        All faults. Empty for a sound file.
-    entry_points : int
-        Entry points of JPEG files that were compared with those found again.
-    """
-
-    path: str
-    samples: int
-    regions: int
-    decoded: dict[str, int]
-    checksums: int
-    findings: list[Finding] = field(default_factory=list)
-    entry_points: int = 0
+    path: str  #: the file
+    samples: int  #: in the file, by its index
+    regions: int  #: in the file, by its index
+    decoded: dict[str, int]  #: image files that were decoded completely, by their kind: "jpg", "png"
+    checksums: int  #: regions that were compared with a recorded checksum; 0 if the file has none
+    findings: list[Finding] = field(default_factory=list)  #: all faults; empty for a sound file
+    entry_points: int = 0  #: entry points of JPEG files that were compared with those found again
 
     @property
     def is_sound(self) -> bool:
@@ -97,16 +67,6 @@ class Verification:
     def bad_samples(self) -> list[int]:
         """Samples with faults, each once, in order."""
         return sorted({finding.sample for finding in self.findings if finding.sample is not None})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the result to values that JSON can hold.
-
-        Returns
-        -------
-        dict
-            The attributes.
-        """
-        return {"sound": self.is_sound, "bad_samples": self.bad_samples, **asdict(self)}
 
 
 def verify(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -144,11 +145,11 @@ def _contents(path):
 
 
 def _summary(path):
-    summarize(path).to_dict()
+    asdict(summarize(path))
 
 
 def _verified(path):
-    verify(path, num_workers=1).to_dict()
+    asdict(verify(path, num_workers=1))
 
 
 def _mapped(path):
