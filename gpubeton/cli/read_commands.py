@@ -98,7 +98,7 @@ def cat(
 ) -> None:
     """Print the values of a sample, or write one of them as a file."""
     from gpubeton._writing import check_target
-    from gpubeton.dataset import Contents
+    from gpubeton.dataset.contents import Contents, class_name
 
     if only is not None and json:
         raise OptionError("--only writes a file and --json describes all values; choose one")
@@ -113,8 +113,8 @@ def cat(
     values = {name: contents.value(sample, name) for name in contents.index.names}
     labels = contents.labels()
     if json:
-        named = labels is not None and contents.class_names is not None
-        title = contents.class_name(int(labels[sample])) if named and labels is not None else None
+        names = contents.class_names
+        title = None if labels is None or names is None else class_name(int(labels[sample]), names)
         described = {name: _described(value) for name, value in values.items()}
         show_json({"sample": sample, "values": described, "class_name": title})
         return
@@ -210,6 +210,8 @@ def _draw_file(console: Console, summary: Summary) -> None:
 
 
 def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | None, *, histograms: bool) -> None:
+    from gpubeton.dataset.contents import class_name
+
     mode = f", mode {field.image.mode}" if field.image is not None and field.image.mode not in ("", "rgb") else ""
     console.print()
     console.print(Text.assemble((printable(field.name), "bold"), f"  {field.type}{mode}"))
@@ -218,7 +220,7 @@ def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | 
     if field.bytes is not None:
         _draw_spread(console, "bytes", field.bytes, size_text, histograms=histograms)
     if field.counts and len(field.counts) <= _MAX_CLASSES:
-        names, counts = [_class_name(number, class_names) for number in field.counts], field.counts.values()
+        names, counts = [class_name(number, class_names) for number in field.counts], field.counts.values()
         if histograms:
             _print_lines(console, histogram(names, list(counts)))
         else:
@@ -273,12 +275,6 @@ def _bars(spread: Spread, text: Callable[[float], str]) -> list[str]:
     return histogram([f"from {label}" for label in counts], list(counts.values()))
 
 
-def _class_name(number: int, class_names: list[str] | None) -> str:
-    if class_names is not None and 0 <= number < len(class_names):
-        return class_names[number]
-    return str(number)
-
-
 def _print_lines(console: Console, lines: list[str]) -> None:
     for line in lines:
         console.print(f"    {line}")
@@ -320,7 +316,7 @@ def _described(value: Any) -> Any:
 
 def _text(contents: Contents, name: str, value: Any) -> str:
     """Describe a value for people."""
-    from gpubeton.dataset import StoredImage
+    from gpubeton.dataset.contents import StoredImage, class_name
 
     shown = _described(value)
     if isinstance(value, StoredImage):
@@ -334,5 +330,5 @@ def _text(contents: Contents, name: str, value: Any) -> str:
         return f"JSON of {shown['levels']} levels; use --only {name} to write it"
     labels = contents.labels(name)
     if labels is not None and name == "label" and contents.class_names is not None:
-        return f"{value} ({contents.class_name(int(value))})"
+        return f"{value} ({class_name(int(value), contents.class_names)})"
     return str(value)

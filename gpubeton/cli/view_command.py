@@ -66,7 +66,8 @@ def view(
     brighter: the maximum of each is white.
     """
     from gpubeton._writing import check_target
-    from gpubeton.dataset import Contents, choose
+    from gpubeton.dataset import choose
+    from gpubeton.dataset.contents import Contents, class_name
 
     if train_size is not None and pipeline is not None:
         raise OptionError("--train-size and --pipeline both define the augmentation; choose one")
@@ -84,15 +85,18 @@ def view(
     if pipeline is not None:
         pictures = _augmented(contents, file, name, _imported_pipeline(pipeline, name), chosen, seed, classes)
     elif train_size is not None:
-        operations = _train_pipeline(train_size, contents.is_rgb(name))
+        from gpubeton.fields.decoders import RandomResizedCropImageDecoder
+        from gpubeton.transforms import RandomHorizontalFlip, ToTensor
+
+        operations = [RandomResizedCropImageDecoder((train_size, train_size)), RandomHorizontalFlip(), ToTensor()]
         pictures = _augmented(contents, file, name, operations, chosen, seed, classes)
     else:
         pictures = _stored(contents, name, chosen.tolist(), side)
     labels = contents.labels(label)
-    captions = [
-        f"{sample}" if labels is None else f"{sample} {contents.class_name(int(labels[sample]))}"[:_CAPTION_LETTERS]
-        for sample in chosen.tolist()
-    ]
+    captions = [str(sample) for sample in chosen.tolist()]
+    if labels is not None:
+        titles = [class_name(label, contents.class_names) for label in labels[chosen].tolist()]
+        captions = [f"{sample} {title}"[:_CAPTION_LETTERS] for sample, title in zip(captions, titles, strict=True)]
     write_contact_sheet(out, pictures, captions, columns, side)
     if json:
         show_json({"path": str(out), "samples": chosen.tolist(), "captions": captions})
@@ -118,9 +122,9 @@ def _image_field(contents: Contents, name: str | None) -> str:
 def _stored(contents: Contents, name: str, samples: list[int], side: int) -> NDArray[np.float32]:
     """Fit stored images of any size into squares, float32 (N, side, side, 3)."""
     import numpy as np
-    from PIL import Image
+    from PIL import Image, ImageOps
 
-    sheet = np.full((len(samples), side, side, 3), _BACKGROUND, np.float32)
+    sheet = np.empty((len(samples), side, side, 3), np.float32)
     for number, sample in enumerate(samples):
         try:
             pixels = _as_rgb(contents.value(sample, name).pixels())
@@ -131,14 +135,8 @@ def _stored(contents: Contents, name: str, samples: list[int], side: int) -> NDA
                 [sample],
                 [str(error)],
             ) from error
-        picture = Image.fromarray(pixels)
-        picture.thumbnail((side, side))
-        if max(picture.size) < side:
-            scale = side / max(picture.size)
-            size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
-            picture = picture.resize(size, Image.Resampling.NEAREST)
-        top, left = (side - picture.height) // 2, (side - picture.width) // 2
-        sheet[number, top : top + picture.height, left : left + picture.width] = np.asarray(picture)
+        method = Image.Resampling.NEAREST if max(pixels.shape[:2]) < side else Image.Resampling.BICUBIC
+        sheet[number] = ImageOps.pad(Image.fromarray(pixels), (side, side), method, (_BACKGROUND,) * 3)
     return sheet
 
 
@@ -164,14 +162,6 @@ def _gray_levels(pixels: NDArray[Any]) -> NDArray[np.float32]:
     white = np.where((largest > 0) & (largest < top * _DARK), largest, np.float32(top))
     levels: NDArray[np.float32] = (pixels * (255 / white)).astype(np.float32)
     return levels
-
-
-def _train_pipeline(side: int, is_rgb: bool) -> list[Any]:
-    from gpubeton.fields.decoders import RandomResizedCropImageDecoder, RandomResizedCropRGBImageDecoder
-    from gpubeton.transforms import RandomHorizontalFlip, ToTensor
-
-    decoder = RandomResizedCropRGBImageDecoder if is_rgb else RandomResizedCropImageDecoder
-    return [decoder((side, side)), RandomHorizontalFlip(), ToTensor()]
 
 
 def _imported_pipeline(path: str, name: str) -> list[Any]:

@@ -13,11 +13,10 @@ from gpubeton.fields.codecs import CODECS, PNG
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, read_notes
 from gpubeton.format.data_files import split_offsets
-from gpubeton.format.field_arguments import RGB
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -117,22 +116,6 @@ class Contents:
         """Names of the fields of images."""
         return [name for name in self.index.names if self._images(name) is not None]
 
-    def is_rgb(self, name: str) -> bool:
-        """Whether a field holds images of FFCV's own kind: three colors of 8 bits.
-
-        Parameters
-        ----------
-        name : str
-            The field.
-
-        Returns
-        -------
-        bool
-            False for images of other kinds.
-        """
-        images = self._images(name)
-        return images is not None and images.kind == RGB and images.gpu_decodes
-
     def labels(self, name: str = "label") -> NDArray[np.int64] | None:
         """Give the label of each sample.
 
@@ -150,22 +133,6 @@ class Contents:
             return None
         numbers = self._fields[name].numbers(self.index.column(name))
         return None if numbers is None or numbers.dtype.kind != "i" else numbers.astype(np.int64, copy=False)
-
-    def class_name(self, label: int) -> str:
-        """Name the class of a label.
-
-        Parameters
-        ----------
-        label : int
-            The label.
-
-        Returns
-        -------
-        str
-            Its name, or the number.
-        """
-        names = self.class_names or ()
-        return names[label] if 0 <= label < len(names) else str(label)
 
     def stored(self, sample: int, name: str) -> bytes:
         """Read the bytes of a value: its region, or its metadata if it has none.
@@ -267,3 +234,8 @@ class Contents:
 def place_of(contents: Contents, sample: int, name: str) -> str:
     """Name the place of a value in a message."""
     return f"{contents.index.path}: sample {sample}, field {name!r}"
+
+
+def class_name(label: int, names: Sequence[str] | None) -> str:
+    """Name the class of a label; give the number if it has no name."""
+    return names[label] if names is not None and 0 <= label < len(names) else str(label)

@@ -32,7 +32,7 @@ from gpubeton._writing import (
     split_rows,
     without_place,
 )
-from gpubeton.dataset.file_settings import Settings, choose_samples
+from gpubeton.dataset.file_settings import Settings, choose_samples, fields_of, to_json
 from gpubeton.dataset.validated_source import ValidatedSource
 from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype, round_up
@@ -210,11 +210,11 @@ class _Run:
         # The library that reads object stores does not work after a fork.
         is_remote = any("://" in os.fspath(file) for file in source.input_files())
         self.start_method = start_method or ("forkserver" if is_remote else default_start_method())
-        self.fields = settings.fields(dict(source.fields))
+        self.fields = fields_of(settings, dict(source.fields))
         self.row_size = metadata_dtype([field.metadata_type for field in self.fields.values()]).itemsize
         self.descriptors = make_descriptors(self.fields)
         # Entry points are found when all samples are there.
-        stored = sorted((name, value) for name, value in settings.to_dict().items() if name != "index")
+        stored = sorted((name, value) for name, value in to_json(settings).items() if name != "index")
         parts = (
             __version__,
             source.kind,
@@ -342,7 +342,7 @@ class _Run:
         notes: dict[str, Any] = {
             "made_by": f"gpubeton {__version__}",
             "source": self.source.kind,
-            "settings": self.settings.to_dict(),
+            "settings": to_json(self.settings),
             "skipped": [vars(bad) for bad in skipped],
             **self.source.notes,
         }

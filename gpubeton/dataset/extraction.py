@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._machine import worker_count
-from gpubeton.dataset.contents import Contents, place_of
+from gpubeton.dataset.contents import Contents, class_name, place_of
 from gpubeton.dataset.verification import Finding
 from gpubeton.errors import GpubetonError, OptionError
 
@@ -154,7 +154,7 @@ class _OutputFolder:
             row.append(written)
             faults += [] if fault is None else [fault]
         if self._named and self._labels is not None:
-            row.append(self._contents.class_name(int(self._labels[sample])))
+            row.append(class_name(int(self._labels[sample]), self._contents.class_names))
         return row, faults
 
     def _try(self, sample: int, name: str) -> tuple[Any, Finding | None]:
@@ -182,7 +182,7 @@ class _OutputFolder:
 
 def _class_folders(contents: Contents, labels: NDArray[np.int64]) -> dict[int, str]:
     """Choose a folder for each label, in the alphabetical order of the labels."""
-    names = {label: contents.class_name(label) for label in np.unique(labels).tolist()}
+    names = {label: class_name(label, contents.class_names) for label in np.unique(labels).tolist()}
     folders = list(names.values())
     is_safe = all(_safe(name) == name for name in folders) and _unique(folders) == folders
     if contents.class_names and is_safe and folders == sorted(folders):

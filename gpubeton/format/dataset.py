@@ -25,7 +25,7 @@ from gpubeton.errors import (
     OptionError,
     RemoteDeniedError,
 )
-from gpubeton.format.data_files import DESCRIPTION, INDEX_SUFFIX, MAX_FILES, DataFile, first_offset
+from gpubeton.format.data_files import DESCRIPTION, INDEX_SUFFIX, MAX_FILES, first_offset
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
 from gpubeton.format.index import Index, read_index
 from gpubeton.format.layout import FieldType

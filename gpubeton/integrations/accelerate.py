@@ -12,7 +12,7 @@ from gpubeton.integrations.data_loader import LOADER_NAMES, DataLoaderAdapter
 from gpubeton.pipeline.validation import check_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpubeton.loader import Loader
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gpubeton.dataset import Contents, summarize, verify
+from gpubeton.dataset.contents import class_name
 from gpubeton.errors import GpubetonError
 from gpubeton.fields import BytesField, IntField, JSONField, NDArrayField, RGBImageField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
@@ -141,7 +142,7 @@ def _contents(path):
                 contents.to_file(sample, name)
     with contextlib.suppress(GpubetonError):
         contents.labels()
-    contents.class_name(0)
+    class_name(0, contents.class_names)
 
 
 def _summary(path):
