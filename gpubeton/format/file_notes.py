@@ -48,23 +48,10 @@ _TRAILER_DTYPE = np.dtype(
 
 @dataclass(frozen=True)
 class Notes:
-    """How a file was made.
+    """How a file was made. Made by `read_notes`."""
 
-    Parameters
-    ----------
-    content : mapping of str to object
-        Whatever JSON can hold. ``class_names`` is a list of str, if there are classes.
-    checksums : ndarray of uint32, shape (R,), optional
-        CRC-32 of each region, in the order of the file's allocation table, whose rows are sorted by pointer then.
-
-    Examples
-    --------
-    >>> notes = Notes({"class_names": ["cat", "dog"]})
-    >>> len(notes.to_bytes()), notes.class_names
-    (64, ('cat', 'dog'))
-    """
-
-    content: Mapping[str, Any]
+    content: Mapping[str, Any]  #: whatever JSON can hold; ``class_names`` is a list of str, if there are classes
+    #: (R,) CRC-32 of each region, in the order of the file's allocation table, whose rows are sorted by pointer then.
     checksums: NDArray[np.uint32] | None = None
 
     @property
@@ -84,12 +71,7 @@ class Notes:
         Returns
         -------
         bytes
-            A multiple of 4 of them.
-
-        Raises
-        ------
-        TypeError
-            If JSON cannot hold the content.
+            A multiple of 4 of them. TypeError if JSON cannot hold the content.
         """
         # The replacement for a lone surrogate, from a file name that is not UTF-8, is what JSON writes for it.
         text = json.dumps(self.content, ensure_ascii=False, sort_keys=True).encode("utf-8", "backslashreplace")

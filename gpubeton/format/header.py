@@ -20,32 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a ``.beton`` file.
+    """The header of a ``.beton`` file. Made by `read_header`."""
 
-    Parameters
-    ----------
-    version : int
-        Format version, always 2.
-    num_fields : int
-        Number of fields of a sample.
-    page_size : int
-        Bytes of a page, a power of two.
-    num_samples : int
-        Number of samples.
-    alloc_table_ptr : int
-        Where the allocation table begins; it reaches to the end of the file.
-
-    Examples
-    --------
-    >>> Header(version=2, num_fields=2, page_size=8388608, num_samples=300, alloc_table_ptr=16777216).metadata_offset
-    2106
-    """
-
-    version: int
-    num_fields: int
-    page_size: int
-    num_samples: int
-    alloc_table_ptr: int
+    version: int  #: format version, always 2
+    num_fields: int  #: number of fields of a sample
+    page_size: int  #: bytes of a page, a power of two
+    num_samples: int  #: number of samples
+    alloc_table_ptr: int  #: where the allocation table begins; it reaches to the end of the file
 
     @property
     def metadata_offset(self) -> int:
@@ -55,26 +36,11 @@ class Header:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """The description of one field in a ``.beton`` file.
+    """The description of one field in a ``.beton`` file. Made by `open_dataset`, in its `Index`."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the field, ASCII, at most 16 characters.
-    type_id : int
-        A `FieldType`, if the file is right.
-    arguments : bytes
-        1024 bytes whose meaning depends on the type.
-
-    Examples
-    --------
-    >>> Descriptor("label", 1).arguments == bytes(1024)
-    True
-    """
-
-    name: str
-    type_id: int
-    arguments: bytes = bytes(ARGUMENTS_SIZE)
+    name: str  #: of the field, ASCII, at most 16 characters
+    type_id: int  #: a `FieldType`, if the file is right
+    arguments: bytes = bytes(ARGUMENTS_SIZE)  #: 1024 bytes whose meaning depends on the type
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
@@ -105,33 +71,6 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     """
     with open_bytes(path) as source:
         return header_of(source)
-
-
-def read_descriptors(path: str | os.PathLike[str]) -> tuple[Descriptor, ...]:
-    """Read the names, types and arguments of the fields of a ``.beton`` file; errors as `read_header`.
-
-    Parameters
-    ----------
-    path : str or path
-        The file.
-
-    Returns
-    -------
-    tuple of Descriptor
-        In the order of the file.
-
-    Raises
-    ------
-    FieldNameError
-        If names are damaged, or equal.
-
-    Examples
-    --------
-    >>> [(descriptor.name, descriptor.type_id) for descriptor in read_descriptors("train.beton")]
-    [('image', 2), ('label', 1)]
-    """
-    with open_bytes(path) as source:
-        return read_fields(source)[1]
 
 
 def read_fields(source: ByteSource) -> tuple[Header, tuple[Descriptor, ...]]:

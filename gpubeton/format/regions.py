@@ -178,27 +178,11 @@ def _check_overlaps(path: str, allocations: Allocations) -> None:
 
 @dataclass(frozen=True)
 class Regions:
-    """Where the bytes of one field are, for every sample.
+    """Where the bytes of one field are, for every sample. Made by `Index.regions`."""
 
-    Parameters
-    ----------
-    offset : ndarray of uint64, shape (N,)
-        First byte of the region in the file; that of the file, 0, where the size is 0.
-    size : ndarray of uint32 or uint64, shape (N,)
-        Bytes of the region.
-    checksums : ndarray of uint32, shape (N,), optional
-        CRC-32 of the region; 0 if it is not known.
-
-    Examples
-    --------
-    >>> regions = Regions(offset=np.array([8388608, 8388708], "u8"), size=np.array([100, 50], "u8"))
-    >>> int(regions.size.sum())
-    150
-    """
-
-    offset: NDArray[np.uint64]
-    size: NDArray[np.uint32] | NDArray[np.uint64]
-    checksums: NDArray[np.uint32] | None = None
+    offset: NDArray[np.uint64]  #: (N,) first byte of the region in the file; that of the file, 0, where the size is 0
+    size: NDArray[np.uint32] | NDArray[np.uint64]  #: (N,) bytes of the region
+    checksums: NDArray[np.uint32] | None = None  #: (N,) CRC-32 of the region; 0 if it is not known
 
 
 @dataclass(frozen=True)
@@ -221,11 +205,6 @@ class FieldRows:
     def arrays(self) -> list[NDArray[Any]]:
         """Those that there are."""
         return [array for array in (self.column, self.sizes, self.offsets, self.checksums) if array is not None]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-        return sum(array.nbytes for array in self.arrays)
 
     def regions(self, descriptor: Descriptor) -> Regions | None:
         """Give where the regions are, in views of the arrays."""
