@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gpubeton._machine import install
@@ -109,39 +109,20 @@ class Measurements:
         return tuple(place for place in self.places if place.is_network or (place.is_rotational and not is_fast))
 
 
-@dataclass(frozen=True)
-class StageLimits:
-    """Images per second of each stage if the others took no time; infinite for a stage without work."""
-
-    step: float = math.inf  # the training step
-    workers: float = math.inf  # decoding and augmenting on the CPU
-    thread: float = math.inf  # the loader's thread: planning, submitting, unfused operations
-    reading: float = math.inf  # bytes of the file, if the loader's thread waited for them
-
-    @property
-    def images_per_second(self) -> float:
-        """The rate of all stages together, as they run at the same time."""
-        return min(self.step, self.workers, self.thread, self.reading)
-
-    def scaled(self, **factors: float) -> StageLimits:
-        """Return the limits after some stages became faster by these factors."""
-        return replace(self, **{name: getattr(self, name) * factor for name, factor in factors.items()})
-
-
-def stage_limits(stats: LoaderStats) -> StageLimits:
-    """Compute the limit of each stage from where the time went."""
+def stage_limits(stats: LoaderStats) -> dict[str, float]:
+    """Compute the images per second of each stage if the others took no time; infinite for a stage without work."""
 
     def rate(seconds: float) -> float:
         return stats.images / seconds if seconds > 0 else math.inf
 
-    # Bytes are also read while the workers decode, so the waiting time is only a part of the reading time. Reading is
-    # a limit only if the loader waited for it.
-    return StageLimits(
-        step=rate(stats.step_seconds + stats.handover_seconds),
-        workers=rate(stats.worker_seconds / stats.num_workers) if stats.num_workers else math.inf,
-        thread=rate(_thread_seconds(stats)),
-        reading=rate(stats.seconds - stats.ahead_seconds) if stats.read_seconds > 0.3 * stats.seconds else math.inf,
-    )
+    return {
+        "step": rate(stats.step_seconds + stats.handover_seconds),  # the training step
+        "workers": rate(stats.worker_seconds / stats.num_workers) if stats.num_workers else math.inf,
+        "thread": rate(_thread_seconds(stats)),  # of the loader
+        # Bytes are also read while the workers decode, so the waiting time is only a part of the reading time. Reading
+        # is a limit only if the loader waited for it.
+        "reading": rate(stats.seconds - stats.ahead_seconds) if stats.read_seconds > 0.3 * stats.seconds else math.inf,
+    }
 
 
 @dataclass(frozen=True)
@@ -439,7 +420,7 @@ def _thread_seconds(stats: LoaderStats) -> float:
 
 def _gain_with(measured: Measurements, **factors: float) -> float:
     """Return how many times faster the loop would be if some stages were faster by these factors."""
-    rate = stage_limits(measured.stats).scaled(**factors).images_per_second
+    rate = min(limit * factors.get(stage, 1.0) for stage, limit in stage_limits(measured.stats).items())
     return max(1.0, min(rate / measured.stats.images_per_second, _max_gain(measured)))
 
 

@@ -175,16 +175,9 @@ def _busy_seconds(root: Path) -> float | None:
         return None
 
 
-@dataclass(frozen=True)
-class DiskSpeed:
-    """How fast a file was read, in random blocks and several threads."""
-
-    cold_bytes_per_second: float | None  # without the page cache; None: too small, or the file system cannot do that
-    warm_bytes_per_second: float  # from the page cache
-
-
-def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> DiskSpeed:
-    """Read a file for some seconds without the page cache, and from it; the cache keeps its contents."""
+def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> tuple[float | None, float]:
+    """Read random blocks of a file for some seconds without the page cache, and from it; give bytes/s of both."""
+    # The first is None if the file is too small, or the file system cannot do that. The cache keeps its contents.
     cold = None
     blocks = block_starts(path)
     if blocks and source_type(path).is_mappable:
@@ -199,7 +192,7 @@ def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> DiskS
     blocks = blocks[:_WARM_BLOCKS] or [0]
     with open_bytes(path) as source:
         _speed(source.read_into, 60.0, blocks, only_once=True)
-        return DiskSpeed(cold, _speed(source.read_into, seconds, blocks))
+        return cold, _speed(source.read_into, seconds, blocks)
 
 
 def block_starts(path: str | os.PathLike[str]) -> list[int]:

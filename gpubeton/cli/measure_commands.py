@@ -58,12 +58,11 @@ def bench(
     Measures the disk, decoding, augmenting, and the whole loader on the CPU and on a GPU. The rate of a part is the one
     it could reach if the other parts took no time. The first run compiles before it measures.
     """
-    from gpubeton.cli.loops import BenchOptions, limit_text, measure_rates
+    from gpubeton.cli.loops import limit_text, measure_rates
 
-    options = BenchOptions(size, batch_size, workers, seconds, field, gpu)
-    rates = []
+    rates, sizes = [], {"size": size, "batch_size": batch_size, "num_workers": workers}
     with Console(stderr=True).status("Measuring") as status:
-        for rate in measure_rates(file, options):
+        for rate in measure_rates(file, **sizes, seconds=seconds, field=field, use_gpu=gpu):
             rates.append(rate)
             status.update(f"Measured: {rate.name}")
     if json:
@@ -108,18 +107,23 @@ def doctor(
     results so far. The exit code is 1 if the loop waits for data and a change would help.
     """
     from gpubeton.cli.advice import advise
-    from gpubeton.cli.loops import LoopOptions, examine_command, examine_file, examine_loader, make_loader
+    from gpubeton.cli.loops import examine_command, examine_file, examine_loader, make_loader
 
     file, words = _file_or_command(file, command)
     if [file is not None, loader is not None, bool(words)].count(True) != 1:
         raise typer.BadParameter("give one of FILE, --loader, or -- and a command")
-    options = LoopOptions(step_ms / 1000, seconds, size, batch_size, workers, batches_ahead, os_cache, device, field)
+    times = {"seconds": seconds, "step_seconds": step_ms / 1000}
     code, loops = 0, []
     with Console(stderr=True).status("Watching the loop"):
         if loader is not None:
-            loops = [examine_loader(make_loader(loader), make_loader(loader), options)]
+            loops = [examine_loader(make_loader(loader), make_loader(loader), **times)]
         elif file is not None:
-            loops = [examine_file(file, options)]
+            loops = [
+                examine_file(
+                    file, **times, size=size, batch_size=batch_size, field=field, device=device, num_workers=workers,
+                    batches_ahead=batches_ahead, os_cache=os_cache,
+                )
+            ]  # fmt: skip
     if words:
         code, loops = examine_command(words)
     results = [(measured, advise(measured)) for measured in loops]
