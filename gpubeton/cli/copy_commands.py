@@ -59,9 +59,10 @@ def split(
     """
     from gpubeton import dataset
     from gpubeton._writing import check_target
+    from gpubeton.reader import Reader
 
     classes = field_classes(field)
-    reader = _open(file, classes)
+    reader = Reader(file, classes)
     named = [_share(part) for part in parts]
     if len({path.resolve() for path, _ in named}) < len(named):
         raise OptionError(f"{', '.join(parts)}: expected different files")
@@ -106,9 +107,10 @@ def subset(
     Bytes are copied; nothing is encoded again.
     """
     from gpubeton import dataset
+    from gpubeton.reader import Reader
 
     custom_fields = field_classes(field)
-    reader = _open(file, custom_fields)
+    reader = Reader(file, custom_fields)
     labels = _labels(reader, label) if classes or per_class else None
     chosen = dataset.choose(
         reader.num_samples,
@@ -142,12 +144,6 @@ def merge(
     """
     names = read_class_names(classes)
     _show([_copy(files, output, None, field_classes(field), page_size, names, overwrite=overwrite)], json)
-
-
-def _open(file: str, classes: dict[str, Any]) -> Reader:
-    from gpubeton.reader import Reader
-
-    return Reader(file, classes)
 
 
 def _copy(

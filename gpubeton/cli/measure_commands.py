@@ -112,7 +112,7 @@ def doctor(
     file, words = _file_or_command(file, command)
     if [file is not None, loader is not None, bool(words)].count(True) != 1:
         raise typer.BadParameter("give one of FILE, --loader, or -- and a command")
-    times = {"seconds": seconds, "step_seconds": step_ms / 1000}
+    times: dict[str, Any] = {"seconds": seconds, "step_seconds": step_ms / 1000}
     code, loops = 0, []
     with Console(stderr=True).status("Watching the loop"):
         if loader is not None:

@@ -136,7 +136,7 @@ def _stored(contents: Contents, name: str, samples: list[int], side: int) -> NDA
                 [str(error)],
             ) from error
         method = Image.Resampling.NEAREST if max(pixels.shape[:2]) < side else Image.Resampling.BICUBIC
-        sheet[number] = ImageOps.pad(Image.fromarray(pixels), (side, side), method, (_BACKGROUND,) * 3)
+        sheet[number] = np.asarray(ImageOps.pad(Image.fromarray(pixels), (side, side), method, (_BACKGROUND,) * 3))
     return sheet
 
 

@@ -34,35 +34,17 @@ __all__ = ["IndexedSource", "index_source", "write_index"]
 
 @dataclass(frozen=True)
 class IndexedSource:
-    """The index of samples that stay where they are.
+    """The index of samples that stay where they are. Made by `index_source`."""
 
-    Made by `index_source`.
-
-    Attributes
-    ----------
-    path : Path
-        The index.
-    samples : int
-        Samples in it.
-    containers : int
-        Files that hold them; a folder of images counts once.
-    bytes : int
-        Size of the index.
-    indexed : int
-        Images with entry points.
-    unread : list of str
-        Images whose size cannot be found, as they are damaged or of an unknown kind. Loaders handle them as damaged
-        ones, see `on_error` of `Loader`.
-    outside : list of str
-        Folders and URLs of files that do not lie in the folder of the index: a loader is told them as `containers`.
-    """
-
-    path: Path
-    samples: int
-    containers: int
-    bytes: int
-    indexed: int
+    path: Path  #: the index
+    samples: int  #: samples in it
+    containers: int  #: files that hold them; a folder of images counts once
+    bytes: int  #: size of the index
+    indexed: int  #: images with entry points
+    #: Images whose size cannot be found, as they are damaged or of an unknown kind. Loaders handle them as damaged
+    #: ones, see `on_error` of `Loader`.
     unread: list[str]
+    #: Folders and URLs of files that do not lie in the folder of the index: a loader is told them as `containers`.
     outside: list[str]
 
 

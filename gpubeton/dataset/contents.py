@@ -154,11 +154,7 @@ class Contents:
         StorageError
             If the bytes cannot be read.
         """
-        if not 0 <= sample < self.index.num_samples:
-            raise OptionError(
-                f"{self.index.path}: no sample {sample}; there are {self.index.num_samples}: "
-                f"0 to {self.index.num_samples - 1}"
-            )
+        checked_samples([sample], self.index.num_samples, f"{self.index.path}: ")
         if not self.index.has_regions(name):
             return bytes(self.index.column(name)[sample].tobytes())
         regions = self.index.regions(name)
@@ -239,3 +235,12 @@ def place_of(contents: Contents, sample: int, name: str) -> str:
 def class_name(label: int, names: Sequence[str] | None) -> str:
     """Name the class of a label; give the number if it has no name."""
     return names[label] if names is not None and 0 <= label < len(names) else str(label)
+
+
+def checked_samples(samples: Sequence[int] | NDArray[Any] | None, count: int, place: str = "") -> NDArray[np.int64]:
+    """List samples, (N,), of `count`, by default all; OptionError if one does not exist."""
+    chosen: NDArray[np.int64] = np.arange(count) if samples is None else np.asarray(samples, np.int64)
+    wrong = chosen[(chosen < 0) | (chosen >= count)]
+    if len(wrong):
+        raise OptionError(f"{place}no sample {wrong[0]}; there are {count}: 0 to {count - 1}")
+    return chosen

@@ -24,6 +24,7 @@ from gpubeton._writing import (
     checked_page_size,
     index_file,
 )
+from gpubeton.dataset.contents import checked_samples
 from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
 from gpubeton.fields.registry import CustomFields, open_beton
 from gpubeton.format import Index, Notes, read_notes
@@ -112,10 +113,7 @@ def copy_samples(
     parts = [open_beton(path, custom_fields) for path in names]
     inputs = _Inputs(parts, [read_notes(part.files[0].path, part.files[0].identity) for part in parts])
     whole = inputs.whole
-    chosen = np.arange(whole.num_samples) if samples is None else np.asarray(samples, np.int64)
-    wrong = chosen[(chosen < 0) | (chosen >= whole.num_samples)]
-    if len(wrong):
-        raise OptionError(f"{whole.title}: no sample {wrong[0]}; there are {whole.num_samples}")
+    chosen = checked_samples(samples, whole.num_samples, f"{whole.title}: ")
     if len(chosen) == 0:
         raise NoSamplesError(f"{os.fspath(out)}: 0 samples to write, at least 1 is needed")
     size = max(part.header.page_size for part in parts) if page_size is None else checked_page_size(page_size)
@@ -410,10 +408,7 @@ def choose(
     >>> choose(6, labels=np.array([0, 1, 2, 0, 1, 2]), classes=[0, 2], per_class=1).tolist()
     [0, 2]
     """
-    chosen = np.arange(num_samples) if indices is None else np.asarray(indices, np.int64)
-    wrong = chosen[(chosen < 0) | (chosen >= num_samples)]
-    if len(wrong):
-        raise OptionError(f"no sample {wrong[0]}; there are {num_samples}: 0 to {num_samples - 1}")
+    chosen = checked_samples(indices, num_samples)
     if (classes is not None or per_class is not None) and labels is None:
         raise OptionError("classes can only be chosen of a file with a field of labels; name it: --label FIELD")
     if shuffle:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._machine import worker_count
-from gpubeton.dataset.contents import Contents, class_name, place_of
+from gpubeton.dataset.contents import Contents, checked_samples, class_name, place_of
 from gpubeton.dataset.verification import Finding
 from gpubeton.errors import GpubetonError, OptionError
 
@@ -99,11 +99,7 @@ def extract(
     target = Path(folder)
     if target.exists() and (not target.is_dir() or next(target.iterdir(), None) is not None):
         raise OptionError(f"{target}: exists and is not empty; expected a new folder")
-    count = contents.index.num_samples
-    chosen = np.arange(count) if samples is None else np.asarray(samples, np.int64)
-    wrong = chosen[(chosen < 0) | (chosen >= count)]
-    if len(wrong):
-        raise OptionError(f"{path}: no sample {wrong[0]}; there are {count}")
+    chosen = checked_samples(samples, contents.index.num_samples, f"{path}: ")
     output = _OutputFolder(contents, target, chosen, label)
     bad: list[Finding] = []
     target.mkdir(parents=True, exist_ok=True)

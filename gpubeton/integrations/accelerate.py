@@ -74,13 +74,7 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
         return len(self.adapter)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # DataLoader returns a private class
-        """Iterate over the next epoch, or the rest of an epoch after `load_state_dict`.
-
-        Yields
-        ------
-        tuple or dict
-            A batch, on the device of the process.
-        """
+        """Give the batches of the next epoch, or the rest of one after `load_state_dict`, on the process's device."""
         device = PartialState().device
         self.begin()
         if self.remainder >= 0:

@@ -91,11 +91,6 @@ class DataLoaderAdapter:
         """Return the batches of the next epoch, or the rest of an epoch after `load_state_dict`.
 
         The epoch begins with the first ``next``, because some training loops call ``iter`` only as a test.
-
-        Returns
-        -------
-        AdapterIterator
-            The batches.
         """
         iterator = AdapterIterator(self)
         self._latest = weakref.ref(iterator)
