@@ -90,8 +90,6 @@ def index_source(
         If the source cannot be read in place, or `path` exists or has another ending.
     StorageError
         If the index cannot be written, or a file is changed while it is read.
-    OSError
-        If a file cannot be read.
 
     Examples
     --------
@@ -225,8 +223,6 @@ def write_index(
         If there are no rows, or a place lies outside its file, or `path` exists or has another ending.
     StorageError
         If the index cannot be written, or a file is changed while it is read.
-    OSError
-        If a file cannot be read.
 
     Examples
     --------

@@ -89,13 +89,6 @@ class Contents:
     class_names : tuple of str or None
         Names of the classes.
 
-    Raises
-    ------
-    FormatError
-        If the file is damaged.
-    OSError
-        If it cannot be read.
-
     Examples
     --------
     >>> contents = Contents("train.beton")

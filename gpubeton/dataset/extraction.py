@@ -86,8 +86,6 @@ def extract(
     ------
     OptionError
         If the folder is not empty, or a sample does not exist.
-    OSError
-        If files cannot be read or written.
 
     Examples
     --------

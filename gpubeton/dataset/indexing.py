@@ -89,14 +89,10 @@ def index_images(
 
     Raises
     ------
-    FormatError
-        If the file is damaged.
     OptionError
         If ``FILE.index`` is another kind of file or cut short, and `overwrite` is not set.
     StorageError
         If the entry points cannot be written, or the file is changed or replaced while it is read.
-    OSError
-        If the file cannot be read.
 
     Examples
     --------

@@ -134,13 +134,6 @@ def summarize(
     Summary
         Its statistics.
 
-    Raises
-    ------
-    FormatError
-        If the file is damaged.
-    OSError
-        If it cannot be read.
-
     Examples
     --------
     >>> summarize("train.beton").samples

@@ -104,8 +104,6 @@ def verify(
         If the class of a custom field is missing.
     StorageError
         If the file is changed or replaced while it is read.
-    OSError
-        If the file cannot be read.
 
     Examples
     --------

@@ -101,12 +101,8 @@ def read_notes(path: str | os.PathLike[str], identity: SourceIdentity | None = N
     ------
     NotesError
         If they are damaged, or of a newer version.
-    FormatError
-        If the file is damaged.
     StorageError
         If the file has another identity.
-    OSError
-        If it cannot be read.
 
     Examples
     --------

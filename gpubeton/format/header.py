@@ -60,8 +60,6 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     ------
     FormatError
         `VersionError`, `TruncatedError`, `HeaderError` or `NoSamplesError`.
-    OSError
-        If the file cannot be opened.
 
     Examples
     --------
