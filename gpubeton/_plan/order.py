@@ -19,7 +19,7 @@ from gpubeton.errors import OptionError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from gpubeton.format.page_runs import PageRuns
+    from gpubeton.format.index import PageRuns
 
 Ids: TypeAlias = "NDArray[np.uint64]"
 

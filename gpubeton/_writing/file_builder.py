@@ -87,7 +87,9 @@ class MovedRegions:
     size: NDArray[np.uint64]  # (R,) bytes
     new: NDArray[np.uint64]  # (R,) offset
 
-    def update_pointers(self, column: NDArray[Any], type_id: int, stored: NDArray[np.uint64] | None = None) -> None:
+    def update_pointers(
+        self, column: NDArray[Any], type_id: int, stored: NDArray[np.unsignedinteger[Any]] | None = None
+    ) -> None:
         """Update the pointers in the metadata of one field, shape (N,)."""
         # `stored`, shape (N,), is the size of each value if it is known: of an empty region and the next one, which
         # begin at the same offset, it selects the right one.
@@ -100,7 +102,7 @@ class MovedRegions:
         for words in _pointer_columns(column, names):
             self._update(words, stored)
 
-    def _update(self, words: NDArray[Any], stored: NDArray[np.uint64] | None) -> None:
+    def _update(self, words: NDArray[Any], stored: NDArray[np.unsignedinteger[Any]] | None) -> None:
         per_sample = (-1,) + (1,) * (words.ndim - 1)
         value = words.astype(np.uint64)
         moved, best = value.copy(), np.zeros(value.shape, np.int8)

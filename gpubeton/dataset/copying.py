@@ -28,7 +28,7 @@ from gpubeton.dataset.contents import checked_samples
 from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
 from gpubeton.fields.registry import CustomFields, open_beton
 from gpubeton.format import Index, Notes, read_notes
-from gpubeton.format.data_files import origin_of
+from gpubeton.format.data_files import origin_of, split_offsets
 from gpubeton.format.dataset import join, list_files
 from gpubeton.format.entry_points import no_entry_points, open_blocks
 
@@ -152,10 +152,10 @@ class _Block:
     samples: NDArray[np.int64]  # (N,)
     count: NDArray[np.int64]  # (N,) regions of each sample
     owner: NDArray[np.int64]  # (R,) sample of each region, counted from 0
-    part: NDArray[np.int64]  # (R,) number of its file
+    part: NDArray[np.intp]  # (R,) number of its file
     old: NDArray[np.uint64]  # (R,) its offset there
     size: NDArray[np.uint64]  # (R,)
-    expected: NDArray[np.int64]  # (R,) recorded checksum, -1 without
+    expected: NDArray[np.uint32]  # (R,) recorded checksum, 0 without
 
 
 class _Inputs:
@@ -172,14 +172,12 @@ class _Inputs:
             for fault in faults:
                 warnings.warn(f"{fault}. The copy has none of them.", stacklevel=3)
         self.starts = np.cumsum([0, *(part.num_samples for part in parts)])
-        tables = [part.allocations for part in parts]
-        owner = np.concatenate([t["sample_id"].astype(np.int64) + s for t, s in zip(tables, self.starts, strict=False)])
         # Stable: an empty region stays before the one that begins at the same place.
-        order = np.argsort(owner, kind="stable")
-        self._ptr = np.concatenate([table["ptr"] for table in tables])[order]
-        self._size = np.concatenate([table["size"] for table in tables])[order]
-        self._sums = np.concatenate([_sums(part, note) for part, note in zip(parts, notes, strict=True)])[order]
-        self._bounds = np.searchsorted(owner[order], np.arange(self.whole.num_samples + 1))
+        order = np.argsort(self.whole.allocations["sample_id"], kind="stable")
+        self._table, self._sums = self.whole.allocations[order], self.whole.checksums[order]
+        self._bounds = np.searchsorted(self._table["sample_id"], np.arange(self.whole.num_samples + 1))
+        # With the pointers of their files, of which custom fields may have more than those that `whole` knows.
+        self._columns = [np.concatenate([part.column(name) for part in parts]) for name in self.whole.names]
 
     def content(self, class_names: Sequence[str] | None) -> dict[str, Any] | None:
         """Make the notes of the new file; None if no file has any."""
@@ -231,7 +229,7 @@ class _Inputs:
         count = self._bounds[samples + 1] - first
         owner = np.repeat(np.arange(len(samples)), count)
         rows = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
-        size = self._size[rows]
+        size = self._table["size"][rows]
         room = np.bincount(owner, np.maximum(size, 1), len(samples))
         if room.max(initial=0) > page_size:
             sample = int(samples[room.argmax()])
@@ -240,26 +238,18 @@ class _Inputs:
                 f"Use page_size={1 << (int(room.max()) - 1).bit_length()}.",
                 sample,
             )
-        part = np.searchsorted(self.starts, samples[owner], side="right") - 1
-        return _Block(samples, count, owner, part, self._ptr[rows], size, self._sums[rows])
+        return _Block(samples, count, owner, *split_offsets(self._table["ptr"][rows]), size, self._sums[rows])
 
     def rows(self, block: _Block, new: NDArray[np.uint64]) -> NDArray[np.void]:
         """Make the metadata of a block, with pointers to where its regions go."""
         rows = np.zeros(len(block.samples), self.whole.metadata_type)
-        parts = np.searchsorted(self.starts, block.samples, side="right") - 1
         moved = MovedRegions(block.count, block.old, block.size, new)
         for number, descriptor in enumerate(self.whole.descriptors):
             column = rows[f"f{number}"]
-            stored = np.zeros(len(rows), np.uint64)
-            for part in np.unique(parts).tolist():
-                of_part = parts == part
-                local = block.samples[of_part] - self.starts[part]
-                column[of_part] = self.parts[part].column(descriptor.name)[local]
-                if self.whole.has_regions(descriptor.name):
-                    stored[of_part] = self.parts[part].regions(descriptor.name).size[local]
-            moved.update_pointers(
-                column, descriptor.type_id, stored if self.whole.has_regions(descriptor.name) else None
-            )
+            column[:] = self._columns[number][block.samples]
+            has_regions = self.whole.has_regions(descriptor.name)
+            stored = self.whole.regions(descriptor.name).size[block.samples] if has_regions else None
+            moved.update_pointers(column, descriptor.type_id, stored)
         return rows
 
 
@@ -288,7 +278,7 @@ def _check(block: _Block, run: slice, data: bytes, sums: NDArray[np.uint32], who
         size = int(block.size[region])
         sums[region] = zlib.crc32(data[position : position + size])
         position += size
-        if block.expected[region] not in (-1, sums[region]):
+        if block.expected[region] not in (0, sums[region]):
             sample = int(block.samples[block.owner[region]])
             where = origin_of(whole.files, sample) or f"{whole.title}: sample {sample}"
             raise RegionError(
@@ -296,12 +286,6 @@ def _check(block: _Block, run: slice, data: bytes, sums: NDArray[np.uint32], who
                 f"{int(block.expected[region]):08x}. The file is damaged; "
                 "`gpubeton verify` names all such samples."
             )
-
-
-def _sums(part: Index, notes: Notes | None) -> NDArray[np.int64]:
-    if notes is None or notes.checksums is None:
-        return np.full(len(part.allocations), -1, np.int64)
-    return notes.checksums.astype(np.int64)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -14,11 +14,10 @@ import numpy as np
 
 from gpubeton._machine import worker_count
 from gpubeton._writing import find_all
-from gpubeton.errors import BadImageError, EntryPointsError, FieldTypeError, FormatError, NotesError, StorageError
+from gpubeton.errors import BadImageError, EntryPointsError, FieldTypeError, FormatError, StorageError
 from gpubeton.fields.codecs import CODECS, Codec
 from gpubeton.fields.pixels import rgb_of_file, size_of_file
 from gpubeton.fields.registry import CustomFields, open_single
-from gpubeton.format import Index, read_notes
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.entry_points import read_beside, read_located, read_within
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from gpubeton._bytes import ByteSource, Progress
     from gpubeton.fields.base import Field
+    from gpubeton.format import Index
     from gpubeton.format.entry_points import EntryBlock
     from gpubeton.format.field_arguments import ImageKind
 
@@ -116,15 +116,8 @@ def verify(
         raise
     except FormatError as error:
         return Verification(os.fspath(path), 0, 0, {}, 0, [Finding(None, None, str(error))])
-    findings: list[Finding] = []
-    sums: NDArray[np.uint32] | None = None
-    try:
-        notes = None if index.files[0].is_container else read_notes(index.files[0].path, index.files[0].identity)
-        sums = None if notes is None else notes.checksums
-    except NotesError as error:
-        findings.append(Finding(None, None, str(error)))
-    if sums is None and index.checksums.any():
-        sums = index.checksums  # of FILE.index
+    findings = [Finding(None, None, file.fault) for file in index.files if file.fault]
+    sums = index.checksums if index.checksums.any() else None
     checker = _RegionChecker(index, fields, sums)
     rows, decoded = len(index.allocations), Counter[int | None]()
     threads = worker_count(num_workers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -30,11 +31,10 @@ from gpubeton.format.layout import (
     FieldType,
     metadata_dtype,
 )
-from gpubeton.format.page_runs import PageRuns
 from gpubeton.format.regions import Allocations, FieldRows, locate, pointers_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -328,6 +328,40 @@ class Index:
         if name not in self.names:
             raise NoSuchFieldError(f"{self.title}: no field {name!r}; the file has {', '.join(map(repr, self.names))}.")
         return self.names.index(name)
+
+
+@dataclass(frozen=True, eq=False)
+class PageRuns:
+    """Pages of samples, which are kept once for samples that follow each other in one page."""
+
+    start: NDArray[np.int64]  # (R + 1,) the first sample of each run; then the number of samples
+    page: NDArray[np.int64]  # (R,)
+
+    @classmethod
+    def join(cls, blocks: Iterable[NDArray[np.int64]]) -> PageRuns:
+        """Find the runs in the pages of all samples, which come block by block, (N,) each."""
+        starts, pages, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+        for block in blocks:
+            first = _changes(block)
+            starts.append(first + count)
+            pages.append(block[first])
+            count += len(block)
+        start, page = np.concatenate(starts), np.concatenate(pages)
+        first = _changes(page)  # a run may go on in the next block
+        return cls(np.append(start[first], count), page[first])
+
+    def of(self, samples: NDArray[np.uint64]) -> PageRuns:
+        """Find the runs of other samples, (N,), in their order."""
+        return PageRuns.join([self.page[np.searchsorted(self.start, samples.astype(np.int64), side="right") - 1]])
+
+    def to_array(self) -> NDArray[np.int64]:
+        """Give the page of each sample, (N,)."""
+        return np.repeat(self.page, np.diff(self.start))
+
+
+def _changes(values: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Find where values differ from those before them; the first does."""
+    return np.flatnonzero(np.concatenate([np.ones(len(values[:1]), np.bool_), values[1:] != values[:-1]]))
 
 
 def read_index(source: ByteSource, custom_types: CustomTypes) -> Index:

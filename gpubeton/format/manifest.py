@@ -50,7 +50,6 @@ from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.file_notes import notes_offset
 from gpubeton.format.header import Descriptor, Header, header_of
 from gpubeton.format.index import Index, find_metadata_end, metadata_type_of
-from gpubeton.format.index_checks import check_index
 from gpubeton.format.layout import (
     ARGUMENTS_SIZE,
     IMAGE_DTYPE,
@@ -58,7 +57,7 @@ from gpubeton.format.layout import (
     FieldType,
     round_up,
 )
-from gpubeton.format.regions import FieldRows, pointers_in
+from gpubeton.format.regions import FieldRows, check_index, pointers_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
