@@ -31,12 +31,8 @@ if TYPE_CHECKING:
 MAX_CHUNKSIZE = 256
 
 
-@dataclass(frozen=True)
-class Task:
-    """The rows of one chunk: from `start` up to `stop`, exclusive."""
-
-    start: int
-    stop: int
+Task = range
+"""The rows of one chunk: from `start` up to `stop`, exclusive."""
 
 
 class TaskQueue:

@@ -79,12 +79,6 @@ def run_loader(loader: Loader, *, seconds: float, step_seconds: float = 0.0) -> 
             return LoaderRun(0, 0.0, 0.0, loader.stats(total=True))
 
 
-def long_indices(num_samples: int, batch_size: int, *, batches: int = _BATCHES) -> np.ndarray:
-    """Repeat the samples of a small file, so that an epoch has at least `batches` batches: int64 (N,)."""
-    times = max(1, -(-batches * batch_size // num_samples))
-    return np.tile(np.arange(num_samples), times)
-
-
 def image_field(reader: Reader, name: str | None = None) -> str | None:
     """Return the field with images of this name, or the first one; None if the file has none."""
     names = [name for name, handler in reader.handlers.items() if isinstance(handler, RGBImageField)]
@@ -104,7 +98,7 @@ def training_loader(
     **arguments: Any,
 ) -> Loader:
     """Make a loader of random crops of the images of a field, flipped and normalized if `is_augmented`."""
-    # Other fields with images are left out; fields without images are decoded. Its epochs are long.
+    # Other fields with images are left out; fields without images are decoded.
     pipelines: dict[str, Any] = dict.fromkeys(
         name for name, handler in reader.handlers.items() if isinstance(handler, RGBImageField)
     )
@@ -113,12 +107,13 @@ def training_loader(
         crop = RandomResizedCropRGBImageDecoder((size, size))
         pipelines[field] = [crop, *augmentations, ToTensor(), ToTorchImage()]
     batch_size = min(batch_size, reader.num_samples)
+    repeats = max(1, -(-_BATCHES * batch_size // reader.num_samples))  # so that an epoch of a small file is long
     return Loader(
         path,
         batch_size,
         order=OrderOption.RANDOM,
         seed=0,
-        indices=long_indices(reader.num_samples, batch_size),
+        indices=np.tile(np.arange(reader.num_samples), repeats),
         pipelines=pipelines,
         on_error="skip",
         **arguments,

@@ -141,15 +141,11 @@ class _OutputFolder:
 
     def write(self, sample: int) -> tuple[list[Any], list[Finding]]:
         """Write the files of a sample; return its row of the table, and the values that could not be written."""
-        row: list[Any] = []
-        faults: list[Finding] = []
-        for name in self._contents.index.names:
-            written, fault = self._try(sample, name)
-            row.append(written)
-            faults += [] if fault is None else [fault]
+        row, faults = zip(*(self._try(sample, name) for name in self._contents.index.names), strict=True)
+        title: list[Any] = []
         if self._named and self._labels is not None:
-            row.append(class_name(int(self._labels[sample]), self._contents.class_names))
-        return row, faults
+            title = [class_name(int(self._labels[sample]), self._contents.class_names)]
+        return [*row, *title], list(filter(None, faults))
 
     def _try(self, sample: int, name: str) -> tuple[Any, Finding | None]:
         try:

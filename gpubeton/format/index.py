@@ -20,7 +20,7 @@ from gpubeton.errors import (
     TruncatedError,
 )
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, title_of
-from gpubeton.format.entry_layout import read_checksums_beside, read_noted_checksums
+from gpubeton.format.entry_points import read_checksums_beside, read_noted_checksums
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, Header, read_fields
 from gpubeton.format.layout import (
@@ -174,8 +174,9 @@ class Index:
         with file.open() as source:
             header, end = find_metadata_end(source, self)
             _check_extents(file.path, file.size, header, end)
-            allocations, _ = _read_allocations(source, header, end)
-        rows, checksums = allocations.rows, allocations.row_checksums()
+            allocations, recorded, _ = _read_allocations(source, header, end)
+        rows = allocations.rows
+        checksums = np.zeros(len(rows), np.uint32) if recorded is None else recorded
         if number:
             rows.setflags(write=True)
             rows["sample_id"] += np.uint64(file.first_sample)
@@ -383,7 +384,8 @@ def read_index(source: ByteSource, custom_types: CustomTypes) -> Index:
         start = _notes_begin(file_size, header, metadata_end)
         source.announce(start, file_size - start)
     # Before the metadata: while the table is sorted there are two of it.
-    allocations, fault = _read_allocations(source, header, metadata_end)
+    allocations, checksums, fault = _read_allocations(source, header, metadata_end)
+    allocations = allocations.with_checksums(checksums)
     columns = _read_columns(source, header, row_type)
     identity.check(name, source.identity())
     rows = [
@@ -465,14 +467,16 @@ def _packed(array: NDArray[Any], field: int | None = None) -> NDArray[np.void]:
     return packed
 
 
-def _read_allocations(source: ByteSource, header: Header, metadata_end: int) -> tuple[Allocations, str]:
-    """Read and check the allocation table, with the checksums of the regions; tell why these cannot be used."""
+def _read_allocations(
+    source: ByteSource, header: Header, metadata_end: int
+) -> tuple[Allocations, NDArray[np.uint32] | None, str]:
+    """Read and check the allocation table; read the checksums of its regions, (R,), or tell why they cannot be used."""
     checksums, fault = read_noted_checksums(source)  # first: the table follows them
     table = source.read_array(header.alloc_table_ptr, source.size)
     allocations = Allocations.check(source.name, header, metadata_end, table)
     if checksums is None and not fault:
         checksums, fault = read_checksums_beside(source, allocations.rows)
-    return allocations.with_checksums(checksums), fault
+    return allocations, checksums, fault
 
 
 def _notes_begin(file_size: int, header: Header, metadata_end: int) -> int:

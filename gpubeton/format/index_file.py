@@ -6,7 +6,7 @@ orders and checkpoints are the same, and the true places of their bytes beside t
     magic        "gpubeton-located", filled up with zeros to 64 bytes
     columns      as in ``index.bin`` of a manifest, with ``offsets``
     names        of the loose files of each container that is a folder or a list of files
-    entry points of each container, in the form of `gpubeton.format.entry_layout`
+    entry points of each container, in the form of `gpubeton.format.entry_points`
     description  as ``index.json`` of a manifest, of which each shard is a container; places are those in this file
     trailer      where the description begins (8 bytes), its size (8), the magic (16)
 

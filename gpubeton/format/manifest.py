@@ -44,8 +44,7 @@ from gpubeton._bytes.open_files import find_identity, list_shards, open_bytes, s
 from gpubeton._machine import count_cores
 from gpubeton.errors import FormatError, OptionError, RemoteChangedError, RemoteDeniedError
 from gpubeton.format.data_files import DESCRIPTION, MAX_FILES, DataFile, EntryPlace
-from gpubeton.format.entry_layout import index_path
-from gpubeton.format.entry_points import find_place
+from gpubeton.format.entry_points import find_place, index_path
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.file_notes import notes_offset
 from gpubeton.format.header import Descriptor, Header, header_of

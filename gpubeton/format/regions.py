@@ -82,13 +82,6 @@ class Allocations:
         """Add the CRC-32 of the regions of all rows, (R,)."""
         return self if checksums is None else replace(self, checksums=checksums[self.rows["size"] > 0])
 
-    def row_checksums(self) -> NDArray[np.uint32]:
-        """Give the CRC-32 of the regions of all rows, (R,), 0 where it is not known."""
-        checksums = np.zeros(len(self.rows), np.uint32)
-        if self.checksums is not None:
-            checksums[self.rows["size"] > 0] = self.checksums
-        return checksums
-
     def checksums_of(self, row: NDArray[np.intp] | slice, empty: NDArray[np.bool_]) -> NDArray[np.uint32] | None:
         """Give the CRC-32 of the regions of some rows; 0 where the value is `empty`."""
         return None if self.checksums is None else np.where(empty, np.uint32(0), self.checksums[row])
