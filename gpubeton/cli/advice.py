@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gpubeton._machine import install
+from gpubeton.cli.screen import counted, size_text
 from gpubeton.loader.gpu_state import GpuState
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ class Measurements:
         """The properties of the loop that matter for its speed, in words."""
         facts = self.facts
         return (
-            f"batches of {facts.batch_size}, {_workers(facts.num_workers)}, {facts.batches_ahead} batches ahead, "
-            f"os_cache={facts.os_cache}, images decoded on {facts.device}"
+            f"batches of {facts.batch_size}, {counted(facts.num_workers, 'worker')}, {facts.batches_ahead} batches "
+            f"ahead, os_cache={facts.os_cache}, images decoded on {facts.device}"
         )
 
     @property
@@ -204,7 +205,7 @@ def _slow_stage(measured: Measurements) -> tuple[str, str, list[LoopFinding]]:
         return "gpu", reason, _smaller_images(measured, "thread")
     if stats.stalled_seconds > 0.3 * stats.worker_seconds:
         return _stalled_workers(measured)
-    busy = f"{_workers(stats.num_workers)} busy for {stats.worker_share:.0%} of the time"
+    busy = f"{counted(stats.num_workers, 'worker')} busy for {stats.worker_share:.0%} of the time"
     if stats.worker_share < _BUSY and not measured.is_contended:
         return "starved", f", with {busy}: the workers wait for new batches.", _more_ahead(measured)
     if stats.worker_share < _BUSY:
@@ -220,7 +221,7 @@ def _stalled_workers(measured: Measurements) -> tuple[str, str, list[LoopFinding
     if measured.waits_for_pages:
         reason += f" until pages of the file come from the disk ({measured.resident_share:.0%} of it was in memory)."
         return "pages", reason, _faster_reading(measured)
-    reason += f" without a core: {_workers(stats.num_workers)}, {measured.machine.usable_cores} usable cores"
+    reason += f" without a core: {counted(stats.num_workers, 'worker')}, {measured.machine.usable_cores} usable cores"
     reason += "." if stats.num_workers > measured.machine.usable_cores else ", which other programs use too."
     return "cores", reason, [*_other_programs(measured, "advice"), *_faster_decoding(measured)]
 
@@ -241,7 +242,7 @@ def _faster_reading(measured: Measurements) -> list[LoopFinding]:
     memory, size, os_cache = measured.machine.usable_memory_bytes, measured.file_bytes, measured.facts.os_cache
     cached = size * (measured.resident_share or 0.0)
     if memory is not None and size and size < _RAW_SHARE_OF_MEMORY * (memory + cached):
-        fits = f"The file ({_size(size)}) fits into memory ({_size(memory)} free), and stays there"
+        fits = f"The file ({size_text(size)}) fits into memory ({size_text(memory)} free), and stays there"
         change = "Read it once before the training" if os_cache else "os_cache=True (now False)"
         text, change = f"{fits} after the first epoch.", f"{change}; leave enough memory free."
         changes.append(_advice("memory", text, change, most))
@@ -282,7 +283,7 @@ def _faster_decoding(measured: Measurements) -> list[LoopFinding]:
     changes, cores, workers = [], measured.machine.usable_cores, measured.facts.num_workers
     if workers < cores:
         gain = _gain_with(measured, workers=cores / workers)
-        text = f"{_workers(workers)} for {cores} usable cores."
+        text = f"{counted(workers, 'worker')} for {cores} usable cores."
         changes.append(_advice("more_workers", text, f"num_workers={cores}.", gain))
     elif workers > cores:
         changes.append(_fewer_workers(measured, "advice"))
@@ -295,7 +296,7 @@ def _faster_decoding(measured: Measurements) -> list[LoopFinding]:
 
 def _fewer_workers(measured: Measurements, weight: Literal["advice", "notice"]) -> LoopFinding:
     cores = measured.machine.usable_cores
-    text = f"{_workers(measured.facts.num_workers)} share {cores} usable cores."
+    text = f"{counted(measured.facts.num_workers, 'worker')} share {cores} usable cores."
     return LoopFinding("fewer_workers", weight, text, f"num_workers={cores}.")
 
 
@@ -323,7 +324,7 @@ def _raw_pixels(measured: Measurements) -> list[LoopFinding]:
     for image in measured.facts.images:
         size = _raw_bytes(image) * measured.facts.samples
         if image.jpeg_share >= 0.5 and memory is not None and size < _RAW_SHARE_OF_MEMORY * memory:
-            text = f"{image.name}: JPEG files are decoded in each epoch; as raw pixels they take {_size(size)}."
+            text = f"{image.name}: JPEG files are decoded in each epoch; as raw pixels they take {size_text(size)}."
             change = "Write the file with write_mode='raw': it fits into memory and needs no decoding."
             changes.append(_advice("raw", text, change, _gain_with(measured, workers=_RAW_FACTOR)))
     return changes
@@ -345,7 +346,7 @@ def _machine_notices(measured: Measurements) -> Iterator[LoopFinding]:
     too_many = facts.num_workers > machine.usable_cores
     if machine.core_limit is not None and machine.core_limit < machine.cores:
         text = f"The container may use {machine.core_limit:g} of the {machine.cores} cores that it sees"
-        text += f"; {_workers(facts.num_workers)} share them." if too_many else "."
+        text += f"; {counted(facts.num_workers, 'worker')} share them." if too_many else "."
         yield _notice("core_limit", text, f"num_workers={machine.usable_cores}." if too_many else "")
     elif too_many:
         yield _fewer_workers(measured, "notice")
@@ -360,8 +361,8 @@ def _file_notices(measured: Measurements) -> Iterator[LoopFinding]:
     cached = measured.file_bytes * (measured.resident_share or 0.0)
     if measured.facts.os_cache and memory is not None and measured.file_bytes > memory + cached:
         text = (
-            f"The files have {measured.file_bytes / _GIB:.1f} GiB and do not fit into memory "
-            f"({(memory + cached) / _GIB:.1f} GiB): every epoch reads the disk."
+            f"The files have {size_text(measured.file_bytes)} and do not fit into memory "
+            f"({size_text(memory + cached)}): every epoch reads the disk."
         )
         yield _notice("larger_than_memory", text, "os_cache=False and order='quasi_random'.")
     for place in measured.places:
@@ -437,11 +438,3 @@ def _gain_without_waiting(measured: Measurements) -> float | None:
 
 def _gain(seconds: float, saved: float) -> float:
     return seconds / max(seconds - saved, 0.01 * seconds)
-
-
-def _workers(count: int) -> str:
-    return f"{count} worker{'' if count == 1 else 's'}"
-
-
-def _size(nbytes: float) -> str:
-    return f"{nbytes / _GIB:.1f} GiB" if nbytes >= _GIB else f"{nbytes / (1 << 20):.1f} MiB"

@@ -11,6 +11,7 @@ from gpubeton.cli.screen import counted, printable, progress, result_console, sh
 from gpubeton.cli.shared_options import (
     FieldClasses,
     File,
+    Indices,
     Json,
     Label,
     Overwrite,
@@ -84,10 +85,7 @@ def split(
 def subset(
     file: File,
     out: Annotated[Path, typer.Argument(help="The file to write.", show_default=False)],
-    indices: Annotated[
-        str | None,
-        typer.Option(help="Samples in this order, such as 0:1000,4000,7 (Python slices), or @FILE with one per line."),
-    ] = None,
+    indices: Indices = None,
     classes: Annotated[
         list[str] | None,
         typer.Option("--class", help="Only samples of this class, a name or a number. Can be repeated."),

@@ -33,6 +33,10 @@ ClassNames = Annotated[
 ]
 Split = Annotated[str | None, typer.Option(help="Split of huggingface or torchvision.", rich_help_panel=SOURCES)]
 Root = Annotated[Path | None, typer.Option(help="Base folder of a table, or torchvision's.", rich_help_panel=SOURCES)]
+Indices = Annotated[
+    str | None,
+    typer.Option(help="Samples in this order, such as 0:1000,4000,7 (Python slices), or @FILE with one per line."),
+]
 Label = Annotated[str, typer.Option(help="The field with the labels.")]
 FieldClasses = Annotated[
     list[str] | None,

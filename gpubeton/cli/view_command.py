@@ -12,6 +12,7 @@ from gpubeton.cli.screen import counted, result_console, show_json
 from gpubeton.cli.shared_options import (
     FieldClasses,
     File,
+    Indices,
     Json,
     Label,
     Overwrite,
@@ -38,7 +39,7 @@ _DARK = 1 / 8
 def view(
     file: File,
     out: Annotated[Path, typer.Argument(help="The PNG file to write.", show_default=False)],
-    indices: Annotated[str | None, typer.Option(help="Samples, such as 0:32,100, or @FILE with one per line.")] = None,
+    indices: Indices = None,
     count: Annotated[int, typer.Option(min=1, help="Number of random samples, without --indices.")] = 32,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     train_size: Annotated[

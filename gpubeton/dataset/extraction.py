@@ -72,10 +72,8 @@ def extract(
         The class of each custom field.
     label : str
         The field of labels, if there is one.
-    num_workers : int
-        Threads; less than 1 means one for each core.
-    on_progress : callable, optional
-        Called with the number of extracted samples and of all samples.
+    num_workers, on_progress
+        As for `verify`, but for samples.
 
     Returns
     -------

@@ -79,17 +79,13 @@ def index_images(
 
     Parameters
     ----------
-    path : str or path
-        The file.
-    custom_fields : mapping of str to Field class, optional
-        The class of each custom field.
+    path, custom_fields
+        As for `verify`.
     overwrite : bool
         Whether to make entry points and checksums for a file that has valid ones, in itself or beside it, and to
         replace a file of another kind. Damaged ones and those of another file are always replaced.
-    num_workers : int
-        Number of threads; less than 1 means one for each core.
-    on_progress : callable, optional
-        Called with the number of finished images and of all images.
+    num_workers, on_progress
+        As for `verify`, but for images.
 
     Returns
     -------
@@ -196,8 +192,8 @@ def index_shards(
     ----------
     folder : str or path
         The folder; also a URL that ends in "/".
-    custom_fields : mapping of str to Field class, optional
-        The class of each custom field.
+    custom_fields
+        As for `verify`.
     remote : RemoteOptions, optional
         How the store of a URL is reached.
 

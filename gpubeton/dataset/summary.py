@@ -122,10 +122,8 @@ def summarize(
 
     Parameters
     ----------
-    path : str or path
-        The file.
-    custom_fields : mapping of str to Field class, optional
-        The class of each custom field.
+    path, custom_fields
+        As for `verify`.
     look_at : int, optional
         Maximum number of JPEG files of each field whose markers are read, evenly spread over the file; None for all.
 

@@ -32,7 +32,7 @@ from gpubeton._bytes.store_client import shown
 from gpubeton.errors import EntryPointsError, FormatError, NotesError, RemoteDeniedError
 from gpubeton.format.data_files import EntryPlace, first_offset
 from gpubeton.format.field_arguments import RGB, ImageKind
-from gpubeton.format.file_notes import notes_before, notes_of, notes_offset, notes_size
+from gpubeton.format.file_notes import decode_trailer, notes_before, notes_of, notes_offset, notes_size
 from gpubeton.format.header import header_of
 from gpubeton.format.layout import ENTRY_DTYPE, MCUS_PER_ENTRY, FieldType, ImageMode, round_up
 
@@ -235,7 +235,7 @@ def list_fields(source: ByteSource, start: int, stop: int) -> tuple[int, tuple[s
     fields: list[str] = []
     while stop > start:
         place = max(start, stop - TRAILER_DTYPE.itemsize)
-        row = decode_trailer(source.read(place, min(TRAILER_DTYPE.itemsize, stop - place)))
+        row = decode_trailer(source.read(place, min(TRAILER_DTYPE.itemsize, stop - place)), MAGIC, TRAILER_DTYPE)
         if row is None:
             break
         begin = stop - block_size(row)
@@ -244,14 +244,6 @@ def list_fields(source: ByteSource, start: int, stop: int) -> tuple[int, tuple[s
         if begin < start:
             break
     return stop, tuple(reversed(fields))
-
-
-def decode_trailer(content: bytes) -> np.void | None:
-    """Decode the trailer of a block; None if these bytes are none."""
-    if len(content) < TRAILER_DTYPE.itemsize or not content.startswith(MAGIC):
-        return None
-    row: np.void = np.frombuffer(content, TRAILER_DTYPE)[0]
-    return row
 
 
 def field_of(row: np.void) -> str:
@@ -461,7 +453,7 @@ class BlockReader:
         has_checksums = False
         while stop > 0 or (self._is_beside and not blocks):
             content = part(max(0, stop - TRAILER_DTYPE.itemsize), stop).tobytes()
-            row = decode_trailer(content)
+            row = decode_trailer(content, MAGIC, TRAILER_DTYPE)
             if has_checksums and notes_size(content) == stop:
                 break
             if row is None:

@@ -165,19 +165,20 @@ def _read_trailer(source: ByteSource, first: int, stop: int) -> tuple[np.void | 
     """Read the trailer of the notes that end at `stop`, None if there are none; give where it is."""
     start, size = stop - _TRAILER_DTYPE.itemsize, _TRAILER_DTYPE.itemsize
     content = source.read(start, size) if first <= start <= source.size - size else b""
-    return _decode_trailer(content), start
+    return decode_trailer(content, _MAGIC, _TRAILER_DTYPE), start
 
 
-def _decode_trailer(content: bytes) -> np.void | None:
-    if len(content) < _TRAILER_DTYPE.itemsize or not content.startswith(_MAGIC):
+def decode_trailer(content: bytes, magic: bytes, dtype: np.dtype[np.void]) -> np.void | None:
+    """Decode the trailer of notes or of entry points; None if these bytes are none."""
+    if len(content) < dtype.itemsize or not content.startswith(magic):
         return None
-    row: np.void = np.frombuffer(content, _TRAILER_DTYPE)[0]
+    row: np.void = np.frombuffer(content, dtype)[0]
     return row
 
 
 def notes_size(content: bytes) -> int:
     """Give the bytes of the notes that end with `content`; 0 if it is the end of something else."""
-    trailer = _decode_trailer(content[-_TRAILER_DTYPE.itemsize :])
+    trailer = decode_trailer(content[-_TRAILER_DTYPE.itemsize :], _MAGIC, _TRAILER_DTYPE)
     if trailer is None:
         return 0
     return _TRAILER_DTYPE.itemsize + int(trailer["content_size"]) + 4 * int(trailer["num_checksums"])
