@@ -209,7 +209,7 @@ def encode_chunk(job: Job, task: Task, on_sample: Callable[[int], None] | None =
             del allocator.contents[first:], allocator.pointers[first:]
             continue
         counts.append(len(allocator.contents) - first)
-        _check_size(sum(max(1, content.size) for content in allocator.contents[first:]), job.page_size, place, index)
+        check_size(sum(max(1, content.size) for content in allocator.contents[first:]), job.page_size, place, index)
     sizes = np.fromiter((content.size for content in allocator.contents), np.int64, len(allocator.contents))
     regions = RegionSizes(np.array(counts, np.int64), sizes, skipped=tuple(skipped))
     pointers = np.array(allocator.pointers, np.uint64)
@@ -257,7 +257,8 @@ def _values(sample: Any, fields: Mapping[str, Field], place: str, index: Any) ->
     return list(zip(fields, sample, strict=False))
 
 
-def _check_size(size: int, page_size: int, place: str, index: Any) -> None:
+def check_size(size: int, page_size: int, place: str, index: Any) -> None:
+    """Refuse a sample that needs more bytes than a page has."""
     if size <= page_size:
         return
     needed = 1 << (size - 1).bit_length()

@@ -194,16 +194,9 @@ def _draw_advice(console: Console, results: list[tuple[Measurements, tuple[LoopF
         table.add_column(no_wrap=True)
         table.add_column()
         for finding in findings:
-            table.add_row(_weight_text(finding), _finding_text(finding))
+            color = {"bottleneck": "bold red" if (finding.gain or 0) > 1 else "bold green", "advice": "bold yellow"}
+            gain = finding.gain_text and f" {finding.gain_text}"
+            change = f"\n-> {printable(finding.change)}" if finding.change else ""
+            text = Text.assemble(printable(finding.text), change, (gain, "bold"))
+            table.add_row(Text(printable(finding.weight), color.get(finding.weight, "dim")), text)
         console.print(table)
-
-
-def _weight_text(finding: LoopFinding) -> Text:
-    colors = {"bottleneck": "bold red" if (finding.gain or 0) > 1 else "bold green", "advice": "bold yellow"}
-    return Text(printable(finding.weight), colors.get(finding.weight, "dim"))
-
-
-def _finding_text(finding: LoopFinding) -> Text:
-    gain = finding.gain_text and f" {finding.gain_text}"
-    change = f"\n-> {printable(finding.change)}" if finding.change else ""
-    return Text.assemble(printable(finding.text), change, (gain, "bold"))

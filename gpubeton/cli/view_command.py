@@ -66,13 +66,16 @@ def view(
     Each has its number and class as a caption. Gray images with small values, such as masks and depth maps, are shown
     brighter: the maximum of each is white.
     """
+    from PIL import Image
+
     from gpubeton._writing import check_target
     from gpubeton.dataset import choose
     from gpubeton.dataset.contents import Contents, class_name
 
     if train_size is not None and pipeline is not None:
         raise OptionError("--train-size and --pipeline both define the augmentation; choose one")
-    _check_suffix(out)
+    if Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
+        raise OptionError(f"{out}: pictures cannot be written as {out.suffix or 'this'}; expected a name such as x.png")
     check_target(out, [file], overwrite=overwrite)
     classes = field_classes(field)
     contents = Contents(file, classes)
@@ -103,13 +106,6 @@ def view(
         show_json({"path": str(out), "samples": chosen.tolist(), "captions": captions})
     else:
         result_console().print(f"{out} shows {counted(len(captions), 'sample')} of {file}")
-
-
-def _check_suffix(out: Path) -> None:
-    from PIL import Image
-
-    if Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
-        raise OptionError(f"{out}: pictures cannot be written as {out.suffix or 'this'}; expected a name such as x.png")
 
 
 def _image_field(contents: Contents, name: str | None) -> str:

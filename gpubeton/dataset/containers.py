@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +19,7 @@ from gpubeton.format.data_files import INDEX_SUFFIX, EntryPlace
 from gpubeton.format.entry_points import BESIDE, identity_of, image_fields, write_entry_points
 from gpubeton.format.index import Index
 from gpubeton.format.index_file import FIRST_COLUMN, MAGIC, TRAILER, folder_of, is_outside, relative_name
-from gpubeton.format.manifest import Manifest, Shard, blocks_of, form_of
+from gpubeton.format.manifest import Manifest, Shard, write_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -151,12 +150,8 @@ def _write(target: Path, index: Index, parts: list[tuple[int, str]], records: It
     shards = [Shard.of(file, index) for file in index.files]
     with AtomicFile(target) as file:
         file.write(0, MAGIC.ljust(FIRST_COLUMN, b"\0"))
-        end, sums = FIRST_COLUMN, []
-        for block in blocks_of(index):
-            file.write(end, block)
-            sums.append(zlib.crc32(block))
-            end += len(block)
-        num_bytes = end - FIRST_COLUMN
+        columns = write_columns(file.write, FIRST_COLUMN, index)
+        end = FIRST_COLUMN + columns[0]
         for number, described in enumerate(index.files):
             if isinstance(described.identity, FileListIdentity):
                 names = described.identity.files.to_bytes()
@@ -171,11 +166,7 @@ def _write(target: Path, index: Index, parts: list[tuple[int, str]], records: It
             end = write_entry_points(file.write, start, name, identity, blocks, BESIDE)
             shards[number] = replace(shards[number], entry_place=EntryPlace((name,), start, end))
         shards = [replace(shard, name=relative_name(os.fspath(target), shard.name)) for shard in shards]
-        forms = tuple(map(form_of, index.rows))
-        text = Manifest(
-            index.header, index.descriptors, forms, tuple(shards), index.fingerprint, num_bytes, tuple(sums),
-            index.class_names,
-        ).to_bytes()  # fmt: skip
+        text = Manifest.of(index, shards, columns, index.class_names).to_bytes()
         file.write(end, text + TRAILER.pack(end, len(text), MAGIC))
         for described in index.files:
             described.open().close()  # it has not changed meanwhile

@@ -20,12 +20,13 @@ from gpubeton._writing import (
     FileBuilder,
     MovedRegions,
     RegionSizes,
+    check_size,
     check_target,
     checked_page_size,
     index_file,
 )
 from gpubeton.dataset.contents import checked_samples
-from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
+from gpubeton.errors import NoSamplesError, OptionError, RegionError
 from gpubeton.fields.registry import CustomFields, open_beton
 from gpubeton.format import Index, Notes, read_notes
 from gpubeton.format.data_files import origin_of, split_offsets
@@ -231,13 +232,8 @@ class _Inputs:
         rows = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
         size = self._table["size"][rows]
         room = np.bincount(owner, np.maximum(size, 1), len(samples))
-        if room.max(initial=0) > page_size:
-            sample = int(samples[room.argmax()])
-            raise RegionTooLargeError(
-                f"{self.whole.title}: sample {sample}: {int(room.max())} bytes, but a page has {page_size}. "
-                f"Use page_size={1 << (int(room.max()) - 1).bit_length()}.",
-                sample,
-            )
+        sample = int(samples[room.argmax()])
+        check_size(int(room.max()), page_size, f"{self.whole.title}: sample {sample}", sample)
         return _Block(samples, count, owner, *split_offsets(self._table["ptr"][rows]), size, self._sums[rows])
 
     def rows(self, block: _Block, new: NDArray[np.uint64]) -> NDArray[np.void]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,9 +35,8 @@ from gpubeton.format.manifest import (
     COLUMNS,
     Manifest,
     Shard,
-    blocks_of,
-    form_of,
     path_in,
+    write_columns,
 )
 
 if TYPE_CHECKING:
@@ -263,17 +261,10 @@ def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = Non
 
 def _write_pair(folder: Path, index: Index, shards: tuple[Shard, ...], class_names: tuple[str, ...] | None) -> Manifest:
     """Write the columns, then their description, each of which appears when it is complete."""
-    checksums, num_bytes = [], 0
     with AtomicFile(folder / COLUMNS) as file:
-        for block in blocks_of(index):
-            file.write(num_bytes, block)
-            checksums.append(zlib.crc32(block))
-            num_bytes += len(block)
+        columns = write_columns(file.write, 0, index)
         file.commit()
-    forms = tuple(map(form_of, index.rows))
-    manifest = Manifest(
-        index.header, index.descriptors, forms, shards, index.fingerprint, num_bytes, tuple(checksums), class_names
-    )
+    manifest = Manifest.of(index, shards, columns, class_names)
     with AtomicFile(folder / DESCRIPTION) as file:
         file.write(0, manifest.to_bytes())
         file.commit()

@@ -141,7 +141,13 @@ def summarize(
         raise OptionError(f"look_at is {look_at}, expected at least 1")
     index, fields = open_single(path, custom_fields)
     notes = _notes_of(index)
-    blocks, faults = _blocks_of(index)
+    blocks: dict[str, list[EntryBlock]] = {}
+    faults: list[str] = []
+    for file in range(len(index.files)):
+        opened, faults_of_file = open_blocks(index, file)
+        faults += faults_of_file
+        for name, block in opened.items():
+            blocks.setdefault(name, []).append(block)
     header = index.header
     metadata_bytes = index.num_samples * index.metadata_type.itemsize
     metadata_end = header.metadata_offset + metadata_bytes
@@ -164,18 +170,6 @@ def summarize(
         notes=dict(notes.content),
         index_faults=faults,
     )
-
-
-def _blocks_of(index: Index) -> tuple[dict[str, list[EntryBlock]], list[str]]:
-    """Open the entry points of all files, by field; describe those that cannot be used."""
-    blocks: dict[str, list[EntryBlock]] = {}
-    faults: list[str] = []
-    for file in range(len(index.files)):
-        opened, faults_of_file = open_blocks(index, file)
-        faults += faults_of_file
-        for name, block in opened.items():
-            blocks.setdefault(name, []).append(block)
-    return blocks, faults
 
 
 def _notes_of(index: Index) -> Notes:

@@ -124,7 +124,9 @@ def notes_of(source: ByteSource) -> Notes | None:
 
 def notes_before(source: ByteSource, first: int, stop: int, rows: int) -> Notes | None:
     """Read the notes, of a file with so many regions, that end at `stop` and begin at `first` or later."""
-    name, (trailer, end) = shown(source.name), _read_trailer(source, first, stop)
+    name, end, size = shown(source.name), stop - _TRAILER_DTYPE.itemsize, _TRAILER_DTYPE.itemsize
+    content = source.read(end, size) if first <= end <= source.size - size else b""
+    trailer = decode_trailer(content, _MAGIC, _TRAILER_DTYPE)
     if trailer is None:
         return None
     version, content_size, num_checksums = (int(trailer[key]) for key in ("version", "content_size", "num_checksums"))
@@ -146,26 +148,17 @@ def notes_before(source: ByteSource, first: int, stop: int, rows: int) -> Notes 
             f"{int(trailer['checksum']):08x}. They are damaged; compare the file with the original."
         )
     try:
-        content = json.loads(body[4 * num_checksums :])
+        notes = json.loads(body[4 * num_checksums :])
     except (ValueError, RecursionError) as error:
         raise NotesError(f"{name}: the notes before the allocation table are no JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise NotesError(
-            f"{name}: the notes before the allocation table hold a {type(content).__name__}, not a mapping"
-        )
-    if (levels := nesting(content)) > MOST_LEVELS:
+    if not isinstance(notes, dict):
+        raise NotesError(f"{name}: the notes before the allocation table hold a {type(notes).__name__}, not a mapping")
+    if (levels := nesting(notes)) > MOST_LEVELS:
         raise NotesError(
             f"{name}: the notes before the allocation table are nested {levels} levels deep, expected at most "
             f"{MOST_LEVELS}. The samples do not need them; compare the file with the original."
         )
-    return Notes(content, np.frombuffer(body, "<u4", num_checksums) if num_checksums else None)
-
-
-def _read_trailer(source: ByteSource, first: int, stop: int) -> tuple[np.void | None, int]:
-    """Read the trailer of the notes that end at `stop`, None if there are none; give where it is."""
-    start, size = stop - _TRAILER_DTYPE.itemsize, _TRAILER_DTYPE.itemsize
-    content = source.read(start, size) if first <= start <= source.size - size else b""
-    return decode_trailer(content, _MAGIC, _TRAILER_DTYPE), start
+    return Notes(notes, np.frombuffer(body, "<u4", num_checksums) if num_checksums else None)
 
 
 def decode_trailer(content: bytes, magic: bytes, dtype: np.dtype[np.void]) -> np.void | None:

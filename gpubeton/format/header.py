@@ -75,7 +75,25 @@ def read_fields(source: ByteSource) -> tuple[Header, tuple[Descriptor, ...]]:
     """Read the header and the descriptors of the fields."""
     header = header_of(source)
     content = source.read(HEADER_DTYPE.itemsize, header.metadata_offset - HEADER_DTYPE.itemsize)
-    return header, _decode_descriptors(source.name, header, content)
+    path = source.name
+    expected = header.num_fields * DESCRIPTOR_DTYPE.itemsize
+    if len(content) < expected:
+        raise TruncatedError(
+            f"{path}: the header promises {header.num_fields} fields, whose descriptors take {expected} bytes, but "
+            f"only {len(content)} bytes follow it. Either the header is damaged, or the file was cut short."
+        )
+    rows = np.frombuffer(content, DESCRIPTOR_DTYPE, header.num_fields)
+    descriptors = tuple(
+        Descriptor(_decode_name(path, number, row["name"].tobytes()), int(row["type_id"]), row["arguments"].tobytes())
+        for number, row in enumerate(rows)
+    )
+    for name, count in Counter(descriptor.name for descriptor in descriptors).items():
+        if count > 1:
+            raise FieldNameError(
+                f"{path}: {count} fields are called {name!r}. FFCV cuts names to {NAME_SIZE} characters when writing; "
+                f"write the file again with names that differ in their first {NAME_SIZE}."
+            )
+    return header, descriptors
 
 
 def header_of(source: ByteSource) -> Header:
@@ -107,28 +125,6 @@ def header_of(source: ByteSource) -> Header:
             "The header is damaged; compare the file with the original."
         )
     return header
-
-
-def _decode_descriptors(path: str, header: Header, content: bytes) -> tuple[Descriptor, ...]:
-    """Understand the descriptors of the fields."""
-    expected = header.num_fields * DESCRIPTOR_DTYPE.itemsize
-    if len(content) < expected:
-        raise TruncatedError(
-            f"{path}: the header promises {header.num_fields} fields, whose descriptors take {expected} bytes, but "
-            f"only {len(content)} bytes follow it. Either the header is damaged, or the file was cut short."
-        )
-    rows = np.frombuffer(content, DESCRIPTOR_DTYPE, header.num_fields)
-    descriptors = tuple(
-        Descriptor(_decode_name(path, number, row["name"].tobytes()), int(row["type_id"]), row["arguments"].tobytes())
-        for number, row in enumerate(rows)
-    )
-    for name, count in Counter(descriptor.name for descriptor in descriptors).items():
-        if count > 1:
-            raise FieldNameError(
-                f"{path}: {count} fields are called {name!r}. FFCV cuts names to {NAME_SIZE} characters when writing; "
-                f"write the file again with names that differ in their first {NAME_SIZE}."
-            )
-    return descriptors
 
 
 def _decode_name(path: str, number: int, stored: bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -55,6 +55,7 @@ _MOST_READ = 64 << 20
 _NOTES_SIZE = 64 << 10
 
 
+@dataclass(eq=False, repr=False)
 class Index:
     """The fields, metadata and regions of a ``.beton`` file, or of several that make one dataset.
 
@@ -63,24 +64,6 @@ class Index:
 
     Positions of bytes in regions, metadata and the allocation table are global offsets (see
     `gpubeton.format.data_files`): the offset in the file if there is one file.
-
-    Attributes
-    ----------
-    files : tuple of DataFile
-        The files: one as a rule.
-    header : Header
-        Header of the first.
-    descriptors : tuple of Descriptor
-        One per field, in the order of the file.
-    names : tuple of str
-        Names of the fields, in the order of the file.
-    num_samples : int
-        Number of samples.
-    rows : tuple of FieldRows
-        One per field: its metadata and where its regions are.
-    class_names : tuple of str or None
-        Names of the classes if a manifest has them, none if the files have none or differ; None if the notes of the
-        files have to be read.
 
     Examples
     --------
@@ -94,26 +77,24 @@ class Index:
     np.uint64(8388608)
     """
 
-    def __init__(
-        self,
-        files: tuple[DataFile, ...],
-        header: Header,
-        descriptors: tuple[Descriptor, ...],
-        rows: tuple[FieldRows, ...],
-        fingerprint: str | None = None,
-        class_names: tuple[str, ...] | None = None,
-    ) -> None:
-        self.files = files
-        self.header = header
-        self.descriptors = descriptors
-        self.names = tuple(descriptor.name for descriptor in descriptors)
-        self.num_samples = sum(file.num_samples for file in files)
-        self.rows = rows
-        self.class_names = class_names
-        self._fingerprint = fingerprint
-        self._regions = {
-            descriptor.name: field.regions(descriptor) for descriptor, field in zip(descriptors, rows, strict=True)
-        }
+    files: tuple[DataFile, ...]  #: the files: one as a rule
+    header: Header  #: of the first
+    descriptors: tuple[Descriptor, ...]  #: one per field, in the order of the file
+    rows: tuple[FieldRows, ...]  #: one per field: its metadata and where its regions are
+    stored_fingerprint: InitVar[str | None] = None
+    #: Names of the classes if a manifest has them, none if the files have none or differ; None if the notes of the
+    #: files have to be read.
+    class_names: tuple[str, ...] | None = None
+    names: tuple[str, ...] = field(init=False)  #: of the fields, in the order of the file
+    num_samples: int = field(init=False)  #: number of samples
+
+    def __post_init__(self, stored_fingerprint: str | None) -> None:
+        self.names = tuple(descriptor.name for descriptor in self.descriptors)
+        self.num_samples = sum(file.num_samples for file in self.files)
+        if stored_fingerprint is not None:
+            vars(self)["fingerprint"] = stored_fingerprint
+        kinds = zip(self.descriptors, self.rows, strict=True)
+        self._regions = {descriptor.name: rows.regions(descriptor) for descriptor, rows in kinds}
 
     def __repr__(self) -> str:
         return f"<Index of {self.title}: {self.num_samples} samples of {', '.join(self.names)}>"
@@ -133,21 +114,19 @@ class Index:
     def _metadata_rows(self, samples: slice) -> NDArray[np.void]:
         """Make the structured rows of some samples, with zeros between the columns."""
         rows = np.zeros(len(range(*samples.indices(self.num_samples))), self.metadata_type)
-        for number, field in enumerate(self.rows):
-            _packed(rows, number)[:] = _packed(field.column)[samples]
+        for number, rows_of_field in enumerate(self.rows):
+            _packed(rows, number)[:] = _packed(rows_of_field.column)[samples]
         return rows
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of the fields and the metadata, which locate every region: 32 hexadecimal digits."""
-        if self._fingerprint is None:
-            digest = blake2b(digest_size=16)
-            for descriptor in self.descriptors:
-                digest.update(repr((descriptor.name, descriptor.type_id)).encode())
-            for start in range(0, self.num_samples, _BLOCK):
-                digest.update(self._metadata_rows(slice(start, start + _BLOCK)).view(np.uint8).data)
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
+        digest = blake2b(digest_size=16)
+        for descriptor in self.descriptors:
+            digest.update(repr((descriptor.name, descriptor.type_id)).encode())
+        for start in range(0, self.num_samples, _BLOCK):
+            digest.update(self._metadata_rows(slice(start, start + _BLOCK)).view(np.uint8).data)
+        return digest.hexdigest()
 
     @property
     def allocations(self) -> NDArray[np.void]:

@@ -59,7 +59,7 @@ from gpubeton.format.layout import (
 from gpubeton.format.regions import FieldRows, check_index, pointers_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -181,6 +181,15 @@ class Manifest:
     num_bytes: int  # of the columns
     checksums: tuple[int, ...]  # CRC-32 of each block of the columns
     class_names: tuple[str, ...] | None = None  # see `Index`
+
+    @classmethod
+    def of(
+        cls, index: Index, shards: Iterable[Shard], columns: tuple[int, tuple[int, ...]],
+        class_names: tuple[str, ...] | None,
+    ) -> Manifest:  # fmt: skip
+        """Describe an index whose `columns` were written."""
+        forms = tuple(map(form_of, index.rows))
+        return cls(index.header, index.descriptors, forms, tuple(shards), index.fingerprint, *columns, class_names)
 
     def to_bytes(self) -> bytes:
         """Give the content of ``index.json``."""
@@ -333,6 +342,16 @@ def blocks_of(index: Index) -> Iterator[bytes]:
                 waiting.clear()
     if waiting:
         yield bytes(waiting)
+
+
+def write_columns(write: Callable[[int, bytes], object], start: int, index: Index) -> tuple[int, tuple[int, ...]]:
+    """Write the columns from `start` on; give their bytes and the CRC-32 of each block."""
+    checksums, end = [], start
+    for block in blocks_of(index):
+        write(end, block)
+        checksums.append(zlib.crc32(block))
+        end += len(block)
+    return end - start, tuple(checksums)
 
 
 def read_rows(

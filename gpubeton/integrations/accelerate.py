@@ -43,11 +43,6 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
     non_blocking : bool
         Whether copies to the device are asynchronous.
 
-    Attributes
-    ----------
-    adapter : DataLoaderAdapter
-        The adapter; this loader has all of its attributes and methods too, such as ``set_epoch`` and ``state_dict``.
-
     Examples
     --------
     >>> accelerator = Accelerator()                                                                   # doctest: +SKIP
@@ -64,7 +59,7 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
 
     def __init__(self, loader: Loader, *, names: Sequence[str] | None = None, non_blocking: bool = False) -> None:
         # DataLoader.__init__ is not called: it would make batches of a dataset.
-        self.adapter = DataLoaderAdapter(loader, names=names)
+        self.adapter = DataLoaderAdapter(loader, names=names)  #: this loader has its attributes and methods, too
         self.gradient_state = GradientState()
         self.dataset = self.adapter.dataset  # type: ignore[assignment]  # only its length is used
         self._non_blocking = non_blocking

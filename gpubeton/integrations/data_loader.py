@@ -32,26 +32,6 @@ class DataLoaderAdapter:
         Makes each batch a dict with these names for its outputs, in this order, as models of Hugging Face expect.
         By default a batch is the tuple of the loader.
 
-    Attributes
-    ----------
-    loader : Loader
-        The loader. The adapter has all of its attributes and methods too: ``adapter.stats()``.
-    dataset : FileDataset
-        The samples; only its length.
-    batch_size, drop_last, num_workers : int, bool, int
-        As in the loader.
-    prefetch_factor : int
-        `batches_ahead` of the loader.
-    sampler : Sampler
-        The sample ids of the next epoch, and ``set_epoch``.
-    pin_memory, persistent_workers, in_order, timeout, pin_memory_device
-        False, True, True, 0.0, "": the corresponding arguments of a ``DataLoader``. The loader makes batches for a GPU
-        on that GPU.
-    is_to_resume : bool
-        Whether a state was loaded after the last epoch began.
-    collate_fn, worker_init_fn, generator, multiprocessing_context : None
-        Not used.
-
     Raises
     ------
     OptionError
@@ -68,6 +48,7 @@ class DataLoaderAdapter:
     (300, torch.Size([100, 1]))
     """
 
+    # Of a ``DataLoader``, as arguments. Batches for a GPU are made on that GPU.
     pin_memory = False
     pin_memory_device = ""
     persistent_workers = in_order = True
@@ -75,13 +56,13 @@ class DataLoaderAdapter:
     collate_fn = worker_init_fn = generator = multiprocessing_context = None
 
     def __init__(self, loader: Loader, *, names: Sequence[str] | None = None) -> None:
-        self.loader = loader
+        self.loader = loader  #: the adapter has all of its attributes and methods, too: ``adapter.stats()``
         self.names = None if names is None else tuple(names)
-        self.dataset = FileDataset(loader)
-        self.sampler = Sampler(loader, self.set_epoch)
-        self.prefetch_factor = loader.batches_ahead
+        self.dataset = FileDataset(loader)  #: the samples; only its length
+        self.sampler = Sampler(loader, self.set_epoch)  #: the sample ids of the next epoch, and ``set_epoch``
+        self.prefetch_factor = loader.batches_ahead  #: `batches_ahead` of the loader
         self._latest: weakref.ref[AdapterIterator] | None = None
-        self.is_to_resume = False
+        self.is_to_resume = False  #: whether a state was loaded after the last epoch began
 
     def __len__(self) -> int:
         """Batches of an epoch."""
