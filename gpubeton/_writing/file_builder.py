@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
-    from typing_extensions import Buffer
 
+    from gpubeton._writing.targets import WrittenFile
     from gpubeton.fields.base import Field
 
 
@@ -188,15 +188,11 @@ class ChunkPlace:
     offset: NDArray[np.uint64]  # (N,) of each sample in the file
 
 
-class _File(Protocol):
-    def write(self, offset: int, content: Buffer) -> None: ...
-
-
 class FileBuilder:
     """Gives rows and places to the samples of a file, and writes everything around them."""
 
     def __init__(
-        self, file: _File, descriptors: Sequence[Descriptor], row_size: int, page_size: int, max_rows: int
+        self, file: WrittenFile, descriptors: Sequence[Descriptor], row_size: int, page_size: int, max_rows: int
     ) -> None:
         self._file = file
         self._descriptors = descriptors

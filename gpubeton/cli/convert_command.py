@@ -187,8 +187,11 @@ def convert(
         )  # fmt: skip
     if json:
         show_json(_to_dict(done))
-    else:
-        _draw(done)
+        return
+    _draw_left_out(done)
+    if done.began_anew:
+        result_console().print("Deleted an unfinished file: its settings were others, or the source has changed since.")
+    _draw_samples(done, str(done.path), f", {done.resumed:,} of them done before" if done.resumed else "")
 
 
 def _to_dict(done: Conversion | ShardedConversion) -> dict[str, object]:
@@ -208,13 +211,6 @@ def _left_out(skipped: list[SkippedSample]) -> list[str]:
         else:
             lines += [f"left out: {name}: {reason}" for name in names]
     return lines
-
-
-def _draw(done: Conversion) -> None:
-    _draw_left_out(done)
-    if done.began_anew:
-        result_console().print("Deleted an unfinished file: its settings were others, or the source has changed since.")
-    _draw_samples(done, str(done.path), f", {done.resumed:,} of them done before" if done.resumed else "")
 
 
 def _draw_samples(done: Conversion | ShardedConversion, name: str, more: str) -> None:

@@ -12,7 +12,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -237,7 +238,7 @@ def machine_facts(machine: Machine, gpu: GpuState, root: Path = _ROOT) -> list[t
     limit = "" if machine.core_limit is None else f"; the container may use {machine.core_limit:g}"
     memory = machine.usable_memory_bytes
     gpu_text = ", ".join([gpu.name, *(f"{route}: {note}" for route, note in gpu.routes.items())])
-    libraries = ", ".join(f"{name} {text}" for name in ("torch", "numba", "numpy") if (text := _version(name)))
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "numba", "numpy") if find_spec(name))
     facts = {
         "processor": _processor(root),
         "cores": f"{machine.cores}{limit}",
@@ -259,10 +260,3 @@ def _processor(root: Path) -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

@@ -80,7 +80,11 @@ def view(
     classes = field_classes(field)
     contents = Contents(file, classes)
     total = contents.index.num_samples
-    name = _image_field(contents, image)
+    names = contents.image_fields
+    if not names or (image is not None and image not in names):
+        choices = f"it has {', '.join(map(repr, names))}" if names else "it has none"
+        raise OptionError(f"{contents.index.path}: no field {image or ''} with images; {choices}")
+    name = image or names[0]
     if indices is not None:
         chosen = choose(total, indices=sample_ids(indices, total))
     else:
@@ -106,14 +110,6 @@ def view(
         show_json({"path": str(out), "samples": chosen.tolist(), "captions": captions})
     else:
         result_console().print(f"{out} shows {counted(len(captions), 'sample')} of {file}")
-
-
-def _image_field(contents: Contents, name: str | None) -> str:
-    names = contents.image_fields
-    if not names or (name is not None and name not in names):
-        choices = f"it has {', '.join(map(repr, names))}" if names else "it has none"
-        raise OptionError(f"{contents.index.path}: no field {name or ''} with images; {choices}")
-    return name or names[0]
 
 
 def _stored(contents: Contents, name: str, samples: list[int], side: int) -> NDArray[np.float32]:

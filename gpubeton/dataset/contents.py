@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.fields.base import ImageColumn
+    from gpubeton.format import Index
 
 #: Elements of a raw pixel, and the type of each, by the pixel's bytes.
 _PIXELS = {1: (1, "<u1"), 2: (1, "<u2"), 3: (3, "<u1"), 4: (4, "<u1"), 6: (3, "<u2"), 8: (4, "<u2")}
@@ -82,13 +83,6 @@ class Contents:
     custom_fields : mapping of str to Field class, optional
         The class of each custom field.
 
-    Attributes
-    ----------
-    index : Index
-        Header and metadata of the file.
-    class_names : tuple of str or None
-        Names of the classes.
-
     Examples
     --------
     >>> contents = Contents("train.beton")
@@ -97,8 +91,9 @@ class Contents:
     """
 
     def __init__(self, path: str | os.PathLike[str], custom_fields: CustomFields | None = None) -> None:
+        self.index: Index  #: header and metadata of the file
         self.index, self._fields = open_single(path, custom_fields)
-        self.class_names = self.index.class_names or None  # of containers
+        self.class_names = self.index.class_names or None  #: names of the classes; None if there are none
         if not self.index.files[0].is_container:
             with suppress(NotesError):  # the samples may be sound
                 notes = read_notes(self.index.files[0].path, self.index.files[0].identity)

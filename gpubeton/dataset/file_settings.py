@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Settings:
     """How the samples of a source are stored in a file.
 
-    The same settings and samples give the same file, byte for byte.
+    The same settings and samples give the same file, byte for byte. One that is out of its range is an `OptionError`.
 
     Parameters
     ----------
@@ -63,11 +63,6 @@ class Settings:
     strip_metadata : bool
         Whether to remove EXIF, XMP, comments and the bytes after the image from JPEG and PNG files that are stored as
         they are. The encoded pixels and color profiles stay.
-
-    Raises
-    ------
-    OptionError
-        If one is out of its range.
 
     Examples
     --------

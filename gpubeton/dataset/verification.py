@@ -161,25 +161,19 @@ def _check_entry_points(index: Index, file: int, threads: int, findings: list[Fi
     for name, blocks in stored.items():
         done = 0
         for expected, _ in find_all(index, name, file, threads, identity=index.files[file].identity):
-            for block in blocks:
-                images = _differences(block.take(np.arange(done, done + len(expected.counts))), expected)
-                findings += [
-                    Finding(first + done + image, name, f"its entry points are not those of its bytes; {advice}")
-                    for image in images
-                    if first + done + image not in damaged
-                ]
+            findings += [
+                Finding(first + done + image, name, f"its entry points are not those of its bytes; {advice}")
+                for block in blocks
+                for image in range(len(expected.counts))
+                if _bytes_of(block, done + image) != _bytes_of(expected, image) and first + done + image not in damaged
+            ]
             done += len(expected.counts)
     return sum(len(block.entries) for blocks in stored.values() for block in blocks)
 
 
-def _differences(stored: EntryBlock, expected: EntryBlock) -> list[int]:
-    """List the images whose entry points or seals differ."""
-    return [
-        image
-        for image in range(len(expected.counts))
-        if stored.seals[image] != expected.seals[image]
-        or stored.take(np.array([image])).entries.tobytes() != expected.take(np.array([image])).entries.tobytes()
-    ]
+def _bytes_of(block: EntryBlock, image: int) -> tuple[bytes, bytes]:
+    part = block.take(np.array([image]))
+    return part.seals.tobytes(), part.entries.tobytes()
 
 
 class _RegionChecker:

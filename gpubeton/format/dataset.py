@@ -321,10 +321,11 @@ def _check_fields(first: Index, other: Index) -> None:
                 f"{where}: field {descriptor.name!r} is {kind} in the first and {other_kind} in the second. "
                 "Write both with the same fields."
             )
-        if (descriptor.type_id, descriptor.arguments) != (twin.type_id, twin.arguments):
+        if descriptor.arguments != twin.arguments:
+            pairs = enumerate(zip(descriptor.arguments, twin.arguments, strict=True))
             raise FieldMismatchError(
                 f"{where}: field {descriptor.name!r} ({kind} in both) was written with different arguments: the 1024 "
-                f"bytes of its descriptor differ from byte {_first_difference(descriptor, twin)} on. "
+                f"bytes of its descriptor differ from byte {next(at for at, (a, b) in pairs if a != b)} on. "
                 "Write both with the same fields."
             )
 
@@ -341,7 +342,3 @@ def _describe(descriptor: Descriptor, index: Index) -> str:
     if type_id == FieldType.CUSTOM:
         return f"a custom field with metadata {index.column(descriptor.name).dtype}"
     return f"a field of type {int(type_id)} ({type_id.name})"
-
-
-def _first_difference(first: Descriptor, second: Descriptor) -> int:
-    return next(at for at, (a, b) in enumerate(zip(first.arguments, second.arguments, strict=True)) if a != b)

@@ -528,14 +528,11 @@ def write_entry_points(
         seals.append(block.seals)
     number = (end - start) // ENTRY_DTYPE.itemsize
     first = np.concatenate([np.zeros(1, np.uint64), np.cumsum(np.concatenate(counts), dtype=np.uint64)])
-    tables = first.tobytes() + _padded(np.concatenate(seals).tobytes())
+    tables = first.tobytes() + np.concatenate(seals).tobytes()
+    tables += bytes(-len(tables) % 8)
     trailer = np.zeros(1, TRAILER_DTYPE)
     trailer[0] = (MAGIC, version, MCUS_PER_ENTRY, name.encode("ascii"), identity, len(first) - 1, number, 0, 0)
     trailer["checksum"] = zlib.crc32(tables, zlib.crc32(trailer.tobytes()[:CHECKED]))
     rest = bytes(-(end - start) % 8) + tables + trailer.tobytes()
     write(end, rest)
     return end + len(rest)
-
-
-def _padded(content: bytes) -> bytes:
-    return content + bytes(-len(content) % 8)

@@ -360,7 +360,9 @@ def read_index(source: ByteSource, custom_types: CustomTypes) -> Index:
     source.check_written(header.metadata_offset, metadata_end)
     if not source.is_mappable:  # requests to a store take long, and are made at the same time
         source.announce(header.metadata_offset, metadata_end - header.metadata_offset)
-        start = _notes_begin(file_size, header, metadata_end)
+        # Where the notes may begin, which end at the table; the entry points are described right before them.
+        checksums_size = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize * 4
+        start = max(metadata_end, header.alloc_table_ptr - checksums_size - _NOTES_SIZE)
         source.announce(start, file_size - start)
     # Before the metadata: while the table is sorted there are two of it.
     allocations, checksums, fault = _read_allocations(source, header, metadata_end)
@@ -456,12 +458,6 @@ def _read_allocations(
     if checksums is None and not fault:
         checksums, fault = read_checksums_beside(source, allocations.rows)
     return allocations, checksums, fault
-
-
-def _notes_begin(file_size: int, header: Header, metadata_end: int) -> int:
-    """Guess where the notes begin, which end at the table; the entry points are described right before them."""
-    checksums = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize * 4
-    return max(metadata_end, header.alloc_table_ptr - checksums - _NOTES_SIZE)
 
 
 def _read_columns(source: ByteSource, header: Header, row_type: np.dtype[np.void]) -> list[NDArray[Any]]:

@@ -194,7 +194,12 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """Give the content of ``index.json``."""
         fields = [
-            {"name": field.name, "type": field.type_id, "arguments": _encode(field.arguments), "form": form}
+            {
+                "name": field.name,
+                "type": field.type_id,
+                "arguments": base64.b64encode(field.arguments.rstrip(b"\0")).decode(),
+                "form": form,
+            }
             for field, form in zip(self.descriptors, self.forms, strict=True)
         ]
         content = {
@@ -249,10 +254,6 @@ class Manifest:
     def num_samples(self) -> int:
         """Samples of all shards."""
         return sum(shard.samples for shard in self.shards)
-
-
-def _encode(arguments: bytes) -> str:
-    return base64.b64encode(arguments.rstrip(b"\0")).decode()
 
 
 def _decode(text: str) -> bytes:

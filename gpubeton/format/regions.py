@@ -286,7 +286,7 @@ class _Field:
         self, column: NDArray[Any], pointers: NDArray[np.uint64], expected: NDArray[np.uint64], expectation: str
     ) -> FieldRows:
         """Find regions whose exact size is known."""
-        ptr = _copy(pointers)
+        ptr = np.ascontiguousarray(pointers, np.uint64)
         size, checksums = self.sizes(ptr, expected == 0)
         bad = np.flatnonzero(size != expected)
         if len(bad):
@@ -353,7 +353,7 @@ def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed:
             f"{field.at(sample)}: an image of width {width[sample]} and height {height[sample]} ({len(bad)} such "
             "samples). FFCV stores a side of 65536 pixels as 0; write the file again with a max_resolution below that."
         )
-    ptr = _copy(column["data_ptr"])
+    ptr = np.ascontiguousarray(column["data_ptr"], np.uint64)
     size, checksums = field.sizes(ptr, np.zeros(len(ptr), np.bool_))
     is_raw = np.ones(len(column), np.bool_)
     for mode in packed:  # np.isin takes many times as long
@@ -376,17 +376,13 @@ def _locate_custom(descriptor: Descriptor, column: NDArray[Any], allocations: Al
     pointers = pointers_in(descriptor, column)
     if pointers is None or len(allocations.ptr) == 0:
         return FieldRows(column)
-    ptr = _copy(pointers)
+    ptr = np.ascontiguousarray(pointers, np.uint64)
     row = allocations.find(ptr)
     is_right = allocations.sample_id[row] == np.arange(len(ptr), dtype=np.uint64)
     if not (is_right.all() and (isinstance(row, slice) or (row >= 0).all())):
         return FieldRows(column)
     checksums = allocations.checksums_of(row, ~is_right)
     return FieldRows(column, allocations.size[row].astype(np.uint32), has_regions=True, checksums=checksums)
-
-
-def _copy(column: NDArray[Any]) -> NDArray[np.uint64]:
-    return np.ascontiguousarray(column, np.uint64)
 
 
 # --- stored indexes -------------------------------------------------------------------------------------------------

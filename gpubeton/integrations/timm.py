@@ -92,7 +92,8 @@ def create_loader(
     """Make a loader from the arguments of ``timm.data.create_loader``.
 
     ``**timm.data.resolve_data_config(model=model)`` gives the size, mean, std, crop and interpolation of a model.
-    Batches are images, normalized, and labels. What timm has and this library has not is an error that names it.
+    Batches are images, normalized, and labels. What timm has and this library has not is an
+    `OptionError` that names it.
 
     Parameters
     ----------
@@ -140,11 +141,6 @@ def create_loader(
     -------
     DataLoaderAdapter
         The loader, with the attributes of a ``DataLoader`` that timm's training script uses.
-
-    Raises
-    ------
-    OptionError
-        If an argument has no equivalent.
 
     Notes
     -----
