@@ -161,8 +161,6 @@ class DatasetWriter:
             If a sample cannot be read or encoded; `RegionTooLargeError` if it is larger than a page.
         WorkerDiedError
             If a process ends unexpectedly.
-        StorageError
-            If the file cannot be written.
         """
         chosen = _choose(dataset, indices, shuffle_indices, seed)
         if len(chosen) == 0:

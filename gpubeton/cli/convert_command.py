@@ -221,16 +221,6 @@ def _draw_samples(done: Conversion | ShardedConversion, name: str, more: str) ->
     )
 
 
-def _draw_unused(unused: Sequence[str], *, has_labels: bool) -> None:
-    names = ", ".join(map(repr, unused[:_MAX_LINES]))
-    if unused and has_labels:
-        result_console().print(f"not stored: {names}")
-    elif unused:
-        result_console().print(f"stored without labels: {names} are not used; --label NAME takes one of them as label")
-    elif not has_labels:
-        result_console().print("stored without labels: no class was found beside the images")
-
-
 def _draw_left_out(done: Conversion | ShardedConversion) -> None:
     """List what the file, or the shards, do not have of the source."""
     console = result_console()
@@ -246,7 +236,13 @@ def _draw_left_out(done: Conversion | ShardedConversion) -> None:
         console.print(f"ignored, because they are no images by their names, or in no class: {endings}")
     for name, count in done.changed.items():
         console.print(f"{counted(count, 'image')} {_CHANGES.get(name, name)}")
-    _draw_unused(done.unused, has_labels=done.has_labels)
+    names = ", ".join(map(repr, done.unused[:_MAX_LINES]))
+    if names and done.has_labels:
+        console.print(f"not stored: {names}")
+    elif names:
+        console.print(f"stored without labels: {names} are not used; --label NAME takes one of them as label")
+    elif not done.has_labels:
+        console.print("stored without labels: no class was found beside the images")
 
 
 def _parse_shard(text: str, count: int) -> tuple[int, int]:

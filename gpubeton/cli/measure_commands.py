@@ -18,7 +18,6 @@ from gpubeton.cli.shared_options import FINDINGS, File, Json, Workers
 
 if TYPE_CHECKING:
     from gpubeton.cli.advice import LoopFinding, Measurements
-    from gpubeton.cli.loops import Rate
 
 Size = Annotated[int, typer.Option(min=1, help="Side of the crops.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples per batch.")]
@@ -58,7 +57,7 @@ def bench(
     Measures the disk, decoding, augmenting, and the whole loader on the CPU and on a GPU. The rate of a part is the one
     it could reach if the other parts took no time. The first run compiles before it measures.
     """
-    from gpubeton.cli.loops import limit_text, measure_rates
+    from gpubeton.cli.loops import RATE_HEADINGS, limit_text, measure_rates
 
     rates, sizes = [], {"size": size, "batch_size": batch_size, "num_workers": workers}
     with Console(stderr=True).status("Measuring") as status:
@@ -69,7 +68,14 @@ def bench(
         show_json({"file": file, "cores": count_cores(), "parts": [rate.to_dict() for rate in rates]})
     else:
         console = result_console()
-        console.print(_rate_table(file, rates))
+        table = Table(title=f"{file}; {count_cores()} cores", title_justify="left")
+        table.add_column("", no_wrap=True)
+        for heading in RATE_HEADINGS:
+            table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("", style="dim")
+        for rate in rates:
+            table.add_row(rate.name, *rate.cells, rate.note)
+        console.print(table)
         console.print(limit_text(rates))
     if html is not None:
         from gpubeton.cli.report import write_bench_report
@@ -139,19 +145,6 @@ def doctor(
         write_doctor_report(html, results)
     if code or any(finding.weight == "advice" for _, findings in results for finding in findings):
         raise typer.Exit(FINDINGS)
-
-
-def _rate_table(file: str, rates: list[Rate]) -> Table:
-    from gpubeton.cli.loops import RATE_HEADINGS
-
-    table = Table(title=f"{file}; {count_cores()} cores", title_justify="left")
-    table.add_column("", no_wrap=True)
-    for heading in RATE_HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", style="dim")
-    for rate in rates:
-        table.add_row(rate.name, *rate.cells, rate.note)
-    return table
 
 
 def _file_or_command(file: str | None, command: list[str] | None) -> tuple[str | None, list[str]]:

@@ -74,8 +74,8 @@ def copy_samples(
         The file to write, none of the others.
     samples : sequence of int, optional
         The samples, in their order in the new file; one may occur more than once. By default all.
-    custom_fields : mapping of str to Field class, optional
-        The class of each custom field.
+    custom_fields
+        As for `verify`.
     page_size : int, optional
         Bytes of a page. By default the largest of the files.
     class_names : sequence of str, optional

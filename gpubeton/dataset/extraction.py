@@ -62,14 +62,12 @@ def extract(
 
     Parameters
     ----------
-    path : str or path
-        The file.
+    path, custom_fields
+        As for `verify`.
     folder : str or path
         The folder to write to; it has to be empty or new.
     samples : sequence of int, optional
         The samples. By default all.
-    custom_fields : mapping of str to Field class, optional
-        The class of each custom field.
     label : str
         The field of labels, if there is one.
     num_workers, on_progress

@@ -30,12 +30,7 @@ class DataLoaderAdapter:
         The loader.
     names : sequence of str, optional
         Makes each batch a dict with these names for its outputs, in this order, as models of Hugging Face expect.
-        By default a batch is the tuple of the loader.
-
-    Raises
-    ------
-    OptionError
-        If the number of `names` is not the number of outputs of a batch.
+        By default a batch is the tuple of the loader. Another number of names than of outputs is an `OptionError`.
 
     Examples
     --------
