@@ -155,8 +155,6 @@ class DatasetWriter:
 
         Raises
         ------
-        NoSamplesError
-            If there is no sample.
         SampleError
             If a sample cannot be read or encoded; `RegionTooLargeError` if it is larger than a page.
         WorkerDiedError
@@ -201,8 +199,6 @@ class DatasetWriter:
 
         Raises
         ------
-        NoSamplesError
-            If there is no sample.
         WriteError
             If webdataset is not installed, or the pipeline raises an exception or gives another number of samples than
             when they were counted. Otherwise as for `from_indexed_dataset`.

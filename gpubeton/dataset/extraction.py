@@ -62,12 +62,14 @@ def extract(
 
     Parameters
     ----------
-    path, custom_fields
-        As for `verify`.
+    path
+        The file.
     folder : str or path
         The folder to write to; it has to be empty or new.
     samples : sequence of int, optional
         The samples. By default all.
+    custom_fields
+        As for `verify`.
     label : str
         The field of labels, if there is one.
     num_workers, on_progress

@@ -86,12 +86,14 @@ def convert_shards(
         for temporary files, which the environment variable TMPDIR names.
     shards : int
         Their number. 1 to 4 GB each are easy to handle.
-    settings, on_error
+    settings
         As for `convert`.
     share : tuple of int
         N and M: make only every M-th shard from the N-th on, counted from 0.
     kind : str, optional
         The kind of the source, as for `open_source`.
+    on_error
+        As for `convert`.
     on : {"here", "ray"}
         Where: in processes of this machine, or as tasks of the Ray cluster that ``ray.init()`` finds; needs
         ``gpubeton[ray]`` there.
