@@ -227,8 +227,8 @@ def class_name(label: int, names: Sequence[str] | None) -> str:
 
 def checked_samples(samples: Sequence[int] | NDArray[Any] | None, count: int, place: str = "") -> NDArray[np.int64]:
     """List samples, (N,), of `count`, by default all; OptionError if one does not exist."""
-    chosen: NDArray[np.int64] = np.arange(count) if samples is None else np.asarray(samples, np.int64)
+    chosen: NDArray[Any] = np.arange(count) if samples is None else np.asarray(samples)  # numbers of any size
     wrong = chosen[(chosen < 0) | (chosen >= count)]
     if len(wrong):
         raise OptionError(f"{place}no sample {wrong[0]}; there are {count}: 0 to {count - 1}")
-    return chosen
+    return chosen.astype(np.int64, copy=False)
