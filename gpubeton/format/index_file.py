@@ -6,7 +6,7 @@ orders and checkpoints are the same, and the true places of their bytes beside t
     magic        "gpubeton-located", filled up with zeros to 64 bytes
     columns      as in ``index.bin`` of a manifest, with ``offsets``
     names        of the loose files of each container that is a folder or a list of files
-    entry points of each container, in the form of `gpubeton.format.entry_layout`
+    entry points of each container, in the form of `gpubeton.format.entry_points`
     description  as ``index.json`` of a manifest, of which each shard is a container; places are those in this file
     trailer      where the description begins (8 bytes), its size (8), the magic (16)
 
@@ -28,8 +28,8 @@ from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._bytes.store_client import shown
 from gpubeton.errors import FormatError
 from gpubeton.format.data_files import INDEX_SUFFIX
-from gpubeton.format.index_checks import check_overlaps
 from gpubeton.format.manifest import Manifest, assemble, find_files
+from gpubeton.format.regions import check_overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
