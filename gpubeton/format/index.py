@@ -16,6 +16,7 @@ from gpubeton.errors import (
     FormatError,
     HeaderError,
     NoSuchFieldError,
+    OptionError,
     TruncatedError,
 )
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, title_of
@@ -24,6 +25,7 @@ from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, Header, read_fields
 from gpubeton.format.layout import (
     ALLOCATION_DTYPE,
+    ARGUMENTS_SIZE,
     IMAGE_DTYPE,
     METADATA_TYPES,
     PLAIN_TYPES,
@@ -247,6 +249,27 @@ class Index:
             )
         return regions
 
+    def with_numbers(self, name: str, numbers: NDArray[np.int64]) -> Index:
+        """Add a field of whole numbers, which no file has.
+
+        Parameters
+        ----------
+        name : str
+            Name of the field.
+        numbers : ndarray of int64, shape (num_samples,)
+            Its values.
+
+        Returns
+        -------
+        Index
+            The same files, with the field after all others; OptionError if they have one of that name.
+        """
+        if name in self.names:
+            raise OptionError(f"{self.title}: there is a field {name!r} already. Take another name for the further one")
+        descriptors = (*self.descriptors, Descriptor(name, int(FieldType.INT), bytes(ARGUMENTS_SIZE)))
+        rows = (*self.rows, FieldRows(numbers.astype("<i8")))
+        return Index(self.files, self.header, descriptors, rows, class_names=self.class_names)
+
     def has_regions(self, name: str) -> bool:
         """Tell whether the values of a field are regions rather than metadata.
 
@@ -288,23 +311,25 @@ class Index:
 
     def _pages_by_block(self) -> Iterator[NDArray[np.int64]]:
         """Find the page of each sample, some samples after others; -1 for those without regions."""
-        if self.files[0].is_container:
-            yield from self._pages_if_converted()
-            return
         first_page = 0
         for number, file in enumerate(self.files):
+            if file.is_container:
+                yield from self._pages_if_converted(file.rows)
+                continue
             for rows, samples, offset in self._first_regions(number):
                 pages = np.full(rows.stop - rows.start, -1, np.int64)
                 pages[samples - rows.start] = (offset // np.uint64(file.page_size)).astype(np.int64) + first_page
                 yield pages
             first_page += file.num_pages
 
-    def _pages_if_converted(self) -> Iterator[NDArray[np.int64]]:
+    def _pages_if_converted(self, samples: slice) -> Iterator[NDArray[np.int64]]:
         """Find the page that each sample of containers would have in the converted file, for the same orders."""
         pointers = [pointers_in(kind, rows.column) for kind, rows in zip(self.descriptors, self.rows, strict=True)]
         pointer = next(column for column in pointers if column is not None)
-        for start in range(0, self.num_samples, _BLOCK):
-            yield (pointer[start : start + _BLOCK] // np.uint64(self.header.page_size)).astype(np.int64)
+        for start in range(samples.start, samples.stop, _BLOCK):
+            yield (pointer[start : min(start + _BLOCK, samples.stop)] // np.uint64(self.header.page_size)).astype(
+                np.int64
+            )
 
     def _first_regions(self, number: int) -> Iterator[tuple[slice, NDArray[np.intp], NDArray[np.uint64]]]:
         """Find which samples of a file have regions, and the offset in the file of the first of each, (N,)."""

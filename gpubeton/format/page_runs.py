@@ -37,6 +37,12 @@ class PageRuns:
         """Find the runs of other samples, (N,), in their order."""
         return PageRuns.join([self.page[np.searchsorted(self.start, samples.astype(np.int64), side="right") - 1]])
 
+    def cut(self, rows: slice) -> PageRuns:
+        """Give those of samples that follow each other."""
+        first = int(np.searchsorted(self.start, rows.start, side="right")) - 1
+        last = int(np.searchsorted(self.start, rows.stop))
+        return PageRuns(self.start[first : last + 1].clip(rows.start, rows.stop) - rows.start, self.page[first:last])
+
     def to_array(self) -> NDArray[np.int64]:
         """Give the page of each sample, (N,)."""
         return np.repeat(self.page, np.diff(self.start))

@@ -78,7 +78,7 @@ class LoaderInfo:
         return cls(**values)
 
 
-def describe(fname: Paths, title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -> LoaderInfo:
+def describe(fname: Paths | Mixture, title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -> LoaderInfo:
     """Describe what a loader is going to do."""
     images, unfused, rows = [], [], rows_of(epoch.indices)
     for output in plan.outputs:
@@ -99,7 +99,7 @@ def describe(fname: Paths, title: str, epoch: EpochConfig, plan: Plan, resources
         unfused += [f"{output.name}: {name}" for name, note in output.program.notes if note.startswith("after")]
     gpu = resources.gpu
     return LoaderInfo(
-        files=tuple(map(shown, list_paths(fname))),
+        files=tuple(map(shown, fname.files if isinstance(fname, Mixture) else list_paths(fname))),
         samples=len(epoch.indices if isinstance(epoch.indices, IdRange) else np.unique(epoch.indices)),
         batch_size=plan.batches.batch_size,
         num_workers=epoch.num_workers,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,8 @@ from gpubeton.loader.config import (
 from gpubeton.loader.describe import LoaderInfo, describe
 from gpubeton.loader.ffcv_compat import FfcvSurface
 from gpubeton.loader.iterator import LoaderIterator
-from gpubeton.loader.open_data import open_data
+from gpubeton.loader.mixture import Mixture
+from gpubeton.loader.open_data import open_data, open_mixture
 from gpubeton.loader.resources import Resources
 from gpubeton.loader.schedule import (
     ORDER_MAP,
@@ -62,6 +64,7 @@ from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.validation import check_choice, check_whole
 from gpubeton.traversal_order import TraversalOrder
 from gpubeton.traversal_order.base import check_seed_of_ranks
+from gpubeton.traversal_order.mixed import Mixed
 
 if TYPE_CHECKING:
     import os
@@ -98,7 +101,7 @@ class Loader(FfcvSurface):
 
     Parameters
     ----------
-    fname : str, path, or sequence of them
+    fname : str, path, sequence of them, or Mixture
         The file; or several with the same fields, which are read like one file that holds the samples of the first,
         then those of the second, and so on. A pattern such as ``"train-{000..146}.beton"`` names several. A URL is a
         file in an object store or on a web server: ``s3://bucket/name``, ``gs://``, ``az://container/name``,
@@ -275,7 +278,7 @@ class Loader(FfcvSurface):
     @name_replacements
     def __init__(
         self,
-        fname: Paths,
+        fname: Paths | Mixture,
         batch_size: int,
         num_workers: int = -1,
         os_cache: bool | None = None,
@@ -325,11 +328,15 @@ class Loader(FfcvSurface):
             containers=check_containers(containers),
         )
         vars(self).update({**vars(self._config), **vars(self)})  # a derived class's properties and values stay
-        self.reader = open_data(self.fname, self._config, self.num_workers)
+        self._starts: list[int] = []  # of a mixture, the first sample of each source, then the number of all
+        if isinstance(self.fname, Mixture):
+            self.reader, self._starts = open_mixture(self.fname, self._config, self.num_workers)
+        else:
+            self.reader = open_data(self.fname, self._config, self.num_workers)
         self._ids = check_indices_or_all("indices", indices, self.reader.num_samples)
         self._seed_is_given = seed is not None
         self.bad_samples: list[tuple[int, int, str]] = []
-        make_order = partial(order_class(order), self, **self.order_kwargs)
+        make_order = self._order_maker(order)
         self._schedule = EpochSchedule(make_order, self.reader.num_samples, Batching(self.batch_size, self.drop_last))
         self._resources = Resources(self.reader.index, self._config, self.pipelines)
         self._statistics = StatsHistory()
@@ -415,7 +422,7 @@ class Loader(FfcvSurface):
                 self._generation = Compiler.begin()
             config, sampling = self._epoch_config, self._sampling
             cursor = self._schedule.next_cursor(sampling, is_last=samples is not None)
-            stats = EpochStats(cursor.epoch, config.num_workers)
+            stats = EpochStats(cursor.epoch, config.num_workers, self._starts)
             order = self._schedule.plan(cursor.epoch, samples, first=cursor.first, refresh=True)
             plan = Plan(self._compile_outputs(), order, self.seed + self._schedule.order.draw_offset, cursor.epoch)
             if not cursor.first:  # otherwise few samples may be left
@@ -701,13 +708,29 @@ class Loader(FfcvSurface):
 
     @traversal_order.setter
     def traversal_order(self, order: Any) -> None:
+        if isinstance(order, TraversalOrder) and self._starts:
+            raise OptionError(
+                f"{self.reader.index.title}: the order of a mixture is {order!r}; expected an option or its name: the "
+                "mixture puts the sources together. Set loader.order"
+            )
         if isinstance(order, TraversalOrder):
             ids_before = self._ids
             self._schedule.set_order(lambda: with_current_indices(order, ids_before, self._ids))
         else:
-            self._schedule.set_order(partial(order_class(order), self))
+            arguments, vars(self)["order_kwargs"] = self.order_kwargs, {}
+            try:
+                self._schedule.set_order(self._order_maker(order))
+            except BaseException:
+                vars(self)["order_kwargs"] = arguments
+                raise
             self._order = order
-            vars(self)["order_kwargs"] = {}
+
+    def _order_maker(self, order: Any) -> Callable[[], TraversalOrder]:
+        """Give a function that makes the order of an option, a name or a class, or that of the mixture."""
+        kind = order_class(order)
+        if isinstance(self.fname, Mixture):
+            return partial(Mixed, self, self.fname.rules(self._starts), kind, self.order_kwargs)
+        return partial(kind, self, **self.order_kwargs)
 
     @property
     def next_epoch(self) -> int:
@@ -740,6 +763,8 @@ class Loader(FfcvSurface):
         5
         """
         self._schedule.go_to(epoch)
+        if isinstance(self._schedule.order, Mixed):
+            self._schedule.order.begun = None
 
     # --- checkpoints
 
@@ -788,7 +813,7 @@ class Loader(FfcvSurface):
         schedule, num_samples = self._schedule, self.reader.index.num_samples
         loaded = Checkpoint.from_dict(state, distributed=self.distributed, num_samples=num_samples)
         # The current epoch may hold other batches than the next.
-        position = self._checkpoint_at(schedule.next, self._sampling)
+        position = self._checkpoint_at(replace(schedule.next, epoch=loaded.epoch), self._sampling)
         loaded.check_against(
             position, seed_is_fixed=self._seed_is_given, order=schedule.order, is_global=schedule.is_global
         )
@@ -796,6 +821,8 @@ class Loader(FfcvSurface):
             vars(self)["seed"] = loaded.seed
             schedule.set_seed(loaded.seed)
         schedule.shuffle_for_ranks(loaded.distributed)
+        if isinstance(schedule.order, Mixed):
+            schedule.order.begun = (loaded.epoch, loaded.block) if loaded.block else None
         schedule.go_to(loaded.epoch, *loaded.place_in(position, schedule), self._sampling)
 
     def _checkpoint(self, *, ends_with_last_batch: bool = False) -> Checkpoint:

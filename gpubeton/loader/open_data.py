@@ -7,22 +7,50 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gpubeton._bytes.open_files import is_folder, list_shards
 from gpubeton._bytes.store_client import shown
 from gpubeton._sources import open_source
 from gpubeton._writing import make_index
-from gpubeton.errors import RemoteMissingError
-from gpubeton.format.data_files import DESCRIPTION
+from gpubeton.errors import OptionError, RemoteMissingError
+from gpubeton.format.data_files import DESCRIPTION, MAX_FILES
+from gpubeton.format.dataset import join
 from gpubeton.reader import Reader, reader_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpubeton.format.index import Index
     from gpubeton.loader.config import LoaderConfig
+    from gpubeton.loader.mixture import Mixture
 
 #: Endings of files that are containers of samples. Folders are looked into.
 _ENDINGS = (".tar", ".zip", ".csv", ".tsv", ".tab", ".parquet", ".arrow", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz")
 #: Seconds of indexing from which on a loader says how to spare them.
 _LONG = 2.0
 _MOST_NAMED = 3
+
+
+def open_mixture(mixture: Mixture, config: LoaderConfig, num_workers: int) -> tuple[Reader, list[int]]:
+    """Open the sources of a mixture as one dataset; give the first sample of each, and the number of all, too."""
+    starts, containers = [0], set()
+
+    def parts() -> Iterator[Index]:
+        for source in mixture.sources:
+            index = open_data(source, config, num_workers).index
+            starts.append(starts[-1] + index.num_samples)
+            containers.update(file.is_container for file in index.files)
+            yield index
+
+    index = join(parts(), len(mixture.sources))
+    if len(index.files) > MAX_FILES:
+        raise OptionError(f"{mixture!r}: {len(index.files)} files; expected at most {MAX_FILES}")
+    if len(containers) > 1:  # of containers and others, whose names are in notes, none
+        index.class_names = ()
+    if mixture.field is not None:
+        index = index.with_numbers(mixture.field, np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
+    return reader_of(mixture.files, index, config.custom_fields), starts
 
 
 def open_data(fname: str | tuple[str, ...], config: LoaderConfig, num_workers: int) -> Reader:

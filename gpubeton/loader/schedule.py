@@ -18,6 +18,7 @@ from gpubeton.errors import OptionError, StateError
 from gpubeton.loader.config import check_indices, check_indices_or_all
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
 from gpubeton.traversal_order.base import GlobalOrder
+from gpubeton.traversal_order.mixed import Mixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,10 @@ _MEANINGS = {
     "drop_last": "drop_last",
     "world_size": "number of ranks",
     "distributed": "distributed",
+    "mixture": "the mixture",
 }
+# Entries of the states of mixtures, and what others have instead.
+_OF_MIXTURES = {"mixture": "", "block": 0}
 # Those that may differ if the order is global.
 _ANY_RANKS = {"batch_size", "world_size", "distributed"}
 
@@ -143,6 +147,8 @@ class Sampling:
     def fingerprints(self) -> tuple[str, str]:
         """Fingerprints of the loader's indices and of the order."""
         kind = type(self.order)
+        if isinstance(self.order, Mixed):  # the state has the mixture, too
+            kind = self.order.kind
         order = f"{kind.__module__}.{kind.__qualname__}{arguments_fingerprint(self.arguments)}"
         if self._has_other_indices:
             order += f" of {_hashed(np.asarray(self.order_indices, np.uint64))}"
@@ -281,7 +287,7 @@ class EpochSchedule:
     def num_samples_of(self, epoch: int) -> int:
         """Count the samples of an epoch, of all ranks; the order has to be global."""
         if self._global_order is not None:
-            return self._global_order.num_ids()
+            return self._global_order.num_ids(epoch)
         ids = self.order.global_order(epoch)
         return 0 if ids is None else len(ids)
 
@@ -419,6 +425,8 @@ class Checkpoint:
     drop_last: bool
     world_size: int  # number of ranks
     distributed: bool  # whether samples are shuffled as ranks do
+    mixture: str = ""  # its weights, and how many samples of each source came before the epoch
+    block: int = 0  # samples of the blocks of an epoch that has begun, see `gpubeton._plan.mixture.SourceTurns`
 
     @property
     def batch(self) -> int:
@@ -427,7 +435,8 @@ class Checkpoint:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to strings and numbers, which JSON and torch.save can store."""
-        return {"version": _VERSION, **asdict(self), "batch": self.batch}
+        entries = {name: value for name, value in asdict(self).items() if name not in _OF_MIXTURES or value}
+        return {"version": _VERSION, **entries, "batch": self.batch}
 
     @classmethod
     def of(
@@ -435,19 +444,25 @@ class Checkpoint:
     ) -> Checkpoint:
         """Describe a position: in an epoch, of samples that were chosen like this."""
         indices, order = sampling.fingerprints
+        batch_size, mixture, block = cursor.batching.batch_size, "", 0
+        samples = cursor.first + cursor.batch * batch_size * ranks
+        if isinstance(sampling.order, Mixed):
+            mixture, block = sampling.order.describe(cursor.epoch), sampling.order.block_of(cursor.epoch, batch_size)
         return cls(
             epoch=cursor.epoch,
-            samples=cursor.first + cursor.batch * cursor.batching.batch_size * ranks,
+            samples=samples,
             first=cursor.first,
             seed=seed,
             file=index.fingerprint,
             num_samples=index.num_samples,
             indices=indices,
             order=order,
-            batch_size=cursor.batching.batch_size,
+            batch_size=batch_size,
             drop_last=cursor.batching.drop_last,
             world_size=ranks,
             distributed=distributed if sampling.for_ranks is None else sampling.for_ranks,
+            mixture=mixture,
+            block=block if samples else 0,
         )
 
     @classmethod
@@ -466,7 +481,7 @@ class Checkpoint:
             names["batch"] = "int"
         entries: dict[str, Any] = {}
         for name, kind in names.items():
-            value: Any = state.get(name)
+            value: Any = state.get(name, _OF_MIXTURES.get(name))
             if type(value).__name__ != kind:
                 raise StateError(f"the state's entry {name!r} is {value!r}, expected one of type {kind}")
             least = 1 if name in ("batch_size", "world_size") else 0
