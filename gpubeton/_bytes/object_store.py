@@ -6,11 +6,11 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
@@ -36,6 +36,8 @@ FIRST_READ = 256 << 10
 
 PART = 8 << 20
 """Longer ranges are read in segments of this size, side by side."""
+
+_T = TypeVar("_T")
 
 #: Bytes of announced ranges that are requested before they are read.
 _MOST_AHEAD = 16 * PART
@@ -204,7 +206,7 @@ class ObjectFile(ByteSource):
                 self._request(start, min(announced.stop, announced.start + count * PART))
         for segment in self._request(start, stop):
             low, high = max(start, segment.start), min(stop, segment.stop)
-            target[low - start : high - start] = segment.content.result()[low - segment.start : high - segment.start]
+            target[low - start : high - start] = _result(segment.content)[low - segment.start : high - segment.start]
             if start <= segment.start and segment.stop <= stop:
                 self._forget(segment)
         return stop - start
@@ -337,7 +339,7 @@ def _get(
     request = partial(request_with_retries, url, remote, what, get, opened, is_closed)
     if threading.current_thread() is threading.main_thread():  # in the library, Ctrl-C would wait for the answer
         refuse_after_fork()  # the threads are in the other process
-        answered, content = _waiters(remote).enqueue(request).result()
+        answered, content = _result(_waiters(remote).enqueue(request))
     else:
         answered, content = request()
     if identity is not None:
@@ -349,6 +351,14 @@ def _get(
             "It, or a proxy before it, does not do what HTTP asks of requests for ranges: use another."
         )
     return answered, content
+
+
+def _result(request: Future[_T]) -> _T:
+    """Wait for a request."""
+    # Not for ever: Python does not wake the main thread for a Ctrl-C that arrives just before it begins to wait.
+    while not wait((request,), timeout=1).done:
+        pass
+    return request.result()
 
 
 def _identity(url: str, remote: RemoteOptions, meta: Any) -> ObjectIdentity:

@@ -140,11 +140,11 @@ class MixedSource:
     streams: int  # of its order: neighbors take turns; 0 for an order without streams
 
     def draw_ids(self, served: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Give the samples after some others of the epoch, (N,) in rising order, with the number of their repetition."""
+        """Give the draw ids of samples, (N,), by how many of the epoch this source has served before, which rises."""
         number, place = np.divmod(self.before + served, self.size)
         ids = np.zeros(len(number), np.uint64)
-        for one in np.unique(number).tolist():
-            of_pass, rows = self.order(one), number == one
+        for count in np.unique(number).tolist():
+            of_pass, rows = self.order(count), number == count
             ids[rows] = of_pass.at(place[rows]) if isinstance(of_pass, LazyIds) else of_pass[place[rows]]
         return draw_ids(ids + np.uint64(self.first_sample), number - self.before // self.size)
 
@@ -208,10 +208,10 @@ class MixedIds(LazyIds):
             end -= len(again[0])
         rows = self._rows(source, served)
         source, served, ids = source[rows], served[rows], np.zeros(len(rows), np.uint64)
-        for number, one in enumerate(self.sources):
+        for number, mixed in enumerate(self.sources):
             chosen = np.flatnonzero(source == number)
             chosen = chosen[np.argsort(served[chosen], kind="stable")]
-            ids[chosen] = one.draw_ids(served[chosen])
+            ids[chosen] = mixed.draw_ids(served[chosen])
         return ids
 
     def _rows(self, source: NDArray[np.intp], served: NDArray[np.int64]) -> NDArray[np.intp]:
@@ -221,8 +221,10 @@ class MixedIds(LazyIds):
         world, total = self.rank.world, self.batch_size * self.rank.world
         if world == 1:
             return np.arange(len(source))
-        before = np.array([one.before for one in self.sources])[source] + served
-        size, streams = (np.array([getattr(one, name) for one in self.sources])[source] for name in ("size", "streams"))
+        before = np.array([mixed.before for mixed in self.sources])[source] + served
+        size, streams = (
+            np.array([getattr(mixed, name) for mixed in self.sources])[source] for name in ("size", "streams")
+        )
         part = before % size % np.maximum(streams, 1) / np.maximum(streams, 1)
         row, batch = np.arange(len(source)), np.arange(len(source)) // total
         row = row[np.lexsort([part, batch])]

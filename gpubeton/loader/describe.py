@@ -22,6 +22,7 @@ from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format import ImageMode
 from gpubeton.format.dataset import list_paths
+from gpubeton.loader.mixture import Mixture
 from gpubeton.loader.resources import NO_ENTRY_POINTS
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -51,6 +50,15 @@ class Mixture:
     field : str, optional
         Name of a further field of whole numbers: the number of each sample's source, from 0.
 
+    Attributes
+    ----------
+    sources : tuple of str or tuple of str
+        The sources.
+    files : tuple of str
+        Their files and folders.
+    samples, by, repeat, field
+        The arguments.
+
     Raises
     ------
     OptionError
@@ -89,30 +97,23 @@ class Mixture:
         pairs = list(sources.items() if isinstance(sources, Mapping) else sources)
         if not pairs:
             raise OptionError("Mixture: no sources; expected at least one: {'photos.beton': 0.7, 'drawings/': 0.3}")
-        self.sources = tuple(
-            tuple(map(os.fspath, source)) if isinstance(source, tuple | list) else os.fspath(source)
-            for source, _ in pairs
-        )
+        self.sources = tuple(_as_text(source) for source, _ in pairs)
         self.files = tuple(name for source in self.sources for name in list_paths(source))
         self.samples = None if samples is None else check_whole("samples", samples, 1)
         self.by, self.repeat, self.field = by, bool(repeat), field
         self._block = None if by == "batch" else _EPOCH_BLOCK if by == "epoch" else check_whole("by", by, 1)
         self._names = [shown(source if isinstance(source, str) else source[0]) for source in self.sources]
-        first = self._listed([weight for _, weight in pairs])
-        if schedule is None or isinstance(schedule, Mapping):
-            steps = {0: first, **{check_whole("an epoch of schedule", at, 0): self._listed(weights)
-                                  for at, weights in (schedule or {}).items()}}  # fmt: skip
-            begins = sorted(steps)
-            self._weights = lambda epoch: steps[begins[bisect_right(begins, epoch) - 1]]
-        else:
-            self._weights = lambda epoch: self._listed(schedule(epoch))
+        self._steps = {0: self._listed([weight for _, weight in pairs])}
+        self._function = schedule if callable(schedule) else None
+        if isinstance(schedule, Mapping):
+            self._steps |= {check_whole("schedule", at, 0): self._listed(weights) for at, weights in schedule.items()}
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{name}: {weight}" for name, weight in zip(self._names, self.weights(0), strict=True))
         return f"<Mixture of {shares}>"
 
     def weights(self, epoch: int) -> tuple[float, ...]:
-        """Weights of an epoch.
+        """Give the weights of an epoch.
 
         Parameters
         ----------
@@ -127,17 +128,24 @@ class Mixture:
         Raises
         ------
         OptionError
-            If the schedule gives other than numbers.
-        """
-        return self._weights(epoch)
+            If the schedule is a function that gives others than numbers, one for each source.
 
-    def rules(self, starts: Sequence[int]) -> MixtureRules:
-        return MixtureRules(self._names, starts, self.weights, self.samples, self._block, self.repeat)
+        Examples
+        --------
+        >>> mixture = Mixture({"a.beton": 3, "b.beton": 1}, schedule={5: [1, 1]})
+        >>> mixture.weights(4), mixture.weights(6)
+        ((3.0, 1.0), (1.0, 1.0))
+        """
+        if self._function is not None:
+            return self._listed(self._function(epoch))
+        return self._steps[max(begin for begin in self._steps if begin <= epoch)]
 
     def _listed(self, weights: Any) -> tuple[float, ...]:
         try:
-            values = [weights[source] for source in self.sources] if isinstance(weights, Mapping) else list(weights)
-            numbers = tuple(map(float, values))
+            if isinstance(weights, Mapping):
+                by_name = {_as_text(source): weight for source, weight in weights.items()}
+                weights = [by_name.pop(source) for source in self.sources] + [*by_name]
+            numbers = tuple(map(float, weights))
         except (KeyError, TypeError, ValueError) as error:
             raise OptionError(
                 f"Mixture: the weights are {weights!r}; expected a number for each of {', '.join(self._names)}"
@@ -145,3 +153,15 @@ class Mixture:
         if len(numbers) != len(self.sources):
             raise OptionError(f"Mixture: {len(numbers)} weights; expected {len(self.sources)}, one for each source")
         return numbers
+
+
+def _as_text(source: Any) -> str | tuple[str, ...]:
+    return tuple(map(os.fspath, source)) if isinstance(source, tuple | list) else os.fspath(source)
+
+
+def rules_of(mixture: Mixture, starts: Sequence[int]) -> MixtureRules:
+    """Give what the order of a mixture needs; `starts` are the first sample of each source, and the number of all."""
+    constant_from = max(mixture._steps) if mixture._function is None else None
+    return MixtureRules(
+        mixture._names, starts, mixture.weights, constant_from, mixture.samples, mixture._block, mixture.repeat
+    )

@@ -34,7 +34,7 @@ _MOST_NAMED = 3
 
 def open_mixture(mixture: Mixture, config: LoaderConfig, num_workers: int) -> tuple[Reader, list[int]]:
     """Open the sources of a mixture as one dataset; give the first sample of each, and the number of all, too."""
-    starts, containers = [0], set()
+    starts, containers = [0], set[bool]()
 
     def parts() -> Iterator[Index]:
         for source in mixture.sources:

@@ -32,6 +32,7 @@ class MixtureRules(NamedTuple):
     names: Sequence[str]
     starts: Sequence[int]  # the first sample of each source, then the number of all
     weights: Callable[[int], Sequence[float]]  # of an epoch
+    constant_from: int | None  # the epoch from which on weights stay the same; None if it is not known
     samples: int | None  # of an epoch
     block: int | None  # samples in which shares are exact; None for a batch of all ranks
     repeats: bool  # whether sources begin anew, and go on over epochs
@@ -113,14 +114,17 @@ class Mixed(GlobalOrder):
     def epoch(self, epoch: int) -> _Epoch:
         """Decide the samples of each source in an epoch, and count those before."""
         epochs: list[_Epoch] = self._of_ids("epochs", list)
-        while len(epochs) <= epoch:
-            sizes = [self._size(number) for number in range(len(self.rules.names))]
+        sizes = [self._size(number) for number in range(len(self.rules.names))]
+        known = epoch if self.rules.constant_from is None else min(epoch, self.rules.constant_from)
+        while len(epochs) <= known:
             before = tuple(size * len(epochs) for size in sizes)  # if each epoch is a pass
             if self.rules.repeats and epochs:
                 before = tuple(map(sum, zip(epochs[-1].before, epochs[-1].counts, strict=True)))
             shares = self._shares(len(epochs), sizes)
             epochs.append(_Epoch(shares, tuple(self._counts(shares, sizes)), before))
-        return epochs[epoch]
+        last = epochs[known]
+        added = zip(last.before, last.counts if self.rules.repeats else sizes, strict=True)
+        return last._replace(before=tuple(count + more * (epoch - known) for count, more in added))
 
     def _shares(self, epoch: int, sizes: Sequence[int]) -> tuple[Fraction, ...]:
         weights, names = self.rules.weights(epoch), self.rules.names
@@ -148,7 +152,7 @@ class Mixed(GlobalOrder):
             total = min(total, *(int(size / share) for size, share in zip(sizes, shares, strict=True) if share))
         counts = apportion(shares, total, most)
         for name, share, count in zip(self.rules.names, shares, counts, strict=True):
-            if share and not count:
+            if share and not count and self.rules.repeats:
                 raise OptionError(
                     f"a mixture: {name} has {float(share):.2g} of {total} samples of an epoch, which is none; expected "
                     "at least one. Give samples= a larger number, or leave the source out"
