@@ -45,7 +45,7 @@ from gpubeton.loader.config import (
 from gpubeton.loader.describe import LoaderInfo, describe
 from gpubeton.loader.ffcv_compat import FfcvSurface
 from gpubeton.loader.iterator import LoaderIterator
-from gpubeton.loader.mixture import Mixture, rules_of
+from gpubeton.loader.mixture import Mixture
 from gpubeton.loader.open_data import open_data, open_mixture
 from gpubeton.loader.resources import Resources
 from gpubeton.loader.schedule import (
@@ -729,7 +729,7 @@ class Loader(FfcvSurface):
         """Give a function that makes the order of an option, a name or a class, or that of the mixture."""
         kind = order_class(order)
         if isinstance(self.fname, Mixture):
-            return partial(Mixed, self, rules_of(self.fname, self._starts), kind, self.order_kwargs)
+            return partial(Mixed, self, self.fname.rules, self._starts, kind, self.order_kwargs)
         return partial(kind, self, **self.order_kwargs)
 
     @property

@@ -58,6 +58,8 @@ class Mixture:
         Their files and folders.
     samples, by, repeat, field
         The arguments.
+    rules : MixtureRules
+        What the loader's order needs of them.
 
     Raises
     ------
@@ -101,12 +103,14 @@ class Mixture:
         self.files = tuple(name for source in self.sources for name in list_paths(source))
         self.samples = None if samples is None else check_whole("samples", samples, 1)
         self.by, self.repeat, self.field = by, bool(repeat), field
-        self._block = None if by == "batch" else _EPOCH_BLOCK if by == "epoch" else check_whole("by", by, 1)
         self._names = [shown(source if isinstance(source, str) else source[0]) for source in self.sources]
         self._steps = {0: self._listed([weight for _, weight in pairs])}
         self._function = schedule if callable(schedule) else None
         if isinstance(schedule, Mapping):
             self._steps |= {check_whole("schedule", at, 0): self._listed(weights) for at, weights in schedule.items()}
+        block = None if by == "batch" else _EPOCH_BLOCK if by == "epoch" else check_whole("by", by, 1)
+        constant_from = max(self._steps) if self._function is None else None
+        self.rules = MixtureRules(self._names, self.weights, constant_from, self.samples, block, self.repeat)
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{name}: {weight}" for name, weight in zip(self._names, self.weights(0), strict=True))
@@ -157,11 +161,3 @@ class Mixture:
 
 def _as_text(source: Any) -> str | tuple[str, ...]:
     return tuple(map(os.fspath, source)) if isinstance(source, tuple | list) else os.fspath(source)
-
-
-def rules_of(mixture: Mixture, starts: Sequence[int]) -> MixtureRules:
-    """Give what the order of a mixture needs; `starts` are the first sample of each source, and the number of all."""
-    constant_from = max(mixture._steps) if mixture._function is None else None
-    return MixtureRules(
-        mixture._names, starts, mixture.weights, constant_from, mixture.samples, mixture._block, mixture.repeat
-    )

@@ -30,7 +30,6 @@ class MixtureRules(NamedTuple):
     """What a mixture takes from which source."""
 
     names: Sequence[str]
-    starts: Sequence[int]  # the first sample of each source, then the number of all
     weights: Callable[[int], Sequence[float]]  # of an epoch
     constant_from: int | None  # the epoch from which on weights stay the same; None if it is not known
     samples: int | None  # of an epoch
@@ -53,6 +52,7 @@ class Mixed(GlobalOrder):
         self,
         loader: OrderedLoader,
         rules: MixtureRules,
+        starts: Sequence[int],  # the first sample of each source, then the number of all
         order: type[TraversalOrder],
         arguments: Mapping[str, Any],
     ) -> None:
@@ -63,7 +63,7 @@ class Mixed(GlobalOrder):
                 "'window' without nodes, or Weighted or Balanced, which each source has for its samples. Take one of "
                 "these, or put what you need into Loader(indices=...)"
             )
-        self.rules, self.kind, self.arguments = rules, order, arguments
+        self.rules, self.starts, self.kind, self.arguments = rules, starts, order, arguments
         self.begun: tuple[int, int] | None = None  # the epoch that another loader began, and samples of its blocks
         self._memo: dict[Any, Any] = {}
         self.epoch(0)  # raises if the weights do not fit
@@ -105,7 +105,7 @@ class Mixed(GlobalOrder):
         ]
         sources = [
             MixedSource(start, max(self._size(number), 1), before[number], self._passes(number), streams[number])
-            for number, start in enumerate(self.rules.starts[:-1])
+            for number, start in enumerate(self.starts[:-1])
         ]
         return MixedIds(turns, sources, rank, self.loader.batch_size, first)
 
@@ -141,7 +141,7 @@ class Mixed(GlobalOrder):
                     f"a mixture: {name} has the weight {weight}, but no sample among the loader's indices; expected "
                     "some. Leave the source out, or give it the weight 0"
                 )
-        exact = [Fraction(float(weight)) for weight in weights]
+        exact = [Fraction(str(float(weight))) for weight in weights]  # 0.7 is seven tenths
         return tuple(weight / sum(exact) for weight in exact)
 
     def _counts(self, shares: Sequence[Fraction], sizes: Sequence[int]) -> list[int]:
@@ -191,9 +191,9 @@ class Mixed(GlobalOrder):
         return made
 
     def _make_order(self, number: int, streams: int | None) -> GlobalOrder:
-        start, stop = self.rules.starts[number : number + 2]
+        start, stop = self.starts[number : number + 2]
         ids: NDArray[np.uint64] | IdRange = IdRange(stop - start)
-        if self.ids != IdRange(self.rules.starts[-1]):
+        if not isinstance(self.ids, IdRange) or self.ids != IdRange(self.starts[-1]):
             array = np.asarray(self.ids, np.uint64)
             ids = array[(array >= start) & (array < stop)] - np.uint64(start)
         arguments = {**self.arguments, "streams": streams} if issubclass(self.kind, Window) else self.arguments

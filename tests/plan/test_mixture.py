@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton._plan.mixture import SourceTurns, apportion, floor_sum
-from gpubeton._plan.order import IdRange, Rank
+from gpubeton._plan.order import EpochBatches, IdRange, Rank
+from gpubeton._plan.page_plan import PagePlan
 from gpubeton.errors import OptionError
+from gpubeton.format.page_runs import PageRuns
 from gpubeton.pipeline.draw_ids import repeats_of
-from gpubeton.traversal_order import Random, Sequential
+from gpubeton.traversal_order import Random, Sequential, Window
 from gpubeton.traversal_order.mixed import Mixed, MixtureRules
 
 NUM_STORIES = 300
@@ -43,15 +45,15 @@ class Story:
             batch_size=batch_size or self.world * self.batch_size, reader=None,
         )  # fmt: skip
         rules = MixtureRules(
-            [f"s{source}" for source in range(len(self.sizes))], self.starts, lambda epoch: self.weights[min(epoch, 2)],
+            [f"s{source}" for source in range(len(self.sizes))], lambda epoch: self.weights[min(epoch, 2)],
             None, self.samples, None, True,
         )._replace(**changes)  # fmt: skip
-        order = Mixed(loader, rules, self.kind, {})
+        order = Mixed(loader, rules, self.starts, self.kind, {})
         order.rank = Rank(rank, world)
         return order
 
     def shares(self, epoch):
-        exact = [Fraction(weight) for weight in self.weights[epoch]]
+        exact = [Fraction(str(weight)) for weight in self.weights[epoch]]
         return [weight / sum(exact) for weight in exact]
 
     def pass_of(self, source, number):
@@ -160,12 +162,12 @@ def test_an_epoch_far_away_is_found_without_those_before():
         ({"weights": lambda _: [1.0]}, "expected 2 finite numbers"),
         ({"weights": lambda _: [0, 0]}, "all weights of epoch 0 are 0"),
         ({"weights": lambda _: [1, 1e-9]}, "s1 has 1e-09 of 50 samples"),
-        ({"starts": [0, 60, 60]}, "s1 has the weight 1, but no sample"),
+        ({}, "s1 has the weight 1, but no sample"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused(changes, message):
     story = Story(0)
-    story.sizes, story.starts, story.samples, story.weights = [30, 30], [0, 30, 60], 50, [[1, 1]] * 3
+    story.sizes, story.starts, story.samples, story.weights = [30, 30], [0, 30, 60 if changes else 30], 50, [[1, 1]] * 3
     with pytest.raises(OptionError, match=message):
         story.order(**changes)
 
@@ -182,3 +184,42 @@ def test_a_part_in_the_middle_of_a_large_epoch_needs_no_list():
     source, served = turns.at(5 * 10**11, 5 * 10**11 + 10_000)
     assert abs(np.bincount(source)[0] - 7000) <= 40
     assert abs(int(served[source == 0][0]) - 35 * 10**10) < 256
+
+
+def test_pages_are_asked_for_once_in_each_pass_and_only_those_of_the_window_are_in_memory():
+    # Three files of pages of 8 MiB with 50 images each; the second one comes four times in the epoch.
+    page, images, pages, times = 8 << 20, 50, (40, 15, 20), (1, 4, 1)
+    starts = [images * sum(pages[:number]) for number in range(4)]
+    files = [SimpleNamespace(page_size=page, size=(1 + count) * page, first_sample=start)
+             for count, start in zip(pages, starts, strict=False)]  # fmt: skip
+    number = np.arange(starts[-1])
+    file = np.searchsorted(starts, number, side="right") - 1
+    offset = (np.array(starts)[file] * -1 + number) * (page // images) + page + (file << 48)
+    regions = SimpleNamespace(offset=offset.astype(np.uint64), size=np.full(len(number), page // images, np.uint64))
+    runs = PageRuns.join([number // images])
+    index = SimpleNamespace(page_runs=lambda: runs)
+    loader = SimpleNamespace(
+        _ids=IdRange(starts[-1]), seed=1, distributed=False, batch_size=32, reader=SimpleNamespace(index=index)
+    )
+    weights = [float(count * often) for count, often in zip(pages, times, strict=True)]
+    samples = images * sum(int(weight) for weight in weights)
+    rules = MixtureRules(["a", "b", "c"], lambda _: weights, 0, samples, None, True)
+    order = Mixed(loader, rules, starts, Window, {"streams": 6, "width": 2})
+    plan = PagePlan(EpochBatches(order.ids_of(0, 0), 32, False), [regions], files)
+    assert plan.cost.requests == sum(weights)
+    # No more than of the sources alone, and of the second one in two passes at a time.
+    alone = [
+        PagePlan(EpochBatches(source.order(0)[:] + np.uint64(source.first_sample), 32, False), [regions], files)
+        for source in order.global_ids(0).sources
+    ]
+    assert plan.in_use[0] <= sum(pages.in_use[0] for pages in alone) + alone[1].in_use[0]
+    # Each sample is in the part that is found for it, at its time.
+    for group in plan.groups():
+        parts = {part.number: part for part in group.pages}
+        for batch in group.batches:
+            ids = order.ids_of(0, 0)[32 * batch : 32 * (batch + 1)]
+            found = plan.find(group, batch, regions.offset[ids], np.ones(len(ids), bool)).tolist()
+            for sample, part in zip(ids.tolist(), found, strict=True):
+                if part in parts:
+                    assert parts[part].first <= batch <= parts[part].last
+                    assert parts[part].start <= offset[sample] < parts[part].stop
