@@ -16,7 +16,6 @@ from gpubeton.errors import (
     FormatError,
     HeaderError,
     NoSuchFieldError,
-    OptionError,
     TruncatedError,
 )
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, title_of
@@ -25,7 +24,6 @@ from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, Header, read_fields
 from gpubeton.format.layout import (
     ALLOCATION_DTYPE,
-    ARGUMENTS_SIZE,
     IMAGE_DTYPE,
     METADATA_TYPES,
     PLAIN_TYPES,
@@ -248,27 +246,6 @@ class Index:
                 "metadata. Use column()."
             )
         return regions
-
-    def with_numbers(self, name: str, numbers: NDArray[np.int64]) -> Index:
-        """Add a field of whole numbers, which no file has.
-
-        Parameters
-        ----------
-        name : str
-            Name of the field.
-        numbers : ndarray of int64, shape (num_samples,)
-            Its values.
-
-        Returns
-        -------
-        Index
-            The same files, with the field after all others; OptionError if they have one of that name.
-        """
-        if name in self.names:
-            raise OptionError(f"{self.title}: there is a field {name!r} already. Take another name for the further one")
-        descriptors = (*self.descriptors, Descriptor(name, int(FieldType.INT), bytes(ARGUMENTS_SIZE)))
-        rows = (*self.rows, FieldRows(numbers.astype("<i8")))
-        return Index(self.files, self.header, descriptors, rows, class_names=self.class_names)
 
     def has_regions(self, name: str) -> bool:
         """Tell whether the values of a field are regions rather than metadata.

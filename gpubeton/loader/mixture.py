@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpubeton._bytes.store_client import shown
@@ -150,12 +151,14 @@ class Mixture:
                 by_name = {_as_text(source): weight for source, weight in weights.items()}
                 weights = [by_name.pop(source) for source in self.sources] + [*by_name]
             numbers = tuple(map(float, weights))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError):
+            numbers = ()
+        is_right = len(numbers) == len(self.sources) and all(isfinite(number) and number >= 0 for number in numbers)
+        if not is_right or not any(numbers):
             raise OptionError(
-                f"Mixture: the weights are {weights!r}; expected a number for each of {', '.join(self._names)}"
-            ) from error
-        if len(numbers) != len(self.sources):
-            raise OptionError(f"Mixture: {len(numbers)} weights; expected {len(self.sources)}, one for each source")
+                f"Mixture: the weights are {weights!r}; expected a finite number of at least 0 for each of "
+                f"{', '.join(self._names)}, one of them above 0"
+            )
         return numbers
 
 

@@ -16,12 +16,15 @@ from gpubeton._writing import make_index
 from gpubeton.errors import OptionError, RemoteMissingError
 from gpubeton.format.data_files import DESCRIPTION, MAX_FILES
 from gpubeton.format.dataset import join
+from gpubeton.format.header import Descriptor
+from gpubeton.format.index import Index
+from gpubeton.format.layout import ARGUMENTS_SIZE, FieldType
+from gpubeton.format.regions import FieldRows
 from gpubeton.reader import Reader, reader_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpubeton.format.index import Index
     from gpubeton.loader.config import LoaderConfig
     from gpubeton.loader.mixture import Mixture
 
@@ -49,7 +52,11 @@ def open_mixture(mixture: Mixture, config: LoaderConfig, num_workers: int) -> tu
     if len(containers) > 1:  # of containers and others, whose names are in notes, none
         index.class_names = ()
     if mixture.field is not None:
-        index = index.with_numbers(mixture.field, np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
+        if mixture.field in index.names:
+            raise OptionError(f"{mixture!r}: field {mixture.field!r} is in its sources. Take another name")
+        descriptors = (*index.descriptors, Descriptor(mixture.field, int(FieldType.INT), bytes(ARGUMENTS_SIZE)))
+        rows = (*index.rows, FieldRows(np.repeat(np.arange(len(starts) - 1), np.diff(starts)).astype("<i8")))
+        index = Index(index.files, index.header, descriptors, rows, class_names=index.class_names)
     return reader_of(mixture.files, index, config.custom_fields), starts
 
 

@@ -361,7 +361,7 @@ class EpochSchedule:
     def set_seed(self, seed: int) -> None:
         """Order the samples by another seed."""
         self.order.seed = seed
-        if not _is_library_order(self.order):  # the library's read it for each epoch
+        if not _is_library_order(self.order) or isinstance(self.order, Mixed):  # others read it for each epoch
             self._remake_order()
 
     def _remake_order(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from fractions import Fraction
-from math import isfinite
+from functools import cache, cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -46,41 +47,50 @@ class _Epoch(NamedTuple):
 class Mixed(GlobalOrder):
     """The samples of several sources in turn, each in an order of its own samples."""
 
-    # What was computed is kept in one dict, so that the attributes tell what the order depends on.
-
     def __init__(
         self,
         loader: OrderedLoader,
         rules: MixtureRules,
         starts: Sequence[int],  # the first sample of each source, then the number of all
-        order: type[TraversalOrder],
+        kind: type[TraversalOrder],
         arguments: Mapping[str, Any],
     ) -> None:
         super().__init__(loader)
-        if not (issubclass(order, GlobalOrder) and order.__module__.startswith("gpubeton.")) or "nodes" in arguments:
+        if not (issubclass(kind, GlobalOrder) and kind.__module__.startswith("gpubeton.")) or "nodes" in arguments:
             raise OptionError(
-                f"a mixture: order is {order.__name__} with {dict(arguments)}; expected 'sequential', 'random', "
+                f"a mixture: order is {kind.__name__} with {dict(arguments)}; expected 'sequential', 'random', "
                 "'window' without nodes, or Weighted or Balanced, which each source has for its samples. Take one of "
                 "these, or put what you need into Loader(indices=...)"
             )
-        self.rules, self.starts, self.kind, self.arguments = rules, starts, order, arguments
+        self.rules, self.kind, self.arguments = rules, kind, arguments
         self.begun: tuple[int, int] | None = None  # the epoch that another loader began, and samples of its blocks
-        self._memo: dict[Any, Any] = {}
-        self.epoch(0)  # raises if the weights do not fit
+        self._first_ids, self._epochs = self.ids, list[_Epoch]()
+        self._sources = [_Source(self, slice(*rows)) for rows in pairwise(starts)]
+        self.epoch(0)  # raises if a source has too few samples
 
     def num_ids(self, epoch: int) -> int:
         return sum(self.epoch(epoch).counts)
 
     def global_ids(self, epoch: int) -> MixedIds:
-        return self._ids(epoch, Rank(0, 1), 0)
+        if self.sampler is not None or self.ids is not self._first_ids:
+            raise OptionError(
+                "a mixture: its order got a sampler or indices; expected none, as the mixture chooses the samples. Set "
+                "the indices of the loader"
+            )
+        shares, counts, before = self.epoch(epoch)
+        turns = SourceTurns(counts, shares, self.block_of(epoch, self.loader.batch_size))
+        sources = [
+            MixedSource(source.rows.start, max(source.size, 1), first, source.ids_of_pass, source.streams(epoch))
+            for source, first in zip(self._sources, before, strict=True)
+        ]
+        return MixedIds(turns, sources)
 
     def _share(self, ids: NDArray[Any] | LazyIds, first: int) -> NDArray[Any] | LazyIds:
         assert isinstance(ids, MixedIds), "ids are those of `global_ids`"
         return MixedIds(ids.turns, ids.sources, self.rank or Rank(0, 1), self.loader.batch_size, first)
 
     def _sampled(self, epoch: int) -> None:
-        if self.sampler is not None:
-            raise OptionError("a mixture: its order has a sampler; expected none, as the mixture chooses the samples")
+        return None
 
     def block_of(self, epoch: int, batch_size: int) -> int:
         """Samples of a block of an epoch: of a batch of all ranks, unless the mixture or another loader decides."""
@@ -91,156 +101,104 @@ class Mixed(GlobalOrder):
     def describe(self, epoch: int) -> str:
         """Describe what a state has to agree with: the mixture in an epoch, and what came before."""
         shares, counts, before = self.epoch(epoch)
-        return (
-            f"weights {', '.join(str(float(share)) for share in shares)} of {sum(counts)} samples an epoch, "
-            f"{'repeated' if self.rules.repeats else 'not repeated'}, after {', '.join(map(str, before))}"
-            + (f", by {self.rules.block}" if self.rules.block else "")
-        )
-
-    def _ids(self, epoch: int, rank: Rank, first: int) -> MixedIds:
-        shares, counts, before = self.epoch(epoch)
-        turns = SourceTurns(counts, shares, self.block_of(epoch, self.loader.batch_size))
-        streams = [
-            getattr(self._order(number, epoch), "streams", 0) if counts[number] else 0 for number in range(len(counts))
-        ]
-        sources = [
-            MixedSource(start, max(self._size(number), 1), before[number], self._passes(number), streams[number])
-            for number, start in enumerate(self.starts[:-1])
-        ]
-        return MixedIds(turns, sources, rank, self.loader.batch_size, first)
-
-    # --- how many of which source
+        weights, after = (", ".join(map(str, values)) for values in (map(float, shares), before))
+        repeated = "repeated" if self.rules.repeats else "not repeated"
+        block = f", by {self.rules.block}" if self.rules.block else ""
+        return f"weights {weights} of {sum(counts)} samples an epoch, {repeated}, after {after}{block}"
 
     def epoch(self, epoch: int) -> _Epoch:
         """Decide the samples of each source in an epoch, and count those before."""
-        epochs: list[_Epoch] = self._of_ids("epochs", list)
-        sizes = [self._size(number) for number in range(len(self.rules.names))]
+        epochs, sizes = self._epochs, [source.size for source in self._sources]
         known = epoch if self.rules.constant_from is None else min(epoch, self.rules.constant_from)
         while len(epochs) <= known:
             before = tuple(size * len(epochs) for size in sizes)  # if each epoch is a pass
             if self.rules.repeats and epochs:
                 before = tuple(map(sum, zip(epochs[-1].before, epochs[-1].counts, strict=True)))
-            shares = self._shares(len(epochs), sizes)
+            weights = [Fraction(str(weight)) for weight in self.rules.weights(len(epochs))]  # 0.7 is seven tenths
+            shares = tuple(weight / sum(weights) for weight in weights)
             epochs.append(_Epoch(shares, tuple(self._counts(shares, sizes)), before))
         last = epochs[known]
         added = zip(last.before, last.counts if self.rules.repeats else sizes, strict=True)
         return last._replace(before=tuple(count + more * (epoch - known) for count, more in added))
 
-    def _shares(self, epoch: int, sizes: Sequence[int]) -> tuple[Fraction, ...]:
-        weights, names = self.rules.weights(epoch), self.rules.names
-        if len(weights) != len(names) or not all(isfinite(weight) and weight >= 0 for weight in weights):
-            raise OptionError(
-                f"a mixture: the weights of epoch {epoch} are {list(weights)}; expected {len(names)} finite numbers of "
-                "at least 0, one for each source"
-            )
-        if not any(weights):
-            raise OptionError(f"a mixture: all weights of epoch {epoch} are 0; expected one above it")
-        for name, size, weight in zip(names, sizes, weights, strict=True):
-            if weight and not size:
-                raise OptionError(
-                    f"a mixture: {name} has the weight {weight}, but no sample among the loader's indices; expected "
-                    "some. Leave the source out, or give it the weight 0"
-                )
-        exact = [Fraction(str(float(weight))) for weight in weights]  # 0.7 is seven tenths
-        return tuple(weight / sum(exact) for weight in exact)
+    def epoch_of(self, source: _Source, served: int) -> int:
+        """Find the epoch before which a source had served so many samples at most."""
+        number = self._sources.index(source)
+        return bisect_right([epoch.before[number] for epoch in self._epochs], served) - 1
+
+    def share(self, source: _Source, epoch: int) -> Fraction:
+        """Give the share of a source in an epoch."""
+        return self.epoch(epoch).shares[self._sources.index(source)]
+
+    @cached_property
+    def page_runs(self) -> PageRuns:
+        """The pages of all samples."""
+        return self.loader.reader.index.page_runs()
 
     def _counts(self, shares: Sequence[Fraction], sizes: Sequence[int]) -> list[int]:
         total = sum(sizes) if self.rules.samples is None else self.rules.samples
-        most: Sequence[int] = [total] * len(sizes)
-        if not self.rules.repeats:
-            most = sizes
+        most = sizes
+        if self.rules.repeats:
+            most = [total * (size > 0) for size in sizes]
+        else:
             total = min(total, *(int(size / share) for size, share in zip(sizes, shares, strict=True) if share))
         counts = apportion(shares, total, most)
-        for name, share, count in zip(self.rules.names, shares, counts, strict=True):
-            if share and not count and self.rules.repeats:
+        for name, share, size, count in zip(self.rules.names, shares, sizes, counts, strict=True):
+            if share and (not size or (not count and self.rules.repeats)):
                 raise OptionError(
-                    f"a mixture: {name} has {float(share):.2g} of {total} samples of an epoch, which is none; expected "
-                    "at least one. Give samples= a larger number, or leave the source out"
+                    f"a mixture: {name} has {size} samples among the loader's indices, and of the {total} of an epoch "
+                    f"its share is {float(share * total):.2g}; expected at least one of each. Give samples= a larger "
+                    "number, or leave the source out"
                 )
         return counts
 
-    # --- the order of each source
 
-    def _of_ids(self, name: Any, make: Callable[[], Any]) -> Any:
-        """Give a value that was made for the present indices and seed, or make it."""
-        memo = self._memo
-        if memo.get("ids") is not self.ids or memo.get("seed") != self.seed:
-            memo.clear()
-            memo.update(ids=self.ids, seed=self.seed)
-        if name not in memo:
-            memo[name] = make()
-        return memo[name]
-
-    def _size(self, number: int) -> int:
-        """Samples of a pass of a source."""
-        size: int = self._of_ids(("size", number), lambda: self._make_order(number, _STREAMS).num_ids(0))
-        return size
-
-    def page_runs(self) -> PageRuns:
-        """Give the pages of all samples."""
-        runs: PageRuns = self._of_ids("runs", self.loader.reader.index.page_runs)
-        return runs
-
-    def _order(self, number: int, epoch: int) -> GlobalOrder:
-        """Give the order of a source in passes that begin in an epoch: its share of the streams is that of samples."""
-        arguments, streams = self.arguments, None
-        if issubclass(self.kind, Window):
-            share = self.epoch(epoch).shares[number]
-            streams = max(round(arguments.get("streams", _STREAMS) * share), 1)
-        made: GlobalOrder = self._of_ids(("order", number, streams), lambda: self._make_order(number, streams))
-        return made
-
-    def _make_order(self, number: int, streams: int | None) -> GlobalOrder:
-        start, stop = self.starts[number : number + 2]
-        ids: NDArray[np.uint64] | IdRange = IdRange(stop - start)
-        if not isinstance(self.ids, IdRange) or self.ids != IdRange(self.starts[-1]):
-            array = np.asarray(self.ids, np.uint64)
-            ids = array[(array >= start) & (array < stop)] - np.uint64(start)
-        arguments = {**self.arguments, "streams": streams} if issubclass(self.kind, Window) else self.arguments
-        order = self.kind(_SourceView(self, ids, start, stop), **arguments)
-        assert isinstance(order, GlobalOrder)
-        return order
-
-    def _passes(self, number: int) -> Callable[[int], NDArray[Any] | LazyIds]:
-        def ids_of_pass(count: int) -> NDArray[Any] | LazyIds:
-            kept: dict[int, Any] = self._of_ids(("passes", number), dict)
-            ids = kept.get(count)
-            if ids is None:
-                epochs: list[_Epoch] = self._of_ids("epochs", list)
-                begins = bisect_right([epoch.before[number] for epoch in epochs], count * self._size(number)) - 1
-                ids = self._order(number, begins).global_ids(count)
-                for old in list(kept)[:-1]:  # an epoch may begin in one pass and end in the next
-                    kept.pop(old, None)
-                kept[count] = ids
-            return ids
-
-        return ids_of_pass
-
-
-class _SourceView:
-    """What the order of a source sees of a loader: the source alone."""
+class _Source:
+    """One of the sources; for the order of its samples, a loader of them alone."""
 
     distributed = False
 
-    def __init__(self, mixed: Mixed, ids: NDArray[np.uint64] | IdRange, start: int, stop: int) -> None:
-        self._mixed, self._ids, self._rows = mixed, ids, slice(start, stop)
-        self.seed, self.batch_size, self.num_samples = mixed.seed, mixed.loader.batch_size, stop - start
+    def __init__(self, mixed: Mixed, rows: slice) -> None:
+        self.rows, self.seed, self.batch_size = rows, mixed.seed, mixed.loader.batch_size
+        self.num_samples = rows.stop - rows.start
+        self.reader = self.index = self
+        self._mixed, self._kept = mixed, dict[int, Any]()  # the ids of the passes that were used last, by number
+        self._ids: NDArray[np.uint64] | IdRange = IdRange(self.num_samples)
+        if not isinstance(mixed.ids, IdRange):
+            chosen = np.asarray(mixed.ids, np.uint64)
+            self._ids = chosen[(chosen >= rows.start) & (chosen < rows.stop)] - np.uint64(rows.start)
+        self._order = cache(self._make_order)
+        self.size = self._order(1).num_ids(0)  # samples of a pass
 
     @property
     def indices(self) -> NDArray[np.uint64]:
         return self._ids.array if isinstance(self._ids, IdRange) else self._ids
 
-    @property
-    def reader(self) -> Any:
-        return self
-
-    @property
-    def index(self) -> Any:
-        return self
-
     def page_runs(self) -> PageRuns:
-        return self._mixed.page_runs().cut(self._rows)
+        return self._mixed.page_runs.cut(self.rows)
 
     def column(self, name: str) -> NDArray[Any]:
-        values: NDArray[Any] = self._mixed.loader.reader.index.column(name)[self._rows]
+        values: NDArray[Any] = self._mixed.loader.reader.index.column(name)[self.rows]
         return values
+
+    def streams(self, epoch: int) -> int:
+        """Give the streams of its order in passes that begin in an epoch: its share of them; 0 without streams."""
+        mixed = self._mixed
+        total = mixed.arguments.get("streams", _STREAMS) if issubclass(mixed.kind, Window) else 0
+        return max(round(total * mixed.share(self, epoch)), min(total, 1))
+
+    def ids_of_pass(self, number: int) -> NDArray[Any] | LazyIds:
+        """Give the ids of a pass, from 0 on in this source, in their order."""
+        ids = self._kept.get(number)
+        if ids is None:
+            ids = self._order(self.streams(self._mixed.epoch_of(self, number * self.size))).global_ids(number)
+            for old in list(self._kept)[:-1]:  # an epoch may begin in one pass and end in the next
+                self._kept.pop(old, None)
+            self._kept[number] = ids
+        return ids
+
+    def _make_order(self, streams: int) -> GlobalOrder:
+        arguments = {**self._mixed.arguments, **({"streams": streams} if issubclass(self._mixed.kind, Window) else {})}
+        order = self._mixed.kind(self, **arguments)  # type: ignore[arg-type]  # it has what orders ask for
+        assert isinstance(order, GlobalOrder)
+        return order

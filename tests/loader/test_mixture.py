@@ -125,7 +125,7 @@ def test_the_number_of_the_source_is_an_output_and_statistics_count_each(files):
         assert json.loads(json.dumps(stats.to_dict()))["source_images"] == [100, 60, 40]
         loader.explain()
         assert repr(loader.fname) == f"<Mixture of {files[0]}: 0.5, {files[1]}: 0.3, {files[2]}: 0.2>"
-    with pytest.raises(OptionError, match="a field 'label' already"):
+    with pytest.raises(OptionError, match="field 'label' is in its sources"):
         opened(mixture_of(files, field="label"))
 
 
@@ -248,7 +248,7 @@ def test_other_orders_and_those_of_users_are_refused_and_a_class_of_the_library_
             loader.traversal_order = Sequential(loader)
         loader.traversal_order.sampler = torch.utils.data.SequentialSampler(range(3))
         with pytest.raises(OptionError, match="expected none"):
-            loader.plan()
+            loader.plan(1)
     with plain(mixture_of(files, samples=100), order=Balanced, order_kwargs={"field": "label"}) as loader:
         assert len(order_of(loader, 0)) == 100
 
@@ -262,7 +262,7 @@ def test_indices_and_conditions_choose_samples_of_each_source(files):
         assert set(order_of(found, 0) % 15) == {0}
         assert [np.sum((order_of(found, 0) >= start) & (order_of(found, 0) < stop))
                 for start, stop in ((0, 300), (300, 500), (500, 560))] == [50, 30, 20]  # fmt: skip
-    with pytest.raises(OptionError, match=r"1.beton has the weight 0.3, but no sample"):
+    with pytest.raises(OptionError, match=r"1.beton has 0 samples among the loader's indices"):
         plain(mixture_of(files), indices=range(100))
 
 
@@ -305,12 +305,15 @@ def test_fields_that_differ_are_named_with_both_sources_and_types(files, tmp_pat
     ("make", "message"),
     [
         (lambda: Mixture({}), "no sources"),
-        (lambda: Mixture({"a": "much"}), "expected a number for each of a"),
-        (lambda: Mixture({"a": 1}, schedule={3: [1, 2]}), "2 weights; expected 1"),
-        (lambda: Mixture({"a": 1, "b": 1}, schedule={3: {"a": 1}}), "expected a number for each of a, b"),
+        (lambda: Mixture({"a": "much"}), "expected a finite number of at least 0 for each of a"),
+        (lambda: Mixture({"a": 1}, schedule={3: [1, 2]}), "expected a finite number"),
+        (lambda: Mixture({"a": 1, "b": 1}, schedule={3: {"a": 1}}), "at least 0 for each of a, b"),
+        (lambda: Mixture({"a": -1}), "one of them above 0"),
+        (lambda: Mixture({"a": 0}), "one of them above 0"),
+        (lambda: Mixture({"a": 1, "b": float("inf")}), "one of them above 0"),
         (lambda: Mixture({"a": 1}, samples=0), "samples is 0"),
         (lambda: Mixture({"a": 1}, by="rank"), "by"),
-        (lambda: Mixture({"a": 1}, schedule=lambda _: 5).weights(3), "expected a number for each"),
+        (lambda: Mixture({"a": 1}, schedule=lambda _: 5).weights(3), "expected a finite number"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(make, message):
