@@ -57,51 +57,40 @@ class SourceTurns:
         return sum(self.counts)
 
     @cached_property
-    def _whole(self) -> int:
-        return self.total // self.block
+    def _ring(self) -> int:
+        """The whole blocks; 1 if there are none."""
+        return max(self.total // self.block, 1)
 
     @cached_property
     def _in_whole(self) -> list[int]:
         """Samples of each source in all whole blocks."""
-        return apportion(self.shares, self._whole * self.block, self.counts)
+        return apportion(self.shares, self.total // self.block * self.block, self.counts)
 
     @cached_property
     def _bounds(self) -> list[int]:
         """Where the remainder of each source begins on the ring, counted through its rounds; and the end."""
-        return list(itertools.accumulate((count % max(self._whole, 1) for count in self._in_whole), initial=0))
+        return list(itertools.accumulate((count % self._ring for count in self._in_whole), initial=0))
 
     @cached_property
     def _step(self) -> int:
-        step = max(round(self._whole * GOLDEN), 1)
-        while math.gcd(step, max(self._whole, 1)) > 1:
+        step = max(round(self._ring * GOLDEN), 1)
+        while math.gcd(step, self._ring) > 1:
             step += 1
         return step
 
     def _before(self, block: int) -> list[int]:
         """Count the samples of each source before a block."""
-        whole = min(block, self._whole)
-        if block > self._whole:
-            return list(self.counts)
-        if not whole:
-            return [0] * len(self.counts)
-        ring = self._whole
-        below = [
-            whole * (bound // ring)
-            + floor_sum(whole, ring, self._step, 0)
-            - floor_sum(whole, ring, self._step, -(bound % ring))
-            for bound in self._bounds
-        ]
-        extra = [stop - start for start, stop in itertools.pairwise(below)]
-        return [whole * (count // ring) + more for count, more in zip(self._in_whole, extra, strict=True)]
+        below = [floor_sum(block, self._ring, self._step, -bound) for bound in self._bounds]
+        extra = [start - stop for start, stop in itertools.pairwise(below)]
+        return [block * (count // self._ring) + more for count, more in zip(self._in_whole, extra, strict=True)]
 
     def _counts_of(self, blocks: range) -> NDArray[np.int64]:
         """Count the samples of each source in some blocks, (B, S)."""
-        number = np.arange(blocks.start, min(blocks.stop, self._whole))
-        ring = max(self._whole, 1)
-        bounds = np.array(self._bounds) - 1 - (number * self._step % ring)[:, None]
-        counts: NDArray[np.int64] = np.array(self._in_whole) // ring + np.diff(bounds // ring, axis=1)
-        rest = np.array(self.counts) - self._in_whole
-        return np.concatenate([counts, rest[None]]) if blocks.stop > self._whole else counts
+        whole = np.arange(blocks.start, min(blocks.stop, self.total // self.block))
+        bounds = np.array(self._bounds) - 1 - (whole * self._step % self._ring)[:, None]
+        counts: NDArray[np.int64] = np.array(self._in_whole) // self._ring + np.diff(bounds // self._ring, axis=1)
+        rest = np.array([self.counts]) - self._in_whole
+        return np.concatenate([counts, rest])[: len(blocks)]
 
     def at(self, start: int, stop: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
         """Give the source of the places from `start` to `stop`, (N,), and how many it has served before, (N,)."""

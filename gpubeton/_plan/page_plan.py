@@ -149,8 +149,9 @@ class PagePlan:
     def _blocks(self, offset: NDArray[np.uint64], repeats: NDArray[np.int64]) -> NDArray[np.intp]:
         """Number the blocks of global offsets, (N,), of samples that come for the first time (0) or again, (N,)."""
         file, position = split_offsets(offset)
-        block: NDArray[np.intp] = repeats * self._num_blocks[file] + (position >> self._shift[file]).astype(np.intp)
-        return block + self._first_block[file]
+        block = repeats * self._num_blocks[file] + (position >> self._shift[file]).astype(np.intp)
+        numbers: NDArray[np.intp] = self._first_block[file] + block
+        return numbers
 
     def _choose_whole(self) -> int:
         """Make page ranges of the whole blocks in the order of their first use; return the bytes in use at a time."""

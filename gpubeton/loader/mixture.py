@@ -78,7 +78,7 @@ class Mixture:
     Examples
     --------
     >>> from gpubeton import Loader, Mixture
-    >>> mixture = Mixture({"train.beton": 0.75, "val.beton": 0.25}, samples=200, field="source")
+    >>> mixture = Mixture({"train.beton": 0.75, "train": 0.25}, samples=200, field="source")
     >>> loader = Loader(mixture, 20, order="random", seed=0, pipelines={"image": None})
     >>> for label, source in loader:
     ...     print(source.sum().item(), end=" ")
