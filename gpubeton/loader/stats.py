@@ -155,7 +155,10 @@ class LoaderStats:
         dict
             Strings and numbers, for JSON.
         """
-        return {**asdict(self), **{name: getattr(self, name) for name in _DERIVED}}
+        numbers = {**asdict(self), **{name: getattr(self, name) for name in _DERIVED}}
+        if not self.source_images:
+            del numbers["source_images"]
+        return numbers
 
     def to_metrics(self, prefix: str = "loader/") -> dict[str, float]:
         """Collect all numbers for TensorBoard, Weights & Biases and other loggers of numbers by name.
@@ -180,7 +183,7 @@ class LoaderStats:
         ...     writer.add_scalar(name, value, epoch)
         """
         numbers = self.to_dict()
-        for number, images in enumerate(numbers.pop("source_images")):
+        for number, images in enumerate(numbers.pop("source_images", ())):
             numbers[f"source_{number}_images"] = images
         return {f"{prefix}{name}": float(value) for name, value in numbers.items() if value is not None}
 
@@ -313,12 +316,12 @@ class EpochStats:
         if marked is not None:
             marked.close()
 
-    def receive(self, samples: NDArray[np.uint64]) -> None:
-        """Count a batch of samples, (N,), that the loop has received."""
+    def receive(self, images: int, samples: NDArray[np.uint64] | None = None) -> None:
+        """Count a batch that the loop has received, with its sample ids, (N,), for the sources of a mixture."""
         with self._lock:
             self._batches += 1
-            self._images += len(samples)
-            if len(self._of_sources):
+            self._images += images
+            if samples is not None and len(self._of_sources):
                 self._of_sources += np.histogram(samples.astype(np.int64), self._starts)[0]
         if self.on_batch is not None:
             self.on_batch()
