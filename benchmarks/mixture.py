@@ -66,13 +66,13 @@ def main(
         for of_kind in loaders.values():  # compiles, and the first pages of the next epoch are asked for from then on
             _lap(of_kind)
         laps = race({kind: partial(_lap, of_kind) for kind, of_kind in loaders.items()}, rounds)
-    for kind, of_kind in laps.items():
-        requests = statistics.median(lap["requests_per_1000"] for _, lap in of_kind)
-        rate = statistics.median(lap.images_per_second for lap, _ in of_kind)
+    for kind, timed in laps.items():
+        requests = statistics.median(counted["requests_per_1000"] for _, counted in timed)
+        rate = statistics.median(lap.images_per_second for lap, _ in timed)
         console.print(f"{kind}: {rate:,.0f} images/s, {requests:.2f} requests for each 1000")
     rates = ratios(*([lap for lap, _ in laps[kind]] for kind in ("mixture", "alone")))
     console.print(f"mixture / alone: {statistics.median(rates):.3f} ({min(rates):.3f} to {max(rates):.3f})")
-    kinds = {kind: [{**asdict(lap), **counted} for lap, counted in of_kind] for kind, of_kind in laps.items()}
+    kinds = {kind: [{**asdict(lap), **counted} for lap, counted in timed] for kind, timed in laps.items()}
     measured = {"images": sum(counts), "streams": streams, "width": width, "kinds": kinds, "ratios": rates}
     console.print(f"Written: {save('mixture', measured, results)}", soft_wrap=True)
 

@@ -45,8 +45,7 @@ from gpubeton.loader.config import (
 from gpubeton.loader.describe import LoaderInfo, describe
 from gpubeton.loader.ffcv_compat import FfcvSurface
 from gpubeton.loader.iterator import LoaderIterator
-from gpubeton.loader.mixture import Mixture
-from gpubeton.loader.open_data import open_data, open_mixture
+from gpubeton.loader.open_data import open_all
 from gpubeton.loader.resources import Resources
 from gpubeton.loader.schedule import (
     ORDER_MAP,
@@ -64,7 +63,7 @@ from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.validation import check_choice, check_whole
 from gpubeton.traversal_order import TraversalOrder
 from gpubeton.traversal_order.base import check_seed_of_ranks
-from gpubeton.traversal_order.mixed import Mixed
+from gpubeton.traversal_order.mixed import order_of
 
 if TYPE_CHECKING:
     import os
@@ -79,6 +78,7 @@ if TYPE_CHECKING:
     from gpubeton._gpu.gpu import Gpu
     from gpubeton.fields.registry import CustomFields
     from gpubeton.format.dataset import Paths
+    from gpubeton.loader.mixture import Mixture
     from gpubeton.loader.resources import GpuChoice
     from gpubeton.loader.schedule import OrderName
 
@@ -328,15 +328,11 @@ class Loader(FfcvSurface):
             containers=check_containers(containers),
         )
         vars(self).update({**vars(self._config), **vars(self)})  # a derived class's properties and values stay
-        self._starts: list[int] = []  # of a mixture, the first sample of each source, then the number of all
-        if isinstance(self.fname, Mixture):
-            self.reader, self._starts = open_mixture(self.fname, self._config, self.num_workers)
-        else:
-            self.reader = open_data(self.fname, self._config, self.num_workers)
+        self.reader, self._mixture = open_all(self.fname, self._config, self.num_workers)
         self._ids = check_indices_or_all("indices", indices, self.reader.num_samples)
         self._seed_is_given = seed is not None
         self.bad_samples: list[tuple[int, int, str]] = []
-        make_order = self._order_maker(order)
+        make_order = partial(order_of, order_class(order), self, self.order_kwargs, self._mixture)
         self._schedule = EpochSchedule(make_order, self.reader.num_samples, Batching(self.batch_size, self.drop_last))
         self._resources = Resources(self.reader.index, self._config, self.pipelines)
         self._statistics = StatsHistory()
@@ -422,7 +418,7 @@ class Loader(FfcvSurface):
                 self._generation = Compiler.begin()
             config, sampling = self._epoch_config, self._sampling
             cursor = self._schedule.next_cursor(sampling, is_last=samples is not None)
-            stats = EpochStats(cursor.epoch, config.num_workers, self._starts)
+            stats = EpochStats(cursor.epoch, config.num_workers, self._mixture[1] if self._mixture else ())
             order = self._schedule.plan(cursor.epoch, samples, first=cursor.first, refresh=True)
             plan = Plan(self._compile_outputs(), order, self.seed + self._schedule.order.draw_offset, cursor.epoch)
             if not cursor.first:  # otherwise few samples may be left
@@ -708,29 +704,13 @@ class Loader(FfcvSurface):
 
     @traversal_order.setter
     def traversal_order(self, order: Any) -> None:
-        if isinstance(order, TraversalOrder) and self._starts:
-            raise OptionError(
-                f"{self.reader.index.title}: the order of a mixture is {order!r}; expected an option or its name: the "
-                "mixture puts the sources together. Set loader.order"
-            )
         if isinstance(order, TraversalOrder):
             ids_before = self._ids
             self._schedule.set_order(lambda: with_current_indices(order, ids_before, self._ids))
         else:
-            arguments, vars(self)["order_kwargs"] = self.order_kwargs, {}
-            try:
-                self._schedule.set_order(self._order_maker(order))
-            except BaseException:
-                vars(self)["order_kwargs"] = arguments
-                raise
+            self._schedule.set_order(partial(order_of, order_class(order), self, {}, self._mixture))
             self._order = order
-
-    def _order_maker(self, order: Any) -> Callable[[], TraversalOrder]:
-        """Give a function that makes the order of an option, a name or a class, or that of the mixture."""
-        kind = order_class(order)
-        if isinstance(self.fname, Mixture):
-            return partial(Mixed, self, self.fname.rules, self._starts, kind, self.order_kwargs)
-        return partial(kind, self, **self.order_kwargs)
+            vars(self)["order_kwargs"] = {}
 
     @property
     def next_epoch(self) -> int:
@@ -763,8 +743,7 @@ class Loader(FfcvSurface):
         5
         """
         self._schedule.go_to(epoch)
-        if isinstance(self._schedule.order, Mixed):
-            self._schedule.order.begun = None
+        self._schedule.set_block(epoch, 0)
 
     # --- checkpoints
 
@@ -821,8 +800,7 @@ class Loader(FfcvSurface):
             vars(self)["seed"] = loaded.seed
             schedule.set_seed(loaded.seed)
         schedule.shuffle_for_ranks(loaded.distributed)
-        if isinstance(schedule.order, Mixed):
-            schedule.order.begun = (loaded.epoch, loaded.block) if loaded.block else None
+        schedule.set_block(loaded.epoch, loaded.block)
         schedule.go_to(loaded.epoch, *loaded.place_in(position, schedule), self._sampling)
 
     def _checkpoint(self, *, ends_with_last_batch: bool = False) -> Checkpoint:

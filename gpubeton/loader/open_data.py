@@ -20,13 +20,14 @@ from gpubeton.format.header import Descriptor
 from gpubeton.format.index import Index
 from gpubeton.format.layout import ARGUMENTS_SIZE, FieldType
 from gpubeton.format.regions import FieldRows
+from gpubeton.loader.mixture import Mixture
 from gpubeton.reader import Reader, reader_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpubeton.loader.config import LoaderConfig
-    from gpubeton.loader.mixture import Mixture
+    from gpubeton.traversal_order.mixed import MixtureRules
 
 #: Endings of files that are containers of samples. Folders are looked into.
 _ENDINGS = (".tar", ".zip", ".csv", ".tsv", ".tab", ".parquet", ".arrow", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz")
@@ -35,8 +36,18 @@ _LONG = 2.0
 _MOST_NAMED = 3
 
 
-def open_mixture(mixture: Mixture, config: LoaderConfig, num_workers: int) -> tuple[Reader, list[int]]:
-    """Open the sources of a mixture as one dataset; give the first sample of each, and the number of all, too."""
+def open_all(
+    fname: str | tuple[str, ...] | Mixture, config: LoaderConfig, num_workers: int
+) -> tuple[Reader, tuple[MixtureRules, list[int]] | None]:
+    """Open the data of a loader; of a mixture, with the first sample of each source, and the number of all."""
+    if not isinstance(fname, Mixture):
+        return open_data(fname, config, num_workers), None
+    reader, starts = _open_mixture(fname, config, num_workers)
+    return reader, (fname.rules, starts)
+
+
+def _open_mixture(mixture: Mixture, config: LoaderConfig, num_workers: int) -> tuple[Reader, list[int]]:
+    """Open the sources of a mixture as one dataset."""
     starts, containers = [0], set[bool]()
 
     def parts() -> Iterator[Index]:
@@ -61,7 +72,7 @@ def open_mixture(mixture: Mixture, config: LoaderConfig, num_workers: int) -> tu
 
 
 def open_data(fname: str | tuple[str, ...], config: LoaderConfig, num_workers: int) -> Reader:
-    """Open the data of a loader."""
+    """Open one source."""
     names = [fname] if isinstance(fname, str) else [*fname]
     if not all(map(_is_container, names)):
         try:

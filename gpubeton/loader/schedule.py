@@ -345,13 +345,21 @@ class EpochSchedule:
         """Go through the samples in another order, from the next epoch on."""
         with self._lock:
             self._check_that_no_epoch_is_resumed("samples")
-        self.order, self._make_order, self._cached = make_order(), make_order, None
+        order = make_order()
+        if isinstance(self.order, Mixed):
+            self.order.check_next(order)
+        self.order, self._make_order, self._cached = order, make_order, None
 
     def set_samples(self) -> None:
         """Take the loader's new indices, from the next epoch on."""
         with self._lock:
             self._check_that_no_epoch_is_resumed("samples")
         self._remake_order()
+
+    def set_block(self, epoch: int, samples: int) -> None:
+        """Keep the blocks of a mixture in an epoch that another loader began; new ones if there are no samples."""
+        if isinstance(self.order, Mixed):
+            self.order.begun = (epoch, samples) if samples else None
 
     def shuffle_for_ranks(self, for_ranks: bool | None) -> None:
         """Shuffle as ranks do, or as a loader without ranks, from the next epoch on; nothing if these are alike."""

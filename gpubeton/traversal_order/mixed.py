@@ -38,6 +38,16 @@ class MixtureRules(NamedTuple):
     repeats: bool  # whether sources begin anew, and go on over epochs
 
 
+def order_of(
+    kind: type[TraversalOrder],
+    loader: OrderedLoader,
+    arguments: Mapping[str, Any],
+    mixture: tuple[MixtureRules, Sequence[int]] | None,
+) -> TraversalOrder:
+    """Make the order of a loader, or of a mixture, each of whose sources has such an order."""
+    return kind(loader, **arguments) if mixture is None else Mixed(loader, *mixture, kind, arguments)
+
+
 class _Epoch(NamedTuple):
     shares: tuple[Fraction, ...]
     counts: tuple[int, ...]
@@ -97,6 +107,14 @@ class Mixed(GlobalOrder):
         if self.begun is not None and self.begun[0] == epoch:
             return self.begun[1]
         return self.rules.block or batch_size * (1 if self.rank is None else self.rank.world)
+
+    def check_next(self, order: TraversalOrder) -> None:
+        """Raise OptionError if an order that follows is not that of a mixture."""
+        if not isinstance(order, Mixed):
+            raise OptionError(
+                f"the order of a mixture is {order!r}; expected an option or its name: the mixture puts the sources "
+                "together. Set loader.order"
+            )
 
     def describe(self, epoch: int) -> str:
         """Describe what a state has to agree with: the mixture in an epoch, and what came before."""
