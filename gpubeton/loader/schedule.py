@@ -146,9 +146,7 @@ class Sampling:
     @cached_property
     def fingerprints(self) -> tuple[str, str]:
         """Fingerprints of the loader's indices and of the order."""
-        kind = type(self.order)
-        if isinstance(self.order, Mixed):  # the state has the mixture, too
-            kind = self.order.kind
+        kind = self.order.kind if isinstance(self.order, Mixed) else type(self.order)
         order = f"{kind.__module__}.{kind.__qualname__}{arguments_fingerprint(self.arguments)}"
         if self._has_other_indices:
             order += f" of {_hashed(np.asarray(self.order_indices, np.uint64))}"
@@ -452,10 +450,8 @@ class Checkpoint:
     ) -> Checkpoint:
         """Describe a position: in an epoch, of samples that were chosen like this."""
         indices, order = sampling.fingerprints
-        batch_size, mixture, block = cursor.batching.batch_size, "", 0
+        batch_size, mixed = cursor.batching.batch_size, sampling.order
         samples = cursor.first + cursor.batch * batch_size * ranks
-        if isinstance(sampling.order, Mixed):
-            mixture, block = sampling.order.describe(cursor.epoch), sampling.order.block_of(cursor.epoch, batch_size)
         return cls(
             epoch=cursor.epoch,
             samples=samples,
@@ -469,8 +465,8 @@ class Checkpoint:
             drop_last=cursor.batching.drop_last,
             world_size=ranks,
             distributed=distributed if sampling.for_ranks is None else sampling.for_ranks,
-            mixture=mixture,
-            block=block if samples else 0,
+            mixture=mixed.describe(cursor.epoch) if isinstance(mixed, Mixed) else "",
+            block=mixed.block_of(cursor.epoch, batch_size) if isinstance(mixed, Mixed) and samples else 0,
         )
 
     @classmethod
