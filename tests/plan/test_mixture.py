@@ -217,3 +217,21 @@ def test_pages_are_asked_for_once_in_each_pass_and_only_those_of_the_window_are_
                 if part in parts:
                     assert parts[part].first <= batch <= parts[part].last
                     assert parts[part].start <= offset[sample] < parts[part].stop
+
+
+@settings(max_examples=100)
+@given(
+    weights=st.lists(st.integers(0, 30), min_size=1, max_size=5).filter(any),
+    total=st.integers(1, 400),
+    block=st.integers(1, 60),
+    data=st.data(),
+)
+def test_any_part_of_an_epoch_is_found_without_the_places_before(weights, total, block, data):
+    shares = tuple(Fraction(weight, sum(weights)) for weight in weights)
+    turns = SourceTurns(tuple(apportion(shares, total, [total] * len(shares))), shares, block)
+    source, served = turns.at(0, total)
+    start = data.draw(st.integers(0, total - 1))
+    stop = data.draw(st.integers(start + 1, total))
+    part = turns.at(start, stop)
+    assert part[0].tolist() == source[start:stop].tolist()
+    assert part[1].tolist() == served[start:stop].tolist()
