@@ -31,6 +31,7 @@ from gpubeton.errors import NoSuchFieldError, PipelineError
 from gpubeton.fields.base import RowDecoder
 from gpubeton.fields.image_decoders import FollowImage, ImageDecoder
 from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.draw_ids import sample_ids
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype
@@ -386,15 +387,15 @@ class ImagePlacements:
     output: ImageOutput  # the output, or the one that it continues from
     moves: tuple[BatchOp, ...] = ()  # steps of the pass and operations after it that move its pixels
 
-    def __call__(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> list[Placement]:
+    def __call__(self, seed: int, epoch: int, draw_ids: NDArray[np.uint64]) -> list[Placement]:
         """Return the placement of the crop and its folds, and then those of the moves."""
         program = self.output.program
-        heights, widths = self.output.source.image_sizes(samples)
-        draws = program.draw(seed, epoch, samples, heights, widths)
+        heights, widths = self.output.source.image_sizes(sample_ids(draw_ids))
+        draws = program.draw(seed, epoch, draw_ids, heights, widths)
         size = program.height, program.width
-        sizes = np.stack([heights, widths, *np.broadcast_to(np.array(size)[:, None], (2, len(samples)))], axis=1)
+        sizes = np.stack([heights, widths, *np.broadcast_to(np.array(size)[:, None], (2, len(draw_ids)))], axis=1)
         first = AxesPlacement(np.concatenate([filling_crops(draws, size), sizes], axis=1).astype(np.float64))
-        return [first, *(part for step in self.moves for part in placements_by(step, seed, epoch, samples))]
+        return [first, *(part for step in self.moves for part in placements_by(step, seed, epoch, draw_ids))]
 
 
 def _connect_followers(outputs: Mapping[str, PipelineOutput]) -> None:

@@ -15,6 +15,7 @@ from gpubeton._plan.linked_outputs import GeometrySource, moving_ops
 from gpubeton._plan.philox import BatchNumbers, uniforms
 from gpubeton.fields.image_decoders import PadImageDecoder
 from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.pipeline.draw_ids import sample_ids
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 from gpubeton.pipeline.state import State
 
@@ -116,27 +117,28 @@ class ImageProgram:
         self,
         seed: int,
         epoch: int,
-        samples: NDArray[np.uint64],
+        draw_ids: NDArray[np.uint64],
         heights: NDArray[Any],
         widths: NDArray[Any],
     ) -> NDArray[np.int32]:
         """Draw a row for each image, see `gpubeton._plan.draw_rows`; it does not depend on the batch of the sample."""
-        columns = uniforms(seed, epoch, samples, self._usual_numbers)
+        columns = uniforms(seed, epoch, draw_ids, self._usual_numbers)
         numbers = [
-            BatchNumbers(seed, epoch, samples, rng_stream, first)
+            BatchNumbers(seed, epoch, draw_ids, rng_stream, first)
             for (rng_stream, _), first in zip(self._usual_numbers, columns, strict=True)
         ]
         decoder_numbers = None if self.rng_stream is None else numbers.pop(0)
         if self.followed is None:
             boxes = self.decoder.boxes(heights, widths, decoder_numbers)
         else:
-            boxes = self.followed.boxes(samples, heights, widths, decoder_numbers)
-            heights, widths = self.followed.heights[samples], self.followed.widths[samples]
+            rows = sample_ids(draw_ids)
+            boxes = self.followed.boxes(rows, heights, widths, decoder_numbers)
+            heights, widths = self.followed.heights[rows], self.followed.widths[rows]
         chooser, padding = self.drawing[0], None
         if isinstance(chooser, PadImageDecoder) and self.padding is not None:
             padding = chooser.places(heights, widths), self.padding
         folds, size = [operation for operation, _ in self.folds], (self.height, self.width)
-        draws = [fold.draw(uniform, len(samples), self._image) for fold, uniform in zip(folds, numbers, strict=True)]
+        draws = [fold.draw(uniform, len(draw_ids), self._image) for fold, uniform in zip(folds, numbers, strict=True)]
         return compose(folds, draws, boxes, size=size, fills=self._fills, padding=padding)
 
     @cached_property
@@ -155,23 +157,23 @@ class ImageProgram:
         return image_state(self.height, self.width, "cpu", self.kind)
 
     def draw_steps(
-        self, seed: int, epoch: int, samples: NDArray[np.uint64]
+        self, seed: int, epoch: int, draw_ids: NDArray[np.uint64]
     ) -> NDArray[np.int32] | None:  # (N, num_rows, STEP_COLUMNS)
         """Draw the step rows of each image; None if the program has no steps."""
         if not self.steps:
             return None
         rows = [
-            draw_step(operation, BatchNumbers(seed, epoch, samples, rng_stream), len(samples), self._image)
+            draw_step(operation, BatchNumbers(seed, epoch, draw_ids, rng_stream), len(draw_ids), self._image)
             for operation, rng_stream in self.steps
         ]
         return rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
 
-    def draw_mixes(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.int32] | None:
+    def draw_mixes(self, seed: int, epoch: int, draw_ids: NDArray[np.uint64]) -> NDArray[np.int32] | None:
         """Draw how the images of a finished batch are mixed, (N, MIX_COLUMNS): see `gpubeton._batch.mix`."""
         if self.mixing is None:
             return None
         mixing, rng_stream = self.mixing
-        return mixing.draw(BatchNumbers(seed, epoch, samples, rng_stream), len(samples), self._image)
+        return mixing.draw(BatchNumbers(seed, epoch, draw_ids, rng_stream), len(draw_ids), self._image)
 
     def geometry_source(
         self,

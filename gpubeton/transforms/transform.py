@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from gpubeton.pipeline.draw_ids import sample_ids
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.state import State
 
@@ -66,7 +67,12 @@ class BatchKey(NamedTuple):
 
     seed: int
     epoch: int
-    samples: NDArray[np.uint64]  # (N,) sample ids
+    draw_ids: NDArray[np.uint64]  # (N,) of the samples, see `gpubeton.pipeline.draw_ids`
+
+    @property
+    def samples(self) -> NDArray[np.uint64]:
+        """The sample ids, (N,)."""
+        return sample_ids(self.draw_ids)
 
 
 class Geometry(Protocol):
