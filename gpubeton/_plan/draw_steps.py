@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._batch.row_geometry import RowGeometry
+from gpubeton._batch.place_steps import RowGeometry
 from gpubeton._batch.step_rows import PAINT, SHIFT, TURN
 from gpubeton.transforms.step_transform import StepTransform
 

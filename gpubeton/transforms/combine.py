@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton._batch.row_geometry import RowGeometry
+from gpubeton._batch.place_steps import RowGeometry
 from gpubeton._batch.step_rows import PAINT, SHIFT, STEP_COLUMNS, TURN
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_number, check_probability
 from gpubeton.transforms.blur import RandomGaussianBlur
 from gpubeton.transforms.checks import checked_type, image_size
 from gpubeton.transforms.color_jitter import RandomGrayscale
-from gpubeton.transforms.cutout import Cutout
-from gpubeton.transforms.erasing import RandomErasing
+from gpubeton.transforms.cutout import Cutout, RandomErasing
 from gpubeton.transforms.flip import RandomHorizontalFlip
 from gpubeton.transforms.levels import RandomSolarization
 from gpubeton.transforms.step_transform import StepTransform

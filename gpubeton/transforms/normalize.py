@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton._batch.image_batch import as_nhwc
-from gpubeton._batch.level_tables import normalize
+from gpubeton._batch.image_batch import as_nhwc, normalize
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype, pixel_type, torch_dtype
 from gpubeton.transforms.checks import image_size, num_channels

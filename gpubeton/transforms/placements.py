@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton._batch.mosaic import PARTNER, PLACE, TILE_COLUMNS, TILES, WINDOW
+from gpubeton._batch.mix import PARTNER, PLACE, TILE_COLUMNS, TILES, WINDOW
 from gpubeton._batch.place_steps import ACROSS, DIAGONAL, DOWN
 from gpubeton.transforms.transform import BatchKey, Transform
 
