@@ -111,9 +111,6 @@ class RowGeometry:
         """Refuse: operations with other moves write their rows."""
         raise TypeError("it has no step")
 
-    def flip(self, flipped: NDArray[Any]) -> None:
-        self.turn(np.where(flipped, ACROSS, 0))
-
     def turn(self, bits: NDArray[Any]) -> None:
         self._add(TURN, bits[:, None], bits != 0)
 

@@ -14,8 +14,8 @@ from gpubeton._missing_names import MissingNames
 from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.pipeline.validation import check_number, check_probability, check_spread
 from gpubeton.transforms.checks import checked_type, given_draw, image_size
-from gpubeton.transforms.step_transform import StepTransform
-from gpubeton.transforms.transform import Moves, between
+from gpubeton.transforms.step_transform import RandomStep, StepTransform
+from gpubeton.transforms.transform import between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,30 +36,9 @@ _KINDS = tuple(_NEUTRAL)
 _NEUTRAL_HSV = np.array([0, ONE, ONE], np.int32)
 
 
-class ColorTransform(StepTransform):
-    """An operation on the colors of images, levels from 0 to 255."""
+class Blend(StepTransform):
+    """Brightness, contrast or saturation by a random factor; of floating-point images, too."""
 
-    moves: ClassVar[Moves] = Moves.NOTHING
-
-    takes_floats: ClassVar[bool] = False
-    """Whether images may be floating-point, as after ``NormalizeImage``."""
-
-    def check_state(self, state: State) -> None:
-        image_size(self, state, any_channels=self.takes_any_channels)
-        checked_type(self, state, takes_floats=self.takes_floats)
-
-    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if "float" not in dtype_name(batch.dtype):
-            return super().apply(batch, draw)
-        change_floats(batch, given_draw(self, draw, "the images' steps"))
-        return batch
-
-
-class Blend(ColorTransform):
-    """Brightness, contrast or saturation by a random factor."""
-
-    kind: ClassVar[int]
-    takes_floats: ClassVar[bool] = True
     num_numbers: ClassVar[int] = 2
 
     def __init__(self, magnitude: float, p: float = 0.5) -> None:
@@ -68,21 +47,25 @@ class Blend(ColorTransform):
         self.magnitude = float(magnitude)
         self.p = check_probability(f"{name}: p", p)
 
-    @property
-    def kinds(self) -> frozenset[int]:
-        return frozenset({self.kind})
+    def check_state(self, state: State) -> None:
+        image_size(self, state, any_channels=self.takes_any_channels)
+        checked_type(self, state, takes_floats=True)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return color_steps(self.kind, self._factor(uniform))
+        return color_steps(self.kind, self.drawn(uniform, count, state)[""])
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": np.rint(self._factor(uniform) * ONE) / ONE}
-
-    def _factor(self, uniform: Uniform) -> NDArray[np.float64]:
         # Two numbers of each image: whether, and how much. Images that stay have the factor 1.
         numbers = uniform(2)
         limits = check_spread(f"{type(self).__name__}: magnitude", self.magnitude, 1, 0, MAX_FACTOR)
-        return np.where(numbers[:, 0] < self.p, between(limits, numbers[:, 1]), 1.0)
+        factor = np.where(numbers[:, 0] < self.p, between(limits, numbers[:, 1]), 1.0)
+        return {"": np.rint(factor * ONE) / ONE}
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if "float" not in dtype_name(batch.dtype):
+            return super().apply(batch, draw)
+        change_floats(batch, given_draw(self, draw, "the images' steps"))
+        return batch
 
 
 class RandomBrightness(Blend):
@@ -179,7 +162,7 @@ class RandomSaturation(Blend):
     kind: ClassVar[int] = SATURATION
 
 
-class RandomGrayscale(ColorTransform):
+class RandomGrayscale(RandomStep):
     """Make an image gray, with three equal channels, with a given probability.
 
     Parameters
@@ -206,19 +189,14 @@ class RandomGrayscale(ColorTransform):
     [140, 140, 140]
     """
 
-    kinds: ClassVar[frozenset[int]] = frozenset({SATURATION})
+    kind: ClassVar[int] = SATURATION
+    parameters: ClassVar[tuple[int, ...]] = (0,)
 
     def __init__(self, p: float = 0.1) -> None:
-        self.p = check_probability("RandomGrayscale: p", p)
-
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return color_steps(SATURATION, np.where(uniform(1)[:, 0] < self.p, 0.0, 1.0))
-
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": uniform(1)[:, 0] < self.p}
+        super().__init__(p)
 
 
-class ColorJitter(ColorTransform):
+class ColorJitter(StepTransform):
     """Change brightness, contrast, saturation and hue by random factors, in random order.
 
     Factors and order differ from image to image.
@@ -364,8 +342,7 @@ class RandomHSV(StepTransform):
     [100, 100, 100]
     """
 
-    moves: ClassVar[Moves] = Moves.NOTHING
-    kinds: ClassVar[frozenset[int]] = frozenset({HSV})
+    kind: ClassVar[int] = HSV
     num_numbers: ClassVar[int] = 4
 
     def __init__(self, hue: float = 0.015, saturation: float = 0.7, value: float = 0.4, p: float = 1.0) -> None:

@@ -12,7 +12,7 @@ from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.pipeline.validation import check_fill, check_probability, check_range, check_whole
 from gpubeton.transforms.checks import checked_levels, checked_whole, given_draw, image_size
 from gpubeton.transforms.crops import with_sides
-from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform, between
+from gpubeton.transforms.transform import Geometry, Moves, Transform, between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +55,7 @@ class Cutout(Transform):
     """
 
     is_random: ClassVar[bool] = True
+    is_fold: ClassVar[bool] = True
     moves: ClassVar[Moves] = Moves.NOTHING
     num_paints: ClassVar[int] = 1
 
@@ -81,14 +82,8 @@ class Cutout(Transform):
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         return {"": with_sides(self.draw(uniform, count, state), (self.crop_size, self.crop_size))}
 
-    def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_fold(self)
-
     def fold(self, geometry: Geometry, draw: Any) -> None:
         geometry.paint(self._rectangles(draw), self.fill)
-
-    def fills(self) -> tuple[Fill, ...]:
-        return (self.fill,)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         paint_rectangles(batch, self._rectangles(given_draw(self, draw, "the squares' places")), self.fill)
@@ -149,6 +144,7 @@ class RandomErasing(Transform):
     """
 
     is_random: ClassVar[bool] = True
+    is_fold: ClassVar[bool] = True
     moves: ClassVar[Moves] = Moves.NOTHING
     usual_numbers: ClassVar[int] = 8
 
@@ -176,7 +172,7 @@ class RandomErasing(Transform):
         return self.count
 
     @property
-    def color(self) -> Fill:
+    def fill(self) -> Fill:
         """The color, if it is not noise."""
         if isinstance(self.value, str):
             raise TypeError(f"{self!r} paints noise, which has no color")
@@ -186,7 +182,7 @@ class RandomErasing(Transform):
         image_size(self, state, any_channels=True)
         dtype = dtype_name(state.dtype)
         if not isinstance(self.value, str):
-            checked_levels("RandomErasing", self.color, state)
+            checked_levels("RandomErasing", self.fill, state)
         elif "float" not in dtype:
             raise PipelineError(
                 f"RandomErasing: value {self.value!r} is noise around 0, for floating-point images, but here they "
@@ -233,20 +229,14 @@ class RandomErasing(Transform):
         ratio = np.exp(between((float(np.log(self.ratio[0])), float(np.log(self.ratio[1]))), numbers[:, 1]))
         return np.rint(np.sqrt(np.stack([area * ratio, area / ratio], axis=1))).astype(np.int32)
 
-    def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_fold(self)
-
     def fold(self, geometry: Geometry, draw: Any) -> None:
         for boxes in np.split(draw, self.count, axis=1):
-            geometry.paint(boxes, self.color)
-
-    def fills(self) -> tuple[Fill, ...]:
-        return (self.color,)
+            geometry.paint(boxes, self.fill)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         for rows in np.split(given_draw(self, draw, "the rectangles"), self.count, axis=1):
             if isinstance(self.value, str):
                 paint_noise(batch, rows, is_flat=self.value == "random color")
             else:
-                paint_rectangles(batch, rows, self.color)
+                paint_rectangles(batch, rows, self.fill)
         return batch

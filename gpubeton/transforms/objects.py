@@ -193,7 +193,7 @@ class TransformKeypoints(FollowingTransform):
     >>> from gpubeton.transforms.placements import PlacementList
     >>> placements = PlacementList(1, (40, 60))
     >>> placements.crop(np.array([[0, 10, 40, 20]]), (80, 40))  # 20 pixels across, twice as large, mirrored
-    >>> placements.flip(np.array([True]))
+    >>> placements.turn(np.array([1]))
     >>> eyes = np.array([[[15.0, 5], [20, 6]]])
     >>> TransformKeypoints(flip_pairs=[(0, 1)]).apply(eyes, placements.placements).tolist()
     [[[20.0, 12.0], [30.0, 10.0]]]

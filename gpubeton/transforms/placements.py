@@ -122,9 +122,6 @@ class PlacementList:
     def crop(self, boxes: NDArray[Any], size: tuple[int, int]) -> None:
         self._add(CROP, boxes, size)
 
-    def flip(self, flipped: NDArray[Any]) -> None:
-        self.turn(np.where(flipped, ACROSS, 0))
-
     def turn(self, bits: NDArray[Any]) -> None:
         self._add(TURN, bits[:, None], self.size)
 

@@ -9,30 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from gpubeton._batch import step_rows as kinds
 from gpubeton._batch.color_formulas import ONE
-from gpubeton._batch.step_rows import (
-    ADD,
-    AUTOCONTRAST,
-    BRIGHTNESS,
-    CONTRAST,
-    EQUALIZE,
-    FINISH,
-    INVERT,
-    KIND,
-    PARAMETERS,
-    POSTERIZE,
-    SATURATION,
-    SAVE,
-    SHARPNESS,
-    SOLARIZE,
-    SPAN,
-    STEP_COLUMNS,
-    step_rows,
-)
+from gpubeton._batch.step_rows import KIND, MIXING, PARAMETERS, SPAN, STEP_COLUMNS, step_rows
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.validation import check_choice, check_fill, check_number
-from gpubeton.transforms.checks import checked_interpolation, checked_levels, checked_whole, image_size
-from gpubeton.transforms.step_transform import StepTransform
+from gpubeton.pipeline.validation import check_choice, check_number
+from gpubeton.transforms.checks import checked_whole, image_size
+from gpubeton.transforms.step_transform import FilledSteps
 from gpubeton.transforms.transform import Moves, Transform
 from gpubeton.transforms.warps import affine_rows, warp_kind, warp_steps
 
@@ -49,71 +32,53 @@ if TYPE_CHECKING:
 #: Least and largest magnitude of each operation, and whether it goes both ways; translates in parts of the image.
 Space = tuple[tuple[str, float, float, bool], ...]
 
-FACTORS = {"Brightness": BRIGHTNESS, "Color": SATURATION, "Contrast": CONTRAST, "Sharpness": SHARPNESS}
+FACTORS = {
+    "Brightness": kinds.BRIGHTNESS,
+    "Color": kinds.SATURATION,
+    "Contrast": kinds.CONTRAST,
+    "Sharpness": kinds.SHARPNESS,
+}
 
 _KINDS = {
     **FACTORS,
-    "Posterize": POSTERIZE,
-    "Solarize": SOLARIZE,
-    "AutoContrast": AUTOCONTRAST,
-    "Equalize": EQUALIZE,
-    "Invert": INVERT,
+    "Posterize": kinds.POSTERIZE,
+    "Solarize": kinds.SOLARIZE,
+    "AutoContrast": kinds.AUTOCONTRAST,
+    "Equalize": kinds.EQUALIZE,
+    "Invert": kinds.INVERT,
 }
 """The kinds of all operations but the warps."""
 
-RAND_AUGMENT: Space = (
-    ("Identity", 0.0, 0.0, False),
-    ("ShearX", 0.0, 0.3, True),
-    ("ShearY", 0.0, 0.3, True),
-    ("TranslateX", 0.0, 150 / 331, True),
-    ("TranslateY", 0.0, 150 / 331, True),
-    ("Rotate", 0.0, 30.0, True),
-    ("Brightness", 0.0, 0.9, True),
-    ("Color", 0.0, 0.9, True),
-    ("Contrast", 0.0, 0.9, True),
-    ("Sharpness", 0.0, 0.9, True),
-    ("Posterize", 8.0, 4.0, False),
-    ("Solarize", 1.0, 0.0, False),
-    ("AutoContrast", 0.0, 0.0, False),
-    ("Equalize", 0.0, 0.0, False),
-)
 
-TRIVIAL_AUGMENT_WIDE: Space = (
-    ("Identity", 0.0, 0.0, False),
-    ("ShearX", 0.0, 0.99, True),
-    ("ShearY", 0.0, 0.99, True),
-    ("TranslateX", 0.0, 32.0, True),
-    ("TranslateY", 0.0, 32.0, True),
-    ("Rotate", 0.0, 135.0, True),
-    ("Brightness", 0.0, 0.99, True),
-    ("Color", 0.0, 0.99, True),
-    ("Contrast", 0.0, 0.99, True),
-    ("Sharpness", 0.0, 0.99, True),
-    ("Posterize", 8.0, 2.0, False),
-    ("Solarize", 1.0, 0.0, False),
-    ("AutoContrast", 0.0, 0.0, False),
-    ("Equalize", 0.0, 0.0, False),
-)
+def _space(shear: float, translate: float, degrees: float, factor: float, bits: tuple[float, float]) -> Space:
+    """List torchvision's fourteen operations with their largest magnitudes."""
+    moves = {"ShearX": shear, "ShearY": shear, "TranslateX": translate, "TranslateY": translate, "Rotate": degrees}
+    return (
+        ("Identity", 0.0, 0.0, False),
+        *((name, 0.0, most, True) for name, most in {**moves, **dict.fromkeys(FACTORS, factor)}.items()),
+        ("Posterize", *bits, False),
+        ("Solarize", 1.0, 0.0, False),
+        ("AutoContrast", 0.0, 0.0, False),
+        ("Equalize", 0.0, 0.0, False),
+    )
 
 
-class Policy(StepTransform):
+RAND_AUGMENT = _space(0.3, 150 / 331, 30.0, 0.9, (8.0, 4.0))
+
+TRIVIAL_AUGMENT_WIDE = _space(0.99, 32.0, 135.0, 0.99, (8.0, 2.0))
+
+
+class Policy(FilledSteps):
     """Operations picked at random."""
 
     moves_only: bool = False
     """Whether colors and levels stay as they are, for what follows an image."""
 
     def __init__(self, interpolation: str, fill: Sequence[float] | None) -> None:
-        name = type(self).__name__
-        self.interpolation = checked_interpolation(name, interpolation)
-        self.fill = check_fill(f"{name}: fill", (0, 0, 0) if fill is None else fill)
-
-    def check_state(self, state: State) -> None:
-        super().check_state(state)
-        checked_levels(type(self).__name__, self.fill, state)
+        super().__init__(interpolation, (0, 0, 0) if fill is None else fill)
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
-        interpolation = "nearest" if interpolation == "nearest" else "bilinear"
-        return self.changed(fill=fill, interpolation=interpolation, moves_only=True, takes_any_kind=True)
+        return super().follower(interpolation, fill).changed(moves_only=True, takes_any_kind=True)
 
 
 class BinnedPolicy(Policy):
@@ -427,25 +392,9 @@ def operations_of(
 
 _BINS = 10
 
-AUG_MIX: Space = (
-    ("Identity", 0.0, 0.0, False),
-    ("ShearX", 0.0, 0.3, True),
-    ("ShearY", 0.0, 0.3, True),
-    ("TranslateX", 0.0, 1 / 3, True),
-    ("TranslateY", 0.0, 1 / 3, True),
-    ("Rotate", 0.0, 30.0, True),
-    ("Posterize", 4.0, 0.0, False),
-    ("Solarize", 1.0, 0.0, False),
-    ("AutoContrast", 0.0, 0.0, False),
-    ("Equalize", 0.0, 0.0, False),
-    ("Brightness", 0.0, 0.9, True),
-    ("Color", 0.0, 0.9, True),
-    ("Contrast", 0.0, 0.9, True),
-    ("Sharpness", 0.0, 0.9, True),
-)
+_MIXED = _space(0.3, 1 / 3, 30.0, 0.9, (4.0, 0.0))
 
-MIXING = frozenset({SAVE, ADD, FINISH})
-"""The kinds of the steps of a mixture, besides those of its chains."""
+AUG_MIX: Space = (*_MIXED[:6], *_MIXED[10:], *_MIXED[6:10])
 
 _NUM_PARTIAL = 10  # without those that the benchmark ImageNet-C has, too
 
@@ -574,13 +523,13 @@ def mixture_rows(
     depth = chains.shape[1] // width
     rows = np.zeros((count, 3 + width * (depth + 1), STEP_COLUMNS), np.int32)
     rows[:, :, SPAN] = 1
-    rows[:, 0, KIND], rows[:, -1, KIND] = SAVE, FINISH
+    rows[:, 0, KIND], rows[:, -1, KIND] = kinds.SAVE, kinds.FINISH
     linked = rows[:, 2:-1].reshape(count, width, depth + 1, STEP_COLUMNS)
     linked[:, :, :depth] = chains.reshape(count, width, depth, STEP_COLUMNS)
     rows[:, 2:-1] = linked.reshape(count, -1, STEP_COLUMNS)
     sums = np.rint(np.cumsum(shares, axis=1) * ONE)
     added = rows[:, 1 : -1 : depth + 1]
-    added[:, :, KIND], added[:, :, PARAMETERS] = ADD, np.diff(sums, axis=1, prepend=0)
+    added[:, :, KIND], added[:, :, PARAMETERS] = kinds.ADD, np.diff(sums, axis=1, prepend=0)
     return rows
 
 

@@ -8,8 +8,9 @@ hook                        what it gives or does                               
 *a pipeline is compiled*
 check_state                 raises if such batches are not for the operation                nothing is refused
 declare_state_and_memory    the state after the operation, from the one before              check_state; the same state
-fuse                        adds the operation to the fused pass: one add_... of ImagePass  runs on the finished batch
-num_paints, fills           rectangles that it paints in the pass, and their colors         none
+fuse                        adds the operation to the fused pass: one add_... of ImagePass  add_fold, if is_fold
+is_fold                     whether fold describes all of it to the fused pass              no
+num_paints, fills           rectangles that it paints in the pass, and their colors         none; fill
 is_view                     whether operations after it can still be fused                  no
 needs_declared_device       whether the pass has to give the batch back to the CPU          no
 check_unfused               raises if it cannot run on a finished batch of a device         runs anywhere
@@ -79,9 +80,6 @@ class Geometry(Protocol):
     def crop(self, boxes: NDArray[Any], size: tuple[int, int]) -> None:
         """Resize a part, (N, 4) top, left, height and width, to `size`."""
 
-    def flip(self, flipped: NDArray[Any]) -> None:
-        """Mirror the images where `flipped`, (N,), is 1."""
-
     def turn(self, bits: NDArray[Any]) -> None:
         """Mirror the images across (1) and down (2), and then exchange rows and columns (4); `bits` is (N,)."""
 
@@ -123,6 +121,9 @@ class Transform(Operation):
 
     is_random: ClassVar[bool] = False
     """Whether `draw` gives parameters."""
+
+    is_fold: ClassVar[bool] = False
+    """Whether `fold` describes all of it to the fused pass."""
 
     usual_numbers: ClassVar[int] = 4
     """Random numbers per sample that are made in advance, together with other operations'; `draw` may ask for more."""
@@ -175,7 +176,7 @@ class Transform(Operation):
 
     def fuse(self, image_pass: ImagePass) -> bool:
         """Add the operation to the fused pass if it fits there."""
-        return False
+        return self.is_fold and image_pass.add_fold(self)
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
         """Describe the moves and paints of the images, with the parameters that `draw` returned."""
@@ -183,7 +184,8 @@ class Transform(Operation):
 
     def fills(self) -> tuple[Fill, ...]:
         """Return the colors of the rectangles that `fold` paints."""
-        return ()
+        fill: Fill = getattr(self, "fill", ())
+        return (fill,) if self.num_paints else ()
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
         """Return the operation that moves a mask's pixels in the same way, given the same draws."""

@@ -9,7 +9,7 @@ import numpy as np
 from gpubeton._batch.image_batch import shift_images
 from gpubeton.pipeline.validation import check_fill
 from gpubeton.transforms.checks import checked_levels, checked_whole, given_draw, image_size
-from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
+from gpubeton.transforms.transform import Geometry, Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +52,7 @@ class RandomTranslate(Transform):
     """
 
     is_random: ClassVar[bool] = True
+    is_fold: ClassVar[bool] = True
     moves: ClassVar[Moves] = Moves.ALONG_AXES
     num_paints: ClassVar[int] = 2  # a band along each axis
 
@@ -70,14 +71,8 @@ class RandomTranslate(Transform):
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         return {"": np.int32(self.padding) - self.draw(uniform, count, state)}
 
-    def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_fold(self)
-
     def fold(self, geometry: Geometry, draw: Any) -> None:
         geometry.translate(draw - self.padding, self.fill)
-
-    def fills(self) -> tuple[Fill, ...]:
-        return (self.fill,)
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
         return self.changed(fill=fill)

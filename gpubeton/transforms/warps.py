@@ -18,7 +18,6 @@ from gpubeton._batch.step_rows import (
 from gpubeton._batch.warp_steps import IDENTITY, perspective_rows
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import (
-    check_fill,
     check_number,
     check_pair,
     check_probability,
@@ -26,12 +25,10 @@ from gpubeton.pipeline.validation import (
     check_spread,
 )
 from gpubeton.transforms.checks import (
-    checked_interpolation,
-    checked_levels,
     image_size,
 )
-from gpubeton.transforms.step_transform import StepTransform
-from gpubeton.transforms.transform import Moves, Transform, between
+from gpubeton.transforms.step_transform import FilledSteps
+from gpubeton.transforms.transform import Moves, between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,24 +40,15 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-class RandomWarp(StepTransform):
+class RandomWarp(FilledSteps):
     """A warp that is drawn for each image."""
 
     takes_any_kind = True
     moves: ClassVar[Moves] = Moves.FREELY
 
     def __init__(self, interpolation: str, fill: Sequence[float], p: float) -> None:
-        name = type(self).__name__
-        self.interpolation = checked_interpolation(name, interpolation)
-        self.fill = check_fill(f"{name}: fill", fill)
-        self.p = check_probability(f"{name}: p", p)
-
-    def check_state(self, state: State) -> None:
-        super().check_state(state)
-        checked_levels(type(self).__name__, self.fill, state)
-
-    def follower(self, interpolation: str, fill: Fill) -> Transform:
-        return self.changed(fill=fill, interpolation="nearest" if interpolation == "nearest" else "bilinear")
+        super().__init__(interpolation, fill)
+        self.p = check_probability(f"{type(self).__name__}: p", p)
 
     @property
     def kinds(self) -> frozenset[int]:
@@ -114,18 +102,13 @@ class RandomRotation(RandomWarp):
         super().__init__(interpolation, fill, p)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        angle, stays = self._drawn(uniform)
+        angle = self.drawn(uniform, count, state)[""]
         warps = affine_rows(image_size(self, state, any_channels=True), angle=-angle)
-        return warp_steps(self.interpolation, self.fill, warps, ~stays)
+        return warp_steps(self.interpolation, self.fill, warps)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        angle, stays = self._drawn(uniform)
-        return {"": np.where(stays, 0.0, angle)}
-
-    def _drawn(self, uniform: Uniform) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Angle of each image, counter-clockwise, and whether it stays as it is."""
         numbers = uniform(2)
-        return between(self.degrees, numbers[:, 1]), numbers[:, 0] >= self.p
+        return {"": np.where(numbers[:, 0] < self.p, between(self.degrees, numbers[:, 1]), 0.0)}
 
 
 class RandomAffine(RandomWarp):
@@ -191,26 +174,14 @@ class RandomAffine(RandomWarp):
         super().__init__(interpolation, fill, p)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        changes, stays = self._drawn(uniform, image_size(self, state, any_channels=True))
-        warps = affine_rows(
-            image_size(self, state, any_channels=True),
-            angle=changes["angle"],
-            translate=(changes["translate"][:, 0], changes["translate"][:, 1]),
-            scale=changes["scale"],
-            shear=(changes["shear"][:, 0], changes["shear"][:, 1]),
-        )
-        return warp_steps(self.interpolation, self.fill, warps, ~stays)
+        changes: dict[str, Any] = self.drawn(uniform, count, state)
+        changes |= {name: tuple(changes[name].T) for name in ("translate", "shear")}
+        warps = affine_rows(image_size(self, state, any_channels=True), **changes)
+        return warp_steps(self.interpolation, self.fill, warps)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        changes, stays = self._drawn(uniform, image_size(self, state, any_channels=True))
-        for name, values in changes.items():
-            values[stays] = name == "scale"
-        return changes
-
-    def _drawn(self, uniform: Uniform, size: tuple[int, int]) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-        """Return the change of each image, and whether it stays as it is."""
         numbers = uniform(7).T
-        height, width = size
+        height, width = image_size(self, state, any_channels=True)
         right, down = (
             np.rint(between((-most, most), values))
             for most, values in zip((self.translate[0] * width, self.translate[1] * height), numbers[2:4], strict=True)
@@ -222,7 +193,9 @@ class RandomAffine(RandomWarp):
             "scale": between(self.scale, numbers[4]),
             "shear": np.stack(shear, axis=1),
         }
-        return changes, numbers[0] >= self.p
+        for name, values in changes.items():
+            values[numbers[0] >= self.p] = name == "scale"
+        return changes
 
 
 def affine_rows(
@@ -262,12 +235,10 @@ def warp_steps(
     interpolation: str,
     fill: Fill,
     warps: NDArray[np.int64],  # (N, 6): see `gpubeton._batch.warp_steps`
-    is_done: NDArray[np.bool_] | None = None,  # (N,)
 ) -> NDArray[np.int32]:  # (N, 1, STEP_COLUMNS)
     """Write an affine warp of each image."""
-    is_warp = (warps != IDENTITY).any(axis=1)
     parameters = np.hstack([np.tile(fill_columns(fill), (len(warps), 1)), words(warps)])
-    return step_rows(warp_kind(interpolation), parameters, is_warp if is_done is None else is_warp & is_done)
+    return step_rows(warp_kind(interpolation), parameters, (warps != IDENTITY).any(axis=1))
 
 
 _COLUMNS = 2 + 2 * 9 + 1  # fill, numbers of `perspective_rows`, whether it is bilinear
