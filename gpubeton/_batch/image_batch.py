@@ -160,18 +160,8 @@ def flip_images(batch: Any, is_flipped: NDArray[Any]) -> None:
 
 def shift_images(batch: Any, shifts: NDArray[np.int32], fill: Fill) -> None:
     """Shift each image up and left by `shifts` pixels, (N, 2), in place; `fill` the uncovered part."""
-    images, color = as_nhwc(batch), fill_like(batch, fill)
-    for image, (down, right) in zip(images, shifts.tolist(), strict=True):
-        height, width = image.shape[:2]
-        inside = image[_overlap(down, height), _overlap(right, width)]
-        inside = inside.copy() if isinstance(inside, np.ndarray) else inside.clone()
-        image[:] = color
-        image[_overlap(-down, height), _overlap(-right, width)] = inside
-
-
-def _overlap(shift: int, length: int) -> slice:
-    """Return the part of an axis that remains after a shift."""
-    return slice(min(max(shift, 0), length), max(min(length + shift, length), 0))
+    height, width = as_nhwc(batch).shape[1:3]
+    batch[:] = cut_windows(batch, shifts, (height, width), fill)
 
 
 def cut_windows(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 PARTNER, WEIGHT, TOP, LEFT, BOTTOM, RIGHT = range(6)
-"""Columns of a mix; ``kernels/mix_row.cuh`` has the same."""
+"""Columns of a mix; ``kernels/mix.cu`` has the same."""
 
 MIX_COLUMNS = 6
 

@@ -162,11 +162,6 @@ class ResizedCropImageDecoder(ImageDecoder, ABC):
         How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
         by their alpha, as in Pillow.
 
-    Raises
-    ------
-    OptionError
-        If a size is not positive or the interpolation is unknown.
-
     Examples
     --------
     The upper half of each image:
@@ -228,11 +223,6 @@ class CenterCropImageDecoder(ResizedCropImageDecoder):
         How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
         by their alpha, as in Pillow.
 
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> CenterCropImageDecoder((224, 224), ratio=0.5).boxes(np.array([100]), np.array([200]), None).tolist()
@@ -266,11 +256,6 @@ class PadImageDecoder(ResizedCropImageDecoder):
         by their alpha, as in Pillow.
     position : {"center", "top-left"}
         Where the image lies in the output. An odd pixel of a centered one is at the bottom or at the right.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Notes
     -----
@@ -338,11 +323,6 @@ class RandomResizedCropImageDecoder(ResizedCropImageDecoder):
     interpolation : str
         How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
         by their alpha, as in Pillow.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Examples
     --------

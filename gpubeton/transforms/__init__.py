@@ -1,4 +1,7 @@
-"""Transforms: the operations after the decoder of a pipeline."""
+"""Transforms: the operations after the decoder of a pipeline.
+
+An argument out of its range raises an `OptionError`, which names it, its value and the values that are allowed.
+"""
 
 from __future__ import annotations
 

@@ -41,11 +41,6 @@ class RandomGaussianBlur(StepTransform):
     p : float
         Probability for each image, 0 to 1.
 
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
-
     Notes
     -----
     torchvision's ``GaussianBlur``, with another sigma for each image; the image is mirrored at its border. In the
@@ -102,11 +97,6 @@ class RandomAdjustSharpness(StepTransform):
         0 takes the mean, 1 changes nothing, 2 doubles the distance from the mean; at most 128.
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `sharpness_factor` or `p` is out of its range.
 
     Notes
     -----

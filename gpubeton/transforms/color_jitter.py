@@ -78,11 +78,6 @@ class RandomBrightness(Blend):
     p : float
         Probability for each image, 0 to 1.
 
-    Raises
-    ------
-    OptionError
-        If `magnitude` or `p` is out of its range.
-
     Notes
     -----
     FFCV's values: cut off at 255 and rounded down. The factors come from the loader's seed (FFCV's do not), and are
@@ -111,11 +106,6 @@ class RandomContrast(Blend):
     magnitude, p
         As for `RandomBrightness`. With the factor 0 an image is its mean, with 1 it stays as it is.
 
-    Raises
-    ------
-    OptionError
-        If `magnitude` or `p` is out of its range.
-
     Notes
     -----
     FFCV's values: gray values are rounded down before the mean is taken of them, the result is cut off at 0 and 255 and
@@ -141,11 +131,6 @@ class RandomSaturation(Blend):
     magnitude, p
         As for `RandomBrightness`. With the factor 0 an image is gray, with 1 it stays as it is.
 
-    Raises
-    ------
-    OptionError
-        If `magnitude` or `p` is out of its range.
-
     Notes
     -----
     FFCV's values: gray values are rounded down, and so is the result, cut off at 0 and 255. All else is as for
@@ -169,11 +154,6 @@ class RandomGrayscale(RandomStep):
     ----------
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `p` is not from 0 to 1.
 
     Notes
     -----
@@ -210,11 +190,6 @@ class ColorJitter(StepTransform):
         Parts of a full circle, drawn from ``-hue`` to ``hue`` or from the first to the second; at most 0.5.
     p : float
         Probability for each image, 0 to 1; the others stay as they are.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Notes
     -----
@@ -320,11 +295,6 @@ class RandomHSV(StepTransform):
         Factors are drawn from ``1 - saturation`` to ``1 + saturation``; at most 1. The same for the value.
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Notes
     -----

@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton._batch.place_steps import RowGeometry
-from gpubeton._batch.step_rows import PAINT, SHIFT, STEP_COLUMNS, TURN
+from gpubeton._batch.step_rows import STEP_COLUMNS
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_number, check_probability
 from gpubeton.transforms.blur import RandomGaussianBlur
 from gpubeton.transforms.checks import checked_type, image_size
 from gpubeton.transforms.color_jitter import RandomGrayscale
-from gpubeton.transforms.cutout import Cutout, RandomErasing
-from gpubeton.transforms.flip import RandomHorizontalFlip
+from gpubeton.transforms.cutout import RandomErasing
 from gpubeton.transforms.levels import RandomSolarization
-from gpubeton.transforms.step_transform import StepTransform
+from gpubeton.transforms.step_transform import RowTransform, StepTransform
 from gpubeton.transforms.transform import Moves, Transform
-from gpubeton.transforms.translate import RandomTranslate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,16 +27,6 @@ if TYPE_CHECKING:
     from gpubeton._batch.image_batch import Fill
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
-
-_FOLDS: dict[type[Transform], int] = {
-    RandomHorizontalFlip: TURN,
-    RandomTranslate: SHIFT,
-    Cutout: PAINT,
-    RandomErasing: PAINT,
-}
-"""Other operations that become one step, and its kind."""
-
-_NUMBERS_OF_FOLDS = 32  # at least as many as they take
 
 
 class Combination(StepTransform):
@@ -60,7 +47,7 @@ class Combination(StepTransform):
             is_other = isinstance(transform, RandomErasing) and (
                 isinstance(transform.value, str) or transform.count > 1
             )
-            if is_other or not isinstance(transform, (StepTransform, *_FOLDS)):
+            if is_other or not isinstance(transform, RowTransform):
                 raise OptionError(
                     f"{name}: {transform!r} cannot be carried out at random; expected operations on the levels of "
                     f"single images that keep their size: colors, flips, warps, policies, one rectangle of one color"
@@ -72,7 +59,7 @@ class Combination(StepTransform):
 
     @property
     def kinds(self) -> frozenset[int]:
-        return frozenset().union(*(_kinds(transform) for transform in self.transforms))
+        return frozenset().union(*(transform.kinds for transform in self.transforms))
 
     @property
     def num_rows(self) -> int:
@@ -85,7 +72,7 @@ class Combination(StepTransform):
     @property
     def sizes(self) -> list[int]:
         """Step rows of each operation."""
-        return [transform.num_rows if isinstance(transform, StepTransform) else 1 for transform in self.transforms]
+        return [transform.num_rows for transform in self.transforms]
 
     def check_state(self, state: State) -> None:
         image_size(self, state, any_channels=True)
@@ -135,20 +122,14 @@ class Combination(StepTransform):
         transform, numbers = self.transforms[number], self._numbers(number, uniform, chosen)
         if self._is_left_out(transform):
             return np.zeros((len(chosen), self.sizes[number], STEP_COLUMNS), np.int32)
-        if isinstance(transform, StepTransform):
-            return transform.draw(numbers, len(chosen), state)
-        geometry = RowGeometry(len(chosen), image_size(self, state, any_channels=True))
-        transform.fold(geometry, transform.draw(numbers, len(chosen), state))
-        return geometry.rows
+        return transform.draw_rows(numbers, len(chosen), state)
 
     def _is_left_out(self, transform: Transform) -> bool:
         return self.moves_only and transform.moves is Moves.NOTHING
 
     def _first(self, number: int) -> int:
         """Return the place of the first random number of an operation."""
-        before = self.transforms[:number]
-        counts = (step.num_numbers if isinstance(step, StepTransform) else _NUMBERS_OF_FOLDS for step in before)
-        return len(self.transforms) + sum(counts)
+        return len(self.transforms) + sum(transform.num_numbers for transform in self.transforms[:number])
 
     def _numbers(self, number: int, uniform: Uniform, chosen: NDArray[np.intp]) -> Uniform:
         """Return the random numbers of an operation, of some images."""
@@ -160,12 +141,6 @@ class Combination(StepTransform):
         return numbers
 
 
-def _kinds(transform: Transform) -> frozenset[int]:
-    if isinstance(transform, StepTransform):
-        return transform.kinds
-    return frozenset(kind for fold, kind in _FOLDS.items() if isinstance(transform, fold))
-
-
 class RandomApply(Combination):
     """Carry out all of some operations with a given probability for each image, or none of them.
 
@@ -175,11 +150,6 @@ class RandomApply(Combination):
         Operations on the levels of single images that keep their size.
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If an argument is none of these.
 
     Notes
     -----
@@ -220,11 +190,6 @@ class RandomChoice(Combination):
         As for `RandomApply`.
     p : sequence of float, optional
         How likely each is, in parts of their sum; all the same by default.
-
-    Raises
-    ------
-    OptionError
-        If an argument is none of these.
 
     Notes
     -----
@@ -272,11 +237,6 @@ class RandomOrder(Combination):
     ----------
     transforms : sequence of operations
         As for `RandomApply`.
-
-    Raises
-    ------
-    OptionError
-        If they are none of these.
 
     Notes
     -----

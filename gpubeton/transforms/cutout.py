@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from gpubeton._batch.image_batch import paint_noise, paint_rectangles
+from gpubeton._batch.step_rows import PAINT
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.pipeline.validation import check_fill, check_probability, check_range, check_whole
 from gpubeton.transforms.checks import checked_levels, checked_whole, given_draw, image_size
 from gpubeton.transforms.crops import with_sides
-from gpubeton.transforms.transform import Geometry, Moves, Transform, between
+from gpubeton.transforms.step_transform import FoldTransform
+from gpubeton.transforms.transform import Geometry, between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-class Cutout(Transform):
+class Cutout(FoldTransform):
     """Paint a square of one color over a random place of each image; the square lies wholly inside.
 
     Parameters
@@ -34,11 +36,6 @@ class Cutout(Transform):
     fill : sequence of three numbers, or number
         Red, green and blue, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``, of which
         fractions are dropped. For images with one channel or four, so many numbers.
-
-    Raises
-    ------
-    OptionError
-        If `crop_size` is negative or `fill` is not such numbers.
 
     Notes
     -----
@@ -54,9 +51,7 @@ class Cutout(Transform):
     [[9, 0], [9, 9]]
     """
 
-    is_random: ClassVar[bool] = True
-    is_fold: ClassVar[bool] = True
-    moves: ClassVar[Moves] = Moves.NOTHING
+    kind: ClassVar[int] = PAINT
     num_paints: ClassVar[int] = 1
 
     def __init__(self, crop_size: int, fill: float | Sequence[float] = (0, 0, 0)) -> None:
@@ -101,7 +96,7 @@ _KEY = slice(3 + 2 * _TRIES, 5 + 2 * _TRIES)
 """The random numbers of a rectangle that are the key of its noise: the two after those of the last try."""
 
 
-class RandomErasing(Transform):
+class RandomErasing(FoldTransform):
     """Paint rectangles of random size, shape and place over each image, with a given probability.
 
     Before ``NormalizeImage`` it is part of the one pass over the pixels, like ``Cutout``, and costs next to nothing.
@@ -122,11 +117,6 @@ class RandomErasing(Transform):
     count : int
         Largest number of rectangles. With more than 1, it is drawn for each image, and divides the areas, as in timm.
 
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
-
     Notes
     -----
     From Zhong, Zheng, Kang, Li and Yang, "Random Erasing Data Augmentation" (AAAI 2020, arXiv:1708.04896). Rectangles
@@ -143,9 +133,7 @@ class RandomErasing(Transform):
     [9, 0, 0, 9]
     """
 
-    is_random: ClassVar[bool] = True
-    is_fold: ClassVar[bool] = True
-    moves: ClassVar[Moves] = Moves.NOTHING
+    kind: ClassVar[int] = PAINT
     usual_numbers: ClassVar[int] = 8
 
     def __init__(
@@ -172,7 +160,11 @@ class RandomErasing(Transform):
         return self.count
 
     @property
-    def fill(self) -> Fill:
+    def num_rows(self) -> int:
+        return self.count
+
+    @property
+    def color(self) -> Fill:
         """The color, if it is not noise."""
         if isinstance(self.value, str):
             raise TypeError(f"{self!r} paints noise, which has no color")
@@ -182,7 +174,7 @@ class RandomErasing(Transform):
         image_size(self, state, any_channels=True)
         dtype = dtype_name(state.dtype)
         if not isinstance(self.value, str):
-            checked_levels("RandomErasing", self.fill, state)
+            checked_levels("RandomErasing", self.color, state)
         elif "float" not in dtype:
             raise PipelineError(
                 f"RandomErasing: value {self.value!r} is noise around 0, for floating-point images, but here they "
@@ -231,12 +223,15 @@ class RandomErasing(Transform):
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
         for boxes in np.split(draw, self.count, axis=1):
-            geometry.paint(boxes, self.fill)
+            geometry.paint(boxes, self.color)
+
+    def fills(self) -> tuple[Fill, ...]:
+        return (self.color,)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         for rows in np.split(given_draw(self, draw, "the rectangles"), self.count, axis=1):
             if isinstance(self.value, str):
                 paint_noise(batch, rows, is_flat=self.value == "random color")
             else:
-                paint_rectangles(batch, rows, self.fill)
+                paint_rectangles(batch, rows, self.color)
         return batch

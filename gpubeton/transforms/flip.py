@@ -12,8 +12,8 @@ from gpubeton._batch.step_rows import TURN, step_rows
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.validation import check_probability
 from gpubeton.transforms.checks import given_draw, image_size
-from gpubeton.transforms.step_transform import RandomStep
-from gpubeton.transforms.transform import Geometry, Moves, Transform
+from gpubeton.transforms.step_transform import FoldTransform, RandomStep
+from gpubeton.transforms.transform import Geometry, Moves
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,18 +22,13 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-class RandomHorizontalFlip(Transform):
+class RandomHorizontalFlip(FoldTransform):
     """Mirror each image left to right with a given probability.
 
     Parameters
     ----------
     flip_prob : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `flip_prob` is not from 0 to 1.
 
     Notes
     -----
@@ -48,8 +43,7 @@ class RandomHorizontalFlip(Transform):
     [6, 3, 0]
     """
 
-    is_random: ClassVar[bool] = True
-    is_fold: ClassVar[bool] = True
+    kind: ClassVar[int] = TURN
     moves: ClassVar[Moves] = Moves.ALONG_AXES
 
     def __init__(self, flip_prob: float = 0.5) -> None:
@@ -81,11 +75,6 @@ class RandomVerticalFlip(RandomStep):
     p : float
         Probability for each image, 0 to 1.
 
-    Raises
-    ------
-    OptionError
-        If `p` is not from 0 to 1.
-
     Notes
     -----
     torchvision's ``RandomVerticalFlip``. Boxes and masks follow.
@@ -115,8 +104,6 @@ class RandomQuarterTurn(RandomStep):
 
     Raises
     ------
-    OptionError
-        If `p` is not from 0 to 1.
     PipelineError
         If the images are not square, when a loader is made.
 

@@ -26,11 +26,6 @@ class RandomAutocontrast(LevelTransform):
     p : float
         Probability for each image, 0 to 1.
 
-    Raises
-    ------
-    OptionError
-        If `p` is not from 0 to 1.
-
     Notes
     -----
     torchvision's ``RandomAutocontrast``, rounded down from the exact value: torchvision divides in float32, and is
@@ -57,11 +52,6 @@ class RandomEqualize(LevelTransform):
     p : float
         Probability for each image, 0 to 1.
 
-    Raises
-    ------
-    OptionError
-        If `p` is not from 0 to 1.
-
     Notes
     -----
     torchvision's and Pillow's rule, to the bit. A channel with fewer than 255 pixels below its largest level stays.
@@ -86,11 +76,6 @@ class RandomInvert(LevelTransform):
     ----------
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `p` is not from 0 to 1.
 
     Notes
     -----
@@ -118,11 +103,6 @@ class RandomPosterize(LevelTransform):
         How many bits are kept, 0 to 8.
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `bits` or `p` is out of its range.
 
     Notes
     -----
@@ -158,11 +138,6 @@ class RandomSolarization(LevelTransform):
         The least level that is turned, 0 to 256.
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `threshold` or `p` is out of its range.
 
     Notes
     -----

@@ -122,11 +122,6 @@ class ImageMixup(ImageMixing):
     same_lambda : bool
         Whether all of a batch have the same share.
 
-    Raises
-    ------
-    OptionError
-        If `alpha` is not positive.
-
     Notes
     -----
     From Zhang, Cisse, Dauphin and Lopez-Paz, "mixup: Beyond Empirical Risk Minimization" (arXiv:1710.09412).
@@ -167,11 +162,6 @@ class LabelMixup(LabelMixing):
     alpha, same_lambda
         As for the images.
 
-    Raises
-    ------
-    OptionError
-        If `alpha` is not positive.
-
     Notes
     -----
     float32 of shape (N, 3), as FFCV's. `MixupToOneHot` makes vectors of them.
@@ -204,11 +194,6 @@ class ImageCutMix(ImageMixing):
         cut off at the image's border. Usual is 1.
     same_lambda : bool
         Whether all of a batch have the same box.
-
-    Raises
-    ------
-    OptionError
-        If `alpha` is not positive.
 
     Notes
     -----
@@ -256,11 +241,6 @@ class LabelCutMix(LabelMixing):
     size : tuple of int, optional
         Height and width of the images in pixels. With it the share is exactly that of the pixels; without it, that of a
         box whose sides are not rounded to pixels: apart by at most ``2 / height + 2 / width``.
-
-    Raises
-    ------
-    OptionError
-        If `alpha` is not positive or `size` is not two positive whole numbers.
 
     Notes
     -----
@@ -425,11 +405,6 @@ class Mosaic(Transform):
         Probability for each image, 0 to 1.
     center : sequence of two floats
         Where the four meet: least and largest share of the height, and of the width.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Notes
     -----

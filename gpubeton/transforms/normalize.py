@@ -45,11 +45,6 @@ class NormalizeImage(Transform):
     type : numpy.dtype, torch.dtype, type or str
         Element type of the result: float16, bfloat16, float32, float64, or any other of numpy's.
 
-    Raises
-    ------
-    OptionError
-        If `mean` or `std` are not one, three or four finite numbers, or a `std` is not positive.
-
     Warns
     -----
     UserWarning

@@ -52,11 +52,6 @@ class TransformBoxes(FollowingTransform):
         Whether boxes that are not visible are left out, or all boxes are kept and get a further column, 1 for visible
         and 0 for others: then their order still fits that of other fields.
 
-    Raises
-    ------
-    OptionError
-        If an argument is none of these.
-
     Notes
     -----
     ``RandomCrop``, ``CornerCrop``, ``Pad`` and ``RandomResizedCrop`` are followed, flips, quarter turns and translates
@@ -174,11 +169,6 @@ class TransformKeypoints(FollowingTransform):
         calculates where they are, as polygons need.
     flip_pairs : sequence of pairs of int
         Numbers of points that change places in mirrored images, such as the left and the right eye.
-
-    Raises
-    ------
-    OptionError
-        If an argument is none of these.
 
     Notes
     -----

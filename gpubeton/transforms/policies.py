@@ -134,11 +134,6 @@ class RandAugment(BinnedPolicy):
     fill : sequence of three numbers, optional
         Levels of the area outside the image; black by default.
 
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
-
     Notes
     -----
     From Cubuk, Zoph, Shlens and Le, "RandAugment: Practical automated data augmentation with a reduced search space"
@@ -198,11 +193,6 @@ class TrivialAugmentWide(BinnedPolicy):
     ----------
     num_magnitude_bins, interpolation, fill
         As for `RandAugment`.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Notes
     -----
@@ -336,11 +326,6 @@ class AutoAugment(BinnedPolicy):
     interpolation, fill
         As for `RandAugment`.
 
-    Raises
-    ------
-    OptionError
-        If an argument is none of these.
-
     Notes
     -----
     From Cubuk, Zoph, Mane, Vasudevan and Le, "AutoAugment: Learning Augmentation Policies from Data" (CVPR 2019,
@@ -416,11 +401,6 @@ class AugMix(BinnedPolicy):
         Whether brightness, color, contrast and sharpness are among the operations.
     interpolation, fill
         As for `RandAugment`.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Notes
     -----

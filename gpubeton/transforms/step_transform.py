@@ -1,4 +1,4 @@
-"""StepTransform: an operation that becomes rows of the images' lists of steps; see `gpubeton._batch.step_rows`."""
+"""Operations that become rows of the images' lists of steps; see `gpubeton._batch.step_rows`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from gpubeton._batch.place_steps import RowGeometry
 from gpubeton._batch.run_steps import run_steps
 from gpubeton._batch.step_rows import PARAMETERS, SHIFT, STEP_COLUMNS, TURN, step_kinds, step_rows
 from gpubeton._batch.warp_steps import WARPS, forward_maps
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-class StepTransform(Transform):
-    """An operation on levels: `draw` gives the step rows of each image, int32 (N, num_rows, STEP_COLUMNS)."""
-
-    # Steps are whole-number arithmetic: arrays and tensors of every device agree to the bit.
+class RowTransform(Transform):
+    """An operation that may be rows of the images' lists of steps."""
 
     is_random: ClassVar[bool] = True
     moves: ClassVar[Moves] = Moves.NOTHING
@@ -36,15 +35,9 @@ class StepTransform(Transform):
     kind: ClassVar[int]
     """Kind of the steps, if there is one."""
 
-    takes_any_channels: bool = False
-    """Whether images may have one channel or four."""
-
-    takes_any_kind: bool = False
-    """Whether they may have one channel or four, and uint16."""
-
     @property
     def kinds(self) -> frozenset[int]:
-        """Kinds of steps that `draw` may write."""
+        """Kinds of steps that `draw_rows` may write."""
         return frozenset({self.kind})
 
     @property
@@ -54,11 +47,51 @@ class StepTransform(Transform):
 
     @property
     def num_numbers(self) -> int:
-        """Random numbers of each image that `draw` takes."""
+        """Random numbers of each image that `draw` takes, or more."""
         return 1
 
     @abstractmethod
+    def draw_rows(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        """Draw the step rows of each image, (N, num_rows, STEP_COLUMNS)."""
+
+
+class FoldTransform(RowTransform):
+    """An operation that `fold` describes to the fused pass; where it comes too late, or at random, it is rows."""
+
+    num_numbers: ClassVar[int] = 32
+
+    @abstractmethod
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any]: ...
+
+    def draw_rows(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        geometry = RowGeometry(count, image_size(self, state, any_channels=True))
+        self.fold(geometry, self.draw(uniform, count, state))
+        return geometry.rows
+
+    def fuse(self, image_pass: ImagePass) -> bool:
+        return image_pass.add_fold(self)
+
+    def fills(self) -> tuple[Fill, ...]:
+        fill: Fill = getattr(self, "fill", ())
+        return (fill,) if self.num_paints else ()
+
+
+class StepTransform(RowTransform):
+    """An operation on levels: `draw` gives the step rows of each image, int32 (N, num_rows, STEP_COLUMNS)."""
+
+    # Steps are whole-number arithmetic: arrays and tensors of every device agree to the bit.
+
+    takes_any_channels: bool = False
+    """Whether images may have one channel or four."""
+
+    takes_any_kind: bool = False
+    """Whether they may have one channel or four, and uint16."""
+
+    @abstractmethod
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]: ...
+
+    def draw_rows(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        return self.draw(uniform, count, state)
 
     def check_state(self, state: State) -> None:
         image_size(self, state, any_channels=self.takes_any_kind or self.takes_any_channels)

@@ -152,11 +152,6 @@ class TimmAugment(Policy):
     fill : sequence of three numbers
         Levels of the area outside the image; timm takes the mean color, by default ImageNet's.
 
-    Raises
-    ------
-    OptionError
-        If a policy or an option is unknown, or out of its range.
-
     Notes
     -----
     The policies, operations, probabilities and magnitudes are those of timm's ``auto_augment.py``. Images differ from

@@ -8,9 +8,8 @@ hook                        what it gives or does                               
 *a pipeline is compiled*
 check_state                 raises if such batches are not for the operation                nothing is refused
 declare_state_and_memory    the state after the operation, from the one before              check_state; the same state
-fuse                        adds the operation to the fused pass: one add_... of ImagePass  add_fold, if is_fold
-is_fold                     whether fold describes all of it to the fused pass              no
-num_paints, fills           rectangles that it paints in the pass, and their colors         none; fill
+fuse                        adds the operation to the fused pass: one add_... of ImagePass  runs on the finished batch
+num_paints, fills           rectangles that it paints in the pass, and their colors         none
 is_view                     whether operations after it can still be fused                  no
 needs_declared_device       whether the pass has to give the batch back to the CPU          no
 check_unfused               raises if it cannot run on a finished batch of a device         runs anywhere
@@ -103,8 +102,8 @@ class ImagePass(Protocol):
     def add_crop(self, crop: Any) -> bool:
         """Let the decoder take the part that a `RandomResizedCrop` would take."""
 
-    def add_fold(self, operation: Transform) -> bool:
-        """Add an operation that `Transform.fold` describes."""
+    def add_fold(self, operation: Any) -> bool:
+        """Add a `FoldTransform`."""
 
     def add_steps(self, operation: Any) -> bool:
         """Add a `StepTransform`."""
@@ -121,9 +120,6 @@ class Transform(Operation):
 
     is_random: ClassVar[bool] = False
     """Whether `draw` gives parameters."""
-
-    is_fold: ClassVar[bool] = False
-    """Whether `fold` describes all of it to the fused pass."""
 
     usual_numbers: ClassVar[int] = 4
     """Random numbers per sample that are made in advance, together with other operations'; `draw` may ask for more."""
@@ -176,7 +172,7 @@ class Transform(Operation):
 
     def fuse(self, image_pass: ImagePass) -> bool:
         """Add the operation to the fused pass if it fits there."""
-        return self.is_fold and image_pass.add_fold(self)
+        return False
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
         """Describe the moves and paints of the images, with the parameters that `draw` returned."""
@@ -184,8 +180,7 @@ class Transform(Operation):
 
     def fills(self) -> tuple[Fill, ...]:
         """Return the colors of the rectangles that `fold` paints."""
-        fill: Fill = getattr(self, "fill", ())
-        return (fill,) if self.num_paints else ()
+        return ()
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
         """Return the operation that moves a mask's pixels in the same way, given the same draws."""

@@ -69,11 +69,6 @@ class RandomRotation(RandomWarp):
     p : float
         Probability for each image, 0 to 1.
 
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
-
     Notes
     -----
     torchvision's ``RandomRotation``, with another angle for each image, and the image's size kept. At the border
@@ -126,11 +121,6 @@ class RandomAffine(RandomWarp):
         Degrees: a range around 0 along x, or its ends, or the ends along x and y. Without it nothing is sheared.
     interpolation, fill, p
         As for `RandomRotation`.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Notes
     -----
@@ -255,11 +245,6 @@ class RandomPerspective(RandomWarp):
         Probability for each image, 0 to 1.
     interpolation, fill
         As for `RandomRotation`.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Notes
     -----
