@@ -38,9 +38,9 @@ class Combination(StepTransform):
     moves_only: bool = False
     """Whether operations that move nothing are left out, for what follows an image."""
 
-    def __init__(self, transforms: Sequence[Transform]) -> None:
+    def __init__(self, transforms: Sequence[RowTransform]) -> None:
         name = type(self).__name__
-        self.transforms = tuple(map(copy.copy, transforms))
+        self.transforms: tuple[RowTransform, ...] = tuple(map(copy.copy, transforms))
         if not self.transforms:
             raise OptionError(f"{name}: transforms are empty; expected at least one operation")
         for transform in self.transforms:
@@ -98,31 +98,21 @@ class Combination(StepTransform):
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         rows, starts = np.zeros((count, self.num_rows, STEP_COLUMNS), np.int32), self.starts(self.decide(uniform))
-        for number, size in enumerate(self.sizes):
+        for number, (transform, size) in enumerate(zip(self.transforms, self.sizes, strict=True)):
+            if self._is_left_out(transform):
+                continue
             chosen = np.flatnonzero(starts[:, number] >= 0)
             places = starts[chosen, number, None] + np.arange(size)
-            rows[chosen[:, None], places] = self.rows_of(number, uniform, chosen, state)
+            numbers = self.numbers_of(number, uniform, chosen)
+            rows[chosen[:, None], places] = transform.draw_rows(numbers, len(chosen), state)
         return rows
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         every, named = np.arange(count), {self.decision: self.decide(uniform)}
         for number, transform in enumerate(self.transforms):
-            for name, values in transform.drawn(self._numbers(number, uniform, every), count, state).items():
+            for name, values in transform.drawn(self.numbers_of(number, uniform, every), count, state).items():
                 named[f"{number}.{name}" if name else f"{number}"] = values
         return named
-
-    def rows_of(
-        self,
-        number: int,  # of the operation
-        uniform: Uniform,
-        chosen: NDArray[np.intp],  # (R,): which images
-        state: State,
-    ) -> NDArray[np.int32]:  # (R, S, STEP_COLUMNS)
-        """Draw the step rows of one operation."""
-        transform, numbers = self.transforms[number], self._numbers(number, uniform, chosen)
-        if self._is_left_out(transform):
-            return np.zeros((len(chosen), self.sizes[number], STEP_COLUMNS), np.int32)
-        return transform.draw_rows(numbers, len(chosen), state)
 
     def _is_left_out(self, transform: Transform) -> bool:
         return self.moves_only and transform.moves is Moves.NOTHING
@@ -131,7 +121,7 @@ class Combination(StepTransform):
         """Return the place of the first random number of an operation."""
         return len(self.transforms) + sum(transform.num_numbers for transform in self.transforms[:number])
 
-    def _numbers(self, number: int, uniform: Uniform, chosen: NDArray[np.intp]) -> Uniform:
+    def numbers_of(self, number: int, uniform: Uniform, chosen: NDArray[np.intp]) -> Uniform:
         """Return the random numbers of an operation, of some images."""
         first = self._first(number)
 
@@ -170,7 +160,7 @@ class RandomApply(Combination):
 
     decision: ClassVar[str] = "applied"
 
-    def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
+    def __init__(self, transforms: Sequence[RowTransform], p: float = 0.5) -> None:
         super().__init__(transforms)
         self.p = check_probability("RandomApply: p", p)
 
@@ -210,7 +200,7 @@ class RandomChoice(Combination):
 
     decision: ClassVar[str] = "choice"
 
-    def __init__(self, transforms: Sequence[Transform], p: Sequence[float] | None = None) -> None:
+    def __init__(self, transforms: Sequence[RowTransform], p: Sequence[float] | None = None) -> None:
         super().__init__(transforms)
         name = type(self).__name__
         self.p = None if p is None else tuple(check_number(f"{name}: p", share, 0) for share in p)

@@ -30,10 +30,13 @@ class RowTransform(Transform):
     """An operation that may be rows of the images' lists of steps."""
 
     is_random: ClassVar[bool] = True
-    moves: ClassVar[Moves] = Moves.NOTHING
 
     kind: ClassVar[int]
     """Kind of the steps, if there is one."""
+
+    @property
+    def moves(self) -> Moves:
+        return Moves.NOTHING
 
     @property
     def kinds(self) -> frozenset[int]:

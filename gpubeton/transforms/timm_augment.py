@@ -10,12 +10,12 @@ import numpy as np
 
 from gpubeton._batch import step_rows as kinds
 from gpubeton._batch.color_formulas import ONE
-from gpubeton._batch.step_rows import KIND, PARAMETERS, SPAN, STEP_COLUMNS, fill_columns, words
+from gpubeton._batch.step_rows import KIND, MIXING, PARAMETERS, SPAN, STEP_COLUMNS, fill_columns, words
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_choice, check_number, check_whole
 from gpubeton.transforms.blur import blur_steps
 from gpubeton.transforms.checks import image_size
-from gpubeton.transforms.policies import FACTORS, MIXING, PAIRS, Policy, mixture_rows, mixture_shares, operations_of
+from gpubeton.transforms.policies import FACTORS, PAIRS, Policy, mixture_rows, mixture_shares, operations_of
 from gpubeton.transforms.transform import Moves
 from gpubeton.transforms.warps import warp_kind
 
