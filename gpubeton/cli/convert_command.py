@@ -42,7 +42,7 @@ _CHANGES = {
     "bits": "had 16 bits per channel, reduced to 8; --mode rgb16 (or rgba16) keeps 16 bits of PNG files",
     "colours": "had colors and became gray; --mode rgb keeps them",
     "jpeg": "became baseline JPEG, with a loss of quality; --write-mode raw keeps the exact pixels",
-    "orientation": "had an EXIF orientation, which is ignored, as in torchvision; --apply-orientation turns them",
+    "orientation": "had an EXIF orientation, ignored as in Pillow; --apply-orientation turns them, as torchcodec does",
     "position": "kept a GPS position in EXIF or XMP data; --strip-metadata removes it without changing a pixel",
     "turned": "had an EXIF orientation: turned by it, and encoded again",
     "levels": "had a maximum value other than 255 or 65535, rescaled to it; if the exact values matter, make PNG "

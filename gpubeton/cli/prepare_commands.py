@@ -148,6 +148,18 @@ def fetch(
     cache_limit: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Most bytes of the cache, e.g. '800 GB'.", show_default=False)
     ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Only the share of this host, for order_kwargs={'nodes': ...} of loaders.", show_default=False
+        ),
+    ] = None,
+    host: Annotated[
+        int | None, typer.Option(min=0, help="With --nodes: the number of this host. Default: by torchrun or SLURM.")
+    ] = None,
+    hosts: Annotated[
+        int | None, typer.Option(min=1, help="With --nodes: how many hosts there are. Default: by torchrun or SLURM.")
+    ] = None,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
@@ -157,12 +169,17 @@ def fetch(
     """
     from gpubeton._bytes import fill_cache, source_type
     from gpubeton.reader import Reader
+    from gpubeton.traversal_order.window import parts_of_host
 
-    sources = [(file.path, file.identity) for file in Reader(url, field_classes(field)).index.files]
+    if nodes is None and (host, hosts) != (None, None):
+        raise OptionError("--host and --hosts are for a share; expected --nodes, as loaders have it in order_kwargs")
+    index = Reader(url, field_classes(field)).index
+    sources = [(file.path, file.identity) for file in index.files]
     if source_type(sources[0][0]).is_local:
         raise OptionError(f"{url} is on this machine, and needs no cache; expected a URL such as s3://bucket/folder/")
+    parts = None if nodes is None else parts_of_host(index, nodes, host, hosts)
     with progress(f"Fetching {url}") as advance:
-        folder, total = fill_cache(sources, cache_dir, cache_limit, advance)
+        folder, total = fill_cache(sources, cache_dir, cache_limit, advance, parts)
     if json:
         show_json({"cache_dir": str(folder), "files": len(sources), "bytes": total})
         return

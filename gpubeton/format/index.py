@@ -263,11 +263,17 @@ class Index:
         self._number(name)
         return self._regions[name] is not None
 
-    def page_runs(self) -> PageRuns:
+    def page_runs(self, least: int = 0) -> PageRuns:
         """Give the page of each sample's first region, counted through all files; -1 for a sample without regions.
 
         Orders such as FFCV's quasi-random one keep few pages open by it. ``page_runs().to_array()`` has a number for
         each sample.
+
+        Parameters
+        ----------
+        least : int
+            Bytes of a page, where those of a file are smaller. Then images that are read in place are where they lie;
+            otherwise, they have the pages of the converted file.
 
         Returns
         -------
@@ -279,25 +285,26 @@ class Index:
         AllocationError
             If no file has a region at all.
         """
-        runs = PageRuns.join(self._pages_by_block())
+        runs = PageRuns.join(self._pages_by_block(least))
         if runs.page.max(initial=-1) < 0:
             raise AllocationError(
                 f"{self.title}: no field has data pages, which a quasi-random order is about. Use a random order."
             )
         return runs
 
-    def _pages_by_block(self) -> Iterator[NDArray[np.int64]]:
+    def _pages_by_block(self, least: int) -> Iterator[NDArray[np.int64]]:
         """Find the page of each sample, some samples after others; -1 for those without regions."""
-        if self.files[0].is_container:
+        if self.files[0].is_container and not least:
             yield from self._pages_if_converted()
             return
         first_page = 0
         for number, file in enumerate(self.files):
+            page_size, num_pages = file.pages_of(least)
             for rows, samples, offset in self._first_regions(number):
                 pages = np.full(rows.stop - rows.start, -1, np.int64)
-                pages[samples - rows.start] = (offset // np.uint64(file.page_size)).astype(np.int64) + first_page
+                pages[samples - rows.start] = (offset // np.uint64(page_size)).astype(np.int64) + first_page
                 yield pages
-            first_page += file.num_pages
+            first_page += num_pages
 
     def _pages_if_converted(self) -> Iterator[NDArray[np.int64]]:
         """Find the page that each sample of containers would have in the converted file, for the same orders."""

@@ -223,7 +223,8 @@ class Resources:
         if counted is not None:
             stages.transfer = counted
         if self._mapped is None:
-            self.cache.prepare()
+            if epoch.caches_all:
+                self.cache.prepare()
             self._map()
         if self._mapped is not None:
             stages.transfer.is_all_cached = counted is not None
@@ -234,7 +235,7 @@ class Resources:
             return LoadedStorage(self.files, staging=self._staging)
         if _is_costly(pages):
             # Not for a small part of the samples: most of the fetched bytes would not be used.
-            if 2 * len(epoch.indices) >= self._index.num_samples:
+            if epoch.caches_all and 2 * len(epoch.indices) >= self._index.num_samples:
                 self.cache.begin_filling()
             if not self.cache.holds_dataset:
                 self._warn_of_cost(pages)
