@@ -110,8 +110,7 @@ class RandomErasing(FoldTransform):
     ratio : sequence of two floats
         Least and largest ratio of the rectangle's height to its width.
     value : number, sequence of three numbers, or "random"
-        Its color, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``, of which
-        fractions are dropped. For images with one channel or four, so many numbers.
+        Its color, as for `Cutout`.
         "random" is noise, normally distributed around 0 with standard deviation 1, another for each channel of each
         pixel: for floating-point images, after ``NormalizeImage``. "random color" is such a color for each rectangle.
     count : int

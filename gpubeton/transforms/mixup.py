@@ -166,8 +166,7 @@ class LabelMixup(LabelMixing):
     -----
     float32 of shape (N, 3), as FFCV's. `MixupToOneHot` makes vectors of them.
 
-    `DrawnParameters` has, for each label, ``partner``, the row of the batch that was mixed in, int64 (N,), and
-    ``share``, that of the label itself, float64 (N,).
+    `DrawnParameters` has, for each label, ``partner`` and ``share``, as for `ImageMixup`.
 
     Examples
     --------
@@ -248,8 +247,7 @@ class LabelCutMix(LabelMixing):
 
     float32 of shape (N, 3), as `LabelMixup` leaves. `MixupToOneHot` makes vectors of them.
 
-    `DrawnParameters` has, for each label, ``partner``, the row of the batch that was mixed in, int64 (N,), and
-    ``share``, that of the label itself, float64 (N,).
+    `DrawnParameters` has, for each label, ``partner`` and ``share``, as for `ImageMixup`.
 
     Examples
     --------

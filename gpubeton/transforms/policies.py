@@ -129,10 +129,8 @@ class RandAugment(BinnedPolicy):
         Number of the magnitude, from 0 to ``num_magnitude_bins - 1``.
     num_magnitude_bins : int
         Magnitudes of each operation, at least 2.
-    interpolation : {"nearest", "bilinear"}
-        How pixels are read between others.
-    fill : sequence of three numbers, optional
-        Levels of the area outside the image; black by default.
+    interpolation, fill
+        As for `RandomRotation`.
 
     Notes
     -----

@@ -119,22 +119,11 @@ class Transform(Operation):
     """An operation: `apply`, with parameters that `draw` gave; loaders fuse many into one pass, with equal results."""
 
     is_random: ClassVar[bool] = False
-    """Whether `draw` gives parameters."""
-
-    usual_numbers: ClassVar[int] = 4
-    """Random numbers per sample that are made in advance, together with other operations'; `draw` may ask for more."""
-
+    usual_numbers: ClassVar[int] = 4  # of a sample
     shared_numbers: ClassVar[int | None] = None
-    """Group of operations, in any pipelines, that draw the same random numbers."""
-
     takes_ragged: ClassVar[bool] = False
-    """Whether `apply` takes a `gpubeton.pipeline.ragged.Ragged`, too."""
-
-    takes_memory: ClassVar[bool] = False
-    """Whether `apply` has an argument `take`, a function ``take(shape, dtype)`` that gives memory for arrays."""
-
+    takes_memory: ClassVar[bool] = False  # a function ``take(shape, dtype)`` that gives memory for arrays
     needs_declared_device: ClassVar[bool] = False
-    """Whether the batch must be on the device that the pipeline names, even if the fused pass left it elsewhere."""
 
     @property
     def num_paints(self) -> int:

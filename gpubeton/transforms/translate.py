@@ -31,8 +31,7 @@ class RandomTranslate(FoldTransform):
     padding : int
         Pixels of padding on each side.
     fill : sequence of three numbers, or number
-        Color of the padding, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``, of which
-        fractions are dropped. For images with one channel or four, so many numbers.
+        Color of the padding, as for `Cutout`.
 
     Notes
     -----
