@@ -20,7 +20,8 @@ from gpubeton.format.field_arguments import RGB
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pixel_type import is_torch_dtype, pixel_type
 from gpubeton.transforms.checks import checked_levels
-from gpubeton.transforms.ops import ToDevice, ToTensor, ToTorchImage
+from gpubeton.transforms.normalize import constants_of
+from gpubeton.transforms.ops import ToDevice, ToTensor, ToTorchImage, moves_to
 from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class _Fusion:
             rng_stream=self.decoder_rng_stream,
             halves_as_int16=self.halves_as_int16 and not self._takes_halves_back(),
             notes=tuple(self.notes),
-            mean_std=None if self.normalize is None else self.normalize.constants(channels),
+            mean_std=None if self.normalize is None else constants_of(self.normalize, channels),
             device=str(self.device),
             returns_to_cpu=self.returns_to_cpu,
             mixing=self.mixing,
@@ -232,7 +233,7 @@ class _Fusion:
 
     def _is_there(self, operation: Operation) -> bool:
         """Whether the operation moves the batch to where it is."""
-        return self.is_there and isinstance(operation, ToDevice) and operation.moves_to(self.device)
+        return self.is_there and isinstance(operation, ToDevice) and moves_to(operation, self.device)
 
     def _add_batch_op(self, operation: Operation, step: BatchOp) -> None:
         is_on_cpu = self.state.device.type == "cpu"
