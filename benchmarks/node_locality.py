@@ -39,7 +39,7 @@ from benchmarks.results import RESULTS, save
 from gpubeton._plan.host_places import HostPlaces, nodes_of_hosts
 from gpubeton._plan.order import IdRange, Rank, WindowIds, WindowOrder, random
 from gpubeton.fields import BytesField, IntField
-from gpubeton.format.page_runs import PageRuns
+from gpubeton.format.index import PageRuns
 from gpubeton.writer import DatasetWriter
 
 _PAGE, _PER_PAGE = 2 << 20, 16

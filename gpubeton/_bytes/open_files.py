@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpubeton._bytes.file_list import SCHEME, ListedFiles
+from gpubeton._bytes.file_list import SCHEME, ListedFiles, ListedObjects
 from gpubeton._bytes.local_file import LocalFile
 from gpubeton._bytes.object_store import ObjectFile, head_object, list_objects
 from gpubeton._bytes.store_client import SCHEMES
@@ -35,7 +35,9 @@ SOURCES: dict[str, type[ByteSource]] = {**dict.fromkeys(SCHEMES, ObjectFile), SC
 
 def source_type(path: str | os.PathLike[str]) -> type[ByteSource]:
     """Choose the kind of source by the name of a file."""
-    scheme, separator, _ = os.fspath(path).partition("://")
+    scheme, separator, rest = os.fspath(path).partition("://")
+    if scheme == SCHEME and "://" in rest:
+        return ListedObjects
     return SOURCES.get(scheme, LocalFile) if separator else LocalFile
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from gpubeton._plan.host_places import HostPlaces
-    from gpubeton.format.page_runs import PageRuns
+    from gpubeton.format.index import PageRuns
 
 Ids: TypeAlias = "NDArray[np.uint64]"
 

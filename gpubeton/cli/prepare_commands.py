@@ -75,7 +75,8 @@ def index(
     With --out: write an index of images in tar files, folders, tables, zip or Arrow files, which a loader of
     NAME.index reads where they are.
     """
-    from gpubeton._bytes import is_folder, list_shards
+    from gpubeton._bytes import is_folder
+    from gpubeton._sources import is_container
     from gpubeton.dataset import index_images, index_shards
 
     if out is not None:
@@ -88,9 +89,7 @@ def index(
     custom = field_classes(field)
     results: list[dict[str, Any]] = []
     for file in files:
-        if file.lower().endswith((".tar", ".zip", ".csv", ".tsv", ".parquet", ".arrow")) or (
-            "://" not in file and is_folder(file) and not list_shards(file)
-        ):
+        if is_container(file):
             raise OptionError(
                 f"{file}: no .beton files. For images that stay where they are, name their index: -o NAME.index"
             )
@@ -168,9 +167,12 @@ def fetch(
     Loaders with the same cache_dir then map the files. After an interruption of any kind, the same command continues.
     """
     from gpubeton._bytes import fill_cache, source_type
+    from gpubeton._sources import is_container
     from gpubeton.reader import Reader
     from gpubeton.traversal_order.window import parts_of_host
 
+    if is_container(url):
+        raise OptionError(f"{url}: no .beton file. Index its images, and fetch the index: gpubeton index -o NAME.index")
     if nodes is None and (host, hosts) != (None, None):
         raise OptionError("--host and --hosts are for a share; expected --nodes, as loaders have it in order_kwargs")
     index = Reader(url, field_classes(field)).index

@@ -287,7 +287,9 @@ class Resources:
         if self._has_warned:
             return
         self._has_warned = True
-        if most is not None and pages.whole_page_bytes > most:
+        if pages.has_objects:
+            reason = "its images are single objects: files that hold many take fewer (gpubeton convert). Or"
+        elif most is not None and pages.whole_page_bytes > most:
             reason = (
                 f"whole pages would take {pages.whole_page_bytes / _GIB:.1f} GiB of memory in this order, and may take "
                 f'half of what is free, {most / _GIB:.1f} GiB. Use order="window", with smaller streams and width in '
