@@ -38,7 +38,7 @@ from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype
 from gpubeton.pipeline.state import State
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
-from gpubeton.transforms.ops import Convert, ToDevice, ToTorchImage, View
+from gpubeton.transforms.ops import Convert, ToDevice, ToTorchImage, View, moves_to
 from gpubeton.transforms.per_sample import PerSample
 from gpubeton.transforms.placements import AxesPlacement, FollowingTransform
 from gpubeton.transforms.transform import Moves
@@ -76,7 +76,7 @@ class GpuTarget(NamedTuple):
             return False
         device = torch.device(self.device)
         moves = [operation for operation in operations if isinstance(operation, ToDevice)]
-        return self.takes_everything or any(move.moves_to(device) for move in moves)
+        return self.takes_everything or any(moves_to(move, device) for move in moves)
 
 
 def compile_outputs(

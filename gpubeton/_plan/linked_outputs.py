@@ -10,7 +10,7 @@ import numpy as np
 from gpubeton._plan.philox import BatchNumbers
 from gpubeton.errors import PipelineError
 from gpubeton.transforms.checks import image_size
-from gpubeton.transforms.mosaic import Mosaic
+from gpubeton.transforms.mixup import Mosaic
 from gpubeton.transforms.placements import FollowingTransform, Placement, PlacementList
 from gpubeton.transforms.transform import BatchKey, Moves, Transform
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from gpubeton._plan.batch_ops import BatchOp
 from gpubeton._plan.draw_rows import compose
-from gpubeton._plan.draw_steps import draw_step, kinds_of, num_rows
 from gpubeton._plan.linked_outputs import GeometrySource, moving_ops
 from gpubeton._plan.philox import BatchNumbers, uniforms
 from gpubeton.fields.image_decoders import PadImageDecoder
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.interpolation import Interpolation
     from gpubeton.pipeline.operation import Operation
     from gpubeton.transforms.mixup import ImageMixing
+    from gpubeton.transforms.step_transform import RowTransform
     from gpubeton.transforms.transform import Transform
 
 
@@ -60,7 +60,7 @@ class ImageProgram:
     device: str = "cpu"  # where the pass runs: "cpu", or a GPU such as "cuda:0"
     returns_to_cpu: bool = False  # whether the GPU's images are copied to the CPU before `ops`
     # Operations that become step rows, after those that fold; see `gpubeton._batch.step_rows`.
-    steps: tuple[tuple[Transform, int], ...] = ()
+    steps: tuple[tuple[RowTransform, int], ...] = ()
     mixing: tuple[ImageMixing, int] | None = None  # of the batch before the table, with its stream
     followed: GeometrySource | None = None  # the output that these images follow
     padding: Fill | None = None  # color around images that are not resized to the whole output
@@ -84,12 +84,12 @@ class ImageProgram:
     @cached_property
     def num_rows(self) -> int:
         """Step rows of each image."""
-        return sum(num_rows(operation, self._image) for operation, _ in self.steps)
+        return sum(operation.num_rows for operation, _ in self.steps)
 
     @cached_property
     def kinds(self) -> frozenset[int]:
         """Kinds of steps that an image may have."""
-        return frozenset().union(*(kinds_of(operation) for operation, _ in self.steps))
+        return frozenset().union(*(operation.kinds for operation, _ in self.steps))
 
     @property
     def item_size(self) -> int:
@@ -163,7 +163,7 @@ class ImageProgram:
         if not self.steps:
             return None
         rows = [
-            draw_step(operation, BatchNumbers(seed, epoch, draw_ids, rng_stream), len(draw_ids), self._image)
+            operation.draw_rows(BatchNumbers(seed, epoch, draw_ids, rng_stream), len(draw_ids), self._image)
             for operation, rng_stream in self.steps
         ]
         return rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
