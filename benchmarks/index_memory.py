@@ -105,7 +105,7 @@ def _open_folder(place: Path) -> object:
 
 
 def _load(place: Path, order: OrderName, ranks: int = 1) -> object:
-    from gpubeton._plan.order import Rank
+    from gpubeton._plan.places import Rank
     from gpubeton.loader import Loader
 
     loader = Loader(place / "shards", 256, order=order, seed=0, pipelines={"image": None})

@@ -36,8 +36,8 @@ from rich.table import Table
 
 from benchmarks.contenders.process import LineProcess
 from benchmarks.results import RESULTS, save
-from gpubeton._plan.host_places import HostPlaces, nodes_of_hosts
-from gpubeton._plan.order import IdRange, Rank, WindowIds, WindowOrder, random
+from gpubeton._plan.order import IdRange, WindowIds, WindowOrder, random
+from gpubeton._plan.places import HostPlaces, Rank, nodes_of_hosts
 from gpubeton.fields import BytesField, IntField
 from gpubeton.format.index import PageRuns
 from gpubeton.writer import DatasetWriter

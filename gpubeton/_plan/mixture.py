@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._plan.order import LazyIds, Rank
+from gpubeton._plan.order import LazyIds
+from gpubeton._plan.places import Rank
 from gpubeton.pipeline.draw_ids import draw_ids, sample_ids
 
 if TYPE_CHECKING:

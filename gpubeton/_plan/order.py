@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from gpubeton._plan.philox import sort_keys
+from gpubeton._plan.places import HostPlaces, Places, Rank, StreamPlaces
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.draw_ids import sample_ids
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from gpubeton._plan.host_places import HostPlaces
     from gpubeton.format.index import PageRuns
 
 Ids: TypeAlias = "NDArray[np.uint64]"
@@ -32,22 +32,6 @@ _PAGE_BITS = 24  # fractions of a page in a key of the window order
 _LEAST_BLOCK = (
     1 << 16
 )  # places of a block at least: numpy's calls for each stream cost more than the work for few samples
-
-
-@dataclass(frozen=True)
-class Rank:
-    """One of several processes that share an epoch."""
-
-    number: int  # from 0
-    world: int  # number of ranks
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.number < self.world:
-            raise OptionError(f"rank {self.number} of {self.world}; expected a rank from 0 to {self.world - 1}")
-
-    def share(self, count: int) -> int:
-        """Samples of each rank, repeated ones included."""
-        return -(-count // self.world)
 
 
 class LazyIds(ABC):
@@ -325,55 +309,6 @@ class WindowOrder:
         keys = keys * np.uint64(self.width) + (turn[run].astype(np.uint64) << np.uint64(_PAGE_BITS))
         chosen = np.argsort(keys, kind="stable")[start - (low - begin) : stop - (low - begin)]
         return shuffled.ids_at(place[chosen], run[chosen])
-
-
-@dataclass(frozen=True)
-class Places:
-    """Every `step`-th place of an epoch, from the first on."""
-
-    count: int
-    first: int = 0
-    step: int = 1
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, rows: slice) -> NDArray[np.int64]:
-        return self.first + self.step * np.arange(*rows.indices(self.count))
-
-
-@dataclass(frozen=True)
-class StreamPlaces:
-    """The places of a rank that has streams next to each other; places after the last are those of the next round."""
-
-    # Of each batch of all ranks, so that after any of them the same samples are left as with any other ranks.
-
-    rank: Rank
-    streams: int
-    batch_size: int  # of each rank
-    first: int  # of all ranks
-    total: int
-
-    @property
-    def step(self) -> int:
-        """Places of all ranks for each of this rank."""
-        return self.rank.world
-
-    def __len__(self) -> int:
-        return self.rank.share(max(self.total - self.first, 0))
-
-    def __getitem__(self, rows: slice) -> NDArray[np.int64]:
-        start, stop, _ = rows.indices(len(self))
-        batch, world = self.batch_size, self.rank.world
-        begin, end = start // batch * batch, min(-(-stop // batch) * batch, len(self))
-        place = self.first + np.arange(begin * world, end * world)
-        place = place[np.lexsort([place % self.streams, np.arange(len(place)) // (batch * world)])]
-        whole = (end - begin) // batch * batch * world
-        parts = (
-            place[:whole].reshape(-1, world, batch)[:, self.rank.number],
-            place[whole:].reshape(world, -1)[self.rank.number],
-        )
-        return np.concatenate([part.reshape(-1) for part in parts])[start - begin : stop - begin]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gpubeton._plan.order import EpochBatches, IdRange, LazyIds, Rank, id_dtype, share
+from gpubeton._plan.order import EpochBatches, IdRange, LazyIds, id_dtype, share
+from gpubeton._plan.places import Rank
 from gpubeton.errors import OptionError, StateError
 from gpubeton.loader.config import check_indices, check_indices_or_all
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window

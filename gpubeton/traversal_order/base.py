@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from gpubeton._plan.order import IdRange, LazyIds, Rank, share
+from gpubeton._plan.order import IdRange, LazyIds, share
+from gpubeton._plan.places import Rank
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:

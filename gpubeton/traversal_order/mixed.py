@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpubeton._plan.mixture import MixedIds, MixedSource, SourceTurns, apportion
-from gpubeton._plan.order import IdRange, Rank
+from gpubeton._plan.order import IdRange
+from gpubeton._plan.places import Rank
 from gpubeton.errors import OptionError
 from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader, TraversalOrder
 from gpubeton.traversal_order.window import Window

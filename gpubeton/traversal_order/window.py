@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._plan.host_places import HostPlaces, nodes_of_hosts
-from gpubeton._plan.order import LazyIds, Rank, StreamPlaces, WindowIds, WindowOrder, cut_for_nodes, ids_and_runs
+from gpubeton._plan.order import LazyIds, WindowIds, WindowOrder, cut_for_nodes, ids_and_runs
+from gpubeton._plan.places import HostPlaces, Rank, StreamPlaces, nodes_of_hosts
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_whole
 from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader

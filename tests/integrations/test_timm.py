@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import gpubeton.loader.loader as loader_module
-from gpubeton._plan.order import Rank
+from gpubeton._plan.places import Rank
 from gpubeton.errors import OptionError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.integrations.timm import NO_EFFECT, NO_EQUIVALENT, create_loader

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gpubeton._plan.order import Rank
+from gpubeton._plan.places import Rank
 from gpubeton.errors import OptionError, StateError
 from gpubeton.traversal_order import Random, TraversalOrder, Weighted
 from tests.loader.pipelines import labels, make, samples

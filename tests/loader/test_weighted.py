@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._plan.order import Rank, draw_weighted
+from gpubeton._plan.order import draw_weighted
+from gpubeton._plan.places import Rank
 from gpubeton.errors import NoSuchFieldError, OptionError, StateError
 from gpubeton.loader import Loader
 from gpubeton.traversal_order import Balanced, Weighted

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton._plan.mixture import SourceTurns, apportion, floor_sum
-from gpubeton._plan.order import EpochBatches, IdRange, Rank
+from gpubeton._plan.order import EpochBatches, IdRange
 from gpubeton._plan.page_plan import PagePlan
+from gpubeton._plan.places import Rank
 from gpubeton.errors import OptionError
 from gpubeton.format.index import PageRuns
 from gpubeton.pipeline.draw_ids import repeats_of

@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton._plan.order import IdRange, Rank, id_dtype, random, rows_of, share
+from gpubeton._plan.order import IdRange, id_dtype, random, rows_of, share
 from gpubeton._plan.order import quasi_random as quasi_random_of_runs
+from gpubeton._plan.places import Rank
 from gpubeton.errors import OptionError
 from gpubeton.format.index import PageRuns
 from tests.reference import quasi_random_order

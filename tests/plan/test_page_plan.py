@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton._bytes.file_list import FileList, FileListIdentity
-from gpubeton._plan.order import EpochBatches, Rank, StreamPlaces
+from gpubeton._plan.order import EpochBatches
 from gpubeton._plan.page_plan import MAX_REQUEST, PagePlan
+from gpubeton._plan.places import Rank, StreamPlaces
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.regions import Regions
 from tests.reference.window_order import window

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
-from gpubeton._plan.order import Rank
+from gpubeton._plan.places import Rank
 from gpubeton.errors import OptionError
 from gpubeton.format.index import PageRuns
 from gpubeton.traversal_order import QuasiRandom, Random, Repeated, Sequential, TraversalOrder, Window, base

@@ -1,4 +1,4 @@
-"""Decide which host serves which virtual nodes of the window order, and which samples of a batch each rank takes.
+"""Decide which places of an epoch each rank takes, and which host serves which virtual nodes of the window order.
 
 Pages belong to virtual nodes for all epochs, and a host serves the same virtual nodes in all of them: its cache has
 what it needs. The batches of all ranks are stretches of the order, whatever the hosts.
@@ -13,12 +13,77 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpubeton.errors import OptionError
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from numpy.typing import NDArray
 
-    from gpubeton._plan.order import Rank
+
+@dataclass(frozen=True)
+class Rank:
+    """One of several processes that share an epoch."""
+
+    number: int  # from 0
+    world: int  # number of ranks
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number < self.world:
+            raise OptionError(f"rank {self.number} of {self.world}; expected a rank from 0 to {self.world - 1}")
+
+    def share(self, count: int) -> int:
+        """Samples of each rank, repeated ones included."""
+        return -(-count // self.world)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Every `step`-th place of an epoch, from the first on."""
+
+    count: int
+    first: int = 0
+    step: int = 1
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, rows: slice) -> NDArray[np.int64]:
+        return self.first + self.step * np.arange(*rows.indices(self.count))
+
+
+@dataclass(frozen=True)
+class StreamPlaces:
+    """The places of a rank that has streams next to each other; places after the last are those of the next round."""
+
+    # Of each batch of all ranks, so that after any of them the same samples are left as with any other ranks.
+
+    rank: Rank
+    streams: int
+    batch_size: int  # of each rank
+    first: int  # of all ranks
+    total: int
+
+    @property
+    def step(self) -> int:
+        """Places of all ranks for each of this rank."""
+        return self.rank.world
+
+    def __len__(self) -> int:
+        return self.rank.share(max(self.total - self.first, 0))
+
+    def __getitem__(self, rows: slice) -> NDArray[np.int64]:
+        start, stop, _ = rows.indices(len(self))
+        batch, world = self.batch_size, self.rank.world
+        begin, end = start // batch * batch, min(-(-stop // batch) * batch, len(self))
+        place = self.first + np.arange(begin * world, end * world)
+        place = place[np.lexsort([place % self.streams, np.arange(len(place)) // (batch * world)])]
+        whole = (end - begin) // batch * batch * world
+        parts = (
+            place[:whole].reshape(-1, world, batch)[:, self.rank.number],
+            place[whole:].reshape(world, -1)[self.rank.number],
+        )
+        return np.concatenate([part.reshape(-1) for part in parts])[start - begin : stop - begin]
 
 
 def nodes_of_hosts(nodes: int, hosts: Collection[int]) -> dict[int, list[int]]:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton._plan import order as order_module
-from gpubeton._plan.host_places import HostPlaces, nodes_of_hosts
-from gpubeton._plan.order import IdRange, Rank, WindowIds, WindowOrder
+from gpubeton._plan.order import IdRange, WindowIds, WindowOrder
+from gpubeton._plan.places import HostPlaces, Rank, nodes_of_hosts
 from gpubeton.format.index import PageRuns
 from tests.plan.test_order import files
 from tests.reference.host_places import window_of_nodes as reference
