@@ -183,7 +183,8 @@ def test_the_cache_of_a_host_is_not_filled_with_the_shares_of_others(tmp_path, m
         for shard in shards:
             forget_requests(shard)
         pipelines = {"label": [IntDecoder(), ToTensor()]}
-        arguments = {"order": "window", "seed": 0, "num_workers": 1, "cache_dir": tmp_path / f"{host}", **of(3, 3)}
+        cache = {"cache_dir": tmp_path / f"{host}", "cache_limit": "1 GB"}
+        arguments = {"order": "window", "seed": 0, "num_workers": 1, **cache, **of(3, 3)}
         with rank_of(host, 3), Loader(shards, 4, distributed=True, pipelines=pipelines, **arguments) as loader:
             list(loader)
         results.append(sum(size for shard in shards for _, size in requests_of(shard)))
