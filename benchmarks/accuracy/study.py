@@ -104,7 +104,7 @@ class Study:
         )
 
     def compare_pixels(self, arm: Arm) -> dict[str, float]:
-        """Compare batches with those of the definition: the measures of stage 1, and two that help to understand them."""
+        """Compare batches with their definition: the measures of stage 1, and two that help to understand them."""
         scale = torch.from_numpy(STD).view(1, 3, 1, 1)
         levels, labels = [], []
         for epochs in (1, 0):

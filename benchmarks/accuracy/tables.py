@@ -44,7 +44,7 @@ def draw_faults(result: dict[str, Any]) -> str:
             cells.append(f"**{cell}**" if verdict["outcome"] == "different" else cell)
         lines.append(row([arm["name"], *cells, _outcome(arm)]))
     alt = "Chart: distances from the reference in margins, for gpubeton, the control and each planted mistake"
-    note = "Bold: the whole 90 % interval is outside the margin. Levels are 0 to 255, losses in nats, accuracies in points."
+    note = "Bold: the whole 90 % interval is outside the margin. Levels are 0 to 255, losses nats, accuracies points."
     return "\n\n".join([_picture("faults", alt), "\n".join(lines), note])
 
 

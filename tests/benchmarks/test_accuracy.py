@@ -75,7 +75,7 @@ def test_a_resumed_training_ends_in_the_same_bits_and_one_of_another_order_does_
 
 
 def test_a_forgotten_position_changes_the_bits(study, monkeypatch):
-    monkeypatch.setattr(Loader, "load_state_dict", lambda loader, state: None)
+    monkeypatch.setattr(Loader, "load_state_dict", lambda _loader, _state: None)
     assert resuming(study.paths[0], CLASSES["glyphs"])["different"] > 0
 
 
