@@ -54,7 +54,8 @@ class Verdict:
 
 def within_limits(measured: Mapping[str, float]) -> list[Verdict]:
     """Compare what has no random error with its limits: a value for each name of `LIMITS`."""
-    return [Verdict(name, *[measured[name]] * 3, limit) for name, limit in LIMITS.items()]
+    figures = [(name, measured[name], limit) for name, limit in LIMITS.items()]
+    return [Verdict(name, figure, figure, figure, limit) for name, figure, limit in figures]
 
 
 def compare(
