@@ -56,11 +56,7 @@ def main(
             _TURN_EPOCHS * epochs,
         ),
     ]
-    measured = {
-        "limits": LIMITS,
-        "margins": MARGINS,
-        "sets": [compare_arms(study, seeds, fault_seeds * (number == 0), console) for number, study in enumerate(sets)],
-    }
+    measured: dict[str, Any] = {"limits": LIMITS, "margins": MARGINS}
     with TemporaryDirectory() as name:
         folder = Path(name)
         path, _ = write_pictures(folder, PictureSet("glyphs", 2048, 64))
@@ -68,6 +64,9 @@ def main(
         measured["bad_images"] = bad_images(path)
         measured["masks"], measured["boxes"] = masks(folder), boxes(folder)
         measured["agreement"] = agreement(folder)
+    measured["sets"] = [
+        compare_arms(study, seeds, fault_seeds * (number == 0), console) for number, study in enumerate(sets)
+    ]
     measured["versions"] = {package: version(package) for package in ("torch", "numpy", "pillow", "simplejpeg")}
     measured["seconds"] = time.perf_counter() - started
     save_and_draw("accuracy", measured, results, console)

@@ -36,8 +36,7 @@ def main(folder: Path) -> None:
             name: decode_image(torch.from_numpy(file), mode=ImageReadMode.RGB, apply_exif_orientation=False)
             for name, file in files.items()
         }
-    wholes = {name: _pixels(images[name]) for name in json.loads((folder / "wholes.json").read_text())}
-    crops = {}
+    results: dict[str, Any] = {name: _pixels(images[name]) for name in json.loads((folder / "wholes.json").read_text())}
     for name, names, boxes, side, interpolation in json.loads((folder / "crops.json").read_text()):
         if interpolation in _MODES:
             mode, antialias = _MODES[interpolation]
@@ -45,8 +44,8 @@ def main(folder: Path) -> None:
                 functional.resized_crop(images[of], *box, [side, side], mode, antialias=antialias)
                 for of, box in zip(names, boxes, strict=True)
             ]
-            crops[name] = np.stack([_pixels(part) for part in parts])
-    np.savez(folder / "results.npz", **wholes, **crops)
+            results[name] = np.stack([_pixels(part) for part in parts])
+    np.savez(folder / "results.npz", **results)
     (folder / "versions.json").write_text(json.dumps({name: version(name) for name in ("torchvision", "torch")}))
 
 
