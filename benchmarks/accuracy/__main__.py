@@ -41,8 +41,9 @@ def main(
     train: Annotated[int, typer.Option(help="Number of images to train with.")] = 50_000,
     test: Annotated[int, typer.Option(help="Number of images to test with.")] = 40_000,
     epochs: Annotated[int, typer.Option(help="Epochs of a training.")] = 3,
-    seeds: Annotated[int, typer.Option(min=2, help="Pairs of trainings.")] = 8,
+    seeds: Annotated[int, typer.Option(min=2, help="Pairs of trainings.")] = 6,
     fault_seeds: Annotated[int, typer.Option(min=1, help="Pairs of trainings for each planted mistake.")] = 1,
+    photos: Annotated[int, typer.Option(min=1, help="Photos whose pixels are compared.")] = 40,
     data: Annotated[Path, typer.Option(help="Folder for the images, and for the trainings that are done.")] = DATA,
     results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
 ) -> None:
@@ -59,11 +60,11 @@ def main(
     measured: dict[str, Any] = {"limits": LIMITS, "margins": MARGINS}
     with TemporaryDirectory() as name:
         folder = Path(name)
-        path, _ = write_pictures(folder, PictureSet("glyphs", 2048, 64))
+        path, _ = write_pictures(folder, PictureSet("glyphs", min(train, 2048), 64))
         measured["resuming"] = resuming(path, CLASSES["glyphs"])
         measured["bad_images"] = bad_images(path)
         measured["masks"], measured["boxes"] = masks(folder), boxes(folder)
-        measured["agreement"] = agreement(folder)
+        measured["agreement"] = agreement(folder, photos)
     measured["sets"] = [
         compare_arms(study, seeds, fault_seeds * (number == 0), console) for number, study in enumerate(sets)
     ]

@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from concurrent.futures import ProcessPoolExecutor
+import multiprocessing
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from benchmarks.harness.photos import open_photographs
+from gpubeton._machine import count_cores
 from gpubeton.fields import IntField
 from gpubeton.fields.rgb_image import RGBImageField
 from gpubeton.writer import DatasetWriter
@@ -36,6 +38,7 @@ _BLOCKS = ((0x41, 0x7E), (0x391, 0x3CA), (0x410, 0x450), (0x531, 0x588), (0x10D0
 _FONT = "DejaVuSans"
 _MOST_ALIKE = 0.86  # correlation of the pictures of two characters; more alike ones are not both classes
 _CHUNK = 500
+_FEW = 5000  # images that are drawn sooner than processes begin
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,11 @@ def write_pictures(folder: Path, pictures: PictureSet) -> tuple[Path, Path]:
         return paths
     for pixels in folder.glob("*.npy"):  # decoded from earlier pictures
         pixels.unlink()
-    with ProcessPoolExecutor() as pool:
+    # Not forked: a process with torch's threads may hang after a fork.
+    context = multiprocessing.get_context("spawn")
+    many = pictures.train > _FEW
+    executor: Executor = ProcessPoolExecutor(count_cores(), context) if many else ThreadPoolExecutor(1)
+    with executor as pool:
         for part, (path, count) in enumerate(zip(paths, (pictures.train, pictures.test), strict=True)):
             chunks = [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
             kinds, seeds = [pictures.kind] * len(chunks), [(pictures.seed, part)] * len(chunks)
