@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
@@ -26,12 +27,12 @@ from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from gpubeton.pipeline.pipeline_spec import DrawnParameters
 from gpubeton.transforms import ToTensor
 from gpubeton.writer import DatasetWriter
-from tests.cpu.pictures import planar_reference
 from tests.reference.weights import resize
 
 __all__ = ["agreement"]
 
 _TORCHVISION = Contender("torchvision", "torchvision_crops", "torchvision", "GPUBETON_TORCHVISION_PYTHON")
+_PICTURES: Any = import_module("tests.cpu.pictures")  # tests have no types
 _FILTERS = {
     "antialias": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
@@ -78,7 +79,8 @@ def agreement(folder: Path, photos: int = 40, sides: Sequence[int] = (64, 224, 4
         ]
         exact = np.stack([resize(part, (side, side), interpolation) for part in parts])
         planes = [
-            planar_reference(files[of], box, (side, side), interpolation) for of, box in zip(names, boxes, strict=True)
+            _PICTURES.planar_reference(files[of], box, (side, side), interpolation)
+            for of, box in zip(names, boxes, strict=True)
         ]
         beside = {
             "planes": difference(images, np.rint(np.stack(planes)).astype(np.uint8)),
@@ -106,7 +108,7 @@ def _crops(folder: Path, files: dict[str, bytes], sides: Sequence[int]) -> dict[
             decoder: Any = CenterCropRGBImageDecoder((side, side), 224 / 256, interpolation=interpolation)
         else:
             decoder = RandomResizedCropRGBImageDecoder((side, side), interpolation=interpolation)
-        pipelines = {"image": [decoder, ToTensor()], "drawn": DrawnParameters("image")}
+        pipelines: dict[str, Any] = {"image": [decoder, ToTensor()], "drawn": DrawnParameters("image")}
         with Loader(path, len(files), seed=0, num_workers=1, pipelines=pipelines, device="cpu") as loader:
             ((images, drawn),) = loader
         name = f"{kind}/{interpolation}/{side}"
@@ -125,7 +127,8 @@ def _torchvision(
     cases = [(name, names, boxes, side, how) for name, (_, side, how, names, boxes, _) in crops.items()]
     with TemporaryDirectory() as name:
         folder = Path(name)
-        np.savez(folder / "files.npz", **{of: np.frombuffer(file, np.uint8) for of, file in files.items()})
+        arrays: dict[str, Any] = {of: np.frombuffer(file, np.uint8) for of, file in files.items()}
+        np.savez(folder / "files.npz", **arrays)
         (folder / "wholes.json").write_text(json.dumps(wholes))
         (folder / "crops.json").write_text(json.dumps(cases))
         module = f"benchmarks.contenders.{_TORCHVISION.module}"

@@ -126,7 +126,7 @@ def batches(path: Path, arm: Arm, *, seed: int, epochs: int, batch_size: int) ->
 
 
 def open_loader(
-    path: Path, arm: Arm, *, seed: int, batch_size: int, is_training: bool, on_error: str = "raise"
+    path: Path, arm: Arm, *, seed: int, batch_size: int, is_training: bool, on_error: Any = "raise"
 ) -> Loader:
     """Open a loader of images, labels, numbers and draws: with random crops and flips, or of the test's images."""
     crop = (

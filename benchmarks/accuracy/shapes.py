@@ -80,7 +80,7 @@ def _write(path: Path, fields: dict[str, Any], shapes: Any) -> Path:
 def _batches(path: Path, name: str, follower: list[Any]) -> Any:
     crop = RandomResizedCropRGBImageDecoder((_SIDE, _SIDE), (0.1, 1.0))
     image = [crop, RandomHorizontalFlip(), ToTensor()]
-    pipelines = {"image": image, name: follower, "drawn": DrawnParameters("image")}
+    pipelines: dict[str, Any] = {"image": image, name: follower, "drawn": DrawnParameters("image")}
     loader = Loader(path, 64, num_workers=1, seed=0, drop_last=False, pipelines=pipelines, device="cpu")
     with loader:
         yield from loader

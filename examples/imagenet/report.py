@@ -35,7 +35,7 @@ def write_report(settings: Settings, result: Mapping[str, float]) -> dict[str, A
         "torch": torch.__version__,
         "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    report = {"line": line, "expected": expected(settings, top_1), "result": dict(result)}
+    report: dict[str, Any] = {"line": line, "expected": expected(settings, top_1), "result": dict(result)}
     report |= {"settings": asdict(settings), "log": log}
     Path(settings.report).write_text(json.dumps(report, indent=1) + "\n")
     return line
