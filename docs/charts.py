@@ -273,7 +273,7 @@ def _accuracy(theme: Theme) -> Figure:
         for place, (_, name, measure, entry) in enumerate(rows):
             verdict = _verdict(part, name, measure)
             runs = zip(part["runs"][name], part["runs"]["Pillow and NumPy"], strict=True)
-            points = [own[entry] - other["accuracy"] for own, other in runs]
+            points = [run[entry] - other["accuracy"] for run, other in runs]
             color = theme.ours if name == "gpubeton" else theme.series[2]
             axes.plot(points, [place + 0.2] * len(points), "o", color=color, markersize=4, alpha=0.6)
             axes.plot([verdict["low"], verdict["high"]], [place - 0.1] * 2, color=color, linewidth=4)

@@ -96,18 +96,18 @@ FAULTS = (
 
 def decoded(path: Path, *, is_fast: bool = False) -> NDArray[np.uint8]:  # (samples, height, width, 3)
     """Decode all images of a file with Pillow, or with libjpeg-turbo's fast DCT; the pixels stay in a file beside."""
-    kept = path.with_suffix(".fast.npy" if is_fast else ".npy")
-    if not kept.is_file():
+    pixels_file = path.with_suffix(".fast.npy" if is_fast else ".npy")
+    if not pixels_file.is_file():
         contents = Contents(path)
         files = (contents.stored(number, "image") for number in range(contents.index.num_samples))
         if is_fast:
             pixels = [simplejpeg.decode_jpeg(file, fastdct=True) for file in files]
         else:
             pixels = [np.asarray(Image.open(io.BytesIO(file))) for file in files]
-        new = kept.with_suffix(".new.npy")
+        new = pixels_file.with_suffix(".new.npy")
         np.save(new, np.stack(pixels))
-        new.replace(kept)
-    mapped: NDArray[np.uint8] = np.load(kept, mmap_mode="r")
+        new.replace(pixels_file)
+    mapped: NDArray[np.uint8] = np.load(pixels_file, mmap_mode="r")
     return mapped
 
 

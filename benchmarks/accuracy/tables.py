@@ -111,12 +111,12 @@ def _of_set(part: dict[str, Any]) -> str:
 
 
 def _accuracies(part: dict[str, Any]) -> str:
-    own, reference = (part["runs"][name] for name in ("gpubeton", "Pillow and NumPy"))
-    mean, other = (statistics.mean(run["accuracy"] for run in runs) for runs in (own, reference))
+    ours, reference = (part["runs"][name] for name in ("gpubeton", "Pillow and NumPy"))
+    mean, other = (statistics.mean(run["accuracy"] for run in runs) for runs in (ours, reference))
     changed = statistics.mean(run["changed"] for run in reference)
     crossed = statistics.mean(run["crossed"] for run in reference)
     return (
-        f"{len(own)} pairs of trainings with {part['set']['train']:,} images, {part['epochs']} epochs, tested with "
+        f"{len(ours)} pairs of trainings with {part['set']['train']:,} images, {part['epochs']} epochs, tested with "
         f"{part['set']['test']:,}. Trained and tested with gpubeton's images: {mean:.2f} % right; with Pillow's: "
         f"{other:.2f} %; trained with Pillow's and tested with gpubeton's: {crossed:.2f} %, where {changed:.2f} % of "
         "the predictions change."

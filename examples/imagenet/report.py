@@ -43,9 +43,9 @@ def write_report(settings: Settings, result: Mapping[str, float]) -> dict[str, A
 
 def expected(settings: Settings, top_1: float) -> dict[str, Any]:
     """Compare a top-1 in percent with the published ones of this network; those of as many epochs have a band."""
-    known = json.loads(PUBLISHED.read_text())
-    band = known["band"]
-    others = [entry for entry in known["published"] if entry["network"] == settings.network]
+    listed = json.loads(PUBLISHED.read_text())
+    band = listed["band"]
+    others = [entry for entry in listed["published"] if entry["network"] == settings.network]
     same = [entry for entry in others if entry["epochs"] == settings.epochs]
     low, high = (same[0]["top_1"] - band, same[0]["top_1"] + band) if same else (None, None)
     outcome = "no published result of as many epochs"
