@@ -11,7 +11,7 @@ from benchmarks.accuracy.batches import Batch
 
 __all__ = ["Training", "make_network", "predict"]
 
-_PEAK_RATE = 3e-3
+_PEAK_RATE = 4e-3
 
 
 def make_network(seed: int, classes: int, *, is_nudged: bool = False) -> nn.Module:
@@ -36,7 +36,7 @@ class Training:
     def __init__(self, network: nn.Module, steps: int) -> None:
         self.network = network
         self.optimizer = torch.optim.AdamW(network.parameters(), lr=_PEAK_RATE, weight_decay=0.05)
-        self.schedule = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, _PEAK_RATE, total_steps=steps)
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, _PEAK_RATE, steps, pct_start=0.15)
 
     def run(self, batches: Iterable[Batch], on_step: Callable[[int], object] = lambda _: None) -> list[float]:
         """Train on some batches; return the loss of each."""
