@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import shutil
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,11 @@ from gpubeton.fields import Field, IntField, RGBImageField
 from gpubeton.format.dataset import open_dataset
 from gpubeton.writer import DatasetWriter
 
-__all__ = ["Corpus", "full_size_raw", "make_corpus"]
+__all__ = ["IMAGENET_QUALITY", "Corpus", "add_file", "full_size_raw", "make_corpus", "tars_of", "write_tars"]
 
-_QUALITY = 90
+_QUALITY = 90  # 55 kB
+IMAGENET_QUALITY = 97  # 110 kB, as ImageNet's files
+_PHOTOS_OF_TAR = 128
 _RAW_SIDE = 256
 
 
@@ -26,31 +31,30 @@ class Corpus:
 
     folder: str  # JPEG files, one sub-folder per class
     jpg: str  # .beton file with the same JPEG files
-    raw: str  # .beton file with raw pixels, at most 256 a side
+    raw: str  # .beton file with raw pixels, at most 256 a side; not of the large JPEG files
     facts: dict[str, dict[str, Any]]  # of "jpg" and "raw"
 
 
-def make_corpus(data: Path, images: int, console: Console) -> Corpus:
+def make_corpus(data: Path, images: int, console: Console, quality: int = _QUALITY) -> Corpus:
     """Make the images, or use existing ones. The files are as FFCV writes them: without entry points."""
-    folder = data / f"photos-{images}"
+    name = f"{images}" if quality == _QUALITY else f"{images}-q{quality}"
+    folder = data / f"photos-{name}"
     with console.status(f"Making {images} photos in {folder}"):
-        write_photos(folder, PhotoSet(images, (_QUALITY, _QUALITY)))
-    paths = {name: data / f"{name}-{images}.beton" for name in ("jpg", "raw")}
-    fields = {
-        "jpg": RGBImageField(write_mode="jpg", jpeg_quality=_QUALITY),
-        "raw": RGBImageField(write_mode="raw", max_resolution=_RAW_SIDE),
-    }
-    for name, path in paths.items():
-        columns: dict[str, Field] = {"image": fields[name], "label": IntField()}
+        write_photos(folder, PhotoSet(images, (quality, quality)))
+    fields = {"jpg": RGBImageField(write_mode="jpg", jpeg_quality=quality)}
+    if quality == _QUALITY:
+        fields["raw"] = RGBImageField(write_mode="raw", max_resolution=_RAW_SIDE)
+    paths = {storage: data / f"{storage}-{name}.beton" for storage in fields}
+    for storage, path in paths.items():
+        columns: dict[str, Field] = {"image": fields[storage], "label": IntField()}
         if not path.exists():
             console.print(f"Writing {path}")
             DatasetWriter(path, columns, index=False).from_image_folder(folder)
     count = len(list_photos(folder))
     if count != images:
         raise RuntimeError(f"{folder}: {count} images, expected {images}. Remove the folder and start again.")
-    return Corpus(
-        str(folder), str(paths["jpg"]), str(paths["raw"]), {name: _facts(path) for name, path in paths.items()}
-    )
+    raw = str(paths["raw"]) if "raw" in paths else ""
+    return Corpus(str(folder), str(paths["jpg"]), raw, {storage: _facts(path) for storage, path in paths.items()})
 
 
 def full_size_raw(corpus: Corpus, data: Path, console: Console) -> tuple[str, dict[str, Any]]:
@@ -62,6 +66,36 @@ def full_size_raw(corpus: Corpus, data: Path, console: Console) -> tuple[str, di
             path, {"image": RGBImageField(write_mode="raw"), "label": IntField()}, index=False
         ).from_image_folder(corpus.folder)
     return str(path), _facts(path)
+
+
+def tars_of(corpus: Corpus) -> str:
+    """Make or use tar files of the photos; return their folder."""
+    folder = Path(f"{corpus.folder}-tars")
+    if not folder.exists():
+        unfinished = Path(f"{corpus.folder}-unfinished-tars")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        write_tars(Path(corpus.folder), unfinished)
+        unfinished.rename(folder)
+    return str(folder)
+
+
+def write_tars(photos: Path, folder: Path) -> None:
+    """Write the photos as webdataset does, in the order of their classes."""
+    listed = list_photos(photos)
+    classes = sorted({name for _, name in listed})
+    for start in range(0, len(listed), _PHOTOS_OF_TAR):
+        with tarfile.open(folder / f"train-{start // _PHOTOS_OF_TAR:04}.tar", "w") as tar:
+            for number, (path, name) in enumerate(listed[start : start + _PHOTOS_OF_TAR], start):
+                add_file(tar, f"{number:08}.jpg", Path(path).read_bytes())
+                add_file(tar, f"{number:08}.cls", str(classes.index(name)).encode())
+
+
+def add_file(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    """Add a file to a tar file."""
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))
 
 
 def _facts(path: Path) -> dict[str, Any]:

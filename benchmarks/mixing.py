@@ -24,7 +24,7 @@ from rich.console import Console
 from benchmarks.results import RESULTS, save
 from gpubeton._plan.order import IdRange, WindowIds, WindowOrder, quasi_random, random
 from gpubeton.fields import IntField, RGBImageField
-from gpubeton.format.page_runs import PageRuns
+from gpubeton.format.index import PageRuns
 from gpubeton.traversal_order import QuasiRandom, Window
 from gpubeton.writer import DatasetWriter
 

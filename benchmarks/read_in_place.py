@@ -28,7 +28,7 @@ from rich.console import Console
 
 from benchmarks.contenders.process import Contender, ContenderError, ContenderProcess
 from benchmarks.contenders.work import Work
-from benchmarks.corpus import Corpus, make_corpus
+from benchmarks.corpus import Corpus, add_file, make_corpus, write_tars
 from benchmarks.entry_points import indexed
 from benchmarks.harness.photos import list_photos
 from benchmarks.harness.timing import median_cpu, median_rate, race
@@ -41,7 +41,6 @@ _OURS = Contender("gpubeton", "gpubeton_loader", "gpubeton")
 _WEBDATASET = Contender("WebDataset", "webdataset_tars", "webdataset", "GPUBETON_WEBDATASET_PYTHON")
 _LITDATA = Contender("LitData, raw", "litdata_raw", "litdata", "GPUBETON_WEBDATASET_PYTHON")
 _SAMPLES_OF_TAR = 10_000  # small ones, to be indexed
-_PHOTOS_OF_TAR = 128
 
 
 def main(
@@ -73,7 +72,7 @@ def _works(corpus: Corpus, folder: Path, work: Work, data: Path) -> dict[str, tu
     tars = folder / "tars"
     if not tars.exists():
         tars.mkdir(parents=True)
-        _write_tars(Path(corpus.folder), tars)
+        write_tars(Path(corpus.folder), tars)
         _write_zip(Path(corpus.folder), folder / "photos.zip")
     index_source(open_source(tars), tars / "train.index", overwrite=True)
     ours = {
@@ -113,23 +112,6 @@ def race_works(works: dict[str, tuple[Contender, Work]], rounds: int, console: C
     return {name: [asdict(lap) for lap in its_laps] for name, its_laps in laps.items()}
 
 
-def _write_tars(photos: Path, folder: Path) -> None:
-    """Write the photos as webdataset does, in the order of their classes."""
-    listed = list_photos(photos)
-    classes = sorted({name for _, name in listed})
-    for start in range(0, len(listed), _PHOTOS_OF_TAR):
-        with tarfile.open(folder / f"train-{start // _PHOTOS_OF_TAR:04}.tar", "w") as tar:
-            for number, (path, name) in enumerate(listed[start : start + _PHOTOS_OF_TAR], start):
-                _add(tar, f"{number:08}.jpg", Path(path).read_bytes())
-                _add(tar, f"{number:08}.cls", str(classes.index(name)).encode())
-
-
-def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(content)
-    tar.addfile(member, io.BytesIO(content))
-
-
 def _write_zip(photos: Path, path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for photo, _ in list_photos(photos):
@@ -146,8 +128,8 @@ def _measure_indexing(samples: int, console: Console) -> dict[str, Any]:
         first = tars / "000000.tar"
         with tarfile.open(first, "w") as tar:
             for number in range(min(_SAMPLES_OF_TAR, samples)):
-                _add(tar, f"{number:08}.jpg", buffer.getvalue())
-                _add(tar, f"{number:08}.cls", str(number % 1000).encode())
+                add_file(tar, f"{number:08}.jpg", buffer.getvalue())
+                add_file(tar, f"{number:08}.cls", str(number % 1000).encode())
         for number in range(1, samples // _SAMPLES_OF_TAR):
             shutil.copyfile(first, tars / f"{number:06}.tar")
         start, cpu = time.perf_counter(), time.process_time()

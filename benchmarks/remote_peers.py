@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
-from urllib.request import urlopen
 
 import typer
 from rich.console import Console
@@ -31,6 +27,7 @@ from benchmarks.contenders.process import Contender, ContenderError, ContenderPr
 from benchmarks.contenders.work import Work
 from benchmarks.corpus import make_corpus
 from benchmarks.harness.timing import Lap, median_cpu, median_rate, race
+from benchmarks.harness.web_server import Traffic, serving
 from benchmarks.machine import describe_machine
 from benchmarks.results import DATA, RESULTS
 from benchmarks.table import save_and_draw
@@ -43,45 +40,6 @@ _CONTENDERS = (
     Contender("MosaicML Streaming", "mosaicml_stream", "streaming", _STREAMING),
     Contender("WebDataset", "webdataset_stream", "webdataset", _STREAMING),
 )
-_NGINX = """
-daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
-events {{ worker_connections 512; }}
-http {{
-    log_format count '$request_method $body_bytes_sent';
-    access_log {folder}/access.log count;
-    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-    sendfile on; keepalive_requests 100000;
-    server {{ listen 127.0.0.1:{port}; root {root}; location = /counted {{ access_log off; return 204; }} }}
-}}
-"""
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """What the server gave during a lap."""
-
-    requests: int
-    sent_bytes: int
-
-
-class Nginx:
-    """A running nginx and its log."""
-
-    def __init__(self, root: Path, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
-        self._log = folder / "access.log"
-        settings = folder / "nginx.conf"
-        settings.write_text(_NGINX.format(folder=folder, port=self.port, root=root))
-        self.process = subprocess.Popen(["nginx", "-c", str(settings), "-p", str(folder)], stderr=subprocess.DEVNULL)
-
-    def traffic(self) -> Traffic:
-        """Count everything since the start."""
-        # The one worker of nginx writes the line of an answer before it begins the next.
-        urlopen(f"http://127.0.0.1:{self.port}/counted").close()
-        lines = self._log.read_text().splitlines() if self._log.exists() else []
-        return Traffic(len(lines), sum(int(line.split()[1]) for line in lines))
 
 
 def main(
@@ -92,8 +50,6 @@ def main(
     results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
 ) -> None:
     """Time gpubeton beside other streaming loaders."""
-    if shutil.which("nginx") is None:
-        sys.exit("nginx is not installed. Try: apt-get install nginx")
     console = Console()
     machine = describe_machine()
     machine["cores"] = cores = cores or count_cores()
@@ -103,9 +59,9 @@ def main(
     shards.write_text("\n".join(path.name for path in sorted((served / "bucket" / "wds").glob("*.tar"))))
     work = Work(str(shards), "s3://bucket", images, 1, cores)
     left_out: dict[str, str] = {}
-    with serve(served) as nginx, ExitStack() as stack:
+    with TemporaryDirectory(prefix="nginx-") as place, serving(served, Path(place)) as nginx, ExitStack() as stack:
         os.environ.update(
-            AWS_ENDPOINT_URL=f"http://127.0.0.1:{nginx.port}",
+            AWS_ENDPOINT_URL=nginx.http,
             AWS_ACCESS_KEY_ID="any",
             AWS_SECRET_ACCESS_KEY="any",
             AWS_REGION="us-east-1",
@@ -127,8 +83,7 @@ def main(
         def lap(process: ContenderProcess) -> tuple[Lap, Traffic]:
             before = nginx.traffic()
             one = process.lap()
-            after = nginx.traffic()
-            return one, Traffic(after.requests - before.requests, after.sent_bytes - before.sent_bytes)
+            return one, nginx.traffic() - before
 
         with console.status(f"{rounds} rounds"):
             measured = race({name: partial(lap, process) for name, process in running.items()}, rounds)
@@ -147,23 +102,6 @@ def main(
         "left_out": left_out,
     }
     save_and_draw("remote_peers", result, results, console)
-
-
-@contextmanager
-def serve(root: Path) -> Iterator[Nginx]:
-    """Run nginx over a folder, whose folders are the buckets."""
-    with tempfile.TemporaryDirectory(prefix="nginx-") as folder:
-        nginx = Nginx(root, Path(folder))
-        try:
-            for _ in range(100):
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", nginx.port)) == 0:
-                        break
-                time.sleep(0.05)
-            yield nginx
-        finally:
-            nginx.process.terminate()
-            nginx.process.wait()
 
 
 def _publish(folder: Path, photos: str, beton: str, console: Console) -> Path:

@@ -22,12 +22,13 @@ from benchmarks.gpu.tables import draw_gpu, draw_host_cost
 from benchmarks.harness.timing import Lap, cpu_ratios, median_cpu, median_rate, ratios
 from benchmarks.markdown import provenance, row, rule, spread
 from benchmarks.recipe_tables import draw_operations, draw_opponents, draw_recipes
+from benchmarks.referee_tables import draw_accelerators, draw_machines, draw_random
 from benchmarks.remote_table import draw_remote
 from benchmarks.results import RESULTS, latest, save
 from benchmarks.user_tables import draw_reading, draw_size, draw_writing
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
 
-__all__ = ["READMES", "VARIANTS", "draw_tables", "fill", "save_and_draw"]
+__all__ = ["READMES", "VARIANTS", "draw", "draw_tables", "fill", "save_and_draw"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 READMES = tuple(
@@ -40,7 +41,14 @@ READMES = tuple(
 
 #: Our interpolations besides the default, which other loaders are compared with.
 VARIANTS = {f"gpubeton, {name}" for name in INTERPOLATIONS if name != "area"}
-_STORED = {"jpg": "JPEG-stored", "raw_full": "raw-stored, full size", "raw": "raw-stored"}
+_STORED = {
+    "jpg": "JPEG-stored",
+    "imagenet": "JPEG-stored, ImageNet's bytes",
+    "evaluation": "evaluation, ImageNet's bytes",
+    "raw_full": "raw-stored, full size",
+    "raw": "raw-stored",
+}
+_CROPS = {"random": "random resized crop to {side}, flip", "center": "resized by 256/224, center crop to {side}"}
 _FFCV = "FFCV"
 _DATALOADER = "PyTorch DataLoader, Pillow"
 
@@ -62,13 +70,20 @@ def fill(text: str, results: Path = RESULTS) -> str:
     """Return a Markdown text with its tables drawn from the newest results."""
 
     def table(match: re.Match[str]) -> str:
-        kind, draw = _TABLES[match["name"]]
+        if match["name"] == "machines":
+            return f"{match['begin']}\n{draw_machines(results)}\n{match['end']}"
+        kind, draw_table = _TABLES[match["name"]]
         result = latest(kind, results)
-        drawn = draw(result) if result else "Not measured yet."
+        drawn = draw_table(result) if result else "Not measured yet."
         return f"{match['begin']}\n{drawn}\n{match['end']}"
 
     mark = r"(?P<begin><!-- table: (?P<name>\w+) -->)\n.*?(?P<end><!-- end of table -->)"
     return re.sub(mark, table, text, flags=re.DOTALL)
+
+
+def draw(result: dict[str, Any]) -> str:
+    """Draw the table that has the name of a result's kind; "" if there is none."""
+    return _TABLES[result["kind"]][1](result) if result["kind"] in _TABLES else ""
 
 
 def _compare(result: dict[str, Any]) -> str:
@@ -78,38 +93,43 @@ def _compare(result: dict[str, Any]) -> str:
 def _headline(result: dict[str, Any]) -> str:
     """Draw images per second with the default interpolation, beside other loaders."""
     rates: dict[str, dict[str, list[Lap]]] = {}
-    for race in result["races"]:
+    races = [race for race in result["races"] if race["storage"] != "evaluation"]
+    for race in races:
         for name, contender in race["contenders"].items():
             if name not in VARIANTS:
                 rates.setdefault(name.removesuffix(", area"), {})[race["storage"]] = [
                     Lap(**lap) for lap in contender["laps"]
                 ]
-    stored = [race["storage"] for race in result["races"]]
-    headings = [f"{_STORED[name]}, {_size(race)}" for name, race in zip(stored, result["races"], strict=True)]
+    stored = [race["storage"] for race in races]
+    headings = [f"{_STORED[name]}, {_size(race)}" for name, race in zip(stored, races, strict=True)]
     lines = [row(["images/s", *headings]), rule(len(headings))]
     lines += [
         row([name, *(f"{median_rate(laps[key]):,.0f}" if key in laps else "" for key in stored)])
         for name, laps in sorted(rates.items(), key=lambda item: -median_rate(next(iter(item[1].values()))))
     ]
-    work, machine = result["races"][0]["work"], result["machine"]
+    work, machine = races[0]["work"], result["machine"]
     where = f"{work['cores']} cores of {machine['cpu']}, warm cache, {result['made'][:10]}"
     what = f"Random resized crop to {work['side']}, flip, normalize to float16 channels_last; {where}."
     return "\n".join([*lines, "", what])
 
 
 def _size(race: dict[str, Any]) -> str:
-    return f"{race['corpus']['median_width']} × {race['corpus']['median_height']}"
+    corpus = race["corpus"]
+    kilobytes = corpus["image_bytes"] / corpus["images"] / 1000
+    return f"{corpus['median_width']} × {corpus['median_height']}, {kilobytes:.0f} kB"
 
 
 def _race(race: dict[str, Any]) -> str:
     laps = {name: [Lap(**lap) for lap in contender["laps"]] for name, contender in race["contenders"].items()}
-    work = race["work"]
     references = [name for name in (_FFCV, _DATALOADER) if name in laps]
-    heading = ["", "images/s", "per core", "CPU s / 1000 images", *(f"× {name.split(',')[0]}" for name in references)]
+    has_starts = all("warm_seconds" in contender for contender in race["contenders"].values())
+    heading = ["", "images/s", "per CPU second", *(_START_HEADINGS if has_starts else ())]
+    heading += [f"× {name.split(',')[0]}" for name in references]
     lines = [_description(race), "", row(heading), rule(len(heading) - 1)]
     for name, laps_of_loader in sorted(laps.items(), key=lambda item: -median_rate(item[1])):
         cells = [spread([lap.images_per_second for lap in laps_of_loader], "{:,.0f}")]
-        cells += [f"{median_rate(laps_of_loader) / work['cores']:,.0f}", f"{median_cpu(laps_of_loader):.2f}"]
+        cells += [f"{1000 / median_cpu(laps_of_loader):,.0f}"]
+        cells += _start_cells(race["contenders"][name], laps_of_loader) if has_starts else []
         cells += [
             "1" if name == other else spread(ratios(laps_of_loader, laps[other]), "{:.2f}") for other in references
         ]
@@ -121,13 +141,24 @@ def _race(race: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+_START_HEADINGS = ("first batch, s: first run / new process / next epoch", "MiB")
+
+
+def _start_cells(contender: dict[str, Any], laps: Sequence[Lap]) -> list[str]:
+    epoch = statistics.median(lap.first_batch_seconds or 0 for lap in laps)
+    cold, memory = contender["cold_seconds"], contender["memory_bytes"]
+    first = f"{cold:.1f}" if cold is not None else "–"
+    seconds = f"{first} / {contender['warm_seconds']:.1f} / {epoch:.2f}"
+    return [seconds, f"{memory / 2**20:,.0f}" if memory else ""]
+
+
 def _description(race: dict[str, Any]) -> str:
     work, corpus = race["work"], race["corpus"]
     rounds = len(next(iter(race["contenders"].values()))["laps"])
     return (
-        f"**{_STORED[race['storage']]}**: {corpus['images']:,} photos, median {_size(race)}, "
-        f"{corpus['image_bytes'] / corpus['images'] / 1000:.0f} kB each; random resized "
-        f"crop to {work['side']}, flip, normalize to float16 channels_last; batches of {work['batch_size']}, "
+        f"**{_STORED[race['storage']]}**: {corpus['images']:,} photos, median {_size(race)} each; "
+        f"{_CROPS[race.get('crop', 'random')].format(side=work['side'])}, normalize to float16 channels_last; "
+        f"batches of {work['batch_size']}, "
         f"{work['cores']} cores, warm cache; {rounds} rounds of {corpus['images'] * work['passes']:,} images, in "
         "alternation"
     )
@@ -324,6 +355,8 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "accuracy_same_again": ("accuracy", draw_same_again),
     "headline": ("compare", _headline),
     "compare": ("compare", _compare),
+    "accelerators": ("accelerators", draw_accelerators),
+    "random": ("random", draw_random),
     "open_index": ("open_index", _open_index),
     "index_memory": ("index_memory", _index_memory),
     "memory": ("memory", _memory),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -124,6 +125,15 @@ def add_picture(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines
         lines += ["", f".. image:: /pictures/{short}.webp", f"   :alt: {short}: before and after", ""]
 
 
+def add_type(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Show the type of an attribute of a result, which its comment does not have."""
+    module, _, path = name.rpartition(".")[0].rpartition(".")
+    if what == "attribute" and lines:
+        annotations = getattr(getattr(importlib.import_module(module), path, None), "__annotations__", {})
+        if kind := annotations.get(name.rpartition(".")[2]):
+            lines[0] = f"``{kind}``: {lines[0]}"
+
+
 def break_names(app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Let a phone break long names in headings and signatures between their words."""
     names = re.compile(r'(?:<h\d>|<span class="pre">)[A-Za-z]{16,}')
@@ -136,6 +146,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", write_pages)
     app.connect("source-read", adapt_source)
     app.connect("autodoc-process-docstring", add_picture, priority=900)  # after numpydoc
+    app.connect("autodoc-process-docstring", add_type)
     app.connect("html-page-context", break_names)
     app.add_role("name", name_role)
     return {"parallel_read_safe": False}

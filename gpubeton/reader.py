@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton.fields.base import Field
     from gpubeton.format.dataset import Paths
     from gpubeton.format.index import Index
 
@@ -25,7 +26,7 @@ __all__ = ["Reader"]
 class Reader:
     """Read and check a ``.beton`` file, or several that make one dataset.
 
-    The attributes have FFCV's names; `index` has more.
+    The attributes have FFCV's names; `index` has more. Errors are those of `open_dataset`.
 
     Parameters
     ----------
@@ -38,20 +39,6 @@ class Reader:
         How the store of files such as ``s3://bucket/train.beton`` is reached.
     containers : sequence of str
         Folders and URLs, besides that of an index file, whose files it may name.
-
-    Attributes
-    ----------
-    index : Index
-        The checked header, metadata and regions.
-    handlers : dict of str to Field
-        The fields, in the order of the file.
-
-    Raises
-    ------
-    FormatError
-        One of its subclasses for each defect, see `gpubeton.errors`.
-    OSError
-        If a file cannot be read.
 
     Notes
     -----
@@ -77,6 +64,8 @@ class Reader:
     ) -> None:
         self._file_name = fname
         self._notes: tuple[Notes, ...] | None = None
+        self.index: Index  #: the checked header, metadata and regions
+        self.handlers: dict[str, Field]  #: the fields, in the order of the file
         self.index, self.handlers = open_index(fname, custom_handlers, remote, containers)
 
     @property

@@ -43,30 +43,25 @@ __all__ = ["DatasetWriter"]
 class DatasetWriter:
     """Write a dataset to a ``.beton`` file, which FFCV reads as well.
 
-    The file appears under its name when it is complete and on the disk; until
-    then, and after an error, an older file stays unchanged. Its bytes do not
-    depend on the number of processes.
+    The file appears under its name when it is complete and on the disk; until then, and after an error, an older file
+    stays unchanged. Its bytes do not depend on the number of processes.
 
     Parameters
     ----------
     fname : str or path
         The file. An older ``.beton`` file of this name is replaced, as in FFCV.
     fields : mapping of str to Field
-        The type of each value of a sample, in their order. Names have at most
-        16 ASCII characters.
+        The type of each value of a sample, in their order. Names have at most 16 ASCII characters.
     page_size : int
-        Bytes of a page: a power of two from 2 MiB, below 4 GiB. No sample can be
-        larger than a page.
+        Bytes of a page: a power of two from 2 MiB, below 4 GiB. No sample can be larger than a page.
     num_workers : int
-        Number of processes. 1 works in the calling process; less than 1 means
-        one per core that this process may use, a container's CPU quota
-        counted.
+        Number of processes. 1 works in the calling process; less than 1 means one per core that this process may use, a
+        container's CPU quota counted.
     progress : bool
         Whether a progress bar is shown.
     start_method : {"fork", "forkserver", "spawn"}, optional
-        How processes are started. By default "fork" on Linux, which works with
-        any dataset. The others need a dataset and fields that can be pickled;
-        use them for datasets that cannot be used after a fork.
+        How processes are started. By default "fork" on Linux, which works with any dataset. The others need a dataset
+        and fields that can be pickled; use them for datasets that cannot be used after a fork.
     notes : mapping of str to object, optional
         JSON values to keep in the file, with a checksum of each region; ``Reader.notes`` returns them. Use the key
         ``class_names`` for names of classes. FFCV reads such a file as any other, and ignores the notes.
@@ -145,8 +140,7 @@ class DatasetWriter:
             ``dataset[index]`` gives one value per field, in their order, or a
             mapping with the fields' names. With `indices` it needs no length.
         indices : sequence, optional
-            The samples, in their order in the file; one may occur more than
-            once. By default all.
+            The samples, in their order in the file; one may occur more than once. By default all.
         chunksize : int
             Samples that a process encodes at a time, at most 256; fewer for small
             datasets. Each process keeps up to two chunks in memory.
@@ -161,14 +155,10 @@ class DatasetWriter:
 
         Raises
         ------
-        NoSamplesError
-            If there is no sample.
         SampleError
             If a sample cannot be read or encoded; `RegionTooLargeError` if it is larger than a page.
         WorkerDiedError
             If a process ends unexpectedly.
-        StorageError
-            If the file cannot be written.
         """
         chosen = _choose(dataset, indices, shuffle_indices, seed)
         if len(chosen) == 0:
@@ -209,8 +199,6 @@ class DatasetWriter:
 
         Raises
         ------
-        NoSamplesError
-            If there is no sample.
         WriteError
             If webdataset is not installed, or the pipeline raises an exception or gives another number of samples than
             when they were counted. Otherwise as for `from_indexed_dataset`.
@@ -241,11 +229,9 @@ class DatasetWriter:
     ) -> tuple[str, ...]:
         """Write the images of one folder per class, with the number of the class.
 
-        Classes and images have the order of torchvision's ImageFolder. JPEG
-        files that fit the field's settings are stored as they are, see
-        `RGBImageField`. As with ``gpubeton convert``, the file has notes with
-        the names of the classes, a checksum of each region, and entry points,
-        unless the writer has ``index=False``.
+        Classes and images have the order of torchvision's ImageFolder. JPEG files that fit the field's settings are
+        stored as they are, see `RGBImageField`. As with ``gpubeton convert``, the file has notes with the names of the
+        classes, a checksum of each region, and entry points, unless the writer has ``index=False``.
 
         Parameters
         ----------

@@ -66,7 +66,7 @@ MODULES = [*(ROOT / "gpubeton").rglob("*.py")]
 def test_every_place_that_names_the_extra_for_cuda_12_has_the_torch_for_it_before():
     texts = {path.name: path.read_text() for path in [*PAGES, *ROOT.glob("tools/*.sh")]}
     naming = [name for name, text in texts.items() if "cuda12]" in text]
-    assert {"README.md", "gpu.md", "quickstart.md", "troubleshooting.md", "environment.sh"} <= set(naming)
+    assert {"gpu.md", "quickstart.md", "troubleshooting.md", "environment.sh"} <= set(naming)
     for name in naming:
         assert -1 < texts[name].find(TORCH) < texts[name].find("cuda12]"), name
     for path in MODULES:  # errors name whole commands

@@ -58,9 +58,9 @@ def test_the_diff_for_ffcvs_users_ends_in_the_imports_of_the_example():
         removed = [line[1:] for line in diff.splitlines() if line.startswith("-")]
         added = ends_in(diff).splitlines()
         assert [line.replace("ffcv", "gpubeton", 1) for line in removed] == added
-        texts = [block.text for block in blocks("README.md") if block.language == "python"]
-        example = next(text for text in texts if "NormalizeImage(mean, std" in text)
-        assert imported(example) == imported("\n".join(added))
+    texts = [block.text for block in blocks("docs/quickstart.md") if block.language == "python"]
+    example = next(text for text in texts if "NormalizeImage(mean, std" in text)
+    assert imported(example) == imported("\n".join(added))  # of the guide
 
 
 def imported(code: str) -> set[tuple[str, str]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from nvidia import dali
 from nvidia.dali import fn, types
 
@@ -22,16 +25,7 @@ def prepare(work: Work) -> Ready:
     )
     with pipeline:
         encoded, labels = fn.readers.file(file_root=work.folder, random_shuffle=True, initial_fill=1024)
-        images = fn.decoders.image_random_crop(
-            encoded,
-            device="cpu",
-            output_type=types.RGB,
-            random_aspect_ratio=[3 / 4, 4 / 3],
-            random_area=[0.08, 1.0],
-        )
-        images = fn.resize(
-            images, device="cpu", resize_x=work.side, resize_y=work.side, interp_type=types.INTERP_TRIANGULAR
-        )
+        images, mirror = load(encoded, work)
         images = fn.crop_mirror_normalize(
             images,
             device="cpu",
@@ -39,27 +33,38 @@ def prepare(work: Work) -> Ready:
             output_layout="HWC",
             mean=list(MEAN),
             std=list(STD),
-            mirror=fn.random.coin_flip(probability=0.5),
+            crop=[work.side, work.side],
+            mirror=mirror,
         )
         pipeline.set_outputs(images, labels)
     return run_laps(pipeline, work)
+
+
+def load(encoded: Any, work: Work) -> tuple[Any, Any]:
+    """Decode and resize images; return them, and which of them to mirror."""
+    triangular = {"device": "cpu", "interp_type": types.INTERP_TRIANGULAR}
+    if work.crop == "center":
+        images = fn.decoders.image(encoded, device="cpu", output_type=types.RGB)
+        return fn.resize(images, resize_shorter=work.shorter, **triangular), 0
+    images = fn.decoders.image_random_crop(
+        encoded, device="cpu", output_type=types.RGB, random_aspect_ratio=[3 / 4, 4 / 3], random_area=[0.08, 1.0]
+    )
+    return fn.resize(images, resize_x=work.side, resize_y=work.side, **triangular), fn.random.coin_flip(probability=0.5)
 
 
 def run_laps(pipeline: dali.Pipeline, work: Work) -> Ready:
     """Build a pipeline whose first output is the images."""
     pipeline.build()
 
-    def lap() -> int:
+    def lap() -> Iterator[int]:
         # Schedule explicitly, so that no batch is prepared outside a lap.
-        images = 0
         for batch in range(work.batches + _IN_FLIGHT):
             if batch >= _IN_FLIGHT:
                 pixels, _ = pipeline.share_outputs()
-                images += pixels.as_array().shape[0]
+                yield pixels.as_array().shape[0]
                 pipeline.release_outputs()
             if batch < work.batches:
                 pipeline.schedule_run()
-        return images
 
     return Ready(lap, {"dali": dali.__version__})
 

@@ -6,7 +6,11 @@ from importlib.metadata import version
 
 import numpy as np
 from ffcv.fields.basics import IntDecoder
-from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
+from ffcv.fields.rgb_image import (
+    CenterCropRGBImageDecoder,
+    RandomResizedCropRGBImageDecoder,
+    SimpleRGBImageDecoder,
+)
 from ffcv.loader import Loader, OrderOption
 from ffcv.pipeline.allocation_query import AllocationQuery
 from ffcv.pipeline.compiler import Compiler
@@ -21,8 +25,7 @@ from benchmarks.contenders.work import MEAN, STD, Work
 def prepare(work: Work) -> Ready:
     """Make the loader."""
     image = [
-        RandomResizedCropRGBImageDecoder((work.side, work.side)),
-        RandomHorizontalFlip(),
+        *_crop(work),
         *_operations(work.own_operation),
         ToTensor(),
         ToTorchImage(),
@@ -38,9 +41,17 @@ def prepare(work: Work) -> Ready:
         drop_last=True,
     )
     return Ready(
-        lambda: sum(len(images) for images, _ in loader),
+        lambda: (len(images) for images, _ in loader),
         {name: version(name) for name in ("ffcv", "numba", "numpy", "opencv-python-headless", "torch")},
     )
+
+
+def _crop(work: Work) -> list[Operation]:
+    """Return the decoder, and the flip of a training."""
+    if work.crop == "center":
+        return [CenterCropRGBImageDecoder((work.side, work.side), ratio=work.side / work.shorter)]
+    whole = SimpleRGBImageDecoder() if work.crop == "whole" else None
+    return [whole or RandomResizedCropRGBImageDecoder((work.side, work.side)), RandomHorizontalFlip()]
 
 
 def _operations(name: str) -> list[Operation]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,20 +12,23 @@ from benchmarks.contenders.service import Ready, serve
 from benchmarks.contenders.work import MEAN, STD, Work
 from benchmarks.recipe_cases import pipelines_of
 from gpubeton.fields.basics import IntDecoder
-from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
+from gpubeton.fields.rgb_image import (
+    CenterCropRGBImageDecoder,
+    RandomResizedCropRGBImageDecoder,
+    SimpleRGBImageDecoder,
+)
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.interpolation import Interpolation
 from gpubeton.pipeline.operation import Operation
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 
 
 def make_loader(work: Work, **changes: Any) -> Loader:
     """Make the loader, with `changes` of its arguments; one epoch is a lap."""
-    interpolation: Any = work.interpolation
     image = [
-        RandomResizedCropRGBImageDecoder((work.side, work.side), interpolation=interpolation),
-        RandomHorizontalFlip(),
+        *_crop(work),
         *_operations(work.own_operation),
         ToTensor(),
         ToTorchImage(),
@@ -47,8 +50,18 @@ def prepare(work: Work) -> Ready:
     """Make the loader."""
     loader = make_loader(work)
     return Ready(
-        lambda: sum(len(images) for images, _ in loader), {name: version(name) for name in ("numba", "numpy", "torch")}
+        lambda: (len(images) for images, _ in loader), {name: version(name) for name in ("numba", "numpy", "torch")}
     )
+
+
+def _crop(work: Work) -> list[Operation]:
+    """Return the decoder, and the flip of a training."""
+    size, interpolation = (work.side, work.side), cast("Interpolation", work.interpolation)
+    if work.crop == "center":
+        return [CenterCropRGBImageDecoder(size, work.side / work.shorter, interpolation)]
+    if work.crop == "whole":
+        return [SimpleRGBImageDecoder(), RandomHorizontalFlip()]
+    return [RandomResizedCropRGBImageDecoder(size, interpolation=interpolation), RandomHorizontalFlip()]
 
 
 def _operations(name: str) -> list[Operation]:

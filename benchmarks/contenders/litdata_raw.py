@@ -25,10 +25,10 @@ def prepare(work: Work) -> Ready:
         persistent_workers=True,
     )  # fmt: skip
 
-    def lap() -> int:
-        return sum(len(images) for _ in range(work.passes) for images, _ in loader)
-
-    return Ready(lap, {name: version(name) for name in ("litdata", "pillow", "torch")})
+    return Ready(
+        lambda: (len(images) for _ in range(work.passes) for images, _ in loader),
+        {name: version(name) for name in ("litdata", "pillow", "torch")},
+    )
 
 
 if __name__ == "__main__":

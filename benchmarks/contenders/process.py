@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from benchmarks.contenders.work import Work
+from benchmarks.harness.processes import watched_memory
 from benchmarks.harness.timing import Lap
 
 if TYPE_CHECKING:
@@ -128,14 +130,32 @@ class LineProcess:
 class ContenderProcess(LineProcess):
     """A contender in its own process, ready to run laps; its module is in ``benchmarks.contenders``."""
 
-    def __init__(self, name: str, python: str, module: str, work: Work) -> None:
-        super().__init__(name, [python, "-m", f"benchmarks.contenders.{module}"])
+    def __init__(
+        self, name: str, python: str, module: str, work: Work, environment: Mapping[str, str] | None = None
+    ) -> None:
+        begin = time.perf_counter()
+        super().__init__(name, [python, "-m", f"benchmarks.contenders.{module}"], environment=environment)
         try:
             self.versions: dict[str, str] = json.loads(self.ask(work.to_json()))
         except BaseException:
             self.close()
             raise
+        self.start_seconds = time.perf_counter() - begin  # until it was ready to run a lap
 
     def lap(self) -> Lap:
         """Run a lap."""
-        return Lap(*json.loads(self.ask("lap")))
+        lap = Lap(*json.loads(self.ask("lap")))
+        if not lap.images:
+            raise ContenderError(f"{self.name}: it gave no images; its output is above")
+        return lap
+
+    def watched_lap(self) -> tuple[Lap, int]:
+        """Run a lap; also return the most bytes of memory that the process and its children had."""
+        with watched_memory(self._process.pid) as seen:
+            lap = self.lap()
+        return lap, max(seen)
+
+    def feed(self, accelerators: int, step_seconds: float, steps: int) -> float:
+        """Let simulated accelerators take its batches; return the seconds of their steps, on average."""
+        task = {"accelerators": accelerators, "step_seconds": step_seconds, "steps": steps}
+        return float(self.ask(json.dumps(task)))

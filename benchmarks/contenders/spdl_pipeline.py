@@ -28,17 +28,14 @@ def prepare(work: Work) -> Ready:
 
     def decode(path: str) -> Any:
         packets = spdl.io.demux_image(path)
-        left, top, width, height = _random_crop(packets.width, packets.height)
-        steps = f"crop={width}:{height}:{left}:{top},scale={work.side}:{work.side}:flags=bilinear"
-        if random.random() < 0.5:
-            steps += ",hflip"
+        steps = _center(work) if work.crop == "center" else _augment(packets.width, packets.height, work.side)
         return spdl.io.decode_packets(packets, filter_desc=spdl.io.get_filter_desc(packets, filter_desc=steps))
 
     def finish(frames: list[Any]) -> torch.Tensor:
         pixels: torch.Tensor = spdl.io.to_torch(spdl.io.convert_frames(frames))
         return pixels.to(torch.float32).sub_(mean).div_(std).to(torch.float16).permute(0, 3, 1, 2)
 
-    def lap() -> int:
+    def lap() -> Iterator[int]:
         pipeline = (
             PipelineBuilder()
             .add_source(shuffled())
@@ -49,9 +46,22 @@ def prepare(work: Work) -> Ready:
             .build(num_threads=work.cores)
         )
         with pipeline.auto_stop():
-            return sum(len(images) for images in pipeline)
+            yield from map(len, pipeline)
 
     return Ready(lap, {"spdl": version("spdl"), "torch": version("torch")})
+
+
+def _center(work: Work) -> str:
+    """Return FFmpeg's filters: resize the shorter side, crop the center."""
+    scale = f"scale={work.shorter}:{work.shorter}:force_original_aspect_ratio=increase:flags=bilinear"
+    return f"{scale},crop={work.side}:{work.side}"
+
+
+def _augment(image_width: int, image_height: int, side: int) -> str:
+    """Return FFmpeg's filters: crop at random, resize, mirror at random."""
+    left, top, width, height = _random_crop(image_width, image_height)
+    steps = f"crop={width}:{height}:{left}:{top},scale={side}:{side}:flags=bilinear"
+    return steps + ",hflip" if random.random() < 0.5 else steps
 
 
 def _random_crop(width: int, height: int) -> tuple[int, int, int, int]:

@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -20,8 +20,8 @@ from benchmarks.harness.pillow_loader import PillowDataset, collate
 class Augment(PillowDataset):
     """Make an image and its label of the bytes of a JPEG file and a label."""
 
-    def __init__(self, side: int) -> None:
-        super().__init__([], side)
+    def __init__(self, side: int, crop: str = "random") -> None:
+        super().__init__([], side, crop=crop)
 
     def __call__(self, jpeg: bytes, label: int) -> tuple[torch.Tensor, int]:
         """Decode and augment: float32, (3, side, side)."""
@@ -32,10 +32,10 @@ class Augment(PillowDataset):
 def ready(package: str, open_epoch: Callable[[str], Iterable[Any]]) -> Ready:
     """Make a contender whose laps are epochs with an empty cache; `open_epoch` gets the folder of the cache."""
 
-    def lap() -> int:
+    def lap() -> Iterator[int]:
         folder = tempfile.mkdtemp(prefix="streamed-")
         try:
-            return sum(len(images) for images, _ in open_epoch(folder))
+            yield from (len(images) for images, _ in open_epoch(folder))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

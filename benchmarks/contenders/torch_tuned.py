@@ -16,10 +16,9 @@ def prepare(work: Work) -> Ready:
     photos = list_photos(Path(work.folder))
     classes = sorted({name for _, name in photos})
     files = [(path, classes.index(name)) for path, name in photos] * work.passes
-    loader = pillow_loader(PillowDataset(files, work.side), work.batch_size, work.cores, drop_last=True)
-    return Ready(
-        lambda: sum(len(images) for images, _ in loader), {name: version(name) for name in ("pillow", "torch")}
-    )
+    dataset = PillowDataset(files, work.side, crop=work.crop)
+    loader = pillow_loader(dataset, work.batch_size, work.cores, drop_last=True)
+    return Ready(lambda: (len(images) for images, _ in loader), {name: version(name) for name in ("pillow", "torch")})
 
 
 if __name__ == "__main__":

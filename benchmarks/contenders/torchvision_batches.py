@@ -17,11 +17,8 @@ def prepare(work: Work) -> Ready:
     torch.set_num_threads(work.cores)
     loader = make_loader(work, [], torch.stack)
     change = v2.Compose([*AUGMENTATIONS[work.recipe], *normalization(work.recipe)])
-
-    def lap() -> int:
-        return sum(len(finish(change(images))) for images in loader)
-
-    return Ready(lap, {name: version(name) for name in ("torch", "torchvision")})
+    packages = ("torch", "torchvision")
+    return Ready(lambda: (len(finish(change(images))) for images in loader), {name: version(name) for name in packages})
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from benchmarks.harness.photos import list_photos
 
 #: What each recipe does between flip and normalization; not those that torchvision does not have.
 AUGMENTATIONS: dict[str, list[Any]] = {
+    "": [],
     "plain": [],
     "jitter": [v2.ColorJitter(0.4, 0.4, 0.4)],
     "RandAugment": [v2.RandAugment(2, 9)],
@@ -34,6 +36,12 @@ AUGMENTATIONS: dict[str, list[Any]] = {
 }
 
 
+def decode(path: str) -> torch.Tensor:
+    """Decode a JPEG file: uint8, (3, H, W)."""
+    pixels: torch.Tensor = decode_jpeg(read_file(path))
+    return pixels
+
+
 def normalization(recipe: str) -> list[Any]:
     """Return the operations that end a recipe."""
     mean, std = ([level / 255 for level in levels] for levels in (MEAN, STD))
@@ -44,23 +52,28 @@ def normalization(recipe: str) -> list[Any]:
 class Photos(Dataset[torch.Tensor]):
     """JPEG files, decoded to uint8 tensors, cropped, mirrored and then changed further."""
 
-    def __init__(self, work: Work, operations: list[Any]) -> None:
+    def __init__(self, work: Work, operations: list[Any], decoder: Callable[[str], torch.Tensor]) -> None:
         self.files = [str(path) for path, _ in list_photos(Path(work.folder))] * work.passes
-        crop = v2.RandomResizedCrop(work.side, antialias=True)
-        self.change = v2.Compose([crop, v2.RandomHorizontalFlip(), *operations])
+        crop = [v2.RandomResizedCrop(work.side, antialias=True), v2.RandomHorizontalFlip()]
+        if work.crop == "center":
+            crop = [v2.Resize(work.shorter, antialias=True), v2.CenterCrop(work.side)]
+        self.change = v2.Compose([*crop, *operations])
+        self.decode = decoder
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, number: int) -> torch.Tensor:
-        image: torch.Tensor = self.change(decode_jpeg(read_file(self.files[number])))
+        image: torch.Tensor = self.change(self.decode(self.files[number]))
         return image
 
 
-def make_loader(work: Work, operations: list[Any], collate: Any) -> DataLoader[torch.Tensor]:
+def make_loader(
+    work: Work, operations: list[Any], collate: Any, decoder: Callable[[str], torch.Tensor] = decode
+) -> DataLoader[torch.Tensor]:
     """Make a shuffling DataLoader with persistent workers, one for each core."""
     return DataLoader(
-        Photos(work, operations),
+        Photos(work, operations, decoder),
         work.batch_size,
         shuffle=True,
         num_workers=work.cores,
@@ -80,10 +93,14 @@ def collate(images: list[torch.Tensor]) -> torch.Tensor:
     return finish(torch.stack(images))
 
 
-def prepare(work: Work) -> Ready:
+def prepare(
+    work: Work,
+    decoder: Callable[[str], torch.Tensor] = decode,
+    packages: tuple[str, ...] = ("torch", "torchvision"),
+) -> Ready:
     """Make the loader."""
-    loader = make_loader(work, [*AUGMENTATIONS[work.recipe], *normalization(work.recipe)], collate)
-    return Ready(lambda: sum(map(len, loader)), {name: version(name) for name in ("torch", "torchvision")})
+    loader = make_loader(work, [*AUGMENTATIONS[work.recipe], *normalization(work.recipe)], collate, decoder)
+    return Ready(lambda: map(len, loader), {name: version(name) for name in packages})
 
 
 if __name__ == "__main__":

@@ -25,11 +25,11 @@ def prepare(work: Work) -> Ready:
         persistent_workers=True,
     )  # fmt: skip
     packages = ("webdataset", "pillow", "torch")
-    return Ready(lambda: sum(len(images) for images, _ in loader), {name: version(name) for name in packages})
+    return Ready(lambda: (len(images) for images, _ in loader), {name: version(name) for name in packages})
 
 
 def _in_order(tars: list[str], work: Work) -> Any:
-    augment = Augment(work.side)
+    augment = Augment(work.side, work.crop)
     return (
         webdataset.WebDataset(tars * work.passes, shardshuffle=len(tars), empty_check=False)
         .shuffle(1000)

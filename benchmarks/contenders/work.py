@@ -14,7 +14,7 @@ STD = (58.395, 57.12, 57.375)
 
 @dataclass(frozen=True)
 class Work:
-    """Random resized crop, flip and normalize to float16, channels last, of the same images in random order.
+    """Crop, flip and normalize to float16, channels last, the same images in random order.
 
     This module imports only Python's own library, because interpreters with old packages read it.
     """
@@ -30,6 +30,9 @@ class Work:
     # Between flip and tensor: normalizing (""), a user's operation and normalizing ("with"), only that operation
     # ("instead"), or nothing ("bare").
     own_operation: str = ""
+    # A random resized crop ("random"), the center of the resized image without a flip ("center"), or the whole image
+    # ("whole").
+    crop: str = "random"
     recipe: str = ""  # of `benchmarks.recipe_cases`, in place of all that
 
     def to_json(self) -> str:
@@ -40,6 +43,11 @@ class Work:
     def from_json(cls, line: str) -> Work:
         """Parse the result of `to_json`."""
         return cls(**json.loads(line))
+
+    @property
+    def shorter(self) -> int:
+        """The shorter side of an image whose center is cropped: 256 for 224."""
+        return self.side * 256 // 224
 
     @property
     def batches(self) -> int:

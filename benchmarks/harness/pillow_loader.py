@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-__all__ = ["MEAN", "STD", "PillowDataset", "collate", "example_loader", "pillow_loader", "random_crop"]
+__all__ = ["MEAN", "STD", "PillowDataset", "center", "collate", "example_loader", "pillow_loader", "random_crop"]
 
 #: Of ImageNet, for pixels from 0 to 1.
 MEAN = (0.485, 0.456, 0.406)
@@ -23,19 +23,27 @@ STD = (0.229, 0.224, 0.225)
 
 
 class PillowDataset(Dataset[tuple[torch.Tensor, int]]):
-    """Image files, each decoded, randomly cropped, mirrored and normalized.
+    """Image files, each decoded, cropped, mirrored and normalized.
 
-    `cutout` is the side of a square painted with the mean color, or 0. With `is_tuned`, normalization works in place;
+    `cutout` is the side of a square painted with the mean color, or 0. `crop` is "random", "center" (resized to 256 for
+    224, not mirrored) or "whole". With `is_tuned`, normalization works in place;
     otherwise it copies the image first, as torchvision does.
     """
 
     def __init__(
-        self, files: Sequence[tuple[Path, int]], size: int = 224, cutout: int = 0, *, is_tuned: bool = True
+        self,
+        files: Sequence[tuple[Path, int]],
+        size: int = 224,
+        cutout: int = 0,
+        *,
+        is_tuned: bool = True,
+        crop: str = "random",
     ) -> None:
         self.files = [(str(path), label) for path, label in files]
         self.size = size
         self.cutout = cutout
         self.is_tuned = is_tuned
+        self.crop = crop
         self.mean = torch.tensor(MEAN)[:, None, None]
         self.std = torch.tensor(STD)[:, None, None]
 
@@ -50,10 +58,13 @@ class PillowDataset(Dataset[tuple[torch.Tensor, int]]):
 
     def augment(self, image: Image.Image) -> torch.Tensor:
         """Augment one image: float32, (3, size, size)."""
-        left, top, width, height = random_crop(*image.size)
-        image = image.crop((left, top, left + width, top + height))
-        image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
-        if torch.rand(1) < 0.5:
+        if self.crop == "center":
+            image = center(image, self.size)
+        elif self.crop == "random":
+            left, top, width, height = random_crop(*image.size)
+            image = image.crop((left, top, left + width, top + height))
+            image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
+        if self.crop != "center" and torch.rand(1) < 0.5:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         pixels = torch.from_numpy(np.array(image, copy=True)).permute(2, 0, 1).contiguous()
         pixels = pixels.to(torch.float32).div(255)
@@ -101,6 +112,15 @@ def collate(samples: list[tuple[torch.Tensor, int]]) -> list[torch.Tensor]:
     images, labels = default_collate(samples)
     # Convert in the worker: in parallel, and the main process receives half the bytes.
     return [images.to(torch.float16, memory_format=torch.channels_last), labels]
+
+
+def center(image: Image.Image, side: int) -> Image.Image:
+    """Resize and crop as torchvision's Resize and CenterCrop do: 256 and 224, in this proportion."""
+    shorter = side * 256 // 224
+    width, height = (shorter * length // min(image.size) for length in image.size)
+    image = image.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = round((width - side) / 2), round((height - side) / 2)
+    return image.crop((left, top, left + side, top + side))
 
 
 def random_crop(width: int, height: int) -> tuple[int, int, int, int]:

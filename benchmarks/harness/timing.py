@@ -6,10 +6,11 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
+
+from benchmarks.harness.processes import PROC, descendants
 
 __all__ = [
     "Lap",
@@ -23,7 +24,6 @@ __all__ = [
     "time_lap",
 ]
 
-_PROC = Path("/proc")
 _Result = TypeVar("_Result")
 
 
@@ -34,6 +34,7 @@ class Lap:
     images: int
     wall_seconds: float
     cpu_seconds: float  # of all threads and processes; nan where it is not known
+    first_batch_seconds: float | None = None  # from the beginning of the lap to its first batch
 
     @property
     def images_per_second(self) -> float:
@@ -106,29 +107,10 @@ def cpu_seconds() -> float:
 
     The resolution is a clock tick, usually 10 ms. The result is nan on a system without ``/proc``.
     """
-    if not (_PROC / "self" / "stat").exists():
+    if not (PROC / "self" / "stat").exists():
         return math.nan
     process_times = os.times()
-    living = sum(_ticks_of_descendants(os.getpid())) / os.sysconf("SC_CLK_TCK")
+    living = sum(ticks for _, ticks in descendants(os.getpid())) / os.sysconf("SC_CLK_TCK")
     return (
         process_times.user + process_times.system + process_times.children_user + process_times.children_system + living
     )
-
-
-def _ticks_of_descendants(process: int) -> Iterator[int]:
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for folder in _PROC.glob("[0-9]*"):
-        try:
-            # The name is in parentheses and may contain anything; the numbers follow the last parenthesis.
-            numbers = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # the process has ended
-            continue
-        parents[int(folder.name)] = int(numbers[1])
-        ticks[int(folder.name)] = sum(map(int, numbers[11:15]))  # user and system time, own and of ended children
-    for candidate in parents:
-        ancestor = parents.get(candidate)
-        while ancestor is not None and ancestor != process:
-            ancestor = parents.get(ancestor)
-        if ancestor == process:
-            yield ticks[candidate]

@@ -55,6 +55,7 @@ class ByteSource(ABC):
     is_mappable: ClassVar[bool] = False  # whether `map` works
     is_local: ClassVar[bool] = False  # whether its bytes are on this machine, or as near as a disk
     is_versioned: ClassVar[bool] = False  # whether each read checks that the file has not changed
+    max_gap: ClassVar[int] = 256 << 10  # bytes that are read through: they cost less than another read or request
     num_readers: int = 8  # reads in flight that keep a source busy: eight do for a solid-state drive
 
     def __init__(self, name: str, size: int) -> None:

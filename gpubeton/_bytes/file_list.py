@@ -1,9 +1,10 @@
-"""FileList: many files of this machine, and ListedFiles: their bytes as those of one file."""
+"""FileList: many files of this machine or of a store, and ListedFiles: their bytes as those of one file."""
 
 from __future__ import annotations
 
 import itertools
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -16,6 +17,8 @@ import numpy as np
 
 from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
 from gpubeton._bytes.descriptors import open_descriptor, read_into
+from gpubeton._bytes.object_store import ObjectIdentity, head_object, read_listed
+from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton.errors import FormatError, OptionError, StorageError
 
 if TYPE_CHECKING:
@@ -40,26 +43,37 @@ _NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for a proc
 
 @dataclass(frozen=True, eq=False)
 class FileList:
-    """Files as they were when they were listed; a name is a path from the root on, or absolute."""
+    """Files or objects as they were when they were listed; a name is a path from the root on, or absolute."""
 
     root: str
     names: NDArray[np.uint8]  # one after the other
     stops: NDArray[np.uint32]  # (N,) end of each name
     sizes: NDArray[np.int64]  # (N,) bytes; 0 of one that was missing, or no regular file
-    times: NDArray[np.int64]  # (N,) of the last change, nanoseconds since 1970
+    times: NDArray[np.int64]  # (N,) of the last change, nanoseconds since 1970; of objects `ObjectIdentity.state`
+    remote: RemoteOptions | None = None  # None for files of this machine
 
     @classmethod
-    def of(cls, root: str, names: Sequence[str]) -> FileList:
+    def of(
+        cls,
+        root: str,
+        names: Sequence[str],
+        remote: RemoteOptions | None = None,
+        states: NDArray[np.int64] | None = None,  # (N, 2) sizes and times, if they are known
+    ) -> FileList:
         """List files as they are now."""
-        parts = [names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE)]
-        with ThreadPoolExecutor(_NUM_THREADS, "gpubeton-list") as threads:
-            states = np.concatenate([np.zeros((0, 2), np.int64), *threads.map(partial(_states, root), parts)])
+        remote = remote or RemoteOptions() if "://" in root else None
+        if states is None:
+            count, num_threads = (_AT_ONCE, _NUM_THREADS) if remote is None else (1, remote.requests)
+            parts = [names[start : start + count] for start in range(0, len(names), count)]
+            with ThreadPoolExecutor(num_threads, "gpubeton-list") as threads:
+                parts_states = threads.map(partial(_states, root, remote), parts)
+                states = np.concatenate([np.zeros((0, 2), np.int64), *parts_states])
         encoded = [os.fsencode(name) for name in names]
         stops = np.cumsum([len(name) for name in encoded], dtype=np.int64)
         if len(names) and stops[-1] >= 1 << 32:
             raise OptionError(f"{root}: the names of its files have {stops[-1]} bytes; expected less than 4 GiB")
         text = np.frombuffer(b"".join(encoded), np.uint8)
-        return cls(root, text, stops.astype(np.uint32), states[:, 0].copy(), states[:, 1].copy())
+        return cls(root, text, stops.astype(np.uint32), states[:, 0].copy(), states[:, 1].copy(), remote)
 
     @classmethod
     def from_bytes(cls, content: Buffer) -> FileList:
@@ -113,15 +127,25 @@ class FileList:
 
     def path(self, number: int) -> str:
         """Give the path of a file."""
-        return os.path.join(self.root, self._name(number))  # noqa: PTH118  text, not a Path for each
+        return path_of(self.root, self._name(number))
 
     def _name(self, number: int) -> str:
         start = int(self.stops[number - 1]) if number else 0
         return os.fsdecode(self.names[start : int(self.stops[number])].tobytes())
 
-    def read_into(self, number: int, start: int, target: memoryview) -> None:
+    def read(self, number: int) -> bytes:
+        """Read a file; `StorageError` if it is not the one that was listed."""
+        content = bytearray(int(self.sizes[number]))
+        self.read_into(number, 0, memoryview(content))
+        return bytes(content)
+
+    def read_into(self, number: int, start: int, target: memoryview, is_closed: threading.Event | None = None) -> None:
         """Fill a buffer from a file on from `start`; `StorageError` if it is not the one that was listed."""
         path, state = self.path(number), (int(self.sizes[number]), int(self.times[number]))
+        if self.remote is not None:
+            if target:
+                target[:] = read_listed(path, start, start + len(target), state, self.remote, is_closed)
+            return
         try:
             descriptor = open_descriptor(path, os.O_RDONLY | _NONBLOCK)
             try:
@@ -146,17 +170,27 @@ class FileList:
 _ADVICE = "List the files again: make a new Loader, or a new index (gpubeton index)."
 
 
-def _states(root: str, names: Sequence[str]) -> NDArray[np.int64]:
+def path_of(root: str, name: str) -> str:
+    """Give the path or the URL of a file; a URL lies below the root, whatever the name is."""
+    return f"{root.rstrip('/')}/{name}" if "://" in root else os.path.join(root, name)  # noqa: PTH118  a text
+
+
+def _states(root: str, remote: RemoteOptions | None, names: Sequence[str]) -> NDArray[np.int64]:
     """Find the size and the time of the last change of files, (N, 2)."""
-    states = np.zeros((len(names), 2), np.int64)
-    for number, name in enumerate(names):
-        try:
-            status = os.stat(os.path.join(root, name))  # noqa: PTH116, PTH118  text, not a Path for each
-        except (OSError, ValueError):  # a name with a zero byte
-            continue
-        if S_ISREG(status.st_mode):
-            states[number] = status.st_size, status.st_mtime_ns
-    return states
+    return np.array([_state(path_of(root, name), remote) if name else (0, 0) for name in names], np.int64)
+
+
+def _state(path: str, remote: RemoteOptions | None) -> tuple[int, int]:
+    try:
+        if remote is not None:
+            identity = head_object(path, remote)
+            return identity.size, identity.state
+        status = os.stat(path)  # noqa: PTH116  text, not a Path for each
+    except (OSError, ValueError) as error:  # a name with a zero byte
+        if remote is None or isinstance(error, FileNotFoundError):
+            return 0, 0
+        raise
+    return (status.st_size, status.st_mtime_ns) if S_ISREG(status.st_mode) else (0, 0)
 
 
 @dataclass(frozen=True)
@@ -176,6 +210,16 @@ class FileListIdentity(SourceIdentity):
         """The name of their source."""
         return f"{SCHEME}://{self.files.root}"
 
+    @property
+    def remote(self) -> RemoteOptions | None:
+        return self.files.remote
+
+    @property
+    def cache_key(self) -> str | None:
+        if self.remote is None or self.files.root.startswith("http"):  # the ETag of a web server may be a weak one
+            return None
+        return ObjectIdentity(self.size, self.files.root, self.digest, remote=self.remote).cache_key
+
     def is_same_source(self, other: SourceIdentity) -> bool:
         return isinstance(other, FileListIdentity) and self.name == other.name
 
@@ -189,10 +233,13 @@ class ListedFiles(ByteSource):
 
     is_local = True
     is_versioned = True
+    max_gap = -1
 
     def __init__(self, identity: FileListIdentity) -> None:
         super().__init__(identity.name, identity.size)
-        self._identity = identity
+        self._identity, self._is_closed = identity, threading.Event()
+        if identity.remote is not None:
+            self.num_readers = identity.remote.requests
 
     @classmethod
     def open(cls, name: str, size: int, **_: Any) -> ListedFiles:  # noqa: ARG003  the signature of all
@@ -220,10 +267,22 @@ class ListedFiles(ByteSource):
             low, high = max(start, begin), min(stop, begin + int(files.sizes[number]))
             if low < high:
                 target[done - start : low - start] = bytes(low - done)
-                files.read_into(number, low - begin, target[low - start : high - start])
+                files.read_into(number, low - begin, target[low - start : high - start], self._is_closed)
                 done = high
         target[done - start : stop - start] = bytes(stop - done)
         return stop - start
 
+    def reload(self, start: int, size: int) -> bool:
+        return self._identity.remote is not None  # each request brings new bytes
+
+    def interrupt(self) -> None:
+        self._is_closed.set()
+
     def close(self) -> None:
         """Do nothing: each file is closed when its bytes are read."""
+
+
+class ListedObjects(ListedFiles):
+    """The bytes of listed objects of a store, each of which takes a request."""
+
+    is_local = False

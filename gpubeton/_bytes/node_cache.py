@@ -12,6 +12,7 @@ import warnings
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from gpubeton._bytes.load_pool import LoadPool, Transfer
 from gpubeton.errors import OptionError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
 
@@ -197,6 +198,11 @@ class NodeCache:
         cached = 0 if key is None else count_cached(read_entries(self._objects / key))
         return cached, -(-identity.size // self.page_size)
 
+    def list_pages(self, size: int, parts: Iterable[range]) -> list[int]:
+        """List the pages of a file of some bytes that parts of it are in."""
+        ends = ((part.start // self.page_size, -(-min(part.stop, size) // self.page_size)) for part in parts)
+        return sorted({page for start, stop in ends for page in range(start, stop)})
+
     def is_complete(self, identity: SourceIdentity) -> bool:
         """Whether all pages of a file are there, so that it can be mapped like a file of this machine."""
         cached, needed = self.count_pages(identity)
@@ -322,6 +328,7 @@ class CacheFiller:
     def __init__(
         self,
         files: Iterable[Callable[[], object]],
+        pages: Iterable[Sequence[int]] | None = None,  # of each file; None: all
         *,
         waits: bool = False,  # for pages that others fetch; otherwise they are left to them
         on_page: Callable[[int], object] = int,  # called with the bytes of each page that is there
@@ -330,7 +337,7 @@ class CacheFiller:
         # `files` open the files, each when it is its turn.
         self.error: BaseException | None = None
         self._waits, self._on_page = waits, on_page
-        self._pages = self._list_pages(files)
+        self._pages = self._list_pages(files, pages)
         self._lock = threading.Lock()
         self._is_ended = threading.Event()
         self._is_interrupted = False
@@ -358,11 +365,13 @@ class CacheFiller:
         """End the threads once their pages are there; may be called twice, also from one of them."""
         self._is_ended.set()
 
-    def _list_pages(self, files: Iterable[Callable[[], object]]) -> Iterator[tuple[CachedFile, int]]:
-        for open_file in files:
-            file = open_file()
+    def _list_pages(
+        self, files: Iterable[Callable[[], object]], pages: Iterable[Sequence[int]] | None
+    ) -> Iterator[tuple[CachedFile, int]]:
+        for open_file, chosen in zip(files, repeat(None) if pages is None else pages, strict=False):
+            file = open_file() if chosen is None or len(chosen) else None
             if isinstance(file, CachedFile):
-                yield from ((file, page) for page in range(file.num_pages))
+                yield from ((file, page) for page in (range(file.num_pages) if chosen is None else chosen))
 
     def _work(self) -> None:
         """Fetch one page after the other; several threads do."""

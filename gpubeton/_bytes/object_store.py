@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import threading
+from array import array
 from collections import OrderedDict
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from hashlib import blake2b
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
+
+import numpy as np
 
 from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
 from gpubeton._bytes.load_pool import LoadPool, has_failed
@@ -31,11 +35,15 @@ from gpubeton.errors import OptionError, RemoteChangedError, RemoteMissingError,
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
 FIRST_READ = 256 << 10
 """Bytes of the first request for a file: they hold the header and the fields, and its answer the size and version."""
 
 PART = 8 << 20
 """Longer ranges are read in segments of this size, side by side."""
+
+_T = TypeVar("_T")
 
 #: Bytes of announced ranges that are requested before they are read.
 _MOST_AHEAD = 16 * PART
@@ -74,16 +82,30 @@ class ObjectIdentity(SourceIdentity):
     def check(self, name: str, current: SourceIdentity) -> None:
         if current != self:
             now = current.version if isinstance(current, ObjectIdentity) else "another kind of file"
-            raise RemoteChangedError(
-                f"{shown(name)}: the store has {now} now; when it was opened or indexed it was {self.version}. The "
-                "object was replaced: open it again, in training with a new Loader, or make its index again (gpubeton "
-                "index). To replace a file that is in use, write it under another name."
-            )
+            raise _changed_error(name, now, self.version)
+
+    @property
+    def state(self) -> int:
+        """A number that changes with the version."""
+        return _number_of(self.etag or str(int(self.modified or 0)))
 
     @property
     def version(self) -> str:
         """Describe the version."""
         return f"{self.size} bytes, " + (f"ETag {self.etag}" if self.etag else f"modified at {self.modified}")
+
+
+def _number_of(version: str) -> int:
+    """Make 64 bits of the name of a version; lists of Azure have no quotes."""
+    return int.from_bytes(blake2b(version.strip('"').encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def _changed_error(name: str, now: str, before: str) -> RemoteChangedError:
+    return RemoteChangedError(
+        f"{shown(name)}: the store has {now} now; when it was opened or indexed it was {before}. The object was "
+        "replaced: open it again, in training with a new Loader, or make its index again (gpubeton index). To replace "
+        "a file that is in use, write it under another name."
+    )
 
 
 def _query_without_signature(url: str) -> str:
@@ -204,7 +226,7 @@ class ObjectFile(ByteSource):
                 self._request(start, min(announced.stop, announced.start + count * PART))
         for segment in self._request(start, stop):
             low, high = max(start, segment.start), min(stop, segment.stop)
-            target[low - start : high - start] = segment.content.result()[low - segment.start : high - segment.start]
+            target[low - start : high - start] = _result(segment.content)[low - segment.start : high - segment.start]
             if start <= segment.start and segment.stop <= stop:
                 self._forget(segment)
         return stop - start
@@ -273,20 +295,41 @@ def head_object(url: str, remote: RemoteOptions | None = None) -> ObjectIdentity
 
 def list_objects(prefix: str, remote: RemoteOptions | None = None) -> list[tuple[str, int, str | None]]:
     """List the objects of a folder, `prefix`, which ends in "/": URL, size and ETag."""
-    remote = remote or RemoteOptions()
-    scheme, place, key = split_url(prefix)
-    if scheme in ("http", "https"):
-        raise OptionError(
-            f"{shown(prefix)}: web servers have no standard way to list files. Give the URL of each file, a Loader a "
-            "list of them; it opens a folder without a list if index.json is there (`gpubeton index FOLDER`)."
-        )
+    start, key = _split_folder(prefix)
 
     def find(obstore: Any, store: Any, _: str) -> list[Any]:
         return list(obstore.list_with_delimiter(store, key.rstrip("/"))["objects"])
 
-    objects = request_with_retries(prefix, remote, "a list of objects", find)
-    start = f"{scheme}://{place}/"
+    objects = request_with_retries(prefix, remote or RemoteOptions(), "a list of objects", find)
     return sorted((start + item["path"], int(item["size"]), item["e_tag"]) for item in objects)
+
+
+def list_tree(folder: str, remote: RemoteOptions | None = None) -> tuple[list[str], NDArray[np.int64]]:
+    """List the objects of a folder and of all folders in it: names from there on, and sizes and states, (N, 2)."""
+    names, states = list[str](), array("q")
+    _, key = _split_folder(folder)
+
+    def find(obstore: Any, store: Any, _: str) -> None:
+        last = key + names[-1] if names else None  # a request that is repeated goes on
+        for objects in obstore.list(store, key.rstrip("/"), offset=last, chunk_size=1000):
+            for item in objects:
+                version = item["e_tag"] or str(int(item["last_modified"].timestamp()))
+                states.extend((int(item["size"]), _number_of(version)))
+            names.extend(item["path"].removeprefix(key) for item in objects)
+
+    request_with_retries(folder, remote or RemoteOptions(), "a list of objects", find)
+    return names, np.array(states, np.int64).reshape(-1, 2)
+
+
+def _split_folder(url: str) -> tuple[str, str]:
+    """Split the URL of a folder into that of its bucket, and the beginning of the names in it."""
+    scheme, place, key = split_url(url)
+    if scheme in ("http", "https"):
+        raise OptionError(
+            f"{shown(url)}: web servers have no standard way to list files. Give the URL of each file, a Loader a "
+            "list of them; it opens a folder without a list if index.json is there (`gpubeton index FOLDER`)."
+        )
+    return f"{scheme}://{place}/", key
 
 
 def put_object(
@@ -315,6 +358,17 @@ def put_object(
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
+def read_listed(
+    url: str, start: int, stop: int, state: tuple[int, int], remote: RemoteOptions, is_closed: threading.Event | None
+) -> memoryview:
+    """Get a range of an object, `RemoteChangedError` if it has not the size and the state that were listed."""
+    before = f"{state[0]} bytes in another version"
+    answered, content = _get(url, remote, start, stop, is_closed=is_closed, opened=before)
+    if (answered.size, answered.state) != state:
+        raise _changed_error(url, answered.version, before)
+    return content
+
+
 def _get(
     url: str,
     remote: RemoteOptions,
@@ -322,6 +376,7 @@ def _get(
     stop: int,
     identity: ObjectIdentity | None = None,
     is_closed: threading.Event | None = None,
+    opened: str | None = None,
 ) -> tuple[ObjectIdentity, memoryview]:
     """Get a range of one version of an object; without an identity, the part of it that exists, of any version."""
     options: dict[str, Any] = {"range": (start, stop)}
@@ -333,11 +388,11 @@ def _get(
         answer = obstore.get(store, key, options=options)
         return _identity(url, remote, answer.meta), memoryview(answer.bytes())
 
-    what, opened = f"bytes {start} to {stop}", identity.version if identity else None
+    what, opened = f"bytes {start} to {stop}", identity.version if identity else opened
     request = partial(request_with_retries, url, remote, what, get, opened, is_closed)
     if threading.current_thread() is threading.main_thread():  # in the library, Ctrl-C would wait for the answer
         refuse_after_fork()  # the threads are in the other process
-        answered, content = _waiters(remote).enqueue(request).result()
+        answered, content = _result(_waiters(remote).enqueue(request))
     else:
         answered, content = request()
     if identity is not None:
@@ -349,6 +404,14 @@ def _get(
             "It, or a proxy before it, does not do what HTTP asks of requests for ranges: use another."
         )
     return answered, content
+
+
+def _result(request: Future[_T]) -> _T:
+    """Wait for a request."""
+    # Not for ever: Python does not wake the main thread for a Ctrl-C that arrives just before it begins to wait.
+    while not wait((request,), timeout=1).done:
+        pass
+    return request.result()
 
 
 def _identity(url: str, remote: RemoteOptions, meta: Any) -> ObjectIdentity:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpubeton._bytes.file_list import SCHEME, ListedFiles
+from gpubeton._bytes.file_list import SCHEME, ListedFiles, ListedObjects
 from gpubeton._bytes.local_file import LocalFile
 from gpubeton._bytes.object_store import ObjectFile, head_object, list_objects
 from gpubeton._bytes.store_client import SCHEMES
@@ -35,7 +35,9 @@ SOURCES: dict[str, type[ByteSource]] = {**dict.fromkeys(SCHEMES, ObjectFile), SC
 
 def source_type(path: str | os.PathLike[str]) -> type[ByteSource]:
     """Choose the kind of source by the name of a file."""
-    scheme, separator, _ = os.fspath(path).partition("://")
+    scheme, separator, rest = os.fspath(path).partition("://")
+    if scheme == SCHEME and "://" in rest:
+        return ListedObjects
     return SOURCES.get(scheme, LocalFile) if separator else LocalFile
 
 
@@ -193,14 +195,21 @@ def fill_cache(
     directory: str | os.PathLike[str],
     limit: str | None,  # such as "800 GB"; None: of the disk's free space
     on_progress: Callable[[int, int], None],  # `Progress` of bytes
+    parts: Sequence[Iterable[range]] | None = None,  # of each file the bytes that are fetched; None: all of them
 ) -> tuple[Path, int]:
-    """Fetch all pages of files into the cache of this machine; return its folder, and the bytes of the files."""
+    """Fetch pages of files into the cache of this machine; return its folder, and the bytes of the pages."""
     from gpubeton._bytes.node_cache import CacheFiller, NodeCache, parse_size  # not for local files: it takes time
 
     node = NodeCache(directory, None if limit is None else parse_size("cache_limit", limit))
     done = 0
     with closing(OpenSources(sources, cache=node)) as files:
-        total = sum(files.sizes)
+        parts = [[range(size)] for size in files.sizes] if parts is None else parts
+        pages = [node.list_pages(size, ranges) for size, ranges in zip(files.sizes, parts, strict=True)]
+        total = sum(
+            min(node.page_size, size - page * node.page_size)
+            for size, chosen in zip(files.sizes, pages, strict=True)
+            for page in chosen
+        )
 
         def count(page_bytes: int) -> None:
             nonlocal done
@@ -208,7 +217,9 @@ def fill_cache(
             on_progress(done, total)
 
         files.hold()
-        CacheFiller([partial(files.open, number) for number in range(len(files))], waits=True, on_page=count).join()
+        CacheFiller(
+            [partial(files.open, number) for number in range(len(files))], pages, waits=True, on_page=count
+        ).join()
     if done < total:
         raise StorageError(
             f"{sources[0][0]}: {done:,} of {total:,} bytes are in {node.directory}, which may hold {node.limit:,}. "

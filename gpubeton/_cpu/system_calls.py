@@ -25,6 +25,7 @@ WALL_CLOCK = getattr(time, "CLOCK_MONOTONIC", 1)
 CPU_CLOCK = getattr(time, "CLOCK_THREAD_CPUTIME_ID", 3)  # of this thread
 
 _HAS_SEMAPHORES = sys.platform == "linux"
+_C: Any = ctypes.CDLL(None) if _HAS_SEMAPHORES else None
 _queues: dict[int, SimpleQueue[None]] = {}
 _numbers: Iterator[int] = itertools.count(1)
 # The interrupt that ended a wait in the main thread: it cannot pass through machine code.
@@ -34,7 +35,7 @@ _interrupts: list[BaseException] = []
 def begin_semaphore(words: NDArray[np.int64]) -> None:
     """Make a semaphore without tokens in a few words of memory; it lives as long as the array."""
     if _HAS_SEMAPHORES:
-        ctypes.CDLL(None).sem_init(ctypes.c_void_p(words.ctypes.data), 0, 0)
+        _C.sem_init(ctypes.c_void_p(words.ctypes.data), 0, 0)
         return
     words[0] = number = next(_numbers)
     _queues[number] = SimpleQueue()

@@ -19,11 +19,12 @@ from gpubeton.errors import OptionError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from gpubeton.format.page_runs import PageRuns
+    from gpubeton._plan.host_places import HostPlaces
+    from gpubeton.format.index import PageRuns
 
 Ids: TypeAlias = "NDArray[np.uint64]"
 
-_PAGE_STREAM, _SAMPLE_STREAM, _WEIGHTED_STREAM, WINDOW_STREAM = 1, 2, 3, 4
+_PAGE_STREAM, _SAMPLE_STREAM, _WEIGHTED_STREAM, WINDOW_STREAM, _NODE_STREAM = 1, 2, 3, 4, 5
 _LOG_2 = 0.6931471805599453
 _NUM_TERMS = 12  # of the logarithm's series: the next one is below 2**-64 of the first
 _PAGE_BITS = 24  # fractions of a page in a key of the window order
@@ -149,21 +150,50 @@ def ids_and_runs(ids: ArrayLike | IdRange, runs: PageRuns) -> tuple[Ids | IdRang
     return ids, runs.of(ids)
 
 
+def cut_for_nodes(
+    runs: PageRuns, nodes: int
+) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64], NDArray[np.intp]]:
+    """Deal samples to virtual nodes, page by page: of each part of a run the run, first sample, size and node, (P,)."""
+    # The pages are shuffled, the same way for all seeds and epochs, and their samples cut into equal parts. So a page
+    # at a border belongs to two nodes, and each node has as many samples as any other, or one more.
+    keys = sort_keys(0, 0, _NODE_STREAM, int(runs.page.max(initial=0)) + 1)
+    order = np.argsort(keys[runs.page], kind="stable")
+    end = np.cumsum(np.diff(runs.start)[order])
+    total = int(runs.start[-1])
+    last = part_begin(np.arange(1, nodes + 1), total, nodes)
+    stop = np.union1d(end, last[last > 0])
+    size, which = np.diff(stop, prepend=0), np.searchsorted(end, stop)
+    run = order[which]
+    return run, runs.start[run + 1] - (end[which] - stop) - size, size, np.searchsorted(last, stop)
+
+
+def part_begin(number: ArrayLike, total: int, nodes: int) -> NDArray[np.int64]:
+    """Give the first sample of parts, (N,), of which all have as many or one more: as np.array_split cuts."""
+    number = np.asarray(number, np.int64)
+    begin: NDArray[np.int64] = number * (total // nodes) + np.minimum(number, total % nodes)
+    return begin
+
+
 class ShuffledPages:
     """Samples by the turns of their pages, which are shuffled; in the memory of a number for each run of samples."""
 
-    def __init__(self, ids: Ids | IdRange, runs: PageRuns, seed: int, epoch: int) -> None:
-        # `runs`: of the pages of the ids, one after the other
+    def __init__(self, ids: Ids | IdRange, runs: PageRuns, seed: int, epoch: int, nodes: int | None = None) -> None:
+        # `runs`: of the pages of the ids, one after the other. `nodes`: the turns of one virtual node's pages come
+        # before those of the next's; a page that two of them share has two.
         pages, page = np.unique(runs.page, return_inverse=True)
         shuffled = np.argsort(sort_keys(seed, epoch, _PAGE_STREAM, len(pages)), kind="stable")
         turn = np.empty(len(pages), np.intp)
         turn[shuffled] = np.arange(len(pages))
-        by_turn = np.argsort(turn[page], kind="stable")
+        turn, first, size = turn[page], runs.start[:-1], np.diff(runs.start)
+        if nodes is not None:
+            run, first, size, node = cut_for_nodes(runs, nodes)
+            pages, turn = np.unique(node * len(pages) + turn[run], return_inverse=True)
+        by_turn = np.argsort(turn, kind="stable")
         self.num_pages = len(pages)
         # Of each run, in the order of the turns, (R,):
-        self.turn = turn[page][by_turn]
-        self.begin = np.append(0, np.cumsum(np.diff(runs.start)[by_turn]))  # (R + 1,) samples before it
-        self._first = runs.start[by_turn]
+        self.turn = turn[by_turn]
+        self.begin = np.append(0, np.cumsum(size[by_turn]))  # (R + 1,) samples before it
+        self._first = first[by_turn]
         self._ids = ids
 
     def runs_at(self, place: NDArray[np.int64]) -> NDArray[np.intp]:
@@ -235,12 +265,21 @@ def _groups(turn: NDArray[np.intp], max_pages: int) -> NDArray[np.intp]:
 class WindowOrder:
     """The window order of an epoch, any part of which can be found at the cost of the part and of a window."""
 
-    def __init__(self, ids: Ids | IdRange, runs: PageRuns, streams: int, width: int, seed: int, epoch: int) -> None:
-        # `runs`: of the pages of the ids, one after the other
+    def __init__(
+        self,
+        ids: Ids | IdRange,
+        runs: PageRuns,  # of the pages of the ids, one after the other
+        streams: int,
+        width: int,
+        seed: int,
+        epoch: int,
+        *,
+        keeps_pages: bool = False,  # whether a stream is a virtual node: it has the same pages in all epochs
+    ) -> None:
         self.streams, self.width, self.total = streams, width, len(ids)
         self._seed, self._epoch = seed, epoch
         self.dtype = id_dtype(ids.total if isinstance(ids, IdRange) else int(ids.max(initial=0)) + 1)
-        self._shuffled = ShuffledPages(ids, runs, seed, epoch)
+        self._shuffled = ShuffledPages(ids, runs, seed, epoch, streams if keeps_pages else None)
         self.window = 2 * width * streams * -(-self.total // max(self._shuffled.num_pages, 1))  # samples, about
 
     def at(self, places: NDArray[np.int64]) -> NDArray[Any]:
@@ -255,8 +294,7 @@ class WindowOrder:
 
     def _rows(self, stream: int, start: int, stop: int) -> Ids:
         """Give the ids in some rows of a stream."""
-        size, rest = divmod(self.total, self.streams)
-        begin, end = (number * size + min(number, rest) for number in (stream, stream + 1))  # as np.array_split cuts
+        begin, end = part_begin([stream, stream + 1], self.total, self.streams).tolist()
         # Sorting by key moves no sample past those whose pages' turns are `width` or more away. So the samples of these
         # rows have turns less than that away from the turns of the rows before sorting; all others of the stream come
         # before `start` if their turns are lower, and after `stop` if they are higher.
@@ -326,7 +364,7 @@ class WindowIds(LazyIds):
     """Ids in the window order, or those at some of its places, of which only the blocks used last are in memory."""
 
     order: WindowOrder
-    places: Places | StreamPlaces
+    places: Places | StreamPlaces | HostPlaces
     _blocks: dict[int, NDArray[Any]] = field(default_factory=dict, init=False)  # blocks by number, the newest last
 
     @classmethod

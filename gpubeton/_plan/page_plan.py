@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._bytes.file_list import FileListIdentity
 from gpubeton._plan.ranges import RangePlan, plan_ranges
 from gpubeton.format.data_files import split_offsets
 
@@ -82,8 +83,8 @@ class PagePlan:
     # others only ranges are loaded. So it is with all pages, if those in use at a time would take more than
     # `most_bytes`.
 
-    # A block is a page, or the regions that begin in 4 MiB of a page larger than 8 MiB. The arrays have an entry for
-    # each block of the files.
+    # A block is a page, or the regions that begin in 4 MiB of a page larger than 8 MiB; or one of the objects that a
+    # store has listed. The arrays have an entry for each block of the files.
 
     def __init__(
         self,
@@ -102,6 +103,12 @@ class PagePlan:
         self._blocks_of_request = np.where(page_size <= MAX_REQUEST, MAX_REQUEST // block_size, 1)  # of each file
         self._shift = np.array([int(size).bit_length() - 1 for size in block_size], np.uint64)
         counts = [(file.size >> int(shift)) + 1 for file, shift in zip(files, self._shift, strict=True)]
+        self._starts: dict[int, NDArray[np.int64]] = {}  # of objects
+        for number, file in enumerate(files):
+            if isinstance(file.identity, FileListIdentity):
+                self._starts[number] = file.identity.files.starts
+                counts[number] = max(1, len(self._starts[number]))
+        self.has_objects = bool(self._starts)
         self._first_block = np.cumsum([0, *counts])
         self._measure_blocks()
         self._is_whole = self._used * 2 >= self._stop - self._start  # (blocks,)
@@ -137,7 +144,11 @@ class PagePlan:
     def _blocks(self, offset: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Number the blocks of global offsets, (N,)."""
         file, position = split_offsets(offset)
-        return self._first_block[file] + (position >> self._shift[file]).astype(np.intp)
+        block: NDArray[np.intp] = self._first_block[file] + (position >> self._shift[file]).astype(np.intp)
+        for number, starts in self._starts.items():
+            here = file == number
+            block[here] = self._first_block[number] + np.searchsorted(starts, position[here], "right") - 1
+        return block
 
     def _choose_whole(self) -> int:
         """Make page ranges of the whole blocks in the order of their first use; return the bytes in use at a time."""

@@ -5,19 +5,21 @@ The tools, `gpubeton.dataset` and `gpubeton.cli`, import these names, and none o
 
 from __future__ import annotations
 
+from gpubeton._sources.archive_sources import ArchiveSource
 from gpubeton._sources.file_sources import FileSource
-from gpubeton._sources.source import LABEL, LabelledSource, Places, Source, find_files, places_of_rows
-from gpubeton._sources.source_kinds import SOURCE_KINDS, open_source, recognise
+from gpubeton._sources.source import LABEL, LabelledSource, Places, Source, find_files
+from gpubeton._sources.source_kinds import SOURCE_KINDS, is_container, open_source, recognise
 
 __all__ = [
     "LABEL",
     "SOURCE_KINDS",
+    "ArchiveSource",
     "FileSource",
     "LabelledSource",
     "Places",
     "Source",
     "find_files",
+    "is_container",
     "open_source",
-    "places_of_rows",
     "recognise",
 ]

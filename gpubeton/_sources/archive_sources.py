@@ -43,7 +43,7 @@ class ArchiveSource(LabelledSource):
 
     _containers: Sequence[tuple[str, SourceIdentity]]
     _places: np.ndarray[Any, np.dtype[np.int64]]  # (N, 3): number of the container, offset, size
-    _names: Sequence[str]  # in the container
+    _names: Sequence[object]  # in the container
 
     def __len__(self) -> int:
         return len(self._names)
@@ -125,7 +125,7 @@ class TarSource(ArchiveSource):
         self._places = np.column_stack([numbers, places])
         if self._member:
             values = [value for tar in listed for value in tar.labels]
-            self._set_labels(Labels(values, class_names, where=paths[0]))
+            self.set_labels(Labels(values, class_names, where=paths[0]))
 
     def _ending(self, sample: TarSample) -> str | None:
         return next((name for name in self._image_names if name in sample.members), None)

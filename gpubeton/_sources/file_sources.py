@@ -1,15 +1,19 @@
-"""Sources of loose files: images in folders, and images that a table lists."""
+"""Sources of loose files or objects: images in folders, and images that a table lists."""
 
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._bytes.file_list import FileList, FileListIdentity, path_of
+from gpubeton._bytes.object_store import list_tree
+from gpubeton._bytes.open_files import open_bytes
 from gpubeton._machine import install
 from gpubeton._sources.image_folder import IMAGE_SUFFIXES, ImageFolder
 from gpubeton._sources.source import (
@@ -19,40 +23,62 @@ from gpubeton._sources.source import (
     Places,
     choose_column,
     choose_image_column,
-    places_of_files,
+    places_of_rows,
     stat_identity,
 )
 from gpubeton.errors import OptionError
 from gpubeton.fields.jpeg import decode_rgb, read_frame
 from gpubeton.fields.pixels import file_content
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton._bytes.remote_options import RemoteOptions
+
 
 class FileSource(LabelledSource):
-    """Images that are files, by their paths from a folder on."""
+    """Images that are files, or objects of a store, by their paths from a folder on."""
 
     loose_files: tuple[str, Sequence[str]]
 
-    def __init__(self, root: str | os.PathLike[str], names: Sequence[str], labels: Sequence[Any]) -> None:
-        self.loose_files, self._labels = (os.fspath(root), names), labels
+    def __init__(
+        self,
+        root: str,
+        names: Sequence[str],
+        labels: Sequence[Any],
+        remote: RemoteOptions | None = None,
+        states: NDArray[np.int64] | None = None,  # see `FileList.of`
+    ) -> None:
+        self.loose_files, self._labels = (root, names), labels
+        self._objects = FileList.of(root, names, remote, states) if "://" in root else None
 
     def __len__(self) -> int:
         return len(self.loose_files[1])
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return self._with_label(Path(self.name(index)), index)
+        image = Path(self._path(index)) if self._objects is None else self._objects.read(index)
+        return self._with_label(image, index)
 
     def name(self, index: int) -> str:
-        root, names = self.loose_files
-        return os.path.join(root, names[index])  # noqa: PTH118  a text
+        return self._path(index)
 
     def identity(self, index: int) -> str:
-        return f"{self.loose_files[1][index]} {self._label_text(index)} {stat_identity(self.name(index))}"
+        files = self._objects
+        state = stat_identity(self._path(index)) if files is None else f"{files.sizes[index]} {files.times[index]}"
+        return f"{self.loose_files[1][index]} {self._label_text(index)} {state}"
 
     def input_files(self) -> Iterator[str]:
-        return map(self.name, range(len(self)))
+        return map(self._path, range(len(self)))
 
     def places(self) -> Places:
-        return places_of_files(*self.loose_files)
+        root, names = self.loose_files
+        files = self._objects or FileList.of(str(Path(root).absolute()), names)  # as they are now
+        identity, rows = FileListIdentity.of(files), [np.zeros_like(files.sizes), files.starts, files.sizes]
+        return places_of_rows([(identity.name, identity)], np.stack(rows, axis=1))
+
+    def _path(self, index: int) -> str:
+        root, names = self.loose_files
+        return path_of(root, names[index])
 
 
 class FolderSource(FileSource):
@@ -62,9 +88,23 @@ class FolderSource(FileSource):
 
     kind = "folder"
 
-    def __init__(self, root: str | os.PathLike[str], suffixes: Sequence[str] = IMAGE_SUFFIXES) -> None:
-        images = ImageFolder(root, suffixes=suffixes)
-        super().__init__(Path(root).absolute(), images.files, images.labels)
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        suffixes: Sequence[str] = IMAGE_SUFFIXES,
+        *,
+        remote: RemoteOptions | None = None,
+    ) -> None:
+        folder, states = os.fspath(root), None
+        if "://" in folder:
+            folder = f"{folder.rstrip('/')}/"
+            names, states = list_tree(folder, remote)
+            images = ImageFolder(folder, names, suffixes)
+            rows = dict(zip(names, range(len(names)), strict=True))
+            states = states[[rows[name] for name in images.files]]
+        else:
+            images, folder = ImageFolder(folder, suffixes=suffixes), str(Path(root).absolute())
+        super().__init__(folder, images.files, images.labels, remote, states)
         self.passed_over = images.passed_over
         if images.classes:
             self.fields, self.class_names = {LABEL: "int"}, images.classes
@@ -89,87 +129,111 @@ class CheckedFolder(FolderSource):
 _IMAGE_COLUMNS = ("image", "path", "image_path", "img_path", "img", "file", "filepath", "file_name", "filename")
 _LABEL_COLUMNS = ("label", "target", "class_id", "class", "category", "y")
 _CLASS_COLUMNS = ("class_name", "class")
+_TABS = (".tsv", ".tab")
 
 
-class TableSource(LabelledSource):
-    """Images and labels that a CSV, TSV or Parquet file lists."""
+def open_table(
+    path: str | os.PathLike[str],
+    *,
+    image: str | None = None,
+    label: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    rows: Sequence[int] | None = None,  # of Parquet: no others are read; the classes are known
+    remote: RemoteOptions | None = None,
+) -> LabelledSource:
+    """Open the images and labels that a CSV, TSV or Parquet file lists."""
+    # A column gives each image's path, relative to the table's folder or to `root`, or absolute, or its URL; in Parquet
+    # it may hold the image files themselves. Another column gives its label: whole numbers, numbers, or names of
+    # classes. If labels are whole numbers, a column ``class_name`` (or ``class``) names the classes. Without arguments,
+    # columns are found by their usual names.
+    table = os.fspath(path)
+    ending = os.path.splitext(table.partition("?")[0] if "://" in table else table)[1].lower()  # noqa: PTH122  a URL, too
+    file: Any = table
+    if "://" in table or ending != ".parquet":
+        with open_bytes(table, remote=remote) as opened:
+            file = io.BytesIO(opened.read_exactly(0, opened.size))
+    columns = _read_parquet(table, file, rows) if ending == ".parquet" else _read_csv(table, file, ending)
+    image = choose_image_column(table, columns, image, _usual(columns, _IMAGE_COLUMNS))
+    images = columns[image]
+    folder = None if root is None else os.fspath(root)
+    source: LabelledSource
+    if isinstance(images, ArrowColumn):
+        source = TableOfImages(table, images, folder, rows)
+    else:
+        source = TableOfFiles(table, [name if isinstance(name, str) else "" for name in images], folder, rows, remote)
+    others = {key: columns[key] for key in columns if key != image}
+    label = choose_column(table, others, label, _usual(others, _LABEL_COLUMNS), "--label")
+    source.unused = [name for name in others if name != label and (label is None or name not in _CLASS_COLUMNS)]
+    if label is not None:
+        values, names = columns[label], class_names or None
+        if names is None and rows is None and (names := _class_names(columns, label)):
+            values = list(map(int, values))  # its names were found by its numbers
+        source.set_labels(Labels(values, names, where=table))
+    return source
 
-    # A column gives each image's path, relative to the table's folder or to `root`, or absolute; in Parquet it may hold
-    # the image files themselves. Another column gives its label: whole numbers, numbers, or names of classes. If labels
-    # are whole numbers, a column ``class_name`` (or ``class``) names the classes. Without arguments, columns are found
-    # by their usual names.
+
+class TableOfFiles(FileSource):
+    """Images whose paths or URLs are in a table."""
 
     kind = "table"
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
-        *,
-        image: str | None = None,
-        label: str | None = None,
-        root: str | os.PathLike[str] | None = None,
-        class_names: Sequence[str] | None = None,
-        rows: Sequence[int] | None = None,  # of Parquet: no others are read; the classes are known
+        table: str,
+        names: Sequence[str],
+        root: str | None,
+        rows: Sequence[int] | None,
+        remote: RemoteOptions | None,
     ) -> None:
-        self._path, self._rows = Path(path), rows
-        self._root = self._path.parent if root is None else Path(root)
-        is_parquet = self._path.suffix.lower() == ".parquet"
-        columns: Mapping[str, Sequence[Any]] = _read_parquet(self._path, rows) if is_parquet else _read_csv(self._path)
-        image = choose_image_column(path, columns, image, _usual(columns, _IMAGE_COLUMNS))
-        self._images = columns[image]
-        if all(isinstance(value, str) for value in self._images):
-            self.loose_files = os.fspath(self._root), self._images
-        others = {key: columns[key] for key in columns if key != image}
-        label = choose_column(path, others, label, _usual(others, _LABEL_COLUMNS), "--label")
-        self.unused = [name for name in others if name != label and (label is None or name not in _CLASS_COLUMNS)]
-        if label is not None:
-            values, names = columns[label], class_names or None
-            if names is None and rows is None and (names := _class_names(columns, label)):
-                values = list(map(int, values))  # its names were found by its numbers
-            self._set_labels(Labels(values, names, where=os.fspath(path)))
+        self._table, self._rows = table, rows or range(len(names))
+        folder = os.path.dirname(table) if root is None else root  # noqa: PTH120  a URL, too
+        if root is None and names and all("://" in name for name in names):
+            folder = os.path.commonprefix(names).partition("?")[0].rpartition("/")[0]  # noqa: RUF071  parts follow
+            if folder.count("/") < 2:
+                raise OptionError(f"{table}: URLs of several buckets or servers; expected those of one")
+        if "://" in folder:
+            folder = f"{folder.rstrip('/')}/"
+            names = [name.removeprefix(folder) for name in names]
+        super().__init__(folder, names, (), remote)
+
+    def name(self, index: int) -> str:
+        return f"{super().name(index)} (row {self._rows[index]} of {self._table})"
+
+    def input_files(self) -> Iterator[str]:
+        yield self._table
+        yield from super().input_files()
+
+
+class TableOfImages(LabelledSource):
+    """Images in a column of a Parquet file."""
+
+    kind = "table"
+
+    def __init__(self, table: str, images: ArrowColumn, root: str | None, rows: Sequence[int] | None) -> None:
+        self._table, self._images, self._rows = table, images, rows or range(len(images))
+        self._root = Path(table).parent if root is None else Path(root)
 
     def __len__(self) -> int:
         return len(self._images)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         value = self._images[index]
-        content = value.get("bytes") if isinstance(value, Mapping) else value
-        if not isinstance(content, bytes):
-            content = self._file(value)
+        content = value.get("bytes") or value.get("path") if isinstance(value, Mapping) else value
+        if isinstance(content, str):
+            content = self._root / content
+        elif not isinstance(content, bytes):
+            raise TypeError(f"{value!r} is neither a path nor the content of a file")
         return self._with_label(content, index)
 
     def name(self, index: int) -> str:
-        value = self._images[index]
-        row = f"row {self._row(index)} of {self._path}"
-        return f"{self._file(value)} ({row})" if isinstance(value, str) else row
+        return f"row {self._rows[index]} of {self._table}"
 
     def identity(self, index: int) -> str:
-        value, label = self._images[index], self._label_text(index)
-        if isinstance(value, str):
-            return f"{value} {label} {stat_identity(self._file(value))}"
-        return f"{self._row(index)} {label} {stat_identity(self._path)}"
+        return f"{self._rows[index]} {self._label_text(index)} {stat_identity(self._table)}"
 
-    def input_files(self) -> Iterator[Path]:
-        yield self._path
-        if self.loose_files:
-            yield from map(self._file, self._images)
-
-    def places(self) -> Places:
-        if isinstance(self._images, ArrowColumn):
-            raise OptionError(
-                f"{self._path}: its images are compressed parts of it, and no files. Convert it: "
-                f"gpubeton convert {self._path} NAME.beton"
-            )
-        return places_of_files(self._root, [value if isinstance(value, str) else "" for value in self._images])
-
-    def _row(self, index: int) -> int:
-        return index if self._rows is None else self._rows[index]
-
-    def _file(self, value: Any) -> Path:
-        path = value.get("path") if isinstance(value, Mapping) else value
-        if not isinstance(path, str) or not path:
-            raise ValueError(f"{value!r} is neither a path nor the content of a file")
-        return self._root / path
+    def input_files(self) -> Sequence[str]:
+        return [self._table]
 
 
 def _usual(columns: Iterable[str], names: Sequence[str]) -> list[str]:
@@ -193,41 +257,43 @@ def _class_names(columns: Mapping[str, Sequence[Any]], label: str) -> tuple[str,
     return tuple(by_number.get(number, str(number)) for number in range(max(by_number) + 1))
 
 
-def _read_csv(path: Path) -> dict[str, list[Any]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file, delimiter="\t" if path.suffix.lower() in (".tsv", ".tab") else ",")
-        header = next(reader, None)
-        rows = [row for row in reader if row]
-    if header is None or not rows:
+def _read_csv(path: str, file: io.BytesIO, ending: str) -> dict[str, list[Any]]:
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    lines = [row for row in csv.reader(text, delimiter="\t" if ending in _TABS else ",") if row]
+    if len(lines) < 2:
         raise OptionError(f"{path}: no rows in it, expected a line with the columns' names, then one for each sample")
+    header, *rows = lines
     odd = next((number for number, row in enumerate(rows) if len(row) != len(header)), None)
     if odd is not None:
         raise OptionError(f"{path}: row {odd} has {len(rows[odd])} values, expected {len(header)}: {', '.join(header)}")
     return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _read_parquet(path: Path, rows: Sequence[int] | None) -> Mapping[str, Sequence[Any]]:
+def _read_parquet(path: str, file: Any, rows: Sequence[int] | None) -> Mapping[str, Sequence[Any]]:
     try:
-        from pyarrow import parquet
+        from pyarrow import parquet, types
     except ImportError as error:
         raise OptionError(
             f"{path}: Parquet needs {error.name}, which is not installed. Try: {install('parquet')}"
         ) from error
     try:
-        table, places = _read_rows(path, rows) if rows is not None else (parquet.read_table(path), None)
+        table, places = _read_rows(file, rows) if rows is not None else (parquet.read_table(file), [])
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, and not of the content
             raise
         raise OptionError(f"{path}: no Parquet file that can be read ({error})") from error
-    columns = {name: table.column(name) for name in table.column_names}
-    # Files of images stay in Arrow's memory: as objects of Python there would be all of them twice.
-    return {
-        name: ArrowColumn(column, places) if _holds_files(column.type) else _placed(column.to_pylist(), places)
-        for name, column in columns.items()
-    }
+    columns: dict[str, Sequence[Any]] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        # Files of images stay in Arrow's memory: as objects of Python there would be all of them twice.
+        if types.is_binary(column.type) or types.is_large_binary(column.type) or types.is_nested(column.type):
+            columns[name] = ArrowColumn(column, places or range(len(column)))
+        else:
+            values = column.to_pylist()
+            columns[name] = [values[place] for place in places] if places else values
+    return columns
 
 
-def _read_rows(path: Path, rows: Sequence[int]) -> tuple[Any, list[int]]:
+def _read_rows(path: Any, rows: Sequence[int]) -> tuple[Any, list[int]]:
     """Read some rows, one row group after the other; give a table of them, and the place of each row in it."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -245,24 +311,14 @@ def _read_rows(path: Path, rows: Sequence[int]) -> tuple[Any, list[int]]:
     return pa.concat_tables(tables), places.tolist()
 
 
-def _placed(values: list[Any], places: list[int] | None) -> list[Any]:
-    return values if places is None else [values[place] for place in places]
-
-
-def _holds_files(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_nested(kind))
-
-
 class ArrowColumn(Sequence[Any]):
     """A column of a table of Arrow, of which each value is converted when it is used."""
 
-    def __init__(self, column: Any, places: list[int] | None = None) -> None:
+    def __init__(self, column: Any, places: Sequence[int]) -> None:
         self._column, self._places = column, places
 
     def __len__(self) -> int:
         return len(self._column)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._column[index if self._places is None else self._places[index]].as_py()
+        return self._column[self._places[index]].as_py()

@@ -52,8 +52,9 @@ class ImageFolder:
             self.labels += [] if label is None else [label] * len(images)
         endings = f"no images in it ({', '.join(suffixes)})"
         if empty := sorted(set(range(len(self.classes))).difference(self.labels)):
+            name = self.classes[empty[0]]
             raise OptionError(
-                f"{Path(root) / self.classes[empty[0]]}: {endings}. Every folder is a class; remove folders without "
+                f"{os.fspath(root).rstrip('/')}/{name}: {endings}. Every folder is a class; remove folders without "
                 "images, or move them away"
             )
         if not self.files:

@@ -55,7 +55,7 @@ class TorchvisionSource(LabelledSource):
             ) from error
         # Datasets that are folders list their files, which need not be decoded.
         self._samples = getattr(self._dataset, "samples", None)
-        self._set_labels(
+        self.set_labels(
             Labels(self._targets(), class_names or class_names_of(self._dataset), where=f"torchvision:{name}")
         )
 

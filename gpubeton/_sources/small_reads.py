@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gpubeton._bytes.byte_source import ByteSource
 
-#: Bytes of a block.
-_BLOCK = 64 << 10
+#: Bytes of a block, and of one that follows soon after the last: then images are small, and many fit into it.
+_BLOCK, _LONG = 64 << 10, 1 << 20
 
 
 class SmallReads(io.RawIOBase):
@@ -27,8 +27,9 @@ class SmallReads(io.RawIOBase):
         """Give the bytes from `start` on, fewer where the file ends."""
         place = start - self._start
         if place < 0 or place + size > len(self._block):
+            is_near = 0 <= place - len(self._block) <= self._source.max_gap and len(self._block) > 0
             self._start, place = start, 0
-            count = max(0, min(max(size, _BLOCK), self.size - start))
+            count = max(0, min(max(size, _LONG if is_near else _BLOCK), self.size - start))
             self._block = self._source.load(start, count)
         return bytes(self._block[place : place + size])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from glob import escape, glob
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._bytes.file_list import FileList, FileListIdentity
 from gpubeton._bytes.object_store import list_objects
 from gpubeton.errors import OptionError
 from gpubeton.format.dataset import expand_braces
@@ -63,14 +63,6 @@ def places_of_rows(containers: Sequence[tuple[str, SourceIdentity]], rows: NDArr
     """Make places of rows, (N, 3): number of the container, offset and size."""
     container, offset, size = rows.T
     return Places(tuple(containers), container.astype(np.int32), offset.astype(np.uint64), size.astype(np.uint64))
-
-
-def places_of_files(root: str | os.PathLike[str], names: Sequence[str]) -> Places:
-    """Make places of loose files as they are now, one for each sample; names are paths from the root on."""
-    files = FileList.of(os.fspath(Path(root).absolute()), names)
-    identity = FileListIdentity.of(files)
-    rows = np.stack([np.zeros_like(files.sizes), files.starts, files.sizes], axis=1)
-    return places_of_rows([(identity.name, identity)], rows)
 
 
 class Source(ABC):
@@ -189,7 +181,8 @@ class Source(ABC):
             If a file is damaged.
         """
         raise OptionError(
-            f"a source of the kind {self.kind} cannot be read in place. Convert it: gpubeton convert SOURCE NAME.beton"
+            f"{self.name(0)}: images of the kind {self.kind} do not lie in files as they are, and so cannot be read "
+            "in place. Convert them: gpubeton convert SOURCE NAME.beton"
         )
 
 
@@ -236,12 +229,12 @@ class LabelledSource(Source):
         """The numbers of each sample, by the names of their fields."""
         return {LABEL: self._labels} if self._labels else {}
 
-    def _set_labels(self, labels: Labels) -> None:
+    def set_labels(self, labels: Labels) -> None:
         self._labels, self.fields, self.class_names = labels.numbers, {LABEL: labels.kind}, labels.class_names
         self.labels_are_names = labels.are_names
 
     def _with_label(self, image: Any, index: int) -> tuple[Any, ...]:
-        return (image, self._labels[index]) if self._labels else (image,)
+        return (image, *(values[index] for values in self.columns.values()))
 
     def _label_text(self, index: int) -> str:
         """Give the label as a part of the sample's identity."""
@@ -263,8 +256,11 @@ def find_files(pattern: str, ending: str, remote: RemoteOptions | None = None) -
 
 def _find(name: str, ending: str, remote: RemoteOptions | None) -> list[str]:
     if "://" in name:
-        is_folder = name.endswith("/")
-        return [url for url, _, _ in list_objects(name, remote) if url.endswith(ending)] if is_folder else [name]
+        folder, _, pattern = name.rpartition("/")
+        if pattern and "*" not in pattern:
+            return [name]
+        pattern, urls = pattern or f"*{ending}", [url for url, *_ in list_objects(f"{folder}/", remote)]
+        return [url for url in urls if fnmatchcase(url.rpartition("/")[2], pattern)]
     # Absolute patterns, too, which Path.glob refuses.
     paths = sorted(glob(name)) or [name]  # noqa: PTH207
     inside = [sorted(glob(f"{escape(path)}/*{ending}")) if Path(path).is_dir() else [path] for path in paths]  # noqa: PTH207

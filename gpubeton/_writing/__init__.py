@@ -16,6 +16,7 @@ from gpubeton._writing.encoder import (
     Task,
     TaskQueue,
     check_on_error,
+    check_size,
     split_rows,
     without_place,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "Task",
     "TaskQueue",
     "check_on_error",
+    "check_size",
     "check_target",
     "checked_page_size",
     "default_start_method",

@@ -12,6 +12,7 @@ import numpy as np
 from gpubeton._bytes.open_files import open_bytes
 from gpubeton._machine import worker_count
 from gpubeton._writing.file_builder import PageAllocator, RegionSizes, make_descriptors
+from gpubeton._writing.find_entry_points import load_regions
 from gpubeton.errors import OptionError
 from gpubeton.fields import FloatField, IntField, RGBImageField
 from gpubeton.fields.pixels import size_of_file
@@ -135,14 +136,15 @@ def _read_some(
     from gpubeton._plan.routes import HEIGHT, PROBE_COLUMNS, WIDTH
 
     offset, size = places.offset[rows], places.size[rows]
+    heads: list[memoryview] = []
     if content is None:
         size = np.minimum(size, np.uint64(_HEAD))
-        heads = [source.load(int(at), int(count)) for at, count in zip(offset, size, strict=True)]
-        address = np.array([np.frombuffer(head, np.uint8).ctypes.data for head in heads], np.uint64)
+        address, heads = load_regions(source, offset, size)
     else:
         address = offset + np.uint64(content.ctypes.data)
     probes = np.zeros((len(size), PROBE_COLUMNS), np.int32)
     probe_jpegs(address, size, probes)
+    del heads  # they were in use until here
     sides[rows] = probes[:, [HEIGHT, WIDTH]]
     for sample in np.flatnonzero(sides[rows].min(axis=1) <= 0).tolist():
         sides[rows.start + sample] = _sides_of(source.read(int(offset[sample]), int(places.size[rows.start + sample])))

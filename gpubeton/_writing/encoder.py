@@ -31,12 +31,8 @@ if TYPE_CHECKING:
 MAX_CHUNKSIZE = 256
 
 
-@dataclass(frozen=True)
-class Task:
-    """The rows of one chunk: from `start` up to `stop`, exclusive."""
-
-    start: int
-    stop: int
+Task = range
+"""The rows of one chunk: from `start` up to `stop`, exclusive."""
 
 
 class TaskQueue:
@@ -213,7 +209,7 @@ def encode_chunk(job: Job, task: Task, on_sample: Callable[[int], None] | None =
             del allocator.contents[first:], allocator.pointers[first:]
             continue
         counts.append(len(allocator.contents) - first)
-        _check_size(sum(max(1, content.size) for content in allocator.contents[first:]), job.page_size, place, index)
+        check_size(sum(max(1, content.size) for content in allocator.contents[first:]), job.page_size, place, index)
     sizes = np.fromiter((content.size for content in allocator.contents), np.int64, len(allocator.contents))
     regions = RegionSizes(np.array(counts, np.int64), sizes, skipped=tuple(skipped))
     pointers = np.array(allocator.pointers, np.uint64)
@@ -261,7 +257,8 @@ def _values(sample: Any, fields: Mapping[str, Field], place: str, index: Any) ->
     return list(zip(fields, sample, strict=False))
 
 
-def _check_size(size: int, page_size: int, place: str, index: Any) -> None:
+def check_size(size: int, page_size: int, place: str, index: Any) -> None:
+    """Refuse a sample that needs more bytes than a page has."""
     if size <= page_size:
         return
     needed = 1 << (size - 1).bit_length()

@@ -172,7 +172,7 @@ class EncoderPool:
         if message is None:
             raise self._death_of(number)
         if message[0] == "failed":
-            raise message[1] from _RemoteTraceback(message[2])
+            raise message[1] from _RemoteTraceback(f"\n{message[2]}")
         return message
 
     def _death_of(self, number: int) -> WorkerDiedError:
@@ -196,12 +196,6 @@ class EncoderPool:
 
 class _RemoteTraceback(Exception):  # noqa: N818  (it is shown as the cause of an error, and is none itself)
     """Shows the traceback of another process, as the cause of the error that came from there."""
-
-    def __init__(self, report: str) -> None:
-        super().__init__(report)
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
 
 
 @contextmanager

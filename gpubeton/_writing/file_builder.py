@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
-    from typing_extensions import Buffer
 
+    from gpubeton._writing.targets import WrittenFile
     from gpubeton.fields.base import Field
 
 
@@ -87,7 +87,9 @@ class MovedRegions:
     size: NDArray[np.uint64]  # (R,) bytes
     new: NDArray[np.uint64]  # (R,) offset
 
-    def update_pointers(self, column: NDArray[Any], type_id: int, stored: NDArray[np.uint64] | None = None) -> None:
+    def update_pointers(
+        self, column: NDArray[Any], type_id: int, stored: NDArray[np.unsignedinteger[Any]] | None = None
+    ) -> None:
         """Update the pointers in the metadata of one field, shape (N,)."""
         # `stored`, shape (N,), is the size of each value if it is known: of an empty region and the next one, which
         # begin at the same offset, it selects the right one.
@@ -100,7 +102,7 @@ class MovedRegions:
         for words in _pointer_columns(column, names):
             self._update(words, stored)
 
-    def _update(self, words: NDArray[Any], stored: NDArray[np.uint64] | None) -> None:
+    def _update(self, words: NDArray[Any], stored: NDArray[np.unsignedinteger[Any]] | None) -> None:
         per_sample = (-1,) + (1,) * (words.ndim - 1)
         value = words.astype(np.uint64)
         moved, best = value.copy(), np.zeros(value.shape, np.int8)
@@ -186,15 +188,11 @@ class ChunkPlace:
     offset: NDArray[np.uint64]  # (N,) of each sample in the file
 
 
-class _File(Protocol):
-    def write(self, offset: int, content: Buffer) -> None: ...
-
-
 class FileBuilder:
     """Gives rows and places to the samples of a file, and writes everything around them."""
 
     def __init__(
-        self, file: _File, descriptors: Sequence[Descriptor], row_size: int, page_size: int, max_rows: int
+        self, file: WrittenFile, descriptors: Sequence[Descriptor], row_size: int, page_size: int, max_rows: int
     ) -> None:
         self._file = file
         self._descriptors = descriptors

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 IMAGES_AT_ONCE = 64
 #: Regions that a thread takes at a time.
 _REGIONS_AT_ONCE = 4096
-#: Bytes between images that are read with them: a request to a store takes as long as many bytes.
-_MAX_GAP = 256 << 10
 
 
 def index_file(
@@ -70,7 +68,7 @@ def find_all(
     remote = None if identity is None else identity.remote
     with (
         open_bytes(path, identity, remote=remote) as source,
-        ThreadPoolExecutor(worker_count(num_workers)) as pool,
+        ThreadPoolExecutor(max(worker_count(num_workers), remote.requests if remote else 0)) as pool,
     ):
         end = int((offset + regions.size[samples]).max(initial=0))
         if end > source.size:
@@ -84,7 +82,7 @@ def find_all(
             rows = slice(start, start + IMAGES_AT_ONCE)
             if content is not None:
                 return _find(offset[rows] + np.uint64(content.ctypes.data), size[rows], with_checksums)
-            address, loaded = _load(source, offset[rows], size[rows])
+            address, loaded = load_regions(source, offset[rows], size[rows])
             block = _find(address, size[rows], with_checksums)
             del loaded  # it was in use until here
             return block
@@ -109,15 +107,15 @@ def find_checksums(rows: NDArray[np.void], path: str, num_workers: int, identity
     return checksums.astype(np.uint32)
 
 
-def _load(
+def load_regions(
     source: ByteSource, offset: NDArray[np.uint64], size: NDArray[np.uint64]
 ) -> tuple[NDArray[np.uint64], list[memoryview]]:
     """Load regions, those near each other at once; give their addresses, (N,), and the memory that they are in."""
     address, loaded = np.zeros(len(offset), np.uint64), []
     solid = np.flatnonzero(size)
     solid = solid[np.argsort(offset[solid])]
-    ends = (offset + size)[solid]
-    for near in np.split(solid, np.flatnonzero(offset[solid][1:] > ends[:-1] + np.uint64(_MAX_GAP)) + 1):
+    gaps = offset[solid][1:].astype(np.int64) - (offset + size)[solid][:-1].astype(np.int64)
+    for near in np.split(solid, np.flatnonzero(gaps > source.max_gap) + 1):
         if len(near):
             start = int(offset[near[0]])
             loaded.append(source.load(start, int((offset + size)[near].max()) - start))

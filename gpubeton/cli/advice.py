@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gpubeton._machine import install
+from gpubeton.cli.screen import counted, size_text
 from gpubeton.loader.gpu_state import GpuState
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ class Measurements:
         """The properties of the loop that matter for its speed, in words."""
         facts = self.facts
         return (
-            f"batches of {facts.batch_size}, {_workers(facts.num_workers)}, {facts.batches_ahead} batches ahead, "
-            f"os_cache={facts.os_cache}, images decoded on {facts.device}"
+            f"batches of {facts.batch_size}, {counted(facts.num_workers, 'worker')}, {facts.batches_ahead} batches "
+            f"ahead, os_cache={facts.os_cache}, images decoded on {facts.device}"
         )
 
     @property
@@ -109,39 +110,20 @@ class Measurements:
         return tuple(place for place in self.places if place.is_network or (place.is_rotational and not is_fast))
 
 
-@dataclass(frozen=True)
-class StageLimits:
-    """Images per second of each stage if the others took no time; infinite for a stage without work."""
-
-    step: float = math.inf  # the training step
-    workers: float = math.inf  # decoding and augmenting on the CPU
-    thread: float = math.inf  # the loader's thread: planning, submitting, unfused operations
-    reading: float = math.inf  # bytes of the file, if the loader's thread waited for them
-
-    @property
-    def images_per_second(self) -> float:
-        """The rate of all stages together, as they run at the same time."""
-        return min(self.step, self.workers, self.thread, self.reading)
-
-    def scaled(self, **factors: float) -> StageLimits:
-        """Return the limits after some stages became faster by these factors."""
-        return replace(self, **{name: getattr(self, name) * factor for name, factor in factors.items()})
-
-
-def stage_limits(stats: LoaderStats) -> StageLimits:
-    """Compute the limit of each stage from where the time went."""
+def stage_limits(stats: LoaderStats) -> dict[str, float]:
+    """Compute the images per second of each stage if the others took no time; infinite for a stage without work."""
 
     def rate(seconds: float) -> float:
         return stats.images / seconds if seconds > 0 else math.inf
 
-    # Bytes are also read while the workers decode, so the waiting time is only a part of the reading time. Reading is
-    # a limit only if the loader waited for it.
-    return StageLimits(
-        step=rate(stats.step_seconds + stats.handover_seconds),
-        workers=rate(stats.worker_seconds / stats.num_workers) if stats.num_workers else math.inf,
-        thread=rate(_thread_seconds(stats)),
-        reading=rate(stats.seconds - stats.ahead_seconds) if stats.read_seconds > 0.3 * stats.seconds else math.inf,
-    )
+    return {
+        "step": rate(stats.step_seconds + stats.handover_seconds),  # the training step
+        "workers": rate(stats.worker_seconds / stats.num_workers) if stats.num_workers else math.inf,
+        "thread": rate(_thread_seconds(stats)),  # of the loader
+        # Bytes are also read while the workers decode, so the waiting time is only a part of the reading time. Reading
+        # is a limit only if the loader waited for it.
+        "reading": rate(stats.seconds - stats.ahead_seconds) if stats.read_seconds > 0.3 * stats.seconds else math.inf,
+    }
 
 
 @dataclass(frozen=True)
@@ -223,7 +205,7 @@ def _slow_stage(measured: Measurements) -> tuple[str, str, list[LoopFinding]]:
         return "gpu", reason, _smaller_images(measured, "thread")
     if stats.stalled_seconds > 0.3 * stats.worker_seconds:
         return _stalled_workers(measured)
-    busy = f"{_workers(stats.num_workers)} busy for {stats.worker_share:.0%} of the time"
+    busy = f"{counted(stats.num_workers, 'worker')} busy for {stats.worker_share:.0%} of the time"
     if stats.worker_share < _BUSY and not measured.is_contended:
         return "starved", f", with {busy}: the workers wait for new batches.", _more_ahead(measured)
     if stats.worker_share < _BUSY:
@@ -239,7 +221,7 @@ def _stalled_workers(measured: Measurements) -> tuple[str, str, list[LoopFinding
     if measured.waits_for_pages:
         reason += f" until pages of the file come from the disk ({measured.resident_share:.0%} of it was in memory)."
         return "pages", reason, _faster_reading(measured)
-    reason += f" without a core: {_workers(stats.num_workers)}, {measured.machine.usable_cores} usable cores"
+    reason += f" without a core: {counted(stats.num_workers, 'worker')}, {measured.machine.usable_cores} usable cores"
     reason += "." if stats.num_workers > measured.machine.usable_cores else ", which other programs use too."
     return "cores", reason, [*_other_programs(measured, "advice"), *_faster_decoding(measured)]
 
@@ -260,7 +242,7 @@ def _faster_reading(measured: Measurements) -> list[LoopFinding]:
     memory, size, os_cache = measured.machine.usable_memory_bytes, measured.file_bytes, measured.facts.os_cache
     cached = size * (measured.resident_share or 0.0)
     if memory is not None and size and size < _RAW_SHARE_OF_MEMORY * (memory + cached):
-        fits = f"The file ({_size(size)}) fits into memory ({_size(memory)} free), and stays there"
+        fits = f"The file ({size_text(size)}) fits into memory ({size_text(memory)} free), and stays there"
         change = "Read it once before the training" if os_cache else "os_cache=True (now False)"
         text, change = f"{fits} after the first epoch.", f"{change}; leave enough memory free."
         changes.append(_advice("memory", text, change, most))
@@ -301,7 +283,7 @@ def _faster_decoding(measured: Measurements) -> list[LoopFinding]:
     changes, cores, workers = [], measured.machine.usable_cores, measured.facts.num_workers
     if workers < cores:
         gain = _gain_with(measured, workers=cores / workers)
-        text = f"{_workers(workers)} for {cores} usable cores."
+        text = f"{counted(workers, 'worker')} for {cores} usable cores."
         changes.append(_advice("more_workers", text, f"num_workers={cores}.", gain))
     elif workers > cores:
         changes.append(_fewer_workers(measured, "advice"))
@@ -314,7 +296,7 @@ def _faster_decoding(measured: Measurements) -> list[LoopFinding]:
 
 def _fewer_workers(measured: Measurements, weight: Literal["advice", "notice"]) -> LoopFinding:
     cores = measured.machine.usable_cores
-    text = f"{_workers(measured.facts.num_workers)} share {cores} usable cores."
+    text = f"{counted(measured.facts.num_workers, 'worker')} share {cores} usable cores."
     return LoopFinding("fewer_workers", weight, text, f"num_workers={cores}.")
 
 
@@ -342,7 +324,7 @@ def _raw_pixels(measured: Measurements) -> list[LoopFinding]:
     for image in measured.facts.images:
         size = _raw_bytes(image) * measured.facts.samples
         if image.jpeg_share >= 0.5 and memory is not None and size < _RAW_SHARE_OF_MEMORY * memory:
-            text = f"{image.name}: JPEG files are decoded in each epoch; as raw pixels they take {_size(size)}."
+            text = f"{image.name}: JPEG files are decoded in each epoch; as raw pixels they take {size_text(size)}."
             change = "Write the file with write_mode='raw': it fits into memory and needs no decoding."
             changes.append(_advice("raw", text, change, _gain_with(measured, workers=_RAW_FACTOR)))
     return changes
@@ -364,7 +346,7 @@ def _machine_notices(measured: Measurements) -> Iterator[LoopFinding]:
     too_many = facts.num_workers > machine.usable_cores
     if machine.core_limit is not None and machine.core_limit < machine.cores:
         text = f"The container may use {machine.core_limit:g} of the {machine.cores} cores that it sees"
-        text += f"; {_workers(facts.num_workers)} share them." if too_many else "."
+        text += f"; {counted(facts.num_workers, 'worker')} share them." if too_many else "."
         yield _notice("core_limit", text, f"num_workers={machine.usable_cores}." if too_many else "")
     elif too_many:
         yield _fewer_workers(measured, "notice")
@@ -379,8 +361,8 @@ def _file_notices(measured: Measurements) -> Iterator[LoopFinding]:
     cached = measured.file_bytes * (measured.resident_share or 0.0)
     if measured.facts.os_cache and memory is not None and measured.file_bytes > memory + cached:
         text = (
-            f"The files have {measured.file_bytes / _GIB:.1f} GiB and do not fit into memory "
-            f"({(memory + cached) / _GIB:.1f} GiB): every epoch reads the disk."
+            f"The files have {size_text(measured.file_bytes)} and do not fit into memory "
+            f"({size_text(memory + cached)}): every epoch reads the disk."
         )
         yield _notice("larger_than_memory", text, "os_cache=False and order='quasi_random'.")
     for place in measured.places:
@@ -439,7 +421,7 @@ def _thread_seconds(stats: LoaderStats) -> float:
 
 def _gain_with(measured: Measurements, **factors: float) -> float:
     """Return how many times faster the loop would be if some stages were faster by these factors."""
-    rate = stage_limits(measured.stats).scaled(**factors).images_per_second
+    rate = min(limit * factors.get(stage, 1.0) for stage, limit in stage_limits(measured.stats).items())
     return max(1.0, min(rate / measured.stats.images_per_second, _max_gain(measured)))
 
 
@@ -456,11 +438,3 @@ def _gain_without_waiting(measured: Measurements) -> float | None:
 
 def _gain(seconds: float, saved: float) -> float:
     return seconds / max(seconds - saved, 0.01 * seconds)
-
-
-def _workers(count: int) -> str:
-    return f"{count} worker{'' if count == 1 else 's'}"
-
-
-def _size(nbytes: float) -> str:
-    return f"{nbytes / _GIB:.1f} GiB" if nbytes >= _GIB else f"{nbytes / (1 << 20):.1f} MiB"

@@ -42,7 +42,7 @@ _CHANGES = {
     "bits": "had 16 bits per channel, reduced to 8; --mode rgb16 (or rgba16) keeps 16 bits of PNG files",
     "colours": "had colors and became gray; --mode rgb keeps them",
     "jpeg": "became baseline JPEG, with a loss of quality; --write-mode raw keeps the exact pixels",
-    "orientation": "had an EXIF orientation, which is ignored, as in torchvision; --apply-orientation turns them",
+    "orientation": "had an EXIF orientation, ignored as in Pillow; --apply-orientation turns them, as torchcodec does",
     "position": "kept a GPS position in EXIF or XMP data; --strip-metadata removes it without changing a pixel",
     "turned": "had an EXIF orientation: turned by it, and encoded again",
     "levels": "had a maximum value other than 255 or 65535, rescaled to it; if the exact values matter, make PNG "
@@ -60,8 +60,8 @@ def convert(
         str,
         typer.Argument(
             help="A folder of images with a sub-folder for each class; a .csv or .parquet table of paths and labels; "
-            "WebDataset tar files ('train-{000..146}.tar') or a .zip file, also in an object store; .arrow files or a "
-            "folder written by Hugging Face's save_to_disk; or torchvision:NAME.",
+            "WebDataset tar files ('train-{000..146}.tar'); a .zip file; .arrow files or a folder written by Hugging "
+            "Face's save_to_disk; all these also in an object store; or torchvision:NAME.",
             show_default=False,
         ),
     ],
@@ -187,8 +187,11 @@ def convert(
         )  # fmt: skip
     if json:
         show_json(_to_dict(done))
-    else:
-        _draw(done)
+        return
+    _draw_left_out(done)
+    if done.began_anew:
+        result_console().print("Deleted an unfinished file: its settings were others, or the source has changed since.")
+    _draw_samples(done, str(done.path), f", {done.resumed:,} of them done before" if done.resumed else "")
 
 
 def _to_dict(done: Conversion | ShardedConversion) -> dict[str, object]:
@@ -210,29 +213,12 @@ def _left_out(skipped: list[SkippedSample]) -> list[str]:
     return lines
 
 
-def _draw(done: Conversion) -> None:
-    _draw_left_out(done)
-    if done.began_anew:
-        result_console().print("Deleted an unfinished file: its settings were others, or the source has changed since.")
-    _draw_samples(done, str(done.path), f", {done.resumed:,} of them done before" if done.resumed else "")
-
-
 def _draw_samples(done: Conversion | ShardedConversion, name: str, more: str) -> None:
     classes = "" if done.class_names is None else f" of {counted(len(done.class_names), 'class')}"
     left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
     result_console().print(
         f"{name}: {counted(done.samples, 'sample')}{classes}{more}{left_out}; {size_text(done.bytes)}"
     )
-
-
-def _draw_unused(unused: Sequence[str], *, has_labels: bool) -> None:
-    names = ", ".join(map(repr, unused[:_MAX_LINES]))
-    if unused and has_labels:
-        result_console().print(f"not stored: {names}")
-    elif unused:
-        result_console().print(f"stored without labels: {names} are not used; --label NAME takes one of them as label")
-    elif not has_labels:
-        result_console().print("stored without labels: no class was found beside the images")
 
 
 def _draw_left_out(done: Conversion | ShardedConversion) -> None:
@@ -250,7 +236,13 @@ def _draw_left_out(done: Conversion | ShardedConversion) -> None:
         console.print(f"ignored, because they are no images by their names, or in no class: {endings}")
     for name, count in done.changed.items():
         console.print(f"{counted(count, 'image')} {_CHANGES.get(name, name)}")
-    _draw_unused(done.unused, has_labels=done.has_labels)
+    names = ", ".join(map(repr, done.unused[:_MAX_LINES]))
+    if names and done.has_labels:
+        console.print(f"not stored: {names}")
+    elif names:
+        console.print(f"stored without labels: {names} are not used; --label NAME takes one of them as label")
+    elif not done.has_labels:
+        console.print("stored without labels: no class was found beside the images")
 
 
 def _parse_shard(text: str, count: int) -> tuple[int, int]:

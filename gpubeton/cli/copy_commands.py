@@ -11,6 +11,7 @@ from gpubeton.cli.screen import counted, printable, progress, result_console, sh
 from gpubeton.cli.shared_options import (
     FieldClasses,
     File,
+    Indices,
     Json,
     Label,
     Overwrite,
@@ -59,9 +60,10 @@ def split(
     """
     from gpubeton import dataset
     from gpubeton._writing import check_target
+    from gpubeton.reader import Reader
 
     classes = field_classes(field)
-    reader = _open(file, classes)
+    reader = Reader(file, classes)
     named = [_share(part) for part in parts]
     if len({path.resolve() for path, _ in named}) < len(named):
         raise OptionError(f"{', '.join(parts)}: expected different files")
@@ -83,10 +85,7 @@ def split(
 def subset(
     file: File,
     out: Annotated[Path, typer.Argument(help="The file to write.", show_default=False)],
-    indices: Annotated[
-        str | None,
-        typer.Option(help="Samples in this order, such as 0:1000,4000,7 (Python slices), or @FILE with one per line."),
-    ] = None,
+    indices: Indices = None,
     classes: Annotated[
         list[str] | None,
         typer.Option("--class", help="Only samples of this class, a name or a number. Can be repeated."),
@@ -106,9 +105,10 @@ def subset(
     Bytes are copied; nothing is encoded again.
     """
     from gpubeton import dataset
+    from gpubeton.reader import Reader
 
     custom_fields = field_classes(field)
-    reader = _open(file, custom_fields)
+    reader = Reader(file, custom_fields)
     labels = _labels(reader, label) if classes or per_class else None
     chosen = dataset.choose(
         reader.num_samples,
@@ -142,12 +142,6 @@ def merge(
     """
     names = read_class_names(classes)
     _show([_copy(files, output, None, field_classes(field), page_size, names, overwrite=overwrite)], json)
-
-
-def _open(file: str, classes: dict[str, Any]) -> Reader:
-    from gpubeton.reader import Reader
-
-    return Reader(file, classes)
 
 
 def _copy(

@@ -12,7 +12,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -175,16 +176,9 @@ def _busy_seconds(root: Path) -> float | None:
         return None
 
 
-@dataclass(frozen=True)
-class DiskSpeed:
-    """How fast a file was read, in random blocks and several threads."""
-
-    cold_bytes_per_second: float | None  # without the page cache; None: too small, or the file system cannot do that
-    warm_bytes_per_second: float  # from the page cache
-
-
-def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> DiskSpeed:
-    """Read a file for some seconds without the page cache, and from it; the cache keeps its contents."""
+def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> tuple[float | None, float]:
+    """Read random blocks of a file for some seconds without the page cache, and from it; give bytes/s of both."""
+    # The first is None if the file is too small, or the file system cannot do that. The cache keeps its contents.
     cold = None
     blocks = block_starts(path)
     if blocks and source_type(path).is_mappable:
@@ -199,7 +193,7 @@ def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> DiskS
     blocks = blocks[:_WARM_BLOCKS] or [0]
     with open_bytes(path) as source:
         _speed(source.read_into, 60.0, blocks, only_once=True)
-        return DiskSpeed(cold, _speed(source.read_into, seconds, blocks))
+        return cold, _speed(source.read_into, seconds, blocks)
 
 
 def block_starts(path: str | os.PathLike[str]) -> list[int]:
@@ -244,7 +238,7 @@ def machine_facts(machine: Machine, gpu: GpuState, root: Path = _ROOT) -> list[t
     limit = "" if machine.core_limit is None else f"; the container may use {machine.core_limit:g}"
     memory = machine.usable_memory_bytes
     gpu_text = ", ".join([gpu.name, *(f"{route}: {note}" for route, note in gpu.routes.items())])
-    libraries = ", ".join(f"{name} {text}" for name in ("torch", "numba", "numpy") if (text := _version(name)))
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "numba", "numpy") if find_spec(name))
     facts = {
         "processor": _processor(root),
         "cores": f"{machine.cores}{limit}",
@@ -266,10 +260,3 @@ def _processor(root: Path) -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

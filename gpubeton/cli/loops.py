@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from gpubeton._bytes import source_type
 from gpubeton._machine import read_machine
 from gpubeton.cli.advice import Measurements
 from gpubeton.cli.environment import FilePlace, OtherPrograms, measure_disk, read_file_place
@@ -79,12 +79,6 @@ def run_loader(loader: Loader, *, seconds: float, step_seconds: float = 0.0) -> 
             return LoaderRun(0, 0.0, 0.0, loader.stats(total=True))
 
 
-def long_indices(num_samples: int, batch_size: int, *, batches: int = _BATCHES) -> np.ndarray:
-    """Repeat the samples of a small file, so that an epoch has at least `batches` batches: int64 (N,)."""
-    times = max(1, -(-batches * batch_size // num_samples))
-    return np.tile(np.arange(num_samples), times)
-
-
 def image_field(reader: Reader, name: str | None = None) -> str | None:
     """Return the field with images of this name, or the first one; None if the file has none."""
     names = [name for name, handler in reader.handlers.items() if isinstance(handler, RGBImageField)]
@@ -104,7 +98,7 @@ def training_loader(
     **arguments: Any,
 ) -> Loader:
     """Make a loader of random crops of the images of a field, flipped and normalized if `is_augmented`."""
-    # Other fields with images are left out; fields without images are decoded. Its epochs are long.
+    # Other fields with images are left out; fields without images are decoded.
     pipelines: dict[str, Any] = dict.fromkeys(
         name for name, handler in reader.handlers.items() if isinstance(handler, RGBImageField)
     )
@@ -113,12 +107,13 @@ def training_loader(
         crop = RandomResizedCropRGBImageDecoder((size, size))
         pipelines[field] = [crop, *augmentations, ToTensor(), ToTorchImage()]
     batch_size = min(batch_size, reader.num_samples)
+    repeats = max(1, -(-_BATCHES * batch_size // reader.num_samples))  # so that an epoch of a small file is long
     return Loader(
         path,
         batch_size,
         order=OrderOption.RANDOM,
         seed=0,
-        indices=long_indices(reader.num_samples, batch_size),
+        indices=np.tile(np.arange(reader.num_samples), repeats),
         pipelines=pipelines,
         on_error="skip",
         **arguments,
@@ -154,35 +149,30 @@ class Rate:
         return asdict(replace(self, run=None), dict_factory=lambda pairs: {k: v for k, v in pairs if k != "run"})
 
 
-@dataclass(frozen=True)
-class BenchOptions:
-    """How to measure a file."""
-
-    size: int = 224
-    batch_size: int = 64
-    num_workers: int = -1
-    seconds: float = 3.0  # for each part
-    field: str | None = None
-    use_gpu: bool = True
-
-
-def measure_rates(path: str | os.PathLike[str], options: BenchOptions) -> Iterator[Rate]:
+def measure_rates(
+    path: str | os.PathLike[str],
+    *,
+    size: int = 224,
+    batch_size: int = 64,
+    num_workers: int = -1,
+    seconds: float = 3.0,  # for each part
+    field: str | None = None,
+    use_gpu: bool = True,
+) -> Iterator[Rate]:
     """Measure one part after the other, and yield the rate of each."""
     reader = Reader(path)
-    field = image_field(reader, options.field)
-    make = partial(
-        training_loader, path, reader, field, options.size, options.batch_size, num_workers=options.num_workers
-    )
-    yield from _disk(path, reader, options.seconds / 2)
-    plain = _measure(make(is_augmented=False, device="cpu"), options.seconds)
-    full = _measure(make(device="cpu"), options.seconds)
+    field = image_field(reader, field)
+    make = partial(training_loader, path, reader, field, size, batch_size, num_workers=num_workers)
+    yield from _disk(path, reader, seconds / 2)
+    plain = _measure(make(is_augmented=False, device="cpu"), seconds)
+    full = _measure(make(device="cpu"), seconds)
     if field is not None:
-        yield _rate("decode and resize", plain, f"random crops to {options.size} pixels")
+        yield _rate("decode and resize", plain, f"random crops to {size} pixels")
         yield _augmenting(plain, full)
     yield _handing_over(full)
     yield replace(_rate("end to end, CPU", full, "all fields, in a loop without a training step"), run=full)
-    if options.use_gpu and field is not None:
-        yield from _gpu(make, options.seconds)
+    if use_gpu and field is not None:
+        yield from _gpu(make, seconds)
 
 
 def slowest_part(rates: Sequence[Rate]) -> str:
@@ -202,16 +192,14 @@ def limit_text(rates: Sequence[Rate]) -> str:
 
 
 def _disk(path: str | os.PathLike[str], reader: Reader, seconds: float) -> Iterator[Rate]:
-    speed = measure_disk(path, seconds=seconds)
+    cold, warm = measure_disk(path, seconds=seconds)
     # The size of the file would also count the unused ends of pages.
     used = int(reader.index.allocations["size"].sum()) or Path(path).stat().st_size
     nbytes = max(1.0, used / reader.num_samples)
-    cold = speed.cold_bytes_per_second
     if cold is None:
         yield Rate("read, disk", note="the file is too small, or its file system cannot bypass the page cache")
     else:
         yield Rate("read, disk", cold / nbytes, None, cold, "1 MiB blocks in random order, 4 threads, O_DIRECT")
-    warm = speed.warm_bytes_per_second
     yield Rate("read, memory", warm / nbytes, None, warm, "the same blocks from the page cache")
 
 
@@ -248,7 +236,7 @@ def _handing_over(run: LoaderRun) -> Rate:
 
 
 def _gpu(make: Callable[..., Loader], seconds: float) -> Iterator[Rate]:
-    """Measure each way to decode on a GPU, then all together."""
+    """Measure each way to decode on a GPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -270,46 +258,35 @@ def _gpu_rate(name: str, make: Callable[..., Loader], seconds: float, routes: tu
 # --- doctor: one loop, and all that its speed depends on
 
 
-@dataclass(frozen=True)
-class LoopOptions:
-    """A loop to watch; the options without a comment are those of `Loader`."""
-
-    step_seconds: float = 0.0  # duration of a step, during which the CPU is idle
-    seconds: float = 5.0  # how long the loop is watched
-    size: int = 224  # side of the crops
-    batch_size: int = 64
-    num_workers: int = -1
-    batches_ahead: int = 3
-    os_cache: bool | None = None
-    device: str = "cpu"
-    field: str | None = None  # the field with images
-
-
-def examine_file(path: str | os.PathLike[str], options: LoopOptions) -> Measurements:
+def examine_file(
+    path: str | os.PathLike[str],
+    *,
+    seconds: float = 5.0,  # how long the loop is watched
+    step_seconds: float = 0.0,  # duration of a step, during which the CPU is idle
+    size: int = 224,
+    batch_size: int = 64,
+    field: str | None = None,
+    device: str = "cpu",
+    **arguments: Any,  # of `Loader`
+) -> Measurements:
     """Loop over a file with random crops, flips and normalization."""
     reader = Reader(path)
-    field = image_field(reader, options.field)
-    place = read_file_place(path)  # before the loop brings the file into the page cache
-    make = partial(
-        training_loader,
-        path,
-        reader,
-        field,
-        options.size,
-        options.batch_size,
-        num_workers=options.num_workers,
-        os_cache=options.os_cache,
-        batches_ahead=options.batches_ahead,
-        device=options.device,
-    )
-    measured = examine_loader(make(), make(), options, places=(place,))
-    if field is None or options.device != "cpu":
+    field = image_field(reader, field)
+    places = (read_file_place(path),)  # before the loop brings the file into the page cache
+    make = partial(training_loader, path, reader, field, size, batch_size, device=device, **arguments)
+    measured = examine_loader(make(), make(), seconds=seconds, step_seconds=step_seconds, places=places)
+    if field is None or device != "cpu":
         return measured
-    return replace(measured, augment_share=_augment_share(make(is_augmented=False), make(), options))
+    return replace(measured, augment_share=_augment_share(make(is_augmented=False), make(), seconds / 4))
 
 
 def examine_loader(
-    rehearsal: Loader, loader: Loader, options: LoopOptions, places: tuple[FilePlace, ...] | None = None
+    rehearsal: Loader,
+    loader: Loader,
+    *,
+    seconds: float = 5.0,
+    step_seconds: float = 0.0,
+    places: tuple[FilePlace, ...] | None = None,
 ) -> Measurements:
     """Loop over a loader; the rehearsal, an equal one, compiles first. Closes both."""
     # `places` were read before the rehearsal brought the files into memory.
@@ -318,13 +295,13 @@ def examine_loader(
     try:
         run_loader(rehearsal, seconds=0.0)
         others = OtherPrograms()
-        run = run_loader(loader, seconds=options.seconds, step_seconds=options.step_seconds)
+        run = run_loader(loader, seconds=seconds, step_seconds=step_seconds)
         other_cores = others.cores()
     finally:
         rehearsal.close()
         loader.close()
-    measured = _measurements(run.stats, facts, places, is_measured=True)
-    return replace(measured, other_cores=other_cores)
+    speed = measure_disk(places[0].path, seconds=0.5)[0] if places else None
+    return Measurements(run.stats, facts, read_machine(), places, read_gpu(), speed, other_cores=other_cores)
 
 
 def examine_command(command: Sequence[str], *, seconds_to_end: float = 10.0) -> tuple[int, list[Measurements]]:
@@ -349,7 +326,7 @@ def _read_loops(folder: Path) -> list[Measurements]:
     for path in folder.glob("*.json"):
         numbers = json.loads(path.read_text(encoding="utf-8"))
         stats, facts = LoaderStats.from_dict(numbers["total"]), LoaderInfo.from_dict(numbers["info"])
-        loops.append(_measurements(stats, facts, _places(facts), is_measured=False))
+        loops.append(Measurements(stats, facts, read_machine(), _places(facts), read_gpu()))
     return sorted(loops, key=lambda loop: -loop.stats.seconds)
 
 
@@ -375,29 +352,19 @@ def make_loader(path: str) -> Loader:
     return loader
 
 
-def _augment_share(plain: Loader, full: Loader, options: LoopOptions) -> float:
+def _augment_share(plain: Loader, full: Loader, seconds: float) -> float:
     """Return the share of the processor time of an image that augmenting takes."""
     rates = []
     for loader in (plain, full):
-        rates.append(run_loader(loader, seconds=options.seconds / 4).images_per_cpu_second)
+        rates.append(run_loader(loader, seconds=seconds).images_per_cpu_second)
         loader.close()
     return 0.0 if not rates[0] else max(0.0, 1 - rates[1] / rates[0])
 
 
-def _exists(path: str) -> bool:
-    try:
-        source_type(path).find_identity(path)
-    except (OSError, FormatError):
-        return False
-    return True
-
-
 def _places(facts: LoaderInfo) -> tuple[FilePlace, ...]:
-    return tuple(read_file_place(path) for path in facts.files if _exists(path))
-
-
-def _measurements(
-    stats: LoaderStats, facts: LoaderInfo, places: tuple[FilePlace, ...], *, is_measured: bool
-) -> Measurements:
-    speed = measure_disk(places[0].path, seconds=0.5).cold_bytes_per_second if is_measured and places else None
-    return Measurements(stats, facts, read_machine(), places, read_gpu(), speed)
+    """Find where those files of a loader are stored that are still there."""
+    places = []
+    for path in facts.files:
+        with suppress(OSError, FormatError):
+            places.append(read_file_place(path))
+    return tuple(places)

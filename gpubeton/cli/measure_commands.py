@@ -18,7 +18,6 @@ from gpubeton.cli.shared_options import FINDINGS, File, Json, Workers
 
 if TYPE_CHECKING:
     from gpubeton.cli.advice import LoopFinding, Measurements
-    from gpubeton.cli.loops import Rate
 
 Size = Annotated[int, typer.Option(min=1, help="Side of the crops.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples per batch.")]
@@ -58,19 +57,25 @@ def bench(
     Measures the disk, decoding, augmenting, and the whole loader on the CPU and on a GPU. The rate of a part is the one
     it could reach if the other parts took no time. The first run compiles before it measures.
     """
-    from gpubeton.cli.loops import BenchOptions, limit_text, measure_rates
+    from gpubeton.cli.loops import RATE_HEADINGS, limit_text, measure_rates
 
-    options = BenchOptions(size, batch_size, workers, seconds, field, gpu)
-    rates = []
+    rates, sizes = [], {"size": size, "batch_size": batch_size, "num_workers": workers}
     with Console(stderr=True).status("Measuring") as status:
-        for rate in measure_rates(file, options):
+        for rate in measure_rates(file, **sizes, seconds=seconds, field=field, use_gpu=gpu):
             rates.append(rate)
             status.update(f"Measured: {rate.name}")
     if json:
         show_json({"file": file, "cores": count_cores(), "parts": [rate.to_dict() for rate in rates]})
     else:
         console = result_console()
-        console.print(_rate_table(file, rates))
+        table = Table(title=f"{file}; {count_cores()} cores", title_justify="left")
+        table.add_column("", no_wrap=True)
+        for heading in RATE_HEADINGS:
+            table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("", style="dim")
+        for rate in rates:
+            table.add_row(rate.name, *rate.cells, rate.note)
+        console.print(table)
         console.print(limit_text(rates))
     if html is not None:
         from gpubeton.cli.report import write_bench_report
@@ -108,18 +113,23 @@ def doctor(
     results so far. The exit code is 1 if the loop waits for data and a change would help.
     """
     from gpubeton.cli.advice import advise
-    from gpubeton.cli.loops import LoopOptions, examine_command, examine_file, examine_loader, make_loader
+    from gpubeton.cli.loops import examine_command, examine_file, examine_loader, make_loader
 
     file, words = _file_or_command(file, command)
     if [file is not None, loader is not None, bool(words)].count(True) != 1:
         raise typer.BadParameter("give one of FILE, --loader, or -- and a command")
-    options = LoopOptions(step_ms / 1000, seconds, size, batch_size, workers, batches_ahead, os_cache, device, field)
+    times: dict[str, Any] = {"seconds": seconds, "step_seconds": step_ms / 1000}
     code, loops = 0, []
     with Console(stderr=True).status("Watching the loop"):
         if loader is not None:
-            loops = [examine_loader(make_loader(loader), make_loader(loader), options)]
+            loops = [examine_loader(make_loader(loader), make_loader(loader), **times)]
         elif file is not None:
-            loops = [examine_file(file, options)]
+            loops = [
+                examine_file(
+                    file, **times, size=size, batch_size=batch_size, field=field, device=device, num_workers=workers,
+                    batches_ahead=batches_ahead, os_cache=os_cache,
+                )
+            ]  # fmt: skip
     if words:
         code, loops = examine_command(words)
     results = [(measured, advise(measured)) for measured in loops]
@@ -135,19 +145,6 @@ def doctor(
         write_doctor_report(html, results)
     if code or any(finding.weight == "advice" for _, findings in results for finding in findings):
         raise typer.Exit(FINDINGS)
-
-
-def _rate_table(file: str, rates: list[Rate]) -> Table:
-    from gpubeton.cli.loops import RATE_HEADINGS
-
-    table = Table(title=f"{file}; {count_cores()} cores", title_justify="left")
-    table.add_column("", no_wrap=True)
-    for heading in RATE_HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", style="dim")
-    for rate in rates:
-        table.add_row(rate.name, *rate.cells, rate.note)
-    return table
 
 
 def _file_or_command(file: str | None, command: list[str] | None) -> tuple[str | None, list[str]]:
@@ -190,16 +187,9 @@ def _draw_advice(console: Console, results: list[tuple[Measurements, tuple[LoopF
         table.add_column(no_wrap=True)
         table.add_column()
         for finding in findings:
-            table.add_row(_weight_text(finding), _finding_text(finding))
+            color = {"bottleneck": "bold red" if (finding.gain or 0) > 1 else "bold green", "advice": "bold yellow"}
+            gain = finding.gain_text and f" {finding.gain_text}"
+            change = f"\n-> {printable(finding.change)}" if finding.change else ""
+            text = Text.assemble(printable(finding.text), change, (gain, "bold"))
+            table.add_row(Text(printable(finding.weight), color.get(finding.weight, "dim")), text)
         console.print(table)
-
-
-def _weight_text(finding: LoopFinding) -> Text:
-    colors = {"bottleneck": "bold red" if (finding.gain or 0) > 1 else "bold green", "advice": "bold yellow"}
-    return Text(printable(finding.weight), colors.get(finding.weight, "dim"))
-
-
-def _finding_text(finding: LoopFinding) -> Text:
-    gain = finding.gain_text and f" {finding.gain_text}"
-    change = f"\n-> {printable(finding.change)}" if finding.change else ""
-    return Text.assemble(printable(finding.text), change, (gain, "bold"))

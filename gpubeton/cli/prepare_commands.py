@@ -75,7 +75,8 @@ def index(
     With --out: write an index of images in tar files, folders, tables, zip or Arrow files, which a loader of
     NAME.index reads where they are.
     """
-    from gpubeton._bytes import is_folder, list_shards
+    from gpubeton._bytes import is_folder
+    from gpubeton._sources import is_container
     from gpubeton.dataset import index_images, index_shards
 
     if out is not None:
@@ -88,9 +89,7 @@ def index(
     custom = field_classes(field)
     results: list[dict[str, Any]] = []
     for file in files:
-        if file.lower().endswith((".tar", ".zip", ".csv", ".tsv", ".parquet", ".arrow")) or (
-            "://" not in file and is_folder(file) and not list_shards(file)
-        ):
+        if is_container(file):
             raise OptionError(
                 f"{file}: no .beton files. For images that stay where they are, name their index: -o NAME.index"
             )
@@ -148,6 +147,18 @@ def fetch(
     cache_limit: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Most bytes of the cache, e.g. '800 GB'.", show_default=False)
     ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Only the share of this host, for order_kwargs={'nodes': ...} of loaders.", show_default=False
+        ),
+    ] = None,
+    host: Annotated[
+        int | None, typer.Option(min=0, help="With --nodes: the number of this host. Default: by torchrun or SLURM.")
+    ] = None,
+    hosts: Annotated[
+        int | None, typer.Option(min=1, help="With --nodes: how many hosts there are. Default: by torchrun or SLURM.")
+    ] = None,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
@@ -156,13 +167,21 @@ def fetch(
     Loaders with the same cache_dir then map the files. After an interruption of any kind, the same command continues.
     """
     from gpubeton._bytes import fill_cache, source_type
+    from gpubeton._sources import is_container
     from gpubeton.reader import Reader
+    from gpubeton.traversal_order.window import parts_of_host
 
-    sources = [(file.path, file.identity) for file in Reader(url, field_classes(field)).index.files]
+    if is_container(url):
+        raise OptionError(f"{url}: no .beton file. Index its images, and fetch the index: gpubeton index -o NAME.index")
+    if nodes is None and (host, hosts) != (None, None):
+        raise OptionError("--host and --hosts are for a share; expected --nodes, as loaders have it in order_kwargs")
+    index = Reader(url, field_classes(field)).index
+    sources = [(file.path, file.identity) for file in index.files]
     if source_type(sources[0][0]).is_local:
         raise OptionError(f"{url} is on this machine, and needs no cache; expected a URL such as s3://bucket/folder/")
+    parts = None if nodes is None else parts_of_host(index, nodes, host, hosts)
     with progress(f"Fetching {url}") as advance:
-        folder, total = fill_cache(sources, cache_dir, cache_limit, advance)
+        folder, total = fill_cache(sources, cache_dir, cache_limit, advance, parts)
     if json:
         show_json({"cache_dir": str(folder), "files": len(sources), "bytes": total})
         return

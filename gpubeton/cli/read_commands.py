@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from gpubeton.cli.shared_options import (
     FINDINGS,
     FieldClasses,
     File,
+    Indices,
     Json,
     Label,
     Overwrite,
@@ -51,12 +53,16 @@ def info(
 
     summary = summarize(file, field_classes(field), look_at=None if every else 20_000)
     if json:
-        show_json(summary.to_dict())
+        show_json(asdict(summary))
         return
     console = result_console()
     _draw_file(console, summary)
     for column in summary.fields:
-        _draw_field(console, column, summary.class_names, histograms=histograms)
+        mode = f", mode {column.image.mode}" if column.image and column.image.mode not in ("", "rgb") else ""
+        console.print()
+        console.print(Text.assemble((printable(column.name), "bold"), f"  {column.type}{mode}"))
+        for line in _field_lines(column, summary.class_names, histograms=histograms):
+            console.print(line)
 
 
 def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: Json = False) -> None:
@@ -70,7 +76,7 @@ def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: 
     with progress("Verifying") as advance:
         result = dataset.verify(file, field_classes(field), num_workers=workers, on_progress=advance)
     if json:
-        show_json(result.to_dict())
+        show_json({"sound": result.is_sound, "bad_samples": result.bad_samples, **asdict(result)})
     else:
         _draw_verification(result_console(), file, result)
     if not result.is_sound or not (json or result.samples):
@@ -97,7 +103,7 @@ def cat(
 ) -> None:
     """Print the values of a sample, or write one of them as a file."""
     from gpubeton._writing import check_target
-    from gpubeton.dataset import Contents
+    from gpubeton.dataset.contents import Contents, class_name
 
     if only is not None and json:
         raise OptionError("--only writes a file and --json describes all values; choose one")
@@ -112,8 +118,8 @@ def cat(
     values = {name: contents.value(sample, name) for name in contents.index.names}
     labels = contents.labels()
     if json:
-        named = labels is not None and contents.class_names is not None
-        title = contents.class_name(int(labels[sample])) if named and labels is not None else None
+        names = contents.class_names
+        title = None if labels is None or names is None else class_name(int(labels[sample]), names)
         described = {name: _described(value) for name, value in values.items()}
         show_json({"sample": sample, "values": described, "class_name": title})
         return
@@ -125,9 +131,7 @@ def cat(
 def extract(
     file: File,
     folder: Annotated[Path, typer.Argument(help="A new folder.", show_default=False)],
-    indices: Annotated[
-        str | None, typer.Option(help="Samples, such as 0:1000,4000,7 (Python slices), or @FILE with one per line.")
-    ] = None,
+    indices: Indices = None,
     label: Label = "label",
     workers: Workers = -1,
     field: FieldClasses = None,
@@ -208,79 +212,68 @@ def _draw_file(console: Console, summary: Summary) -> None:
     console.print(grid)
 
 
-def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | None, *, histograms: bool) -> None:
-    mode = f", mode {field.image.mode}" if field.image is not None and field.image.mode not in ("", "rgb") else ""
-    console.print()
-    console.print(Text.assemble((printable(field.name), "bold"), f"  {field.type}{mode}"))
+def _field_lines(field: FieldSummary, class_names: list[str] | None, *, histograms: bool) -> Iterator[str]:
+    """Describe a field."""
+    from gpubeton.dataset.contents import class_name
+
     if field.image is not None:
-        _draw_images(console, field.image, histograms=histograms)
+        yield from _image_lines(field.image, histograms=histograms)
     if field.bytes is not None:
-        _draw_spread(console, "bytes", field.bytes, size_text, histograms=histograms)
+        yield from _spread_lines("bytes", field.bytes, size_text, histograms=histograms)
     if field.counts and len(field.counts) <= _MAX_CLASSES:
-        names, counts = [_class_name(number, class_names) for number in field.counts], field.counts.values()
+        names, counts = [class_name(number, class_names) for number in field.counts], list(field.counts.values())
         if histograms:
-            _print_lines(console, histogram(names, list(counts)))
+            yield from _indented(histogram(names, counts))
         else:
-            console.print("  " + ", ".join(f"{name} ({count:,})" for name, count in zip(names, counts, strict=True)))
+            yield "  " + ", ".join(f"{name} ({count:,})" for name, count in zip(names, counts, strict=True))
     elif field.values is not None:
         distinct = f", {len(field.counts):,} different values" if field.counts else ""
-        console.print(f"  {field.values.minimum:g} to {field.values.maximum:g}{distinct}")
+        yield f"  {field.values.minimum:g} to {field.values.maximum:g}{distinct}"
         if histograms:
-            _print_lines(console, _bars(field.values, "{:g}".format))
+            yield from _bars(field.values, "{:g}".format)
 
 
-def _draw_images(console: Console, image: ImageSummary, *, histograms: bool) -> None:
+def _image_lines(image: ImageSummary, *, histograms: bool) -> Iterator[str]:
     files = "".join(
         f"{image.stored[codec.suffix]:,} {codec.name} files, "
         for codec in CODECS.values()
         if image.stored[codec.suffix] or codec is JPEG
     )
-    console.print(f"  {files}{image.stored['raw']:,} stored as raw pixels")
+    yield f"  {files}{image.stored['raw']:,} stored as raw pixels"
     if image.looked_at:
         is_all = image.looked_at == image.stored[JPEG.suffix]
         seen = "" if is_all else f" (in {image.looked_at:,} files; --all looks at all)"
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in image.kinds.items() if count)
         samplings = ", ".join(f"{count:,} {ratio}" for ratio, count in image.samplings.items())
-        console.print(f"  JPEG kinds: {kinds}; chroma: {samplings}{seen}")
-        console.print(f"  JPEG engines of a GPU: can decode {image.routes['hardware']:,} of {image.looked_at:,}")
+        yield f"  JPEG kinds: {kinds}; chroma: {samplings}{seen}"
+        yield f"  JPEG engines of a GPU: can decode {image.routes['hardware']:,} of {image.looked_at:,}"
     if image.indexed:
         spacing = f"{image.entry_points:,} in {size_text(image.entry_bytes)}, one every {MCUS_PER_ENTRY} MCUs"
-        console.print(f"  entry points: of {image.indexed:,} JPEG files, {spacing}")
+        yield f"  entry points: of {image.indexed:,} JPEG files, {spacing}"
     elif image.stored[JPEG.suffix] and image.mode == "rgb":
-        console.print("  entry points: none; gpubeton index makes them, and loaders decode less of each JPEG file")
+        yield "  entry points: none; gpubeton index makes them, and loaders decode less of each JPEG file"
     common = ", ".join(f"{height} × {width} ({count:,})" for height, width, count in image.most_common)
-    console.print(f"  most common sizes, height × width: {common}")
-    _draw_spread(console, "height", image.height, "{:.0f}".format, histograms=histograms)
-    _draw_spread(console, "width", image.width, "{:.0f}".format, histograms=histograms)
+    yield f"  most common sizes, height × width: {common}"
+    yield from _spread_lines("height", image.height, "{:.0f}".format, histograms=histograms)
+    yield from _spread_lines("width", image.width, "{:.0f}".format, histograms=histograms)
 
 
-def _draw_spread(
-    console: Console, name: str, spread: Spread, text: Callable[[float], str], *, histograms: bool
-) -> None:
-    console.print(
-        f"  {name}: {text(spread.minimum)} to {text(spread.maximum)}, median {text(spread.median)}, "
-        f"mean {text(spread.mean)}"
-    )
+def _spread_lines(name: str, spread: Spread, text: Callable[[float], str], *, histograms: bool) -> Iterator[str]:
+    extremes = f"{text(spread.minimum)} to {text(spread.maximum)}"
+    yield f"  {name}: {extremes}, median {text(spread.median)}, mean {text(spread.mean)}"
     if histograms and len(spread.counts) > 1:
-        _print_lines(console, _bars(spread, text))
+        yield from _bars(spread, text)
 
 
-def _bars(spread: Spread, text: Callable[[float], str]) -> list[str]:
+def _bars(spread: Spread, text: Callable[[float], str]) -> Iterator[str]:
     counts: dict[str, int] = {}
     for edge, count in zip(spread.edges, spread.counts, strict=False):  # edges that print the same share a bar
         counts[text(edge)] = counts.get(text(edge), 0) + count
-    return histogram([f"from {label}" for label in counts], list(counts.values()))
+    yield from _indented(histogram([f"from {label}" for label in counts], list(counts.values())))
 
 
-def _class_name(number: int, class_names: list[str] | None) -> str:
-    if class_names is not None and 0 <= number < len(class_names):
-        return class_names[number]
-    return str(number)
-
-
-def _print_lines(console: Console, lines: list[str]) -> None:
-    for line in lines:
-        console.print(f"    {line}")
+def _indented(lines: list[str]) -> Iterator[str]:
+    return (f"    {line}" for line in lines)
 
 
 def _write(content: bytes, output: Path | None) -> None:
@@ -319,7 +312,7 @@ def _described(value: Any) -> Any:
 
 def _text(contents: Contents, name: str, value: Any) -> str:
     """Describe a value for people."""
-    from gpubeton.dataset import StoredImage
+    from gpubeton.dataset.contents import StoredImage, class_name
 
     shown = _described(value)
     if isinstance(value, StoredImage):
@@ -333,5 +326,5 @@ def _text(contents: Contents, name: str, value: Any) -> str:
         return f"JSON of {shown['levels']} levels; use --only {name} to write it"
     labels = contents.labels(name)
     if labels is not None and name == "label" and contents.class_names is not None:
-        return f"{value} ({contents.class_name(int(value))})"
+        return f"{value} ({class_name(int(value), contents.class_names)})"
     return str(value)

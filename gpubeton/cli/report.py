@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 Section = tuple[str, str, Any]  # heading, macro, and its argument
 
-_STEP, _WORKERS, _THREAD, _READING = "training step", "workers: decode, augment", "loader's thread", "reading"
-# The part that a bottleneck, by its name, is in.
-_LIMITS = {"step": _STEP, "workers": _WORKERS, "pages": _WORKERS, "thread": _THREAD, "reading": _READING}
+#: Names of the stages that limit a loop.
+_STAGES = {
+    "step": "training step", "workers": "workers: decode, augment", "thread": "loader's thread", "reading": "reading"
+}  # fmt: skip
 
 
 def write_doctor_report(path: Path, results: Sequence[tuple[Measurements, tuple[LoopFinding, ...]]]) -> None:
@@ -82,9 +83,9 @@ def _write(path: Path, kind: str, heading: str, subtitle: str, sections: Sequenc
 
 
 def _loop_sections(measured: Measurements, findings: Sequence[LoopFinding]) -> list[Section]:
-    stats, limits, augment = measured.stats, stage_limits(measured.stats), measured.augment_share or 0.0
-    parts = [(_STEP, limits.step), (_WORKERS, limits.workers), (_THREAD, limits.thread), (_READING, limits.reading)]
-    limit, paces = findings[0], _paces(parts, _LIMITS.get(findings[0].name, ""))
+    stats, augment, limit = measured.stats, measured.augment_share or 0.0, findings[0]
+    parts = [(_STAGES[stage], rate) for stage, rate in stage_limits(stats).items()]
+    paces = _paces(parts, _STAGES.get("workers" if limit.name == "pages" else limit.name, ""))
     advice, notices = ([finding for finding in findings if finding.weight == word] for word in ("advice", "notice"))
     nothing = "Nothing: no change would make this loop faster."
     return [

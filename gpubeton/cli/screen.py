@@ -55,12 +55,9 @@ def result_console() -> Screen:
 
 def show_json(value: Any) -> None:
     """Print a result as one ASCII JSON document; numbers that are not finite become null."""
-    plain = json.loads(json.dumps(value, default=_plain), parse_constant=lambda _: None)
+    text = json.dumps(value, default=lambda item: item.tolist() if hasattr(item, "tolist") else str(item))
+    plain = json.loads(text, parse_constant=lambda _: None)
     print(json.dumps(plain, indent=2, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 @contextmanager

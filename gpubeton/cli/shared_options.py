@@ -32,7 +32,13 @@ ClassNames = Annotated[
     Path | None, typer.Option(help="Text file of class names, one per line.", rich_help_panel=SOURCES)
 ]
 Split = Annotated[str | None, typer.Option(help="Split of huggingface or torchvision.", rich_help_panel=SOURCES)]
-Root = Annotated[Path | None, typer.Option(help="Base folder of a table, or torchvision's.", rich_help_panel=SOURCES)]
+Root = Annotated[
+    str | None, typer.Option(help="Base folder or URL of a table, or torchvision's folder.", rich_help_panel=SOURCES)
+]
+Indices = Annotated[
+    str | None,
+    typer.Option(help="Samples in this order, such as 0:1000,4000,7 (Python slices), or @FILE with one per line."),
+]
 Label = Annotated[str, typer.Option(help="The field with the labels.")]
 FieldClasses = Annotated[
     list[str] | None,
@@ -115,10 +121,6 @@ def sample_ids(text: str, num_samples: int) -> list[int]:
         raise
     except (TypeError, ValueError) as error:
         raise OptionError(f"--indices {text!r}: {word!r} is neither a number nor a slice such as 0:1000") from error
-    for sample in samples:
-        if not 0 <= sample < num_samples:
-            last = num_samples - 1
-            raise OptionError(f"--indices {text!r}: no sample {sample}; there are {num_samples}: 0 to {last}")
     return samples
 
 

@@ -12,6 +12,7 @@ from gpubeton.cli.screen import counted, result_console, show_json
 from gpubeton.cli.shared_options import (
     FieldClasses,
     File,
+    Indices,
     Json,
     Label,
     Overwrite,
@@ -38,7 +39,7 @@ _DARK = 1 / 8
 def view(
     file: File,
     out: Annotated[Path, typer.Argument(help="The PNG file to write.", show_default=False)],
-    indices: Annotated[str | None, typer.Option(help="Samples, such as 0:32,100, or @FILE with one per line.")] = None,
+    indices: Indices = None,
     count: Annotated[int, typer.Option(min=1, help="Number of random samples, without --indices.")] = 32,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     train_size: Annotated[
@@ -65,17 +66,25 @@ def view(
     Each has its number and class as a caption. Gray images with small values, such as masks and depth maps, are shown
     brighter: the maximum of each is white.
     """
+    from PIL import Image
+
     from gpubeton._writing import check_target
-    from gpubeton.dataset import Contents, choose
+    from gpubeton.dataset import choose
+    from gpubeton.dataset.contents import Contents, class_name
 
     if train_size is not None and pipeline is not None:
         raise OptionError("--train-size and --pipeline both define the augmentation; choose one")
-    _check_suffix(out)
+    if Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
+        raise OptionError(f"{out}: pictures cannot be written as {out.suffix or 'this'}; expected a name such as x.png")
     check_target(out, [file], overwrite=overwrite)
     classes = field_classes(field)
     contents = Contents(file, classes)
     total = contents.index.num_samples
-    name = _image_field(contents, image)
+    names = contents.image_fields
+    if not names or (image is not None and image not in names):
+        choices = f"it has {', '.join(map(repr, names))}" if names else "it has none"
+        raise OptionError(f"{contents.index.path}: no field {image or ''} with images; {choices}")
+    name = image or names[0]
     if indices is not None:
         chosen = choose(total, indices=sample_ids(indices, total))
     else:
@@ -84,15 +93,18 @@ def view(
     if pipeline is not None:
         pictures = _augmented(contents, file, name, _imported_pipeline(pipeline, name), chosen, seed, classes)
     elif train_size is not None:
-        operations = _train_pipeline(train_size, contents.is_rgb(name))
+        from gpubeton.fields.decoders import RandomResizedCropImageDecoder
+        from gpubeton.transforms import RandomHorizontalFlip, ToTensor
+
+        operations = [RandomResizedCropImageDecoder((train_size, train_size)), RandomHorizontalFlip(), ToTensor()]
         pictures = _augmented(contents, file, name, operations, chosen, seed, classes)
     else:
         pictures = _stored(contents, name, chosen.tolist(), side)
     labels = contents.labels(label)
-    captions = [
-        f"{sample}" if labels is None else f"{sample} {contents.class_name(int(labels[sample]))}"[:_CAPTION_LETTERS]
-        for sample in chosen.tolist()
-    ]
+    captions = [str(sample) for sample in chosen.tolist()]
+    if labels is not None:
+        titles = [class_name(label, contents.class_names) for label in labels[chosen].tolist()]
+        captions = [f"{sample} {title}"[:_CAPTION_LETTERS] for sample, title in zip(captions, titles, strict=True)]
     write_contact_sheet(out, pictures, captions, columns, side)
     if json:
         show_json({"path": str(out), "samples": chosen.tolist(), "captions": captions})
@@ -100,27 +112,12 @@ def view(
         result_console().print(f"{out} shows {counted(len(captions), 'sample')} of {file}")
 
 
-def _check_suffix(out: Path) -> None:
-    from PIL import Image
-
-    if Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
-        raise OptionError(f"{out}: pictures cannot be written as {out.suffix or 'this'}; expected a name such as x.png")
-
-
-def _image_field(contents: Contents, name: str | None) -> str:
-    names = contents.image_fields
-    if not names or (name is not None and name not in names):
-        choices = f"it has {', '.join(map(repr, names))}" if names else "it has none"
-        raise OptionError(f"{contents.index.path}: no field {name or ''} with images; {choices}")
-    return name or names[0]
-
-
 def _stored(contents: Contents, name: str, samples: list[int], side: int) -> NDArray[np.float32]:
     """Fit stored images of any size into squares, float32 (N, side, side, 3)."""
     import numpy as np
-    from PIL import Image
+    from PIL import Image, ImageOps
 
-    sheet = np.full((len(samples), side, side, 3), _BACKGROUND, np.float32)
+    sheet = np.empty((len(samples), side, side, 3), np.float32)
     for number, sample in enumerate(samples):
         try:
             pixels = _as_rgb(contents.value(sample, name).pixels())
@@ -131,14 +128,8 @@ def _stored(contents: Contents, name: str, samples: list[int], side: int) -> NDA
                 [sample],
                 [str(error)],
             ) from error
-        picture = Image.fromarray(pixels)
-        picture.thumbnail((side, side))
-        if max(picture.size) < side:
-            scale = side / max(picture.size)
-            size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
-            picture = picture.resize(size, Image.Resampling.NEAREST)
-        top, left = (side - picture.height) // 2, (side - picture.width) // 2
-        sheet[number, top : top + picture.height, left : left + picture.width] = np.asarray(picture)
+        method = Image.Resampling.NEAREST if max(pixels.shape[:2]) < side else Image.Resampling.BICUBIC
+        sheet[number] = np.asarray(ImageOps.pad(Image.fromarray(pixels), (side, side), method, (_BACKGROUND,) * 3))
     return sheet
 
 
@@ -164,14 +155,6 @@ def _gray_levels(pixels: NDArray[Any]) -> NDArray[np.float32]:
     white = np.where((largest > 0) & (largest < top * _DARK), largest, np.float32(top))
     levels: NDArray[np.float32] = (pixels * (255 / white)).astype(np.float32)
     return levels
-
-
-def _train_pipeline(side: int, is_rgb: bool) -> list[Any]:
-    from gpubeton.fields.decoders import RandomResizedCropImageDecoder, RandomResizedCropRGBImageDecoder
-    from gpubeton.transforms import RandomHorizontalFlip, ToTensor
-
-    decoder = RandomResizedCropRGBImageDecoder if is_rgb else RandomResizedCropImageDecoder
-    return [decoder((side, side)), RandomHorizontalFlip(), ToTensor()]
 
 
 def _imported_pipeline(path: str, name: str) -> list[Any]:

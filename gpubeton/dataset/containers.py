@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -11,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._bytes import FileListIdentity, find_identity, open_bytes
-from gpubeton._sources import LabelledSource, Places, Source, places_of_rows
+from gpubeton._bytes import FileListIdentity, find_identity
+from gpubeton._sources import ArchiveSource, LabelledSource, Source
 from gpubeton._writing import AtomicFile, make_index, remove_if_abandoned, resolve_target
 from gpubeton.dataset.unfinished_entries import UnfinishedEntries, unfinished_path
 from gpubeton.errors import OptionError
 from gpubeton.format.data_files import INDEX_SUFFIX, EntryPlace
-from gpubeton.format.entry_layout import BESIDE
-from gpubeton.format.entry_points import identity_of, image_fields, write_entry_points
+from gpubeton.format.entry_points import BESIDE, identity_of, image_fields, write_entry_points
 from gpubeton.format.index import Index
 from gpubeton.format.index_file import FIRST_COLUMN, MAGIC, TRAILER, folder_of, is_outside, relative_name
-from gpubeton.format.manifest import Manifest, Shard, blocks_of, form_of
+from gpubeton.format.manifest import Manifest, Shard, write_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,35 +32,17 @@ __all__ = ["IndexedSource", "index_source", "write_index"]
 
 @dataclass(frozen=True)
 class IndexedSource:
-    """The index of samples that stay where they are.
+    """The index of samples that stay where they are. Made by `index_source`."""
 
-    Made by `index_source`.
-
-    Attributes
-    ----------
-    path : Path
-        The index.
-    samples : int
-        Samples in it.
-    containers : int
-        Files that hold them; a folder of images counts once.
-    bytes : int
-        Size of the index.
-    indexed : int
-        Images with entry points.
-    unread : list of str
-        Images whose size cannot be found, as they are damaged or of an unknown kind. Loaders handle them as damaged
-        ones, see `on_error` of `Loader`.
-    outside : list of str
-        Folders and URLs of files that do not lie in the folder of the index: a loader is told them as `containers`.
-    """
-
-    path: Path
-    samples: int
-    containers: int
-    bytes: int
-    indexed: int
+    path: Path  #: the index
+    samples: int  #: samples in it
+    containers: int  #: files that hold them; a folder of images counts once
+    bytes: int  #: size of the index
+    indexed: int  #: images with entry points
+    #: Images whose size cannot be found, as they are damaged or of an unknown kind. Loaders handle them as damaged
+    #: ones, see `on_error` of `Loader`.
     unread: list[str]
+    #: Folders and URLs of files that do not lie in the folder of the index: a loader is told them as `containers`.
     outside: list[str]
 
 
@@ -108,8 +88,6 @@ def index_source(
         If the source cannot be read in place, or `path` exists or has another ending.
     StorageError
         If the index cannot be written, or a file is changed while it is read.
-    OSError
-        If a file cannot be read.
 
     Examples
     --------
@@ -140,7 +118,8 @@ def index_source(
         with UnfinishedEntries(target, index, names, BESIDE, with_checksums=True) as entries:
             entries.find(num_workers, report)
             checksums = np.concatenate([record.checksums for record in entries.records()])
-            index = _with_checksums(index, checksums)
+            rows = replace(index.rows[0], checksums=checksums), *index.rows[1:]
+            index = Index(index.files, index.header, index.descriptors, rows, index.fingerprint, index.class_names)
             indexed = sum(int((record.block.counts > 0).sum()) for record in entries.records())
             size = _write(target, index, entries.parts, entries.records())
         entries.path.unlink(missing_ok=True)
@@ -161,23 +140,13 @@ def _outside_of(target: Path, file: DataFile) -> Iterator[str]:
         yield os.path.commonpath([os.path.dirname(path) for path in far])  # noqa: PTH120
 
 
-def _with_checksums(index: Index, checksums: Any) -> Index:
-    """Add the CRC-32 of each image, (N,)."""
-    rows = (replace(index.rows[0], checksums=checksums), *index.rows[1:])
-    return Index(index.files, index.header, index.descriptors, rows, index.fingerprint, index.class_names)
-
-
 def _write(target: Path, index: Index, parts: list[tuple[int, str]], records: Iterable[Any]) -> int:
     """Write the file; return its size. `records` are those of entry points, part by part."""
     shards = [Shard.of(file, index) for file in index.files]
     with AtomicFile(target) as file:
         file.write(0, MAGIC.ljust(FIRST_COLUMN, b"\0"))
-        end, sums = FIRST_COLUMN, []
-        for block in blocks_of(index):
-            file.write(end, block)
-            sums.append(zlib.crc32(block))
-            end += len(block)
-        num_bytes = end - FIRST_COLUMN
+        columns = write_columns(file.write, FIRST_COLUMN, index)
+        end = FIRST_COLUMN + columns[0]
         for number, described in enumerate(index.files):
             if isinstance(described.identity, FileListIdentity):
                 names = described.identity.files.to_bytes()
@@ -192,11 +161,7 @@ def _write(target: Path, index: Index, parts: list[tuple[int, str]], records: It
             end = write_entry_points(file.write, start, name, identity, blocks, BESIDE)
             shards[number] = replace(shards[number], entry_place=EntryPlace((name,), start, end))
         shards = [replace(shard, name=relative_name(os.fspath(target), shard.name)) for shard in shards]
-        forms = tuple(map(form_of, index.rows))
-        text = Manifest(
-            index.header, index.descriptors, forms, tuple(shards), index.fingerprint, num_bytes, tuple(sums),
-            index.class_names,
-        ).to_bytes()  # fmt: skip
+        text = Manifest.of(index, shards, columns, index.class_names).to_bytes()
         file.write(end, text + TRAILER.pack(end, len(text), MAGIC))
         for described in index.files:
             described.open().close()  # it has not changed meanwhile
@@ -243,8 +208,6 @@ def write_index(
         If there are no rows, or a place lies outside its file, or `path` exists or has another ending.
     StorageError
         If the index cannot be written, or a file is changed while it is read.
-    OSError
-        If a file cannot be read.
 
     Examples
     --------
@@ -268,7 +231,7 @@ def write_index(
     )
 
 
-class _Rows(LabelledSource):
+class _Rows(ArchiveSource):
     """Samples by the places of their images."""
 
     kind = "rows"
@@ -296,8 +259,8 @@ class _Rows(LabelledSource):
                 columns[name].append(value)
         if not places or min(min(place) for place in places) < 0:
             raise OptionError("rows: expected at least one, and no negative offset or size")
-        self._files = [(path, find_identity(path, remote)) for path in numbers]
-        self._places = np.array(places, np.int64)  # (N, 3): number of the file, offset, size
+        self._containers = [(path, find_identity(path, remote)) for path in numbers]
+        self._places, self._names = np.array(places, np.int64), range(len(places))
         self.class_names = None if class_names is None else tuple(class_names)
         self._columns = columns
         self.fields = {
@@ -309,17 +272,6 @@ class _Rows(LabelledSource):
     def columns(self) -> Mapping[str, Sequence[float]]:
         return self._columns
 
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        number, offset, size = self._places[index].tolist()
-        with open_bytes(*self._files[number]) as source:
-            return source.read_exactly(offset, size), *(values[index] for values in self._columns.values())
-
     def name(self, index: int) -> str:
-        number, offset, size = self._places[index].tolist()
-        return f"{self._files[number][0]}: {size} bytes at {offset}"
-
-    def places(self) -> Places:
-        return places_of_rows(self._files, self._places)
+        _, offset, size = self._places[index].tolist()
+        return f"{self._container(index)[0]}: {size} bytes at {offset}"

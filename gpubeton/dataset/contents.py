@@ -13,15 +13,15 @@ from gpubeton.fields.codecs import CODECS, PNG
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, read_notes
 from gpubeton.format.data_files import split_offsets
-from gpubeton.format.field_arguments import RGB
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from gpubeton.fields.base import ImageColumn
+    from gpubeton.format import Index
 
 #: Elements of a raw pixel, and the type of each, by the pixel's bytes.
 _PIXELS = {1: (1, "<u1"), 2: (1, "<u2"), 3: (3, "<u1"), 4: (4, "<u1"), 6: (3, "<u2"), 8: (4, "<u2")}
@@ -29,24 +29,12 @@ _PIXELS = {1: (1, "<u1"), 2: (1, "<u2"), 3: (3, "<u1"), 4: (4, "<u1"), 6: (3, "<
 
 @dataclass(frozen=True)
 class StoredImage:
-    """An image as it is stored.
+    """An image as it is stored. Made by `Contents.value`."""
 
-    Made by `Contents.value`.
-
-    Attributes
-    ----------
-    kind : str
-        The kind of the content: "jpg" or "png" for a file, "raw" for pixels.
-    height, width : int
-        Its size in pixels, by the file's metadata.
-    content : bytes
-        The file, or the pixels, row by row.
-    """
-
-    kind: str
-    height: int
-    width: int
-    content: bytes
+    kind: str  #: the kind of the content: "jpg" or "png" for a file, "raw" for pixels
+    height: int  #: in pixels, by the file's metadata
+    width: int  #: in pixels, by the file's metadata
+    content: bytes  #: the file, or the pixels, row by row
 
     def pixels(self) -> NDArray[Any]:
         """Decode the image.
@@ -95,20 +83,6 @@ class Contents:
     custom_fields : mapping of str to Field class, optional
         The class of each custom field.
 
-    Attributes
-    ----------
-    index : Index
-        Header and metadata of the file.
-    class_names : tuple of str or None
-        Names of the classes.
-
-    Raises
-    ------
-    FormatError
-        If the file is damaged.
-    OSError
-        If it cannot be read.
-
     Examples
     --------
     >>> contents = Contents("train.beton")
@@ -117,8 +91,9 @@ class Contents:
     """
 
     def __init__(self, path: str | os.PathLike[str], custom_fields: CustomFields | None = None) -> None:
+        self.index: Index  #: header and metadata of the file
         self.index, self._fields = open_single(path, custom_fields)
-        self.class_names = self.index.class_names or None  # of containers
+        self.class_names = self.index.class_names or None  #: names of the classes; None if there are none
         if not self.index.files[0].is_container:
             with suppress(NotesError):  # the samples may be sound
                 notes = read_notes(self.index.files[0].path, self.index.files[0].identity)
@@ -128,22 +103,6 @@ class Contents:
     def image_fields(self) -> list[str]:
         """Names of the fields of images."""
         return [name for name in self.index.names if self._images(name) is not None]
-
-    def is_rgb(self, name: str) -> bool:
-        """Whether a field holds images of FFCV's own kind: three colors of 8 bits.
-
-        Parameters
-        ----------
-        name : str
-            The field.
-
-        Returns
-        -------
-        bool
-            False for images of other kinds.
-        """
-        images = self._images(name)
-        return images is not None and images.kind == RGB and images.gpu_decodes
 
     def labels(self, name: str = "label") -> NDArray[np.int64] | None:
         """Give the label of each sample.
@@ -162,22 +121,6 @@ class Contents:
             return None
         numbers = self._fields[name].numbers(self.index.column(name))
         return None if numbers is None or numbers.dtype.kind != "i" else numbers.astype(np.int64, copy=False)
-
-    def class_name(self, label: int) -> str:
-        """Name the class of a label.
-
-        Parameters
-        ----------
-        label : int
-            The label.
-
-        Returns
-        -------
-        str
-            Its name, or the number.
-        """
-        names = self.class_names or ()
-        return names[label] if 0 <= label < len(names) else str(label)
 
     def stored(self, sample: int, name: str) -> bytes:
         """Read the bytes of a value: its region, or its metadata if it has none.
@@ -199,11 +142,7 @@ class Contents:
         StorageError
             If the bytes cannot be read.
         """
-        if not 0 <= sample < self.index.num_samples:
-            raise OptionError(
-                f"{self.index.path}: no sample {sample}; there are {self.index.num_samples}: "
-                f"0 to {self.index.num_samples - 1}"
-            )
+        checked_samples([sample], self.index.num_samples, f"{self.index.path}: ")
         if not self.index.has_regions(name):
             return bytes(self.index.column(name)[sample].tobytes())
         regions = self.index.regions(name)
@@ -279,3 +218,17 @@ class Contents:
 def place_of(contents: Contents, sample: int, name: str) -> str:
     """Name the place of a value in a message."""
     return f"{contents.index.path}: sample {sample}, field {name!r}"
+
+
+def class_name(label: int, names: Sequence[str] | None) -> str:
+    """Name the class of a label; give the number if it has no name."""
+    return names[label] if names is not None and 0 <= label < len(names) else str(label)
+
+
+def checked_samples(samples: Sequence[int] | NDArray[Any] | None, count: int, place: str = "") -> NDArray[np.int64]:
+    """List samples, (N,), of `count`, by default all; OptionError if one does not exist."""
+    chosen: NDArray[Any] = np.arange(count) if samples is None else np.asarray(samples)  # numbers of any size
+    wrong = chosen[(chosen < 0) | (chosen >= count)]
+    if len(wrong):
+        raise OptionError(f"{place}no sample {wrong[0]}; there are {count}: 0 to {count - 1}")
+    return chosen.astype(np.int64, copy=False)

@@ -32,7 +32,7 @@ from gpubeton._writing import (
     split_rows,
     without_place,
 )
-from gpubeton.dataset.file_settings import Settings, choose_samples
+from gpubeton.dataset.file_settings import Settings, choose_samples, fields_of, to_json
 from gpubeton.dataset.validated_source import ValidatedSource
 from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype, round_up
@@ -46,77 +46,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SkippedSample:
-    """A sample of a source that could not be read or encoded.
+    """A sample of a source that could not be read or encoded. Made by `convert`."""
 
-    Parameters
-    ----------
-    name : str
-        Its name in the source.
-    reason : str
-        The error.
-
-    Examples
-    --------
-    >>> SkippedSample("train/cat/7.jpg", "no image").name
-    'train/cat/7.jpg'
-    """
-
-    name: str
-    reason: str
+    name: str  #: its name in the source
+    reason: str  #: the error
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """The result of a conversion.
+    """The result of a conversion. Made by `convert`."""
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    samples : int
-        Samples in it.
-    resumed : int
-        Samples of the source that an interrupted conversion had finished before.
-    bytes : int
-        Size of the file.
-    class_names : tuple of str or None
-        Names of the classes, whose position is the label.
-    skipped : list of SkippedSample
-        Samples that were left out.
-    passed_over : dict of str to int
-        How many files of the source are not images by their names, or in no class, by their ending.
-    began_anew : bool
-        Whether an interrupted conversion was discarded: its settings were others, or its source has changed since.
-    changed : dict of str to int
-        How many images have lost something: "alpha" (transparency left out), "bits" (16 of a color cut to 8),
-        "colours" (made gray), "jpeg" (encoded as baseline JPEG: other formats, and progressive or CMYK JPEG files),
-        "levels" (numbers of 1, 2 or 4 bits, or of PGM files, scaled to 255 or 65535), "palette" (its numbers kept, not
-        its colors). And how many have an EXIF "orientation" that was ignored, were "turned" by it, or kept a GPS
-        "position" in their metadata.
-    unused : tuple of str
-        Columns, or endings of files in tar files, that were not stored.
-    has_labels : bool
-        Whether samples have labels, or other fields beside the image.
-
-    Examples
-    --------
-    >>> from gpubeton.dataset import convert, open_source
-    >>> result = convert(open_source("train"), "made.beton", num_workers=1)
-    >>> result.samples, result.skipped
-    (300, [])
-    """
-
-    path: Path
-    samples: int
-    resumed: int
-    bytes: int
-    class_names: tuple[str, ...] | None
-    skipped: list[SkippedSample] = field(default_factory=list)
+    path: Path  #: the file
+    samples: int  #: samples in it
+    resumed: int  #: samples of the source that an interrupted conversion had finished before
+    bytes: int  #: size of the file
+    class_names: tuple[str, ...] | None  #: names of the classes, whose position is the label
+    skipped: list[SkippedSample] = field(default_factory=list)  #: samples that were left out
+    #: How many files of the source are not images by their names, or in no class, by their ending.
     passed_over: dict[str, int] = field(default_factory=dict)
+    #: Whether an interrupted conversion was discarded: its settings were others, or its source has changed since.
     began_anew: bool = False
+    #: How many images have lost something: "alpha" (transparency left out), "bits" (16 of a color cut to 8), "colours"
+    #: (made gray), "jpeg" (encoded as baseline JPEG: other formats, and progressive or CMYK JPEG files), "levels"
+    #: (numbers of 1, 2 or 4 bits, or of PGM files, scaled to 255 or 65535), "palette" (its numbers kept, not its
+    #: colors). And how many have an EXIF "orientation" that was ignored, were "turned" by it, or kept a GPS "position"
+    #: in their metadata.
     changed: dict[str, int] = field(default_factory=dict)
-    unused: tuple[str, ...] = ()
-    has_labels: bool = True
+    unused: tuple[str, ...] = ()  #: columns, or endings of files in tar files, that were not stored
+    has_labels: bool = True  #: whether samples have labels, or other fields beside the image
 
 
 def convert(
@@ -182,7 +139,9 @@ def convert(
     Examples
     --------
     >>> from gpubeton.dataset import open_source
-    >>> done = convert(open_source("photos"), "photos.beton", Settings(max_resolution=512))      # doctest: +SKIP
+    >>> done = convert(open_source("train"), "made.beton", Settings(max_resolution=512), num_workers=1)
+    >>> done.samples, done.skipped
+    (300, [])
     """
     settings = settings or Settings()
     skip = check_on_error(on_error)
@@ -210,11 +169,11 @@ class _Run:
         # The library that reads object stores does not work after a fork.
         is_remote = any("://" in os.fspath(file) for file in source.input_files())
         self.start_method = start_method or ("forkserver" if is_remote else default_start_method())
-        self.fields = settings.fields(dict(source.fields))
+        self.fields = fields_of(settings, dict(source.fields))
         self.row_size = metadata_dtype([field.metadata_type for field in self.fields.values()]).itemsize
         self.descriptors = make_descriptors(self.fields)
         # Entry points are found when all samples are there.
-        stored = sorted((name, value) for name, value in settings.to_dict().items() if name != "index")
+        stored = sorted((name, value) for name, value in to_json(settings).items() if name != "index")
         parts = (
             __version__,
             source.kind,
@@ -342,7 +301,7 @@ class _Run:
         notes: dict[str, Any] = {
             "made_by": f"gpubeton {__version__}",
             "source": self.source.kind,
-            "settings": self.settings.to_dict(),
+            "settings": to_json(self.settings),
             "skipped": [vars(bad) for bad in skipped],
             **self.source.notes,
         }

@@ -20,14 +20,16 @@ from gpubeton._writing import (
     FileBuilder,
     MovedRegions,
     RegionSizes,
+    check_size,
     check_target,
     checked_page_size,
     index_file,
 )
-from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
+from gpubeton.dataset.contents import checked_samples
+from gpubeton.errors import NoSamplesError, OptionError, RegionError
 from gpubeton.fields.registry import CustomFields, open_beton
 from gpubeton.format import Index, Notes, read_notes
-from gpubeton.format.data_files import origin_of
+from gpubeton.format.data_files import origin_of, split_offsets
 from gpubeton.format.dataset import join, list_files
 from gpubeton.format.entry_points import no_entry_points, open_blocks
 
@@ -72,8 +74,8 @@ def copy_samples(
         The file to write, none of the others.
     samples : sequence of int, optional
         The samples, in their order in the new file; one may occur more than once. By default all.
-    custom_fields : mapping of str to Field class, optional
-        The class of each custom field.
+    custom_fields
+        As for `verify`.
     page_size : int, optional
         Bytes of a page. By default the largest of the files.
     class_names : sequence of str, optional
@@ -112,10 +114,7 @@ def copy_samples(
     parts = [open_beton(path, custom_fields) for path in names]
     inputs = _Inputs(parts, [read_notes(part.files[0].path, part.files[0].identity) for part in parts])
     whole = inputs.whole
-    chosen = np.arange(whole.num_samples) if samples is None else np.asarray(samples, np.int64)
-    wrong = chosen[(chosen < 0) | (chosen >= whole.num_samples)]
-    if len(wrong):
-        raise OptionError(f"{whole.title}: no sample {wrong[0]}; there are {whole.num_samples}")
+    chosen = checked_samples(samples, whole.num_samples, f"{whole.title}: ")
     if len(chosen) == 0:
         raise NoSamplesError(f"{os.fspath(out)}: 0 samples to write, at least 1 is needed")
     size = max(part.header.page_size for part in parts) if page_size is None else checked_page_size(page_size)
@@ -154,10 +153,10 @@ class _Block:
     samples: NDArray[np.int64]  # (N,)
     count: NDArray[np.int64]  # (N,) regions of each sample
     owner: NDArray[np.int64]  # (R,) sample of each region, counted from 0
-    part: NDArray[np.int64]  # (R,) number of its file
+    part: NDArray[np.intp]  # (R,) number of its file
     old: NDArray[np.uint64]  # (R,) its offset there
     size: NDArray[np.uint64]  # (R,)
-    expected: NDArray[np.int64]  # (R,) recorded checksum, -1 without
+    expected: NDArray[np.uint32]  # (R,) recorded checksum, 0 without
 
 
 class _Inputs:
@@ -167,21 +166,19 @@ class _Inputs:
         self.parts = parts
         self.notes = notes
         self._entry_points: list[dict[str, EntryBlock]] = []
-        self.whole = join(parts, len(parts))  # refuses files with different fields
+        self.whole = join(parts)  # refuses files with different fields
         for part in parts:
             entry_points, faults = open_blocks(part)
             self._entry_points.append(entry_points)
             for fault in faults:
                 warnings.warn(f"{fault}. The copy has none of them.", stacklevel=3)
         self.starts = np.cumsum([0, *(part.num_samples for part in parts)])
-        tables = [part.allocations for part in parts]
-        owner = np.concatenate([t["sample_id"].astype(np.int64) + s for t, s in zip(tables, self.starts, strict=False)])
         # Stable: an empty region stays before the one that begins at the same place.
-        order = np.argsort(owner, kind="stable")
-        self._ptr = np.concatenate([table["ptr"] for table in tables])[order]
-        self._size = np.concatenate([table["size"] for table in tables])[order]
-        self._sums = np.concatenate([_sums(part, note) for part, note in zip(parts, notes, strict=True)])[order]
-        self._bounds = np.searchsorted(owner[order], np.arange(self.whole.num_samples + 1))
+        order = np.argsort(self.whole.allocations["sample_id"], kind="stable")
+        self._table, self._sums = self.whole.allocations[order], self.whole.checksums[order]
+        self._bounds = np.searchsorted(self._table["sample_id"], np.arange(self.whole.num_samples + 1))
+        # With the pointers of their files, of which custom fields may have more than those that `whole` knows.
+        self._columns = [np.concatenate([part.column(name) for part in parts]) for name in self.whole.names]
 
     def content(self, class_names: Sequence[str] | None) -> dict[str, Any] | None:
         """Make the notes of the new file; None if no file has any."""
@@ -233,35 +230,22 @@ class _Inputs:
         count = self._bounds[samples + 1] - first
         owner = np.repeat(np.arange(len(samples)), count)
         rows = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
-        size = self._size[rows]
+        size = self._table["size"][rows]
         room = np.bincount(owner, np.maximum(size, 1), len(samples))
-        if room.max(initial=0) > page_size:
-            sample = int(samples[room.argmax()])
-            raise RegionTooLargeError(
-                f"{self.whole.title}: sample {sample}: {int(room.max())} bytes, but a page has {page_size}. "
-                f"Use page_size={1 << (int(room.max()) - 1).bit_length()}.",
-                sample,
-            )
-        part = np.searchsorted(self.starts, samples[owner], side="right") - 1
-        return _Block(samples, count, owner, part, self._ptr[rows], size, self._sums[rows])
+        sample = int(samples[room.argmax()])
+        check_size(int(room.max()), page_size, f"{self.whole.title}: sample {sample}", sample)
+        return _Block(samples, count, owner, *split_offsets(self._table["ptr"][rows]), size, self._sums[rows])
 
     def rows(self, block: _Block, new: NDArray[np.uint64]) -> NDArray[np.void]:
         """Make the metadata of a block, with pointers to where its regions go."""
         rows = np.zeros(len(block.samples), self.whole.metadata_type)
-        parts = np.searchsorted(self.starts, block.samples, side="right") - 1
         moved = MovedRegions(block.count, block.old, block.size, new)
         for number, descriptor in enumerate(self.whole.descriptors):
             column = rows[f"f{number}"]
-            stored = np.zeros(len(rows), np.uint64)
-            for part in np.unique(parts).tolist():
-                of_part = parts == part
-                local = block.samples[of_part] - self.starts[part]
-                column[of_part] = self.parts[part].column(descriptor.name)[local]
-                if self.whole.has_regions(descriptor.name):
-                    stored[of_part] = self.parts[part].regions(descriptor.name).size[local]
-            moved.update_pointers(
-                column, descriptor.type_id, stored if self.whole.has_regions(descriptor.name) else None
-            )
+            column[:] = self._columns[number][block.samples]
+            has_regions = self.whole.has_regions(descriptor.name)
+            stored = self.whole.regions(descriptor.name).size[block.samples] if has_regions else None
+            moved.update_pointers(column, descriptor.type_id, stored)
         return rows
 
 
@@ -290,7 +274,7 @@ def _check(block: _Block, run: slice, data: bytes, sums: NDArray[np.uint32], who
         size = int(block.size[region])
         sums[region] = zlib.crc32(data[position : position + size])
         position += size
-        if block.expected[region] not in (-1, sums[region]):
+        if block.expected[region] not in (0, sums[region]):
             sample = int(block.samples[block.owner[region]])
             where = origin_of(whole.files, sample) or f"{whole.title}: sample {sample}"
             raise RegionError(
@@ -298,12 +282,6 @@ def _check(block: _Block, run: slice, data: bytes, sums: NDArray[np.uint32], who
                 f"{int(block.expected[region]):08x}. The file is damaged; "
                 "`gpubeton verify` names all such samples."
             )
-
-
-def _sums(part: Index, notes: Notes | None) -> NDArray[np.int64]:
-    if notes is None or notes.checksums is None:
-        return np.full(len(part.allocations), -1, np.int64)
-    return notes.checksums.astype(np.int64)
 
 
 def _some(names: Sequence[str]) -> str:
@@ -410,10 +388,7 @@ def choose(
     >>> choose(6, labels=np.array([0, 1, 2, 0, 1, 2]), classes=[0, 2], per_class=1).tolist()
     [0, 2]
     """
-    chosen = np.arange(num_samples) if indices is None else np.asarray(indices, np.int64)
-    wrong = chosen[(chosen < 0) | (chosen >= num_samples)]
-    if len(wrong):
-        raise OptionError(f"no sample {wrong[0]}; there are {num_samples}: 0 to {num_samples - 1}")
+    chosen = checked_samples(indices, num_samples)
     if (classes is not None or per_class is not None) and labels is None:
         raise OptionError("classes can only be chosen of a file with a field of labels; name it: --label FIELD")
     if shuffle:

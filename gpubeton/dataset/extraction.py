@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._machine import worker_count
-from gpubeton.dataset.contents import Contents, place_of
+from gpubeton.dataset.contents import Contents, checked_samples, class_name, place_of
 from gpubeton.dataset.verification import Finding
 from gpubeton.errors import GpubetonError, OptionError
 
@@ -34,29 +34,13 @@ _BLOCK = 256
 
 @dataclass(frozen=True)
 class Extraction:
-    """The result of an extraction.
+    """The result of an extraction. Made by `extract`."""
 
-    Made by `extract`.
-
-    Attributes
-    ----------
-    folder : Path
-        The folder with all files.
-    table : Path
-        The list of all samples.
-    samples : int
-        Number of extracted samples.
-    images : Path or None
-        The folder of the images, one folder per class.
-    bad : list of Finding
-        Values that could not be extracted.
-    """
-
-    folder: Path
-    table: Path
-    samples: int
-    images: Path | None
-    bad: list[Finding] = field(default_factory=list)
+    folder: Path  #: the folder with all files
+    table: Path  #: the list of all samples
+    samples: int  #: number of extracted samples
+    images: Path | None  #: the folder of the images, one folder per class
+    bad: list[Finding] = field(default_factory=list)  #: values that could not be extracted
 
 
 def extract(
@@ -78,20 +62,18 @@ def extract(
 
     Parameters
     ----------
-    path : str or path
+    path
         The file.
     folder : str or path
         The folder to write to; it has to be empty or new.
     samples : sequence of int, optional
         The samples. By default all.
-    custom_fields : mapping of str to Field class, optional
-        The class of each custom field.
+    custom_fields
+        As for `verify`.
     label : str
         The field of labels, if there is one.
-    num_workers : int
-        Threads; less than 1 means one for each core.
-    on_progress : callable, optional
-        Called with the number of extracted samples and of all samples.
+    num_workers, on_progress
+        As for `verify`, but for samples.
 
     Returns
     -------
@@ -102,8 +84,6 @@ def extract(
     ------
     OptionError
         If the folder is not empty, or a sample does not exist.
-    OSError
-        If files cannot be read or written.
 
     Examples
     --------
@@ -115,11 +95,7 @@ def extract(
     target = Path(folder)
     if target.exists() and (not target.is_dir() or next(target.iterdir(), None) is not None):
         raise OptionError(f"{target}: exists and is not empty; expected a new folder")
-    count = contents.index.num_samples
-    chosen = np.arange(count) if samples is None else np.asarray(samples, np.int64)
-    wrong = chosen[(chosen < 0) | (chosen >= count)]
-    if len(wrong):
-        raise OptionError(f"{path}: no sample {wrong[0]}; there are {count}")
+    chosen = checked_samples(samples, contents.index.num_samples, f"{path}: ")
     output = _OutputFolder(contents, target, chosen, label)
     bad: list[Finding] = []
     target.mkdir(parents=True, exist_ok=True)
@@ -163,15 +139,11 @@ class _OutputFolder:
 
     def write(self, sample: int) -> tuple[list[Any], list[Finding]]:
         """Write the files of a sample; return its row of the table, and the values that could not be written."""
-        row: list[Any] = []
-        faults: list[Finding] = []
-        for name in self._contents.index.names:
-            written, fault = self._try(sample, name)
-            row.append(written)
-            faults += [] if fault is None else [fault]
+        row, faults = zip(*(self._try(sample, name) for name in self._contents.index.names), strict=True)
+        title: list[Any] = []
         if self._named and self._labels is not None:
-            row.append(self._contents.class_name(int(self._labels[sample])))
-        return row, faults
+            title = [class_name(int(self._labels[sample]), self._contents.class_names)]
+        return [*row, *title], list(filter(None, faults))
 
     def _try(self, sample: int, name: str) -> tuple[Any, Finding | None]:
         try:
@@ -198,7 +170,7 @@ class _OutputFolder:
 
 def _class_folders(contents: Contents, labels: NDArray[np.int64]) -> dict[int, str]:
     """Choose a folder for each label, in the alphabetical order of the labels."""
-    names = {label: contents.class_name(label) for label in np.unique(labels).tolist()}
+    names = {label: class_name(label, contents.class_names) for label in np.unique(labels).tolist()}
     folders = list(names.values())
     is_safe = all(_safe(name) == name for name in folders) and _unique(folders) == folders
     if contents.class_names and is_safe and folders == sorted(folders):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Settings:
     """How the samples of a source are stored in a file.
 
-    The same settings and samples give the same file, byte for byte.
+    The same settings and samples give the same file, byte for byte. One that is out of its range is an `OptionError`.
 
     Parameters
     ----------
@@ -64,17 +64,10 @@ class Settings:
         Whether to remove EXIF, XMP, comments and the bytes after the image from JPEG and PNG files that are stored as
         they are. The encoded pixels and color profiles stay.
 
-    Raises
-    ------
-    OptionError
-        If one is out of its range.
-
     Examples
     --------
-    >>> Settings(write_mode="raw", max_resolution=256).image_field()
-    RGBImageField(write_mode='raw', max_resolution=256, jpeg_quality=90)
-    >>> Settings(mode="gray16").image_field()
-    ImageField(mode='gray16', write_mode='png', max_resolution=None)
+    >>> Settings().write_mode, Settings(mode="gray16").write_mode
+    ('jpg', 'png')
     """
 
     write_mode: str = ""
@@ -103,7 +96,7 @@ class Settings:
                 f"interpolation is {self.interpolation!r}, but images of mode 'rgb' are made smaller by averaging: "
                 "expected 'area', or another mode"
             )
-        self.image_field()  # checks the options of images
+        image_field_of(self)  # checks the options of images
         if self.limit is not None and self.limit < 1:
             raise OptionError(f"limit is {self.limit}, expected at least 1")
         checked_page_size(self.page_size)
@@ -115,53 +108,33 @@ class Settings:
         """The kind of images that `mode` names."""
         return IMAGE_KINDS[self.mode]
 
-    def image_field(self) -> RGBImageField | ImageField:
-        """Make the field of images.
 
-        Returns
-        -------
-        RGBImageField or ImageField
-            With these settings.
-        """
-        options = (
-            self.write_mode, self.max_resolution, self.smart_threshold, self.quality, self.compress_probability,
-        )  # fmt: skip
-        if self.mode == "rgb":
-            return RGBImageField(*options, seed=self.seed)
-        return ImageField(self.mode, *options, seed=self.seed, interpolation=self.interpolation)
+def image_field_of(settings: Settings) -> RGBImageField | ImageField:
+    """Make the field of images."""
+    options = (
+        settings.write_mode, settings.max_resolution, settings.smart_threshold, settings.quality,
+        settings.compress_probability,
+    )  # fmt: skip
+    if settings.mode == "rgb":
+        return RGBImageField(*options, seed=settings.seed)
+    return ImageField(settings.mode, *options, seed=settings.seed, interpolation=settings.interpolation)
 
-    def fields(self, kinds: dict[str, str]) -> dict[str, Field]:
-        """Make the fields of the file.
 
-        Parameters
-        ----------
-        kinds : dict of str to str
-            The fields after the image: "int" or "float".
+def fields_of(settings: Settings, kinds: dict[str, str]) -> dict[str, Field]:
+    """Make the fields of the file, by the kinds of those after the image: "int" or "float"."""
+    others: dict[str, Field] = {name: IntField() if kind == "int" else FloatField() for name, kind in kinds.items()}
+    return {"image": image_field_of(settings), **others}
 
-        Returns
-        -------
-        dict of str to Field
-            In their order.
-        """
-        others: dict[str, Field] = {name: IntField() if kind == "int" else FloatField() for name, kind in kinds.items()}
-        return {"image": self.image_field(), **others}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the settings to values that JSON can hold.
-
-        Returns
-        -------
-        dict of str to object
-            One entry each. For mode "rgb" without the mode and the interpolation, and without newer settings that have
-            their defaults, as in files of older versions.
-        """
-        settings = asdict(self)
-        if self.mode == "rgb":
-            del settings["mode"], settings["interpolation"]
-        for name in ("apply_orientation", "strip_metadata"):
-            if not settings[name]:
-                del settings[name]
-        return settings
+def to_json(settings: Settings) -> dict[str, Any]:
+    """Convert settings to values that JSON can hold: newer settings only if they are not default."""
+    stored = asdict(settings)
+    if settings.mode == "rgb":
+        del stored["mode"], stored["interpolation"]
+    for name in ("apply_orientation", "strip_metadata"):
+        if not stored[name]:
+            del stored[name]
+    return stored
 
 
 def choose_samples(count: int, settings: Settings) -> NDArray[np.int64]:

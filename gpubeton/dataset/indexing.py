@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,17 +18,25 @@ from gpubeton.dataset.unfinished_entries import UnfinishedEntries, unfinished_pa
 from gpubeton.errors import NotesError, OptionError, StorageError
 from gpubeton.fields.registry import CustomFields, open_beton, open_index
 from gpubeton.format.data_files import DESCRIPTION
-from gpubeton.format.entry_layout import AFTER_CHECKSUMS, BESIDE, digest_of, index_path, is_index
-from gpubeton.format.entry_points import identity_of, image_fields, open_blocks, write_entry_points
+from gpubeton.format.entry_points import (
+    AFTER_CHECKSUMS,
+    BESIDE,
+    digest_of,
+    identity_of,
+    image_fields,
+    index_path,
+    is_index,
+    open_blocks,
+    write_entry_points,
+)
 from gpubeton.format.file_notes import Notes, notes_of, read_notes
 from gpubeton.format.layout import ImageMode
 from gpubeton.format.manifest import (
     COLUMNS,
     Manifest,
     Shard,
-    blocks_of,
-    form_of,
     path_in,
+    write_columns,
 )
 
 if TYPE_CHECKING:
@@ -44,32 +51,14 @@ _NUM_THREADS = 8  # shards that are described at once
 
 @dataclass(frozen=True)
 class Indexed:
-    """The entry points of a file.
+    """The entry points of a file. Made by `index_images`."""
 
-    Made by `index_images`.
-
-    Attributes
-    ----------
-    path : Path or None
-        The file with the entry points; None if the `.beton` file has none beside it.
-    images : int
-        JPEG files of the fields that loaders decode in parts.
-    indexed : int
-        Those of them with entry points. Progressive and damaged files, for example, have none.
-    bytes : int
-        Size of the entry points.
-    new : int
-        Images whose entry points were found by this call; others were there before.
-    checksums : int
-        Checksums in the file beside it.
-    """
-
-    path: Path | None
-    images: int
-    indexed: int
-    bytes: int
-    new: int
-    checksums: int = 0
+    path: Path | None  #: the file with the entry points; None if the `.beton` file has none beside it
+    images: int  #: JPEG files of the fields that loaders decode in parts
+    indexed: int  #: those of them with entry points; progressive and damaged files, for example, have none
+    bytes: int  #: size of the entry points
+    new: int  #: images whose entry points were found by this call; others were there before
+    checksums: int = 0  #: checksums in the file beside it
 
 
 def index_images(
@@ -88,17 +77,13 @@ def index_images(
 
     Parameters
     ----------
-    path : str or path
-        The file.
-    custom_fields : mapping of str to Field class, optional
-        The class of each custom field.
+    path, custom_fields
+        As for `verify`.
     overwrite : bool
         Whether to make entry points and checksums for a file that has valid ones, in itself or beside it, and to
         replace a file of another kind. Damaged ones and those of another file are always replaced.
-    num_workers : int
-        Number of threads; less than 1 means one for each core.
-    on_progress : callable, optional
-        Called with the number of finished images and of all images.
+    num_workers, on_progress
+        As for `verify`, but for images.
 
     Returns
     -------
@@ -107,14 +92,10 @@ def index_images(
 
     Raises
     ------
-    FormatError
-        If the file is damaged.
     OptionError
         If ``FILE.index`` is another kind of file or cut short, and `overwrite` is not set.
     StorageError
         If the entry points cannot be written, or the file is changed or replaced while it is read.
-    OSError
-        If the file cannot be read.
 
     Examples
     --------
@@ -185,26 +166,12 @@ def _lacks_checksums(index: Index) -> bool:
 
 @dataclass(frozen=True)
 class IndexedShards:
-    """The index of a folder of ``.beton`` files.
+    """The index of a folder of ``.beton`` files. Made by `index_shards`."""
 
-    Made by `index_shards`.
-
-    Attributes
-    ----------
-    folder : str
-        The folder.
-    shards : int
-        Files in it.
-    samples : int
-        Their samples.
-    bytes : int
-        Size of the index.
-    """
-
-    folder: str
-    shards: int
-    samples: int
-    bytes: int
+    folder: str  #: the folder
+    shards: int  #: files in it
+    samples: int  #: their samples
+    bytes: int  #: size of the index
 
 
 def index_shards(
@@ -223,8 +190,8 @@ def index_shards(
     ----------
     folder : str or path
         The folder; also a URL that ends in "/".
-    custom_fields : mapping of str to Field class, optional
-        The class of each custom field.
+    custom_fields
+        As for `verify`.
     remote : RemoteOptions, optional
         How the store of a URL is reached.
 
@@ -294,17 +261,10 @@ def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = Non
 
 def _write_pair(folder: Path, index: Index, shards: tuple[Shard, ...], class_names: tuple[str, ...] | None) -> Manifest:
     """Write the columns, then their description, each of which appears when it is complete."""
-    checksums, num_bytes = [], 0
     with AtomicFile(folder / COLUMNS) as file:
-        for block in blocks_of(index):
-            file.write(num_bytes, block)
-            checksums.append(zlib.crc32(block))
-            num_bytes += len(block)
+        columns = write_columns(file.write, 0, index)
         file.commit()
-    forms = tuple(map(form_of, index.rows))
-    manifest = Manifest(
-        index.header, index.descriptors, forms, shards, index.fingerprint, num_bytes, tuple(checksums), class_names
-    )
+    manifest = Manifest.of(index, shards, columns, class_names)
     with AtomicFile(folder / DESCRIPTION) as file:
         file.write(0, manifest.to_bytes())
         file.commit()

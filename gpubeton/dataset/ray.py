@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpubeton._bytes import RemoteOptions
     from gpubeton.fields.base import Field
 
-__all__ = ["BetonDatasink", "run_tasks"]
+__all__ = ["BetonDatasink"]
 
 _T = TypeVar("_T")
 #: How often a task is started again whose process was killed, or whose machine was lost.
@@ -37,32 +37,9 @@ _RETRIES = 3
 
 
 def run_tasks(call: Callable[[Any], _T], arguments: Iterable[Any], *, num_cpus: int = 1) -> Iterator[_T]:
-    """Call a function for each argument, in tasks of the Ray cluster that ``ray.init()`` finds.
-
-    There are twice as many tasks at a time as the cluster has room for. A task whose process was killed is started
-    again; an error in one ends all.
-
-    Parameters
-    ----------
-    call : callable
-        The function; it can be pickled.
-    arguments : iterable
-        What it is called with, once for each.
-    num_cpus : int
-        Cores of each task.
-
-    Yields
-    ------
-    object
-        The results, as they come.
-
-    Examples
-    --------
-    >>> list(run_tasks(abs, []))
-    []
-    >>> list(run_tasks(lambda number: number * number, [3]))                                     # doctest: +SKIP
-    [9]
-    """
+    """Call a function that can be pickled for each argument, in tasks of the Ray cluster that ``ray.init()`` finds."""
+    # Twice as many tasks at a time as the cluster has room for. A task whose process was killed is started again; an
+    # error in one ends all.
 
     def run(argument: Any) -> _T:  # Ray takes functions only, no partial
         return call(argument)

@@ -40,37 +40,19 @@ _LONGEST_TEMPORARY_FOLDER = 107 - 32
 
 @dataclass(frozen=True)
 class ShardedConversion:
-    """The result of a conversion to shards.
+    """The result of a conversion to shards. Made by `convert_shards`."""
 
-    Made by `convert_shards`.
-
-    Attributes
-    ----------
-    target : str
-        The folder, or the prefix of an object store.
-    shards : int
-        Files in it.
-    samples : int
-        Samples of all of them.
-    bytes : int
-        Size of all of them.
-    class_names, skipped, passed_over, changed, unused, has_labels
-        As in `Conversion`.
-    value_bytes : int
-        Bytes of their images and other values.
-    """
-
-    target: str
-    shards: int
-    samples: int
-    bytes: int
-    class_names: tuple[str, ...] | None
+    target: str  #: the folder, or the prefix of an object store
+    shards: int  #: files in it
+    samples: int  #: samples of all of them
+    bytes: int  #: size of all of them
+    class_names: tuple[str, ...] | None  #: this and the next ones as in `Conversion`
     skipped: list[SkippedSample]
     passed_over: dict[str, int]
     changed: dict[str, int]
     unused: tuple[str, ...]
     has_labels: bool
-    value_bytes: int
+    value_bytes: int  #: bytes of their images and other values
 
 
 def convert_shards(
@@ -104,14 +86,14 @@ def convert_shards(
         for temporary files, which the environment variable TMPDIR names.
     shards : int
         Their number. 1 to 4 GB each are easy to handle.
-    settings : Settings, optional
-        How samples are stored.
+    settings
+        As for `convert`.
     share : tuple of int
         N and M: make only every M-th shard from the N-th on, counted from 0.
     kind : str, optional
         The kind of the source, as for `open_source`.
-    on_error : {"raise", "skip"}
-        Whether a sample that cannot be read or encoded raises an error or is left out.
+    on_error
+        As for `convert`.
     on : {"here", "ray"}
         Where: in processes of this machine, or as tasks of the Ray cluster that ``ray.init()`` finds; needs
         ``gpubeton[ray]`` there.
@@ -198,7 +180,7 @@ def split_source(
     options = {key: value for key, value in options.items() if value is not None and value is not False}
     if "://" in name and remote is not None:
         options["remote"] = remote
-    if "root" in options:
+    if "root" in options and "://" not in os.fspath(options["root"]):
         options["root"] = os.path.abspath(options["root"])  # noqa: PTH100
     parts = split_parts(name, kind, options, settings, count)
     folder = TargetFolder(os.fspath(target), remote)

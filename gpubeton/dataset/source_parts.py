@@ -17,6 +17,7 @@ from gpubeton.format.dataset import expand_braces
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpubeton._bytes import RemoteOptions
     from gpubeton.dataset.file_settings import Settings
 
 _SPLITS = re.compile(r"(?:^|[/_.-])(train|validation|valid|val|dev|test)(?=[/_.-])", re.IGNORECASE)
@@ -41,7 +42,8 @@ class SourcePart:
 
     def open(self) -> Source:
         """Open the part."""
-        source: Source = FileSource(self.root, self.images, self.labels) if self.images else JoinedFiles(self)
+        remote = self.options.get("remote")
+        source: Source = FileSource(self.root, self.images, self.labels, remote) if self.images else JoinedFiles(self)
         source.kind, source.fields, source.class_names = self.kind, self.fields, self.class_names
         return source
 
@@ -50,8 +52,8 @@ def split_parts(
     source: str, kind: str | None, options: Mapping[str, Any], settings: Settings, count: int
 ) -> list[SourcePart]:
     """Split a source into parts of equal size: of whole files if it has several, otherwise of images or rows."""
-    kind = kind or _recognise(source)
-    files = _list_files(source, kind)
+    kind = kind or _recognise(source, options.get("remote"))
+    files = _list_files(source, kind, options.get("remote"))
     is_whole = len(files) > 1 or kind == "webdataset"
     opened = _open_first(files, kind, options, is_whole=is_whole)
     loose, labels = opened.loose_files, opened.columns.get(LABEL, ())
@@ -97,20 +99,20 @@ def _open_first(files: list[str], kind: str, options: Mapping[str, Any], *, is_w
     return open_source(files, kind, **options)
 
 
-def _recognise(source: str) -> str:
-    kind = recognise(source)
-    is_folder_of_tables = kind == "folder" and _tables(source) and not any(map(os.DirEntry.is_dir, os.scandir(source)))
-    return "table" if is_folder_of_tables else kind
+def _recognise(source: str, remote: RemoteOptions | None) -> str:
+    kind = recognise(source, remote)
+    is_here = kind == "folder" and "://" not in source
+    return "table" if is_here and _tables(source) and not any(map(os.DirEntry.is_dir, os.scandir(source))) else kind
 
 
 def _tables(folder: str) -> list[str]:
     return sorted(entry.path for entry in os.scandir(folder) if entry.name.lower().endswith(".parquet"))
 
 
-def _list_files(source: str, kind: str) -> list[str]:
+def _list_files(source: str, kind: str, remote: RemoteOptions | None) -> list[str]:
     """List the files that a source consists of; itself if it is not divided by files."""
     if kind == "webdataset":
-        return find_files(source, ".tar")
+        return find_files(source, ".tar", remote)
     if kind != "table":
         return [source]
     is_folder = Path(source).is_dir()

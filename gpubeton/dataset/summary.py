@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,54 +31,24 @@ _MOST_VALUES = 10_000
 
 @dataclass(frozen=True)
 class Spread:
-    """Statistics of numbers.
+    """Statistics of numbers. Made by `summarize`."""
 
-    Made by `summarize`.
+    minimum: float  #: the smallest number
+    median: float  #: the middle one
+    mean: float  #: their mean
+    maximum: float  #: the largest number
+    edges: list[float]  #: beginnings of the bins of the histogram, and the end of the last one
+    counts: list[int]  #: numbers in each bin
 
-    Attributes
-    ----------
-    minimum, median, mean, maximum : float
-        Statistics of all numbers.
-    edges : list of float
-        Beginnings of the bins of the histogram, and the end of the last one.
-    counts : list of int
-        Numbers in each bin.
-    """
 
-    minimum: float
-    median: float
-    mean: float
-    maximum: float
-    edges: list[float]
-    counts: list[int]
-
-    @classmethod
-    def of(cls, values: NDArray[Any]) -> Spread:
-        """Compute the statistics.
-
-        Parameters
-        ----------
-        values : ndarray of numbers, shape (N,)
-            Finite, at least one.
-
-        Returns
-        -------
-        Spread
-            Their statistics.
-        """
-        exact = values.astype(np.float64)
-        # A quarter of it, so that neither the span nor the sum of two overflows.
-        counts, edges = np.histogram(exact / 4, bins=_bins(values, exact) / 4)
-        low, high = float(exact.min()), float(exact.max())
-        mean = 8 * float((exact / 8 / len(exact)).sum())
-        return cls(
-            low,
-            4 * float(np.median(exact / 4)),
-            min(max(mean, low), high),
-            high,
-            (4 * edges).tolist(),
-            counts.tolist(),
-        )
+def spread_of(values: NDArray[Any]) -> Spread:
+    """Compute the statistics of finite numbers, (N,), at least one."""
+    exact = values.astype(np.float64)
+    # A quarter of it, so that neither the span nor the sum of two overflows.
+    counts, edges = np.histogram(exact / 4, bins=_bins(values, exact) / 4)
+    low, high = float(exact.min()), float(exact.max())
+    mean = min(max(8 * float((exact / 8 / len(exact)).sum()), low), high)
+    return Spread(low, 4 * float(np.median(exact / 4)), mean, high, (4 * edges).tolist(), counts.tolist())
 
 
 def _bins(values: NDArray[Any], exact: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -94,131 +64,53 @@ def _bins(values: NDArray[Any], exact: NDArray[np.float64]) -> NDArray[np.float6
 
 @dataclass(frozen=True)
 class ImageSummary:
-    """Statistics of a field of images.
+    """Statistics of a field of images. Made by `summarize`."""
 
-    Made by `summarize`.
-
-    Attributes
-    ----------
-    stored : dict of str to int
-        How many images are stored as files of each kind, "jpg" or "png", and as pixels: "raw".
-    height, width : Spread
-        Their sizes in pixels.
-    most_common : list of (int, int, int)
-        The commonest sizes: height, width, and number of images.
-    looked_at : int
-        JPEG files whose markers were read, for `kinds`, `samplings` and `routes`.
-    kinds, samplings, routes : dict of str to int
-        How many of these files are of each kind ("baseline", "damaged", ...), have each chroma sampling, and are
-        decoded by each part of a machine whose GPU has JPEG engines: "hardware" or "cpu". The CPU decodes all
-        images of `ImageField`.
-    mode : str
-        The kind of image, such as "rgb" or "gray16"; empty if only the field's class knows it.
-    indexed, entry_points, entry_bytes : int
-        JPEG files with entry points, the number of these, and the bytes that all of them take.
-    """
-
-    stored: dict[str, int]
-    height: Spread
-    width: Spread
-    most_common: list[tuple[int, int, int]]
-    looked_at: int
-    kinds: dict[str, int]
-    samplings: dict[str, int]
+    stored: dict[str, int]  #: how many images are stored as files of each kind, "jpg" or "png", and as pixels: "raw"
+    height: Spread  #: in pixels
+    width: Spread  #: in pixels
+    most_common: list[tuple[int, int, int]]  #: the commonest sizes: height, width, and number of images
+    looked_at: int  #: JPEG files whose markers were read, for `kinds`, `samplings` and `routes`
+    kinds: dict[str, int]  #: how many of these files are of each kind: "baseline", "damaged" and so on
+    samplings: dict[str, int]  #: how many of them have each chroma sampling
+    #: How many of them each part of a machine whose GPU has JPEG engines decodes: "hardware" or "cpu". The CPU decodes
+    #: all images of `ImageField`.
     routes: dict[str, int]
-    mode: str = ""
-    indexed: int = 0
-    entry_points: int = 0
-    entry_bytes: int = 0
+    mode: str = ""  #: the kind of image, such as "rgb" or "gray16"; empty if only the field's class knows it
+    indexed: int = 0  #: JPEG files with entry points
+    entry_points: int = 0  #: the number of all entry points
+    entry_bytes: int = 0  #: the bytes that they take
 
 
 @dataclass(frozen=True)
 class FieldSummary:
-    """Statistics of a field.
+    """Statistics of a field. Made by `summarize`."""
 
-    Made by `summarize`.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    type : str
-        Its class.
-    bytes : Spread or None
-        Sizes of its regions; None for a field whose values are in the metadata.
-    values : Spread or None
-        Statistics of the finite numbers.
-    not_finite : int
-        Count of numbers that are infinite or NaN.
-    counts : dict of int to int
-        Count of each whole number; empty if there are too many different ones.
-    image : ImageSummary or None
-        Statistics of images.
-    """
-
-    name: str
-    type: str
-    bytes: Spread | None = None
-    values: Spread | None = None
-    not_finite: int = 0
-    counts: Mapping[int, int] | None = None
-    image: ImageSummary | None = None
+    name: str  #: its name
+    type: str  #: its class
+    bytes: Spread | None = None  #: sizes of its regions; None for a field whose values are in the metadata
+    values: Spread | None = None  #: statistics of the finite numbers
+    not_finite: int = 0  #: count of numbers that are infinite or NaN
+    counts: Mapping[int, int] | None = None  #: count of each whole number; empty if there are too many different ones
+    image: ImageSummary | None = None  #: statistics of images
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Statistics of a file.
+    """Statistics of a file. Made by `summarize`."""
 
-    Made by `summarize`.
-
-    Attributes
-    ----------
-    path : str
-        The file.
-    bytes : int
-        Its size.
-    samples : int
-        Samples in it.
-    page_size, pages : int
-        Bytes of a page, and how many there are.
-    page_use : float
-        Share of the pages' bytes that regions use.
-    metadata_bytes : int
-        Bytes of the metadata.
-    fields : list of FieldSummary
-        Its fields.
-    has_checksums : bool
-        Whether there is a checksum of each region.
-    class_names : list of str or None
-        Names of the classes.
-    notes : dict
-        The notes of the file.
-    index_faults : list of str
-        Why entry points in the file or beside it cannot be used.
-    """
-
-    path: str
-    bytes: int
-    samples: int
-    page_size: int
-    pages: int
-    page_use: float
-    metadata_bytes: int
-    fields: list[FieldSummary]
-    has_checksums: bool
-    class_names: list[str] | None
-    notes: dict[str, Any]
-    index_faults: list[str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the summary to values that JSON can hold.
-
-        Returns
-        -------
-        dict
-            The attributes, also those of the fields.
-        """
-        return asdict(self)
+    path: str  #: the file
+    bytes: int  #: its size
+    samples: int  #: samples in it
+    page_size: int  #: bytes of a page
+    pages: int  #: how many there are
+    page_use: float  #: share of the pages' bytes that regions use
+    metadata_bytes: int  #: bytes of the metadata
+    fields: list[FieldSummary]  #: its fields
+    has_checksums: bool  #: whether there is a checksum of each region
+    class_names: list[str] | None  #: names of the classes
+    notes: dict[str, Any]  #: the notes of the file
+    index_faults: list[str]  #: why entry points in the file or beside it cannot be used
 
 
 def summarize(
@@ -230,10 +122,8 @@ def summarize(
 
     Parameters
     ----------
-    path : str or path
-        The file.
-    custom_fields : mapping of str to Field class, optional
-        The class of each custom field.
+    path, custom_fields
+        As for `verify`.
     look_at : int, optional
         Maximum number of JPEG files of each field whose markers are read, evenly spread over the file; None for all.
 
@@ -241,13 +131,6 @@ def summarize(
     -------
     Summary
         Its statistics.
-
-    Raises
-    ------
-    FormatError
-        If the file is damaged.
-    OSError
-        If it cannot be read.
 
     Examples
     --------
@@ -258,7 +141,13 @@ def summarize(
         raise OptionError(f"look_at is {look_at}, expected at least 1")
     index, fields = open_single(path, custom_fields)
     notes = _notes_of(index)
-    blocks, faults = _blocks_of(index)
+    blocks: dict[str, list[EntryBlock]] = {}
+    faults: list[str] = []
+    for file in range(len(index.files)):
+        opened, faults_of_file = open_blocks(index, file)
+        faults += faults_of_file
+        for name, block in opened.items():
+            blocks.setdefault(name, []).append(block)
     header = index.header
     metadata_bytes = index.num_samples * index.metadata_type.itemsize
     metadata_end = header.metadata_offset + metadata_bytes
@@ -283,18 +172,6 @@ def summarize(
     )
 
 
-def _blocks_of(index: Index) -> tuple[dict[str, list[EntryBlock]], list[str]]:
-    """Open the entry points of all files, by field; describe those that cannot be used."""
-    blocks: dict[str, list[EntryBlock]] = {}
-    faults: list[str] = []
-    for file in range(len(index.files)):
-        opened, faults_of_file = open_blocks(index, file)
-        faults += faults_of_file
-        for name, block in opened.items():
-            blocks.setdefault(name, []).append(block)
-    return blocks, faults
-
-
 def _notes_of(index: Index) -> Notes:
     if index.files[0].is_container:
         names = {"class_names": list(index.class_names)} if index.class_names else {}
@@ -309,7 +186,7 @@ def _summarize_field(
     index: Index, name: str, field: Field, look_at: int | None, blocks: list[EntryBlock]
 ) -> FieldSummary:
     column, kind = index.column(name), type(field).__name__
-    stored = Spread.of(index.regions(name).size) if index.has_regions(name) else None
+    stored = spread_of(index.regions(name).size) if index.has_regions(name) else None
     images = field.images(column)
     if images is not None:
         return FieldSummary(name, kind, stored, image=_summarize_images(index, name, images, look_at, blocks))
@@ -318,12 +195,12 @@ def _summarize_field(
         return FieldSummary(name, kind, stored)
     if numbers.dtype.kind == "f":
         finite = numbers[np.isfinite(numbers)]
-        values = Spread.of(finite) if len(finite) else None
+        values = spread_of(finite) if len(finite) else None
         return FieldSummary(name, kind, values=values, not_finite=len(numbers) - len(finite))
     distinct, counts = np.unique(numbers, return_counts=True)
     few = len(distinct) <= _MOST_VALUES
     counted = dict(zip(distinct.tolist(), counts.tolist(), strict=True)) if few else {}
-    return FieldSummary(name, kind, values=Spread.of(numbers), counts=counted)
+    return FieldSummary(name, kind, values=spread_of(numbers), counts=counted)
 
 
 def _summarize_images(
@@ -351,8 +228,8 @@ def _summarize_images(
     commonest = np.argsort(-counts, kind="stable")[:5]
     return ImageSummary(
         stored={**stored, "raw": len(mode) - sum(stored.values())},
-        height=Spread.of(height),
-        width=Spread.of(width),
+        height=spread_of(height),
+        width=spread_of(width),
         most_common=[(int(sizes[row, 0]), int(sizes[row, 1]), int(counts[row])) for row in commonest],
         looked_at=len(compressed),
         kinds=survey.kinds,

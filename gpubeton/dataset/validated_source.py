@@ -51,11 +51,6 @@ class ImageProperties:
     is_scaled: bool = False
 
     @classmethod
-    def of_jpeg(cls, frame: JpegFrame) -> ImageProperties:
-        """Read those of a JPEG file."""
-        return cls(1 if len(frame.components) == 1 else 3)
-
-    @classmethod
     def of_pillow(cls, image: Image.Image, content: bytes = b"") -> ImageProperties:
         """Read those of an image that Pillow has opened; `content` is its file, if there is one."""
         mode = image.mode.partition(";")[0]
@@ -150,7 +145,7 @@ class ValidatedSource:
         elif frame is None:
             opened = _opened(content)
         if frame is not None:
-            properties = ImageProperties.of_jpeg(frame)
+            properties = ImageProperties(1 if len(frame.components) == 1 else 3)
         elif hasattr(opened, "getbands"):
             properties = ImageProperties.of_pillow(opened, content or b"")
         else:  # not an image of Pillow: the field checks it

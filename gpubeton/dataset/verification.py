@@ -6,7 +6,7 @@ import os
 import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,10 @@ import numpy as np
 
 from gpubeton._machine import worker_count
 from gpubeton._writing import find_all
-from gpubeton.errors import BadImageError, EntryPointsError, FieldTypeError, FormatError, NotesError, StorageError
+from gpubeton.errors import BadImageError, EntryPointsError, FieldTypeError, FormatError, StorageError
 from gpubeton.fields.codecs import CODECS, Codec
 from gpubeton.fields.pixels import rgb_of_file, size_of_file
 from gpubeton.fields.registry import CustomFields, open_single
-from gpubeton.format import Index, read_notes
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.entry_points import read_beside, read_located, read_within
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from gpubeton._bytes import ByteSource, Progress
     from gpubeton.fields.base import Field
+    from gpubeton.format import Index
     from gpubeton.format.entry_points import EntryBlock
     from gpubeton.format.field_arguments import ImageKind
 
@@ -39,54 +39,24 @@ _BYTES_AT_ONCE = 4 << 20
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault of a file.
+    """A fault of a file. Made by `verify`."""
 
-    Made by `verify`.
-
-    Attributes
-    ----------
-    sample : int or None
-        The sample; None for a fault of the whole file.
-    field : str or None
-        The field; None for a fault of all fields, or if it is not known.
-    what : str
-        The fault: found and expected values.
-    """
-
-    sample: int | None
-    field: str | None
-    what: str
+    sample: int | None  #: the sample; None for a fault of the whole file
+    field: str | None  #: the field; None for a fault of all fields, or if it is not known
+    what: str  #: the fault: found and expected values
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of a verification.
+    """The result of a verification. Made by `verify`."""
 
-    Made by `verify`.
-
-    Attributes
-    ----------
-    path : str
-        The file.
-    samples, regions : int
-        Numbers of both in the file, by its index.
-    decoded : dict of str to int
-        Image files that were decoded completely, by their kind: "jpg", "png".
-    checksums : int
-        Regions that were compared with a recorded checksum; 0 if the file has none.
-    findings : list of Finding
-        All faults. Empty for a sound file.
-    entry_points : int
-        Entry points of JPEG files that were compared with those found again.
-    """
-
-    path: str
-    samples: int
-    regions: int
-    decoded: dict[str, int]
-    checksums: int
-    findings: list[Finding] = field(default_factory=list)
-    entry_points: int = 0
+    path: str  #: the file
+    samples: int  #: in the file, by its index
+    regions: int  #: in the file, by its index
+    decoded: dict[str, int]  #: image files that were decoded completely, by their kind: "jpg", "png"
+    checksums: int  #: regions that were compared with a recorded checksum; 0 if the file has none
+    findings: list[Finding] = field(default_factory=list)  #: all faults; empty for a sound file
+    entry_points: int = 0  #: entry points of JPEG files that were compared with those found again
 
     @property
     def is_sound(self) -> bool:
@@ -97,16 +67,6 @@ class Verification:
     def bad_samples(self) -> list[int]:
         """Samples with faults, each once, in order."""
         return sorted({finding.sample for finding in self.findings if finding.sample is not None})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the result to values that JSON can hold.
-
-        Returns
-        -------
-        dict
-            The attributes.
-        """
-        return {"sound": self.is_sound, "bad_samples": self.bad_samples, **asdict(self)}
 
 
 def verify(
@@ -144,8 +104,6 @@ def verify(
         If the class of a custom field is missing.
     StorageError
         If the file is changed or replaced while it is read.
-    OSError
-        If the file cannot be read.
 
     Examples
     --------
@@ -158,15 +116,8 @@ def verify(
         raise
     except FormatError as error:
         return Verification(os.fspath(path), 0, 0, {}, 0, [Finding(None, None, str(error))])
-    findings: list[Finding] = []
-    sums: NDArray[np.uint32] | None = None
-    try:
-        notes = None if index.files[0].is_container else read_notes(index.files[0].path, index.files[0].identity)
-        sums = None if notes is None else notes.checksums
-    except NotesError as error:
-        findings.append(Finding(None, None, str(error)))
-    if sums is None and index.checksums.any():
-        sums = index.checksums  # of FILE.index
+    findings = [Finding(None, None, file.fault) for file in index.files if file.fault]
+    sums = index.checksums if index.checksums.any() else None
     checker = _RegionChecker(index, fields, sums)
     rows, decoded = len(index.allocations), Counter[int | None]()
     threads = worker_count(num_workers)
@@ -210,25 +161,19 @@ def _check_entry_points(index: Index, file: int, threads: int, findings: list[Fi
     for name, blocks in stored.items():
         done = 0
         for expected, _ in find_all(index, name, file, threads, identity=index.files[file].identity):
-            for block in blocks:
-                images = _differences(block.take(np.arange(done, done + len(expected.counts))), expected)
-                findings += [
-                    Finding(first + done + image, name, f"its entry points are not those of its bytes; {advice}")
-                    for image in images
-                    if first + done + image not in damaged
-                ]
+            findings += [
+                Finding(first + done + image, name, f"its entry points are not those of its bytes; {advice}")
+                for block in blocks
+                for image in range(len(expected.counts))
+                if _bytes_of(block, done + image) != _bytes_of(expected, image) and first + done + image not in damaged
+            ]
             done += len(expected.counts)
     return sum(len(block.entries) for blocks in stored.values() for block in blocks)
 
 
-def _differences(stored: EntryBlock, expected: EntryBlock) -> list[int]:
-    """List the images whose entry points or seals differ."""
-    return [
-        image
-        for image in range(len(expected.counts))
-        if stored.seals[image] != expected.seals[image]
-        or stored.take(np.array([image])).entries.tobytes() != expected.take(np.array([image])).entries.tobytes()
-    ]
+def _bytes_of(block: EntryBlock, image: int) -> tuple[bytes, bytes]:
+    part = block.take(np.array([image]))
+    return part.seals.tobytes(), part.entries.tobytes()
 
 
 class _RegionChecker:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gpubeton.format.dataset import open_dataset
 from gpubeton.format.file_notes import Notes, read_notes
-from gpubeton.format.header import Descriptor, Header, read_descriptors, read_header
+from gpubeton.format.header import Descriptor, Header, read_header
 from gpubeton.format.index import Index
 from gpubeton.format.layout import FieldType, ImageMode
 from gpubeton.format.regions import Regions
@@ -21,7 +21,6 @@ __all__ = [
     "Notes",
     "Regions",
     "open_dataset",
-    "read_descriptors",
     "read_header",
     "read_notes",
 ]

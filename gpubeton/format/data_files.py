@@ -85,10 +85,10 @@ class DataFile:
         """Open the file, `StorageError` if it has changed since it was checked."""
         return open_bytes(self.path, self.identity)
 
-    @property
-    def num_pages(self) -> int:
-        """Pages that the file takes, a last one that is not full included."""
-        return -(-self.size // self.page_size)
+    def pages_of(self, least: int) -> tuple[int, int]:
+        """Give the bytes of its pages, of at least so many, and their number; the last one need not be full."""
+        page_size = max(self.page_size, least)
+        return page_size, -(-self.size // page_size)
 
 
 def title_of(files: Sequence[DataFile]) -> str:

@@ -6,11 +6,11 @@ import itertools
 import os
 import re
 import warnings
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,15 +25,14 @@ from gpubeton.errors import (
     OptionError,
     RemoteDeniedError,
 )
-from gpubeton.format.data_files import DESCRIPTION, INDEX_SUFFIX, MAX_FILES, DataFile, first_offset
+from gpubeton.format.data_files import DESCRIPTION, INDEX_SUFFIX, MAX_FILES, first_offset
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
 from gpubeton.format.index import Index, read_index
 from gpubeton.format.layout import FieldType
-from gpubeton.format.regions import FieldRows, pointers_in
+from gpubeton.format.regions import FieldRows, offsets_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from concurrent.futures import Future
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -100,11 +99,6 @@ def open_dataset(
     (('image', 'label'), 600)
     """
     parts = [part for name in list_paths(paths) for part in _find_parts(name, remote, containers)]
-    if len(parts) > 1 and any(_is_index_file(part) for part in parts):
-        raise OptionError(
-            f"{len(parts)} files with an index of containers among them, which is a dataset by itself. Make one index "
-            "of all sources: gpubeton index SOURCES -o NAME.index"
-        )
     _check_count(tuple(chain.from_iterable([part] if isinstance(part, str) else part.files for part in parts)))
     return _open_parts(parts, custom_types or {}, remote)
 
@@ -213,23 +207,7 @@ def _open_parts(parts: Sequence[_Part], custom_types: CustomTypes, remote: Remot
     if len(parts) == 1:
         return _open_part(parts[0], custom_types, remote)
     with ThreadPoolExecutor(min(len(parts), _NUM_THREADS), "gpubeton-open") as threads:
-        return join(_open_ahead(threads, parts, custom_types, remote), len(parts))
-
-
-def _open_ahead(
-    threads: ThreadPoolExecutor,
-    parts: Sequence[_Part],
-    custom_types: CustomTypes,
-    remote: RemoteOptions | None,
-) -> Iterator[Index]:
-    """Open the parts in their order, a few at a time: those of thousands of files would double the memory."""
-    opening: deque[Future[Index]] = deque()
-    for part in parts:
-        opening.append(threads.submit(_open_part, part, custom_types, remote))
-        if len(opening) == 2 * _NUM_THREADS:
-            yield opening.popleft().result()
-    while opening:
-        yield opening.popleft().result()
+        return join(threads.map(partial(_open_part, custom_types=custom_types, remote=remote), parts))
 
 
 def _open_part(part: _Part, custom_types: CustomTypes, remote: RemoteOptions | None) -> Index:
@@ -248,110 +226,57 @@ def _open_part(part: _Part, custom_types: CustomTypes, remote: RemoteOptions | N
 # --- several as one ---------------------------------------------------------------------------------------------------
 
 
-def join(parts: Iterable[Index], num_parts: int) -> Index:
+def join(parts: Iterable[Index]) -> Index:
     """Make one dataset of several: their samples follow each other, fields are in the order of the first."""
-    # Each part is let go before the next one is asked for, except for the first, which others are compared with.
     rest = iter(parts)
     first = next(rest)
-    if num_parts == 1:
-        return first
-    files: list[DataFile] = []
-    class_names = first.class_names
-    fields = [_JoinedField(descriptor, num_parts) for descriptor in first.descriptors]
-    for part in chain([first], rest):
-        if files:
-            _check_fields(first, part)
-        for field in fields:
-            field.append(part, len(files))
+    files, class_names = list(first.files), first.class_names
+    fields = [[rows] for rows in first.rows]  # of each field, those of the parts
+    for part in rest:
+        _check_fields(first, part)
+        for descriptor, rows in zip(first.descriptors, fields, strict=True):
+            rows.append(_moved_rows(descriptor, part, first_offset(len(files))))
         for file in part.files:
-            files.append(replace(file, first_sample=files[-1].rows.stop if files else 0))
+            files.append(replace(file, first_sample=files[-1].rows.stop))
         if part.class_names is None or class_names is None:
             class_names = None
         elif part.class_names != class_names:
             class_names = ()
-    rows = tuple(field.rows() for field in fields)
-    return Index(tuple(files), first.header, first.descriptors, rows, class_names=class_names)
+    if len(fields[0]) == 1:
+        return first
+    # The parts of a field are let go before the next field is joined.
+    joined = tuple(_join_rows(descriptor, fields.pop(0)) for descriptor in first.descriptors)
+    return Index(tuple(files), first.header, first.descriptors, joined, class_names=class_names)
 
 
-class _JoinedArray:
-    """An array that others are appended to, without a copy of it each time: copies would take as long as the files."""
-
-    def __init__(self, num_files: int) -> None:
-        self._num_files = num_files
-        self.array: NDArray[Any] = np.empty(0)
-        self.count = 0
-
-    def append(self, more: NDArray[Any]) -> slice:
-        """Append rows, (N, ...); return their place."""
-        rows = slice(self.count, self.count + len(more))
-        if self.count == 0 or rows.stop > len(self.array):
-            self._grow(rows.stop, more)
-        self.count = rows.stop
-        # As bytes: structs would take five times as long.
-        self.array[rows].reshape(-1).view(np.uint8)[:] = more.reshape(-1).view(np.uint8)
-        return rows
-
-    def _grow(self, least: int, more: NDArray[Any]) -> None:
-        filled = self.array[: self.count]
-        try:  # memory that is not written to takes no room
-            self.array = np.empty((max(len(more) * self._num_files, 2 * least), *more.shape[1:]), more.dtype)
-        except MemoryError:
-            self.array = np.empty((least, *more.shape[1:]), more.dtype)
-        if len(filled):
-            self.array[: len(filled)] = filled
-
-    def finish(self) -> NDArray[Any]:
-        """Give all rows; nothing can be appended any more."""
-        self.array.resize((self.count, *self.array.shape[1:]), refcheck=False)
-        return self.array
+def _moved_rows(descriptor: Descriptor, part: Index, first: np.uint64) -> FieldRows:
+    """Give the rows of a field of a part whose first byte has a global offset."""
+    rows = part.rows[part.names.index(descriptor.name)]
+    column = rows.column.copy()
+    _move_pointers(column, descriptor, part, first)
+    return replace(rows, column=column, offsets=None if rows.offsets is None else rows.offsets + first)
 
 
-class _JoinedField:
-    """Metadata and regions of a field in all files; without regions if one of them has none."""
+def _join_rows(descriptor: Descriptor, parts: Sequence[FieldRows]) -> FieldRows:
+    """Join metadata and regions of a field; without regions if one of the parts has none."""
+    column = _concatenate([rows.column for rows in parts])
+    if not all(rows.has_regions for rows in parts):
+        return FieldRows(column)
+    sizes = [rows.sizes for rows in parts if rows.sizes is not None]
+    offsets = checksums = None
+    if any(rows.offsets is not None for rows in parts):
+        offsets = np.concatenate([offsets_in(descriptor, rows) for rows in parts])
+    if any(rows.checksums is not None for rows in parts):
+        checksums = np.concatenate(
+            [np.zeros(len(rows.column), np.uint32) if rows.checksums is None else rows.checksums for rows in parts]
+        )
+    return FieldRows(column, np.concatenate(sizes) if sizes else None, offsets, True, checksums)
 
-    def __init__(self, descriptor: Descriptor, num_files: int) -> None:
-        self._descriptor = descriptor
-        self._column, self._sizes = _JoinedArray(num_files), _JoinedArray(num_files)
-        self._checksums = _JoinedArray(num_files)
-        self._has_sizes, self._has_regions = False, True
-        self._offsets: list[tuple[slice, NDArray[np.uint64]]] = []  # rows and offsets of files that have them
 
-    def append(self, part: Index, number: int) -> None:
-        """Append the rows of a part, whose first file gets a number."""
-        field = part.rows[part.names.index(self._descriptor.name)]
-        rows = self._column.append(field.column)
-        if number:
-            _move_pointers(self._column.array[rows], self._descriptor, part, first_offset(number))
-        self._has_regions &= field.has_regions
-        if field.sizes is not None:
-            self._has_sizes = True
-            self._sizes.append(field.sizes)
-        if field.checksums is not None:
-            self._leave_checksums(rows.start)
-            self._checksums.append(field.checksums)
-        if field.offsets is not None:
-            self._offsets.append((rows, field.offsets + first_offset(number)))
-
-    def _leave_checksums(self, stop: int) -> None:
-        """Write zeros for the rows of files without checksums, up to a row."""
-        if missing := stop - self._checksums.count:
-            self._checksums.append(np.zeros(missing, np.uint32))
-
-    def rows(self) -> FieldRows:
-        """Give those of all files."""
-        column = self._column.finish()
-        if not self._has_regions:
-            return FieldRows(column)
-        offsets = pointers_in(self._descriptor, column) if self._offsets else None
-        if offsets is not None:
-            offsets = offsets.copy()
-            for samples, stored in self._offsets:
-                offsets[samples] = stored
-        sizes, checksums = self._sizes.finish() if self._has_sizes else None, None
-        if self._checksums.count:
-            self._leave_checksums(len(column))
-            checksums = self._checksums.finish()
-        return FieldRows(column, sizes, offsets, True, checksums)
+def _concatenate(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Join rows, (N, ...), as bytes: structs would take five times as long."""
+    joined: NDArray[Any] = np.concatenate([array.reshape(-1).view(np.uint8) for array in arrays])
+    return joined.view(arrays[0].dtype).reshape(-1, *arrays[0].shape[1:])
 
 
 def _move_pointers(column: NDArray[Any], descriptor: Descriptor, part: Index, first: np.uint64, name: str = "") -> None:
@@ -391,10 +316,11 @@ def _check_fields(first: Index, other: Index) -> None:
                 f"{where}: field {descriptor.name!r} is {kind} in the first and {other_kind} in the second. "
                 "Write both with the same fields."
             )
-        if (descriptor.type_id, descriptor.arguments) != (twin.type_id, twin.arguments):
+        if descriptor.arguments != twin.arguments:
+            pairs = enumerate(zip(descriptor.arguments, twin.arguments, strict=True))
             raise FieldMismatchError(
                 f"{where}: field {descriptor.name!r} ({kind} in both) was written with different arguments: the 1024 "
-                f"bytes of its descriptor differ from byte {_first_difference(descriptor, twin)} on. "
+                f"bytes of its descriptor differ from byte {next(at for at, (a, b) in pairs if a != b)} on. "
                 "Write both with the same fields."
             )
 
@@ -411,7 +337,3 @@ def _describe(descriptor: Descriptor, index: Index) -> str:
     if type_id == FieldType.CUSTOM:
         return f"a custom field with metadata {index.column(descriptor.name).dtype}"
     return f"a field of type {int(type_id)} ({type_id.name})"
-
-
-def _first_difference(first: Descriptor, second: Descriptor) -> int:
-    return next(at for at, (a, b) in enumerate(zip(first.arguments, second.arguments, strict=True)) if a != b)

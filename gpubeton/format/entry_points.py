@@ -1,9 +1,26 @@
-"""Entry points: places inside JPEGs where decoding can begin, so that a crop needs a part of the data only."""
+"""Entry points: places inside JPEGs where decoding can begin, so that a crop needs a part of the data only.
+
+They are in the file itself, right before the notes, or in ``FILE.index`` beside it: a block for each field of images.
+
+::
+
+    entries     10 bytes each, of all images; filled up with zeros to a multiple of 8 bytes
+    first       8 bytes each: number of the first entry of each image, and of all entries
+    seals       4 bytes each: of each image; filled up with zeros to a multiple of 8 bytes
+    trailer     80 bytes: "gpubeton-entries", version (4), MCUs from entry to entry (4), name of the field (16),
+                identity (16), number of images (8), number of entries (8), CRC-32 of the trailer up to here, `first`
+                and `seals` (4), zeros (4)
+
+``FILE.index`` of a file with checksums in its notes has version 2, whose identity has those of the images, too. That of
+another file begins with checksums, in the form of notes whose content names the allocation table, and has version 3.
+"""
 
 from __future__ import annotations
 
+import os
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -12,25 +29,10 @@ import numpy as np
 
 from gpubeton._bytes.open_files import open_bytes, source_type
 from gpubeton._bytes.store_client import shown
-from gpubeton.errors import EntryPointsError, FormatError, RemoteDeniedError
+from gpubeton.errors import EntryPointsError, FormatError, NotesError, RemoteDeniedError
 from gpubeton.format.data_files import EntryPlace, first_offset
-from gpubeton.format.entry_layout import (
-    AFTER_CHECKSUMS,
-    BESIDE,
-    CHECKED,
-    MAGIC,
-    TRAILER_DTYPE,
-    VERSIONS,
-    WITHIN,
-    block_size,
-    block_sizes,
-    decode_trailer,
-    field_of,
-    index_path,
-    list_fields,
-)
 from gpubeton.format.field_arguments import RGB, ImageKind
-from gpubeton.format.file_notes import notes_offset, notes_size
+from gpubeton.format.file_notes import decode_trailer, notes_before, notes_of, notes_offset, notes_size
 from gpubeton.format.header import header_of
 from gpubeton.format.layout import ENTRY_DTYPE, MCUS_PER_ENTRY, FieldType, ImageMode, round_up
 
@@ -44,6 +46,27 @@ if TYPE_CHECKING:
     from gpubeton.format.data_files import DataFile
     from gpubeton.format.header import Descriptor
     from gpubeton.format.index import Index
+
+MAGIC = b"gpubeton-entries"
+WITHIN, BESIDE, AFTER_CHECKSUMS = 1, 2, 3
+"""Versions."""
+VERSIONS = WITHIN, BESIDE, AFTER_CHECKSUMS
+TRAILER_DTYPE = np.dtype(
+    [
+        ("magic", "S16"),
+        ("version", "<u4"),
+        ("every", "<u4"),
+        ("name", "S16"),
+        ("identity", "V16"),
+        ("images", "<u8"),
+        ("entries", "<u8"),
+        ("checksum", "<u4"),
+        ("zeros", "<u4"),
+    ]
+)
+# Bytes of the trailer before its checksum.
+CHECKED = TRAILER_DTYPE.itemsize - 8
+
 
 _IDENTITY = [("mode", "u1"), ("width", "<u2"), ("height", "<u2"), ("offset", "<u8"), ("size", "<u8")]
 
@@ -146,6 +169,97 @@ def _is_rgb(descriptor: Descriptor) -> bool:
     if descriptor.type_id == FieldType.CUSTOM:
         return ImageKind.describes(descriptor.arguments) and ImageKind.from_bytes(descriptor.arguments) == RGB
     return descriptor.type_id == FieldType.RGB_IMAGE
+
+
+def index_path(path: str) -> str:
+    """Name the file with the entry points of a file that has none itself."""
+    address, separator, query = path.partition("?") if path.startswith(("https://", "http://")) else (path, "", "")
+    return f"{address}.index{separator}{query}"
+
+
+def is_index(path: str) -> bool:
+    """Whether a file ends as entry points or checksums do, be they of another file."""
+    with suppress(OSError, FormatError), open_bytes(path) as source:
+        end = source.read(max(source.size - TRAILER_DTYPE.itemsize, 0), TRAILER_DTYPE.itemsize)
+        return end.startswith(MAGIC) or bool(notes_size(end))
+    return False
+
+
+def remove_index(path: str) -> None:
+    """Remove the entry points beside a file that was written again; a file of another kind stays."""
+    if is_index(index_path(path)):
+        with suppress(OSError):
+            os.unlink(index_path(path))  # noqa: PTH108  a name, as everywhere here
+
+
+#: CRC-32 of the regions of a file, (R,), in the order of its sorted table, or None; and why they cannot be used.
+_Checksums: TypeAlias = "tuple[NDArray[np.uint32] | None, str]"
+
+
+def read_noted_checksums(source: ByteSource) -> _Checksums:
+    """Read the checksums in the notes of an open file."""
+    try:
+        notes = notes_of(source)
+    except NotesError as error:
+        return None, str(error)
+    return None if notes is None else notes.checksums, ""
+
+
+def read_checksums_beside(source: ByteSource, rows: NDArray[np.void]) -> _Checksums:
+    """Read the checksums beside an open file, whose sorted allocation table is `rows`."""
+    name = index_path(source.name)
+    try:
+        with open_bytes(name, remote=source.identity().remote) as beside:
+            stop, _ = list_fields(beside, 0, beside.size)
+            notes = notes_before(beside, 0, stop, len(rows))
+    except (FileNotFoundError, RemoteDeniedError):
+        return None, ""
+    except (FormatError, OSError) as error:
+        return None, str(error)
+    fault = "belong to another file, or to another state of this one"
+    if notes is None and stop == beside.size > 0:
+        fault = "are cut short, or this is another kind of file"
+    elif notes is None or notes.content.get("regions") == digest_of(rows):
+        return None if notes is None else notes.checksums, ""
+    command = f"gpubeton index --overwrite {shown(source.name)}"
+    return None, f"{shown(name)}: the checksums {fault}. Make them again: {command}"
+
+
+def digest_of(rows: NDArray[np.void]) -> str:
+    """Hash where all regions of a file are: its allocation table, sorted."""
+    return blake2b(rows.view(np.uint8).data, digest_size=16).hexdigest()
+
+
+def list_fields(source: ByteSource, start: int, stop: int) -> tuple[int, tuple[str, ...]]:
+    """Go through the blocks that end at `stop`, the last one first; give where they begin, and their fields."""
+    fields: list[str] = []
+    while stop > start:
+        place = max(start, stop - TRAILER_DTYPE.itemsize)
+        row = decode_trailer(source.read(place, min(TRAILER_DTYPE.itemsize, stop - place)), MAGIC, TRAILER_DTYPE)
+        if row is None:
+            break
+        begin = stop - block_size(row)
+        stop = begin if begin >= start else place  # the trailer alone, which is refused when it is read
+        fields.append(field_of(row))
+        if begin < start:
+            break
+    return stop, tuple(reversed(fields))
+
+
+def field_of(row: np.void) -> str:
+    """Give the name of the field of a block, by its trailer."""
+    name: bytes = row["name"]
+    return name.decode("ascii", "replace")
+
+
+def block_sizes(row: np.void) -> tuple[int, int, int]:
+    """Give the bytes of the three parts of a block by its trailer: entries, first and seals."""
+    return ENTRY_DTYPE.itemsize * int(row["entries"]), 8 * (int(row["images"]) + 1), 4 * int(row["images"])
+
+
+def block_size(row: np.void) -> int:
+    """Give the bytes of a block, by its trailer."""
+    return sum(round_up(size, 8) for size in block_sizes(row)) + TRAILER_DTYPE.itemsize
 
 
 # --- opening ----------------------------------------------------------------------------------------------------------
@@ -339,7 +453,7 @@ class BlockReader:
         has_checksums = False
         while stop > 0 or (self._is_beside and not blocks):
             content = part(max(0, stop - TRAILER_DTYPE.itemsize), stop).tobytes()
-            row = decode_trailer(content)
+            row = decode_trailer(content, MAGIC, TRAILER_DTYPE)
             if has_checksums and notes_size(content) == stop:
                 break
             if row is None:
@@ -414,14 +528,11 @@ def write_entry_points(
         seals.append(block.seals)
     number = (end - start) // ENTRY_DTYPE.itemsize
     first = np.concatenate([np.zeros(1, np.uint64), np.cumsum(np.concatenate(counts), dtype=np.uint64)])
-    tables = first.tobytes() + _padded(np.concatenate(seals).tobytes())
+    tables = first.tobytes() + np.concatenate(seals).tobytes()
+    tables += bytes(-len(tables) % 8)
     trailer = np.zeros(1, TRAILER_DTYPE)
     trailer[0] = (MAGIC, version, MCUS_PER_ENTRY, name.encode("ascii"), identity, len(first) - 1, number, 0, 0)
     trailer["checksum"] = zlib.crc32(tables, zlib.crc32(trailer.tobytes()[:CHECKED]))
     rest = bytes(-(end - start) % 8) + tables + trailer.tobytes()
     write(end, rest)
     return end + len(rest)
-
-
-def _padded(content: bytes) -> bytes:
-    return content + bytes(-len(content) % 8)

@@ -48,23 +48,10 @@ _TRAILER_DTYPE = np.dtype(
 
 @dataclass(frozen=True)
 class Notes:
-    """How a file was made.
+    """How a file was made. Made by `read_notes`."""
 
-    Parameters
-    ----------
-    content : mapping of str to object
-        Whatever JSON can hold. ``class_names`` is a list of str, if there are classes.
-    checksums : ndarray of uint32, shape (R,), optional
-        CRC-32 of each region, in the order of the file's allocation table, whose rows are sorted by pointer then.
-
-    Examples
-    --------
-    >>> notes = Notes({"class_names": ["cat", "dog"]})
-    >>> len(notes.to_bytes()), notes.class_names
-    (64, ('cat', 'dog'))
-    """
-
-    content: Mapping[str, Any]
+    content: Mapping[str, Any]  #: whatever JSON can hold; ``class_names`` is a list of str, if there are classes
+    #: (R,) CRC-32 of each region, in the order of the file's allocation table, whose rows are sorted by pointer then.
     checksums: NDArray[np.uint32] | None = None
 
     @property
@@ -84,12 +71,7 @@ class Notes:
         Returns
         -------
         bytes
-            A multiple of 4 of them.
-
-        Raises
-        ------
-        TypeError
-            If JSON cannot hold the content.
+            A multiple of 4 of them. TypeError if JSON cannot hold the content.
         """
         # The replacement for a lone surrogate, from a file name that is not UTF-8, is what JSON writes for it.
         text = json.dumps(self.content, ensure_ascii=False, sort_keys=True).encode("utf-8", "backslashreplace")
@@ -119,12 +101,8 @@ def read_notes(path: str | os.PathLike[str], identity: SourceIdentity | None = N
     ------
     NotesError
         If they are damaged, or of a newer version.
-    FormatError
-        If the file is damaged.
     StorageError
         If the file has another identity.
-    OSError
-        If it cannot be read.
 
     Examples
     --------
@@ -146,7 +124,9 @@ def notes_of(source: ByteSource) -> Notes | None:
 
 def notes_before(source: ByteSource, first: int, stop: int, rows: int) -> Notes | None:
     """Read the notes, of a file with so many regions, that end at `stop` and begin at `first` or later."""
-    name, (trailer, end) = shown(source.name), _read_trailer(source, first, stop)
+    name, end, size = shown(source.name), stop - _TRAILER_DTYPE.itemsize, _TRAILER_DTYPE.itemsize
+    content = source.read(end, size) if first <= end <= source.size - size else b""
+    trailer = decode_trailer(content, _MAGIC, _TRAILER_DTYPE)
     if trailer is None:
         return None
     version, content_size, num_checksums = (int(trailer[key]) for key in ("version", "content_size", "num_checksums"))
@@ -168,38 +148,30 @@ def notes_before(source: ByteSource, first: int, stop: int, rows: int) -> Notes 
             f"{int(trailer['checksum']):08x}. They are damaged; compare the file with the original."
         )
     try:
-        content = json.loads(body[4 * num_checksums :])
+        notes = json.loads(body[4 * num_checksums :])
     except (ValueError, RecursionError) as error:
         raise NotesError(f"{name}: the notes before the allocation table are no JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise NotesError(
-            f"{name}: the notes before the allocation table hold a {type(content).__name__}, not a mapping"
-        )
-    if (levels := nesting(content)) > MOST_LEVELS:
+    if not isinstance(notes, dict):
+        raise NotesError(f"{name}: the notes before the allocation table hold a {type(notes).__name__}, not a mapping")
+    if (levels := nesting(notes)) > MOST_LEVELS:
         raise NotesError(
             f"{name}: the notes before the allocation table are nested {levels} levels deep, expected at most "
             f"{MOST_LEVELS}. The samples do not need them; compare the file with the original."
         )
-    return Notes(content, np.frombuffer(body, "<u4", num_checksums) if num_checksums else None)
+    return Notes(notes, np.frombuffer(body, "<u4", num_checksums) if num_checksums else None)
 
 
-def _read_trailer(source: ByteSource, first: int, stop: int) -> tuple[np.void | None, int]:
-    """Read the trailer of the notes that end at `stop`, None if there are none; give where it is."""
-    start, size = stop - _TRAILER_DTYPE.itemsize, _TRAILER_DTYPE.itemsize
-    content = source.read(start, size) if first <= start <= source.size - size else b""
-    return _decode_trailer(content), start
-
-
-def _decode_trailer(content: bytes) -> np.void | None:
-    if len(content) < _TRAILER_DTYPE.itemsize or not content.startswith(_MAGIC):
+def decode_trailer(content: bytes, magic: bytes, dtype: np.dtype[np.void]) -> np.void | None:
+    """Decode the trailer of notes or of entry points; None if these bytes are none."""
+    if len(content) < dtype.itemsize or not content.startswith(magic):
         return None
-    row: np.void = np.frombuffer(content, _TRAILER_DTYPE)[0]
+    row: np.void = np.frombuffer(content, dtype)[0]
     return row
 
 
 def notes_size(content: bytes) -> int:
     """Give the bytes of the notes that end with `content`; 0 if it is the end of something else."""
-    trailer = _decode_trailer(content[-_TRAILER_DTYPE.itemsize :])
+    trailer = decode_trailer(content[-_TRAILER_DTYPE.itemsize :], _MAGIC, _TRAILER_DTYPE)
     if trailer is None:
         return 0
     return _TRAILER_DTYPE.itemsize + int(trailer["content_size"]) + 4 * int(trailer["num_checksums"])

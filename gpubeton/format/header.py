@@ -20,32 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a ``.beton`` file.
+    """The header of a ``.beton`` file. Made by `read_header`."""
 
-    Parameters
-    ----------
-    version : int
-        Format version, always 2.
-    num_fields : int
-        Number of fields of a sample.
-    page_size : int
-        Bytes of a page, a power of two.
-    num_samples : int
-        Number of samples.
-    alloc_table_ptr : int
-        Where the allocation table begins; it reaches to the end of the file.
-
-    Examples
-    --------
-    >>> Header(version=2, num_fields=2, page_size=8388608, num_samples=300, alloc_table_ptr=16777216).metadata_offset
-    2106
-    """
-
-    version: int
-    num_fields: int
-    page_size: int
-    num_samples: int
-    alloc_table_ptr: int
+    version: int  #: format version, always 2
+    num_fields: int  #: number of fields of a sample
+    page_size: int  #: bytes of a page, a power of two
+    num_samples: int  #: number of samples
+    alloc_table_ptr: int  #: where the allocation table begins; it reaches to the end of the file
 
     @property
     def metadata_offset(self) -> int:
@@ -55,26 +36,11 @@ class Header:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """The description of one field in a ``.beton`` file.
+    """The description of one field in a ``.beton`` file. Made by `open_dataset`, in its `Index`."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the field, ASCII, at most 16 characters.
-    type_id : int
-        A `FieldType`, if the file is right.
-    arguments : bytes
-        1024 bytes whose meaning depends on the type.
-
-    Examples
-    --------
-    >>> Descriptor("label", 1).arguments == bytes(1024)
-    True
-    """
-
-    name: str
-    type_id: int
-    arguments: bytes = bytes(ARGUMENTS_SIZE)
+    name: str  #: of the field, ASCII, at most 16 characters
+    type_id: int  #: a `FieldType`, if the file is right
+    arguments: bytes = bytes(ARGUMENTS_SIZE)  #: 1024 bytes whose meaning depends on the type
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
@@ -94,8 +60,6 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     ------
     FormatError
         `VersionError`, `TruncatedError`, `HeaderError` or `NoSamplesError`.
-    OSError
-        If the file cannot be opened.
 
     Examples
     --------
@@ -107,38 +71,29 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         return header_of(source)
 
 
-def read_descriptors(path: str | os.PathLike[str]) -> tuple[Descriptor, ...]:
-    """Read the names, types and arguments of the fields of a ``.beton`` file; errors as `read_header`.
-
-    Parameters
-    ----------
-    path : str or path
-        The file.
-
-    Returns
-    -------
-    tuple of Descriptor
-        In the order of the file.
-
-    Raises
-    ------
-    FieldNameError
-        If names are damaged, or equal.
-
-    Examples
-    --------
-    >>> [(descriptor.name, descriptor.type_id) for descriptor in read_descriptors("train.beton")]
-    [('image', 2), ('label', 1)]
-    """
-    with open_bytes(path) as source:
-        return read_fields(source)[1]
-
-
 def read_fields(source: ByteSource) -> tuple[Header, tuple[Descriptor, ...]]:
     """Read the header and the descriptors of the fields."""
     header = header_of(source)
     content = source.read(HEADER_DTYPE.itemsize, header.metadata_offset - HEADER_DTYPE.itemsize)
-    return header, _decode_descriptors(source.name, header, content)
+    path = source.name
+    expected = header.num_fields * DESCRIPTOR_DTYPE.itemsize
+    if len(content) < expected:
+        raise TruncatedError(
+            f"{path}: the header promises {header.num_fields} fields, whose descriptors take {expected} bytes, but "
+            f"only {len(content)} bytes follow it. Either the header is damaged, or the file was cut short."
+        )
+    rows = np.frombuffer(content, DESCRIPTOR_DTYPE, header.num_fields)
+    descriptors = tuple(
+        Descriptor(_decode_name(path, number, row["name"].tobytes()), int(row["type_id"]), row["arguments"].tobytes())
+        for number, row in enumerate(rows)
+    )
+    for name, count in Counter(descriptor.name for descriptor in descriptors).items():
+        if count > 1:
+            raise FieldNameError(
+                f"{path}: {count} fields are called {name!r}. FFCV cuts names to {NAME_SIZE} characters when writing; "
+                f"write the file again with names that differ in their first {NAME_SIZE}."
+            )
+    return header, descriptors
 
 
 def header_of(source: ByteSource) -> Header:
@@ -170,28 +125,6 @@ def header_of(source: ByteSource) -> Header:
             "The header is damaged; compare the file with the original."
         )
     return header
-
-
-def _decode_descriptors(path: str, header: Header, content: bytes) -> tuple[Descriptor, ...]:
-    """Understand the descriptors of the fields."""
-    expected = header.num_fields * DESCRIPTOR_DTYPE.itemsize
-    if len(content) < expected:
-        raise TruncatedError(
-            f"{path}: the header promises {header.num_fields} fields, whose descriptors take {expected} bytes, but "
-            f"only {len(content)} bytes follow it. Either the header is damaged, or the file was cut short."
-        )
-    rows = np.frombuffer(content, DESCRIPTOR_DTYPE, header.num_fields)
-    descriptors = tuple(
-        Descriptor(_decode_name(path, number, row["name"].tobytes()), int(row["type_id"]), row["arguments"].tobytes())
-        for number, row in enumerate(rows)
-    )
-    for name, count in Counter(descriptor.name for descriptor in descriptors).items():
-        if count > 1:
-            raise FieldNameError(
-                f"{path}: {count} fields are called {name!r}. FFCV cuts names to {NAME_SIZE} characters when writing; "
-                f"write the file again with names that differ in their first {NAME_SIZE}."
-            )
-    return descriptors
 
 
 def _decode_name(path: str, number: int, stored: bytes) -> str:

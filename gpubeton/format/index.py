@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -19,7 +20,7 @@ from gpubeton.errors import (
     TruncatedError,
 )
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, title_of
-from gpubeton.format.entry_layout import read_checksums_beside, read_noted_checksums
+from gpubeton.format.entry_points import read_checksums_beside, read_noted_checksums
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, Header, read_fields
 from gpubeton.format.layout import (
@@ -30,11 +31,10 @@ from gpubeton.format.layout import (
     FieldType,
     metadata_dtype,
 )
-from gpubeton.format.page_runs import PageRuns
 from gpubeton.format.regions import Allocations, FieldRows, locate, pointers_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -55,6 +55,7 @@ _MOST_READ = 64 << 20
 _NOTES_SIZE = 64 << 10
 
 
+@dataclass(eq=False, repr=False)
 class Index:
     """The fields, metadata and regions of a ``.beton`` file, or of several that make one dataset.
 
@@ -63,24 +64,6 @@ class Index:
 
     Positions of bytes in regions, metadata and the allocation table are global offsets (see
     `gpubeton.format.data_files`): the offset in the file if there is one file.
-
-    Attributes
-    ----------
-    files : tuple of DataFile
-        The files: one as a rule.
-    header : Header
-        Header of the first.
-    descriptors : tuple of Descriptor
-        One per field, in the order of the file.
-    names : tuple of str
-        Names of the fields, in the order of the file.
-    num_samples : int
-        Number of samples.
-    rows : tuple of FieldRows
-        One per field: its metadata and where its regions are.
-    class_names : tuple of str or None
-        Names of the classes if a manifest has them, none if the files have none or differ; None if the notes of the
-        files have to be read.
 
     Examples
     --------
@@ -94,26 +77,24 @@ class Index:
     np.uint64(8388608)
     """
 
-    def __init__(
-        self,
-        files: tuple[DataFile, ...],
-        header: Header,
-        descriptors: tuple[Descriptor, ...],
-        rows: tuple[FieldRows, ...],
-        fingerprint: str | None = None,
-        class_names: tuple[str, ...] | None = None,
-    ) -> None:
-        self.files = files
-        self.header = header
-        self.descriptors = descriptors
-        self.names = tuple(descriptor.name for descriptor in descriptors)
-        self.num_samples = sum(file.num_samples for file in files)
-        self.rows = rows
-        self.class_names = class_names
-        self._fingerprint = fingerprint
-        self._regions = {
-            descriptor.name: field.regions(descriptor) for descriptor, field in zip(descriptors, rows, strict=True)
-        }
+    files: tuple[DataFile, ...]  #: the files: one as a rule
+    header: Header  #: of the first
+    descriptors: tuple[Descriptor, ...]  #: one per field, in the order of the file
+    rows: tuple[FieldRows, ...]  #: one per field: its metadata and where its regions are
+    stored_fingerprint: InitVar[str | None] = None
+    #: Names of the classes if a manifest has them, none if the files have none or differ; None if the notes of the
+    #: files have to be read.
+    class_names: tuple[str, ...] | None = None
+    names: tuple[str, ...] = field(init=False)  #: of the fields, in the order of the file
+    num_samples: int = field(init=False)  #: number of samples
+
+    def __post_init__(self, stored_fingerprint: str | None) -> None:
+        self.names = tuple(descriptor.name for descriptor in self.descriptors)
+        self.num_samples = sum(file.num_samples for file in self.files)
+        if stored_fingerprint is not None:
+            vars(self)["fingerprint"] = stored_fingerprint
+        kinds = zip(self.descriptors, self.rows, strict=True)
+        self._regions = {descriptor.name: rows.regions(descriptor) for descriptor, rows in kinds}
 
     def __repr__(self) -> str:
         return f"<Index of {self.title}: {self.num_samples} samples of {', '.join(self.names)}>"
@@ -133,21 +114,19 @@ class Index:
     def _metadata_rows(self, samples: slice) -> NDArray[np.void]:
         """Make the structured rows of some samples, with zeros between the columns."""
         rows = np.zeros(len(range(*samples.indices(self.num_samples))), self.metadata_type)
-        for number, field in enumerate(self.rows):
-            _packed(rows, number)[:] = _packed(field.column)[samples]
+        for number, rows_of_field in enumerate(self.rows):
+            _packed(rows, number)[:] = _packed(rows_of_field.column)[samples]
         return rows
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of the fields and the metadata, which locate every region: 32 hexadecimal digits."""
-        if self._fingerprint is None:
-            digest = blake2b(digest_size=16)
-            for descriptor in self.descriptors:
-                digest.update(repr((descriptor.name, descriptor.type_id)).encode())
-            for start in range(0, self.num_samples, _BLOCK):
-                digest.update(self._metadata_rows(slice(start, start + _BLOCK)).view(np.uint8).data)
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
+        digest = blake2b(digest_size=16)
+        for descriptor in self.descriptors:
+            digest.update(repr((descriptor.name, descriptor.type_id)).encode())
+        for start in range(0, self.num_samples, _BLOCK):
+            digest.update(self._metadata_rows(slice(start, start + _BLOCK)).view(np.uint8).data)
+        return digest.hexdigest()
 
     @property
     def allocations(self) -> NDArray[np.void]:
@@ -174,8 +153,9 @@ class Index:
         with file.open() as source:
             header, end = find_metadata_end(source, self)
             _check_extents(file.path, file.size, header, end)
-            allocations, _ = _read_allocations(source, header, end)
-        rows, checksums = allocations.rows, allocations.row_checksums()
+            allocations, recorded, _ = _read_allocations(source, header, end)
+        rows = allocations.rows
+        checksums = np.zeros(len(rows), np.uint32) if recorded is None else recorded
         if number:
             rows.setflags(write=True)
             rows["sample_id"] += np.uint64(file.first_sample)
@@ -263,11 +243,17 @@ class Index:
         self._number(name)
         return self._regions[name] is not None
 
-    def page_runs(self) -> PageRuns:
+    def page_runs(self, least: int = 0) -> PageRuns:
         """Give the page of each sample's first region, counted through all files; -1 for a sample without regions.
 
         Orders such as FFCV's quasi-random one keep few pages open by it. ``page_runs().to_array()`` has a number for
         each sample.
+
+        Parameters
+        ----------
+        least : int
+            Bytes of a page, where those of a file are smaller. Then images that are read in place are where they lie;
+            otherwise, they have the pages of the converted file.
 
         Returns
         -------
@@ -279,25 +265,26 @@ class Index:
         AllocationError
             If no file has a region at all.
         """
-        runs = PageRuns.join(self._pages_by_block())
+        runs = PageRuns.join(self._pages_by_block(least))
         if runs.page.max(initial=-1) < 0:
             raise AllocationError(
                 f"{self.title}: no field has data pages, which a quasi-random order is about. Use a random order."
             )
         return runs
 
-    def _pages_by_block(self) -> Iterator[NDArray[np.int64]]:
+    def _pages_by_block(self, least: int) -> Iterator[NDArray[np.int64]]:
         """Find the page of each sample, some samples after others; -1 for those without regions."""
-        if self.files[0].is_container:
+        if self.files[0].is_container and not least:
             yield from self._pages_if_converted()
             return
         first_page = 0
         for number, file in enumerate(self.files):
+            page_size, num_pages = file.pages_of(least)
             for rows, samples, offset in self._first_regions(number):
                 pages = np.full(rows.stop - rows.start, -1, np.int64)
-                pages[samples - rows.start] = (offset // np.uint64(file.page_size)).astype(np.int64) + first_page
+                pages[samples - rows.start] = (offset // np.uint64(page_size)).astype(np.int64) + first_page
                 yield pages
-            first_page += file.num_pages
+            first_page += num_pages
 
     def _pages_if_converted(self) -> Iterator[NDArray[np.int64]]:
         """Find the page that each sample of containers would have in the converted file, for the same orders."""
@@ -330,6 +317,40 @@ class Index:
         return self.names.index(name)
 
 
+@dataclass(frozen=True, eq=False)
+class PageRuns:
+    """Pages of samples, which are kept once for samples that follow each other in one page."""
+
+    start: NDArray[np.int64]  # (R + 1,) the first sample of each run; then the number of samples
+    page: NDArray[np.int64]  # (R,)
+
+    @classmethod
+    def join(cls, blocks: Iterable[NDArray[np.int64]]) -> PageRuns:
+        """Find the runs in the pages of all samples, which come block by block, (N,) each."""
+        starts, pages, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+        for block in blocks:
+            first = _changes(block)
+            starts.append(first + count)
+            pages.append(block[first])
+            count += len(block)
+        start, page = np.concatenate(starts), np.concatenate(pages)
+        first = _changes(page)  # a run may go on in the next block
+        return cls(np.append(start[first], count), page[first])
+
+    def of(self, samples: NDArray[np.uint64]) -> PageRuns:
+        """Find the runs of other samples, (N,), in their order."""
+        return PageRuns.join([self.page[np.searchsorted(self.start, samples.astype(np.int64), side="right") - 1]])
+
+    def to_array(self) -> NDArray[np.int64]:
+        """Give the page of each sample, (N,)."""
+        return np.repeat(self.page, np.diff(self.start))
+
+
+def _changes(values: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Find where values differ from those before them; the first does."""
+    return np.flatnonzero(np.concatenate([np.ones(len(values[:1]), np.bool_), values[1:] != values[:-1]]))
+
+
 def read_index(source: ByteSource, custom_types: CustomTypes) -> Index:
     """Read and check everything but the data pages of an open file."""
     # Takes at most about twice the memory that metadata and allocation table have in the file, and the index keeps
@@ -346,10 +367,13 @@ def read_index(source: ByteSource, custom_types: CustomTypes) -> Index:
     source.check_written(header.metadata_offset, metadata_end)
     if not source.is_mappable:  # requests to a store take long, and are made at the same time
         source.announce(header.metadata_offset, metadata_end - header.metadata_offset)
-        start = _notes_begin(file_size, header, metadata_end)
+        # Where the notes may begin, which end at the table; the entry points are described right before them.
+        checksums_size = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize * 4
+        start = max(metadata_end, header.alloc_table_ptr - checksums_size - _NOTES_SIZE)
         source.announce(start, file_size - start)
     # Before the metadata: while the table is sorted there are two of it.
-    allocations, fault = _read_allocations(source, header, metadata_end)
+    allocations, checksums, fault = _read_allocations(source, header, metadata_end)
+    allocations = allocations.with_checksums(checksums)
     columns = _read_columns(source, header, row_type)
     identity.check(name, source.identity())
     rows = [
@@ -431,20 +455,16 @@ def _packed(array: NDArray[Any], field: int | None = None) -> NDArray[np.void]:
     return packed
 
 
-def _read_allocations(source: ByteSource, header: Header, metadata_end: int) -> tuple[Allocations, str]:
-    """Read and check the allocation table, with the checksums of the regions; tell why these cannot be used."""
+def _read_allocations(
+    source: ByteSource, header: Header, metadata_end: int
+) -> tuple[Allocations, NDArray[np.uint32] | None, str]:
+    """Read and check the allocation table; read the checksums of its regions, (R,), or tell why they cannot be used."""
     checksums, fault = read_noted_checksums(source)  # first: the table follows them
     table = source.read_array(header.alloc_table_ptr, source.size)
     allocations = Allocations.check(source.name, header, metadata_end, table)
     if checksums is None and not fault:
         checksums, fault = read_checksums_beside(source, allocations.rows)
-    return allocations.with_checksums(checksums), fault
-
-
-def _notes_begin(file_size: int, header: Header, metadata_end: int) -> int:
-    """Guess where the notes begin, which end at the table; the entry points are described right before them."""
-    checksums = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize * 4
-    return max(metadata_end, header.alloc_table_ptr - checksums - _NOTES_SIZE)
+    return allocations, checksums, fault
 
 
 def _read_columns(source: ByteSource, header: Header, row_type: np.dtype[np.void]) -> list[NDArray[Any]]:

@@ -6,7 +6,7 @@ orders and checkpoints are the same, and the true places of their bytes beside t
     magic        "gpubeton-located", filled up with zeros to 64 bytes
     columns      as in ``index.bin`` of a manifest, with ``offsets``
     names        of the loose files of each container that is a folder or a list of files
-    entry points of each container, in the form of `gpubeton.format.entry_layout`
+    entry points of each container, in the form of `gpubeton.format.entry_points`
     description  as ``index.json`` of a manifest, of which each shard is a container; places are those in this file
     trailer      where the description begins (8 bytes), its size (8), the magic (16)
 
@@ -24,17 +24,17 @@ from typing import TYPE_CHECKING
 from gpubeton._bytes.file_list import SCHEME as LISTED
 from gpubeton._bytes.file_list import FileList, FileListIdentity
 from gpubeton._bytes.open_files import open_bytes
+from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._bytes.store_client import shown
 from gpubeton.errors import FormatError
 from gpubeton.format.data_files import INDEX_SUFFIX
-from gpubeton.format.index_checks import check_overlaps
 from gpubeton.format.manifest import Manifest, assemble, find_files
+from gpubeton.format.regions import check_overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
-    from gpubeton._bytes.remote_options import RemoteOptions
     from gpubeton.format.index import CustomTypes, Index
     from gpubeton.format.manifest import Shard
 
@@ -94,7 +94,8 @@ class IndexFile:
                     f"{shown(self._path)}: names of files of {shown(name)} from byte {start} to {stop} of {source.size}"
                 )
             files = FileList.from_bytes(source.read_array(start, stop).data)
-        files = replace(files, root=name.removeprefix(f"{LISTED}://"))
+        root = name.removeprefix(f"{LISTED}://")
+        files = replace(files, root=root, remote=self._remote or RemoteOptions() if "://" in root else None)
         for outside in files.outside:
             _locate(self._path, os.path.join(files.root, outside), allowed)  # noqa: PTH118
         identity = FileListIdentity.of(files)

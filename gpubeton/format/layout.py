@@ -9,8 +9,7 @@
     page k               [k * page_size, (k + 1) * page_size): the regions of samples, back to back
     alloc_table_ptr      allocation table: 24 bytes per region, to the end of the file
 
-Everything is little-endian. A region never crosses a page. Pointers are
-offsets from the start of the file.
+Everything is little-endian. A region never crosses a page. Pointers are offsets from the start of the file.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 
-#: Limits of the writer: a power of two, at least the minimum and less than the maximum.
-#: Reading knows no minimum.
+#: Limits of the writer: a power of two, at least the minimum and less than the maximum. Reading knows no minimum.
 PAGE_SIZE_MIN = 2 << 20
 PAGE_SIZE_MAX = 1 << 32
 PAGE_SIZE_DEFAULT = 8 << 20

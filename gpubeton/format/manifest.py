@@ -44,13 +44,11 @@ from gpubeton._bytes.open_files import find_identity, list_shards, open_bytes, s
 from gpubeton._machine import count_cores
 from gpubeton.errors import FormatError, OptionError, RemoteChangedError, RemoteDeniedError
 from gpubeton.format.data_files import DESCRIPTION, MAX_FILES, DataFile, EntryPlace
-from gpubeton.format.entry_layout import index_path
-from gpubeton.format.entry_points import find_place
+from gpubeton.format.entry_points import find_place, index_path
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.file_notes import notes_offset
 from gpubeton.format.header import Descriptor, Header, header_of
 from gpubeton.format.index import Index, find_metadata_end, metadata_type_of
-from gpubeton.format.index_checks import check_index
 from gpubeton.format.layout import (
     ARGUMENTS_SIZE,
     IMAGE_DTYPE,
@@ -58,10 +56,10 @@ from gpubeton.format.layout import (
     FieldType,
     round_up,
 )
-from gpubeton.format.regions import FieldRows, pointers_in
+from gpubeton.format.regions import FieldRows, check_index, pointers_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -184,10 +182,24 @@ class Manifest:
     checksums: tuple[int, ...]  # CRC-32 of each block of the columns
     class_names: tuple[str, ...] | None = None  # see `Index`
 
+    @classmethod
+    def of(
+        cls, index: Index, shards: Iterable[Shard], columns: tuple[int, tuple[int, ...]],
+        class_names: tuple[str, ...] | None,
+    ) -> Manifest:  # fmt: skip
+        """Describe an index whose `columns` were written."""
+        forms = tuple(map(form_of, index.rows))
+        return cls(index.header, index.descriptors, forms, tuple(shards), index.fingerprint, *columns, class_names)
+
     def to_bytes(self) -> bytes:
         """Give the content of ``index.json``."""
         fields = [
-            {"name": field.name, "type": field.type_id, "arguments": _encode(field.arguments), "form": form}
+            {
+                "name": field.name,
+                "type": field.type_id,
+                "arguments": base64.b64encode(field.arguments.rstrip(b"\0")).decode(),
+                "form": form,
+            }
             for field, form in zip(self.descriptors, self.forms, strict=True)
         ]
         content = {
@@ -242,10 +254,6 @@ class Manifest:
     def num_samples(self) -> int:
         """Samples of all shards."""
         return sum(shard.samples for shard in self.shards)
-
-
-def _encode(arguments: bytes) -> str:
-    return base64.b64encode(arguments.rstrip(b"\0")).decode()
 
 
 def _decode(text: str) -> bytes:
@@ -335,6 +343,16 @@ def blocks_of(index: Index) -> Iterator[bytes]:
                 waiting.clear()
     if waiting:
         yield bytes(waiting)
+
+
+def write_columns(write: Callable[[int, bytes], object], start: int, index: Index) -> tuple[int, tuple[int, ...]]:
+    """Write the columns from `start` on; give their bytes and the CRC-32 of each block."""
+    checksums, end = [], start
+    for block in blocks_of(index):
+        write(end, block)
+        checksums.append(zlib.crc32(block))
+        end += len(block)
+    return end - start, tuple(checksums)
 
 
 def read_rows(

@@ -1,22 +1,26 @@
-"""Where the bytes of one field are, for every sample, checked against the allocation table."""
+"""Where the bytes of one field are, for every sample: found by the allocation table, or checked in a stored index."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._machine import count_cores
 from gpubeton.errors import (
     AllocationError,
     FieldArgumentsError,
     FieldTypeError,
+    FormatError,
     ImageSizeError,
     RegionError,
     RegionOverlapError,
     RegionSizeError,
     TruncatedError,
 )
+from gpubeton.format.data_files import first_offset
 from gpubeton.format.field_arguments import RGB, ArrayArguments, ImageKind
 from gpubeton.format.layout import (
     ALLOCATION_DTYPE,
@@ -31,7 +35,13 @@ from gpubeton.format.layout import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from gpubeton.format.data_files import DataFile
     from gpubeton.format.header import Descriptor, Header
+    from gpubeton.format.index import Index
+
+
+# Samples that are checked at once, so that their intermediate arrays fit into the processor's cache.
+_SAMPLES_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -71,13 +81,6 @@ class Allocations:
     def with_checksums(self, checksums: NDArray[np.uint32] | None) -> Allocations:
         """Add the CRC-32 of the regions of all rows, (R,)."""
         return self if checksums is None else replace(self, checksums=checksums[self.rows["size"] > 0])
-
-    def row_checksums(self) -> NDArray[np.uint32]:
-        """Give the CRC-32 of the regions of all rows, (R,), 0 where it is not known."""
-        checksums = np.zeros(len(self.rows), np.uint32)
-        if self.checksums is not None:
-            checksums[self.rows["size"] > 0] = self.checksums
-        return checksums
 
     def checksums_of(self, row: NDArray[np.intp] | slice, empty: NDArray[np.bool_]) -> NDArray[np.uint32] | None:
         """Give the CRC-32 of the regions of some rows; 0 where the value is `empty`."""
@@ -178,27 +181,11 @@ def _check_overlaps(path: str, allocations: Allocations) -> None:
 
 @dataclass(frozen=True)
 class Regions:
-    """Where the bytes of one field are, for every sample.
+    """Where the bytes of one field are, for every sample. Made by `Index.regions`."""
 
-    Parameters
-    ----------
-    offset : ndarray of uint64, shape (N,)
-        First byte of the region in the file; that of the file, 0, where the size is 0.
-    size : ndarray of uint32 or uint64, shape (N,)
-        Bytes of the region.
-    checksums : ndarray of uint32, shape (N,), optional
-        CRC-32 of the region; 0 if it is not known.
-
-    Examples
-    --------
-    >>> regions = Regions(offset=np.array([8388608, 8388708], "u8"), size=np.array([100, 50], "u8"))
-    >>> int(regions.size.sum())
-    150
-    """
-
-    offset: NDArray[np.uint64]
-    size: NDArray[np.uint32] | NDArray[np.uint64]
-    checksums: NDArray[np.uint32] | None = None
+    offset: NDArray[np.uint64]  #: (N,) first byte of the region in the file; that of the file, 0, where the size is 0
+    size: NDArray[np.uint32] | NDArray[np.uint64]  #: (N,) bytes of the region
+    checksums: NDArray[np.uint32] | None = None  #: (N,) CRC-32 of the region; 0 if it is not known
 
 
 @dataclass(frozen=True)
@@ -222,19 +209,12 @@ class FieldRows:
         """Those that there are."""
         return [array for array in (self.column, self.sizes, self.offsets, self.checksums) if array is not None]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-        return sum(array.nbytes for array in self.arrays)
-
     def regions(self, descriptor: Descriptor) -> Regions | None:
         """Give where the regions are, in views of the arrays."""
         if not self.has_regions:
             return None
-        offsets = pointers_in(descriptor, self.column) if self.offsets is None else self.offsets
-        assert offsets is not None, "a field without pointers has no regions"
         sizes = sizes_in(descriptor, self.column) if self.sizes is None else self.sizes
-        return Regions(offsets, sizes, self.checksums)
+        return Regions(offsets_in(descriptor, self), sizes, self.checksums)
 
 
 def pointers_in(descriptor: Descriptor, column: NDArray[Any]) -> NDArray[np.uint64] | None:
@@ -245,6 +225,13 @@ def pointers_in(descriptor: Descriptor, column: NDArray[Any]) -> NDArray[np.uint
         if column.dtype.names is not None and name in column.dtype.names:
             column = column[name]
     return column if column.dtype == np.dtype("<u8") and column.ndim == 1 else None
+
+
+def offsets_in(descriptor: Descriptor, rows: FieldRows) -> NDArray[np.uint64]:
+    """Give the offset of each region, (N,), of a field that has regions."""
+    offsets = pointers_in(descriptor, rows.column) if rows.offsets is None else rows.offsets
+    assert offsets is not None, "a field without pointers has no regions"
+    return offsets
 
 
 def sizes_in(descriptor: Descriptor, column: NDArray[Any]) -> NDArray[np.uint64]:
@@ -299,7 +286,7 @@ class _Field:
         self, column: NDArray[Any], pointers: NDArray[np.uint64], expected: NDArray[np.uint64], expectation: str
     ) -> FieldRows:
         """Find regions whose exact size is known."""
-        ptr = _copy(pointers)
+        ptr = np.ascontiguousarray(pointers, np.uint64)
         size, checksums = self.sizes(ptr, expected == 0)
         bad = np.flatnonzero(size != expected)
         if len(bad):
@@ -366,7 +353,7 @@ def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed:
             f"{field.at(sample)}: an image of width {width[sample]} and height {height[sample]} ({len(bad)} such "
             "samples). FFCV stores a side of 65536 pixels as 0; write the file again with a max_resolution below that."
         )
-    ptr = _copy(column["data_ptr"])
+    ptr = np.ascontiguousarray(column["data_ptr"], np.uint64)
     size, checksums = field.sizes(ptr, np.zeros(len(ptr), np.bool_))
     is_raw = np.ones(len(column), np.bool_)
     for mode in packed:  # np.isin takes many times as long
@@ -389,7 +376,7 @@ def _locate_custom(descriptor: Descriptor, column: NDArray[Any], allocations: Al
     pointers = pointers_in(descriptor, column)
     if pointers is None or len(allocations.ptr) == 0:
         return FieldRows(column)
-    ptr = _copy(pointers)
+    ptr = np.ascontiguousarray(pointers, np.uint64)
     row = allocations.find(ptr)
     is_right = allocations.sample_id[row] == np.arange(len(ptr), dtype=np.uint64)
     if not (is_right.all() and (isinstance(row, slice) or (row >= 0).all())):
@@ -398,5 +385,80 @@ def _locate_custom(descriptor: Descriptor, column: NDArray[Any], allocations: Al
     return FieldRows(column, allocations.size[row].astype(np.uint32), has_regions=True, checksums=checksums)
 
 
-def _copy(column: NDArray[Any]) -> NDArray[np.uint64]:
-    return np.ascontiguousarray(column, np.uint64)
+# --- stored indexes -------------------------------------------------------------------------------------------------
+
+
+def check_index(index: Index) -> None:
+    """Check that every region lies in the file of its sample, and that images have as many bytes as they need."""
+
+    def check(block: tuple[int, int]) -> None:
+        number, start = block
+        file = index.files[number]
+        samples = slice(start, min(start + _SAMPLES_AT_ONCE, file.rows.stop))
+        for descriptor, rows in zip(index.descriptors, index.rows, strict=True):
+            if rows.has_regions:
+                _check_rows(file, first_offset(number), descriptor, rows, samples)
+
+    blocks = [
+        (number, start)
+        for number, file in enumerate(index.files)
+        for start in range(file.rows.start, file.rows.stop, _SAMPLES_AT_ONCE)
+    ]
+    with ThreadPoolExecutor(count_cores()) as threads:
+        for _ in threads.map(check, blocks):
+            pass
+
+
+def _check_rows(file: DataFile, first: np.uint64, descriptor: Descriptor, rows: FieldRows, samples: slice) -> None:
+    part = FieldRows(
+        rows.column[samples],
+        None if rows.sizes is None else rows.sizes[samples],
+        None if rows.offsets is None else rows.offsets[samples],
+        rows.has_regions,
+    )
+    regions = part.regions(descriptor)
+    assert regions is not None
+    offset, size = regions.offset - first, regions.size  # one of another file becomes larger than any file
+    end = np.uint64(file.size)
+    is_good = (offset <= end) & (size <= end - np.minimum(offset, end))
+    page = np.uint64(file.page_size.bit_length() - 1)
+    is_good &= (size == 0) | file.is_container | (offset >> page == (offset + size - np.uint64(1)) >> page)
+    mode = np.ascontiguousarray(part.column["mode"]) if part.column.dtype == IMAGE_DTYPE else None
+    if mode is not None and descriptor.type_id == FieldType.RGB_IMAGE and (mode == ImageMode.JPG).all():
+        is_good &= (part.column["height"] > 0) & (part.column["width"] > 0)  # of a JPEG the size tells no more
+    elif mode is not None:
+        height, width = (np.ascontiguousarray(part.column[name]) for name in ("height", "width"))
+        kind = ImageKind.from_bytes(descriptor.arguments) if descriptor.type_id == FieldType.CUSTOM else None
+        # numpy 1 would compute a number times uint16 as uint16, of which 256 times 256 is 0.
+        pixels = (kind or RGB).pixel_size * width.astype(np.uint64) * height.astype(np.uint64)
+        files = (ImageMode.JPG,) if kind is None else FILE_MODES
+        is_good &= (pixels > 0) & (np.isin(mode, files) | (size == pixels))
+        if kind is not None:
+            is_good &= np.isin(mode, kind.modes)
+    if not is_good.all():
+        bad = np.flatnonzero(~is_good)
+        raise FormatError(
+            f"sample {samples.start + int(bad[0])}, field {descriptor.name!r}: a region that is not in a page of "
+            f"{file.path}, or has not the size of its image ({len(bad)} such samples)"
+        )
+
+
+def check_overlaps(index: Index) -> None:
+    """Refuse regions that share some of their bytes; several samples may have the same ones."""
+    for name in index.names:
+        if not index.has_regions(name):
+            continue
+        regions = index.regions(name)
+        start, stop = regions.offset, regions.offset + regions.size
+        if np.all(stop[:-1] <= start[1:]):
+            continue
+        order = np.lexsort((stop, start))
+        start, stop = start[order], stop[order]
+        is_new = np.append(True, (start[1:] != start[:-1]) | (stop[1:] != stop[:-1]))
+        start, stop, order = start[is_new], stop[is_new], order[is_new]
+        bad = np.flatnonzero((stop[:-1] > start[1:]) & (start[1:] < stop[1:]))
+        if len(bad):
+            first, second = order[bad[0]], order[bad[0] + 1]
+            raise FormatError(
+                f"samples {first} and {second}, field {name!r}: their values share bytes ({len(bad)} such pairs)"
+            )

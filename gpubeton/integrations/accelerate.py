@@ -12,7 +12,7 @@ from gpubeton.integrations.data_loader import LOADER_NAMES, DataLoaderAdapter
 from gpubeton.pipeline.validation import check_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpubeton.loader import Loader
 
@@ -43,11 +43,6 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
     non_blocking : bool
         Whether copies to the device are asynchronous.
 
-    Attributes
-    ----------
-    adapter : DataLoaderAdapter
-        The adapter; this loader has all of its attributes too.
-
     Examples
     --------
     >>> accelerator = Accelerator()                                                                   # doctest: +SKIP
@@ -64,7 +59,7 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
 
     def __init__(self, loader: Loader, *, names: Sequence[str] | None = None, non_blocking: bool = False) -> None:
         # DataLoader.__init__ is not called: it would make batches of a dataset.
-        self.adapter = DataLoaderAdapter(loader, names=names)
+        self.adapter = DataLoaderAdapter(loader, names=names)  #: this loader has its attributes and methods, too
         self.gradient_state = GradientState()
         self.dataset = self.adapter.dataset  # type: ignore[assignment]  # only its length is used
         self._non_blocking = non_blocking
@@ -74,13 +69,7 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
         return len(self.adapter)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # DataLoader returns a private class
-        """Iterate over the next epoch, or the rest of an epoch after `load_state_dict`.
-
-        Yields
-        ------
-        tuple or dict
-            A batch, on the device of the process.
-        """
+        """Give the batches of the next epoch, or the rest of one after `load_state_dict`, on the process's device."""
         device = PartialState().device
         self.begin()
         if self.remainder >= 0:
@@ -118,36 +107,6 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
     def total_dataset_length(self) -> int:
         """Samples, of all processes together."""
         return len(self.adapter.dataset)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next ``for`` loop.
-
-        Parameters
-        ----------
-        epoch : int
-            Number of the epoch.
-        """
-        self.adapter.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position of the loader in its epochs.
-
-        Returns
-        -------
-        dict
-            As from `DataLoaderAdapter.state_dict`.
-        """
-        return self.adapter.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from the position of another loader.
-
-        Parameters
-        ----------
-        state : mapping
-            The result of `state_dict`.
-        """
-        self.adapter.load_state_dict(state)
 
     def _remainder(self) -> int:
         """Count the samples in the last batches of all ranks that are no repetitions; -1 if they are not the first."""

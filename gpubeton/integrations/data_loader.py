@@ -12,6 +12,8 @@ from gpubeton.loader import Loader, LoaderIterator
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from torch.utils.data import BatchSampler
+
 # Names that the loader accepts or refuses when they are assigned to the adapter.
 LOADER_NAMES = frozenset({*signature(Loader).parameters, "traversal_order", "next_epoch", "first_traversal_order"})
 
@@ -28,34 +30,7 @@ class DataLoaderAdapter:
         The loader.
     names : sequence of str, optional
         Makes each batch a dict with these names for its outputs, in this order, as models of Hugging Face expect.
-        By default a batch is the tuple of the loader.
-
-    Attributes
-    ----------
-    loader : Loader
-        The loader. The adapter has all of its attributes and methods too: ``adapter.stats()``.
-    dataset : FileDataset
-        The samples; only its length.
-    batch_size, drop_last, num_workers : int, bool, int
-        As in the loader.
-    prefetch_factor : int
-        `batches_ahead` of the loader.
-    sampler : Sampler
-        The sample ids of the next epoch, and ``set_epoch``.
-    batch_sampler : BatchSampler
-        The sample ids of each batch of the next epoch.
-    pin_memory, persistent_workers, in_order, timeout, pin_memory_device
-        False, True, True, 0.0, "": the corresponding arguments of a ``DataLoader``. The loader makes batches for a GPU
-        on that GPU.
-    is_to_resume : bool
-        Whether a state was loaded after the last epoch began.
-    collate_fn, worker_init_fn, generator, multiprocessing_context : None
-        Not used.
-
-    Raises
-    ------
-    OptionError
-        If the number of `names` is not the number of outputs of a batch.
+        By default a batch is the tuple of the loader. Another number of names than of outputs is an `OptionError`.
 
     Examples
     --------
@@ -68,6 +43,7 @@ class DataLoaderAdapter:
     (300, torch.Size([100, 1]))
     """
 
+    # Of a ``DataLoader``, as arguments. Batches for a GPU are made on that GPU.
     pin_memory = False
     pin_memory_device = ""
     persistent_workers = in_order = True
@@ -75,14 +51,13 @@ class DataLoaderAdapter:
     collate_fn = worker_init_fn = generator = multiprocessing_context = None
 
     def __init__(self, loader: Loader, *, names: Sequence[str] | None = None) -> None:
-        self.loader = loader
+        self.loader = loader  #: the adapter has all of its attributes and methods, too: ``adapter.stats()``
         self.names = None if names is None else tuple(names)
-        self.dataset = FileDataset(loader)
-        self.sampler = Sampler(loader, self.set_epoch)
-        self.batch_sampler = BatchSampler(loader, self.sampler)
-        self.prefetch_factor = loader.batches_ahead
+        self.dataset = FileDataset(loader)  #: the samples; only its length
+        self.sampler = Sampler(loader, self.set_epoch)  #: the sample ids of the next epoch, and ``set_epoch``
+        self.prefetch_factor = loader.batches_ahead  #: `batches_ahead` of the loader
         self._latest: weakref.ref[AdapterIterator] | None = None
-        self.is_to_resume = False
+        self.is_to_resume = False  #: whether a state was loaded after the last epoch began
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -92,15 +67,17 @@ class DataLoaderAdapter:
         """Return the batches of the next epoch, or the rest of an epoch after `load_state_dict`.
 
         The epoch begins with the first ``next``, because some training loops call ``iter`` only as a test.
-
-        Returns
-        -------
-        AdapterIterator
-            The batches.
         """
         iterator = AdapterIterator(self)
         self._latest = weakref.ref(iterator)
         return iterator
+
+    @property
+    def batch_sampler(self) -> BatchSampler:
+        """The sample ids of each batch of the next epoch."""
+        from torch.utils.data import BatchSampler
+
+        return BatchSampler(self.sampler, self.loader.batch_size, self.loader.drop_last)
 
     def begin(self) -> LoaderIterator:
         """Begin the next epoch now.
@@ -260,30 +237,3 @@ class Sampler:
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next ``for`` loop, as `DataLoaderAdapter.set_epoch`."""
         self._set_epoch(epoch)
-
-
-class BatchSampler:
-    """The `batch_sampler` of an adapter: the sample ids of each batch of the next epoch."""
-
-    def __init__(self, loader: Loader, sampler: Sampler) -> None:
-        self._loader = loader
-        self.sampler = sampler
-
-    @property
-    def batch_size(self) -> int:
-        """Samples in a batch."""
-        return self._loader.batch_size
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether a smaller last batch is left out."""
-        return self._loader.drop_last
-
-    def __len__(self) -> int:
-        """Batches of an epoch."""
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        ids = list(self.sampler)
-        for number in range(len(self)):
-            yield ids[number * self.batch_size : (number + 1) * self.batch_size]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from gpubeton._machine import install
 from gpubeton.errors import DeviceError, OptionError
-from gpubeton.integrations.data_loader import DataLoaderAdapter
+from gpubeton.integrations.data_loader import DataLoaderAdapter, Sampler
 from gpubeton.loader import Loader, LoaderStats
 
 try:
@@ -74,16 +74,11 @@ class BetonDataModule(LightningDataModule):
         self._state_to_load: Mapping[str, Any] | None = None
 
     def train_dataloader(self) -> DataLoaderAdapter:
-        """Make the loader of the training data, at the trainer's epoch or at the checkpoint's position."""
+        """Make the loader of the training data; its epochs begin at the trainer's or at the checkpoint's position."""
         (self._train,) = self._adapters("train")
-        trainer = self.trainer
-        if trainer is not None:
-            if self._state_to_load is not None and trainer.fit_loop.restarting:
-                self._train.load_state_dict(self._state_to_load)
-                _count_as_now(self._train, trainer)
-            else:
-                self._train.loader.set_epoch(trainer.current_epoch)
-        self._state_to_load = None
+        # A schedule that asks for `estimated_stepping_batches` makes the loader before Lightning restores its loops.
+        # They are restored when an epoch begins, and then Lightning sets the epoch of the sampler.
+        self._train.sampler = Sampler(self._train.loader, self._begin_epoch)
         return self._train
 
     def val_dataloader(self) -> list[DataLoaderAdapter]:
@@ -100,7 +95,7 @@ class BetonDataModule(LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the training data; it is part of each checkpoint."""
-        return {} if self._train is None else {"train": self._train.state_dict()}
+        return {} if self._train is None else {"train": self._state_to_load or self._train.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from the result of `state_dict` when training resumes."""
@@ -121,6 +116,18 @@ class BetonDataModule(LightningDataModule):
         for loader in self._made:
             loader.close()
         self._made.clear()
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """Go to an epoch, or to the position of a checkpoint in it."""
+        train, trainer, state = self._train, self.trainer, self._state_to_load
+        if train is None:
+            return
+        if state is not None and trainer is not None and trainer.fit_loop.restarting:
+            train.load_state_dict(state)
+            _count_as_now(train, trainer)
+        else:
+            train.set_epoch(epoch)
+        self._state_to_load = None
 
     def _adapters(self, name: str) -> list[DataLoaderAdapter]:
         data: Any = self._sources[name]

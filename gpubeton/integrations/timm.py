@@ -92,7 +92,8 @@ def create_loader(
     """Make a loader from the arguments of ``timm.data.create_loader``.
 
     ``**timm.data.resolve_data_config(model=model)`` gives the size, mean, std, crop and interpolation of a model.
-    Batches are images, normalized, and labels. What timm has and this library has not is an error that names it.
+    Batches are images, normalized, and labels. What timm has and this library has not is an
+    `OptionError` that names it.
 
     Parameters
     ----------
@@ -141,11 +142,6 @@ def create_loader(
     DataLoaderAdapter
         The loader, with the attributes of a ``DataLoader`` that timm's training script uses.
 
-    Raises
-    ------
-    OptionError
-        If an argument has no equivalent.
-
     Notes
     -----
     A crop begins and ends at whole pixels of the stored image; in timm it is at whole pixels of the resized one. So
@@ -175,7 +171,9 @@ def create_loader(
         image += [RandomVerticalFlip(vflip)] if vflip else []
         image += _policy(auto_augment, interpolation, color)
         is_jittered = not auto_augment or (isinstance(auto_augment, str) and "3a" in auto_augment)
-        image += _jitter(color_jitter, color_jitter_prob) if is_jittered else []
+        if is_jittered and color_jitter:
+            strengths = (color_jitter,) * 3 if isinstance(color_jitter, int | float) else tuple(color_jitter)
+            image.append(ColorJitter(*strengths, p=1.0 if color_jitter_prob is None else color_jitter_prob))
         image += [RandomGrayscale(grayscale_prob)] if grayscale_prob else []
         image += [RandomGaussianBlur(23, (0.1, 2.0), gaussian_blur_prob)] if gaussian_blur_prob else []
     else:
@@ -212,13 +210,6 @@ def _policy(auto_augment: Any, interpolation: str, fill: list[int]) -> list[Oper
             "operation, such as RandAugment(2, 9)"
         )
     return [TimmAugment(auto_augment, "nearest" if interpolation == "nearest" else "bilinear", fill)]
-
-
-def _jitter(jitter: Any, probability: float | None) -> list[Operation]:
-    if not jitter:
-        return []
-    strengths = (jitter,) * 3 if isinstance(jitter, int | float) else tuple(jitter)
-    return [ColorJitter(*strengths, p=1.0 if probability is None else probability)]
 
 
 class _TimmCrop(ResizedCropRGBImageDecoder):

@@ -53,13 +53,7 @@ class BetonNode(BaseNode[Any]):  # type: ignore[misc]  # torchdata has no types
         self._end: dict[str, Any] | None = None  # the state at the end of the epoch
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        """Begin the next epoch, or continue from a state.
-
-        Parameters
-        ----------
-        initial_state : dict, optional
-            The result of `get_state`.
-        """
+        """Begin the next epoch, or continue from the result of `get_state`."""
         super().reset(initial_state)
         loader = self._adapter.loader
         if initial_state is not None:
@@ -70,24 +64,12 @@ class BetonNode(BaseNode[Any]):  # type: ignore[misc]  # torchdata has no types
         self._end = None
 
     def next(self) -> Any:
-        """Wait for the next batch.
-
-        Returns
-        -------
-        tuple or dict
-            The batch.
-        """
+        """Wait for the next batch, a tuple or a dict."""
         if self._end is None and not len(self._batches):
             # After this, the loader is at the next epoch. Other nodes rely on a source that stays at its end.
             self._end = self._adapter.loader.state_dict()
         return next(self._batches)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the position of the loader.
-
-        Returns
-        -------
-        dict
-            As from `Loader.state_dict`. At the end of an epoch it is the end, not the next epoch's beginning.
-        """
+        """Return the position of the loader; at the end of an epoch it is the end, not the next epoch's beginning."""
         return self._end or self._adapter.loader.state_dict()

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from contextlib import ExitStack
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing import current_process
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -312,7 +312,7 @@ def decode_image(
             f"decode_image: region is {region!r}; expected top, left, height and width of a part of an image of "
             f"{size[0]} x {size[1]} pixels (height x width)"
         )
-    output = compile_images(_unknown(), [CenterCropRGBImageDecoder((int(box[2]), int(box[3])))], 0, None)
+    output = _whole_images(int(box[2]), int(box[3]))
     job = encoded.job(output, 0, 0, np.zeros(1, np.uint64))
     job.draws[0, TOP : TOP + 4] = box
     job.out = np.empty((1, output.program.height, output.program.width, 3), np.uint8)
@@ -323,6 +323,12 @@ def decode_image(
 
         return torch.from_numpy(job.out[0]).permute(2, 0, 1)
     return job.out[0]
+
+
+@lru_cache(maxsize=64)
+def _whole_images(height: int, width: int) -> ImageOutput:
+    """Compile the pipeline that gives the pixels of a part of so many as they are."""
+    return compile_images(_unknown(), [CenterCropRGBImageDecoder((height, width))], 0, None)
 
 
 class _Encoded:

@@ -220,6 +220,7 @@ class EpochConfig(NamedTuple):
     num_workers: int
     batches_ahead: int
     on_error: OnError
+    caches_all: bool = True  # whether the node's cache is for all pages
 
     @property
     def num_in_flight(self) -> int:

@@ -40,7 +40,9 @@ _RATIOS = {
 class JpegSurvey:
     """How many JPEG files are of each kind."""
 
-    kinds: dict[str, int]  # "damaged", "baseline", "elaborate" (such as progressive) and "foreign" (such as CMYK)
+    kinds: dict[
+        str, int
+    ]  # "damaged", "baseline", "elaborate" (such as progressive) and "foreign" (such as CMYK); "other" files
     samplings: dict[str, int]  # by chroma sampling, such as "4:2:0"; without damaged files
     routes: dict[str, int]  # by the part of a machine that decodes them if its GPU has JPEG engines: "hardware", "cpu"
 
@@ -73,8 +75,12 @@ def survey_jpegs(
     routes, mode = np.empty(len(offset), np.int8), np.full(len(offset), ImageMode.JPG, np.uint8)
     by_kind = routes_by_kind((DecodeRoute.HARDWARE,) if gpu_decodes else ())
     assign_routes(mode, size, height, width, probed, by_kind, int(DecodeRoute.BYTES), routes)
+    kinds = {kind.name.lower(): int((probed[:, KIND] == kind).sum()) for kind in JpegKind}
+    damaged = np.flatnonzero((probed[:, KIND] == JpegKind.DAMAGED) & (size > 1)).tolist()
+    if others := sum(source.read(int(offset[row]), 2) != b"\xff\xd8" for row in damaged):
+        kinds["damaged"], kinds["other"] = kinds["damaged"] - others, others
     return JpegSurvey(
-        kinds={kind.name.lower(): int((probed[:, KIND] == kind).sum()) for kind in JpegKind},
+        kinds=kinds,
         samplings=_count_samplings(probed[probed[:, KIND] != JpegKind.DAMAGED, SAMPLING]),
         routes={route.name.lower(): int((routes == route).sum()) for route in (DecodeRoute.HARDWARE, DecodeRoute.CPU)},
     )

@@ -847,7 +847,8 @@ class Loader(FfcvSurface):
 
     @property
     def _epoch_config(self) -> EpochConfig:
-        return EpochConfig(self._ids, self.num_workers, self.batches_ahead, self.on_error)
+        caches_all = self._schedule.order.caches_all
+        return EpochConfig(self._ids, self.num_workers, self.batches_ahead, self.on_error, caches_all)
 
     def _with(self, **changes: Any) -> Loader:
         """Make a loader with other arguments."""

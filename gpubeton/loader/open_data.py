@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import time
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpubeton._bytes.open_files import is_folder, list_shards
 from gpubeton._bytes.store_client import shown
-from gpubeton._sources import open_source
+from gpubeton._sources import is_container, open_source
 from gpubeton._writing import make_index
 from gpubeton.errors import RemoteMissingError
-from gpubeton.format.data_files import DESCRIPTION
 from gpubeton.reader import Reader, reader_of
 
 if TYPE_CHECKING:
     from gpubeton.loader.config import LoaderConfig
 
-#: Endings of files that are containers of samples. Folders are looked into.
-_ENDINGS = (".tar", ".zip", ".csv", ".tsv", ".tab", ".parquet", ".arrow", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz")
 #: Seconds of indexing from which on a loader says how to spare them.
 _LONG = 2.0
 _MOST_NAMED = 3
@@ -28,7 +23,7 @@ _MOST_NAMED = 3
 def open_data(fname: str | tuple[str, ...], config: LoaderConfig, num_workers: int) -> Reader:
     """Open the data of a loader."""
     names = [fname] if isinstance(fname, str) else [*fname]
-    if not all(map(_is_container, names)):
+    if not all(map(is_container, names)):
         try:
             return Reader(fname, config.custom_fields, remote=config.remote, containers=config.containers)
         except RemoteMissingError:  # no .beton files
@@ -38,28 +33,19 @@ def open_data(fname: str | tuple[str, ...], config: LoaderConfig, num_workers: i
     source = open_source(names, remote=config.remote if "://" in names[0] else None)
     index, unread = make_index(source, num_workers=num_workers)
     seconds = time.perf_counter() - start
+    name = f"{shown(names[0])}{f' and more, {len(index.files)} files' * (len(index.files) > 1)}"
     if unread:
         few = "; ".join(unread[:_MOST_NAMED])
         warnings.warn(
-            f"{shown(names[0])}: {len(unread)} of {index.num_samples} images have no header that can be read: {few}. "
+            f"{name}: {len(unread)} of {index.num_samples} images have no header that can be read: {few}. "
             "on_error decides what becomes of them",
             stacklevel=4,
         )
     if seconds > _LONG:
         warnings.warn(
-            f"{shown(names[0])}: indexing {index.num_samples:,} samples took {seconds:.0f} s. To keep the index, and "
+            f"{name}: indexing {index.num_samples:,} samples took {seconds:.0f} s. To keep the index, and "
             f"to decode only what crops need: gpubeton index {shown(names[0])}{' ...' * (len(names) > 1)} -o "
             "NAME.index, then Loader('NAME.index', ...)",
             stacklevel=4,
         )
     return reader_of(fname, index)
-
-
-def _is_container(name: str) -> bool:
-    """Whether a name means samples in files of another kind than ``.beton``."""
-    text = name.partition("?")[0] if "://" in name else name
-    if text.lower().endswith(_ENDINGS):
-        return True
-    if "://" in name or not is_folder(name):
-        return False
-    return not list_shards(name) and not Path(name, DESCRIPTION).exists() and any(Path(name).iterdir())

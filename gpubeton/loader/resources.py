@@ -223,7 +223,8 @@ class Resources:
         if counted is not None:
             stages.transfer = counted
         if self._mapped is None:
-            self.cache.prepare()
+            if epoch.caches_all:
+                self.cache.prepare()
             self._map()
         if self._mapped is not None:
             stages.transfer.is_all_cached = counted is not None
@@ -234,7 +235,7 @@ class Resources:
             return LoadedStorage(self.files, staging=self._staging)
         if _is_costly(pages):
             # Not for a small part of the samples: most of the fetched bytes would not be used.
-            if 2 * len(epoch.indices) >= self._index.num_samples:
+            if epoch.caches_all and 2 * len(epoch.indices) >= self._index.num_samples:
                 self.cache.begin_filling()
             if not self.cache.holds_dataset:
                 self._warn_of_cost(pages)
@@ -286,7 +287,9 @@ class Resources:
         if self._has_warned:
             return
         self._has_warned = True
-        if most is not None and pages.whole_page_bytes > most:
+        if pages.has_objects:
+            reason = "its images are single objects: files that hold many take fewer (gpubeton convert). Or"
+        elif most is not None and pages.whole_page_bytes > most:
             reason = (
                 f"whole pages would take {pages.whole_page_bytes / _GIB:.1f} GiB of memory in this order, and may take "
                 f'half of what is free, {most / _GIB:.1f} GiB. Use order="window", with smaller streams and width in '

@@ -143,7 +143,8 @@ class Sampling:
     def fingerprints(self) -> tuple[str, str]:
         """Fingerprints of the loader's indices and of the order."""
         kind = type(self.order)
-        order = f"{kind.__module__}.{kind.__qualname__}{arguments_fingerprint(self.arguments)}"
+        fixed = {name: value for name, value in self.arguments.items() if name not in self.order.local_arguments}
+        order = f"{kind.__module__}.{kind.__qualname__}{arguments_fingerprint(fixed)}"
         if self._has_other_indices:
             order += f" of {_hashed(np.asarray(self.order_indices, np.uint64))}"
         if self.sampler is not None:

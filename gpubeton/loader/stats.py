@@ -226,10 +226,10 @@ def time_rows(stats: LoaderStats) -> list[tuple[str, str, float, int]]:
     rows = [
         ("your loop", "waited for batches", stats.waiting_seconds, 1),
         ("your loop", "handover", stats.handover_seconds, 1),
-        ("your loop", "its own step", stats.step_seconds, 1),
+        ("your loop", "training step", stats.step_seconds, 1),
         ("loader", "planned", stats.plan_seconds, 1),
         ("loader", "waited for the file", stats.read_seconds, 1),
-        ("loader", "handed to workers", stats.submit_seconds, 1),
+        ("loader", "handover to workers", stats.submit_seconds, 1),
         ("loader", "waited for decoding and augmenting", stats.decode_seconds, 1),
         ("loader", "did the rest of the pipelines", stats.tail_seconds, 1),
         ("loader", "was ahead", stats.ahead_seconds, 1),

@@ -79,6 +79,8 @@ class TraversalOrder(ABC):
 
     sampler: Any = None
     draw_offset: int = 0  # added to the seed of what is drawn for the samples; not 0 where ranks draw differently
+    local_arguments: frozenset[str] = frozenset()  # those of the class in which a state's loader may differ
+    caches_all: bool = True  # whether the cache of this machine is for all pages, not for those of its ranks
     for_ranks: bool | None = None  # whether it shuffles as ranks do; None if a loader without ranks shuffles alike
 
     def __init__(self, loader: OrderedLoader) -> None:

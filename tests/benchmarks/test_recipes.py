@@ -16,7 +16,8 @@ def test_each_case_is_timed_beside_the_plain_recipe_and_drawn(tmp_path, monkeypa
     missing = Contender("Missing", "work", "a_missing_package", "GPUBETON_MISSING_PYTHON")
     monkeypatch.setattr(recipes, "OPPONENTS", (recipes.OPPONENTS[0], missing))
     cases = "jitter;RandomInvert(1.0);RandomNothing()"
-    small = {"images": 8, "batches": 2, "batch_size": 4, "rounds": 2, "side": 32, "interpolation": "area"}
+    # More batches than are made ahead: the thread that makes them works while they are counted.
+    small = {"images": 8, "batches": 12, "batch_size": 4, "rounds": 2, "side": 32, "interpolation": "area"}
     folders = {"data": tmp_path / "data", "results": tmp_path / "results"}
     recipes.main(cases=cases, threads=threads, opponents=True, **small, **folders)
     result = latest("recipes", tmp_path / "results") or {}

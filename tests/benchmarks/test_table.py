@@ -73,10 +73,23 @@ def test_figures_are_medians_with_their_extremes(results):
               if line.startswith("| gpubeton, area")]  # fmt: skip
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1] == "200 <sub>200–400</sub>"
-    assert cells[2] == "100"
-    assert cells[3] == "10.00"
-    assert cells[4] == "4.00 <sub>2.00–4.00</sub>"
-    assert cells[5] == "8.00 <sub>8.00–16.00</sub>"
+    assert cells[2] == "100"  # 10 seconds for 1000
+    assert cells[3] == "4.00 <sub>2.00–4.00</sub>"
+    assert cells[4] == "8.00 <sub>8.00–16.00</sub>"
+
+
+def test_a_race_that_measured_the_start_has_columns_for_it(results):
+    (race,) = COMPARE["races"]
+    start = {"cold_seconds": None, "warm_seconds": 1.25, "memory_bytes": 3 << 20}
+    ours = {**race["contenders"]["gpubeton, area"], **start}
+    ours["laps"] = [{**lap, "first_batch_seconds": 0.5} for lap in ours["laps"]]
+    evaluation = {**race, "storage": "evaluation", "crop": "center", "contenders": {"gpubeton, area": ours}}
+    newest = {**COMPARE, "made": "2024-06-01", "races": [race, evaluation]}
+    (results / "newest.json").write_text(json.dumps(newest))
+    drawn = fill("<!-- table: compare -->\n<!-- end of table -->", results)
+    assert "| gpubeton, area | 200 <sub>200–400</sub> | 100 | – / 1.2 / 0.50 | 3 |" in drawn
+    assert "center crop to 224" in drawn
+    assert "evaluation" not in fill("<!-- table: headline -->\n<!-- end of table -->", results)
 
 
 def test_the_headline_has_our_default_interpolation_alone(tmp_path):

@@ -244,8 +244,18 @@ def test_closing_ends_requests_that_are_repeated(fault_server):
     assert "closed" in str(errors[0])
 
 
+def interrupt_process():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def interrupt_thread():
+    # Another thread than the one that waits: as if the signal came just before the waiting.
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("send", [interrupt_process, interrupt_thread])
 @pytest.mark.parametrize("size", [1000, 1 << 20, PART + 1])
-def test_ctrl_c_does_not_wait_for_a_silent_server(fault_server, size):
+def test_ctrl_c_does_not_wait_for_a_silent_server(fault_server, size, send):
     fault_server.objects["x"] = bytes(PART + (2 << 20))
     source = open_bytes(fault_server.url("x"), remote=RemoteOptions(silence_seconds=100))
     fault_server.always = Fault(late=100)
@@ -253,7 +263,7 @@ def test_ctrl_c_does_not_wait_for_a_silent_server(fault_server, size):
 
     def interrupt():
         wait_until(lambda: fault_server.requests)
-        os.kill(os.getpid(), signal.SIGINT)
+        send()
 
     thread = threading.Thread(target=interrupt)
     thread.start()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from gpubeton._bytes import open_bytes
 from gpubeton._bytes.file_list import FileList, FileListIdentity
-from gpubeton.errors import FormatError, StorageError
+from gpubeton._bytes.object_store import list_tree
+from gpubeton.errors import FormatError, OptionError, StorageError
 
 
 def write(folder, sizes):
@@ -43,6 +45,36 @@ def test_every_range_has_the_bytes_of_the_files_one_after_the_other(tmp_path, si
             assert bytes(target[:count]) == whole[start : start + size]
     places = zip(files.starts.tolist(), files.sizes.tolist(), strict=True)
     assert [whole[start : start + size] for start, size in places] == [(tmp_path / name).read_bytes() for name in names]
+
+
+def test_ranges_of_objects_have_the_bytes_of_the_files_one_after_the_other(tmp_path, s3_server):
+    names, whole = write(tmp_path, [30, 0, 5, 48, 17])
+    for name in names:
+        s3_server.put(f"a/{name}", tmp_path / name)
+    files = FileList.of(s3_server.url("a/"), [*names, "missing", ""], s3_server.options)
+    assert files.sizes.tolist() == [30, 0, 5, 48, 17, 0, 0]
+    tree_names, states = list_tree(s3_server.url("a/"), s3_server.options)
+    assert sorted(tree_names) == sorted(names)
+    rows = [tree_names.index(name) for name in names]
+    assert np.array_equal(np.stack([files.sizes, files.times], axis=1)[:5], states[rows])
+    again = replace(FileList.from_bytes(files.to_bytes()), remote=s3_server.options)
+    assert FileListIdentity.of(again) == FileListIdentity.of(files)
+    whole = whole.ljust(files.size, b"\0")
+    for source in (opened(files), opened(again)):
+        assert (source.is_local, source.is_mappable, source.num_readers) == (False, False, 32)
+        for start, size in ((0, 200), (0, 30), (32, 5), (33, 60), (50, 40), (90, 7), (112, 5)):
+            assert source.read(start, size) == whole[start : start + size]
+    source.interrupt()
+    with pytest.raises(StorageError, match="closed"):
+        source.load(0, 30)
+
+
+def test_a_name_of_an_object_leads_nowhere_else(s3_server):
+    for name in ("/etc/passwd", "../b/x", "s3://other/x", "a/../../x", "b/../x"):
+        files = FileList.of(s3_server.url("a"), [name], s3_server.options, np.array([[5, 5]]))
+        assert files.path(0) == s3_server.url(f"a/{name}")
+        with pytest.raises(OptionError, match="is no address of a file"):
+            opened(files).load(0, 5)
 
 
 def test_a_list_says_which_files_lie_outside(tmp_path):

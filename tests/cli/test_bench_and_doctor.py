@@ -9,8 +9,6 @@ from gpubeton.cli import loops
 from gpubeton.cli.advice import advise
 from gpubeton.cli.environment import block_starts, measure_disk
 from gpubeton.cli.loops import (
-    BenchOptions,
-    LoopOptions,
     examine_command,
     examine_file,
     examine_loader,
@@ -25,7 +23,7 @@ from tests.golden_files import save
 from tests.integrations.conftest import LABELS
 from tests.small_files import write_photos
 
-SHORT = LoopOptions(seconds=0.1, size=16, batch_size=4, num_workers=1)
+SHORT = {"size": 16, "batch_size": 4, "num_workers": 1}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +37,7 @@ def labels(path, **changes):
 
 
 def test_a_loop_over_a_file_gives_a_reading_of_everything(photos):
-    reading = examine_file(photos, SHORT)
+    reading = examine_file(photos, seconds=0.1, **SHORT)
     assert reading.stats.images > 0
     assert 0 < reading.places[0].size <= photos.stat().st_size
     assert reading.places[0].resident_share == 1.0  # it was just written; its holes come from no disk
@@ -53,7 +51,7 @@ def test_a_loop_over_a_file_gives_a_reading_of_everything(photos):
 def test_the_loop_sleeps_as_long_as_a_step_after_each_batch_but_the_last(photos, monkeypatch):
     slept = []
     monkeypatch.setattr(loops.time, "sleep", slept.append)
-    reading = examine_loader(labels(photos), labels(photos), LoopOptions(seconds=0.05, step_seconds=0.02))
+    reading = examine_loader(labels(photos), labels(photos), seconds=0.05, step_seconds=0.02)
     # The thread that makes batches sleeps for 0 seconds: it lets go of the GIL.
     assert [seconds for seconds in slept if seconds] == [0.02] * (reading.stats.batches - 1)
 
@@ -122,7 +120,7 @@ def test_a_loader_of_the_users_own_is_made_by_its_name(photos, tmp_path, monkeyp
 
 
 def test_every_part_is_measured(photos):
-    rates = {rate.name: rate for rate in measure_rates(photos, BenchOptions(16, 4, 1, 0.05, use_gpu=False))}
+    rates = {rate.name: rate for rate in measure_rates(photos, seconds=0.05, use_gpu=False, **SHORT)}
     assert list(rates) == ["read, disk", "read, memory", "decode and resize", "augment", "hand over", "end to end, CPU"]
     for name in ("read, memory", "decode and resize", "hand over", "end to end, CPU"):
         assert rates[name].images_per_second > 0, name
@@ -132,11 +130,11 @@ def test_every_part_is_measured(photos):
 
 def test_a_file_without_images_is_measured_too(tmp_path):
     path = save("ndarrays", tmp_path)
-    rates = {rate.name: rate for rate in measure_rates(path, BenchOptions(16, 4, 1, 0.05))}
+    rates = {rate.name: rate for rate in measure_rates(path, seconds=0.05, **SHORT)}
     assert "decode and resize" not in rates
     assert rates["end to end, CPU"].images_per_second > 0
     with pytest.raises(OptionError, match="image"):
-        next(measure_rates(path, BenchOptions(field="image")))
+        next(measure_rates(path, field="image"))
 
 
 def test_a_driver_is_read_and_that_of_wsl2_is_seen(tmp_path):
@@ -163,11 +161,11 @@ def test_empty_blocks_of_a_file_are_not_used_to_measure_the_disk(tmp_path):
     with open(tmp_path / "empty", "wb") as file:
         file.truncate(2 * block)
     assert block_starts(tmp_path / "empty") == []
-    assert measure_disk(tmp_path / "empty", seconds=0.01).cold_bytes_per_second is None
+    assert measure_disk(tmp_path / "empty", seconds=0.01)[0] is None
 
 
 def test_a_disk_gives_as_many_images_as_it_gives_their_bytes(photos):
-    rate = next(rate for rate in measure_rates(photos, BenchOptions(16, 4, 1, 0.05)) if rate.name == "read, memory")
+    rate = next(rate for rate in measure_rates(photos, seconds=0.05, **SHORT) if rate.name == "read, memory")
     assert rate.images_per_second > 2 * rate.bytes_per_second / (photos.stat().st_size / 8)
 
 

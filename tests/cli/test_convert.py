@@ -273,4 +273,4 @@ def test_options_of_shards_need_shards(tmp_path):
     ):
         assert run(tmp_path / "photos", tmp_path / "out", *wrong).exit_code == 2
     assert run(tmp_path / "photos", "s3://bucket/a.beton").exit_code == 2
-    assert run("s3://bucket/a.csv", tmp_path / "a.beton").exit_code == 2
+    assert run("s3://bucket/a.rar", tmp_path / "a.beton").exit_code == 2

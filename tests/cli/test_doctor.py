@@ -40,14 +40,14 @@ def test_doctor_gives_everything_as_json(photos):
 
 @pytest.mark.parametrize(("reading", "code"), [(changed({"waiting_seconds": 0.0}), 0), (MEASURED, 0)])
 def test_doctor_ends_with_0_if_there_is_nothing_to_change(photos, monkeypatch, reading, code):
-    monkeypatch.setattr(loops, "examine_file", lambda *_: reading)
+    monkeypatch.setattr(loops, "examine_file", lambda *_, **__: reading)
     done = run("doctor", photos)
     assert done.exit_code == code
     assert "bottleneck" in done.stdout
 
 
 def test_doctor_ends_with_1_and_an_advice_with_its_gain(photos, monkeypatch):
-    monkeypatch.setattr(loops, "examine_file", lambda *_: changed(machine={"cores": 8}))
+    monkeypatch.setattr(loops, "examine_file", lambda *_, **__: changed(machine={"cores": 8}))
     done = run("doctor", photos)
     assert done.exit_code == 1
     assert "num_workers=8." in done.stdout
@@ -83,7 +83,7 @@ def test_doctor_of_a_program_names_the_command_that_watches_it():
 def test_names_and_advice_are_shown_as_they_are(photos, monkeypatch):
     reading = changed(facts={"files": [HOSTILE]})
     findings = (advice.LoopFinding("workers", "advice", HOSTILE, HOSTILE, 2.0),)
-    monkeypatch.setattr(loops, "examine_file", lambda *_: reading)
+    monkeypatch.setattr(loops, "examine_file", lambda *_, **__: reading)
     monkeypatch.setattr(advice, "advise", lambda _: findings)
     done = run("doctor", photos)
     assert (done.exit_code, "\x1b" in done.stdout) == (1, False)

@@ -29,8 +29,8 @@ def test_stored_images_are_drawn_with_number_and_class(tmp_path):
     first, second = cells(tmp_path / "a.png", 2)
     # 24 x 32 and 25 x 32 pixels, in the middle of squares.
     assert np.abs(second[4:28] - picture(0, 24, 32)).mean() < 4
-    assert np.ptp(first[:3]) == np.ptp(first[28:]) == 0  # the background
-    assert np.abs(first[3:28] - picture(1, 25, 32)).mean() < 4
+    assert np.ptp(first[:3]) == np.ptp(first[29:]) == 0  # the background
+    assert np.abs(first[4:29] - picture(1, 25, 32)).mean() < 4
 
 
 def test_samples_are_chosen_by_chance_and_seed(tmp_path):

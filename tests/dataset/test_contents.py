@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from gpubeton.dataset import Contents, StoredImage, summarize, verify
+from gpubeton.dataset.contents import class_name
 from gpubeton.errors import BadImageError, NoSuchFieldError, OptionError, StorageError
 from gpubeton.fields import BytesField, FloatField, ImageField, IntField, JSONField, RaggedField, RGBImageField
 from gpubeton.fields.codecs import PNG
@@ -115,7 +116,7 @@ def test_images_that_cannot_be_decoded_are_bad(image):
 
 def test_missing_samples_fields_and_labels_are_reported(tmp_path):
     contents = Contents(write(tmp_path / "a.beton", {"x": IntField(), "y": FloatField()}, [(1, 2.0)]))
-    assert (contents.image_fields, contents.class_names, contents.class_name(5)) == ([], None, "5")
+    assert (contents.image_fields, contents.class_names, class_name(5, contents.class_names)) == ([], None, "5")
     assert contents.labels("y") is None
     assert contents.labels() is None
     for sample in (-1, 1):

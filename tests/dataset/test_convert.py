@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from gpubeton.dataset import Settings, Source, convert, open_source
+from gpubeton.dataset.file_settings import fields_of
 from gpubeton.errors import NoSamplesError, OptionError, PageSizeError, RegionTooLargeError, SampleError
 from gpubeton.fields.pixels import rgb_pixels_of
 from gpubeton.format import ImageMode
@@ -26,7 +27,7 @@ def stored(path):
 def test_a_folder_becomes_the_file_of_the_writer_and_notes(tmp_path):
     source = open_source(write_folder(tmp_path / "photos"))
     done = convert(source, tmp_path / "a.beton", Settings(**SMALL), num_workers=1)
-    fields = Settings(**SMALL).fields({"label": "int"})
+    fields = fields_of(Settings(**SMALL), {"label": "int"})
     writer = DatasetWriter(tmp_path / "b.beton", fields, 1 << 21, 1, progress=False)
     writer.from_image_folder(tmp_path / "photos")
     assert stored(tmp_path / "a.beton") == stored(tmp_path / "b.beton")
@@ -119,7 +120,9 @@ def test_a_pipe_among_the_images_is_a_bad_image(tmp_path):
     assert [(skipped_sample.name, "regular file" in skipped_sample.reason) for skipped_sample in done.skipped] == [
         (str(folder / "dog" / "pipe.jpg"), True)
     ]
-    writer = DatasetWriter(tmp_path / "b.beton", Settings(**SMALL).fields({"label": "int"}), 1 << 21, 1, progress=False)
+    writer = DatasetWriter(
+        tmp_path / "b.beton", fields_of(Settings(**SMALL), {"label": "int"}), 1 << 21, 1, progress=False
+    )
     with pytest.raises(SampleError, match="regular file"):
         writer.from_image_folder(folder)
 

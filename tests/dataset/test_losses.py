@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import re
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
+import simplejpeg
 from PIL import Image
 
 from gpubeton.dataset import Contents, Settings, convert, open_source
 from gpubeton.errors import OptionError
 from tests.cli import command
+from tests.docs.pages import ROOT
 from tests.fields.test_image_metadata import exif
 from tests.picture_folders import write_picture, write_tar
 from tests.small_files import picture
@@ -117,3 +123,34 @@ def test_hidden_files_in_a_tar_file_are_ignored_and_counted(tmp_path):
     write_tar(tmp_path / "a.tar", files.items())
     source = open_source(tmp_path / "a.tar")
     assert (len(source), source[0], dict(source.passed_over)) == (1, (content, 4), {"hidden": 4})
+
+
+def _with_datasets(data):
+    return np.asarray(pytest.importorskip("datasets").Image().decode_example({"bytes": data, "path": None}))
+
+
+def _with_opencv(data):
+    cv2 = pytest.importorskip("cv2")
+    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+
+
+def _with_torchcodec(data):
+    return pytest.importorskip("torchcodec.decoders").decode_jpeg(data).permute(1, 2, 0)
+
+
+DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "Pillow": lambda data: np.asarray(Image.open(io.BytesIO(data))),
+    "simplejpeg": simplejpeg.decode_jpeg,
+    "`datasets`": _with_datasets,
+    "OpenCV": _with_opencv,
+    "torchcodec": _with_torchcodec,
+}
+
+
+@pytest.mark.parametrize("library", DECODERS)
+def test_the_guide_tells_which_libraries_turn_images(library, photos):
+    text = (ROOT / "docs/guides/command.md").read_text()
+    (table,) = re.findall(r"<!-- table: orientation.*?-->\n(.*?)<!-- end of table -->", text, re.DOTALL)
+    (answer,) = [row.split(" | ")[1] for row in table.splitlines() if row.startswith(f"| {library}")]
+    shape = DECODERS[library]((photos / "0.jpg").read_bytes()).shape
+    assert (shape == (50, 30, 3), shape == (30, 50, 3)) == (answer.startswith("yes"), answer.startswith("no"))

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from gpubeton.dataset import Contents, Settings, Source, convert, open_source
+from gpubeton.dataset.file_settings import fields_of
 from gpubeton.dataset.validated_source import ImageProperties
 from gpubeton.errors import OptionError, SampleError
 from gpubeton.fields.png import encode_png
@@ -119,7 +120,7 @@ def test_mode_rgb_makes_the_file_that_it_always_made(tmp_path):
     settings = "check compress_probability index limit max_resolution page_size quality seed shuffle smart_threshold"
     assert " ".join(sorted(notes["settings"])) == f"{settings} write_mode"
     assert notes["settings"]["write_mode"] == "jpg"
-    fields = Settings().fields({"label": "int"})
+    fields = fields_of(Settings(), {"label": "int"})
     DatasetWriter(tmp_path / "b.beton", fields, 1 << 21, 1, progress=False).from_image_folder(tmp_path / "photos")
     twin = Contents(tmp_path / "b.beton")
     assert [image.content for image in images(done)] == [twin.value(sample, "image").content for sample in range(3)]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpubeton.dataset import index_images, summarize
-from gpubeton.dataset.summary import Spread
+from gpubeton.dataset.summary import spread_of
 from gpubeton.errors import OptionError
 from gpubeton.fields import FloatField, IntField, NDArrayField, RGBImageField
 from gpubeton.fields.base import Malloc
@@ -51,7 +52,7 @@ def test_a_summary_describes_the_written_values(tmp_path):
     assert fields["vector"].bytes.mean == 24
     used = sum(12 * field.bytes.mean for field in summary.fields if field.bytes)
     assert summary.page_use == pytest.approx(used / (1 << 21))
-    json.dumps(summary.to_dict())
+    json.dumps(asdict(summary))
 
 
 def test_jpeg_files_that_the_engines_do_not_take_are_counted(tmp_path):
@@ -93,7 +94,7 @@ def test_raw_images_are_counted(tmp_path):
 
 
 def test_few_whole_numbers_have_a_bin_each():
-    spread = Spread.of(np.array([3, 5, 5, 6], np.uint16))
+    spread = spread_of(np.array([3, 5, 5, 6], np.uint16))
     assert (spread.edges, spread.counts) == ([3, 4, 5, 6, 7], [1, 0, 2, 1])
 
 
@@ -105,7 +106,7 @@ def test_numbers_that_are_not_finite_are_counted_apart(tmp_path):
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 def test_every_number_is_in_a_bin_however_large(values):
-    spread = Spread.of(np.array(values))
+    spread = spread_of(np.array(values))
     assert sum(spread.counts) == len(values)
     assert spread.minimum <= spread.mean <= spread.maximum
 

@@ -39,6 +39,7 @@ def started_by_torchrun(monkeypatch):
 # Lightning's remarks about small data and what else could be installed; a deprecation in its own code.
 @pytest.mark.filterwarnings("ignore:The number of training batches", "ignore:You passed in a `val_dataloader`")
 @pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated", "ignore:Starting from v1.9.0")
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")  # a run that is resumed
 @pytest.mark.usefixtures("started_by_torchrun")
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, prepared, tmp_path, monkeypatch):

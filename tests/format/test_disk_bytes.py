@@ -119,7 +119,7 @@ def test_opening_takes_at_most_twice_the_bytes_that_it_reads(tmp_path, is_sorted
     memory = memory_of(open_dataset, path)
     assert memory.peak < 2 * nbytes
     opened = open_dataset(path)  # 13 bytes of an image, 4 of its size, 8 of a label
-    assert sum(row.nbytes for row in opened.rows) == 25 * count
+    assert sum(array.nbytes for row in opened.rows for array in row.arrays) == 25 * count
     assert memory.kept < 25 * count + (1 << 16)
 
 
@@ -128,7 +128,7 @@ def test_opening_many_files_takes_the_memory_of_all_and_of_a_few_at_a_time(tmp_p
     for path in paths:
         write_images(path, count)
     assert memory_of(open_index, paths).peak < 1.8 * 25 * count * len(paths)
-    assert sum(row.nbytes for row in open_index(paths)[0].rows) == 25 * count * len(paths)
+    assert sum(array.nbytes for row in open_index(paths)[0].rows for array in row.arrays) == 25 * count * len(paths)
 
 
 def write_images(path, count, *, is_sorted=True):

@@ -16,8 +16,14 @@ from gpubeton.errors import EntryPointsError
 from gpubeton.fields import ImageField, IntField, RGBImageField
 from gpubeton.format import open_dataset, read_notes
 from gpubeton.format.dataset import join
-from gpubeton.format.entry_layout import index_path
-from gpubeton.format.entry_points import EntryBlock, image_fields, open_entry_points, read_beside, read_within
+from gpubeton.format.entry_points import (
+    EntryBlock,
+    image_fields,
+    index_path,
+    open_entry_points,
+    read_beside,
+    read_within,
+)
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.writer import DatasetWriter
 from tests.bytes.unmapped_source import LocalFile
@@ -129,7 +135,7 @@ def test_images_without_entry_points_are_between_others(tmp_path):
 def test_several_files_are_one_dataset(files, tmp_path, kinds):
     write(tmp_path / "none.beton")
     paths = [(tmp_path if kind == "none" else files) / f"{kind}.beton" for kind in kinds]
-    found, _, faults = open_entry_points(join([open_dataset(path) for path in paths], len(paths)))
+    found, _, faults = open_entry_points(join([open_dataset(path) for path in paths]))
     own = expected(files / "inside.beton")
     assert faults == []
     assert held(found["image"]) == [one for kind in kinds for one in ([(b"", 0)] * COUNT if kind == "none" else own)]
@@ -140,7 +146,7 @@ def test_joined_files_may_store_jpegs_in_different_fields(tmp_path):
     for name, mode in (("a", "raw"), ("b", "jpg")):
         fields = {"x": RGBImageField(write_mode="jpg"), "y": RGBImageField(write_mode=mode)}
         index_images(write(tmp_path / f"{name}.beton", samples, fields))
-    found, _, faults = open_entry_points(join([open_dataset(tmp_path / f"{name}.beton") for name in "ab"], 2))
+    found, _, faults = open_entry_points(join([open_dataset(tmp_path / f"{name}.beton") for name in "ab"]))
     assert faults == []
     assert (found["x"].counts > 0).tolist() == [True] * 6
     assert (found["y"].counts > 0).tolist() == [False] * 3 + [True] * 3

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from gpubeton._bytes import open_bytes
 from gpubeton.errors import (
     FieldNameError,
     FormatError,
@@ -13,7 +14,8 @@ from gpubeton.errors import (
     TruncatedError,
     VersionError,
 )
-from gpubeton.format import read_descriptors, read_header
+from gpubeton.format import read_header
+from gpubeton.format.header import read_fields
 from tests.golden_files import NAMES, content, save, sidecar
 
 
@@ -25,6 +27,11 @@ def patched(tmp_path, name, *changes):
     path = tmp_path / "patched.beton"
     path.write_bytes(file)
     return path
+
+
+def read_descriptors(path):
+    with open_bytes(path) as source:
+        return read_fields(source)[1]
 
 
 @pytest.mark.parametrize("name", NAMES)

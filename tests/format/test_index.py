@@ -295,6 +295,9 @@ def test_an_empty_value_with_the_pointer_of_the_next_one_hides_nothing(swapped, 
     index = patched.open()
     assert index.regions("blob").size.tolist() == [2097152, 2097151, 0, 1, 2097152]
     assert index.page_runs().to_array().tolist() == [1, 2, -1, 3, 4]
+    least = 2 * index.header.page_size
+    assert index.page_runs(least).to_array().tolist() == [0, 1, -1, 1, 2]
+    assert index.page_runs(least // 4).to_array().tolist() == [1, 2, -1, 3, 4]
 
 
 def test_an_empty_value_before_all_others_may_point_to_the_start_of_the_file(tmp_path):

@@ -28,7 +28,7 @@ def test_a_place_is_a_file_and_an_offset_and_sorts_as_they_do(pairs):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_joined_with_itself_has_each_region_twice_once_in_either_file(name, tmp_path):
     part = open_dataset(save(name, tmp_path), CUSTOM_TYPES)
-    whole = join([part, part], 2)
+    whole = join([part, part])
     assert (whole.num_samples, whole.names, whole.file_size) == (2 * part.num_samples, part.names, 2 * part.file_size)
     for field in part.names:
         assert whole.has_regions(field) == part.has_regions(field)
@@ -48,7 +48,7 @@ def test_a_file_joined_with_itself_has_each_region_twice_once_in_either_file(nam
 @pytest.mark.parametrize("name", ["all_fields", "custom", "img_jpg_fixed", "ndarrays"])
 def test_pointers_in_the_metadata_are_those_of_the_regions(name, tmp_path):
     part = open_dataset(save(name, tmp_path), CUSTOM_TYPES)
-    whole = join([part, part, part], 3)
+    whole = join([part, part, part])
     for field in part.names:
         column = whole.column(field)
         if not part.has_regions(field):

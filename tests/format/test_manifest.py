@@ -19,7 +19,6 @@ from gpubeton.fields.registry import open_index
 from gpubeton.format import Index, open_dataset
 from gpubeton.format.data_files import DESCRIPTION
 from gpubeton.format.dataset import join
-from gpubeton.format.index_checks import check_index
 from gpubeton.format.manifest import (
     BLOCK,
     COLUMNS,
@@ -29,6 +28,7 @@ from gpubeton.format.manifest import (
     form_of,
     read_rows,
 )
+from gpubeton.format.regions import check_index
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
 from tests.small_files import picture, write
 
@@ -99,7 +99,7 @@ def test_a_list_of_folders_is_one_dataset_of_their_files(is_damaged, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("copies", [1, 3])
 def test_columns_are_read_as_they_were_written(name, copies, tmp_path):
-    index = join([open_dataset(save(name, tmp_path), CUSTOM_TYPES)] * copies, copies)
+    index = join([open_dataset(save(name, tmp_path), CUSTOM_TYPES)] * copies)
     content = np.frombuffer(b"".join(blocks_of(index)), np.uint8)
     kinds, forms = [row.column.dtype for row in index.rows], [form_of(row) for row in index.rows]
     rows = read_rows(content, index.descriptors, kinds, forms, index.num_samples)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton.format.page_runs import PageRuns
+from gpubeton.format.index import PageRuns
 
 blocks = st.lists(st.lists(st.integers(-1, 3), max_size=6).map(lambda pages: np.array(pages, np.int64)), max_size=5)
 

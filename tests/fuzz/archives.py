@@ -118,7 +118,7 @@ def _archive(rng, kind, folder, expected):
         content = one_of(rng, (_bytes, *[_FORGERIES[kind]] * 3))(content, rng)
     path.unlink()
     path.write_bytes(content)
-    name = put(folder / f"remote.{kind}", bytes(content)) if kind != "arrow" and rng.random() < 0.3 else path
+    name = put(folder / f"remote.{kind}", bytes(content)) if rng.random() < 0.3 else path
     source = open_source(name)
     places = source.places()
     if (places.offset + places.size > len(content)).any():

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import resource
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from gpubeton.dataset import Contents, summarize, verify
+from gpubeton.dataset.contents import class_name
 from gpubeton.errors import GpubetonError
 from gpubeton.fields import BytesField, IntField, JSONField, NDArrayField, RGBImageField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
@@ -140,15 +142,15 @@ def _contents(path):
                 contents.to_file(sample, name)
     with contextlib.suppress(GpubetonError):
         contents.labels()
-    contents.class_name(0)
+    class_name(0, contents.class_names)
 
 
 def _summary(path):
-    summarize(path).to_dict()
+    asdict(summarize(path))
 
 
 def _verified(path):
-    verify(path, num_workers=1).to_dict()
+    asdict(verify(path, num_workers=1))
 
 
 def _mapped(path):

@@ -53,6 +53,15 @@ def test_a_checkpoint_at_the_end_of_an_epoch_resumes_with_the_next(numbers, tmp_
     assert steps(tmp_path) == expected(numbers)
 
 
+def test_a_checkpoint_before_the_first_batch_after_a_resume_has_the_same_position(numbers, tmp_path):
+    state = {"train": Loader(numbers, 4, order="random", seed=3, pipelines=LABELS).state_dict()}
+    module = data(numbers)
+    module.load_state_dict(state)
+    module.train_dataloader()
+    module._train.loader.set_epoch(2)
+    assert module.state_dict() == state
+
+
 def test_lightning_counts_batches_and_leaves_nothing_open(numbers, tmp_path):
     module = data(numbers)
     other_trainer = trainer(tmp_path, enable_checkpointing=False)

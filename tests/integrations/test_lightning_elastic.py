@@ -36,17 +36,25 @@ class Watched(Diary):
         return [sample for batch_epoch, samples in self.batches if batch_epoch == epoch for sample in samples]
 
 
+class Scheduled(Watched):
+    """Asks for the number of steps before Lightning has restored its loops."""
+
+    def configure_optimizers(self):
+        assert self.trainer.estimated_stepping_batches > 0
+        return super().configure_optimizers()
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     return write(tmp_path_factory.mktemp("elastic") / "numbers.beton", {"label": IntField()}, Numbers(NUM_SAMPLES))
 
 
-def fit(path, folder, batch_size, ckpt_path=None, **options):
+def fit(path, folder, batch_size, ckpt_path=None, *, watched=Watched, **options):
     """Train for two epochs with a checkpoint after each step; return what the model saw."""
     training = {"fname": path, "order": "random", "seed": 3, "drop_last": False}
     module = BetonDataModule(training, val={"fname": path}, batch_size=batch_size, num_workers=1, pipelines=LABELS)
     saving = ModelCheckpoint(folder, filename="{step}", every_n_train_steps=1, save_top_k=-1)
-    model = Watched()
+    model = watched()
     fitting = trainer(folder, callbacks=[saving], limit_val_batches=1, **options)
     fitting.fit_loop.max_epochs = 2
     fitting.fit(model, module, ckpt_path=ckpt_path)
@@ -63,9 +71,12 @@ def begun(path, tmp_path_factory):
 
 @pytest.mark.parametrize("batch_size", [2, 4, 8])
 @pytest.mark.parametrize("step", [1, 3, 5, 6, 7, 11])
-def test_every_sample_of_an_epoch_comes_once_and_the_next_epoch_is_whole(path, tmp_path, begun, step, batch_size):
+@pytest.mark.parametrize("watched", [Watched, Scheduled])
+def test_every_sample_of_an_epoch_comes_once_and_the_next_epoch_is_whole(
+    path, tmp_path, begun, step, batch_size, watched
+):
     whole, folder = begun
-    rest = fit(path, tmp_path, batch_size, folder / f"step={step}.ckpt")
+    rest = fit(path, tmp_path, batch_size, folder / f"step={step}.ckpt", watched=watched)
     epoch, done = divmod(step, 6)
     left = [whole.samples(0), whole.samples(1)]
     left[epoch] = left[epoch][4 * done :]

@@ -309,3 +309,28 @@ def test_an_error_of_a_worker_reaches_the_loop_as_it_is(make, monkeypatch):
     monkeypatch.setattr("gpubeton.loader.resources.WorkerPool", DyingPool)
     with pytest.raises(MemoryError, match="planted"):
         list(make())
+
+
+ALONE = """
+import sys
+from pathlib import Path
+
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder
+from gpubeton.loader import Loader
+from gpubeton.transforms import ToTensor
+
+image = [CenterCropRGBImageDecoder((32, 32), 1), ToTensor()]
+batches = iter(Loader(sys.argv[1], 4, num_workers=2, pipelines={"image": image}))
+next(batches)
+children = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+shared = [line for line in Path("/proc/self/maps").read_text().splitlines() if "/dev/shm" in line]
+assert (any(children), shared) == (False, []), (children, shared)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="it needs Linux")
+def test_a_loader_needs_no_process_and_no_shared_memory(photos):
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    command = [sys.executable, "-c", ALONE, photos]
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from gpubeton import Loader
-from gpubeton.dataset import Settings, convert, index_source, open_source
+from gpubeton.dataset import Settings, convert, index_source, open_source, summarize
 from gpubeton.errors import FormatError, OptionError, StorageError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.fields.rgb_image import SimpleRGBImageDecoder
@@ -265,3 +265,45 @@ def test_an_index_without_entry_points_has_headers_alone(photos, tmp_path):
 def test_the_command_tells_how_to_index_other_files(photos, tmp_path):
     for source in (photos, write_zip(photos, tmp_path), tmp_path / "train-000.tar"):
         assert "-o NAME.index" in " ".join(run("index", source, code=2).output.split())
+
+
+def test_several_indices_are_one_dataset_also_with_beton_files(photos, tmp_path):
+    tars = write_tars(photos, tmp_path)
+    for name, part in (("a", "{000..001}"), ("b", "002")):
+        source = open_source(tars.replace("{000..002}", part))
+        index_source(source, tmp_path / f"{name}.index", num_workers=1)
+        convert(source, tmp_path / f"{name}.beton", num_workers=1)
+    options = {"order": "random", "seed": 3, "pipelines": pipelines(), "drop_last": False, "num_workers": 1}
+    for names in (("a.index", "b.index"), ("a.beton", "b.index"), ("a.index", "b.beton")):
+        assert same(Loader([tmp_path / name for name in names], 7, **options), Loader(tars, 7, **options))
+
+
+def test_the_command_says_what_an_index_is_for(photos, tmp_path):
+    tars = write_tars(photos, tmp_path)
+    index_source(open_source(tars), tmp_path / "a.index", num_workers=1, entry_points=False)
+    for command in ("convert", "index"):
+        options = ["-o", tmp_path / "b.index"] if command == "index" else [tmp_path / "b.beton"]
+        done = run(command, tmp_path / "a.index", *options, code=2)
+        assert "a.index: an index, which a loader reads, Loader(" in " ".join(done.output.split())
+    done = run("fetch", "s3://bucket/a.tar", "--cache-dir", tmp_path, code=2)
+    assert "s3://bucket/a.tar: no .beton file. Index its images" in " ".join(done.output.split())
+
+
+def test_the_summary_of_an_index_counts_files_that_are_no_jpegs(tmp_path):
+    image = Image.fromarray(picture(7, 40, 30))
+    for name in ("a.png", "b.jpg", "c.webp"):
+        image.save(tmp_path / name)
+    (tmp_path / "d.jpg").write_bytes((tmp_path / "b.jpg").read_bytes()[:100])
+    (tmp_path / "e.jpg").touch()
+    index_source(open_source(tmp_path), tmp_path / "a.index", num_workers=1)
+    kinds = summarize(tmp_path / "a.index").fields[0].image.kinds
+    assert {kind: count for kind, count in kinds.items() if count} == {"baseline": 1, "damaged": 2, "other": 2}
+
+
+def test_the_warning_of_a_slow_index_counts_its_files(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("gpubeton.loader.open_data._LONG", 0)
+    tars = write_tars(photos, tmp_path)
+    names = [tars.replace("{000..002}", f"00{number}") for number in range(3)]
+    for source in (tars, names):
+        with pytest.warns(UserWarning, match=r"train-.*\.tar and more, 3 files: indexing 30 samples took"):
+            Loader(source, 4, num_workers=1, pipelines=pipelines()).close()

@@ -13,15 +13,26 @@ import torch
 
 from gpubeton import Loader
 from gpubeton._bytes import object_store
-from gpubeton.dataset import Settings, convert, index_source, open_source
-from gpubeton.errors import BadImageError, FormatError, OptionError, RemoteChangedError
+from gpubeton._bytes.file_list import FileList
+from gpubeton._bytes.store_client import request_with_retries
+from gpubeton.dataset import Settings, convert, index_source, open_source, recognise
+from gpubeton.errors import BadImageError, FormatError, OptionError, RemoteChangedError, RemoteMissingError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.transforms import ToTensor
 from tests.cli.command import run
 from tests.cpu.pictures import jpeg, noise
 from tests.loader.test_elastic import global_batches
 from tests.loader.test_elastic import run as run_ranks
-from tests.loader.test_read_in_place import ORDERS, converted, photos, pipelines, write_tars, write_zip
+from tests.loader.test_read_in_place import (
+    CLASSES,
+    ORDERS,
+    converted,
+    photos,
+    pipelines,
+    write_arrow,
+    write_tars,
+    write_zip,
+)
 from tests.picture_folders import write_tar
 
 __all__ = ["converted", "photos"]
@@ -85,7 +96,70 @@ def forget(fault_server):
     object_store._CACHED._segments.clear()
 
 
-@pytest.mark.filterwarnings("error")
+def put_all(folder, bucket, prefix):
+    """Put the files of a folder into a bucket; give the URL of that folder there."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            bucket.put(f"{prefix}{path.relative_to(folder)}", path)
+    return bucket.url(prefix)
+
+
+def write_urls(photos, path, folder):
+    """Write a table of photos by their names, or with a folder by their paths or URLs there."""
+    rows = [f"{folder}{file.relative_to(photos)},{file.parent.name}" for file in sorted(photos.rglob("*.jpg"))]
+    path.write_text("\n".join(["path,class", *rows]))
+    return path
+
+
+def write_arrow_file(folder):
+    """Write the rows of Arrow streams in the file format, in batches of 8; the names of classes are a dictionary."""
+    pyarrow = pytest.importorskip("pyarrow")
+    streams = [pyarrow.ipc.open_stream(path.read_bytes()).read_all() for path in sorted(folder.glob("*.arrow"))]
+    table = pyarrow.concat_tables(streams).combine_chunks()
+    names = pyarrow.array(CLASSES).take(table.column("label").combine_chunks()).dictionary_encode()
+    table = table.set_column(table.column_names.index("label"), "label", names)
+    table = table.replace_schema_metadata({"huggingface": '{"info": {"features": {"image": {"_type": "Image"}}}}'})
+    (folder / "file").mkdir()
+    with pyarrow.ipc.new_file(folder / "file" / "a.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=8)
+    return folder / "file" / "a.arrow"
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*indexing .* took")
+@pytest.mark.parametrize(
+    "place",
+    ["objects", "index of objects", "index beside objects", "urls", "table there", "web urls", "arrow", "arrow file"],
+)
+def test_single_objects_and_arrow_files_in_a_store_give_the_batches_of_the_converted_file(
+    place, photos, converted, s3_server, fault_server, tmp_path
+):
+    objects, more = put_all(photos, s3_server, "a b/photos/"), {}
+    fault_server.objects |= {f"photos/{path.relative_to(photos)}": path.read_bytes() for path in photos.rglob("*.jpg")}
+    name = objects
+    if place == "index of objects":
+        name, more = tmp_path / "a.index", indexed(objects, tmp_path / "a.index")
+        assert more == {"containers": [objects]}
+    elif place == "index beside objects":
+        more = indexed(objects, tmp_path / "a.index")
+        content = tmp_path.joinpath("a.index").read_bytes()
+        name = s3_server.put("b/a.index", content)
+    elif place in ("urls", "web urls"):
+        name = write_urls(photos, tmp_path / "a.csv", objects if place == "urls" else fault_server.url("photos/"))
+    elif place == "table there":
+        name = s3_server.put("a b/a.csv", write_urls(photos, tmp_path / "a.csv", "photos/"))
+    elif place in ("arrow", "arrow file"):
+        folder = write_arrow(photos, tmp_path)
+        name = put_all(folder, s3_server, "arrow/")
+        if place == "arrow file":
+            name = s3_server.put("a.arrow", write_arrow_file(folder)).replace("a.arrow", "*.arrow")
+    for order in ORDERS:
+        assert read(name, order=order, **more) == read(converted, order=order)
+    with opened(name, **more) as loader, opened(converted) as expected:
+        assert loader.reader.index.fingerprint == expected.reader.index.fingerprint
+        assert loader.reader.class_names == expected.reader.class_names
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*indexing .* took")
 @pytest.mark.parametrize("place", ["pattern", "folder", "list", "index here", "index there", "web", "zip"])
 def test_batches_and_orders_are_those_of_the_converted_file(
     place, bucket, web, photos, converted, s3_server, tmp_path, monkeypatch
@@ -113,9 +187,93 @@ def test_batches_and_orders_are_those_of_the_converted_file(
         assert loader.reader.index.fingerprint == expected.reader.index.fingerprint
 
 
+@pytest.fixture
+def urls(photos, fault_server, tmp_path):
+    """A table of the photos on a web server, each an object."""
+    fault_server.objects |= {f"photos/{path.relative_to(photos)}": path.read_bytes() for path in photos.rglob("*.jpg")}
+    return write_urls(photos, tmp_path / "a.csv", fault_server.url("photos/"))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_epoch_takes_one_request_for_each_object_whatever_the_order(urls, fault_server, order):
+    with opened(urls, order=order) as loader:
+        assert len(fault_server.gets()) == 31  # for their headers, of which one is long
+        fault_server.forget()
+        list(loader)
+        ranges = {(request.path[1:], request.start, request.stop) for request in fault_server.gets()}
+        assert ranges == {(name, 0, len(content)) for name, content in fault_server.objects.items()}
+        assert loader.stats().requests == 30
+        assert loader.stats().fetched_bytes == sum(map(len, fault_server.objects.values()))
+
+
+def test_objects_that_are_cached_are_requested_once(photos, s3_server, converted, tmp_path):
+    objects = put_all(photos, s3_server, "photos/")
+    cached = {"cache_dir": tmp_path / "cache", "cache_limit": "1 GB"}
+    assert read(objects, **cached) == read(converted)
+    with opened(objects, **cached) as loader:
+        list(loader)
+        assert loader.stats().requests == 0
+        loader.explain()
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_an_object_that_is_replaced_or_deleted_is_named(photos, s3_server, tmp_path, is_indexed):
+    objects, more = put_all(photos, s3_server, "photos/"), {"on_error": "skip"}
+    name = tmp_path / "a.index" if is_indexed else objects
+    if is_indexed:
+        more |= indexed(objects, name)
+    content = (photos / "dog/0011.jpg").read_bytes()
+    for change in (bytes(len(content)), content[:-1], b"", content + b"x"):
+        with opened(name, **more) as loader:
+            s3_server.put("photos/dog/0011.jpg", change)
+            with pytest.raises(RemoteChangedError, match=r"photos/dog/0011\.jpg: .*gpubeton index"):
+                list(loader)
+        s3_server.put("photos/dog/0011.jpg", content)
+    with opened(name, **more) as loader:
+        assert len(list(loader)) == 8  # the same bytes again
+        delete_object(s3_server, "photos/dog/0011.jpg")
+        with pytest.raises(RemoteMissingError, match=r"photos/dog/0011\.jpg"):
+            list(itertools.chain(loader, loader))
+
+
+def delete_object(bucket, key):
+    request_with_retries(bucket.url(key), bucket.options, "its end", lambda obstore, *place: obstore.delete(*place))
+
+
+def test_objects_that_are_missing_in_a_table_are_bad_images(urls, fault_server):
+    del fault_server.objects["photos/cat/0004.jpg"]
+    with pytest.warns(UserWarning, match=r"1 of 30 images have no header .*cat/0004\.jpg \(row 4 of"):
+        loader = opened(urls, on_error="skip", order="sequential")
+    with loader:
+        assert sum(len(images) for images, _ in loader) == 29
+        assert [sample for _, sample, _ in loader.bad_samples] == [4]
+
+
+def test_an_index_names_no_objects_elsewhere_unless_they_are_allowed(photos, s3_server, tmp_path):
+    objects = put_all(photos, s3_server, "photos/")
+    indexed(objects, tmp_path / "a.index")
+    with pytest.raises(FormatError, match=rf"files://{objects}, which does not lie in its folder"):
+        opened(tmp_path / "a.index")
+    for allowed in (s3_server.url("photo/"), s3_server.url("photos/cat/"), "s3://other/photos/", tmp_path):
+        with pytest.raises(FormatError, match="does not lie in its folder"):
+            opened(tmp_path / "a.index", containers=[allowed])
+    opened(tmp_path / "a.index", containers=[s3_server.url("")]).close()
+    for name in ("../other/x.jpg", "cat/../../x.jpg", "/etc/passwd"):
+        content = FileList.of(objects, [name], s3_server.options, np.array([[5, 5]])).to_bytes()
+        assert FileList.from_bytes(content).outside == [name]
+
+
+def test_kinds_of_folders_in_a_store_are_recognised_by_their_objects(s3_server):
+    for key, kind in (("a/1.tar", "webdataset"), ("b/1.arrow", "huggingface"), ("c/dataset_dict.json", "huggingface")):
+        s3_server.put(key, b"x")
+        assert recognise(s3_server.url(key[:2]), s3_server.options) == kind
+    s3_server.put("d/cat/1.jpg", b"x")
+    assert recognise(s3_server.url("d/"), s3_server.options) == "folder"
+
+
 def test_a_folder_without_any_samples_is_named(s3_server, fault_server):
     s3_server.put("none/notes.txt", b"x")
-    with pytest.raises(OptionError, match=r"none/: .*\.tar"):
+    with pytest.raises(OptionError, match=r"none/: no images in it"):
         Loader(s3_server.url("none/"), 4)
     with pytest.raises(OptionError, match="web servers have no standard way to list files"):
         Loader(fault_server.url("none/"), 4)
@@ -172,6 +330,16 @@ def test_an_epoch_takes_as_many_requests_as_of_the_converted_file(large, fault_s
         assert stats.fetched_bytes / stats.stored_bytes < (1.01 if name == "a.beton" else 1.08)  # with headers of tars
     assert counts["a.beton"] > 30
     assert counts["a.index"] <= 1.08 * counts["a.beton"] + len(NAMES)
+
+
+@pytest.mark.parametrize(("size", "most"), [(20_000, 40), (110_000, 130), (600_000, 1050)])
+def test_a_tar_is_listed_by_few_requests_if_its_images_are_small(fault_server, tmp_path, size, most):
+    count = 40
+    write_tar(tmp_path / "a.tar", [(f"{number:04}.jpg", bytes([number]) * size) for number in range(count)])
+    fault_server.objects["a.tar"] = (tmp_path / "a.tar").read_bytes()
+    source = open_source(fault_server.url("a.tar"))
+    assert source.places().offset.tolist() == open_source(tmp_path / "a.tar").places().offset.tolist()
+    assert 1000 * (len(fault_server.gets()) - 2) / count <= most  # two look at the first sample
 
 
 def test_tars_that_are_cached_are_requested_once(web, folder, fault_server, tmp_path):

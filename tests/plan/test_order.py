@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpubeton._plan.order import IdRange, Rank, id_dtype, random, rows_of, share
 from gpubeton._plan.order import quasi_random as quasi_random_of_runs
 from gpubeton.errors import OptionError
-from gpubeton.format.page_runs import PageRuns
+from gpubeton.format.index import PageRuns
 from tests.reference import quasi_random_order
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "orders.json").read_text())["cases"]

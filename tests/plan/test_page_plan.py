@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpubeton._bytes.file_list import FileList, FileListIdentity
 from gpubeton._plan.order import EpochBatches, Rank, StreamPlaces
 from gpubeton._plan.page_plan import MAX_REQUEST, PagePlan
 from gpubeton.format.data_files import first_offset
@@ -22,6 +23,7 @@ MIB = 1 << 20
 class File:
     size: int
     page_size: int
+    identity: object = None
 
 
 def dataset(num_pages, page_size=8 * MIB, per_page=4, size=None, files=1):
@@ -189,3 +191,27 @@ def test_the_pages_of_a_window_in_use_are_those_of_its_streams(world, streams):
     assert 0.9 * 4 * streams / world <= plan.in_use[0] <= (4 + 2) * streams / world + 2
     # At the ends of streams two ranks share a page.
     assert plan.cost.requests <= 400 / world + 2 * streams
+
+
+@given(
+    sizes=st.lists(st.integers(0, 3 * MIB) | st.just(0), min_size=1, max_size=40),
+    batch_size=st.integers(1, 7),
+    most=st.sampled_from([None, 0]),
+    data=st.data(),
+)
+def test_every_object_of_a_store_is_one_part(sizes, batch_size, most, data):
+    count = len(sizes)
+    states = np.array([(size, 1) for size in sizes], np.int64)
+    identity = FileListIdentity.of(FileList.of("s3://bucket/a/", [*map(str, range(count))], states=states))
+    tar, _, _ = dataset(1)
+    offset = np.concatenate([tar.offset, identity.files.starts.astype(np.uint64) + first_offset(1)])
+    regions = Regions(offset, np.concatenate([tar.size, np.array(sizes, np.uint64)]))
+    files = [File(24 * MIB, 8 * MIB), File(identity.size, 8 * MIB, identity)]
+    order = data.draw(st.lists(st.integers(0, 3 + count), min_size=1, max_size=60))
+    plan = plan_of(regions, files, order, batch_size, most_bytes=most)
+    parts = check(plan, regions, order, batch_size)
+    if most is None:
+        objects = [(part.start, part.stop) for part in parts if part.start >= 1 << 48]
+        used = {sample for sample in order if sample > 3 and regions.size[sample]}
+        ends = (regions.offset + regions.size).tolist()
+        assert sorted(objects) == sorted((int(offset[sample]), ends[sample]) for sample in used)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpubeton._plan import order as order_module
 from gpubeton._plan.order import IdRange, Rank, StreamPlaces, WindowIds, WindowOrder, share
-from gpubeton.format.page_runs import PageRuns
+from gpubeton.format.index import PageRuns
 from tests.plan.test_order import files, open_pages
 from tests.reference.window_order import window as reference
 

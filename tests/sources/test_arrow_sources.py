@@ -12,6 +12,8 @@ from PIL import Image
 from gpubeton.dataset import Settings, convert, open_source
 from gpubeton.errors import FormatError, GpubetonError, OptionError
 from gpubeton.reader import Reader
+from tests.bytes.fault_server import Fault
+from tests.bytes.versioned_source import put
 from tests.small_files import picture
 from tests.sources.samples import contents, placed
 
@@ -50,7 +52,7 @@ def test_the_bytes_at_the_places_are_the_images(tmp_path, is_file, kind):
         write(tmp_path / f"a-{number}.arrow", {"jpg": column, "label": list(range(len(part)))}, is_file=is_file)
     source = open_source(f"{tmp_path}/a-{{0..1}}.arrow", image="jpg")
     assert placed(source) == [image or b"" for image in images]
-    assert [source[index][0] for index in range(len(source))] == images
+    assert [source[index][0] for index in range(len(source))] == [image or b"" for image in images]
     assert source.columns["label"] == [*range(6), *range(8)]
     assert len(source.places().containers) == 2
     assert placed(pickle.loads(pickle.dumps(source))) == placed(source)
@@ -176,3 +178,79 @@ def test_a_damaged_arrow_file_is_a_named_error_or_has_places_in_it(tmp_path, is_
         assert str(path) in damage
         return
     assert (places.offset + places.size <= path.stat().st_size).all()
+
+
+# --- object stores
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_of_arrow_files_in_a_store_only_headers_offsets_and_labels_are_requested(fault_server, tmp_path, is_file):
+    images = [np.random.default_rng(number).bytes(400_000 + number) for number in range(12)]
+    names = pyarrow.array(["eel", "cat", "dog"] * 4).dictionary_encode()
+    column = pyarrow.array(structs([*images[:5], None, *images[6:]], [f"{number}.jpg" for number in range(12)]))
+    column = column.filter(pyarrow.array([True] * 12))
+    path = write(tmp_path / "a.arrow", {"image": column, "more": images, "label": names}, is_file=is_file)
+    fault_server.objects["a.arrow"] = path.read_bytes()
+    here, there = (open_source(place, image="image") for place in (path, fault_server.url("a.arrow")))
+    requests = [(request.start, request.stop) for request in fault_server.gets()[1:]]  # the first one opens it
+    assert sum(stop - start for start, stop in requests) < 3 * 4 * (1 << 16)
+    assert len(requests) <= 3 * 3 + 3
+    assert placed(there) == placed(here)
+    assert contents(pickle.loads(pickle.dumps(there))) == contents(here)
+    assert there.class_names == ("cat", "dog", "eel")
+
+
+def test_datasets_in_a_store_are_read_by_their_descriptions(huggingface, s3_server, tmp_path):
+    dataset = dataset_of(huggingface)
+    huggingface.DatasetDict({"train": dataset, "test": dataset.select([2])}).save_to_disk(tmp_path / "two")
+    dataset.save_to_disk(tmp_path / "one", num_shards=3)
+    for path in tmp_path.rglob("*.*"):
+        s3_server.put(str(path.relative_to(tmp_path)), path)
+    for name, split in (("one", None), ("two", "test"), ("two/train", None)):
+        here, there = open_source(tmp_path / name, split=split), open_source(s3_server.url(f"{name}/"), split=split)
+        assert (there.kind, there.class_names) == ("huggingface", ("owl", "cat"))
+        assert contents(there) == contents(here)
+        assert placed(there) == placed(here)
+    with pytest.raises(OptionError, match=r"'train', 'test', .*--split"):
+        open_source(s3_server.url("two/"))
+    with pytest.raises(OptionError, match=r"one/\*\.feather: no such file"):
+        open_source(s3_server.url("one/*.feather"), "huggingface")
+
+
+def test_compressed_files_in_a_store_are_refused(fault_server, tmp_path):
+    for compression in ("lz4", "zstd"):
+        path = write(tmp_path / "a.arrow", {"image": structs(IMAGES)}, compression=compression)
+        fault_server.objects["a.arrow"] = path.read_bytes()
+        with pytest.raises(FormatError, match=r"a\.arrow: no Arrow file .*compressed"):
+            open_source(fault_server.url("a.arrow"), image="image")
+
+
+@pytest.mark.parametrize("size", [1 << 50, 1 << 62, (1 << 63) - 1])
+def test_a_file_that_a_server_says_is_larger_than_any_memory_is_named(fault_server, size):
+    fault_server.objects["a.arrow"] = bytes(1000)
+    fault_server.always = Fault(headers={"Content-Range": f"bytes 0-999/{size}"})
+    with pytest.raises(GpubetonError, match=r"a\.arrow: "):
+        open_source(fault_server.url("a.arrow"), image="image")
+
+
+@given(
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), max_size=4),
+    st.integers(0, 1 << 20) | st.just(0),
+)
+@settings(max_examples=300)
+def test_a_damaged_arrow_file_in_a_store_is_a_named_error_or_has_the_places_of_one_here(tmp_path, is_file, flips, cut):
+    path = write(tmp_path / "a.arrow", {"image": structs(IMAGES), "label": list("abcdefghijk")}, is_file=is_file)
+    content = bytearray(path.read_bytes())
+    for place, flip in flips:
+        content[place % len(content)] ^= flip
+    path.write_bytes(content[: len(content) - cut % len(content)])
+    try:
+        there = open_source(put(tmp_path / "b.arrow", path.read_bytes()), "huggingface", image="image")
+    except GpubetonError as error:
+        damage = str(error)
+        assert str(tmp_path / "b.arrow") in damage
+        return
+    here = open_source(path, image="image")
+    assert placed(there) == placed(here)
+    assert there.columns == here.columns

@@ -316,7 +316,6 @@ def test_a_source_is_recognised_by_its_files(tmp_path):
         ("a-{0..3}.tar", "webdataset"),
         ("s3://bucket/a-{0..3}.tar", "webdataset"),
         ("https://host/a.TAR?signature=1.csv", "webdataset"),
-        ("s3://bucket/folder/", "webdataset"),
         ("a.zip", "zip"),
         ("a-{0..3}.arrow", "huggingface"),
         (tmp_path / "hf", "huggingface"),

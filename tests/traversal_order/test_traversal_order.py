@@ -10,7 +10,7 @@ from torch.utils.data import DistributedSampler
 
 from gpubeton._plan.order import Rank
 from gpubeton.errors import OptionError
-from gpubeton.format.page_runs import PageRuns
+from gpubeton.format.index import PageRuns
 from gpubeton.traversal_order import QuasiRandom, Random, Repeated, Sequential, TraversalOrder, Window, base
 from tests.reference.quasi_random_order import quasi_random
 from tests.reference.window_order import window

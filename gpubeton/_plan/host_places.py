@@ -1,0 +1,118 @@
+"""Decide which host serves which virtual nodes of the window order, and which samples of a batch each rank takes.
+
+Pages belong to virtual nodes for all epochs, and a host serves the same virtual nodes in all of them: its cache has
+what it needs. The batches of all ranks are stretches of the order, whatever the hosts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from numpy.typing import NDArray
+
+    from gpubeton._plan.order import Rank
+
+
+def nodes_of_hosts(nodes: int, hosts: Collection[int]) -> dict[int, list[int]]:
+    """Deal virtual nodes to hosts by their numbers: as many to each, or one more."""
+    # Host n takes what it gets from the hosts below it, and they keep the rest. Hosts that are missing leave theirs to
+    # those with the fewest. So only the nodes of hosts that come or go move, and those that come back get theirs again.
+    held = {0: list(range(nodes))}
+    for new in range(1, max(hosts) + 1):
+        size, rest = divmod(nodes, new + 1)
+        taken: list[int] = []
+        for host, numbers in held.items():
+            count = len(numbers) - size - (host < rest)
+            # Far from each other: the places of a short stretch of the order are then of as many hosts as possible.
+            taken += [numbers[(2 * nth + 1) * len(numbers) // (2 * count)] for nth in range(count)]
+            held[host] = sorted(set(numbers).difference(taken))
+        held[new] = sorted(taken)
+    for missing in sorted(set(held).difference(hosts)):
+        for number in held.pop(missing):
+            present = held.keys() & set(hosts)
+            held[min(present, key=lambda host: (len(held[host]), host))].append(number)
+    return held
+
+
+@dataclass(frozen=True)
+class HostPlaces:
+    """The places of a rank that takes the virtual nodes of its host; after the last come those of the next round."""
+
+    # Of each batch of all ranks, so that after any of them the same samples are left as with any other hosts. A host
+    # takes the samples of its nodes alone if the number of nodes divides such a batch, and that of hosts the number of
+    # nodes.
+
+    rank: Rank
+    nodes: int
+    hosts: tuple[int, ...]  # the number of the host of each rank
+    batch_size: int  # of each rank
+    first: int  # of all ranks
+    total: int
+
+    @property
+    def step(self) -> int:
+        """Places of all ranks for each of this rank."""
+        return self.rank.world
+
+    def __len__(self) -> int:
+        return self.rank.share(max(self.total - self.first, 0))
+
+    def __getitem__(self, rows: slice) -> NDArray[np.int64]:
+        start, stop, _ = rows.indices(len(self))
+        period = self._whole.size
+        whole = len(self) // self.batch_size * self.batch_size
+        turn, row = np.divmod(np.arange(start, min(stop, whole)), max(period, 1))
+        place = self.first + turn * period * self.rank.world + self._whole.reshape(-1)[row]
+        if stop <= whole:
+            return place
+        return np.concatenate([place, self._rest[max(start - whole, 0) : stop - whole]])
+
+    @cached_property
+    def _whole(self) -> NDArray[np.int64]:
+        """The places of the first batches after `first`, (N, batch_size): those of later ones repeat them."""
+        size = self.batch_size * self.rank.world
+        count = min(self.nodes // gcd(self.nodes, size), len(self) // self.batch_size)
+        places = [self._chosen(np.arange(start, start + size)) for start in range(0, count * size, size)]
+        return np.array(places, np.int64).reshape(count, self.batch_size)
+
+    @cached_property
+    def _rest(self) -> NDArray[np.int64]:
+        """The places of the last, incomplete batch, (N,)."""
+        start = len(self) // self.batch_size * self.batch_size * self.rank.world
+        return self.first + self._chosen(np.arange(start, len(self) * self.rank.world))
+
+    @cached_property
+    def _host_of(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The host of each rank, (W,), and of each virtual node, (nodes,), by its place among the hosts."""
+        numbers, of_rank = np.unique(self.hosts, return_inverse=True)
+        dealt, of_node = nodes_of_hosts(self.nodes, numbers.tolist()), np.empty(self.nodes, np.intp)
+        for place, number in enumerate(numbers.tolist()):
+            of_node[dealt[number]] = place
+        return of_rank, of_node
+
+    def _chosen(self, place: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Choose this rank's places, which rise, among those of one batch of all ranks; from `first` on, (N,)."""
+        of_rank, of_node = self._host_of
+        size = len(place) // self.rank.world
+        room = np.bincount(of_rank) * size  # of each host
+        node = (self.first + place) % self.nodes
+        by_node = np.lexsort([node, of_node[node]])
+        host = of_node[node[by_node]]
+        # What is too much for a host, the last of its nodes, goes to those that have too little: by batches that the
+        # number of nodes does not divide, or by hosts that do not divide it.
+        is_over = np.arange(len(host)) - np.searchsorted(host, host) >= room[host]
+        host[is_over] = np.repeat(np.arange(len(room)), np.maximum(room - np.bincount(host, minlength=len(room)), 0))
+        own_host = of_rank[self.rank.number]
+        chosen = np.sort(by_node[host == own_host])
+        # The ranks of a host share its nodes, so that each reads few pages.
+        chosen = chosen[np.argsort(node[chosen], kind="stable")]
+        begin = np.count_nonzero(of_rank[: self.rank.number] == own_host) * size
+        return np.sort(place[chosen[begin : begin + size]])
