@@ -262,11 +262,11 @@ def _accuracy(theme: Theme) -> Figure:
     """Draw the differences in accuracy of pairs of trainings: each pair, the mean's interval and the margin."""
     sets = _latest("accuracy")["sets"]
     figure = Figure((_WIDTH, 1.6 * len(sets) + 0.5))
-    titles = {"glyphs": "glyphs over photos", "turns": "photos, upright or upside down"}
+    titles = {"glyphs": "glyphs over photos", "turns": "photos, upright or not"}
     for axes, part in zip(figure.subplots(len(sets), 1, sharex=True, squeeze=False)[:, 0], sets, strict=True):
         rows = [("Pillow, nudged", "Pillow and NumPy, nudged", "accuracy", "accuracy")]
         rows += [
-            ("gpubeton, Pillow's test images", "gpubeton", "accuracy, reference's images", "crossed"),
+            ("gpubeton, tested with Pillow's", "gpubeton", "accuracy, reference's images", "crossed"),
             ("gpubeton", "gpubeton", "accuracy", "accuracy"),
         ]
         axes.axvspan(-0.5, 0.5, color=theme.faint, alpha=0.4, linewidth=0)
@@ -281,8 +281,10 @@ def _accuracy(theme: Theme) -> Figure:
         axes.set_yticks(range(len(rows)), [label for label, *_ in rows])
         axes.set_ylim(-0.6, len(rows) - 0.4)
         axes.set_xlim(-1, 1)
-        axes.set_title(f"{titles[part['set']['kind']]}: points away from Pillow")
-    figure.supxlabel("dots: pairs of trainings; bars: 90 % interval of the mean; gray: margin", size=9)
+        axes.set_title(titles[part["set"]["kind"]])
+    figure.supxlabel(
+        "points of accuracy more than Pillow\ndots: pairs; bars: 90 % interval of the mean; gray: margin", size=9
+    )
     return figure
 
 
@@ -311,7 +313,7 @@ def _faults(theme: Theme) -> Figure:
     axes.set_yticks(range(len(arms)), [arm["name"] for arm in arms])
     axes.set_xticks([1e-2, 1, 100, 1e4], ["0.01", "1", "100", "10,000"])
     axes.minorticks_off()
-    axes.set_title("distance from Pillow's batches, in margins")
+    axes.set_title("margins away from Pillow")
     figure.legend(loc="outside lower center", ncols=3)
     return figure
 
