@@ -36,7 +36,7 @@ CLASSES = {"glyphs": 200, "turns": 20}
 # Latin, Greek, Cyrillic, Armenian, Georgian, and signs.
 _BLOCKS = ((0x41, 0x7E), (0x391, 0x3CA), (0x410, 0x450), (0x531, 0x588), (0x10D0, 0x10FA), (0x2190, 0x21DA))
 _FONT = "DejaVuSans"
-_MOST_ALIKE = 0.86  # correlation of the pictures of two characters; more alike ones are not both classes
+_MOST_ALIKE = 0.82  # correlation of the pictures of two characters, or of mirror images: trainings flip
 _CHUNK = 500
 _FEW = 5000  # images that are drawn sooner than processes begin
 
@@ -78,12 +78,15 @@ def write_pictures(folder: Path, pictures: PictureSet) -> tuple[Path, Path]:
 
 @lru_cache(1)
 def characters() -> str:
-    """Choose the characters: those that every font has, and of which no two look alike."""
+    """Choose the characters: those that every font has, and of which no two look alike, also if one is mirrored."""
     chosen: list[str] = []
     pictures: list[NDArray[np.float64]] = []
     for character in (chr(code) for start, stop in _BLOCKS for code in range(start, stop)):
         picture = _shape(character)
-        if picture is None or max((float((picture * other).sum()) for other in pictures), default=0) > _MOST_ALIKE:
+        if picture is None:
+            continue
+        views = picture, picture[:, ::-1]
+        if any(float((view * other).sum()) > _MOST_ALIKE for view in views for other in pictures):
             continue
         chosen.append(character)
         pictures.append(picture)

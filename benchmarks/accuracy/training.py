@@ -11,7 +11,7 @@ from benchmarks.accuracy.batches import Batch
 
 __all__ = ["Training", "make_network", "predict"]
 
-_PEAK_RATE = 4e-3
+_PEAK_RATE = 3e-3
 
 
 def make_network(seed: int, classes: int, *, is_nudged: bool = False) -> nn.Module:
