@@ -152,8 +152,8 @@ class Reader:
         return file.path, sample - file.first_sample
 
 
-def reader_of(fname: Paths, index: Index) -> Reader:
-    """Make the reader of files whose index is in memory, as if they had been opened; their fields are built in."""
+def reader_of(fname: Paths, index: Index, custom_handlers: CustomFields | None = None) -> Reader:
+    """Make the reader of files whose index is in memory, as if they had been opened."""
     reader = Reader.__new__(Reader)
-    vars(reader).update(_file_name=fname, _notes=None, index=index, handlers=fields_of(index))
+    vars(reader).update(_file_name=fname, _notes=None, index=index, handlers=fields_of(index, custom_handlers))
     return reader

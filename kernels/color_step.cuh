@@ -56,7 +56,7 @@ static __device__ __forceinline__ void saturate(int* pixel, int factor) {
     for (int c = 0; c < 3; c++) pixel[c] = level_of(factor * (pixel[c] - gray) + (gray << ONE_SHIFT));
 }
 
-// Multiply saturation and value, and turn the hue; gpubeton/_batch/hsv_step.py defines how. The factors are at most 2.
+// Multiply saturation and value, and turn the hue; gpubeton/_batch/color_steps.py defines how. The factors are at most 2.
 static __device__ __forceinline__ void change_hsv(int* pixel, unsigned saturation, unsigned value, int turn) {
     int red = pixel[0], green = pixel[1], blue = pixel[2];
     int most = max(max(red, green), blue), chroma = most - min(min(red, green), blue), side = chroma << 8;

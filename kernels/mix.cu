@@ -1,7 +1,7 @@
 // mix.cu -- mixup and cutmix: mixes each image with another one of the batch inside a box, and writes output values.
 //
 //   levels     uint8   (count, height, width, 3)
-//   mixes      int32   (count, 6)                  partner, weight and box of each image, see mix_row.cuh
+//   mixes      int32   (count, 6)                  partner, weight (in units of 2**-15) and box of each image
 //   table      uint32  (256, 3)                    bits of the output value of each level and channel
 //   item_size  int                                 1, 2 or 4: bytes of an output value
 //   out        (count, height, width, 3)           written; other memory than `levels`
@@ -15,9 +15,13 @@
 // first and last piece may have values of its neighbors.
 
 #include "block.cuh"
-#include "mix_row.cuh"
 #include "steps.cuh"
 #include "table.cuh"
+
+// Columns of an image's mix; gpubeton/_batch/mix.py in Python.
+enum Mix { PARTNER, WEIGHT, TOP, LEFT, BOTTOM, RIGHT, MIX_COLUMNS };
+
+enum { ONE_SHIFT = 15, ONE = 1 << ONE_SHIFT };
 
 // The work on one image.
 struct Job {

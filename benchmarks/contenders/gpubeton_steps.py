@@ -13,8 +13,8 @@ from gpubeton._batch.color_formulas import ONE
 from gpubeton._batch.run_steps import run_steps
 from gpubeton._batch.step_rows import fill_columns, step_rows, words
 from gpubeton._batch.warp_steps import perspective_rows
-from gpubeton.transforms.affine import affine_rows, warp_steps
 from gpubeton.transforms.blur import blur_steps
+from gpubeton.transforms.warps import affine_rows, warp_steps
 from tests.reference import warp
 from tests.reference.definitions import Fill
 

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._batch.color_formulas import BLUE_WEIGHT, GREEN_WEIGHT, ONE, RED_WEIGHT, WEIGHTS
+from gpubeton._batch.step_rows import BRIGHTNESS, CONTRAST, KIND, PARAMETERS, SATURATION
 from gpubeton.errors import PipelineError
-from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype, pixel_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -157,18 +160,8 @@ def flip_images(batch: Any, is_flipped: NDArray[Any]) -> None:
 
 def shift_images(batch: Any, shifts: NDArray[np.int32], fill: Fill) -> None:
     """Shift each image up and left by `shifts` pixels, (N, 2), in place; `fill` the uncovered part."""
-    images, color = as_nhwc(batch), fill_like(batch, fill)
-    for image, (down, right) in zip(images, shifts.tolist(), strict=True):
-        height, width = image.shape[:2]
-        inside = image[_overlap(down, height), _overlap(right, width)]
-        inside = inside.copy() if isinstance(inside, np.ndarray) else inside.clone()
-        image[:] = color
-        image[_overlap(-down, height), _overlap(-right, width)] = inside
-
-
-def _overlap(shift: int, length: int) -> slice:
-    """Return the part of an axis that remains after a shift."""
-    return slice(min(max(shift, 0), length), max(min(length + shift, length), 0))
+    height, width = as_nhwc(batch).shape[1:3]
+    batch[:] = cut_windows(batch, shifts, (height, width), fill)
 
 
 def cut_windows(
@@ -202,3 +195,72 @@ def _empty(batch: Any, shape: tuple[int, ...]) -> Any:
         if is_nchw(windows):
             return windows.permute(0, 2, 3, 1)
     return batch.new_empty(shape)
+
+
+def normalize(batch: Any, table: NDArray[Any], dtype: str, take: Callable[..., Any] = np.empty) -> Any:
+    """Replace levels by the entries of a table, (num_levels, C); `take(shape, dtype)` gives memory for arrays."""
+    levels, written = as_nhwc(batch), pixel_type(dtype)
+    if isinstance(batch, np.ndarray):
+        values = take(levels.shape, table.dtype)
+        bits = f"u{table.itemsize}"
+        Compiler.compile(look_up_values)(levels, np.ascontiguousarray(table.T).view(bits), values.view(bits))
+        values = written.tensor(values) if written.jit_dtype is None else values.view(written.jit_dtype)
+    else:
+        values = written.tensor(table).to(batch.device)[levels.long(), list(range(levels.shape[3]))]
+    return as_nchw(values) if is_nchw(batch) else values
+
+
+def look_up_values(
+    levels: Any,  # (N, H, W, C) uint8 or uint16: levels
+    table: Any,  # (C, num_levels): for each channel and level a value
+    values: Any,  # (N, H, W, C): written
+) -> None:
+    """Replace each level by its entry in a table: numpy would take twenty times as long."""
+    for number in range(len(levels)):
+        for y in range(levels.shape[1]):
+            line, target = levels[number, y], values[number, y]
+            for channel in range(len(table)):
+                entries = table[channel]
+                for x in range(len(line)):
+                    target[x, channel] = entries[line[x, channel]]
+
+
+def change_floats(
+    batch: Any,  # NHWC or NCHW, any strides, 1, 3 or 4 channels
+    rows: NDArray[np.int32],  # (N, K, STEP_COLUMNS): see `step_rows`
+) -> None:
+    """Carry out brightness, contrast and saturation on floating-point images, in place."""
+    # Clipped to 0 to 255, even if the images have other units, as FFCV does. Float64 is computed in float64, all
+    # other types in float32; a mean is summed in float64.
+    import torch
+
+    images = as_tensor(as_nhwc(batch)[..., :CHANNELS])
+    wide = torch.float64 if images.dtype == torch.float64 else torch.float32
+    for step in np.moveaxis(rows, 1, 0):
+        kinds, factors = step[:, KIND], step[:, PARAMETERS]
+        for kind in (BRIGHTNESS, CONTRAST, SATURATION):
+            chosen = np.flatnonzero((kinds == kind) & (factors != ONE))
+            if len(chosen) == 0:
+                continue
+            places = torch.from_numpy(chosen).to(images.device)
+            factor = torch.from_numpy(factors[chosen] / ONE).to(images.device, wide).view(-1, 1, 1, 1)
+            values = images[places].to(wide)
+            other = _other(kind, values)
+            values *= factor
+            if other is not None:
+                values += (1 - factor) * other
+            images[places] = values.clamp_(0, 255).to(images.dtype)
+
+
+def _other(kind: int, values: Any) -> Any:
+    """Return the values that a step mixes with the images; None for black."""
+    import torch
+
+    if kind == BRIGHTNESS:
+        return None
+    gray = values
+    if values.shape[3] != 1:
+        red, green, blue = values.unbind(3)
+        weighed = RED_WEIGHT / WEIGHTS * red + GREEN_WEIGHT / WEIGHTS * green + BLUE_WEIGHT / WEIGHTS * blue
+        gray = weighed.unsqueeze(3)
+    return gray if kind == SATURATION else gray.mean((1, 2), keepdim=True, dtype=torch.float64).to(values.dtype)

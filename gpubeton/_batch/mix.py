@@ -1,7 +1,10 @@
-"""Mix: each image of a batch with its partner, inside a box; and the labels likewise.
+"""Mix: each image of a batch with its partner, inside a box, and the labels likewise; and mosaics.
 
 A mix is a row of six integers. Inside its box an image is ``weight * own + (1 - weight) * partner``, weight in units
 of 2**-15 and the result rounded down; outside it stays as it is.
+
+A mosaic is a row of four tiles of seven integers: the partner from which the tile comes, the first row and column of
+its window there, and its place in the result, (top, left, bottom, right), which may be empty.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._batch.color_formulas import ONE, SHIFT
-from gpubeton._batch.image_batch import as_nhwc, as_tensor
+from gpubeton._batch.image_batch import as_nhwc, as_tensor, writable
 from gpubeton.pipeline.compiler import Compiler
 
 if TYPE_CHECKING:
@@ -19,8 +22,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+
 PARTNER, WEIGHT, TOP, LEFT, BOTTOM, RIGHT = range(6)
-"""Columns of a mix; ``kernels/mix_row.cuh`` has the same."""
+"""Columns of a mix; ``kernels/mix.cu`` has the same."""
 
 MIX_COLUMNS = 6
 
@@ -99,3 +103,26 @@ def mix_labels(labels: Any, mixes: NDArray[np.float64]) -> Any:
     share = torch.from_numpy(mixes[:, 1].astype(np.float32)).to(labels.device)
     other = flat[torch.from_numpy(partner).to(labels.device)]
     return torch.stack([flat.to(torch.float32), other.to(torch.float32), share], dim=1)
+
+
+TILES = 4
+TILE_COLUMNS = 7
+WINDOW, PLACE = slice(1, 3), slice(3, 7)
+"""Columns of a tile, after `PARTNER`."""
+
+
+def make_mosaics(
+    batch: Any,  # (N, H, W, C) or (N, C, H, W): the images, of any type
+    tiles: NDArray[np.int32],  # (N, TILES, TILE_COLUMNS)
+    take: Callable[..., Any],  # take(shape, dtype) gives memory for arrays
+) -> Any:
+    """Put the tiles of each image together, in new memory."""
+    import torch
+
+    result = take(batch.shape, batch.dtype) if isinstance(batch, np.ndarray) else torch.empty_like(batch)
+    images, mosaics = as_nhwc(writable(batch)), as_nhwc(writable(result))
+    for mosaic, row in zip(mosaics, tiles.tolist(), strict=True):
+        for partner, y, x, top, left, bottom, right in row:
+            if top < bottom and left < right:
+                mosaic[top:bottom, left:right] = images[partner, y : y + bottom - top, x : x + right - left]
+    return result

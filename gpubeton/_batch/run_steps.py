@@ -9,7 +9,6 @@ import numpy as np
 from gpubeton._batch.augmix_steps import AUGMIX_CODES
 from gpubeton._batch.color_steps import COLOR_CODES
 from gpubeton._batch.filter_steps import FILTER_CODES
-from gpubeton._batch.hsv_step import HSV_CODES
 from gpubeton._batch.image_batch import as_nhwc, as_tensor
 from gpubeton._batch.level_steps import LEVEL_CODES
 from gpubeton._batch.place_steps import PLACE_CODES
@@ -31,7 +30,6 @@ STEP_FUNCTIONS: dict[int, AddressedFunction] = {
     **FILTER_CODES,
     **WARP_CODES,
     **PLACE_CODES,
-    **HSV_CODES,
     **AUGMIX_CODES,
 }
 """The functions of all kinds of steps."""

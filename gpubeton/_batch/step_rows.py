@@ -38,7 +38,7 @@ channels, the fourth is opacity: it moves with the others, and all else leaves i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -70,8 +70,6 @@ MIXING = frozenset({SAVE, ADD, FINISH})
 
 MAX_STEPS = 64
 """Most rows of an image."""
-
-StepRows = Any  # NDArray[np.int32], (N, S, STEP_COLUMNS)
 
 
 def num_rows_of(num_parameters: int) -> int:

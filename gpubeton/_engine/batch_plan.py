@@ -16,6 +16,7 @@ from gpubeton._engine.output_graph import dependencies_first
 from gpubeton._engine.outputs import BranchOutput, ImageOutput
 from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD, Source
 from gpubeton._plan.ranges import RangePlan, plan_ranges
+from gpubeton.pipeline.draw_ids import sample_ids
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,11 +37,12 @@ class BatchPlan(NamedTuple):
     samples: NDArray[np.uint64]  # (N,) sample ids
     images: dict[str, ImageJob]  # of each output with images, without memory yet
     places: NDArray[np.uint64]  # (2, R, N) offset and size of the regions of all fields whose bytes are needed
+    draw_ids: NDArray[np.uint64]  # (N,) what random numbers are drawn for, see `gpubeton.pipeline.draw_ids`
 
     def rows(self, number: int, rows: slice) -> BatchPlan:
         """Give the plan of some of the samples, as batch `number`."""
         images = {name: job.rows(rows, None) for name, job in self.images.items()}
-        return BatchPlan(number, self.samples[rows], images, self.places[:, :, rows])
+        return BatchPlan(number, self.samples[rows], images, self.places[:, :, rows], self.draw_ids[rows])
 
     def ranges(self, *, max_gap: int = MAX_GAP, max_read: int = MAX_READ) -> RangePlan:
         """Decide which bytes are read, as offsets in the file or, of several files, as `gpubeton.format` joins them."""
@@ -89,13 +91,13 @@ class Plan(Sequence[BatchPlan]):
         if isinstance(number, slice):
             return [self[index] for index in range(*number.indices(len(self)))]
         number += len(self) if number < 0 else 0
-        return self.of(self.batches.samples(number), number)
+        return self.of(self.batches.draw_ids(number), number)
 
     def ahead(self, first: int) -> list[BatchPlan]:
         """Plan a batch, and small ones after it together with it: numpy's calls cost more than their work."""
         batch_size = self.batches.batch_size
         count = max(SAMPLES_AHEAD // batch_size, 1) if self._is_ours and not self._may_lack_entries(first) else 1
-        whole = self.of(self.batches.samples(first, count), first)
+        whole = self.of(self.batches.draw_ids(first, count), first)
         starts = range(0, len(whole.samples), batch_size)
         return [whole.rows(number, slice(start, start + batch_size)) for number, start in enumerate(starts, first)]
 
@@ -111,10 +113,11 @@ class Plan(Sequence[BatchPlan]):
         late = (source.entry_points is not None and source.entry_points.comes_late for source in self.sources)
         return number < BATCHES_WITHOUT_ENTRIES and any(late)
 
-    def of(self, samples: NDArray[np.uint64], number: int) -> BatchPlan:
+    def of(self, draw_ids: NDArray[np.uint64], number: int) -> BatchPlan:
         """Plan for any samples, (N,); the plan of a sample does not depend on its batch, but for entry points."""
+        samples = sample_ids(draw_ids)
         images = {
-            output.name: self._plan_images(output, samples, number)
+            output.name: self._plan_images(output, samples, draw_ids, number)
             for output in self.outputs
             if isinstance(output, ImageOutput)
         }
@@ -122,12 +125,14 @@ class Plan(Sequence[BatchPlan]):
         places = np.empty((2, len(regions), len(samples)), np.uint64)
         for stored, (offset, size) in zip(regions, places.swapaxes(0, 1), strict=True):
             offset[:], size[:] = stored.offset[samples], stored.size[samples]
-        return BatchPlan(number, samples, images, places)
+        return BatchPlan(number, samples, images, places, draw_ids)
 
-    def _plan_images(self, output: ImageOutput, samples: NDArray[np.uint64], number: int) -> ImageJob:
+    def _plan_images(
+        self, output: ImageOutput, samples: NDArray[np.uint64], draw_ids: NDArray[np.uint64], number: int
+    ) -> ImageJob:
         source = output.source
         sizes, mode = source.image_sizes(samples), source.column["mode"][samples]
-        job = output.plan(self.seed, self.epoch, samples, sizes, mode)
+        job = output.plan(self.seed, self.epoch, draw_ids, sizes, mode)
         points = source.entry_points
         if points is None:
             return job

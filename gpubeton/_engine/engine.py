@@ -15,6 +15,7 @@ from gpubeton._engine.run_batch_ops import Shared
 from gpubeton._engine.sources import READS_AHEAD, FetchedRegions
 from gpubeton._engine.timing import StageTimers
 from gpubeton._plan.image_job import BadImage
+from gpubeton.pipeline.draw_ids import sample_ids
 from gpubeton.pipeline.error_notes import add_error_note
 
 if TYPE_CHECKING:
@@ -64,13 +65,18 @@ class _InFlight:
 
     plan: BatchPlan
     regions: FetchedRegions
-    samples: NDArray[np.uint64]  # (N,) changes when bad samples are skipped or replaced
+    draw_ids: NDArray[np.uint64]  # (N,) of its samples; changes when bad ones are skipped or replaced
     jobs: list[ImageJob]  # in the order of the outputs
     bad: Sequence[BadImage] = ()
 
+    @property
+    def samples(self) -> NDArray[np.uint64]:
+        """The sample ids, (N,)."""
+        return sample_ids(self.draw_ids)
+
     def keep_rows(self, rows: NDArray[np.intp]) -> None:
         """Drop all samples but these rows."""
-        self.samples = self.samples[rows]
+        self.draw_ids = self.draw_ids[rows]
         self.jobs = [job.rows(rows, job.out[rows]) for job in self.jobs]
         self.regions.keep_rows(rows)
 
@@ -243,7 +249,7 @@ class Engine:
         except Exception as error:
             self._note(error, plan)
             raise
-        self._reading.append(_InFlight(plan, regions, plan.samples, []))
+        self._reading.append(_InFlight(plan, regions, plan.draw_ids, []))
         self._next_to_read += 1
 
     def _jobs(self, plan: BatchPlan, regions: FetchedRegions, arrays: Sequence[Any]) -> list[ImageJob]:
@@ -261,7 +267,7 @@ class Engine:
             return self._executors.finished(number, batch.jobs[number].out, mixes)
 
         shared = Shared(self._pool.take)
-        inputs = Inputs(self._plan.seed, self._plan.epoch, batch.samples, batch.regions, images, self._pool, shared)
+        inputs = Inputs(self._plan.seed, self._plan.epoch, batch.draw_ids, batch.regions, images, self._pool, shared)
         outputs: dict[str, Any] = {}
         for output in self._making_order:
             name = output.name
@@ -279,10 +285,10 @@ class Engine:
             return ()
         names = [(output.name, output.source.name) for output in self._read]
         rows = bad_rows(images, names, batch.samples, self._options.origin)
-        batch.samples = batch.samples.copy()
+        batch.draw_ids = batch.draw_ids.copy()
         for row in {image.row for image in images if image.is_damaged}:
             # Damaged on its way, as a rule, if it comes from another machine.
-            if self._storage.reload(*batch.regions.places(row)) and self._remake(batch, row, rows[row].sample):
+            if self._storage.reload(*batch.regions.places(row)) and self._remake(batch, row, int(batch.draw_ids[row])):
                 del rows[row]
         bad = tuple(rows.values())
         match self._options.on_error:
@@ -312,9 +318,9 @@ class Engine:
             advice = f"Nor could up to {MAX_TRIES} samples after it be decoded. Is the file damaged?"
             raise bad_image_error(self._where(batch.plan.number), [bad], advice)
 
-    def _remake(self, batch: _InFlight, row: int, sample: int) -> bool:
+    def _remake(self, batch: _InFlight, row: int, draw_id: int) -> bool:
         """Put a sample that is loaded by itself into a row; return False if it is bad."""
-        plan = self._plan.of(np.array([sample], np.uint64), batch.plan.number)
+        plan = self._plan.of(np.array([draw_id], np.uint64), batch.plan.number)
         regions = FetchedRegions(
             self._storage, plan.samples, plan.places, self._region_rows, unverified=self._unverified
         )
@@ -324,7 +330,7 @@ class Engine:
         if any(self._executors.decode(number, job) for number, job in enumerate(jobs)) or self._damaged_values(regions):
             regions.release()
             return False
-        batch.samples[row] = sample
+        batch.draw_ids[row] = draw_id
         batch.regions.replace_row(row, regions)
         return True
 

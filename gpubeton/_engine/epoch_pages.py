@@ -71,7 +71,7 @@ class EpochPages:
         if is_filled.any():
             while batch not in self._groups[0].batches:
                 self._groups.popleft()
-            numbers = self._plan.find(self._groups[0], offset[is_filled])
+            numbers = self._plan.find(self._groups[0], batch, offset, is_filled)
             numbers, which[is_filled] = np.unique(numbers, return_inverse=True)
             loads = [self._loads[number] for number in numbers.tolist()]
         for number in self._last_uses.pop(batch, ()):

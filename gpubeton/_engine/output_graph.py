@@ -31,13 +31,14 @@ from gpubeton.errors import NoSuchFieldError, PipelineError
 from gpubeton.fields.base import RowDecoder
 from gpubeton.fields.image_decoders import FollowImage, ImageDecoder
 from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.draw_ids import sample_ids
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype
 from gpubeton.pipeline.state import State
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
-from gpubeton.transforms.ops import Convert, ToDevice, ToTorchImage, View
+from gpubeton.transforms.ops import Convert, ToDevice, ToTorchImage, View, moves_to
 from gpubeton.transforms.per_sample import PerSample
 from gpubeton.transforms.placements import AxesPlacement, FollowingTransform
 from gpubeton.transforms.transform import Moves
@@ -75,7 +76,7 @@ class GpuTarget(NamedTuple):
             return False
         device = torch.device(self.device)
         moves = [operation for operation in operations if isinstance(operation, ToDevice)]
-        return self.takes_everything or any(move.moves_to(device) for move in moves)
+        return self.takes_everything or any(moves_to(move, device) for move in moves)
 
 
 def compile_outputs(
@@ -386,15 +387,15 @@ class ImagePlacements:
     output: ImageOutput  # the output, or the one that it continues from
     moves: tuple[BatchOp, ...] = ()  # steps of the pass and operations after it that move its pixels
 
-    def __call__(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> list[Placement]:
+    def __call__(self, seed: int, epoch: int, draw_ids: NDArray[np.uint64]) -> list[Placement]:
         """Return the placement of the crop and its folds, and then those of the moves."""
         program = self.output.program
-        heights, widths = self.output.source.image_sizes(samples)
-        draws = program.draw(seed, epoch, samples, heights, widths)
+        heights, widths = self.output.source.image_sizes(sample_ids(draw_ids))
+        draws = program.draw(seed, epoch, draw_ids, heights, widths)
         size = program.height, program.width
-        sizes = np.stack([heights, widths, *np.broadcast_to(np.array(size)[:, None], (2, len(samples)))], axis=1)
+        sizes = np.stack([heights, widths, *np.broadcast_to(np.array(size)[:, None], (2, len(draw_ids)))], axis=1)
         first = AxesPlacement(np.concatenate([filling_crops(draws, size), sizes], axis=1).astype(np.float64))
-        return [first, *(part for step in self.moves for part in placements_by(step, seed, epoch, samples))]
+        return [first, *(part for step in self.moves for part in placements_by(step, seed, epoch, draw_ids))]
 
 
 def _connect_followers(outputs: Mapping[str, PipelineOutput]) -> None:

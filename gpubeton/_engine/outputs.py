@@ -13,6 +13,7 @@ from gpubeton._plan.image_job import ImageJob
 from gpubeton._plan.philox import BatchNumbers
 from gpubeton._plan.program import image_state, note_lines
 from gpubeton.errors import PipelineError
+from gpubeton.pipeline.draw_ids import sample_ids
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pixel_type import dtype_name, pixel_type
 from gpubeton.pipeline.state import State
@@ -36,15 +37,20 @@ class Inputs(NamedTuple):
 
     seed: int
     epoch: int
-    samples: NDArray[np.uint64]  # (N,) sample ids
+    draw_ids: NDArray[np.uint64]  # (N,) see `gpubeton.pipeline.draw_ids`
     regions: FetchedRegions
     images: Callable[[ImageOutput, NDArray[np.int32] | None], Any]  # mixes images and gives them to the next operation
     pool: ArrayPool
     shared: Shared
 
+    @property
+    def samples(self) -> NDArray[np.uint64]:
+        """The sample ids, (N,)."""
+        return sample_ids(self.draw_ids)
+
     def run(self, ops: BatchOps, batch: Any) -> Any:
         """Run operations on a batch of these samples."""
-        return run_batch_ops(ops, batch, self.seed, self.epoch, self.samples, self.shared)
+        return run_batch_ops(ops, batch, self.seed, self.epoch, self.draw_ids, self.shared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +62,11 @@ class ImageOutput:
     program: ImageProgram
 
     def plan(
-        self, seed: int, epoch: int, samples: NDArray[np.uint64], sizes: tuple[Any, Any], mode: NDArray[np.uint8]
+        self, seed: int, epoch: int, draw_ids: NDArray[np.uint64], sizes: tuple[Any, Any], mode: NDArray[np.uint8]
     ) -> ImageJob:
         """Draw the crops and the rest for samples, (N,), with int32 heights and widths of stored images, (N,) each."""
-        draws, steps = self.program.draw(seed, epoch, samples, *sizes), self.program.draw_steps(seed, epoch, samples)
+        draws, steps = self.program.draw(seed, epoch, draw_ids, *sizes), self.program.draw_steps(seed, epoch, draw_ids)
+        samples = sample_ids(draw_ids)
         return ImageJob(*sizes, mode=mode, draws=draws, steps=steps, samples=samples, source=self.source.name)
 
     def take_array(self, pool: ArrayPool, count: int) -> NDArray[Any]:
@@ -75,9 +82,9 @@ class ImageOutput:
 
     def make(self, inputs: Inputs) -> Any:
         """Mix the images of a batch and run the operations after the pass."""
-        mixes = self.program.draw_mixes(inputs.seed, inputs.epoch, inputs.samples)
+        mixes = self.program.draw_mixes(inputs.seed, inputs.epoch, inputs.draw_ids)
         images = inputs.images(self, mixes)
-        return finish_images(self.program, images, inputs.seed, inputs.epoch, inputs.samples, inputs.shared)
+        return finish_images(self.program, images, inputs.seed, inputs.epoch, inputs.draw_ids, inputs.shared)
 
     def explain(self) -> str:
         """Describe each operation and where it runs."""
@@ -194,7 +201,7 @@ class DrawnOutput:
         """Draw the parameters, a tensor of shape (N, ...) for each; see `gpubeton.pipeline.DrawnParameters`."""
         import torch
 
-        drawn = self._draw(inputs.samples, inputs.seed, inputs.epoch)
+        drawn = self._draw(inputs.draw_ids, inputs.seed, inputs.epoch)
         tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in drawn.items()}
         if self.left_on is None:
             return tensors
@@ -211,16 +218,16 @@ class DrawnOutput:
         ]
         return "\n".join([f"{self.name}: a dict, what is drawn for {self.followed!r}", *lines])
 
-    def _draw(self, samples: NDArray[np.uint64], seed: int, epoch: int) -> dict[str, NDArray[Any]]:
+    def _draw(self, draw_ids: NDArray[np.uint64], seed: int, epoch: int) -> dict[str, NDArray[Any]]:
         drawn: dict[str, NDArray[Any]] = {}
         if self.program is not None:
-            sizes = self.source.image_sizes(samples)
-            rows = self.program.draw(seed, epoch, samples, *sizes)
+            sizes = self.source.image_sizes(sample_ids(draw_ids))
+            rows = self.program.draw(seed, epoch, draw_ids, *sizes)
             drawn = {"size": np.stack(sizes, axis=1), "crop": rows[:, TOP : WIDTH + 1]}
         names = _unique_names(type(operation).__name__ for operation, _, _ in self.choices)
         for name, (operation, rng_stream, state) in zip(names, self.choices, strict=True):
-            numbers = BatchNumbers(seed, epoch, samples, rng_stream)
-            for parameter, values in operation.drawn(numbers, len(samples), state).items():
+            numbers = BatchNumbers(seed, epoch, draw_ids, rng_stream)
+            for parameter, values in operation.drawn(numbers, len(draw_ids), state).items():
                 drawn[f"{name}.{parameter}" if parameter else name] = values
         return drawn
 

@@ -146,7 +146,7 @@ def run_batch_ops(
     batch: Any,
     seed: int,
     epoch: int,
-    samples: NDArray[np.uint64],  # (N,) sample ids
+    draw_ids: NDArray[np.uint64],  # (N,) see `gpubeton.pipeline.draw_ids`
     shared: Shared | None = None,
 ) -> Any:
     """Run all operations on an array or tensor of shape (N, ...), which they may change in place or return views of."""
@@ -157,7 +157,7 @@ def run_batch_ops(
             if op.needs_batch_only:
                 batch = operation.apply(batch, None)
             else:
-                batch = _run(op, batch, BatchKey(seed, epoch, samples), shared)
+                batch = _run(op, batch, BatchKey(seed, epoch, draw_ids), shared)
         except Exception as error:
             add_error_note(error, op.place())
             raise
@@ -169,7 +169,7 @@ def finish_images(
     array: Any,  # (N, height, width, channels) array or tensor
     seed: int,
     epoch: int,
-    samples: NDArray[np.uint64],  # (N,) sample ids
+    draw_ids: NDArray[np.uint64],  # (N,) see `gpubeton.pipeline.draw_ids`
     shared: Shared | None = None,
 ) -> Any:
     """Run the operations after the pass over the pixels on the images that an executor wrote."""
@@ -178,7 +178,7 @@ def finish_images(
         batch = pixel_type(program.dtype).tensor(array)
     elif program.halves_as_int16:
         batch = array.view(np.int16 if is_numpy else torch_dtype("int16"))
-    return run_batch_ops(program.ops, batch, seed, epoch, samples, shared)
+    return run_batch_ops(program.ops, batch, seed, epoch, draw_ids, shared)
 
 
 def _run(op: BatchOp, batch: Any, key: BatchKey, shared: Shared) -> Any:

@@ -29,11 +29,11 @@ from gpubeton._plan.routes import HEIGHT, WIDTH, DecodeRoute
 from gpubeton.errors import DeviceError
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.format import ImageMode
-from gpubeton.transforms.affine import RandomAffine
 from gpubeton.transforms.blur import RandomGaussianBlur
 from gpubeton.transforms.color_jitter import ColorJitter
 from gpubeton.transforms.levels import RandomEqualize
 from gpubeton.transforms.normalize import NormalizeImage
+from gpubeton.transforms.warps import RandomAffine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -91,8 +91,8 @@ class DrawRows:
         begins = np.where(is_across, 0, bottom), np.where(is_across, right, 0)
         self.paint(np.stack([*begins, zeros + height, zeros + width], axis=1), fill)
 
-    def flip(self, flipped: NDArray[Any]) -> None:
-        """Mirror the rows where `flipped` is 1: crop, earlier paints and the shift along x."""
+    def turn(self, flipped: NDArray[Any]) -> None:
+        """Mirror the rows left to right where `flipped` is 1: crop, earlier paints and the shift along x."""
         rows = self.rows
         rows[:, FLIP] ^= flipped
         if self.used == 0:
@@ -103,10 +103,6 @@ class DrawRows:
         paints = self.slots[chosen, : self.used]
         paints[..., [1, 3]] = self.size[1] - paints[..., [3, 1]]
         self.slots[chosen, : self.used] = paints
-
-    def turn(self, bits: NDArray[Any]) -> None:
-        """Refuse: a row mirrors left to right only."""
-        raise TypeError("a turn does not fold into a draw")
 
     def place(self, placement: object) -> None:
         """Refuse: a row has no warps and no mosaics."""

@@ -10,7 +10,6 @@ from gpubeton._batch.image_batch import fill_of
 from gpubeton._batch.step_rows import MAX_STEPS, PAINT
 from gpubeton._plan.batch_ops import BatchOp, BatchOps, compile_batch_op, move_to
 from gpubeton._plan.draw_rows import PADDING_PAINTS
-from gpubeton._plan.draw_steps import kinds_of, num_rows
 from gpubeton._plan.philox import RngStreams
 from gpubeton._plan.program import ImageProgram, image_state, numbered_fills
 from gpubeton._plan.snapshot import snapshot
@@ -21,7 +20,8 @@ from gpubeton.format.field_arguments import RGB
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pixel_type import is_torch_dtype, pixel_type
 from gpubeton.transforms.checks import checked_levels
-from gpubeton.transforms.ops import ToDevice, ToTensor, ToTorchImage
+from gpubeton.transforms.normalize import constants_of
+from gpubeton.transforms.ops import ToDevice, ToTensor, ToTorchImage, moves_to
 from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gpubeton.transforms.mixup import ImageMixing
     from gpubeton.transforms.normalize import NormalizeImage
     from gpubeton.transforms.random_resized_crop import RandomResizedCrop
-    from gpubeton.transforms.step_transform import StepTransform
+    from gpubeton.transforms.step_transform import FoldTransform, RowTransform, StepTransform
 
 
 def compile_image_program(
@@ -82,7 +82,7 @@ class _Fusion:
         self.kind = decoder.kind
         self.state = image_state(*size, torch.device("cpu"), self.kind)
         self.folds: list[tuple[Transform, int]] = []
-        self.steps: list[tuple[Transform, int]] = []
+        self.steps: list[tuple[RowTransform, int]] = []
         self.normalize: NormalizeImage | None = None
         self.halves_as_int16 = False
         self.batch_ops: list[BatchOp] = []
@@ -155,7 +155,7 @@ class _Fusion:
             rng_stream=self.decoder_rng_stream,
             halves_as_int16=self.halves_as_int16 and not self._takes_halves_back(),
             notes=tuple(self.notes),
-            mean_std=None if self.normalize is None else self.normalize.constants(channels),
+            mean_std=None if self.normalize is None else constants_of(self.normalize, channels),
             device=str(self.device),
             returns_to_cpu=self.returns_to_cpu,
             mixing=self.mixing,
@@ -179,12 +179,12 @@ class _Fusion:
         self.decoder.accept_field(field)
         return True
 
-    def add_fold(self, operation: Transform) -> bool:
+    def add_fold(self, operation: FoldTransform) -> bool:
         # The partner of a mix may need another flip. Paints are levels, which the table of a normalization reads.
         if self.mixing is not None or (operation.num_paints and self.normalize is not None):
             return False
         # An image may be mirrored before its colors change; nothing else that comes after a step may.
-        stays = all(step.moves is Moves.NOTHING and PAINT not in kinds_of(step) for step, _ in self.steps)
+        stays = all(step.moves is Moves.NOTHING and PAINT not in step.kinds for step, _ in self.steps)
         if self.steps and (operation.num_paints or not stays):
             return self.normalize is None and self._add_rows(operation)
         self.folds.append((operation, self._stream_of(operation)))
@@ -193,10 +193,8 @@ class _Fusion:
     def add_steps(self, operation: StepTransform) -> bool:
         return self.normalize is None and self.mixing is None and self._add_rows(operation)
 
-    def _add_rows(self, operation: Transform) -> bool:
-        image = image_state(*self.size, "cpu", self.kind)
-        rows = sum(num_rows(step, image) for step in (*(earlier for earlier, _ in self.steps), operation))
-        if rows > MAX_STEPS:
+    def _add_rows(self, operation: RowTransform) -> bool:
+        if operation.num_rows + sum(step.num_rows for step, _ in self.steps) > MAX_STEPS:
             return False
         self.steps.append((operation, self._stream_of(operation)))
         return True
@@ -235,7 +233,7 @@ class _Fusion:
 
     def _is_there(self, operation: Operation) -> bool:
         """Whether the operation moves the batch to where it is."""
-        return self.is_there and isinstance(operation, ToDevice) and operation.moves_to(self.device)
+        return self.is_there and isinstance(operation, ToDevice) and moves_to(operation, self.device)
 
     def _add_batch_op(self, operation: Operation, step: BatchOp) -> None:
         is_on_cpu = self.state.device.type == "cpu"

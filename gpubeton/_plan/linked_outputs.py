@@ -10,7 +10,7 @@ import numpy as np
 from gpubeton._plan.philox import BatchNumbers
 from gpubeton.errors import PipelineError
 from gpubeton.transforms.checks import image_size
-from gpubeton.transforms.mosaic import Mosaic
+from gpubeton.transforms.mixup import Mosaic
 from gpubeton.transforms.placements import FollowingTransform, Placement, PlacementList
 from gpubeton.transforms.transform import BatchKey, Moves, Transform
 
@@ -78,12 +78,12 @@ def moves_of(follower: FollowingTransform, steps: Iterable[BatchOp]) -> tuple[Ba
     return tuple(moves)
 
 
-def placements_by(step: BatchOp, seed: int, epoch: int, samples: NDArray[np.uint64]) -> list[Placement]:
+def placements_by(step: BatchOp, seed: int, epoch: int, draw_ids: NDArray[np.uint64]) -> list[Placement]:
     """Return the placements of an operation that `moves_of` found; the source is the image before it."""
     operation: Any = step.operation
-    placed = PlacementList(len(samples), image_size(operation, step.before, any_channels=True))
-    numbers = None if step.rng_stream is None else BatchNumbers(seed, epoch, samples, step.rng_stream)
-    operation.fold(placed, operation.draw_batch(BatchKey(seed, epoch, samples), numbers, step.before))
+    placed = PlacementList(len(draw_ids), image_size(operation, step.before, any_channels=True))
+    numbers = None if step.rng_stream is None else BatchNumbers(seed, epoch, draw_ids, step.rng_stream)
+    operation.fold(placed, operation.draw_batch(BatchKey(seed, epoch, draw_ids), numbers, step.before))
     return placed.placements
 
 

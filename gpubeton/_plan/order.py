@@ -15,6 +15,7 @@ import numpy as np
 
 from gpubeton._plan.philox import sort_keys
 from gpubeton.errors import OptionError
+from gpubeton.pipeline.draw_ids import sample_ids
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -63,6 +64,19 @@ class LazyIds(ABC):
     def share(self, first: int, step: int, count: int) -> LazyIds:
         """Give every step-th id, `count` of them, from place `first` on; the first id follows the last."""
 
+    @property
+    def repeats_samples(self) -> bool:
+        """Whether `draw_ids` differ from the ids."""
+        return False
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[Any]:
+        """Give the ids at some places, (N,), which rise."""
+        return self[:][places]
+
+    def draw_ids(self, places: slice) -> NDArray[Any]:
+        """Give the ids at some places that follow each other, (N,); with their number if samples are repeated."""
+        return self[places]
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self[:].astype(np.uint64 if dtype is None else dtype, copy=False)
 
@@ -85,6 +99,9 @@ class IdRange(LazyIds):
             places = np.arange(*places.indices(len(self)))
         ids: Ids = (self.first + self.step * places).astype(np.uint64) % np.uint64(max(self.total, 1))
         return ids
+
+    def at(self, places: NDArray[np.int64]) -> Ids:
+        return self[places]
 
     def share(self, first: int, step: int, count: int) -> IdRange:
         """Give a range of all ids from place `first` on."""
@@ -382,6 +399,10 @@ class WindowIds(LazyIds):
         parts = [self._block(number)[max(start - number * size, 0) : stop - number * size] for number in numbers]
         return np.concatenate([np.zeros(0, np.uint32), *parts])[::step]
 
+    def at(self, places: NDArray[np.int64]) -> NDArray[Any]:
+        assert self.places == Places(self.order.total), "places are those of all ids"
+        return self.order.at(places)
+
     def share(self, first: int, step: int, count: int) -> WindowIds:
         """Give every step-th id, `count` of them, from place `first` on; the first id follows the last."""
         assert self.places == Places(self.order.total), "shares are of all ids"
@@ -480,7 +501,20 @@ class EpochBatches:
 
     def samples(self, batch: int, count: int = 1) -> NDArray[np.uint64]:
         """Give the sample ids of one batch, or of up to `count` together; the last one may be smaller."""
+        return sample_ids(self.draw_ids(batch, count))
+
+    def draw_ids(self, batch: int, count: int = 1) -> NDArray[np.uint64]:
+        """Give the same with the numbers of repeated samples, see `gpubeton.pipeline.draw_ids`."""
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of an epoch of {len(self)} batches; expected 0 to {len(self) - 1}")
-        ids = self.order[batch * self.batch_size : min(batch + count, len(self)) * self.batch_size]
+        return self.draw_ids_at(slice(batch * self.batch_size, min(batch + count, len(self)) * self.batch_size))
+
+    def draw_ids_at(self, places: slice) -> NDArray[np.uint64]:
+        """Give those at some places of the epoch, (N,)."""
+        ids = self.order.draw_ids(places) if isinstance(self.order, LazyIds) else self.order[places]
         return ids.astype(np.uint64, copy=False)
+
+    @property
+    def repeats_samples(self) -> bool:
+        """Whether samples may come again, with other draws."""
+        return isinstance(self.order, LazyIds) and self.order.repeats_samples

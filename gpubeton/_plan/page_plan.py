@@ -11,6 +11,7 @@ import numpy as np
 from gpubeton._bytes.file_list import FileListIdentity
 from gpubeton._plan.ranges import RangePlan, plan_ranges
 from gpubeton.format.data_files import split_offsets
+from gpubeton.pipeline.draw_ids import repeats_of, sample_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,14 +103,17 @@ class PagePlan:
         block_size = np.where(page_size <= MAX_REQUEST, page_size, MAX_REQUEST // 2)
         self._blocks_of_request = np.where(page_size <= MAX_REQUEST, MAX_REQUEST // block_size, 1)  # of each file
         self._shift = np.array([int(size).bit_length() - 1 for size in block_size], np.uint64)
-        counts = [(file.size >> int(shift)) + 1 for file, shift in zip(files, self._shift, strict=True)]
+        blocks = [(file.size >> int(shift)) + 1 for file, shift in zip(files, self._shift, strict=True)]
         self._starts: dict[int, NDArray[np.int64]] = {}  # of objects
         for number, file in enumerate(files):
             if isinstance(file.identity, FileListIdentity):
                 self._starts[number] = file.identity.files.starts
-                counts[number] = max(1, len(self._starts[number]))
+                blocks[number] = max(1, len(self._starts[number]))
         self.has_objects = bool(self._starts)
-        self._first_block = np.cumsum([0, *counts])
+        self._num_blocks, times = np.array(blocks), np.ones(len(blocks), np.int64)
+        if batches.repeats_samples:  # then each time that its samples come has blocks for itself
+            self._count_times(times, [file.first_sample for file in files])
+        self._first_block = np.append(0, np.cumsum(self._num_blocks * times))
         self._measure_blocks()
         self._is_whole = self._used * 2 >= self._stop - self._start  # (blocks,)
         self._is_whole &= self._last >= 0
@@ -129,26 +133,35 @@ class PagePlan:
         end = min(len(self._batches) * self._batches.batch_size, len(self._batches.order))
         for chunk in range(begin, end, _CHUNK):
             place = np.arange(chunk, min(chunk + _CHUNK, end))
-            samples = self._batches.order[chunk : chunk + len(place)]
+            draw_ids = self._batches.draw_ids_at(slice(chunk, chunk + len(place)))
+            samples, repeats = sample_ids(draw_ids), repeats_of(draw_ids)
             for regions in self._regions:
                 size = regions.size[samples].astype(np.int64)
                 is_solid = size > 0
                 offset, size, at = regions.offset[samples][is_solid], size[is_solid], place[is_solid]
-                block, start = self._blocks(offset), offset.astype(np.int64)
+                block, start = self._blocks(offset, repeats[is_solid]), offset.astype(np.int64)
                 np.minimum.at(self._first, block, at)
                 np.maximum.at(self._last, block, at)
                 np.minimum.at(self._start, block, start)
                 np.maximum.at(self._stop, block, start + size)
                 np.add.at(self._used, block, size)
 
-    def _blocks(self, offset: NDArray[np.uint64]) -> NDArray[np.intp]:
-        """Number the blocks of global offsets, (N,)."""
+    def _count_times(self, times: NDArray[np.int64], first_samples: list[int]) -> None:
+        """Count how often the samples of each file, (F,), come in the epoch."""
+        for chunk in range(0, len(self._batches.order), _CHUNK):
+            draw_ids = self._batches.draw_ids_at(slice(chunk, chunk + _CHUNK))
+            file = np.searchsorted(first_samples, sample_ids(draw_ids), side="right") - 1
+            np.maximum.at(times, file, repeats_of(draw_ids) + 1)
+
+    def _blocks(self, offset: NDArray[np.uint64], repeats: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Number the blocks of global offsets, (N,), of samples that come for the first time (0) or again, (N,)."""
         file, position = split_offsets(offset)
-        block: NDArray[np.intp] = self._first_block[file] + (position >> self._shift[file]).astype(np.intp)
+        block = (position >> self._shift[file]).astype(np.intp)
         for number, starts in self._starts.items():
             here = file == number
-            block[here] = self._first_block[number] + np.searchsorted(starts, position[here], "right") - 1
-        return block
+            block[here] = np.searchsorted(starts, position[here], "right") - 1
+        numbers: NDArray[np.intp] = self._first_block[file] + repeats * self._num_blocks[file] + block
+        return numbers
 
     def _choose_whole(self) -> int:
         """Make page ranges of the whole blocks in the order of their first use; return the bytes in use at a time."""
@@ -235,11 +248,12 @@ class PagePlan:
     def _plan_ranges(self, batches: range) -> tuple[RangePlan, NDArray[np.int64], NDArray[np.int64]]:
         """Merge the regions of a group that are not in whole pages; with the first and the last batch of each, (R,)."""
         start, stop = (number * self._batches.batch_size for number in (batches.start, batches.stop))
-        samples = self._batches.order[start:stop]
+        draw_ids = self._batches.draw_ids_at(slice(start, stop))
+        samples, repeats = sample_ids(draw_ids), np.tile(repeats_of(draw_ids), len(self._regions))
         place = np.arange(start, start + len(samples))
         offset = np.concatenate([regions.offset[samples] for regions in self._regions])
         size = np.concatenate([regions.size[samples] for regions in self._regions])
-        size = np.where(self._is_whole[self._blocks(offset)], np.uint64(0), size)
+        size = np.where(self._is_whole[self._blocks(offset, repeats)], np.uint64(0), size)
         ranges = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=MAX_REQUEST)
         batch = np.tile(place // self._batches.batch_size, len(self._regions))[ranges.source >= 0]
         source = ranges.source[ranges.source >= 0]
@@ -248,9 +262,13 @@ class PagePlan:
         np.maximum.at(last, source, batch)
         return ranges, first, last
 
-    def find(self, group: Group, offset: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Find the page range of each region, by its global offset, (N,), of samples of a group."""
-        number = self._range_of[self._blocks(offset)].astype(np.int64)
+    def find(
+        self, group: Group, batch: int, offset: NDArray[np.uint64], is_filled: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
+        """Find the page range of the regions of a batch of a group, by their global offsets, (N,), which have bytes."""
+        repeats = repeats_of(self._batches.draw_ids(batch))
+        repeats, offset = np.tile(repeats, len(offset) // max(len(repeats), 1))[is_filled], offset[is_filled]
+        number = self._range_of[self._blocks(offset, repeats)].astype(np.int64)
         if group.ranges is not None:
             among = np.searchsorted(group.ranges.start, offset, side="right") - 1
             number = np.where(number < 0, group.first_range + among, number)

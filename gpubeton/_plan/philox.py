@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._compile.compile import compiled
+from gpubeton.pipeline.draw_ids import repeats_of, sample_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,6 +62,7 @@ def uniform(seed: int, epoch: int, samples: NDArray[np.uint64], operation: int, 
     """Draw random numbers, (N, count), at least 0 and less than 1: multiples of 2**-32."""
     # The key is the seed, low word first; the counter of a block of four numbers is (epoch, sample, operation, block),
     # and `operation` is a number of `RngStreams`. More numbers do not change the first ones.
+    # The high word of the seed counts how often the sample came before, if `samples` are draw ids.
     return uniforms(seed, epoch, samples, [(operation, count)])[0]
 
 
@@ -143,6 +145,11 @@ def _numbers(
     counters: NDArray[np.uint32],  # (B, 2)
 ) -> NDArray[np.float64]:  # (4 * B, N)
     numbers = np.empty((len(counters) * _NUMBERS_PER_BLOCK, len(samples)))
-    key = int(seed)
+    key, repeats = int(seed), repeats_of(samples)
+    if repeats.any():
+        for repeat in np.unique(repeats).tolist():
+            rows = repeats == repeat
+            numbers[:, rows] = _numbers(key + (repeat << 32), epoch, sample_ids(samples[rows]), counters)
+        return numbers
     fill_uniform(key & _WORD, (key >> 32) & _WORD, int(epoch) & _WORD, samples, counters, numbers)
     return numbers

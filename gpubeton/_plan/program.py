@@ -10,11 +10,11 @@ import numpy as np
 
 from gpubeton._plan.batch_ops import BatchOp
 from gpubeton._plan.draw_rows import compose
-from gpubeton._plan.draw_steps import draw_step, kinds_of, num_rows
 from gpubeton._plan.linked_outputs import GeometrySource, moving_ops
 from gpubeton._plan.philox import BatchNumbers, uniforms
 from gpubeton.fields.image_decoders import PadImageDecoder
 from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.pipeline.draw_ids import sample_ids
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 from gpubeton.pipeline.state import State
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.interpolation import Interpolation
     from gpubeton.pipeline.operation import Operation
     from gpubeton.transforms.mixup import ImageMixing
+    from gpubeton.transforms.step_transform import RowTransform
     from gpubeton.transforms.transform import Transform
 
 
@@ -59,7 +60,7 @@ class ImageProgram:
     device: str = "cpu"  # where the pass runs: "cpu", or a GPU such as "cuda:0"
     returns_to_cpu: bool = False  # whether the GPU's images are copied to the CPU before `ops`
     # Operations that become step rows, after those that fold; see `gpubeton._batch.step_rows`.
-    steps: tuple[tuple[Transform, int], ...] = ()
+    steps: tuple[tuple[RowTransform, int], ...] = ()
     mixing: tuple[ImageMixing, int] | None = None  # of the batch before the table, with its stream
     followed: GeometrySource | None = None  # the output that these images follow
     padding: Fill | None = None  # color around images that are not resized to the whole output
@@ -83,12 +84,12 @@ class ImageProgram:
     @cached_property
     def num_rows(self) -> int:
         """Step rows of each image."""
-        return sum(num_rows(operation, self._image) for operation, _ in self.steps)
+        return sum(operation.num_rows for operation, _ in self.steps)
 
     @cached_property
     def kinds(self) -> frozenset[int]:
         """Kinds of steps that an image may have."""
-        return frozenset().union(*(kinds_of(operation) for operation, _ in self.steps))
+        return frozenset().union(*(operation.kinds for operation, _ in self.steps))
 
     @property
     def item_size(self) -> int:
@@ -116,27 +117,28 @@ class ImageProgram:
         self,
         seed: int,
         epoch: int,
-        samples: NDArray[np.uint64],
+        draw_ids: NDArray[np.uint64],
         heights: NDArray[Any],
         widths: NDArray[Any],
     ) -> NDArray[np.int32]:
         """Draw a row for each image, see `gpubeton._plan.draw_rows`; it does not depend on the batch of the sample."""
-        columns = uniforms(seed, epoch, samples, self._usual_numbers)
+        columns = uniforms(seed, epoch, draw_ids, self._usual_numbers)
         numbers = [
-            BatchNumbers(seed, epoch, samples, rng_stream, first)
+            BatchNumbers(seed, epoch, draw_ids, rng_stream, first)
             for (rng_stream, _), first in zip(self._usual_numbers, columns, strict=True)
         ]
         decoder_numbers = None if self.rng_stream is None else numbers.pop(0)
         if self.followed is None:
             boxes = self.decoder.boxes(heights, widths, decoder_numbers)
         else:
-            boxes = self.followed.boxes(samples, heights, widths, decoder_numbers)
-            heights, widths = self.followed.heights[samples], self.followed.widths[samples]
+            rows = sample_ids(draw_ids)
+            boxes = self.followed.boxes(rows, heights, widths, decoder_numbers)
+            heights, widths = self.followed.heights[rows], self.followed.widths[rows]
         chooser, padding = self.drawing[0], None
         if isinstance(chooser, PadImageDecoder) and self.padding is not None:
             padding = chooser.places(heights, widths), self.padding
         folds, size = [operation for operation, _ in self.folds], (self.height, self.width)
-        draws = [fold.draw(uniform, len(samples), self._image) for fold, uniform in zip(folds, numbers, strict=True)]
+        draws = [fold.draw(uniform, len(draw_ids), self._image) for fold, uniform in zip(folds, numbers, strict=True)]
         return compose(folds, draws, boxes, size=size, fills=self._fills, padding=padding)
 
     @cached_property
@@ -155,23 +157,23 @@ class ImageProgram:
         return image_state(self.height, self.width, "cpu", self.kind)
 
     def draw_steps(
-        self, seed: int, epoch: int, samples: NDArray[np.uint64]
+        self, seed: int, epoch: int, draw_ids: NDArray[np.uint64]
     ) -> NDArray[np.int32] | None:  # (N, num_rows, STEP_COLUMNS)
         """Draw the step rows of each image; None if the program has no steps."""
         if not self.steps:
             return None
         rows = [
-            draw_step(operation, BatchNumbers(seed, epoch, samples, rng_stream), len(samples), self._image)
+            operation.draw_rows(BatchNumbers(seed, epoch, draw_ids, rng_stream), len(draw_ids), self._image)
             for operation, rng_stream in self.steps
         ]
         return rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
 
-    def draw_mixes(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.int32] | None:
+    def draw_mixes(self, seed: int, epoch: int, draw_ids: NDArray[np.uint64]) -> NDArray[np.int32] | None:
         """Draw how the images of a finished batch are mixed, (N, MIX_COLUMNS): see `gpubeton._batch.mix`."""
         if self.mixing is None:
             return None
         mixing, rng_stream = self.mixing
-        return mixing.draw(BatchNumbers(seed, epoch, samples, rng_stream), len(samples), self._image)
+        return mixing.draw(BatchNumbers(seed, epoch, draw_ids, rng_stream), len(draw_ids), self._image)
 
     def geometry_source(
         self,

@@ -1,4 +1,7 @@
-"""Fields: how the columns of a dataset are stored, and the decoders that read them."""
+"""Fields: how the columns of a dataset are stored, and the decoders that read them.
+
+An argument out of its range raises an `OptionError`, which names it, its value and the values that are allowed.
+"""
 
 from __future__ import annotations
 

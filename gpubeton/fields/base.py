@@ -176,21 +176,14 @@ class Field(ABC):
 
         Parameters
         ----------
-        row : numpy scalar of metadata_type
-            Its metadata.
-        content : bytes
-            Its stored bytes; those of the metadata for a field without regions.
+        row, content
+            As for `read_value`, whose errors it raises.
 
         Returns
         -------
         tuple of str and bytes
             The ending of the file's name, and its content. By default arrays as ``.npy``, bytes as they are, anything
             else as text.
-
-        Raises
-        ------
-        ValueError
-            If the bytes are damaged.
         """
         value = self.read_value(row, content)
         if isinstance(value, bytes):

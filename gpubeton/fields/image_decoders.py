@@ -162,11 +162,6 @@ class ResizedCropImageDecoder(ImageDecoder, ABC):
         How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
         by their alpha, as in Pillow.
 
-    Raises
-    ------
-    OptionError
-        If a size is not positive or the interpolation is unknown.
-
     Examples
     --------
     The upper half of each image:
@@ -220,18 +215,12 @@ class CenterCropImageDecoder(ResizedCropImageDecoder):
     Parameters
     ----------
     output_size : int or tuple of int
-        Height and width of the output in pixels, or one number for both; may be changed between epochs.
+        As for `ResizedCropImageDecoder`.
     ratio : float
         Side of the square as a share of the image's shorter side, more than 0 and at most 1. The default is that of
         torchvision's evaluation of ImageNet: 224 of 256.
     interpolation : str
-        How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
-        by their alpha, as in Pillow.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
+        As for `ResizedCropImageDecoder`.
 
     Examples
     --------
@@ -257,20 +246,14 @@ class PadImageDecoder(ResizedCropImageDecoder):
     Parameters
     ----------
     output_size : int or tuple of int
-        Height and width of the output in pixels, or one number for both; may be changed between epochs.
+        As for `ResizedCropImageDecoder`.
     fill : sequence of numbers, or number
         Color around the image, as levels: a number for each channel, or one for all. Operations after the decoder
         change it as they change pixels.
     interpolation : str
-        How the image is resized: "area" as in FFCV, or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
-        by their alpha, as in Pillow.
+        As for `ResizedCropImageDecoder`.
     position : {"center", "top-left"}
         Where the image lies in the output. An odd pixel of a centered one is at the bottom or at the right.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Notes
     -----
@@ -330,19 +313,13 @@ class RandomResizedCropImageDecoder(ResizedCropImageDecoder):
     Parameters
     ----------
     output_size : int or tuple of int
-        Height and width of the output in pixels, or one number for both; may be changed between epochs.
+        As for `ResizedCropImageDecoder`.
     scale : tuple of float
         Least and greatest area of the part, as a share of the image's.
     ratio : tuple of float
         Least and greatest aspect ratio of the part, width over height.
     interpolation : str
-        How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
-        by their alpha, as in Pillow.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
+        As for `ResizedCropImageDecoder`.
 
     Examples
     --------

@@ -143,11 +143,6 @@ class ImageField(StoredImages):
     interpolation : {"area", "nearest"}
         How larger images are made smaller: by averaging, or, for masks, by picking pixels.
 
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> mask = ImageField("gray", write_mode="png", max_resolution=512, interpolation="nearest")

@@ -223,6 +223,11 @@ class RaggedDecoder(BytesDecoder):
         return Ragged(values.reshape(-1, *self._row.shape[1:]), offsets)
 
 
+def describes_ragged(arguments: bytes) -> bool:
+    """Return whether the arguments of a field of bytes are those of a `RaggedField`."""
+    return arguments.startswith(_MARK)
+
+
 class RaggedField(BytesField):
     """Arrays whose first length varies from sample to sample, and may be 0.
 
@@ -254,27 +259,11 @@ class RaggedField(BytesField):
         self.dtype: np.dtype[Any] = self._row.dtype
         self.shape = (VARYING, *self._row.shape[1:])
 
-    @staticmethod
-    def describes(binary: bytes) -> bool:
-        """Whether the arguments of a field of bytes are those of this class.
-
-        Parameters
-        ----------
-        binary : bytes
-            The 1024 bytes of its descriptor.
-
-        Returns
-        -------
-        bool
-            Whether they bear its mark.
-        """
-        return binary.startswith(_MARK)
-
     @classmethod
     def from_binary(cls, binary: NDArray[np.uint8]) -> RaggedField:
         """Make the field from the shape and dtype that a file names; FieldArgumentsError if they cannot be read."""
         stored = binary.tobytes()
-        if not cls.describes(stored):
+        if not describes_ragged(stored):
             raise FieldArgumentsError(
                 f"the field was not written by RaggedField: its arguments begin with {stored[:16]!r}, not {_MARK!r}. "
                 "Read it as a BytesField, with RaggedDecoder(dtype, shape) in its pipeline."

@@ -13,7 +13,7 @@ from gpubeton import fields as all_fields
 from gpubeton.errors import FieldArgumentsError, OptionError
 from gpubeton.fields.base import Field
 from gpubeton.fields.image_field import ImageField
-from gpubeton.fields.ndarray import RaggedField
+from gpubeton.fields.ndarray import RaggedField, describes_ragged
 from gpubeton.format.dataset import open_dataset
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.layout import FieldType
@@ -90,7 +90,7 @@ def open_single(path: str | os.PathLike[str], custom_fields: CustomFields | None
 
 def _class_of(descriptor: Descriptor) -> type[Field]:
     type_id = FieldType(descriptor.type_id)
-    if type_id == FieldType.BYTES and RaggedField.describes(descriptor.arguments):
+    if type_id == FieldType.BYTES and describes_ragged(descriptor.arguments):
         return RaggedField
     if type_id == FieldType.CUSTOM and ImageKind.describes(descriptor.arguments):
         return ImageField

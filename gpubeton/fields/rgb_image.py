@@ -92,11 +92,6 @@ class RGBImageField(StoredImages, ArgumentlessField):
     seed : int
         For "proportion".
 
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> RGBImageField(write_mode="jpg", max_resolution=256, jpeg_quality=90)

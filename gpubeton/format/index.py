@@ -274,11 +274,11 @@ class Index:
 
     def _pages_by_block(self, least: int) -> Iterator[NDArray[np.int64]]:
         """Find the page of each sample, some samples after others; -1 for those without regions."""
-        if self.files[0].is_container and not least:
-            yield from self._pages_if_converted()
-            return
         first_page = 0
         for number, file in enumerate(self.files):
+            if file.is_container and not least:
+                yield from self._pages_if_converted(file.rows)
+                continue
             page_size, num_pages = file.pages_of(least)
             for rows, samples, offset in self._first_regions(number):
                 pages = np.full(rows.stop - rows.start, -1, np.int64)
@@ -286,12 +286,14 @@ class Index:
                 yield pages
             first_page += num_pages
 
-    def _pages_if_converted(self) -> Iterator[NDArray[np.int64]]:
+    def _pages_if_converted(self, samples: slice) -> Iterator[NDArray[np.int64]]:
         """Find the page that each sample of containers would have in the converted file, for the same orders."""
         pointers = [pointers_in(kind, rows.column) for kind, rows in zip(self.descriptors, self.rows, strict=True)]
         pointer = next(column for column in pointers if column is not None)
-        for start in range(0, self.num_samples, _BLOCK):
-            yield (pointer[start : start + _BLOCK] // np.uint64(self.header.page_size)).astype(np.int64)
+        for start in range(samples.start, samples.stop, _BLOCK):
+            yield (pointer[start : min(start + _BLOCK, samples.stop)] // np.uint64(self.header.page_size)).astype(
+                np.int64
+            )
 
     def _first_regions(self, number: int) -> Iterator[tuple[slice, NDArray[np.intp], NDArray[np.uint64]]]:
         """Find which samples of a file have regions, and the offset in the file of the first of each, (N,)."""
@@ -340,6 +342,12 @@ class PageRuns:
     def of(self, samples: NDArray[np.uint64]) -> PageRuns:
         """Find the runs of other samples, (N,), in their order."""
         return PageRuns.join([self.page[np.searchsorted(self.start, samples.astype(np.int64), side="right") - 1]])
+
+    def cut(self, rows: slice) -> PageRuns:
+        """Give those of samples that follow each other."""
+        first = int(np.searchsorted(self.start, rows.start, side="right")) - 1
+        last = int(np.searchsorted(self.start, rows.stop))
+        return PageRuns(self.start[first : last + 1].clip(rows.start, rows.stop) - rows.start, self.page[first:last])
 
     def to_array(self) -> NDArray[np.int64]:
         """Give the page of each sample, (N,)."""

@@ -8,6 +8,7 @@ from gpubeton.loader.batch_decoder import BatchDecoder, DecodedBatch, decode_ima
 from gpubeton.loader.compile_ahead import warm_up
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.loader import Loader
+from gpubeton.loader.mixture import Mixture
 from gpubeton.loader.schedule import OrderOption
 from gpubeton.loader.stats import LoaderStats
 
@@ -18,6 +19,7 @@ __all__ = [
     "Loader",
     "LoaderIterator",
     "LoaderStats",
+    "Mixture",
     "OrderOption",
     "RemoteOptions",
     "decode_image",

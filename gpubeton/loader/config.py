@@ -17,6 +17,7 @@ from gpubeton._machine import count_cores
 from gpubeton._plan.order import EpochBatches, IdRange, LazyIds
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.format.dataset import list_paths
+from gpubeton.loader.mixture import Mixture
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.pipeline.validation import check_whole
 
@@ -75,8 +76,10 @@ DEFAULT_PROCESS_CACHE = int(not DEFAULT_OS_CACHE)
 """The opposite, FFCV's name too."""
 
 
-def check_fname(fname: Any) -> str | tuple[str, ...]:
-    """List the files; a single one is a string."""
+def check_fname(fname: Any) -> str | tuple[str, ...] | Mixture:
+    """List the files; a single one is a string, and a mixture stays."""
+    if isinstance(fname, Mixture):
+        return fname
     paths = list_paths(fname)
     return paths if len(paths) > 1 else paths[0]
 

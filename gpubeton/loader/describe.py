@@ -22,6 +22,7 @@ from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format import ImageMode
 from gpubeton.format.dataset import list_paths
+from gpubeton.loader.mixture import Mixture
 from gpubeton.loader.resources import NO_ENTRY_POINTS
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class LoaderInfo:
         return cls(**values)
 
 
-def describe(fname: Paths, title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -> LoaderInfo:
+def describe(fname: Paths | Mixture, title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -> LoaderInfo:
     """Describe what a loader is going to do."""
     images, unfused, rows = [], [], rows_of(epoch.indices)
     for output in plan.outputs:
@@ -99,7 +100,7 @@ def describe(fname: Paths, title: str, epoch: EpochConfig, plan: Plan, resources
         unfused += [f"{output.name}: {name}" for name, note in output.program.notes if note.startswith("after")]
     gpu = resources.gpu
     return LoaderInfo(
-        files=tuple(map(shown, list_paths(fname))),
+        files=tuple(map(shown, fname.files if isinstance(fname, Mixture) else list_paths(fname))),
         samples=len(epoch.indices if isinstance(epoch.indices, IdRange) else np.unique(epoch.indices)),
         batch_size=plan.batches.batch_size,
         num_workers=epoch.num_workers,

@@ -127,7 +127,7 @@ class LoaderIterator:
 
     def _receive(self, batch: Batch) -> None:
         self.samples = batch.samples
-        self._stats.receive(len(batch.samples))
+        self._stats.receive(len(batch.samples), batch.samples)
         # Several threads may share the iterator and get here out of order.
         self._cursor.batch = max(self._cursor.batch, batch.number + 1)
         for bad in batch.bad:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,7 @@ from gpubeton.loader.config import (
 from gpubeton.loader.describe import LoaderInfo, describe
 from gpubeton.loader.ffcv_compat import FfcvSurface
 from gpubeton.loader.iterator import LoaderIterator
-from gpubeton.loader.open_data import open_data
+from gpubeton.loader.open_data import open_all
 from gpubeton.loader.resources import Resources
 from gpubeton.loader.schedule import (
     ORDER_MAP,
@@ -62,6 +63,7 @@ from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.validation import check_choice, check_whole
 from gpubeton.traversal_order import TraversalOrder
 from gpubeton.traversal_order.base import check_seed_of_ranks
+from gpubeton.traversal_order.mixed import order_of
 
 if TYPE_CHECKING:
     import os
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from gpubeton._gpu.gpu import Gpu
     from gpubeton.fields.registry import CustomFields
     from gpubeton.format.dataset import Paths
+    from gpubeton.loader.mixture import Mixture
     from gpubeton.loader.resources import GpuChoice
     from gpubeton.loader.schedule import OrderName
 
@@ -98,7 +101,7 @@ class Loader(FfcvSurface):
 
     Parameters
     ----------
-    fname : str, path, or sequence of them
+    fname : str, path, sequence of them, or Mixture
         The file; or several with the same fields, which are read like one file that holds the samples of the first,
         then those of the second, and so on. A pattern such as ``"train-{000..146}.beton"`` names several. A URL is a
         file in an object store or on a web server: ``s3://bucket/name``, ``gs://``, ``az://container/name``,
@@ -275,7 +278,7 @@ class Loader(FfcvSurface):
     @name_replacements
     def __init__(
         self,
-        fname: Paths,
+        fname: Paths | Mixture,
         batch_size: int,
         num_workers: int = -1,
         os_cache: bool | None = None,
@@ -325,11 +328,11 @@ class Loader(FfcvSurface):
             containers=check_containers(containers),
         )
         vars(self).update({**vars(self._config), **vars(self)})  # a derived class's properties and values stay
-        self.reader = open_data(self.fname, self._config, self.num_workers)
+        self.reader, self._mixture = open_all(self.fname, self._config, self.num_workers)
         self._ids = check_indices_or_all("indices", indices, self.reader.num_samples)
         self._seed_is_given = seed is not None
         self.bad_samples: list[tuple[int, int, str]] = []
-        make_order = partial(order_class(order), self, **self.order_kwargs)
+        make_order = partial(order_of, order_class(order), self, self.order_kwargs, self._mixture)
         self._schedule = EpochSchedule(make_order, self.reader.num_samples, Batching(self.batch_size, self.drop_last))
         self._resources = Resources(self.reader.index, self._config, self.pipelines)
         self._statistics = StatsHistory()
@@ -415,7 +418,7 @@ class Loader(FfcvSurface):
                 self._generation = Compiler.begin()
             config, sampling = self._epoch_config, self._sampling
             cursor = self._schedule.next_cursor(sampling, is_last=samples is not None)
-            stats = EpochStats(cursor.epoch, config.num_workers)
+            stats = EpochStats(cursor.epoch, config.num_workers, self._mixture[1] if self._mixture else ())
             order = self._schedule.plan(cursor.epoch, samples, first=cursor.first, refresh=True)
             plan = Plan(self._compile_outputs(), order, self.seed + self._schedule.order.draw_offset, cursor.epoch)
             if not cursor.first:  # otherwise few samples may be left
@@ -705,7 +708,7 @@ class Loader(FfcvSurface):
             ids_before = self._ids
             self._schedule.set_order(lambda: with_current_indices(order, ids_before, self._ids))
         else:
-            self._schedule.set_order(partial(order_class(order), self))
+            self._schedule.set_order(partial(order_of, order_class(order), self, {}, self._mixture))
             self._order = order
             vars(self)["order_kwargs"] = {}
 
@@ -740,6 +743,7 @@ class Loader(FfcvSurface):
         5
         """
         self._schedule.go_to(epoch)
+        self._schedule.set_block(epoch, 0)
 
     # --- checkpoints
 
@@ -788,7 +792,7 @@ class Loader(FfcvSurface):
         schedule, num_samples = self._schedule, self.reader.index.num_samples
         loaded = Checkpoint.from_dict(state, distributed=self.distributed, num_samples=num_samples)
         # The current epoch may hold other batches than the next.
-        position = self._checkpoint_at(schedule.next, self._sampling)
+        position = self._checkpoint_at(replace(schedule.next, epoch=loaded.epoch), self._sampling)
         loaded.check_against(
             position, seed_is_fixed=self._seed_is_given, order=schedule.order, is_global=schedule.is_global
         )
@@ -796,6 +800,7 @@ class Loader(FfcvSurface):
             vars(self)["seed"] = loaded.seed
             schedule.set_seed(loaded.seed)
         schedule.shuffle_for_ranks(loaded.distributed)
+        schedule.set_block(loaded.epoch, loaded.block)
         schedule.go_to(loaded.epoch, *loaded.place_in(position, schedule), self._sampling)
 
     def _checkpoint(self, *, ends_with_last_batch: bool = False) -> Checkpoint:

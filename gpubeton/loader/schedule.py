@@ -18,6 +18,7 @@ from gpubeton.errors import OptionError, StateError
 from gpubeton.loader.config import check_indices, check_indices_or_all
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
 from gpubeton.traversal_order.base import GlobalOrder
+from gpubeton.traversal_order.mixed import Mixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,10 @@ _MEANINGS = {
     "drop_last": "drop_last",
     "world_size": "number of ranks",
     "distributed": "distributed",
+    "mixture": "the mixture",
 }
+# Entries of the states of mixtures, and what others have instead.
+_OF_MIXTURES = {"mixture": "", "block": 0}
 # Those that may differ if the order is global.
 _ANY_RANKS = {"batch_size", "world_size", "distributed"}
 
@@ -142,7 +146,7 @@ class Sampling:
     @cached_property
     def fingerprints(self) -> tuple[str, str]:
         """Fingerprints of the loader's indices and of the order."""
-        kind = type(self.order)
+        kind = self.order.kind if isinstance(self.order, Mixed) else type(self.order)
         fixed = {name: value for name, value in self.arguments.items() if name not in self.order.local_arguments}
         order = f"{kind.__module__}.{kind.__qualname__}{arguments_fingerprint(fixed)}"
         if self._has_other_indices:
@@ -282,7 +286,7 @@ class EpochSchedule:
     def num_samples_of(self, epoch: int) -> int:
         """Count the samples of an epoch, of all ranks; the order has to be global."""
         if self._global_order is not None:
-            return self._global_order.num_ids()
+            return self._global_order.num_ids(epoch)
         ids = self.order.global_order(epoch)
         return 0 if ids is None else len(ids)
 
@@ -340,13 +344,21 @@ class EpochSchedule:
         """Go through the samples in another order, from the next epoch on."""
         with self._lock:
             self._check_that_no_epoch_is_resumed("samples")
-        self.order, self._make_order, self._cached = make_order(), make_order, None
+        order = make_order()
+        if isinstance(self.order, Mixed):
+            self.order.check_next(order)
+        self.order, self._make_order, self._cached = order, make_order, None
 
     def set_samples(self) -> None:
         """Take the loader's new indices, from the next epoch on."""
         with self._lock:
             self._check_that_no_epoch_is_resumed("samples")
         self._remake_order()
+
+    def set_block(self, epoch: int, samples: int) -> None:
+        """Keep the blocks of a mixture in an epoch that another loader began; new ones if there are no samples."""
+        if isinstance(self.order, Mixed):
+            self.order.begun = (epoch, samples) if samples else None
 
     def shuffle_for_ranks(self, for_ranks: bool | None) -> None:
         """Shuffle as ranks do, or as a loader without ranks, from the next epoch on; nothing if these are alike."""
@@ -356,7 +368,7 @@ class EpochSchedule:
     def set_seed(self, seed: int) -> None:
         """Order the samples by another seed."""
         self.order.seed = seed
-        if not _is_library_order(self.order):  # the library's read it for each epoch
+        if not _is_library_order(self.order) or isinstance(self.order, Mixed):  # others read it for each epoch
             self._remake_order()
 
     def _remake_order(self) -> None:
@@ -420,6 +432,8 @@ class Checkpoint:
     drop_last: bool
     world_size: int  # number of ranks
     distributed: bool  # whether samples are shuffled as ranks do
+    mixture: str = ""  # its weights, and how many samples of each source came before the epoch
+    block: int = 0  # samples of the blocks of an epoch that has begun, see `gpubeton._plan.mixture.SourceTurns`
 
     @property
     def batch(self) -> int:
@@ -428,7 +442,8 @@ class Checkpoint:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to strings and numbers, which JSON and torch.save can store."""
-        return {"version": _VERSION, **asdict(self), "batch": self.batch}
+        entries = {name: value for name, value in asdict(self).items() if name not in _OF_MIXTURES or value}
+        return {"version": _VERSION, **entries, "batch": self.batch}
 
     @classmethod
     def of(
@@ -436,19 +451,23 @@ class Checkpoint:
     ) -> Checkpoint:
         """Describe a position: in an epoch, of samples that were chosen like this."""
         indices, order = sampling.fingerprints
+        batch_size, mixed = cursor.batching.batch_size, sampling.order
+        samples = cursor.first + cursor.batch * batch_size * ranks
         return cls(
             epoch=cursor.epoch,
-            samples=cursor.first + cursor.batch * cursor.batching.batch_size * ranks,
+            samples=samples,
             first=cursor.first,
             seed=seed,
             file=index.fingerprint,
             num_samples=index.num_samples,
             indices=indices,
             order=order,
-            batch_size=cursor.batching.batch_size,
+            batch_size=batch_size,
             drop_last=cursor.batching.drop_last,
             world_size=ranks,
             distributed=distributed if sampling.for_ranks is None else sampling.for_ranks,
+            mixture=mixed.describe(cursor.epoch) if isinstance(mixed, Mixed) else "",
+            block=mixed.block_of(cursor.epoch, batch_size) if isinstance(mixed, Mixed) and samples else 0,
         )
 
     @classmethod
@@ -467,7 +486,7 @@ class Checkpoint:
             names["batch"] = "int"
         entries: dict[str, Any] = {}
         for name, kind in names.items():
-            value: Any = state.get(name)
+            value: Any = state.get(name, _OF_MIXTURES.get(name))
             if type(value).__name__ != kind:
                 raise StateError(f"the state's entry {name!r} is {value!r}, expected one of type {kind}")
             least = 1 if name in ("batch_size", "world_size") else 0

@@ -9,15 +9,20 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gpubeton._bytes.store_client import REPEATS
 from gpubeton._engine.timing import ProfilerLabel, StageTimers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import ExitStack
+
+    from numpy.typing import NDArray
 
     from gpubeton.loader.describe import LoaderInfo
 
@@ -78,6 +83,8 @@ class LoaderStats:
         Bytes of such files that `cache_dir` had already.
     retries : int
         Requests to object stores that were made again meanwhile, by this process.
+    source_images : tuple of int
+        Of a `Mixture`, the samples of each source among `images`; else nothing.
 
     Examples
     --------
@@ -107,6 +114,7 @@ class LoaderStats:
     fetched_bytes: int = 0
     cached_bytes: int = 0
     retries: int = 0
+    source_images: tuple[int, ...] = ()
 
     @property
     def images_per_second(self) -> float:
@@ -147,7 +155,10 @@ class LoaderStats:
         dict
             Strings and numbers, for JSON.
         """
-        return {**asdict(self), **{name: getattr(self, name) for name in _DERIVED}}
+        numbers = {**asdict(self), **{name: getattr(self, name) for name in _DERIVED}}
+        if not self.source_images:
+            del numbers["source_images"]
+        return numbers
 
     def to_metrics(self, prefix: str = "loader/") -> dict[str, float]:
         """Collect all numbers for TensorBoard, Weights & Biases and other loggers of numbers by name.
@@ -171,7 +182,10 @@ class LoaderStats:
         >>> for name, value in loader.stats().to_metrics().items():  # doctest: +SKIP
         ...     writer.add_scalar(name, value, epoch)
         """
-        return {f"{prefix}{name}": float(value) for name, value in self.to_dict().items() if value is not None}
+        numbers = self.to_dict()
+        for number, images in enumerate(numbers.pop("source_images", ())):
+            numbers[f"source_{number}_images"] = images
+        return {f"{prefix}{name}": float(value) for name, value in numbers.items() if value is not None}
 
     @classmethod
     def from_dict(cls, numbers: dict[str, Any]) -> LoaderStats:
@@ -192,7 +206,9 @@ class LoaderStats:
     def __add__(self, other: LoaderStats) -> LoaderStats:
         """Add the numbers of another epoch of the same loader."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
-        return LoaderStats(epoch=None, num_workers=max(self.num_workers, other.num_workers), **sums)
+        most, both = max(self.num_workers, other.num_workers), (self.source_images, other.source_images)
+        images = tuple(map(sum, zip_longest(*both, fillvalue=0)))
+        return LoaderStats(epoch=None, num_workers=most, source_images=images, **sums)
 
     def __str__(self) -> str:
         which = "all epochs" if self.epoch is None else f"epoch {self.epoch}"
@@ -242,7 +258,7 @@ def time_rows(stats: LoaderStats) -> list[tuple[str, str, float, int]]:
     return rows
 
 
-_SUMMED = [field.name for field in fields(LoaderStats) if field.name not in {"epoch", "num_workers"}]
+_SUMMED = [field.name for field in fields(LoaderStats) if field.name not in {"epoch", "num_workers", "source_images"}]
 _DERIVED = (
     "images_per_second",
     "waiting_share",
@@ -256,7 +272,8 @@ _DERIVED = (
 class EpochStats:
     """Counters and timers of one pass over an epoch; any thread may use them."""
 
-    def __init__(self, epoch: int, num_workers: int) -> None:
+    def __init__(self, epoch: int, num_workers: int, starts: Sequence[int] = ()) -> None:
+        # `starts`: the first sample of each source of a mixture, then the number of all
         self.on_batch: Callable[[], None] | None = None  # called after each batch
         self.stages = StageTimers()  # kept by the engine
         self._epoch = epoch
@@ -268,6 +285,7 @@ class EpochStats:
         self._lock = threading.Lock()
         self._label = ProfilerLabel("gpubeton: wait for a batch")
         self._batches = self._images = 0
+        self._starts, self._of_sources = starts, np.zeros(max(len(starts) - 1, 0), np.int64)
         self._waiting = 0  # threads
         self._waiting_since = 0.0
         self._waited = 0.0
@@ -298,11 +316,13 @@ class EpochStats:
         if marked is not None:
             marked.close()
 
-    def receive(self, images: int) -> None:
-        """Count a batch that the loop has received."""
+    def receive(self, images: int, samples: NDArray[np.uint64] | None = None) -> None:
+        """Count a batch that the loop has received, with its sample ids, (N,), for the sources of a mixture."""
         with self._lock:
             self._batches += 1
             self._images += images
+            if samples is not None and len(self._of_sources):
+                self._of_sources += np.histogram(samples.astype(np.int64), self._starts)[0]
         if self.on_batch is not None:
             self.on_batch()
 
@@ -322,11 +342,12 @@ class EpochStats:
             open_wait = max(0.0, now - self._waiting_since) if self._waiting else 0.0
             waited = self._waited + open_wait
             first = waited if self._first_wait is None else self._first_wait
-            batches, images = self._batches, self._images
+            batches, images, of_sources = self._batches, self._images, tuple(self._of_sources.tolist())
         return LoaderStats(
             epoch=self._epoch,
             batches=batches,
             images=images,
+            source_images=of_sources,
             seconds=now - self._started_at,
             waiting_seconds=waited,
             first_wait_seconds=first,

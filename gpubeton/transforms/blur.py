@@ -12,7 +12,7 @@ from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.validation import check_number, check_probability, check_range
 from gpubeton.transforms.checks import checked_whole, image_size
 from gpubeton.transforms.step_transform import StepTransform
-from gpubeton.transforms.transform import Moves, between
+from gpubeton.transforms.transform import between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _MAX_FACTOR = 128
 """Largest factor with which all sums fit into 32 bits."""
+
+_NARROWEST = 2.0**-10
+"""Of this standard deviation, as of smaller ones, the kernel is a single pixel."""
 
 
 class RandomGaussianBlur(StepTransform):
@@ -37,11 +40,6 @@ class RandomGaussianBlur(StepTransform):
         Standard deviation of the kernel in pixels, or the least and the largest, between which it is drawn.
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Notes
     -----
@@ -59,8 +57,7 @@ class RandomGaussianBlur(StepTransform):
     [0, 25, 50, 25, 0]
     """
 
-    moves: ClassVar[Moves] = Moves.NOTHING
-    kinds: ClassVar[frozenset[int]] = frozenset({BLUR})
+    kind: ClassVar[int] = BLUR
     num_numbers: ClassVar[int] = 2
 
     def __init__(self, kernel_size: int, sigma: float | Sequence[float] = (0.1, 2.0), p: float = 0.5) -> None:
@@ -83,18 +80,12 @@ class RandomGaussianBlur(StepTransform):
                 f"{width}; expected a kernel_size of at most {2 * min(height, width) - 1}"
             )
 
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        sigma, stays = self._drawn(uniform)
-        return {"": np.where(stays, 0.0, sigma)}
-
-    def _drawn(self, uniform: Uniform) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the standard deviation of each image, and whether it stays as it is."""
-        numbers = uniform(2)
-        return between(self.sigma, numbers[:, 1]), numbers[:, 0] >= self.p
-
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        sigma, stays = self._drawn(uniform)
-        return blur_steps(sigma, self.kernel_size, ~stays)
+        return blur_steps(self.drawn(uniform, count, state)[""], self.kernel_size)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        numbers = uniform(2)
+        return {"": np.where(numbers[:, 0] < self.p, between(self.sigma, numbers[:, 1]), 0.0)}
 
 
 class RandomAdjustSharpness(StepTransform):
@@ -106,11 +97,6 @@ class RandomAdjustSharpness(StepTransform):
         0 takes the mean, 1 changes nothing, 2 doubles the distance from the mean; at most 128.
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `sharpness_factor` or `p` is out of its range.
 
     Notes
     -----
@@ -128,8 +114,7 @@ class RandomAdjustSharpness(StepTransform):
     [100, 121, 100]
     """
 
-    moves: ClassVar[Moves] = Moves.NOTHING
-    kinds: ClassVar[frozenset[int]] = frozenset({SHARPNESS})
+    kind: ClassVar[int] = SHARPNESS
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
         self.sharpness_factor = check_number(
@@ -147,15 +132,13 @@ class RandomAdjustSharpness(StepTransform):
 
 
 def blur_steps(
-    sigma: NDArray[np.float64],  # (N,) float64: standard deviations in pixels
+    sigma: NDArray[np.float64],  # (N,) float64: standard deviations in pixels; 0 of images that stay
     size: int,
-    is_done: NDArray[np.bool_] | None = None,  # (N,)
 ) -> NDArray[np.int32]:  # (N, S, STEP_COLUMNS)
     """Write a blur of each image."""
-    weights = bell_weights(sigma, size)[:, size // 2 :]
-    is_blur = weights[:, 0] != ONE
+    weights = bell_weights(np.maximum(sigma, _NARROWEST), size)[:, size // 2 :]
     reach = np.full((len(sigma), 1), size // 2, np.int32)
-    return step_rows(BLUR, np.hstack([reach, weights]), is_blur if is_done is None else is_blur & is_done)
+    return step_rows(BLUR, np.hstack([reach, weights]), weights[:, 0] != ONE)
 
 
 def bell_weights(

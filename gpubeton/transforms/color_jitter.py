@@ -1,4 +1,4 @@
-"""Color operations: brightness, contrast, saturation, hue and grayscale; see `gpubeton._batch.color_formulas`."""
+"""Color operations: brightness, contrast, saturation, hue, HSV and grayscale; see `gpubeton._batch.color_formulas`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton._batch.color_floats import change_floats
 from gpubeton._batch.color_formulas import MAX_FACTOR, ONE
-from gpubeton._batch.step_rows import BRIGHTNESS, CONTRAST, HUE, SATURATION, STEP_COLUMNS, step_rows
+from gpubeton._batch.image_batch import change_floats
+from gpubeton._batch.step_rows import BRIGHTNESS, CONTRAST, HSV, HUE, SATURATION, STEP_COLUMNS, step_rows
 from gpubeton._missing_names import MissingNames
 from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.pipeline.validation import check_number, check_probability, check_spread
 from gpubeton.transforms.checks import checked_type, given_draw, image_size
-from gpubeton.transforms.step_transform import StepTransform
-from gpubeton.transforms.transform import Moves, between
+from gpubeton.transforms.step_transform import RandomStep, StepTransform
+from gpubeton.transforms.transform import between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
+
 __all__ = ["RandomBrightness", "RandomContrast", "RandomSaturation"]
 
 _NEUTRAL = {BRIGHTNESS: 1.0, CONTRAST: 1.0, SATURATION: 1.0, HUE: 0.0}
@@ -32,31 +33,12 @@ _NEUTRAL = {BRIGHTNESS: 1.0, CONTRAST: 1.0, SATURATION: 1.0, HUE: 0.0}
 
 _KINDS = tuple(_NEUTRAL)
 
-
-class ColorTransform(StepTransform):
-    """An operation on the colors of images, levels from 0 to 255."""
-
-    moves: ClassVar[Moves] = Moves.NOTHING
-
-    takes_floats: ClassVar[bool] = False
-    """Whether images may be floating-point, as after ``NormalizeImage``."""
-
-    def check_state(self, state: State) -> None:
-        image_size(self, state, any_channels=self.takes_any_channels)
-        checked_type(self, state, takes_floats=self.takes_floats)
-
-    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        if "float" not in dtype_name(batch.dtype):
-            return super().apply(batch, draw)
-        change_floats(batch, given_draw(self, draw, "the images' steps"))
-        return batch
+_NEUTRAL_HSV = np.array([0, ONE, ONE], np.int32)
 
 
-class Blend(ColorTransform):
-    """Brightness, contrast or saturation by a random factor."""
+class Blend(StepTransform):
+    """Brightness, contrast or saturation by a random factor; of floating-point images, too."""
 
-    kind: ClassVar[int]
-    takes_floats: ClassVar[bool] = True
     num_numbers: ClassVar[int] = 2
 
     def __init__(self, magnitude: float, p: float = 0.5) -> None:
@@ -65,21 +47,25 @@ class Blend(ColorTransform):
         self.magnitude = float(magnitude)
         self.p = check_probability(f"{name}: p", p)
 
-    @property
-    def kinds(self) -> frozenset[int]:
-        return frozenset({self.kind})
+    def check_state(self, state: State) -> None:
+        image_size(self, state, any_channels=self.takes_any_channels)
+        checked_type(self, state, takes_floats=True)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return color_steps(self.kind, self._factor(uniform))
+        return color_steps(self.kind, self.drawn(uniform, count, state)[""])
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": np.rint(self._factor(uniform) * ONE) / ONE}
-
-    def _factor(self, uniform: Uniform) -> NDArray[np.float64]:
         # Two numbers of each image: whether, and how much. Images that stay have the factor 1.
         numbers = uniform(2)
         limits = check_spread(f"{type(self).__name__}: magnitude", self.magnitude, 1, 0, MAX_FACTOR)
-        return np.where(numbers[:, 0] < self.p, between(limits, numbers[:, 1]), 1.0)
+        factor = np.where(numbers[:, 0] < self.p, between(limits, numbers[:, 1]), 1.0)
+        return {"": np.rint(factor * ONE) / ONE}
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if "float" not in dtype_name(batch.dtype):
+            return super().apply(batch, draw)
+        change_floats(batch, given_draw(self, draw, "the images' steps"))
+        return batch
 
 
 class RandomBrightness(Blend):
@@ -91,11 +77,6 @@ class RandomBrightness(Blend):
         Factors are drawn from ``max(0, 1 - magnitude)`` to ``1 + magnitude``; at most 255.
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `magnitude` or `p` is out of its range.
 
     Notes
     -----
@@ -125,11 +106,6 @@ class RandomContrast(Blend):
     magnitude, p
         As for `RandomBrightness`. With the factor 0 an image is its mean, with 1 it stays as it is.
 
-    Raises
-    ------
-    OptionError
-        If `magnitude` or `p` is out of its range.
-
     Notes
     -----
     FFCV's values: gray values are rounded down before the mean is taken of them, the result is cut off at 0 and 255 and
@@ -155,11 +131,6 @@ class RandomSaturation(Blend):
     magnitude, p
         As for `RandomBrightness`. With the factor 0 an image is gray, with 1 it stays as it is.
 
-    Raises
-    ------
-    OptionError
-        If `magnitude` or `p` is out of its range.
-
     Notes
     -----
     FFCV's values: gray values are rounded down, and so is the result, cut off at 0 and 255. All else is as for
@@ -176,18 +147,13 @@ class RandomSaturation(Blend):
     kind: ClassVar[int] = SATURATION
 
 
-class RandomGrayscale(ColorTransform):
+class RandomGrayscale(RandomStep):
     """Make an image gray, with three equal channels, with a given probability.
 
     Parameters
     ----------
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `p` is not from 0 to 1.
 
     Notes
     -----
@@ -203,19 +169,14 @@ class RandomGrayscale(ColorTransform):
     [140, 140, 140]
     """
 
-    kinds: ClassVar[frozenset[int]] = frozenset({SATURATION})
+    kind: ClassVar[int] = SATURATION
+    parameters: ClassVar[tuple[int, ...]] = (0,)
 
     def __init__(self, p: float = 0.1) -> None:
-        self.p = check_probability("RandomGrayscale: p", p)
-
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return color_steps(SATURATION, np.where(uniform(1)[:, 0] < self.p, 0.0, 1.0))
-
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": uniform(1)[:, 0] < self.p}
+        super().__init__(p)
 
 
-class ColorJitter(ColorTransform):
+class ColorJitter(StepTransform):
     """Change brightness, contrast, saturation and hue by random factors, in random order.
 
     Factors and order differ from image to image.
@@ -229,11 +190,6 @@ class ColorJitter(ColorTransform):
         Parts of a full circle, drawn from ``-hue`` to ``hue`` or from the first to the second; at most 0.5.
     p : float
         Probability for each image, 0 to 1; the others stay as they are.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Notes
     -----
@@ -326,3 +282,55 @@ def color_steps(
 def __getattr__(name: str) -> Any:
     MissingNames.find_spec(f"{__name__}.{name}")  # imports from a module, unlike those from a package, ask no finder
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class RandomHSV(StepTransform):
+    """Turn the hue and multiply saturation and value of each image by random amounts.
+
+    Parameters
+    ----------
+    hue : float
+        The hue turns by up to this part of a full circle in either direction; at most 0.5.
+    saturation, value : float
+        Factors are drawn from ``1 - saturation`` to ``1 + saturation``; at most 1. The same for the value.
+    p : float
+        Probability for each image, 0 to 1.
+
+    Notes
+    -----
+    The augmentation of YOLO's detectors (Redmon and Farhadi, arXiv:1804.02767, and later ones), with the defaults of
+    Ultralytics. Theirs rounds hues to two degrees.
+
+    `DrawnParameters` has, for each image, ``hue``, in parts of a full circle, and the factors ``saturation`` and
+    ``value``, float64 (N,): 0 and 1 for images that stay.
+
+    Examples
+    --------
+    >>> image = np.array([[[[100, 150, 200]]]], "uint8")
+    >>> rows = step_rows(HSV, np.array([[0, 16384, 0]], "int32"))  # no saturation, half the value
+    >>> RandomHSV().apply(image, rows).ravel().tolist()
+    [100, 100, 100]
+    """
+
+    kind: ClassVar[int] = HSV
+    num_numbers: ClassVar[int] = 4
+
+    def __init__(self, hue: float = 0.015, saturation: float = 0.7, value: float = 0.4, p: float = 1.0) -> None:
+        self.hue = check_number("RandomHSV: hue", hue, 0, 0.5)
+        self.saturation = check_number("RandomHSV: saturation", saturation, 0, 1)
+        self.value = check_number("RandomHSV: value", value, 0, 1)
+        self.p = check_probability("RandomHSV: p", p)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        changes = self._changes(uniform)
+        return step_rows(HSV, changes[:, [1, 2, 0]], (changes != _NEUTRAL_HSV).any(axis=1))
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return dict(zip(("hue", "saturation", "value"), self._changes(uniform).T / ONE, strict=True))
+
+    def _changes(self, uniform: Uniform) -> NDArray[np.int32]:
+        """Return hue, saturation and value, (N, 3), in units of 2**-15."""
+        # Numbers: whether, hue, saturation, value.
+        numbers = uniform(4)
+        amounts = (2 * numbers[:, 1:] - 1) * (self.hue, self.saturation, self.value)
+        return np.where(numbers[:, :1] < self.p, np.rint(amounts * ONE).astype(np.int32), 0) + _NEUTRAL_HSV

@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton._batch.row_geometry import RowGeometry
-from gpubeton._batch.step_rows import PAINT, SHIFT, STEP_COLUMNS, TURN
+from gpubeton._batch.step_rows import STEP_COLUMNS
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_number, check_probability
 from gpubeton.transforms.blur import RandomGaussianBlur
 from gpubeton.transforms.checks import checked_type, image_size
 from gpubeton.transforms.color_jitter import RandomGrayscale
-from gpubeton.transforms.cutout import Cutout
-from gpubeton.transforms.erasing import RandomErasing
-from gpubeton.transforms.flip import RandomHorizontalFlip
+from gpubeton.transforms.cutout import RandomErasing
 from gpubeton.transforms.levels import RandomSolarization
-from gpubeton.transforms.step_transform import StepTransform
+from gpubeton.transforms.step_transform import RowTransform, StepTransform
 from gpubeton.transforms.transform import Moves, Transform
-from gpubeton.transforms.translate import RandomTranslate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,16 +27,6 @@ if TYPE_CHECKING:
     from gpubeton._batch.image_batch import Fill
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
-
-_FOLDS: dict[type[Transform], int] = {
-    RandomHorizontalFlip: TURN,
-    RandomTranslate: SHIFT,
-    Cutout: PAINT,
-    RandomErasing: PAINT,
-}
-"""Other operations that become one step, and its kind."""
-
-_NUMBERS_OF_FOLDS = 32  # at least as many as they take
 
 
 class Combination(StepTransform):
@@ -52,16 +38,16 @@ class Combination(StepTransform):
     moves_only: bool = False
     """Whether operations that move nothing are left out, for what follows an image."""
 
-    def __init__(self, transforms: Sequence[Transform]) -> None:
+    def __init__(self, transforms: Sequence[RowTransform]) -> None:
         name = type(self).__name__
-        self.transforms = tuple(map(copy.copy, transforms))
+        self.transforms: tuple[RowTransform, ...] = tuple(map(copy.copy, transforms))
         if not self.transforms:
             raise OptionError(f"{name}: transforms are empty; expected at least one operation")
         for transform in self.transforms:
             is_other = isinstance(transform, RandomErasing) and (
                 isinstance(transform.value, str) or transform.count > 1
             )
-            if is_other or not isinstance(transform, (StepTransform, *_FOLDS)):
+            if is_other or not isinstance(transform, RowTransform):
                 raise OptionError(
                     f"{name}: {transform!r} cannot be carried out at random; expected operations on the levels of "
                     f"single images that keep their size: colors, flips, warps, policies, one rectangle of one color"
@@ -73,7 +59,7 @@ class Combination(StepTransform):
 
     @property
     def kinds(self) -> frozenset[int]:
-        return frozenset().union(*(_kinds(transform) for transform in self.transforms))
+        return frozenset().union(*(transform.kinds for transform in self.transforms))
 
     @property
     def num_rows(self) -> int:
@@ -86,7 +72,7 @@ class Combination(StepTransform):
     @property
     def sizes(self) -> list[int]:
         """Step rows of each operation."""
-        return [transform.num_rows if isinstance(transform, StepTransform) else 1 for transform in self.transforms]
+        return [transform.num_rows for transform in self.transforms]
 
     def check_state(self, state: State) -> None:
         image_size(self, state, any_channels=True)
@@ -112,46 +98,30 @@ class Combination(StepTransform):
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         rows, starts = np.zeros((count, self.num_rows, STEP_COLUMNS), np.int32), self.starts(self.decide(uniform))
-        for number, size in enumerate(self.sizes):
+        for number, (transform, size) in enumerate(zip(self.transforms, self.sizes, strict=True)):
+            if self._is_left_out(transform):
+                continue
             chosen = np.flatnonzero(starts[:, number] >= 0)
             places = starts[chosen, number, None] + np.arange(size)
-            rows[chosen[:, None], places] = self.rows_of(number, uniform, chosen, state)
+            numbers = self.numbers_of(number, uniform, chosen)
+            rows[chosen[:, None], places] = transform.draw_rows(numbers, len(chosen), state)
         return rows
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         every, named = np.arange(count), {self.decision: self.decide(uniform)}
         for number, transform in enumerate(self.transforms):
-            for name, values in transform.drawn(self._numbers(number, uniform, every), count, state).items():
+            for name, values in transform.drawn(self.numbers_of(number, uniform, every), count, state).items():
                 named[f"{number}.{name}" if name else f"{number}"] = values
         return named
-
-    def rows_of(
-        self,
-        number: int,  # of the operation
-        uniform: Uniform,
-        chosen: NDArray[np.intp],  # (R,): which images
-        state: State,
-    ) -> NDArray[np.int32]:  # (R, S, STEP_COLUMNS)
-        """Draw the step rows of one operation."""
-        transform, numbers = self.transforms[number], self._numbers(number, uniform, chosen)
-        if self._is_left_out(transform):
-            return np.zeros((len(chosen), self.sizes[number], STEP_COLUMNS), np.int32)
-        if isinstance(transform, StepTransform):
-            return transform.draw(numbers, len(chosen), state)
-        geometry = RowGeometry(len(chosen), image_size(self, state, any_channels=True))
-        transform.fold(geometry, transform.draw(numbers, len(chosen), state))
-        return geometry.rows
 
     def _is_left_out(self, transform: Transform) -> bool:
         return self.moves_only and transform.moves is Moves.NOTHING
 
     def _first(self, number: int) -> int:
         """Return the place of the first random number of an operation."""
-        before = self.transforms[:number]
-        counts = (step.num_numbers if isinstance(step, StepTransform) else _NUMBERS_OF_FOLDS for step in before)
-        return len(self.transforms) + sum(counts)
+        return len(self.transforms) + sum(transform.num_numbers for transform in self.transforms[:number])
 
-    def _numbers(self, number: int, uniform: Uniform, chosen: NDArray[np.intp]) -> Uniform:
+    def numbers_of(self, number: int, uniform: Uniform, chosen: NDArray[np.intp]) -> Uniform:
         """Return the random numbers of an operation, of some images."""
         first = self._first(number)
 
@@ -159,12 +129,6 @@ class Combination(StepTransform):
             return uniform(first + count, chosen if rows is None else chosen[rows])[:, first:]
 
         return numbers
-
-
-def _kinds(transform: Transform) -> frozenset[int]:
-    if isinstance(transform, StepTransform):
-        return transform.kinds
-    return frozenset(kind for fold, kind in _FOLDS.items() if isinstance(transform, fold))
 
 
 class RandomApply(Combination):
@@ -176,11 +140,6 @@ class RandomApply(Combination):
         Operations on the levels of single images that keep their size.
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If an argument is none of these.
 
     Notes
     -----
@@ -201,7 +160,7 @@ class RandomApply(Combination):
 
     decision: ClassVar[str] = "applied"
 
-    def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
+    def __init__(self, transforms: Sequence[RowTransform], p: float = 0.5) -> None:
         super().__init__(transforms)
         self.p = check_probability("RandomApply: p", p)
 
@@ -222,11 +181,6 @@ class RandomChoice(Combination):
     p : sequence of float, optional
         How likely each is, in parts of their sum; all the same by default.
 
-    Raises
-    ------
-    OptionError
-        If an argument is none of these.
-
     Notes
     -----
     torchvision's ``RandomChoice``. Boxes and masks follow if they can follow all of the operations.
@@ -246,7 +200,7 @@ class RandomChoice(Combination):
 
     decision: ClassVar[str] = "choice"
 
-    def __init__(self, transforms: Sequence[Transform], p: Sequence[float] | None = None) -> None:
+    def __init__(self, transforms: Sequence[RowTransform], p: Sequence[float] | None = None) -> None:
         super().__init__(transforms)
         name = type(self).__name__
         self.p = None if p is None else tuple(check_number(f"{name}: p", share, 0) for share in p)
@@ -273,11 +227,6 @@ class RandomOrder(Combination):
     ----------
     transforms : sequence of operations
         As for `RandomApply`.
-
-    Raises
-    ------
-    OptionError
-        If they are none of these.
 
     Notes
     -----

@@ -83,11 +83,6 @@ class RandomCrop(_WindowCrop):
     fill : sequence of three numbers
         Color of the padding, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``.
 
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
-
     Notes
     -----
     torchvision's ``RandomCrop``. With the images' own size it does what ``RandomTranslate`` does inside the one pass
@@ -127,11 +122,6 @@ class CornerCrop(_WindowCrop):
     size : int or sequence of two int
         Side of the window, or its height and width, in pixels.
 
-    Raises
-    ------
-    OptionError
-        If `size` is not one or two numbers of pixels.
-
     Notes
     -----
     From Wang, Xiong, Wang and Qiao, "Towards Good Practices for Very Deep Two-Stream ConvNets" (arXiv:1507.02159). The
@@ -165,11 +155,6 @@ class Pad(Transform):
         Pixels on each side; or left and right, and at the top and bottom; or left, top, right and bottom.
     fill : sequence of three numbers
         Their color, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``.
-
-    Raises
-    ------
-    OptionError
-        If `padding` is negative or `fill` is not three numbers.
 
     Notes
     -----

@@ -12,8 +12,8 @@ from gpubeton._batch.step_rows import TURN, step_rows
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.validation import check_probability
 from gpubeton.transforms.checks import given_draw, image_size
-from gpubeton.transforms.step_transform import StepTransform
-from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
+from gpubeton.transforms.step_transform import FoldTransform, RandomStep
+from gpubeton.transforms.transform import Geometry, Moves
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,18 +22,13 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-class RandomHorizontalFlip(Transform):
+class RandomHorizontalFlip(FoldTransform):
     """Mirror each image left to right with a given probability.
 
     Parameters
     ----------
     flip_prob : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `flip_prob` is not from 0 to 1.
 
     Notes
     -----
@@ -48,7 +43,7 @@ class RandomHorizontalFlip(Transform):
     [6, 3, 0]
     """
 
-    is_random: ClassVar[bool] = True
+    kind: ClassVar[int] = TURN
     moves: ClassVar[Moves] = Moves.ALONG_AXES
 
     def __init__(self, flip_prob: float = 0.5) -> None:
@@ -64,40 +59,21 @@ class RandomHorizontalFlip(Transform):
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         return {"": self.draw(uniform, count, state)[:, 0] == 1}
 
-    def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_fold(self)
-
     def fold(self, geometry: Geometry, draw: Any) -> None:
-        geometry.flip(draw[:, 0])
+        geometry.turn(draw[:, 0])  # 1 is ACROSS
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         flip_images(batch, given_draw(self, draw, "to know which images")[:, 0])
         return batch
 
 
-class _RandomTurn(StepTransform):
-    """A turn, in bits of a TURN, of some of the images."""
-
-    takes_any_kind = True
-    moves: ClassVar[Moves] = Moves.ALONG_AXES
-    kinds: ClassVar[frozenset[int]] = frozenset({TURN})
-
-    def __init__(self, p: float) -> None:
-        self.p = check_probability(f"{type(self).__name__}: p", p)
-
-
-class RandomVerticalFlip(_RandomTurn):
+class RandomVerticalFlip(RandomStep):
     """Mirror each image top to bottom with a given probability.
 
     Parameters
     ----------
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `p` is not from 0 to 1.
 
     Notes
     -----
@@ -112,17 +88,13 @@ class RandomVerticalFlip(_RandomTurn):
     [6, 3, 0]
     """
 
-    def __init__(self, p: float = 0.5) -> None:
-        super().__init__(p)
-
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return step_rows(TURN, np.full((count, 1), DOWN, np.int32), uniform(1)[:, 0] < self.p)
-
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": uniform(1)[:, 0] < self.p}
+    takes_any_kind = True
+    moves: ClassVar[Moves] = Moves.ALONG_AXES
+    kind: ClassVar[int] = TURN
+    parameters: ClassVar[tuple[int, ...]] = (DOWN,)
 
 
-class RandomQuarterTurn(_RandomTurn):
+class RandomQuarterTurn(RandomStep):
     """Turn each image by 90, 180 or 270 degrees, all equally likely, with a given probability.
 
     Parameters
@@ -132,8 +104,6 @@ class RandomQuarterTurn(_RandomTurn):
 
     Raises
     ------
-    OptionError
-        If `p` is not from 0 to 1.
     PipelineError
         If the images are not square, when a loader is made.
 
@@ -150,6 +120,9 @@ class RandomQuarterTurn(_RandomTurn):
     [[0, 0, 0], [2, 4, 0], [1, 3, 0]]
     """
 
+    takes_any_kind = True
+    moves: ClassVar[Moves] = Moves.ALONG_AXES
+    kind: ClassVar[int] = TURN
     num_numbers: ClassVar[int] = 2
 
     def __init__(self, p: float = 0.75) -> None:
@@ -165,13 +138,10 @@ class RandomQuarterTurn(_RandomTurn):
             )
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        turns = self._turns(uniform)
+        turns = self.drawn(uniform, count, state)[""]
         bits = np.array([0, ACROSS | DIAGONAL, ACROSS | DOWN, DOWN | DIAGONAL], np.int32)[turns]
         return step_rows(TURN, bits[:, None], turns > 0)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": self._turns(uniform)}
-
-    def _turns(self, uniform: Uniform) -> NDArray[np.int64]:
         numbers = uniform(2)
-        return np.where(numbers[:, 0] < self.p, 1 + (3 * numbers[:, 1]).astype(np.int64), 0)
+        return {"": np.where(numbers[:, 0] < self.p, 1 + (3 * numbers[:, 1]).astype(np.int64), 0)}

@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-
-from gpubeton._batch.step_rows import AUTOCONTRAST, EQUALIZE, INVERT, POSTERIZE, SOLARIZE, step_rows
+from gpubeton._batch.step_rows import AUTOCONTRAST, EQUALIZE, INVERT, POSTERIZE, SOLARIZE
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.validation import check_number, check_probability
+from gpubeton.pipeline.validation import check_number
 from gpubeton.transforms.checks import checked_whole
-from gpubeton.transforms.step_transform import StepTransform
-from gpubeton.transforms.transform import Moves
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from gpubeton.pipeline.operation import Uniform
-    from gpubeton.pipeline.state import State
+from gpubeton.transforms.step_transform import RandomStep
 
 
-class LevelTransform(StepTransform):
-    """An operation on levels that happens with a probability."""
+class LevelTransform(RandomStep):
+    """An operation on levels, of any number of channels."""
 
     takes_any_channels: bool = True
-    moves: ClassVar[Moves] = Moves.NOTHING
-    kind: ClassVar[int]
-
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = check_probability(f"{type(self).__name__}: p", p)
-
-    @property
-    def kinds(self) -> frozenset[int]:
-        return frozenset({self.kind})
-
-    @property
-    def parameters(self) -> tuple[int, ...]:
-        """Parameters of the step."""
-        return ()
-
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        parameters = np.tile(np.array(self.parameters, np.int32), (count, 1))
-        return step_rows(self.kind, parameters, uniform(1)[:, 0] < self.p)
-
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": uniform(1)[:, 0] < self.p}
 
 
 class RandomAutocontrast(LevelTransform):
@@ -55,11 +25,6 @@ class RandomAutocontrast(LevelTransform):
     ----------
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `p` is not from 0 to 1.
 
     Notes
     -----
@@ -87,11 +52,6 @@ class RandomEqualize(LevelTransform):
     p : float
         Probability for each image, 0 to 1.
 
-    Raises
-    ------
-    OptionError
-        If `p` is not from 0 to 1.
-
     Notes
     -----
     torchvision's and Pillow's rule, to the bit. A channel with fewer than 255 pixels below its largest level stays.
@@ -116,11 +76,6 @@ class RandomInvert(LevelTransform):
     ----------
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `p` is not from 0 to 1.
 
     Notes
     -----
@@ -148,11 +103,6 @@ class RandomPosterize(LevelTransform):
         How many bits are kept, 0 to 8.
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `bits` or `p` is out of its range.
 
     Notes
     -----
@@ -188,11 +138,6 @@ class RandomSolarization(LevelTransform):
         The least level that is turned, 0 to 256.
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If `threshold` or `p` is out of its range.
 
     Notes
     -----

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton._batch.image_batch import as_nhwc
-from gpubeton._batch.level_tables import normalize
+from gpubeton._batch.image_batch import as_nhwc, normalize
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype, pixel_type, torch_dtype
 from gpubeton.transforms.checks import image_size, num_channels
@@ -45,11 +44,6 @@ class NormalizeImage(Transform):
         Standard deviation of each, in levels; positive.
     type : numpy.dtype, torch.dtype, type or str
         Element type of the result: float16, bfloat16, float32, float64, or any other of numpy's.
-
-    Raises
-    ------
-    OptionError
-        If `mean` or `std` are not one, three or four finite numbers, or a `std` is not positive.
 
     Warns
     -----
@@ -92,7 +86,7 @@ class NormalizeImage(Transform):
     def _is_exact(self) -> bool:
         """Whether all results for levels up to 255 are numbers of the type."""
         if {len(self.mean), len(self.std)} == {3, 4}:
-            return True  # no image has both: `constants` refuses them
+            return True  # no image has both: `constants_of` refuses them
         exact = (np.arange(256)[:, None] - self.mean) / self.std
         with np.errstate(invalid="ignore"):
             return bool((exact == exact.astype(self.type)).all())
@@ -112,40 +106,14 @@ class NormalizeImage(Transform):
         ndarray, shape (num_levels, channels)
             Of the result's type; for bfloat16 its bits as uint16.
         """
-        mean, std = self.constants(channels)
+        mean, std = constants_of(self, channels)
         levels = np.arange(num_levels, dtype=np.float64)[:, None]
         exact = (levels - np.array(mean)) / np.array(std)
         return pixel_type(self.type).encode(exact)
 
-    def constants(self, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and standard deviation of each channel.
-
-        Parameters
-        ----------
-        channels : int
-            Channels of the images.
-
-        Returns
-        -------
-        tuple of two tuples of float
-            As many of each.
-
-        Raises
-        ------
-        PipelineError
-            If there are others.
-        """
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) not in (1, channels):
-                raise PipelineError(
-                    f"NormalizeImage: {name} has {len(values)} numbers, but the images have {channels} channels; "
-                    f"expected one number for each, or a single one"
-                )
-        return (self.mean * channels)[:channels], (self.std * channels)[:channels]
-
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         image_size(self, previous_state, any_channels=True)
-        self.constants(num_channels(previous_state))
+        constants_of(self, num_channels(previous_state))
         if dtype_name(previous_state.dtype) not in _NUM_LEVELS:
             raise PipelineError(
                 f"NormalizeImage reads levels, uint8 from 0 to 255 or uint16 from 0 to 65535, but here the images are "
@@ -173,3 +141,14 @@ def _numbers(name: str, values: ArrayLike) -> tuple[float, ...]:
             f"four), in levels from 0 to 255"
         )
     return tuple(numbers.tolist())
+
+
+def constants_of(operation: NormalizeImage, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of each channel."""
+    for name, values in (("mean", operation.mean), ("std", operation.std)):
+        if len(values) not in (1, channels):
+            raise PipelineError(
+                f"NormalizeImage: {name} has {len(values)} numbers, but the images have {channels} channels; "
+                f"expected one number for each, or a single one"
+            )
+    return (operation.mean * channels)[:channels], (operation.std * channels)[:channels]

@@ -94,21 +94,6 @@ class ToDevice(Transform):
         query = AllocationQuery(previous_state.shape, previous_state.dtype, self.device)
         return replace(previous_state, jit_mode=False, device=self.device), query
 
-    def moves_to(self, device: Any) -> bool:
-        """Return whether a batch on a device, such as cuda:0, is already on the target.
-
-        Parameters
-        ----------
-        device : torch.device
-            A device with its number, as ``cuda:0``.
-
-        Returns
-        -------
-        bool
-            True also for a wish without a number: it means the current GPU, and a loader works on no other.
-        """
-        return bool(self.device.type == device.type and self.device.index in (None, device.index))
-
     def is_view(self) -> bool:
         return bool(self.device.type == "cpu")
 
@@ -269,6 +254,12 @@ class View(Transform):
         if isinstance(batch, np.ndarray):
             return batch.view(self.target_dtype)
         return batch.view(torch_dtype(self.target_dtype))
+
+
+def moves_to(operation: ToDevice, device: Any) -> bool:
+    """Return whether a batch on a device, such as cuda:0, is already on the target of an operation."""
+    # A target without a number means the current GPU, and a loader works on no other.
+    return bool(operation.device.type == device.type and operation.device.index in (None, device.index))
 
 
 def _require_tensor(operation: Transform, state: State) -> None:

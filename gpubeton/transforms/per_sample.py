@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import weakref
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -174,9 +173,7 @@ class _Threads:
     ) -> None:
         """Call a function for each sample."""
         if self._process != os.getpid():  # a forked process has no threads
-            executor = ThreadPoolExecutor(self.size)
-            weakref.finalize(self, executor.shutdown, wait=False, cancel_futures=True)
-            self._executor, self._process = executor, os.getpid()
+            self._executor, self._process = ThreadPoolExecutor(self.size), os.getpid()
         step = max(1, -(-len(samples) // (_TASKS_PER_WORKER * self.size)))
         coming = [
             self._executor.submit(_call, function, samples, results, first, draws[first : first + step])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton._batch.mosaic import PARTNER, PLACE, TILE_COLUMNS, TILES, WINDOW
+from gpubeton._batch.mix import PARTNER, PLACE, TILE_COLUMNS, TILES, WINDOW
 from gpubeton._batch.place_steps import ACROSS, DIAGONAL, DOWN
 from gpubeton.transforms.transform import BatchKey, Transform
 
@@ -121,9 +121,6 @@ class PlacementList:
 
     def crop(self, boxes: NDArray[Any], size: tuple[int, int]) -> None:
         self._add(CROP, boxes, size)
-
-    def flip(self, flipped: NDArray[Any]) -> None:
-        self.turn(np.where(flipped, ACROSS, 0))
 
     def turn(self, bits: NDArray[Any]) -> None:
         self._add(TURN, bits[:, None], self.size)

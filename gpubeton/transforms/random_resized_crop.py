@@ -42,11 +42,6 @@ class RandomResizedCrop(Transform):
     size : int
         Side of the output in pixels.
 
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
-
     Notes
     -----
     From Szegedy et al., "Going Deeper with Convolutions" (arXiv:1409.4842), by torchvision's rule.

@@ -23,11 +23,6 @@ class ReplaceLabel(ChosenSamples):
     new_label : int
         The label.
 
-    Raises
-    ------
-    OptionError
-        If `indices` are not whole numbers from 0.
-
     Notes
     -----
     FFCV's, for experiments with wrong labels. Which samples they are does not depend on their order.

@@ -10,16 +10,14 @@ import numpy as np
 
 from gpubeton._batch import step_rows as kinds
 from gpubeton._batch.color_formulas import ONE
-from gpubeton._batch.step_rows import KIND, PARAMETERS, SPAN, STEP_COLUMNS, fill_columns, words
+from gpubeton._batch.step_rows import KIND, MIXING, PARAMETERS, SPAN, STEP_COLUMNS, fill_columns, words
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_choice, check_number, check_whole
-from gpubeton.transforms.affine import warp_kind
-from gpubeton.transforms.aug_mix import MIXING, mixture_rows, mixture_shares
-from gpubeton.transforms.auto_augment import PAIRS, operations_of
 from gpubeton.transforms.blur import blur_steps
 from gpubeton.transforms.checks import image_size
-from gpubeton.transforms.rand_augment import FACTORS, Policy
+from gpubeton.transforms.policies import FACTORS, PAIRS, Policy, mixture_rows, mixture_shares, operations_of
 from gpubeton.transforms.transform import Moves
+from gpubeton.transforms.warps import warp_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,11 +151,6 @@ class TimmAugment(Policy):
         How warps read pixels between others.
     fill : sequence of three numbers
         Levels of the area outside the image; timm takes the mean color, by default ImageNet's.
-
-    Raises
-    ------
-    OptionError
-        If a policy or an option is unknown, or out of its range.
 
     Notes
     -----

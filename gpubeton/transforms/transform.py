@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from gpubeton.pipeline.draw_ids import sample_ids
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.state import State
 
@@ -66,7 +67,12 @@ class BatchKey(NamedTuple):
 
     seed: int
     epoch: int
-    samples: NDArray[np.uint64]  # (N,) sample ids
+    draw_ids: NDArray[np.uint64]  # (N,) of the samples, see `gpubeton.pipeline.draw_ids`
+
+    @property
+    def samples(self) -> NDArray[np.uint64]:
+        """The sample ids, (N,)."""
+        return sample_ids(self.draw_ids)
 
 
 class Geometry(Protocol):
@@ -78,9 +84,6 @@ class Geometry(Protocol):
 
     def crop(self, boxes: NDArray[Any], size: tuple[int, int]) -> None:
         """Resize a part, (N, 4) top, left, height and width, to `size`."""
-
-    def flip(self, flipped: NDArray[Any]) -> None:
-        """Mirror the images where `flipped`, (N,), is 1."""
 
     def turn(self, bits: NDArray[Any]) -> None:
         """Mirror the images across (1) and down (2), and then exchange rows and columns (4); `bits` is (N,)."""
@@ -105,8 +108,8 @@ class ImagePass(Protocol):
     def add_crop(self, crop: Any) -> bool:
         """Let the decoder take the part that a `RandomResizedCrop` would take."""
 
-    def add_fold(self, operation: Transform) -> bool:
-        """Add an operation that `Transform.fold` describes."""
+    def add_fold(self, operation: Any) -> bool:
+        """Add a `FoldTransform`."""
 
     def add_steps(self, operation: Any) -> bool:
         """Add a `StepTransform`."""
@@ -122,22 +125,11 @@ class Transform(Operation):
     """An operation: `apply`, with parameters that `draw` gave; loaders fuse many into one pass, with equal results."""
 
     is_random: ClassVar[bool] = False
-    """Whether `draw` gives parameters."""
-
-    usual_numbers: ClassVar[int] = 4
-    """Random numbers per sample that are made in advance, together with other operations'; `draw` may ask for more."""
-
+    usual_numbers: ClassVar[int] = 4  # of a sample
     shared_numbers: ClassVar[int | None] = None
-    """Group of operations, in any pipelines, that draw the same random numbers."""
-
     takes_ragged: ClassVar[bool] = False
-    """Whether `apply` takes a `gpubeton.pipeline.ragged.Ragged`, too."""
-
-    takes_memory: ClassVar[bool] = False
-    """Whether `apply` has an argument `take`, a function ``take(shape, dtype)`` that gives memory for arrays."""
-
+    takes_memory: ClassVar[bool] = False  # a function ``take(shape, dtype)`` that gives memory for arrays
     needs_declared_device: ClassVar[bool] = False
-    """Whether the batch must be on the device that the pipeline names, even if the fused pass left it elsewhere."""
 
     @property
     def num_paints(self) -> int:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gpubeton._batch.image_batch import shift_images
+from gpubeton._batch.step_rows import SHIFT
 from gpubeton.pipeline.validation import check_fill
 from gpubeton.transforms.checks import checked_levels, checked_whole, given_draw, image_size
-from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
+from gpubeton.transforms.step_transform import FoldTransform
+from gpubeton.transforms.transform import Geometry, Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-class RandomTranslate(Transform):
+class RandomTranslate(FoldTransform):
     """Shift each image by up to `padding` pixels along each axis: pad on all sides, then cut a window of the old size.
 
     Parameters
@@ -29,13 +31,7 @@ class RandomTranslate(Transform):
     padding : int
         Pixels of padding on each side.
     fill : sequence of three numbers, or number
-        Color of the padding, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``, of which
-        fractions are dropped. For images with one channel or four, so many numbers.
-
-    Raises
-    ------
-    OptionError
-        If `padding` is negative or `fill` is not such numbers.
+        Color of the padding, as for `Cutout`.
 
     Notes
     -----
@@ -51,7 +47,7 @@ class RandomTranslate(Transform):
     [2, 3, 0]
     """
 
-    is_random: ClassVar[bool] = True
+    kind: ClassVar[int] = SHIFT
     moves: ClassVar[Moves] = Moves.ALONG_AXES
     num_paints: ClassVar[int] = 2  # a band along each axis
 
@@ -70,14 +66,8 @@ class RandomTranslate(Transform):
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         return {"": np.int32(self.padding) - self.draw(uniform, count, state)}
 
-    def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_fold(self)
-
     def fold(self, geometry: Geometry, draw: Any) -> None:
         geometry.translate(draw - self.padding, self.fill)
-
-    def fills(self) -> tuple[Fill, ...]:
-        return (self.fill,)
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
         return self.changed(fill=fill)

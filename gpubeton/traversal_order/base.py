@@ -155,7 +155,7 @@ class GlobalOrder(TraversalOrder):
     def global_ids(self, epoch: int) -> NDArray[Any] | LazyIds:
         """Give `global_order` as it takes least memory."""
 
-    def num_ids(self) -> int:
+    def num_ids(self, epoch: int) -> int:
         """Count the sample ids of an epoch, of all ranks."""
         return len(self.ids)
 

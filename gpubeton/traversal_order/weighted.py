@@ -70,7 +70,7 @@ class Weighted(GlobalOrder):
         drawn = draw_weighted(self.weights[ids], self.num_samples, self.seed, epoch, replacement=self.replacement)
         return ids[drawn]
 
-    def num_ids(self) -> int:
+    def num_ids(self, epoch: int) -> int:
         return self.num_samples
 
 

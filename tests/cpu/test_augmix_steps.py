@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpubeton._batch.step_rows import ADD, FINISH, HSV, SAVE, TURN, WARP_BILINEAR
-from gpubeton.transforms.affine import affine_rows
+from gpubeton.transforms.warps import affine_rows
 from tests.cpu.carried_out import KINDS, carried_out, noise, row_of, size_of, warp_row
 
 ONE = 1 << 15

@@ -13,7 +13,7 @@ from PIL import Image
 
 from gpubeton._batch.step_rows import PERSPECTIVE, WARP_BILINEAR, WARP_NEAREST
 from gpubeton._batch.warp_steps import IDENTITY, LARGEST_DIVISOR, perspective_rows
-from gpubeton.transforms.affine import affine_rows
+from gpubeton.transforms.warps import affine_rows
 from tests.cpu.carried_out import KINDS, carried_out, noise, size_of, warp_row
 from tests.reference.exact_steps import affine_places, perspective_places, read
 

@@ -56,9 +56,9 @@ def check(plan, regions, order, batch_size=4, first_batch=0):
         for batch in group.batches:
             seen.append(batch)
             samples = np.asarray(order, np.uint64)[batch * batch_size : (batch + 1) * batch_size]
-            samples = samples[regions.size[samples] > 0]
-            result = plan.find(group, regions.offset[samples]).tolist()
-            for sample, number in zip(samples.tolist(), result, strict=True):
+            is_filled = regions.size[samples] > 0
+            result = plan.find(group, batch, regions.offset[samples], is_filled).tolist()
+            for sample, number in zip(samples[is_filled].tolist(), result, strict=True):
                 part, start = parts[number], int(regions.offset[sample])
                 assert part.start <= start < start + int(regions.size[sample]) <= part.stop
                 assert part.first <= batch <= part.last

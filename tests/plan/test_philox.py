@@ -41,10 +41,11 @@ def test_known_answers(counter, key, words):
 )
 def test_the_numbers_are_those_of_the_plain_rounds(seed, epoch, samples, operation, count):
     numbers = uniform(seed, epoch, np.array(samples, np.uint64), operation, count)
-    key = [seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF]
+    # The upper bits of a draw id, which count how often a sample came before, are a part of the seed.
+    keys = [[seed & 0xFFFFFFFF, ((seed >> 32) + (sample >> 40)) & 0xFFFFFFFF] for sample in samples]
     words = [
         [word for block in range(4) for word in philox4x32([epoch, sample & 0xFFFFFFFF, operation, block], key)]
-        for sample in samples
+        for sample, key in zip(samples, keys, strict=True)
     ]
     assert numbers.tolist() == [[word * 2.0**-32 for word in row[:count]] for row in words]
 

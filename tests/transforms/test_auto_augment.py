@@ -8,9 +8,7 @@ from gpubeton._batch.step_rows import ADD, FINISH, KEEP, KIND, PARAMETERS, SAVE
 from gpubeton.errors import OptionError
 from gpubeton.pipeline import State
 from gpubeton.transforms import AugMix, AutoAugment, RandAugment
-from gpubeton.transforms.aug_mix import AUG_MIX, dirichlet
-from gpubeton.transforms.auto_augment import AUTO_AUGMENT
-from gpubeton.transforms.rand_augment import magnitudes, policy_rows
+from gpubeton.transforms.policies import AUG_MIX, AUTO_AUGMENT, dirichlet, magnitudes, policy_rows
 from tests.reference.augment import GOLDEN, IMAGE
 from tests.reference.color import ONE
 

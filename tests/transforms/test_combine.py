@@ -51,7 +51,8 @@ def applied(operation, draw=None):
 def one_by_one(combination, numbers, images):
     """Images after the operations with these numbers, each with the draws that it has in the combination."""
     for number in numbers:
-        rows = combination.rows_of(number, few, FEW, NHWC)
+        numbers_of = combination.numbers_of(number, few, FEW)
+        rows = combination.transforms[number].draw_rows(numbers_of, len(FEW), NHWC)
         images = combination.apply(images.copy(), rows)
     return images
 

@@ -51,11 +51,11 @@ from gpubeton.transforms import (
     TimmAugment,
     TrivialAugmentWide,
 )
-from gpubeton.transforms.affine import affine_rows, warp_steps
 from gpubeton.transforms.blur import blur_steps
 from gpubeton.transforms.color_jitter import color_steps
-from gpubeton.transforms.rand_augment import policy_rows
+from gpubeton.transforms.policies import policy_rows
 from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.warps import affine_rows, warp_steps
 from tests.reference.color import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
 
 #: Kinds of step rows, by those of the reference.

@@ -7,7 +7,7 @@ import torch
 from gpubeton._batch.step_rows import STEP_COLUMNS
 from gpubeton.pipeline import State
 from gpubeton.transforms import RandAugment, TrivialAugmentWide
-from gpubeton.transforms.rand_augment import RAND_AUGMENT, TRIVIAL_AUGMENT_WIDE, magnitudes, policy_rows
+from gpubeton.transforms.policies import RAND_AUGMENT, TRIVIAL_AUGMENT_WIDE, magnitudes, policy_rows
 from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie
 from tests.transforms.random_numbers import numbers
 

@@ -13,8 +13,8 @@ from gpubeton._batch.run_steps import STEP_FUNCTIONS, run_listed
 from gpubeton._batch.step_code import SLACK, addresses_of, layout_of, memory_nbytes
 from gpubeton._batch.step_rows import ADD, FINISH, KEEP, NUM_KINDS, SAVE, fill_columns, step_rows, words
 from gpubeton._batch.warp_steps import IDENTITY, perspective_rows
-from gpubeton.transforms.affine import affine_rows
 from gpubeton.transforms.blur import bell_weights
+from gpubeton.transforms.warps import affine_rows
 from tests.cpu.guarded import Slots, guarded
 
 MOST_STEPS = 14

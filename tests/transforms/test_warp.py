@@ -8,7 +8,7 @@ from gpubeton._batch.step_rows import KEEP, KIND, PARAMETERS
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import State
 from gpubeton.transforms import RandomAffine, RandomPerspective, RandomRotation
-from gpubeton.transforms.affine import affine_rows, warp_steps
+from gpubeton.transforms.warps import affine_rows, warp_steps
 from tests.apply import LAYOUTS, as_nhwc_array, in_layout
 from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie
 from tests.reference.warp import matrix, warped

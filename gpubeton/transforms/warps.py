@@ -1,4 +1,4 @@
-"""RandomRotation and RandomAffine: rotate, shift, scale and shear images."""
+"""RandomRotation, RandomAffine and RandomPerspective: rotate, shift, scale and shear images, or turn them in space."""
 
 from __future__ import annotations
 
@@ -6,17 +6,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from gpubeton._batch.step_rows import WARP_BILINEAR, WARP_NEAREST, fill_columns, step_rows, words
-from gpubeton._batch.warp_steps import IDENTITY
+from gpubeton._batch.step_rows import (
+    PERSPECTIVE,
+    WARP_BILINEAR,
+    WARP_NEAREST,
+    fill_columns,
+    num_rows_of,
+    step_rows,
+    words,
+)
+from gpubeton._batch.warp_steps import IDENTITY, perspective_rows
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.validation import check_fill, check_pair, check_probability, check_range, check_spread
+from gpubeton.pipeline.validation import (
+    check_number,
+    check_pair,
+    check_probability,
+    check_range,
+    check_spread,
+)
 from gpubeton.transforms.checks import (
-    checked_interpolation,
-    checked_levels,
     image_size,
 )
-from gpubeton.transforms.step_transform import StepTransform
-from gpubeton.transforms.transform import Moves, Transform, between
+from gpubeton.transforms.step_transform import FilledSteps
+from gpubeton.transforms.transform import Moves, between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,24 +40,15 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-class RandomWarp(StepTransform):
+class RandomWarp(FilledSteps):
     """A warp that is drawn for each image."""
 
     takes_any_kind = True
     moves: ClassVar[Moves] = Moves.FREELY
 
     def __init__(self, interpolation: str, fill: Sequence[float], p: float) -> None:
-        name = type(self).__name__
-        self.interpolation = checked_interpolation(name, interpolation)
-        self.fill = check_fill(f"{name}: fill", fill)
-        self.p = check_probability(f"{name}: p", p)
-
-    def check_state(self, state: State) -> None:
-        super().check_state(state)
-        checked_levels(type(self).__name__, self.fill, state)
-
-    def follower(self, interpolation: str, fill: Fill) -> Transform:
-        return self.changed(fill=fill, interpolation="nearest" if interpolation == "nearest" else "bilinear")
+        super().__init__(interpolation, fill)
+        self.p = check_probability(f"{type(self).__name__}: p", p)
 
     @property
     def kinds(self) -> frozenset[int]:
@@ -65,11 +68,6 @@ class RandomRotation(RandomWarp):
         Levels of the area outside the image.
     p : float
         Probability for each image, 0 to 1.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Notes
     -----
@@ -99,18 +97,13 @@ class RandomRotation(RandomWarp):
         super().__init__(interpolation, fill, p)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        angle, stays = self._drawn(uniform)
+        angle = self.drawn(uniform, count, state)[""]
         warps = affine_rows(image_size(self, state, any_channels=True), angle=-angle)
-        return warp_steps(self.interpolation, self.fill, warps, ~stays)
+        return warp_steps(self.interpolation, self.fill, warps)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        angle, stays = self._drawn(uniform)
-        return {"": np.where(stays, 0.0, angle)}
-
-    def _drawn(self, uniform: Uniform) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Angle of each image, counter-clockwise, and whether it stays as it is."""
         numbers = uniform(2)
-        return between(self.degrees, numbers[:, 1]), numbers[:, 0] >= self.p
+        return {"": np.where(numbers[:, 0] < self.p, between(self.degrees, numbers[:, 1]), 0.0)}
 
 
 class RandomAffine(RandomWarp):
@@ -128,11 +121,6 @@ class RandomAffine(RandomWarp):
         Degrees: a range around 0 along x, or its ends, or the ends along x and y. Without it nothing is sheared.
     interpolation, fill, p
         As for `RandomRotation`.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
 
     Notes
     -----
@@ -176,26 +164,14 @@ class RandomAffine(RandomWarp):
         super().__init__(interpolation, fill, p)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        changes, stays = self._drawn(uniform, image_size(self, state, any_channels=True))
-        warps = affine_rows(
-            image_size(self, state, any_channels=True),
-            angle=changes["angle"],
-            translate=(changes["translate"][:, 0], changes["translate"][:, 1]),
-            scale=changes["scale"],
-            shear=(changes["shear"][:, 0], changes["shear"][:, 1]),
-        )
-        return warp_steps(self.interpolation, self.fill, warps, ~stays)
+        changes: dict[str, Any] = self.drawn(uniform, count, state)
+        changes |= {name: tuple(changes[name].T) for name in ("translate", "shear")}
+        warps = affine_rows(image_size(self, state, any_channels=True), **changes)
+        return warp_steps(self.interpolation, self.fill, warps)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        changes, stays = self._drawn(uniform, image_size(self, state, any_channels=True))
-        for name, values in changes.items():
-            values[stays] = name == "scale"
-        return changes
-
-    def _drawn(self, uniform: Uniform, size: tuple[int, int]) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-        """Return the change of each image, and whether it stays as it is."""
         numbers = uniform(7).T
-        height, width = size
+        height, width = image_size(self, state, any_channels=True)
         right, down = (
             np.rint(between((-most, most), values))
             for most, values in zip((self.translate[0] * width, self.translate[1] * height), numbers[2:4], strict=True)
@@ -207,7 +183,9 @@ class RandomAffine(RandomWarp):
             "scale": between(self.scale, numbers[4]),
             "shear": np.stack(shear, axis=1),
         }
-        return changes, numbers[0] >= self.p
+        for name, values in changes.items():
+            values[numbers[0] >= self.p] = name == "scale"
+        return changes
 
 
 def affine_rows(
@@ -247,9 +225,74 @@ def warp_steps(
     interpolation: str,
     fill: Fill,
     warps: NDArray[np.int64],  # (N, 6): see `gpubeton._batch.warp_steps`
-    is_done: NDArray[np.bool_] | None = None,  # (N,)
 ) -> NDArray[np.int32]:  # (N, 1, STEP_COLUMNS)
     """Write an affine warp of each image."""
-    is_warp = (warps != IDENTITY).any(axis=1)
     parameters = np.hstack([np.tile(fill_columns(fill), (len(warps), 1)), words(warps)])
-    return step_rows(warp_kind(interpolation), parameters, is_warp if is_done is None else is_warp & is_done)
+    return step_rows(warp_kind(interpolation), parameters, (warps != IDENTITY).any(axis=1))
+
+
+_COLUMNS = 2 + 2 * 9 + 1  # fill, numbers of `perspective_rows`, whether it is bilinear
+
+
+class RandomPerspective(RandomWarp):
+    """Move the corners of each image towards its middle by random amounts, with a given probability.
+
+    Parameters
+    ----------
+    distortion_scale : float
+        How far corners may move, as a share of the way to the middle, 0 to 1.
+    p : float
+        Probability for each image, 0 to 1.
+    interpolation, fill
+        As for `RandomRotation`.
+
+    Notes
+    -----
+    torchvision's ``RandomPerspective``, with other corners for each image. Masks follow.
+
+    `DrawnParameters` has, for each image, where its corners went, int32 (N, 4, 2): x and y of the upper left one, and
+    on clockwise.
+
+    Examples
+    --------
+    >>> from gpubeton.pipeline.state import State
+    >>> state = State(True, "cpu", (8, 8, 3), np.dtype("uint8"))
+    >>> RandomPerspective(1.0).drawn(lambda count: np.zeros((1, count)), 1, state)[""].tolist()
+    [[[0, 0], [3, 0], [3, 3], [0, 3]]]
+    """
+
+    kinds: ClassVar[frozenset[int]] = frozenset({PERSPECTIVE})
+    num_rows: ClassVar[int] = num_rows_of(_COLUMNS)
+    num_numbers: ClassVar[int] = 9
+
+    def __init__(
+        self,
+        distortion_scale: float = 0.5,
+        p: float = 0.5,
+        interpolation: Literal["nearest", "bilinear"] = "bilinear",
+        fill: Sequence[float] = (0, 0, 0),
+    ) -> None:
+        self.distortion_scale = check_number("RandomPerspective: distortion_scale", distortion_scale, 0, 1)
+        super().__init__(interpolation, fill, p)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        start, end = self._corners(uniform, state)
+        numbers = perspective_rows(np.broadcast_to(start, end.shape), end)
+        parameters = np.empty((count, _COLUMNS), np.int32)
+        parameters[:, :2], parameters[:, 2:-1] = fill_columns(self.fill), words(numbers)
+        parameters[:, -1] = self.interpolation == "bilinear"
+        return step_rows(PERSPECTIVE, parameters, (end != start).any(axis=(1, 2)))
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": self._corners(uniform, state)[1]}
+
+    def _corners(self, uniform: Uniform, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the corners of an image, (1, 4, 2), and where they go, (N, 4, 2)."""
+        height, width = image_size(self, state, any_channels=True)
+        most = np.array([int(self.distortion_scale * (side // 2)) + 1 for side in (width, height)])
+        is_far = np.array([[0, 0], [1, 0], [1, 1], [0, 1]], np.int32)[None]  # from the left and from the top
+        start = is_far * np.array([width - 1, height - 1], np.int32)
+        numbers = uniform(9)
+        moved = (numbers[:, 1:].reshape(-1, 4, 2) * most).astype(np.int32)
+        end = moved + is_far * (np.array([width, height]) - most).astype(np.int32)
+        return start, np.where(numbers[:, :1, None] < self.p, end, start)
