@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.markdown import row
 
-__all__ = ["draw_differences"]
+__all__ = ["draw_cell", "draw_differences"]
 
 _HEADINGS = {"float64": "exact, rounded", "torchvision": "torchvision v2", "Pillow": "Pillow"}
 
@@ -16,7 +16,7 @@ def draw_differences(result: dict[str, Any]) -> str:
     """Draw a row for each step: the largest difference, the mean one, and the share of equal values."""
     lines = [row(["step", "settings", *_HEADINGS.values()]), row(["---", "---", *["---:"] * len(_HEADINGS)])]
     for step in result["steps"]:
-        cells = [_cell(step["beside"].get(peer)) for peer in _HEADINGS]
+        cells = [draw_cell(step["beside"].get(peer)) for peer in _HEADINGS]
         lines.append(row([step["name"], step["settings"], *cells]))
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
     facts = f"{result['photos']} photos of {result['side']} × {result['side']}"
@@ -24,7 +24,8 @@ def draw_differences(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{facts}. {result['made'][:10]}; {versions}; {own}."])
 
 
-def _cell(difference: dict[str, float] | None) -> str:
+def draw_cell(difference: dict[str, float] | None) -> str:
+    """Draw the largest difference, the mean one, and the share of equal values."""
     if difference is None:
         return ""
     if difference["largest"] == 0:

@@ -31,7 +31,7 @@ from benchmarks.table import save_and_draw
 from gpubeton._batch import step_rows as kinds
 from tests.reference import definitions
 
-__all__ = ["PEERS", "Step", "measure", "open_photos", "steps"]
+__all__ = ["PEERS", "Step", "difference", "measure", "open_photos", "steps"]
 
 #: Columns of the table.
 PEERS = ("float64", "torchvision", "Pillow")
@@ -135,13 +135,14 @@ def measure(listed: Sequence[Step], photos: Images) -> dict[str, Any]:
     for step in listed:
         numbers = range(first, first := first + len(step.parameters))
         images = {name: np.stack([of[number] for number in numbers]) for name, of in results.items() if first - 1 in of}
-        beside = {peer: _difference(images["gpubeton"], images[peer]) for peer in PEERS if peer in images}
+        beside = {peer: difference(images["gpubeton"], images[peer]) for peer in PEERS if peer in images}
         rows.append({"name": step.name, "settings": step.settings, "beside": beside})
     versions |= {name: version(name) for name in ("pillow", "numpy")}
     return {"photos": len(photos), "side": photos.shape[1], "versions": versions, "steps": rows}
 
 
-def _difference(images: Images, others: Images) -> dict[str, float]:
+def difference(images: Images, others: Images) -> dict[str, float]:
+    """Return the largest and the mean difference, and the share of equal values."""
     away = np.abs(images.astype(np.int16) - others)
     return {"largest": int(away.max()), "mean": float(away.mean()), "equal": float((away == 0).mean())}
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.accuracy.tables import draw_agreement, draw_faults, draw_pairs, draw_same_again
 from benchmarks.difference_table import draw_differences
 from benchmarks.gpu.tables import draw_gpu, draw_host_cost
 from benchmarks.harness.timing import Lap, cpu_ratios, median_cpu, median_rate, ratios
@@ -31,7 +32,11 @@ __all__ = ["READMES", "VARIANTS", "draw", "draw_tables", "fill", "save_and_draw"
 
 _ROOT = Path(__file__).resolve().parent.parent
 READMES = tuple(
-    _ROOT / page for page in ("README.md", "benchmarks/README.md", "docs/figures.md", "docs/guides/augmentation.md")
+    _ROOT / page
+    for page in (
+        *("README.md", "benchmarks/README.md", "docs/figures.md"),
+        *("docs/guides/accuracy.md", "docs/guides/augmentation.md"),
+    )
 )
 
 #: Our interpolations besides the default, which other loaders are compared with.
@@ -344,6 +349,10 @@ def _mebibytes(count: int) -> str:
 
 #: Name of the table: kind of its result, and how to draw it.
 _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "accuracy": ("accuracy", draw_pairs),
+    "accuracy_faults": ("accuracy", draw_faults),
+    "accuracy_agreement": ("accuracy", draw_agreement),
+    "accuracy_same_again": ("accuracy", draw_same_again),
     "headline": ("compare", _headline),
     "compare": ("compare", _compare),
     "accelerators": ("accelerators", draw_accelerators),

@@ -258,6 +258,95 @@ def _resolutions(theme: Theme) -> Figure:
     return figure
 
 
+def _accuracy(theme: Theme) -> Figure:
+    """Draw the differences in accuracy of pairs of trainings: each pair, the mean's interval and the margin."""
+    sets = _latest("accuracy")["sets"]
+    figure = Figure((_WIDTH, 1.6 * len(sets) + 0.5))
+    titles = {"glyphs": "glyphs over photos", "turns": "photos, upright or not"}
+    for axes, part in zip(figure.subplots(len(sets), 1, sharex=True, squeeze=False)[:, 0], sets, strict=True):
+        rows = [("Pillow, nudged", "Pillow and NumPy, nudged", "accuracy", "accuracy")]
+        rows += [
+            ("gpubeton, tested with Pillow's", "gpubeton", "accuracy, reference's images", "crossed"),
+            ("gpubeton", "gpubeton", "accuracy", "accuracy"),
+        ]
+        axes.axvspan(-0.5, 0.5, color=theme.faint, alpha=0.4, linewidth=0)
+        for place, (_, name, measure, entry) in enumerate(rows):
+            verdict = _verdict(part, name, measure)
+            runs = zip(part["runs"][name], part["runs"]["Pillow and NumPy"], strict=True)
+            points = [run[entry] - other["accuracy"] for run, other in runs]
+            color = theme.ours if name == "gpubeton" else theme.series[2]
+            axes.plot(points, [place + 0.2] * len(points), "o", color=color, markersize=4, alpha=0.6)
+            axes.plot([verdict["low"], verdict["high"]], [place - 0.1] * 2, color=color, linewidth=4)
+            axes.plot(verdict["mean"], place - 0.1, "|", color=theme.text, markersize=11, markeredgewidth=2)
+        axes.set_yticks(range(len(rows)), [label for label, *_ in rows])
+        axes.set_ylim(-0.6, len(rows) - 0.4)
+        axes.set_xlim(-1, 1)
+        axes.set_title(titles[part["set"]["kind"]])
+    figure.supxlabel(
+        "points of accuracy more than Pillow\ndots: pairs; bars: 90 % interval of the mean; gray: margin", size=9
+    )
+    return figure
+
+
+def _faults(theme: Theme) -> Figure:
+    """Draw how far each arm is from the reference, in margins: a mark for each measure, a color for each stage."""
+    part = _latest("accuracy")["sets"][0]
+    stages = {
+        "images and labels": (("labels", "mean level", "mean difference"), "o"),
+        "losses": (("first losses", "last losses"), "D"),
+        "accuracies": (("accuracy", "accuracy, reference's images"), "^"),
+    }
+    figure = Figure((_WIDTH, 3.9))
+    axes = figure.subplots()
+    arms = part["arms"][::-1]
+    axes.axvspan(1e-3, 1, color=theme.faint, alpha=0.4, linewidth=0)
+    for color, (label, (measures, marker)) in zip(theme.series, stages.items(), strict=False):
+        marks = [
+            (abs(verdict["mean"]) / (verdict["margin"] or 0.01), place)
+            for place, arm in enumerate(arms)
+            for verdict in (_verdict(part, arm["name"], measure) for measure in measures)
+        ]
+        distances, places = zip(*marks, strict=True)
+        axes.plot(np.clip(distances, 2e-3, 9e3), places, marker, color=color, label=label, markersize=5, alpha=0.85)
+    axes.set_xscale("log")
+    axes.set_xlim(1e-3, 2e4)
+    axes.set_yticks(range(len(arms)), [arm["name"] for arm in arms])
+    axes.set_xticks([1e-2, 1, 100, 1e4], ["0.01", "1", "100", "10,000"])
+    axes.minorticks_off()
+    axes.set_title("margins away from Pillow")
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def _losses(theme: Theme) -> Figure:
+    """Draw the mean loss curves of gpubeton and of the reference, of each set."""
+    sets = _latest("accuracy")["sets"]
+    figure = Figure((_WIDTH, 2.8))
+    axes = figure.subplots()
+    styles = {"Pillow and NumPy": (theme.series[1], 4, "-"), "gpubeton": (theme.ours, 1.5, "--")}
+    for part in sets:
+        for name, (color, width, line) in styles.items():
+            curve = np.mean([run["curve"] for run in part["runs"][name]], axis=0)
+            places = (np.arange(len(curve)) + 0.5) / len(curve)
+            label = name if part is sets[0] else None
+            axes.plot(100 * places, curve, line, color=color, linewidth=width, label=label)
+            if name == "gpubeton":
+                axes.annotate(part["set"]["kind"], (101, curve[-1]), va="center")
+    axes.set_xlim(0, 118)
+    axes.set_xticks([0, 50, 100], ["0", "50 %", "100 % of the steps"])
+    axes.set_title("loss, mean of the trainings")
+    axes.legend()
+    return figure
+
+
+def _verdict(part: dict[str, Any], arm: str, measure: str) -> dict[str, Any]:
+    """Find the verdict on a measure of an arm."""
+    (verdicts,) = (entry["verdicts"] for entry in part["arms"] if entry["name"] == arm)
+    chosen: dict[str, Any]
+    (chosen,) = (verdict for verdict in verdicts if verdict["measure"] == measure)
+    return chosen
+
+
 def _settings(limit: int | None) -> list[dict[str, Any]]:
     """Choose the measured settings with this `max_resolution`, in the order of the modes."""
     settings = {one["mode"]: one for one in _latest("user_terms")["settings"] if one["max_resolution"] == limit}
@@ -290,6 +379,8 @@ CHARTS: dict[str, Callable[[Theme], Figure]] = {
     "memory": _memory,
     "resolutions": _resolutions,
 }
+if latest("accuracy"):  # an hour's work, which may be missing
+    CHARTS |= {"accuracy": _accuracy, "faults": _faults, "losses": _losses}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """Show that a network trains the same with gpubeton's batches as with those of Pillow and NumPy.
 
-    python -m benchmarks.accuracy                    # an hour on two cores
-    python -m benchmarks.accuracy --train 2000 --test 500 --epochs 1 --seeds 2
+    python -m benchmarks.accuracy                    # an hour on two idle cores; a stopped run goes on
+    python -m benchmarks.accuracy --train 2000 --test 500 --epochs 1 --seeds 2 --fault-seeds 1
 
 One network, one order, the same crops and flips: they come from the plan of gpubeton's loader. Each pair of trainings
-begins with the same weights. Then the same comparison looks at batches with planted mistakes: it has to reject each.
+begins with the same weights. `benchmarks.accuracy.equivalence` is the test. It then looks at batches with planted
+mistakes, and has to reject each. Besides: pixels beside Pillow, torchvision (GPUBETON_TORCHVISION_PYTHON) and float64,
+masks and boxes beside their definition, a resumed training beside an uninterrupted one, bad images.
 """
 
 from __future__ import annotations
@@ -12,119 +14,105 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
+from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 import typer
 from rich.console import Console
 
-from benchmarks.accuracy.batches import FAULTS, GPUBETON, REFERENCE, STD, Arm, batches, decode_all
-from benchmarks.accuracy.equivalence import MARGINS, compare
-from benchmarks.accuracy.glyphs import GlyphSet, write_glyphs
-from benchmarks.accuracy.training import Run, count_correct, make_network, predict, train
-from benchmarks.results import DATA, RESULTS, save
+from benchmarks.accuracy.agreement import agreement
+from benchmarks.accuracy.batches import FAULTS, GPUBETON, NUDGED, REFERENCE
+from benchmarks.accuracy.equivalence import LIMITS, MARGINS, Verdict, compare, power, within_limits
+from benchmarks.accuracy.pictures import CLASSES, PictureSet, write_pictures
+from benchmarks.accuracy.same_again import bad_images, resuming
+from benchmarks.accuracy.shapes import boxes, masks
+from benchmarks.accuracy.study import ARMS, Run, Study
+from benchmarks.results import DATA, RESULTS
+from benchmarks.table import save_and_draw
 
-_BATCH = 128
-_FIRST = 20  # steps
-_IMAGES = 16  # batches whose pixels are compared
-
-
-class Study:
-    """The data, and the trainings that were done."""
-
-    def __init__(self, folder: Path, glyphs: GlyphSet, epochs: int) -> None:
-        self._train, self._test = write_glyphs(folder, glyphs)
-        self._steps = epochs * (glyphs.train // _BATCH)
-        self._epochs = epochs
-        self._decoded = {
-            path: {is_fast: decode_all(path, is_fast=is_fast) for is_fast in (False, True)}
-            for path in (self._train, self._test)
-        }
-
-    def run(self, arm: Arm, seed: int) -> Run:
-        """Train a network with an arm's batches, and test it with the same arm's."""
-        network = make_network(seed)
-        losses = train(network, self._batches(arm, seed, self._epochs), self._steps)
-        test = list(self._batches(arm, seed, 0))
-        return Run(losses, count_correct(predict(network, test), test))
-
-    def changed_predictions(self, seed: int) -> float:
-        """Train with the reference; give the percent of test images to which gpubeton's pixels give another class."""
-        network = make_network(seed)
-        train(network, self._batches(REFERENCE, seed, self._epochs), self._steps)
-        first, second = (predict(network, self._batches(arm, seed, 0)) for arm in (REFERENCE, GPUBETON))
-        return float((first != second).double().mean() * 100)
-
-    def images(self, arm: Arm, seed: int) -> dict[str, list[float]]:
-        """Compare the first batches of an arm with the reference's, image by image."""
-        scale = torch.from_numpy(STD).float().view(1, 3, 1, 1)
-        differences: dict[str, list[float]] = {"mean level": [], "absolute levels": [], "labels": []}
-        pairs = zip(self._batches(arm, seed, 1), self._batches(REFERENCE, seed, 1), strict=True)
-        for batch, expected in islice(pairs, _IMAGES):
-            levels = (batch.images - expected.images) * scale
-            differences["mean level"] += levels.mean((1, 2, 3)).tolist()
-            differences["absolute levels"] += levels.abs().mean((1, 2, 3)).tolist()
-            differences["labels"] += (100.0 * (batch.labels != expected.labels)).tolist()
-        return differences
-
-    def _batches(self, arm: Arm, seed: int, epochs: int) -> Any:
-        path = self._train if epochs else self._test
-        return batches(path, arm, self._decoded[path], seed=seed, epochs=epochs, batch_size=_BATCH)
+_TURNS = 0.4  # share of the images that the second set has
+_TURN_EPOCHS = 1.5  # times as many
 
 
 def main(
-    train_images: Annotated[int, typer.Option("--train", help="Number of images to train with.")] = 50_000,
-    test_images: Annotated[int, typer.Option("--test", help="Number of images to test with.")] = 10_000,
+    train: Annotated[int, typer.Option(help="Number of images to train with.")] = 50_000,
+    test: Annotated[int, typer.Option(help="Number of images to test with.")] = 40_000,
     epochs: Annotated[int, typer.Option(help="Epochs of a training.")] = 4,
-    seeds: Annotated[int, typer.Option(help="Pairs of trainings.")] = 5,
-    fault_seeds: Annotated[int, typer.Option(help="Pairs of trainings for each planted mistake.")] = 3,
-    data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
-    results: Annotated[Path, typer.Option(help="File or folder for the result.")] = RESULTS,
+    seeds: Annotated[int, typer.Option(min=2, help="Pairs of trainings.")] = 6,
+    fault_seeds: Annotated[int, typer.Option(min=1, help="Pairs of trainings for each planted mistake.")] = 1,
+    photos: Annotated[int, typer.Option(min=1, help="Photos whose pixels are compared.")] = 40,
+    data: Annotated[Path, typer.Option(help="Folder for the images, and for the trainings that are done.")] = DATA,
+    results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
 ) -> None:
     """Train with both, and with each planted mistake, and compare."""
     console, started = Console(), time.perf_counter()
-    glyphs = GlyphSet(train_images, test_images)
-    study = Study(data / f"glyphs-{train_images}", glyphs, epochs)
-    reference = {seed: study.run(REFERENCE, seed) for seed in range(seeds)}
+    sets = [
+        Study(data / f"glyphs-{train}-{test}", PictureSet("glyphs", train, test), epochs),
+        Study(
+            data / f"turns-{train}-{test}",
+            PictureSet("turns", int(_TURNS * train), int(_TURNS * test)),
+            int(_TURN_EPOCHS * epochs),
+        ),
+    ]
+    measured: dict[str, Any] = {"limits": LIMITS, "margins": MARGINS}
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        path, _ = write_pictures(folder, PictureSet("glyphs", min(train, 2048), 64))
+        measured["resuming"] = resuming(path, CLASSES["glyphs"])
+        measured["bad_images"] = bad_images(path)
+        measured["masks"], measured["boxes"] = masks(folder), boxes(folder)
+        measured["agreement"] = agreement(folder, photos)
+    measured["sets"] = [
+        compare_arms(study, seeds, fault_seeds * (number == 0), console) for number, study in enumerate(sets)
+    ]
+    measured["versions"] = {package: version(package) for package in ("torch", "numpy", "pillow", "simplejpeg")}
+    measured["seconds"] = time.perf_counter() - started
+    save_and_draw("accuracy", measured, results, console)
+
+
+def compare_arms(study: Study, seeds: int, fault_seeds: int, console: Console) -> dict[str, Any]:
+    """Train with the arms on one set of pictures; return the runs, and the verdicts of each arm."""
+    study.prepare(has_faults=fault_seeds > 0)
+    counts = {arm.name: seeds for arm in (REFERENCE, GPUBETON, NUDGED)}
+    counts |= {arm.name: min(fault_seeds, seeds) for arm in FAULTS if fault_seeds}
+    runs: dict[str, dict[int, Run]] = {name: {} for name in counts}
+    jobs = [(name, seed) for name, count in counts.items() for seed in range(count)]
+    for name, seed, run in study.runs(jobs):
+        runs[name][seed] = run
+        console.print(f"{study.pictures.kind}: {name}, seed {seed}: {run.accuracy:.2f} %", highlight=False)
+    reference = runs[REFERENCE.name]
+    nudged = _differences(runs[NUDGED.name], reference)
     arms = []
-    for arm in (GPUBETON, *FAULTS):
-        count = seeds if arm is GPUBETON else min(fault_seeds, seeds)
-        runs = {seed: study.run(arm, seed) for seed in range(count)}
-        figures = {**_pairs(runs, reference, len(reference[0].losses) // epochs), **study.images(arm, 0)}
-        verdicts = compare(figures)
-        rejected = [verdict.measure for verdict in verdicts if not verdict.is_equivalent]
-        rows = [{**asdict(verdict), "is_equivalent": verdict.is_equivalent} for verdict in verdicts]
-        arms.append({"name": arm.name, "runs": [asdict(run) for run in runs.values()], "verdicts": rows})
-        console.print(f"{arm.name}: {'differs in ' + ', '.join(rejected) if rejected else 'equivalent'}")
-    measured = {
-        "set": asdict(glyphs),
-        "epochs": epochs,
-        "margins": MARGINS,
-        "seconds": time.perf_counter() - started,
-        "reference": [asdict(run) for run in reference.values()],
-        "arms": arms,
-        "changed_predictions_percent": study.changed_predictions(0),
-    }
-    console.print(f"Written: {save('accuracy', measured, results)}", soft_wrap=True)
-
-
-def _pairs(runs: Mapping[int, Run], reference: Mapping[int, Run], epoch: int) -> dict[str, Sequence[float]]:
-    """Subtract the reference's figures from those of the runs with the same seeds."""
-
-    def differences(figure: Any) -> list[float]:
-        return [float(figure(run) - figure(reference[seed])) for seed, run in runs.items()]
-
-    def mean(losses: Sequence[float]) -> float:
-        return float(np.mean(losses))
-
+    for name in counts.keys() - {REFERENCE.name}:
+        is_fault = name not in (GPUBETON.name, NUDGED.name)
+        pixels = study.compare_pixels(ARMS[name])
+        verdicts = within_limits(pixels) + compare(_differences(runs[name], reference), nudged if is_fault else None)
+        arms.append({"name": name, "pixels": pixels, "verdicts": [_entry(verdict) for verdict in verdicts]})
     return {
-        "accuracy": differences(lambda run: run.accuracy),
-        "last epoch's loss": differences(lambda run: mean(run.losses[-epoch:])),
-        "first losses": differences(lambda run: mean(run.losses[:_FIRST])),
+        "set": asdict(study.pictures),
+        "epochs": study.epochs,
+        "runs": {name: [asdict(run) for _, run in sorted(of.items())] for name, of in runs.items()},
+        "arms": sorted(arms, key=lambda arm: list(counts).index(str(arm["name"]))),
+        "power": {name: power(float(np.std(nudged[name], ddof=1)), seeds, margin) for name, margin in MARGINS.items()},
     }
+
+
+def _differences(runs: Mapping[int, Run], reference: Mapping[int, Run]) -> dict[str, Sequence[float]]:
+    """Subtract the reference's figures from those of the runs with the same seeds."""
+    pairs = [(run, reference[seed]) for seed, run in sorted(runs.items())]
+    return {
+        "first losses": [run.first - other.first for run, other in pairs],
+        "last losses": [run.last - other.last for run, other in pairs],
+        "accuracy": [run.accuracy - other.accuracy for run, other in pairs],
+        "accuracy, reference's images": [run.crossed - other.accuracy for run, other in pairs],
+    }
+
+
+def _entry(verdict: Verdict) -> dict[str, Any]:
+    return asdict(verdict) | {"outcome": verdict.outcome}
 
 
 if __name__ == "__main__":

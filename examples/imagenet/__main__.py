@@ -9,6 +9,8 @@ The same command resumes a stopped run in the middle of an epoch.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from examples import recipe
+from examples.imagenet.report import PUBLISHED, write_report
 from examples.imagenet.resnet import make_resnet
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader
@@ -51,6 +54,7 @@ class Settings(recipe.Settings):
 
     order: str = "random"  # or quasi_random, for larger files
     on_error: str = "replace"
+    report: str = ""  # a JSON file to write at the end: the result beside published ones
 
 
 class Run(recipe.Run[Settings]):
@@ -104,7 +108,11 @@ def side_of(settings: Settings, epoch: int) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     """Train, and return the results of the last test: ``top_1``, ``top_5`` and ``val_loss``."""
-    return recipe.launch(Run, recipe.settings_of(Settings, arguments))
+    settings = recipe.settings_of(Settings, arguments)
+    result = recipe.launch(Run, settings)
+    if settings.report and result and os.environ.get("RANK", "0") == "0":
+        print(f"A line for {PUBLISHED}: {json.dumps(write_report(settings, result))}")
+    return result
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import torch
 
 from examples.imagenet import __main__ as trainer
-from examples.imagenet import resnet, write
+from examples.imagenet import report, resnet, write
 from examples.recipe import learning_rate, settings_of
 from tests.examples.example import EXAMPLES, check_resuming, json_lines, run_in_two_processes, write_images
 
@@ -85,6 +86,34 @@ def test_only_evaluate_tests_the_checkpoint_and_prints_the_result(toy, tmp_path,
     capsys.readouterr()
     assert trainer.main([*options, "--only-evaluate", "true"]) == pytest.approx(trained)
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["top_1"] == trained["top_1"]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "top_1", "outcome"),
+    [(16, 73.3, "within"), (16, 73.2, "below"), (88, 79.0, "above"), (17, 73.8, "no published result")],
+)
+def test_a_top_1_is_compared_with_the_published_one_of_as_many_epochs(epochs, top_1, outcome):
+    settings = trainer.Settings(network="resnet50", epochs=epochs)
+    assert report.expected(settings, top_1)["outcome"].startswith(outcome)
+
+
+def test_a_report_has_the_result_and_the_published_ones_beside(toy, tmp_path, capsys):
+    options = ["--config", str(toy), "--folder", str(tmp_path), "--epochs", "1", "--report", str(tmp_path / "a.json")]
+    result = trainer.main(options)
+    written = json.loads((tmp_path / "a.json").read_text())
+    assert written["line"]["top_1"] == pytest.approx(100 * result["top_1"], abs=1e-3)
+    assert written["result"] == result
+    assert {"epoch", "loss"} <= written["log"][1].keys()
+    assert {entry["network"] for entry in written["expected"]["published"]} == {"resnet18"}
+    assert json.dumps(written["line"]) in capsys.readouterr().out
+
+
+def test_the_published_accuracies_are_those_of_the_page():
+    rows = dict(
+        re.findall(r"(rn\d+_\d+)\.yaml\) \| \d+ \| ([\d.]+) %", (EXAMPLES / "imagenet" / "README.md").read_text())
+    )
+    listed = [entry for entry in json.loads(report.PUBLISHED.read_text())["published"] if entry["by"] == "FFCV"]
+    assert {f"rn{entry['network'][6:]}_{entry['epochs']}": str(entry["top_1"]) for entry in listed} == rows
 
 
 def test_twelve_configurations_are_there():
