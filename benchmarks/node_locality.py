@@ -240,7 +240,7 @@ def other_share(nodes: int, hosts: int, batch: int, samples: int = 256_000) -> f
     """Measure the share of the samples that hosts take from the virtual nodes of others."""
     dealt, others = nodes_of_hosts(nodes, range(hosts)), 0
     for host in range(hosts):
-        places = HostPlaces(Rank(host, hosts), nodes, tuple(range(hosts)), batch // hosts, 0, samples)
+        places = HostPlaces(Rank(host, hosts), nodes, batch // hosts, 0, samples, tuple(range(hosts)))
         others += int(np.count_nonzero(~np.isin(places[:] % nodes, dealt[host])))
     return others / samples
 
@@ -281,7 +281,7 @@ def plan_many(samples: int = 10**8) -> dict[str, float]:
 
     def make() -> WindowIds:
         order = WindowOrder(IdRange(samples), runs, 64, 16, 0, 1, keeps_pages=True)
-        ids = WindowIds(order, HostPlaces(Rank(100, 512), 64, hosts, 256, 0, samples))
+        ids = WindowIds(order, HostPlaces(Rank(100, 512), 64, 256, 0, samples, hosts))
         ids[:256]
         return ids
 

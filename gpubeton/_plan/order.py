@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from gpubeton._plan.philox import sort_keys
-from gpubeton._plan.places import HostPlaces, Places, Rank, StreamPlaces
+from gpubeton._plan.places import Places, Rank, StreamPlaces
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.draw_ids import sample_ids
 
@@ -316,7 +316,7 @@ class WindowIds(LazyIds):
     """Ids in the window order, or those at some of its places, of which only the blocks used last are in memory."""
 
     order: WindowOrder
-    places: Places | StreamPlaces | HostPlaces
+    places: Places | StreamPlaces
     _blocks: dict[int, NDArray[Any]] = field(default_factory=dict, init=False)  # blocks by number, the newest last
 
     @classmethod

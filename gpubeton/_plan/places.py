@@ -108,27 +108,14 @@ def nodes_of_hosts(nodes: int, hosts: Collection[int]) -> dict[int, list[int]]:
 
 
 @dataclass(frozen=True)
-class HostPlaces:
+class HostPlaces(StreamPlaces):
     """The places of a rank that takes the virtual nodes of its host; after the last come those of the next round."""
 
     # Of each batch of all ranks, so that after any of them the same samples are left as with any other hosts. A host
     # takes the samples of its nodes alone if the number of nodes divides such a batch, and that of hosts the number of
-    # nodes.
+    # nodes. A stream is a node.
 
-    rank: Rank
-    nodes: int
     hosts: tuple[int, ...]  # the number of the host of each rank
-    batch_size: int  # of each rank
-    first: int  # of all ranks
-    total: int
-
-    @property
-    def step(self) -> int:
-        """Places of all ranks for each of this rank."""
-        return self.rank.world
-
-    def __len__(self) -> int:
-        return self.rank.share(max(self.total - self.first, 0))
 
     def __getitem__(self, rows: slice) -> NDArray[np.int64]:
         start, stop, _ = rows.indices(len(self))
@@ -144,7 +131,7 @@ class HostPlaces:
     def _whole(self) -> NDArray[np.int64]:
         """The places of the first batches after `first`, (N, batch_size): those of later ones repeat them."""
         size = self.batch_size * self.rank.world
-        count = min(self.nodes // gcd(self.nodes, size), len(self) // self.batch_size)
+        count = min(self.streams // gcd(self.streams, size), len(self) // self.batch_size)
         places = [self._chosen(np.arange(start, start + size)) for start in range(0, count * size, size)]
         return np.array(places, np.int64).reshape(count, self.batch_size)
 
@@ -156,9 +143,9 @@ class HostPlaces:
 
     @cached_property
     def _host_of(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The host of each rank, (W,), and of each virtual node, (nodes,), by its place among the hosts."""
+        """The host of each rank, (W,), and of each virtual node, (streams,), by its place among the hosts."""
         numbers, of_rank = np.unique(self.hosts, return_inverse=True)
-        dealt, of_node = nodes_of_hosts(self.nodes, numbers.tolist()), np.empty(self.nodes, np.intp)
+        dealt, of_node = nodes_of_hosts(self.streams, numbers.tolist()), np.empty(self.streams, np.intp)
         for place, number in enumerate(numbers.tolist()):
             of_node[dealt[number]] = place
         return of_rank, of_node
@@ -168,7 +155,7 @@ class HostPlaces:
         of_rank, of_node = self._host_of
         size = len(place) // self.rank.world
         room = np.bincount(of_rank) * size  # of each host
-        node = (self.first + place) % self.nodes
+        node = (self.first + place) % self.streams
         by_node = np.lexsort([node, of_node[node]])
         host = of_node[node[by_node]]
         # What is too much for a host, the last of its nodes, goes to those that have too little: by batches that the

@@ -110,11 +110,9 @@ class Window(GlobalOrder):
         if self.rank is None or (not self.hosts and self.streams % self.rank.world == 0):
             return super()._share(ids, first)
         batch_size = self.loader.batch_size
-        places: HostPlaces | StreamPlaces
-        if self.hosts:
-            places = HostPlaces(self.rank, self.streams, self.hosts, batch_size, first, len(ids))
-        else:  # every world-th sample would be from nearly all streams: each page would be read by most ranks
-            places = StreamPlaces(self.rank, self.streams, batch_size, first, len(ids))
+        # Every world-th sample would be from nearly all streams: each page would be read by most ranks.
+        streams = self.rank, self.streams, batch_size, first, len(ids)
+        places = HostPlaces(*streams, self.hosts) if self.hosts else StreamPlaces(*streams)
         return (
             WindowIds(ids.order, places)
             if isinstance(ids, WindowIds)

@@ -110,7 +110,7 @@ def test_whatever_hosts_go_on_each_global_batch_is_the_next_stretch_and_each_sam
             patch.setattr(order_module, "_LEAST_BLOCK", least)
             shares = []
             for number in range(world):
-                places = HostPlaces(Rank(number, world), nodes, tuple(hosts), batch_size, first, total)
+                places = HostPlaces(Rank(number, world), nodes, batch_size, first, total, tuple(hosts))
                 ids = WindowIds(window_order, places)
                 assert len(ids) == len(places[:]) == max(-(-(total - first) // world), 0)
                 parts = [ids[start : start + batch].tolist() for start in range(0, len(ids), batch)]
@@ -134,7 +134,7 @@ def test_a_host_takes_the_samples_of_its_virtual_nodes_alone_if_their_numbers_di
     dealt = nodes_of_hosts(nodes, range(hosts))
     for number in range(world):
         host_of_rank = tuple(np.repeat(range(hosts), per_host).tolist())
-        places = HostPlaces(Rank(number, world), nodes, host_of_rank, batch_size, 0, total)[:]
+        places = HostPlaces(Rank(number, world), nodes, batch_size, 0, total, host_of_rank)[:]
         assert set(places % nodes) <= set(dealt[number // per_host])
 
 
@@ -143,14 +143,14 @@ def test_where_they_do_not_divide_few_samples_come_from_nodes_of_others(hosts, b
     nodes, total = 64, 64_000
     dealt, foreign = nodes_of_hosts(nodes, range(hosts)), 0
     for number in range(hosts):
-        places = HostPlaces(Rank(number, hosts), nodes, tuple(range(hosts)), batch, 0, total)[:]
+        places = HostPlaces(Rank(number, hosts), nodes, batch, 0, total, tuple(range(hosts)))[:]
         foreign += np.count_nonzero(~np.isin(places % nodes, dealt[number]))
     assert 0 < foreign / total < most
 
 
 def test_ranks_of_one_host_share_its_virtual_nodes():
     hosts = tuple(np.repeat(range(4), 4).tolist())
-    nodes = [set(HostPlaces(Rank(number, 16), 64, hosts, 64, 0, 64_000)[:] % 64) for number in range(16)]
+    nodes = [set(HostPlaces(Rank(number, 16), 64, 64, 0, 64_000, hosts)[:] % 64) for number in range(16)]
     assert [len(part) for part in nodes] == [4] * 16
     assert len(set().union(*nodes)) == 64
     host = set().union(*nodes[4:8])
@@ -159,7 +159,7 @@ def test_ranks_of_one_host_share_its_virtual_nodes():
 
 def batch_of_a_rank(total, runs):
     order = WindowOrder(IdRange(total), runs, 16, 4, 0, 0, keeps_pages=True)
-    places = HostPlaces(Rank(9, 16), 16, tuple(np.repeat(range(8), 2).tolist()), 256, 0, total)
+    places = HostPlaces(Rank(9, 16), 16, 256, 0, total, tuple(np.repeat(range(8), 2).tolist()))
     assert len(WindowIds(order, places)[50_000:50_256]) == 256
 
 
