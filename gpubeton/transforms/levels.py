@@ -35,6 +35,8 @@ class RandomAutocontrast(LevelTransform):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from gpubeton._batch.step_rows import step_rows
     >>> image = np.array([[[[10, 10, 7], [20, 10, 7], [15, 10, 8]]]], "uint8")
     >>> rows = step_rows(AUTOCONTRAST, np.zeros((1, 0), "int32"))
     >>> RandomAutocontrast().apply(image, rows)[0, 0].tolist()
@@ -60,6 +62,8 @@ class RandomEqualize(LevelTransform):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from gpubeton._batch.step_rows import step_rows
     >>> image = np.repeat(np.arange(0, 64, dtype="uint8"), 12).reshape(1, 16, 16, 3)
     >>> rows = step_rows(EQUALIZE, np.zeros((1, 0), "int32"))
     >>> RandomEqualize().apply(image, rows).shape
@@ -85,6 +89,8 @@ class RandomInvert(LevelTransform):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from gpubeton._batch.step_rows import step_rows
     >>> image = np.array([[[[0, 100, 255]]]], "uint8")
     >>> rows = step_rows(INVERT, np.zeros((1, 0), "int32"))
     >>> RandomInvert().apply(image, rows).ravel().tolist()
@@ -112,6 +118,8 @@ class RandomPosterize(LevelTransform):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from gpubeton._batch.step_rows import step_rows
     >>> image = np.array([[[[0, 127, 255]]]], "uint8")
     >>> rows = step_rows(POSTERIZE, np.array([[2]], "int32"))
     >>> RandomPosterize(2).apply(image, rows).ravel().tolist()
@@ -148,6 +156,8 @@ class RandomSolarization(LevelTransform):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from gpubeton._batch.step_rows import step_rows
     >>> image = np.array([[[[0, 127, 128]]]], "uint8")
     >>> rows = step_rows(SOLARIZE, np.array([[128]], "int32"))
     >>> RandomSolarization(128).apply(image, rows).ravel().tolist()

@@ -55,7 +55,7 @@ def test_the_comparison_is_of_the_time_that_the_operation_adds(tmp_path, monkeyp
 @pytest.mark.parametrize("own", ["", "with", "bare", "instead"])
 def test_gpubetons_contender_runs_each_pipeline(own, tmp_path):
     corpus = make_corpus(tmp_path, 4, Console(quiet=True))
-    assert gpubeton_loader.prepare(Work(corpus.raw, "", 4, 1, 1, 2, 24, own_operation=own)).lap() == 4
+    assert sum(gpubeton_loader.prepare(Work(corpus.raw, "", 4, 1, 1, 2, 24, own_operation=own)).lap()) == 4
 
 
 def test_the_operation_writes_negatives_of_samples_with_odd_indices():
