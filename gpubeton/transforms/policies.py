@@ -256,8 +256,8 @@ def policy_step(
     """Write the step of an operation of torchvision's policies."""
     if name in _KINDS:
         factor = round((1 + magnitude) * ONE)
-        own = {"Posterize": (round(magnitude),), "Solarize": (math.ceil(255 * magnitude),)}
-        parameters = own.get(name, (factor,) if name in FACTORS else ())
+        arguments = {"Posterize": (round(magnitude),), "Solarize": (math.ceil(255 * magnitude),)}
+        parameters = arguments.get(name, (factor,) if name in FACTORS else ())
         is_done = np.array([name not in FACTORS or factor != ONE])
         return step_rows(_KINDS[name], np.array([parameters], np.int32), is_done)
     if name == "Identity":
@@ -516,8 +516,8 @@ def mixture_shares(
     numbers: NDArray[np.float64],  # (N, 2 + width): from 0 to 1
 ) -> NDArray[np.float64]:  # (N, 1 + width)
     """Return the shares of the image and of each chain."""
-    own, mixed = dirichlet(alpha, numbers[:, :2]).T[:, :, None]
-    return np.hstack([own, mixed * dirichlet(alpha, numbers[:, 2:])])
+    original, mixed = dirichlet(alpha, numbers[:, :2]).T[:, :, None]
+    return np.hstack([original, mixed * dirichlet(alpha, numbers[:, 2:])])
 
 
 def dirichlet(

@@ -128,17 +128,17 @@ class Mixed(GlobalOrder):
     def epoch(self, epoch: int) -> _Epoch:
         """Decide the samples of each source in an epoch, and count those before."""
         epochs, sizes = self._epochs, [source.size for source in self._sources]
-        known = epoch if self.rules.constant_from is None else min(epoch, self.rules.constant_from)
-        while len(epochs) <= known:
+        listed = epoch if self.rules.constant_from is None else min(epoch, self.rules.constant_from)
+        while len(epochs) <= listed:
             before = tuple(size * len(epochs) for size in sizes)  # if each epoch is a pass
             if self.rules.repeats and epochs:
                 before = tuple(map(sum, zip(epochs[-1].before, epochs[-1].counts, strict=True)))
             weights = [Fraction(str(weight)) for weight in self.rules.weights(len(epochs))]  # 0.7 is seven tenths
             shares = tuple(weight / sum(weights) for weight in weights)
             epochs.append(_Epoch(shares, tuple(self._counts(shares, sizes)), before))
-        last = epochs[known]
+        last = epochs[listed]
         added = zip(last.before, last.counts if self.rules.repeats else sizes, strict=True)
-        return last._replace(before=tuple(count + more * (epoch - known) for count, more in added))
+        return last._replace(before=tuple(count + more * (epoch - listed) for count, more in added))
 
     def epoch_of(self, source: _Source, served: int) -> int:
         """Find the epoch before which a source had served so many samples at most."""

@@ -122,9 +122,9 @@ class Window(GlobalOrder):
 
 def hosts_of_ranks(hosts: int | Sequence[int] | None, rank: Rank, nodes: int) -> tuple[int, ...]:
     """Find the number of each rank's host: from the argument of `Window`, else from the launcher."""
-    own: int | None = None
+    launched: int | None = None
     if hosts is None:
-        hosts, own = _launched_hosts()
+        hosts, launched = _launched_hosts()
     if isinstance(hosts, Sequence | np.ndarray):
         numbers = tuple(check_whole("a number of hosts", number, 0) for number in hosts)
         title = f"hosts has {len(numbers)} numbers"
@@ -134,8 +134,8 @@ def hosts_of_ranks(hosts: int | Sequence[int] | None, rank: Rank, nodes: int) ->
         title = f"there are {count} hosts"
         if rank.world % count:
             numbers = ()
-    if len(numbers) != rank.world or (own is not None and numbers[rank.number] != own):
-        is_number = "" if own is None else f", this is rank {rank.number} on host {own} by the environment"
+    if len(numbers) != rank.world or (launched is not None and numbers[rank.number] != launched):
+        is_number = "" if launched is None else f", this is rank {rank.number} on host {launched} by the environment"
         raise OptionError(
             f"Window: {title} for {rank.world} ranks{is_number}; expected hosts with as many ranks each, one after the "
             "other. Otherwise, pass the number of each rank's host: order_kwargs={'nodes': ..., 'hosts': [0, 0, 1, 2]}"
@@ -151,17 +151,17 @@ def hosts_of_ranks(hosts: int | Sequence[int] | None, rank: Rank, nodes: int) ->
 def _launched_hosts() -> tuple[int, int | None]:
     """Ask the launcher for the number of hosts, and that of this one; a single one without a launcher."""
     for names in _LAUNCHERS:
-        count, own = (os.environ.get(name, "").strip() for name in names)
-        if count.isdecimal() and own.isdecimal():
-            return int(count), int(own)
+        count, number = (os.environ.get(name, "").strip() for name in names)
+        if count.isdecimal() and number.isdecimal():
+            return int(count), int(number)
     return 1, None
 
 
 def parts_of_host(index: Index, nodes: int, host: int | None, hosts: int | None) -> list[list[range]]:
     """Give the bytes of each file that belong to a host, by default this one: those of its virtual nodes' pages."""
-    count, own = _launched_hosts()
+    count, number = _launched_hosts()
     hosts = check_whole("hosts", count if hosts is None else hosts, 1, check_whole("nodes", nodes, 1, 1 << 16))
-    host = own if host is None else host
+    host = number if host is None else host
     if host is None and hosts > 1:
         raise OptionError(
             f"hosts is {hosts}, and no launcher tells which of them this is; expected its number: --host 0"
