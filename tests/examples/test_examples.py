@@ -12,7 +12,9 @@ from benchmarks.harness.photos import PhotoSet, write_photos
 from tests.examples.example import EXAMPLES, run
 
 SCRIPTS = sorted(
-    path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.py") if "__main__" in path.read_text()
+    path.relative_to(EXAMPLES).as_posix()
+    for path in EXAMPLES.rglob("*.py")
+    if '__name__ == "__main__"' in path.read_text()
 )
 
 
