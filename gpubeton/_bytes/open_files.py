@@ -203,13 +203,14 @@ def fill_cache(
     node = NodeCache(directory, None if limit is None else parse_size("cache_limit", limit))
     done = 0
     with closing(OpenSources(sources, cache=node)) as files:
-        parts = [[range(size)] for size in files.sizes] if parts is None else parts
-        pages = [node.list_pages(size, ranges) for size, ranges in zip(files.sizes, parts, strict=True)]
-        total = sum(
-            min(node.page_size, size - page * node.page_size)
-            for size, chosen in zip(files.sizes, pages, strict=True)
-            for page in chosen
-        )
+        pages, total = None, sum(files.sizes)
+        if parts is not None:
+            pages = [node.list_pages(size, ranges) for size, ranges in zip(files.sizes, parts, strict=True)]
+            total = sum(
+                min(node.page_size, size - page * node.page_size)
+                for size, chosen in zip(files.sizes, pages, strict=True)
+                for page in chosen
+            )
 
         def count(page_bytes: int) -> None:
             nonlocal done

@@ -186,7 +186,7 @@ class TableOfFiles(FileSource):
         rows: Sequence[int] | None,
         remote: RemoteOptions | None,
     ) -> None:
-        self._table, self._rows = table, rows or range(len(names))
+        self._table, self._rows = table, range(len(names)) if rows is None else rows
         folder = os.path.dirname(table) if root is None else root  # noqa: PTH120  a URL, too
         if root is None and names and all("://" in name for name in names):
             folder = os.path.commonprefix(names).partition("?")[0].rpartition("/")[0]  # noqa: RUF071  parts follow
@@ -211,7 +211,8 @@ class TableOfImages(LabelledSource):
     kind = "table"
 
     def __init__(self, table: str, images: ArrowColumn, root: str | None, rows: Sequence[int] | None) -> None:
-        self._table, self._images, self._rows = table, images, rows or range(len(images))
+        self._table, self._images = table, images
+        self._rows = range(len(images)) if rows is None else rows
         self._root = Path(table).parent if root is None else Path(root)
 
     def __len__(self) -> int:
@@ -277,7 +278,7 @@ def _read_parquet(path: str, file: Any, rows: Sequence[int] | None) -> Mapping[s
             f"{path}: Parquet needs {error.name}, which is not installed. Try: {install('parquet')}"
         ) from error
     try:
-        table, places = _read_rows(file, rows) if rows is not None else (parquet.read_table(file), [])
+        table, places = _read_rows(file, rows) if rows is not None else (parquet.read_table(file), None)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, and not of the content
             raise
@@ -286,10 +287,10 @@ def _read_parquet(path: str, file: Any, rows: Sequence[int] | None) -> Mapping[s
     for name, column in zip(table.column_names, table.columns, strict=True):
         # Files of images stay in Arrow's memory: as objects of Python there would be all of them twice.
         if types.is_binary(column.type) or types.is_large_binary(column.type) or types.is_nested(column.type):
-            columns[name] = ArrowColumn(column, places or range(len(column)))
+            columns[name] = ArrowColumn(column, range(len(column)) if places is None else places)
         else:
             values = column.to_pylist()
-            columns[name] = [values[place] for place in places] if places else values
+            columns[name] = values if places is None else [values[place] for place in places]
     return columns
 
 

@@ -40,9 +40,8 @@ _RATIOS = {
 class JpegSurvey:
     """How many JPEG files are of each kind."""
 
-    kinds: dict[
-        str, int
-    ]  # "damaged", "baseline", "elaborate" (such as progressive) and "foreign" (such as CMYK); "other" files
+    # "damaged", "baseline", "elaborate" (such as progressive) and "foreign" (such as CMYK); "other" files
+    kinds: dict[str, int]
     samplings: dict[str, int]  # by chroma sampling, such as "4:2:0"; without damaged files
     routes: dict[str, int]  # by the part of a machine that decodes them if its GPU has JPEG engines: "hardware", "cpu"
 
