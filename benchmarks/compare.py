@@ -126,7 +126,7 @@ def run_race(
         "storage": storage,
         "work": {key: value for key, value in asdict(work).items() if key not in _NOT_OF_THE_WORK},
         "crop": work.crop,
-        "corpus": corpus.facts[storage],
+        "corpus": corpus.facts["raw" if storage == "raw" else "jpg"],
         "contenders": {
             name: {"versions": versions[name], **starts[name], "laps": [asdict(lap) for lap in laps_of_contender]}
             for name, laps_of_contender in laps.items()

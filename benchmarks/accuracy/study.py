@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -39,6 +40,7 @@ class Run:
     accuracy: float  # percent of the arm's test images
     crossed: float  # percent of the reference's test images; of the reference: of gpubeton's
     changed: float  # percent of the test images that get another class from these
+    seconds: float  # of processor time
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class Study:
     def _train(self, arm: Arm, seed: int) -> Run:
         torch.set_num_threads(1)  # two trainings at once are faster than one with two threads, and repeat to the bit
         torch.use_deterministic_algorithms(True)
+        started = time.process_time()
         network = make_network(seed, CLASSES[self.pictures.kind], is_nudged=arm.is_nudged)
         losses = Training(network, self.steps).run(self.batches(arm, seed, self.epochs))
         classes, labels = predict(network, self.batches(arm, seed, 0))
@@ -101,6 +104,7 @@ class Study:
             accuracy=_percent(classes == labels),
             crossed=_percent(crossed == true_labels),
             changed=_percent(classes != crossed),
+            seconds=time.process_time() - started,
         )
 
     def compare_pixels(self, arm: Arm) -> dict[str, float]:

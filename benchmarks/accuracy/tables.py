@@ -137,7 +137,9 @@ def _outcome(arm: dict[str, Any]) -> str:
 
 def _facts(result: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
-    return f"{versions}. {provenance(result)}"
+    runs = [run for part in result["sets"] for arm in part["runs"].values() for run in arm]
+    minutes = sum(run["seconds"] for run in runs) / 60
+    return f"{len(runs)} trainings in {minutes:.0f} minutes of processor time. {versions}. {provenance(result)}"
 
 
 def _picture(name: str, text: str) -> str:

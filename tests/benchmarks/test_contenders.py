@@ -73,8 +73,9 @@ def test_a_first_run_finds_no_machine_code_of_an_earlier_one(corpus, monkeypatch
     monkeypatch.setattr(compare, "ContenderProcess", Process)
     usual = next(entry for entry in compare.ENTRIES if entry.module == "torch_tuned")
     work = Work(corpus.jpg, corpus.folder, 32, 2, 1, batch_size=16)
-    result = compare.run_race(Console(quiet=True), "jpg", work, corpus, 1, (usual,))
+    result = compare.run_race(Console(quiet=True), "imagenet", work, corpus, 1, (usual,))
     assert result["contenders"][usual.name]["cold_seconds"] > 0
+    assert result["corpus"] == corpus.facts["jpg"]
     first, later = environments
     assert first is not None
     assert not Path(first).exists()
