@@ -15,7 +15,7 @@ from gpubeton._compile.kept import KeptCode
 from gpubeton._cpu.checksum import find_damage
 from gpubeton._cpu.epilogue import draw_columns, outputs_of, store_rows
 from gpubeton._cpu.jpeg.entries import write_entries
-from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._cpu.jpeg.markers import probe_jpegs
 from gpubeton._cpu.pack import gather_rows, pack_crops, pack_regions
 from gpubeton._cpu.ring import (
     allocate_ring,
