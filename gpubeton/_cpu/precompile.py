@@ -12,11 +12,9 @@ from gpubeton._batch.random_crops import compiled_rule
 from gpubeton._batch.run_steps import STEP_FUNCTIONS, run_listed
 from gpubeton._compile import numba_hooks
 from gpubeton._compile.kept import KeptCode
-from gpubeton._cpu.checksum import find_damage
 from gpubeton._cpu.epilogue import draw_columns, outputs_of, store_rows
 from gpubeton._cpu.jpeg.entries import write_entries
 from gpubeton._cpu.jpeg.markers import probe_jpegs
-from gpubeton._cpu.pack import gather_rows, pack_crops, pack_regions
 from gpubeton._cpu.ring import (
     allocate_ring,
     await_batch,
@@ -29,6 +27,7 @@ from gpubeton._cpu.ring import (
     work_other_kinds,
     write_tasks,
 )
+from gpubeton._cpu.stored_bytes import find_damage, gather_rows, pack_crops, pack_regions
 from gpubeton._cpu.worker_pool import Worker
 from gpubeton._plan.arena_layout import lay_out_pixels
 from gpubeton._plan.draw_rows import most_taps

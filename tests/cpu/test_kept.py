@@ -25,7 +25,7 @@ PACKAGE = Path(kept.__file__).resolve().parent.parent
 #: Copies the second pixel of an image of two, see `pack_crops`.
 SECOND_PIXEL = """
 import numpy as np
-from gpubeton._cpu.pack import pack_crops
+from gpubeton._cpu.stored_bytes import pack_crops
 image, out = np.array([1, 2, 3, 4, 5, 6], np.uint8), np.zeros(3, np.uint8)
 places = [np.array([array.ctypes.data], np.uint64) for array in (image, out)]
 numbers = [np.array([each], np.int32) for each in (2, [0, 1, 1, 1, 0, 0, 0, 0], 3)]
