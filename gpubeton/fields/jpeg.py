@@ -15,6 +15,7 @@ import numpy as np
 
 from gpubeton.errors import BadImageError
 from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.format.layout import HARMLESS_PIXELS, PIXELS_A_BYTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
 
 START = b"\xff\xd8"
 _END = b"\xff\xd9"
-
-PIXELS_A_BYTE = 8 * 64
-"""Most pixels of a byte: Huffman coding takes at least one bit for each block of 8 x 8, its mean's difference."""
-
-HARMLESS_PIXELS = 1 << 24
-"""Not held to that: they take 48 MB. Arithmetic coding, which nearly no program writes, needs less for plain areas."""
 
 _TEM, _RST0, _SOI, _EOI, _SOS = 0x01, 0xD0, 0xD8, 0xD9, 0xDA
 _APP0, _APP1, _APP2, _APP14, _APP15, _COM = 0xE0, 0xE1, 0xE2, 0xEE, 0xEF, 0xFE

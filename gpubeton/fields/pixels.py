@@ -15,9 +15,10 @@ import numpy as np
 from gpubeton._batch.resize import crop_taps
 from gpubeton._bytes.descriptors import open_regular
 from gpubeton.errors import BadImageError
-from gpubeton.fields.jpeg import HARMLESS_PIXELS, PIXELS_A_BYTE, START, camera_metadata, decode_rgb, jpeg_size
+from gpubeton.fields.jpeg import START, camera_metadata, decode_rgb, jpeg_size
 from gpubeton.fields.png import decode_png, read_png_header
 from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.format.layout import HARMLESS_PIXELS, PIXELS_A_BYTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

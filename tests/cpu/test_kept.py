@@ -144,7 +144,7 @@ def test_machine_code_is_made_of_sources_alone():
         ("gpubeton.fields.image_decoders", "_crop_all"),
     }
     reached = sources.reached({definition for definition in compiled if is_source(definition[0])})
-    assert {"gpubeton.format.layout", "gpubeton.fields.jpeg", "gpubeton._plan.draw_rows"} <= reached
+    assert {"gpubeton.format.layout", "gpubeton.fields.png", "gpubeton._plan.draw_rows"} <= reached
     assert {module for module in reached if not is_source(module)} == set()
 
 

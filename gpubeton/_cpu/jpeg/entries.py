@@ -10,9 +10,7 @@ from gpubeton._compile.compile import compiled, device_function
 from gpubeton._compile.intrinsics import copy, load_i64, load_u8, signed, store_i16, store_i64
 from gpubeton._cpu.image_tasks import Scratch, allocate
 from gpubeton._cpu.jpeg.codes import OK
-from gpubeton._cpu.jpeg.columns import ENTRY_BYTES, FILLED, POSITION
-from gpubeton._cpu.jpeg.entropy import describe_blocks
-from gpubeton._cpu.jpeg.huffman import Tables, allocate_tables
+from gpubeton._cpu.jpeg.huffman import ENTRY_BYTES, FILLED, POSITION, Tables, allocate_tables
 from gpubeton._cpu.jpeg.intervals import (
     LARGEST_JPEG,
     entry_digest,
@@ -41,6 +39,7 @@ from gpubeton._cpu.jpeg.markers import LUMA_ACROSS as FRAME_LUMA_ACROSS
 from gpubeton._cpu.jpeg.markers import LUMA_DOWN as FRAME_LUMA_DOWN
 from gpubeton._cpu.jpeg.markers import SCAN as FRAME_SCAN
 from gpubeton._cpu.jpeg.markers import WIDTH as FRAME_WIDTH
+from gpubeton._cpu.jpeg.picture import describe_blocks
 from gpubeton._plan import draw_rows
 from gpubeton._plan.jpeg_windows import (
     BEGIN,

@@ -25,7 +25,7 @@ from gpubeton._cpu.jpeg.huffman import LARGEST_CATEGORY, Tables, build_tables, i
 from gpubeton._cpu.jpeg.idct import PLACES
 from gpubeton._plan import routes
 from gpubeton._plan.routes import JpegKind, Sampling
-from gpubeton.fields.jpeg import HARMLESS_PIXELS, PIXELS_A_BYTE
+from gpubeton.format.layout import HARMLESS_PIXELS, PIXELS_A_BYTE
 
 if TYPE_CHECKING:
     from gpubeton._compile.intrinsics import Array
