@@ -274,6 +274,8 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
         fills += [_widened(stored), _widened(values)]
         num_fills += 2 * len(values)
         layouts.append(layout_of(program.height, program.width, kind.channels, kind.dtype))
+    # The kinds of steps that are called by their addresses: of RGB images, all but colors.
+    kinds = [program.kinds - COLORS if program.kind == RGB else program.kinds for program in programs]
     return Outputs(
         settings,
         staging,
@@ -282,18 +284,13 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
         np.concatenate(other_tables),
         np.concatenate(fills),
         np.stack(layouts),
-        addresses_of(STEP_FUNCTIONS, frozenset().union(*map(_addressed_kinds, programs))),
+        addresses_of(STEP_FUNCTIONS, frozenset().union(*kinds)),
     )
 
 
 def is_gray(program: ImageProgram) -> bool:
     """Return True if images may be gray JPEGs: decoded as three channels, stored as one."""
     return program.kind.has_jpeg and program.kind != RGB
-
-
-def _addressed_kinds(program: ImageProgram) -> frozenset[int]:
-    """Return the kinds of steps that are called by address: of RGB images, all but colors."""
-    return program.kinds - COLORS if program.kind == RGB else program.kinds
 
 
 def _widened(rows: Array) -> Array:

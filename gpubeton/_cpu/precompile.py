@@ -28,11 +28,12 @@ from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
 
 if TYPE_CHECKING:
-    from gpubeton._bytes import Progress
+    from collections.abc import Callable
+
     from gpubeton._plan.program import ImageProgram
 
 
-def precompile(on_progress: Progress | None = None) -> Path:
+def precompile(on_progress: Callable[[int, int], None] | None = None) -> Path:
     """Compile all functions that loaders need on this CPU, and keep their machine code; return its folder."""
     # Calls ``on_progress(done, all)`` before each function. Raises StorageError if the code cannot be kept.
     if not numba_hooks.IS_ENABLED:
