@@ -55,8 +55,7 @@ class JpegFrame:
     width: int  # size in pixels
     components: tuple[int, ...]  # identifier of each component
     sampling: tuple[tuple[int, int], ...]  # sampling factors of each component, across and down
-    is_jfif: bool  # whether there is a JFIF marker, which makes three components YCbCr
-    adobe_transform: int | None  # color transform of an Adobe marker: 0 none, 1 YCbCr, 2 YCCK
+    is_ycbcr: bool  # whether three components are YCbCr
     is_complete: bool  # whether an end-of-image marker follows the image data
 
     @property
@@ -70,16 +69,6 @@ class JpegFrame:
             and self.width > 0
             and (len(self.components) == 1 or (len(self.components) == 3 and self.is_ycbcr))
         )
-
-    @property
-    def is_ycbcr(self) -> bool:
-        """Whether three components are YCbCr."""
-        # The rule of libjpeg: JFIF knows no other colors, then Adobe's word counts, then the identifiers.
-        if self.is_jfif:
-            return True
-        if self.adobe_transform is not None:
-            return self.adobe_transform == 1
-        return self.components != tuple(b"RGB")
 
     @property
     def has_named_sampling(self) -> bool:
@@ -167,8 +156,8 @@ def _describe(
         width=int.from_bytes(body[3:5], "big"),
         components=tuple(body[6::3]),
         sampling=tuple((factors >> 4, factors & 15) for factors in body[7::3]),
-        is_jfif=is_jfif,
-        adobe_transform=adobe_transform,
+        # The rule of libjpeg: JFIF knows no other colors, then Adobe's word counts, then the identifiers.
+        is_ycbcr=is_jfif or (body[6::3] != b"RGB" if adobe_transform is None else adobe_transform == 1),
         is_complete=is_complete,
     )
 

@@ -300,7 +300,11 @@ def read_headers(
 _KIND, _TABLES = routes.KIND, routes.TABLES
 _HEIGHT, _WIDTH, _SAMPLING = routes.HEIGHT, routes.WIDTH, routes.SAMPLING
 _BASELINE, _ELABORATE, _FOREIGN = map(int, (JpegKind.BASELINE, JpegKind.ELABORATE, JpegKind.FOREIGN))
-_FULL, _HALF_ACROSS, _HALF_BOTH, _HALF_DOWN, _QUARTER_ACROSS, _EIGHTH, _GRAY = map(int, Sampling)
+_QUARTER_ACROSS, _EIGHTH, _GRAY = map(int, (Sampling.QUARTER_ACROSS, Sampling.EIGHTH, Sampling.GRAY))
+
+# By the sampling factors of luma, 16 x horizontal + vertical, where those of chroma are one; -1: unusual.
+_SAMPLINGS = np.full(256, -1)
+_SAMPLINGS[[0x11, 0x21, 0x22, 0x12, 0x41, 0x42]] = list(Sampling)[:_GRAY]
 
 
 @device_function
@@ -309,20 +313,7 @@ def _sampling(body: int) -> int:
     for i in (1, 2):
         if load_u8(body + 7 + 3 * i) != 0x11:
             return -1
-    luma = load_u8(body + 7)
-    if luma == 0x11:
-        return _FULL
-    if luma == 0x21:
-        return _HALF_ACROSS
-    if luma == 0x22:
-        return _HALF_BOTH
-    if luma == 0x12:
-        return _HALF_DOWN
-    if luma == 0x41:
-        return _QUARTER_ACROSS
-    if luma == 0x42:
-        return _EIGHTH
-    return -1
+    return int(_SAMPLINGS[load_u8(body + 7)])
 
 
 @device_function
