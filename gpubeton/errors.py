@@ -55,49 +55,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "AllocationError",
-    "BadImageError",
-    "DeviceError",
-    "EntryPointsError",
-    "FieldArgumentsError",
-    "FieldMismatchError",
-    "FieldNameError",
-    "FieldTypeError",
-    "FormatError",
-    "GpubetonError",
-    "HeaderError",
-    "ImageSizeError",
-    "KernelError",
-    "LibraryError",
-    "LoaderClosedError",
-    "NoSamplesError",
-    "NoSuchFieldError",
-    "NotesError",
-    "NvjpegError",
-    "OperationError",
-    "OptionError",
-    "PageSizeError",
-    "PipelineError",
-    "RegionError",
-    "RegionOverlapError",
-    "RegionSizeError",
-    "RegionTooLargeError",
-    "RemoteChangedError",
-    "RemoteDeniedError",
-    "RemoteExistsError",
-    "RemoteMissingError",
-    "RemoteSlowDownError",
-    "RemoteTimeoutError",
-    "SampleError",
-    "StateError",
-    "StorageError",
-    "TruncatedError",
-    "VersionError",
-    "WorkerDiedError",
-    "WriteError",
-]
-
 
 class GpubetonError(Exception):
     """Base of every error that gpubeton raises on purpose."""
@@ -210,16 +167,13 @@ class WorkerDiedError(WriteError, RuntimeError):
     ----------
     message : str
         Which process, how it ended, and what to try.
-    sample : int or None
+    sample : int, optional
         Index in the dataset of the sample at hand, if there was one.
     """
 
-    def __init__(self, message: str, sample: int | None) -> None:
+    def __init__(self, message: str, sample: int | None = None) -> None:
         super().__init__(message)
         self.sample = sample
-
-    def __reduce__(self) -> tuple[type[WorkerDiedError], tuple[str, int | None]]:
-        return type(self), (str(self), self.sample)
 
 
 class NoSuchFieldError(GpubetonError, KeyError):
@@ -259,9 +213,6 @@ class BadImageError(GpubetonError, ValueError):
         self.samples: tuple[int, ...] = tuple(samples)
         self.reasons: tuple[str, ...] = tuple(reasons)
 
-    def __reduce__(self) -> tuple[type[BadImageError], tuple[str, tuple[int, ...], tuple[str, ...]]]:
-        return type(self), (str(self), self.samples, self.reasons)
-
 
 class StateError(GpubetonError, ValueError):
     """The state given to ``load_state_dict`` belongs to another loader."""
@@ -292,9 +243,6 @@ class NvjpegError(DeviceError):
         super().__init__(message)
         self.call = call
         self.status = status
-
-    def __reduce__(self) -> tuple[type[NvjpegError], tuple[str, str, int]]:
-        return type(self), (str(self), self.call, self.status)
 
 
 class KernelError(DeviceError):
@@ -331,3 +279,12 @@ class RemoteExistsError(StorageError, FileExistsError):
 
 class LoaderClosedError(GpubetonError, RuntimeError):
     """The loader was closed while a batch was awaited."""
+
+
+__all__ = [name for name in vars().copy() if name.endswith("Error")]
+
+
+def add_error_note(error: Exception, note: str) -> None:
+    """Add where an error happened; its type stays, so `except` clauses still match."""
+    if hasattr(error, "add_note"):  # since Python 3.11
+        error.add_note(note)

@@ -7,7 +7,7 @@
 //   intervals  Interval  (M,)            an image and one of its entry points; those of a group take similarly long
 //   status     int32     (N,)            DAMAGED is written
 //
-// The coefficients that come out are those of gpubeton/_cpu/jpeg/entropy.py. One thread decodes the MCUs from an entry point
+// The coefficients that come out are those of gpubeton/_cpu/jpeg/huffman.py. One thread decodes the MCUs from an entry point
 // to the next: Huffman's code has no other places to begin. An interval's end must be the next entry point, bit and DC
 // values, or the marker that belongs there. Whatever the data are, a thread reads the bytes of its JPEG only.
 //

@@ -40,7 +40,6 @@ SOURCES = (
     "_plan.jpeg_windows",
     "_plan.philox",
     "_plan.routes",
-    "fields.jpeg",
     "fields.png",
     "format.layout",
     "pipeline.compiler",

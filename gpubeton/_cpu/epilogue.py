@@ -185,36 +185,33 @@ def fill_rects(
             copy(row + y * width * channels * size, row, (right - left) * channels * size)
 
 
-class Epilogue:
-    """How a program stores its pixels: the method and its constants, see `store_row`."""
+class Epilogue(NamedTuple):
+    """How a program stores its pixels, see `store_row`."""
 
-    def __init__(
-        self,
-        table: Array | None,  # (256, 3) uint8, float16, float32 or bits of bfloat16 as uint16; None: store the bytes
-        mean: Sequence[float] | None = None,  # what the table was made from
-        std: Sequence[float] | None = None,
-    ) -> None:
-        self.factors = np.zeros((2, 24), np.float32)
-        self.table = np.zeros((256, 3), np.int64)
-        self.method, self.item_size = BYTES, 1
-        if table is None:
-            self.table[:] = np.arange(256)[:, None]
-            return
-        self.item_size = table.dtype.itemsize
-        self.table[:] = _bits_of(table)
-        self.method = {1: TABLE_8, 2: TABLE_16, 4: TABLE_32}[self.item_size]
-        if table.dtype == np.float16 and mean is not None and std is not None:
-            self.factors[0] = np.tile(1 / np.asarray(std, np.float64), 8)
-            self.factors[1] = np.tile(-np.asarray(mean, np.float64) / np.asarray(std, np.float64), 8)
-            if self._affine_is_exact():
-                self.method = AFFINE_HALF
+    method: int
+    factors: Array  # (2, 24) float32
+    table: Array  # (256, 3) int64
 
-    def _affine_is_exact(self) -> bool:
-        """Try all 768 values with the very code that will run."""
+
+def _epilogue_of(
+    table: Array | None,  # (256, 3) uint8, float16, float32 or bits of bfloat16 as uint16; None: store the bytes
+    mean_std: tuple[Sequence[float], Sequence[float]] | None = None,  # what the table was made from
+) -> Epilogue:
+    """Choose how pixels are stored."""
+    factors = np.zeros((2, 24), np.float32)
+    if table is None:
+        return Epilogue(BYTES, factors, np.repeat(np.arange(256)[:, None], 3, axis=1))
+    bits = _bits_of(table).astype(np.int64)
+    if table.dtype == np.float16 and mean_std is not None:
+        mean, std = (np.asarray(values, np.float64) for values in mean_std)
+        factors[:] = np.tile(1 / std, 8), np.tile(-mean / std, 8)
+        # Try all 768 values with the very code that will run.
         pixels = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 3, axis=1)
         stored = np.empty((256, 3), np.uint16)
-        store_rows(pixels, stored.view(np.uint8).reshape(-1), AFFINE_HALF, self.factors, self.table)
-        return bool((stored == self.table).all())
+        store_rows(pixels, stored.view(np.uint8).reshape(-1), AFFINE_HALF, factors, bits)
+        if (stored == bits).all():
+            return Epilogue(AFFINE_HALF, factors, bits)
+    return Epilogue({1: TABLE_8, 2: TABLE_16, 4: TABLE_32}[table.dtype.itemsize], factors, bits)
 
 
 def _bits_of(table: Array) -> Array:
@@ -231,7 +228,7 @@ def mix_and_store(
     mix_levels(pixels, mixes)
     if program.table is None:
         return pixels
-    epilogue = Epilogue(program.table, *(program.mean_std or (None, None)))
+    epilogue = _epilogue_of(program.table, program.mean_std)
     out: Array = take(pixels.shape, program.table.dtype)
     target = out.view(np.uint8).reshape(-1)
     store_rows(pixels.reshape(-1, 3), target, epilogue.method, epilogue.factors, epilogue.table)
@@ -251,7 +248,11 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
     """Translate a loader's programs for compiled code."""
     settings = np.zeros((len(programs), OUT_FIELDS), np.int64)
     staging = np.zeros_like(settings)
-    epilogues = [_epilogue_of(program) for program in programs]
+    # A mixed batch is stored by `mix_and_store`, other kinds by `other_kinds`.
+    epilogues = [
+        _epilogue_of(None if program.mixing or program.kind != RGB else program.table, program.mean_std)
+        for program in programs
+    ]
     fills, layouts, other_tables, num_fills = [], [], [np.zeros((0, MAX_CHANNELS), np.uint32)], 0
     for row, staging_row, program, epilogue in zip(settings, staging, programs, epilogues, strict=True):
         kind, values = program.kind, program.fills.astype(np.int64)
@@ -273,6 +274,8 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
         fills += [_widened(stored), _widened(values)]
         num_fills += 2 * len(values)
         layouts.append(layout_of(program.height, program.width, kind.channels, kind.dtype))
+    # The kinds of steps that are called by their addresses: of RGB images, all but colors.
+    kinds = [program.kinds - COLORS if program.kind == RGB else program.kinds for program in programs]
     return Outputs(
         settings,
         staging,
@@ -281,25 +284,13 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
         np.concatenate(other_tables),
         np.concatenate(fills),
         np.stack(layouts),
-        addresses_of(STEP_FUNCTIONS, frozenset().union(*map(_addressed_kinds, programs))),
+        addresses_of(STEP_FUNCTIONS, frozenset().union(*kinds)),
     )
 
 
 def is_gray(program: ImageProgram) -> bool:
     """Return True if images may be gray JPEGs: decoded as three channels, stored as one."""
     return program.kind.has_jpeg and program.kind != RGB
-
-
-def _addressed_kinds(program: ImageProgram) -> frozenset[int]:
-    """Return the kinds of steps that are called by address: of RGB images, all but colors."""
-    return program.kinds - COLORS if program.kind == RGB else program.kinds
-
-
-def _epilogue_of(program: ImageProgram) -> Epilogue:
-    # A mixed batch is stored by `mix_and_store`, other kinds by `other_kinds`.
-    if program.mixing or program.kind != RGB:
-        return Epilogue(None)
-    return Epilogue(program.table, *(program.mean_std or (None, None)))
 
 
 def _widened(rows: Array) -> Array:

@@ -17,8 +17,16 @@ from gpubeton._batch.step_rows import MAX_STEPS
 from gpubeton._compile.compile import device_function
 from gpubeton._cpu.color_simd import GROUP, STEP_FIELDS, TABLE_SIZE, ColorScratch
 from gpubeton._cpu.epilogue import IS_GRAY, NUM_STEPS, Outputs
-from gpubeton._cpu.jpeg.columns import BLOCK_FIELDS, CURSOR_FIELDS, ENTRY_BYTES, MAX_BLOCKS, OVERRUN, PADDING
-from gpubeton._cpu.jpeg.huffman import Tables, allocate_tables
+from gpubeton._cpu.jpeg.huffman import (
+    BLOCK_FIELDS,
+    CURSOR_FIELDS,
+    ENTRY_BYTES,
+    MAX_BLOCKS,
+    OVERRUN,
+    PADDING,
+    Tables,
+    allocate_tables,
+)
 from gpubeton._cpu.jpeg.markers import FRAME_SIZE, SCAN_PLACES
 from gpubeton._cpu.taps import most_taps
 from gpubeton.format.layout import MAX_INTERVALS
@@ -145,12 +153,12 @@ class Scratch(NamedTuple):
     capacity: Array  # (3,) int64: the largest height, width and size of a JPEG in bytes that fit
     frame: Array  # (FRAME_SIZE,) int64: headers, see `jpeg.markers`
     tables: Tables
-    cursor: Array  # (CURSOR_FIELDS,) int64: see `jpeg.intervals`
+    cursor: Array  # (CURSOR_FIELDS,) int64: see `jpeg.huffman`
     entries: Array  # uint8: an ENTRY_DTYPE for each restart interval
     scan: Array  # uint8: an interval without byte stuffing
     coefficients: Array  # (96,) int16, aligned: one block, and room for values past its end
     scan_places: Array  # (256,) uint8: `jpeg.markers.SCAN_PLACES`
-    blocks: Array  # (MAX_BLOCKS, BLOCK_FIELDS) int64: see `jpeg.entropy`
+    blocks: Array  # (MAX_BLOCKS, BLOCK_FIELDS) int64: see `jpeg.huffman`
     predictors: Array  # (3,) int64
     strips: Array  # (2, n) uint16, aligned: luma, and Cb next to Cr
     views: Array  # (V, VIEW_FIELDS) int64: see above

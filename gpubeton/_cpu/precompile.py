@@ -12,23 +12,11 @@ from gpubeton._batch.random_crops import compiled_rule
 from gpubeton._batch.run_steps import STEP_FUNCTIONS, run_listed
 from gpubeton._compile import numba_hooks
 from gpubeton._compile.kept import KeptCode
-from gpubeton._cpu.checksum import find_damage
+from gpubeton._cpu import ring as ring_buffer
 from gpubeton._cpu.epilogue import draw_columns, outputs_of, store_rows
 from gpubeton._cpu.jpeg.entries import write_entries
-from gpubeton._cpu.jpeg.probe import probe_jpegs
-from gpubeton._cpu.pack import gather_rows, pack_crops, pack_regions
-from gpubeton._cpu.ring import (
-    allocate_ring,
-    await_batch,
-    await_tickets,
-    complete,
-    give_up,
-    publish,
-    wake,
-    work,
-    work_other_kinds,
-    write_tasks,
-)
+from gpubeton._cpu.jpeg.markers import probe_jpegs
+from gpubeton._cpu.stored_bytes import find_damage, gather_rows, pack_crops, pack_regions
 from gpubeton._cpu.worker_pool import Worker
 from gpubeton._plan.arena_layout import lay_out_pixels
 from gpubeton._plan.draw_rows import most_taps
@@ -40,11 +28,12 @@ from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
 
 if TYPE_CHECKING:
-    from gpubeton._bytes import Progress
+    from collections.abc import Callable
+
     from gpubeton._plan.program import ImageProgram
 
 
-def precompile(on_progress: Progress | None = None) -> Path:
+def precompile(on_progress: Callable[[int, int], None] | None = None) -> Path:
     """Compile all functions that loaders need on this CPU, and keep their machine code; return its folder."""
     # Calls ``on_progress(done, all)`` before each function. Raises StorageError if the code cannot be kept.
     if not numba_hooks.IS_ENABLED:
@@ -73,7 +62,7 @@ def precompile(on_progress: Progress | None = None) -> Path:
 def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
     """List all functions that Python calls, with arguments of a loader's types and no work in them."""
     programs = [_program("rgb"), _program("rgba")]
-    ring = allocate_ring(1, 1, draw_columns(programs), workers=1)
+    ring = ring_buffer.allocate_ring(1, 1, draw_columns(programs), workers=1)
     outputs = outputs_of(programs)
     worker = Worker(programs, outputs)
     none, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int32)
@@ -82,10 +71,10 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
     factors, tables, lanes = outputs.factors[0], outputs.tables[0], np.zeros(0, np.int8)
     stored = none, none, numbers, numbers, np.zeros(0, np.uint8), np.zeros(256, np.int64)
     return [
-        (wake, (ring, True)),  # `work` returns at once then
-        (await_tickets, (ring, 0)),
-        (work, (ring, outputs, worker.scratch(1, 1, 0), 0)),
-        (work_other_kinds, (ring, outputs, worker.other_kinds_scratch(1, 1), 0)),
+        (ring_buffer.wake, (ring, True)),  # `work` returns at once then
+        (ring_buffer.await_tickets, (ring, 0)),
+        (ring_buffer.work, (ring, outputs, worker.scratch(1, 1, 0), 0)),
+        (ring_buffer.work_other_kinds, (ring, outputs, worker.other_kinds_scratch(1, 1), 0)),
         (fill_uniform, (0, 0, 0, none, np.zeros((0, 2), np.uint32), np.zeros((0, 0)))),
         (
             compiled_rule(),
@@ -100,11 +89,11 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         (assign_routes, (stored[4], none, numbers, numbers, columns, lanes, 0, lanes)),
         (lay_out_pixels, (lanes, 1, 1, columns, numbers, none, numbers)),
         (most_taps, (columns, 1, 1, 1)),
-        (write_tasks, (ring, 0, 0, 0, 0, stored, columns, 0, 0)),
-        (publish, (ring, 0)),
-        (complete, (ring, 0, 0)),
-        (give_up, (ring, 0)),
-        (await_batch, (ring, 0, False)),
+        (ring_buffer.write_tasks, (ring, 0, 0, 0, 0, stored, columns, 0, 0)),
+        (ring_buffer.publish, (ring, 0)),
+        (ring_buffer.complete, (ring, 0, 0)),
+        (ring_buffer.give_up, (ring, 0)),
+        (ring_buffer.await_batch, (ring, 0, False)),
         (store_rows, (pixels, np.zeros(0, np.uint8), 0, factors, tables)),
         (run_listed, (rows, columns, numbers64, *[rows.reshape(-1)] * 3, numbers64)),
     ]

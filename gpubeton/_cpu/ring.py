@@ -28,7 +28,6 @@ from gpubeton._compile.intrinsics import (
     store_u8,
     u8_at,
 )
-from gpubeton._cpu.checksum import crc32
 from gpubeton._cpu.color_simd import change_colors
 from gpubeton._cpu.epilogue import (
     FIRST_STEP,
@@ -65,6 +64,7 @@ from gpubeton._cpu.jpeg.codes import NO_MEMORY, NOT_UNPACKED, OK, WRONG_CHECKSUM
 from gpubeton._cpu.jpeg.picture import decode_picture
 from gpubeton._cpu.other_kinds import finish_levels, make_other_kind
 from gpubeton._cpu.resample import resample_rgb
+from gpubeton._cpu.stored_bytes import crc32
 from gpubeton._cpu.system_calls import CPU_CLOCK, WALL_CLOCK, begin_semaphore
 from gpubeton._plan.draw_rows import HEIGHT, LEFT, RESIZED_HEIGHT, RESIZED_WIDTH, TOP, WIDTH
 

@@ -6,20 +6,38 @@ Numba loses the errors that compiled code raises in parallel loops, so each is a
 from __future__ import annotations
 
 import ctypes
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton._batch.resize import resize_crops
 from gpubeton._cpu.bad_images import bytes_at
-from gpubeton.errors import BadImageError
+from gpubeton.errors import GpubetonError, OperationError
 from gpubeton.fields.jpeg import decode_rgb, jpeg_size
-from gpubeton.pipeline.error_notes import note_nopython_error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 _copy: Any = ctypes.memmove
+_notes: deque[str] = deque(maxlen=100)
+
+
+def note_nopython_error(message: str) -> None:
+    """Note what went wrong; may be called by any thread."""
+    _notes.append(message)
+
+
+def take_nopython_errors() -> list[str]:
+    """Give the messages noted since the last call."""
+    messages: dict[str, None] = {}
+    with suppress(IndexError):  # others take from it, too
+        while True:
+            messages[_notes.popleft()] = None
+    return list(messages)
 
 
 def memcpy(source: Any, dest: Any) -> None:
@@ -97,7 +115,7 @@ def imdecode(
     [128, 128, 128]
     """
     if enable_crop or do_flip or scale_factor_num != scale_factor_denom:
-        _refuse_ways(0)
+        _refuse_ways()
         raise ValueError("imdecode: decodes only whole images; crop, flip and resize the decoded image")
     if _decode(source.ctypes.data, source.size, dst.ctypes.data, dst.size, source_height, source_width) != 0:
         raise ValueError("imdecode: the image could not be decoded")
@@ -149,70 +167,60 @@ def _pixels(address: int, height: int, width: int) -> NDArray[np.uint8]:
     return np.frombuffer(memory, np.uint8).reshape(height, width, 3)
 
 
-def _note_copy(size: int, room: int) -> None:
-    note_nopython_error(
-        f"memcpy: {size} bytes do not fit into an array of {room}; ask for a larger one in AllocationQuery"
+def _callback(name: str, count: int) -> Callable[[Callable[..., None]], Any]:
+    """Make a C function of so many int64 numbers; it returns 0, or 1 for an error, which is noted."""
+
+    # Compiled code calls it from any thread, without the interpreter's lock, and cannot catch an error.
+    def decorate(function: Callable[..., None]) -> Any:
+        def call(*numbers: int) -> int:
+            try:
+                function(*numbers)
+            except GpubetonError as error:
+                note_nopython_error(f"{name}: {error}")
+            except Exception as error:  # noqa: BLE001 - as above
+                note_nopython_error(f"{name}: {type(error).__name__}: {error}")
+            else:
+                return 0
+            return 1
+
+        return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)(call)
+
+    return decorate
+
+
+@_callback("memcpy", 2)
+def _refuse_copy(size: int, room: int) -> None:
+    raise OperationError(f"{size} bytes do not fit into an array of {room}; ask for a larger one in AllocationQuery")
+
+
+@_callback("imdecode", 0)
+def _refuse_ways() -> None:
+    raise OperationError(
+        "enable_crop, do_flip and scale factors are not supported; decode the whole image, then crop, flip and resize "
+        "it"
     )
 
 
-def _note_ways(_: int) -> None:
-    note_nopython_error(
-        "imdecode: enable_crop, do_flip and scale factors are not supported; decode the whole image, then crop, flip "
-        "and resize it"
-    )
+@_callback("imdecode", 6)
+def _decode(address: int, size: int, target: int, room: int, height: int, width: int) -> None:
+    data = bytes_at(address, size)
+    sides = jpeg_size(data)
+    if sides != (height, width) or height * width * 3 > room:
+        raise OperationError(
+            f"an image of {sides[0]} x {sides[1]} pixels (height x width), expected {height} x {width}; "
+            f"they need {height * width * 3} bytes, and the destination has {room}"
+        )
+    pixels = decode_rgb(data)
+    ctypes.memmove(target, pixels.ctypes.data, pixels.nbytes)
 
 
-def _decode_at(address: int, size: int, target: int, room: int, height: int, width: int) -> int:
-    try:
-        data = bytes_at(address, size)
-        sides = jpeg_size(data)
-        if sides != (height, width) or height * width * 3 > room:
-            note_nopython_error(
-                f"imdecode: an image of {sides[0]} x {sides[1]} pixels (height x width), expected {height} x {width}; "
-                f"they need {height * width * 3} bytes, and the destination has {room}"
-            )
-            return 1
-        pixels = decode_rgb(data)
-        ctypes.memmove(target, pixels.ctypes.data, pixels.nbytes)
-    except BadImageError as error:
-        note_nopython_error(f"imdecode: {error}")
-        return 1
-    except Exception as error:  # noqa: BLE001 - compiled code cannot catch it
-        note_nopython_error(f"imdecode: {type(error).__name__}: {error}")
-        return 1
-    return 0
-
-
-def _resize_at(
-    source: int,
-    rows: int,
-    columns: int,
-    top: int,
-    bottom: int,
-    left: int,
-    right: int,
-    target: int,
-    height: int,
-    width: int,
-) -> int:
-    try:
-        if not (0 <= top < bottom <= rows and 0 <= left < right <= columns):
-            note_nopython_error(
-                f"resize_crop: rows {top} to {bottom} and columns {left} to {right} of an image of {rows} x {columns} "
-                f"(height x width); expected a part of it"
-            )
-            return 1
-        box = np.array([[top, left, bottom - top, right - left]], np.int32)
-        resize_crops(_pixels(source, rows, columns)[None], box, _pixels(target, height, width)[None])
-    except Exception as error:  # noqa: BLE001 - compiled code cannot catch it
-        note_nopython_error(f"resize_crop: {type(error).__name__}: {error}")
-        return 1
-    return 0
-
-
-# Compiled code calls these, from any thread and without the interpreter's lock.
-_INT = ctypes.c_int64
-_refuse_copy = ctypes.CFUNCTYPE(None, _INT, _INT)(_note_copy)
-_refuse_ways = ctypes.CFUNCTYPE(None, _INT)(_note_ways)
-_decode = ctypes.CFUNCTYPE(_INT, *[_INT] * 6)(_decode_at)
-_resize = ctypes.CFUNCTYPE(_INT, *[_INT] * 10)(_resize_at)
+@_callback("resize_crop", 10)
+def _resize(source: int, rows: int, columns: int, *place: int) -> None:
+    top, bottom, left, right, target, height, width = place
+    if not (0 <= top < bottom <= rows and 0 <= left < right <= columns):
+        raise OperationError(
+            f"rows {top} to {bottom} and columns {left} to {right} of an image of {rows} x {columns} "
+            f"(height x width); expected a part of it"
+        )
+    box = np.array([[top, left, bottom - top, right - left]], np.int32)
+    resize_crops(_pixels(source, rows, columns)[None], box, _pixels(target, height, width)[None])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -81,15 +81,8 @@ class Worker:
         # The loop that goes on; the one for RGB images is not even compiled if there are none.
         self._is_other_kind = len(self._other_programs) == len(self._kinds)
         self._programs = programs
-        self._size = (
-            max(program.height for program in programs),
-            max(program.width for program in programs),
-        )
-        staged = [program for program in programs if program.steps or is_gray(program)]
-        self._staging = (
-            max((program.height for program in staged), default=0),
-            max((program.width for program in staged), default=0),
-        )
+        self._size = _largest(programs)
+        self._staging = _largest([program for program in programs if program.steps or is_gray(program)])
         self._scratch: Scratch | None = None
         self._other_kinds_scratch: OtherKindsScratch | None = None
         # An image that libjpeg-turbo has decoded is made as a raw image, on a ring of one.
@@ -166,20 +159,19 @@ class Worker:
         return int(codes[views[0]]), ""
 
 
+def _largest(programs: Sequence[ImageProgram]) -> tuple[int, int]:
+    """Return the largest height and width of the outputs."""
+    return max((program.height for program in programs), default=0), max(
+        (program.width for program in programs), default=0
+    )
+
+
 def usage_of(clocks: NDArray[np.int64]) -> Usage:
     """Sum up the clocks of workers, `Ring.clocks`, until now; processor time counts at the end of a batch or work."""
     clocked = clocks[:, BUSY].tolist()
     now = time.monotonic_ns()  # afterwards: a worker that starts meanwhile would have worked for less than no time
     busy = sum(nanoseconds if nanoseconds >= 0 else nanoseconds + now for nanoseconds in clocked)
     return Usage(busy / 1e9, int(clocks[:, CPU].sum()) / 1e9)
-
-
-@dataclass
-class _Batch:
-    """A batch in flight."""
-
-    jobs: Sequence[ImageJob]
-    reasons: dict[int, str] = field(default_factory=dict)  # of images that no library decodes, by place in the batch
 
 
 class WorkerPool:
@@ -199,7 +191,8 @@ class WorkerPool:
         self._batch_size = batch_size
         self._outputs = outputs_of(self._programs)
         self._ring = allocate_ring(ring, batch_size * len(self._programs), draw_columns(self._programs), num_workers)
-        self._batches: dict[int, _Batch] = {}
+        # The batches in flight; with the reasons of images that no library decodes, by their places.
+        self._batches: dict[int, tuple[Sequence[ImageJob], dict[int, str]]] = {}
         self._submitted = 0
         self._collected = 0
         self._is_closed = False
@@ -225,7 +218,7 @@ class WorkerPool:
             stop = first + self._batch_size
             _write_job(self._ring, number % slots, program_number, first, stop, job, program.kind)
         _link_views(self._ring, number % slots, self._batch_size, jobs)
-        self._batches[number] = _Batch(jobs)
+        self._batches[number] = jobs, {}
         self._submitted += 1
         publish(self._ring, number)
 
@@ -239,13 +232,13 @@ class WorkerPool:
             is_made = await_batch(self._ring, self._collected, True)
             raise_interrupt()
         slot = self._collected % len(self._ring.remaining)
-        batch = self._batches.pop(self._collected)
+        jobs, reasons = self._batches.pop(self._collected)
         self._collected += 1
-        for number, job in enumerate(batch.jobs):
+        for number, job in enumerate(jobs):
             if job.num_entries is not None:
                 first = number * self._batch_size
                 job.num_entries[:] = self._ring.tasks[slot, first : first + len(job.num_entries), NUM_ENTRIES]
-        return bad_images(self._ring, slot, batch.reasons, self._programs, self._batch_size)
+        return bad_images(self._ring, slot, reasons, self._programs, self._batch_size)
 
     def decode(self, program: int, job: ImageJob) -> list[BadImage]:
         """Make the images of one program in the caller's thread; return the bad ones."""
@@ -301,7 +294,7 @@ class WorkerPool:
             while (event := worker.run(self._ring))[0] != IDLE:
                 if event[0] == REFUSED:
                     batch = event[1] // self._ring.codes.shape[1]
-                    self._make_refused(worker, self._ring, event[1], self._batches[batch].reasons)
+                    self._make_refused(worker, self._ring, event[1], self._batches[batch][1])
         except BaseException as error:  # noqa: BLE001 - any error has to reach the user's loop
             clock = self._ring.clocks[number : number + 1]
             clock[0, BUSY] = 1e9 * usage_of(clock).busy_seconds
@@ -361,12 +354,9 @@ def _link_views(ring: Ring, slot: int, batch_size: int, jobs: Sequence[ImageJob]
     tasks = ring.tasks[slot]
     for number, job in enumerate(jobs):
         for earlier in reversed(range(number)):
-            if _has_the_same_images(job, jobs[earlier]):
+            is_same_source = job.source != "" and job.source == jobs[earlier].source
+            if is_same_source and np.array_equal(job.address, jobs[earlier].address):
                 rows = np.flatnonzero(tasks[number * batch_size :, MODE][: len(job.address)] != RAW_OTHER)
                 tasks[earlier * batch_size + rows, NEXT_VIEW] = number * batch_size + rows
                 tasks[number * batch_size + rows, IS_LATER_VIEW] = 1
                 break
-
-
-def _has_the_same_images(job: ImageJob, other: ImageJob) -> bool:
-    return job.source != "" and job.source == other.source and np.array_equal(job.address, other.address)

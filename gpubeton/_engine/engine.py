@@ -15,8 +15,8 @@ from gpubeton._engine.run_batch_ops import Shared
 from gpubeton._engine.sources import READS_AHEAD, FetchedRegions
 from gpubeton._engine.timing import StageTimers
 from gpubeton._plan.image_job import BadImage
+from gpubeton.errors import add_error_note
 from gpubeton.pipeline.draw_ids import sample_ids
-from gpubeton.pipeline.error_notes import add_error_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

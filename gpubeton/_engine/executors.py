@@ -6,11 +6,10 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpubeton._cpu.checksum import find_damage
 from gpubeton._cpu.epilogue import mix_and_store
-from gpubeton._cpu.jpeg.part_reader import JpegReader
-from gpubeton._cpu.jpeg.probe import probe_jpegs
-from gpubeton._cpu.pack import pack_crops, pack_regions
+from gpubeton._cpu.jpeg.entries import JpegReader
+from gpubeton._cpu.jpeg.markers import probe_jpegs
+from gpubeton._cpu.stored_bytes import find_damage, pack_crops, pack_regions
 from gpubeton._plan.image_job import CpuServices, Usage
 from gpubeton.pipeline.pixel_type import pixel_type
 from gpubeton.pipeline.ragged import tensors_in

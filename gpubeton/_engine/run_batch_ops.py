@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._cpu.user_calls import take_nopython_errors
 from gpubeton._plan.batch_ops import declare, python_code
 from gpubeton._plan.philox import BatchNumbers
 from gpubeton._plan.snapshot import BranchPoint
-from gpubeton.errors import OperationError
+from gpubeton.errors import OperationError, add_error_note
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.error_notes import add_error_note, take_nopython_errors
 from gpubeton.pipeline.pixel_type import is_torch_dtype, pixel_type, torch_dtype
 from gpubeton.transforms.transform import BatchKey
 

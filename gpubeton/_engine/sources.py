@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._cpu.bad_images import describe_damage
-from gpubeton._cpu.checksum import find_damage
-from gpubeton._cpu.pack import gather_rows
+from gpubeton._cpu.stored_bytes import find_damage, gather_rows
 from gpubeton.format.layout import FieldType
 from gpubeton.format.regions import Regions
 

@@ -65,7 +65,7 @@ GROUP = 128
 
 
 class ReadJpegs(Protocol):
-    """Reads JPEGs in memory for a decoder from entry points; see `gpubeton._cpu.jpeg.part_reader.JpegReader`."""
+    """Reads JPEGs in memory for a decoder from entry points; see `gpubeton._cpu.jpeg.entries.JpegReader`."""
 
     def read(
         self,

@@ -132,7 +132,7 @@ def _read_some(
     source: ByteSource, content: NDArray[np.uint8] | None, places: Places, sides: NDArray[np.int32], rows: slice
 ) -> slice:
     """Read the height and width of some images of a container."""
-    from gpubeton._cpu.jpeg.probe import probe_jpegs  # it compiles, or loads machine code
+    from gpubeton._cpu.jpeg.markers import probe_jpegs  # it compiles, or loads machine code
     from gpubeton._plan.routes import HEIGHT, PROBE_COLUMNS, WIDTH
 
     offset, size = places.offset[rows], places.size[rows]

@@ -92,7 +92,7 @@ def find_all(
 
 def find_checksums(rows: NDArray[np.void], path: str, num_workers: int, identity: SourceIdentity) -> NDArray[np.uint32]:
     """Compute the CRC-32 of each region of a file of this machine, (R,), in the order of its allocation table."""
-    from gpubeton._cpu.checksum import compute_checksums  # see `_find`
+    from gpubeton._cpu.stored_bytes import compute_checksums  # see `_find`
 
     checksums = np.zeros(len(rows), np.uint64)
     with (
@@ -127,8 +127,8 @@ def _find(
     address: NDArray[np.uint64], size: NDArray[np.uint64], with_checksums: bool
 ) -> tuple[EntryBlock, NDArray[np.uint64]]:
     # The import compiles, or loads machine code: writing without JPEGs does without.
-    from gpubeton._cpu.checksum import compute_checksums
     from gpubeton._cpu.jpeg.entries import find_entries
+    from gpubeton._cpu.stored_bytes import compute_checksums
 
     checksums = np.zeros(len(size), np.uint64)
     if with_checksums:

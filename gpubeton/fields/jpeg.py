@@ -15,6 +15,7 @@ import numpy as np
 
 from gpubeton.errors import BadImageError
 from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.format.layout import HARMLESS_PIXELS, PIXELS_A_BYTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
 
 START = b"\xff\xd8"
 _END = b"\xff\xd9"
-
-PIXELS_A_BYTE = 8 * 64
-"""Most pixels of a byte: Huffman coding takes at least one bit for each block of 8 x 8, its mean's difference."""
-
-HARMLESS_PIXELS = 1 << 24
-"""Not held to that: they take 48 MB. Arithmetic coding, which nearly no program writes, needs less for plain areas."""
 
 _TEM, _RST0, _SOI, _EOI, _SOS = 0x01, 0xD0, 0xD8, 0xD9, 0xDA
 _APP0, _APP1, _APP2, _APP14, _APP15, _COM = 0xE0, 0xE1, 0xE2, 0xEE, 0xEF, 0xFE
@@ -60,8 +55,7 @@ class JpegFrame:
     width: int  # size in pixels
     components: tuple[int, ...]  # identifier of each component
     sampling: tuple[tuple[int, int], ...]  # sampling factors of each component, across and down
-    is_jfif: bool  # whether there is a JFIF marker, which makes three components YCbCr
-    adobe_transform: int | None  # color transform of an Adobe marker: 0 none, 1 YCbCr, 2 YCCK
+    is_ycbcr: bool  # whether three components are YCbCr
     is_complete: bool  # whether an end-of-image marker follows the image data
 
     @property
@@ -75,16 +69,6 @@ class JpegFrame:
             and self.width > 0
             and (len(self.components) == 1 or (len(self.components) == 3 and self.is_ycbcr))
         )
-
-    @property
-    def is_ycbcr(self) -> bool:
-        """Whether three components are YCbCr."""
-        # The rule of libjpeg: JFIF knows no other colors, then Adobe's word counts, then the identifiers.
-        if self.is_jfif:
-            return True
-        if self.adobe_transform is not None:
-            return self.adobe_transform == 1
-        return self.components != tuple(b"RGB")
 
     @property
     def has_named_sampling(self) -> bool:
@@ -172,8 +156,8 @@ def _describe(
         width=int.from_bytes(body[3:5], "big"),
         components=tuple(body[6::3]),
         sampling=tuple((factors >> 4, factors & 15) for factors in body[7::3]),
-        is_jfif=is_jfif,
-        adobe_transform=adobe_transform,
+        # The rule of libjpeg: JFIF knows no other colors, then Adobe's word counts, then the identifiers.
+        is_ycbcr=is_jfif or (body[6::3] != b"RGB" if adobe_transform is None else adobe_transform == 1),
         is_complete=is_complete,
     )
 

@@ -7,22 +7,26 @@ import os
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._batch.resize import crop_taps
 from gpubeton._bytes.descriptors import open_regular
 from gpubeton.errors import BadImageError
-from gpubeton.fields.jpeg import HARMLESS_PIXELS, PIXELS_A_BYTE, START, camera_metadata, decode_rgb, jpeg_size
+from gpubeton.fields.jpeg import START, camera_metadata, decode_rgb, jpeg_size
 from gpubeton.fields.png import decode_png, read_png_header
 from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.format.layout import HARMLESS_PIXELS, PIXELS_A_BYTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
     from PIL import Image
+
+    from gpubeton._batch.resize import Taps
 
 #: Files beside JPEG that are decoded as RGB when they are loaded, by Pillow's names.
 _OTHER_FILES = ("PNG", "WEBP", "BMP", "TIFF", "PPM")
@@ -198,7 +202,7 @@ def read_metadata(content: bytes | None, image: Image.Image | None) -> ImageMeta
     orientation, has_position = 1, False
     for body in camera_metadata(content or b""):
         if body.startswith(_EXIF):
-            metadata = _of_bytes(body)
+            metadata = _of_exif(partial(_read_exif, body))
             orientation, has_position = metadata.orientation, has_position or metadata.has_position
         elif _XMP_POSITION in body:
             has_position = True
@@ -214,15 +218,12 @@ def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
     return np.ascontiguousarray(pixels[::down, ::across])
 
 
-def _of_bytes(content: bytes) -> ImageMetadata:
+def _read_exif(content: bytes) -> Image.Exif:
     from PIL import Image
 
-    def load() -> Image.Exif:
-        exif = Image.Exif()
-        exif.load(content)
-        return exif
-
-    return _of_exif(load)
+    exif = Image.Exif()
+    exif.load(content)
+    return exif
 
 
 def _of_exif(load: Callable[[], Image.Exif]) -> ImageMetadata:
@@ -276,14 +277,13 @@ def area_average(pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
     is_whole = pixels.dtype.kind != "f"
     if is_whole and pixels.shape[0] % height == 0 and pixels.shape[1] % width == 0:
         return _average_blocks(pixels, height, width)
-    rows, row_weights = _taps(pixels.shape[0], height)
-    columns, column_weights = _taps(pixels.shape[1], width)
+    # In single precision, in the order of the pixels.
+    down, across = crop_taps((0, 0, *pixels.shape[:2]), (height, width))
     result = np.empty((height, width, pixels.shape[2]), pixels.dtype)
     # One color at a time: single numbers are gathered several times faster than triples.
     for color in range(pixels.shape[2]):
         plane = pixels[:, :, color].astype(np.float32)
-        narrow = _weighted_sum(plane, columns, column_weights, axis=1)
-        small = _weighted_sum(narrow, rows, row_weights, axis=0)
+        small = _weighted_sum(_weighted_sum(plane, across, axis=1), down, axis=0)
         result[:, :, color] = np.rint(small, out=small) if is_whole else small
     return result
 
@@ -327,38 +327,14 @@ def _average_blocks(pixels: NDArray[Any], height: int, width: int) -> NDArray[An
     return np.rint(mean).astype(pixels.dtype)
 
 
-@lru_cache(maxsize=256)
-def _taps(old: int, new: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Find the filter taps of each new pixel: positions of old pixels and their weights, both (taps, new)."""
-    # As in OpenCV, shares of less than a thousandth of a pixel are left out, and arithmetic is in single precision, in
-    # the order of the old pixels.
-    scale = old / new
-    start = np.arange(new) * scale
-    stop = start + scale
-    extent = np.minimum(scale, old - start)
-    last = np.minimum(np.floor(stop).astype(np.intp), old - 1)
-    first = np.minimum(np.ceil(start).astype(np.intp), last)
-    position = first - 1 + np.arange(int((last - first).max()) + 2)[:, None]
-    weight = np.where((position >= first) & (position < last), 1 / extent, 0.0)
-    weight[0] = np.where(first - start > 1e-3, (first - start) / extent, 0.0)
-    tail = np.where(stop - last > 1e-3, np.minimum(np.minimum(stop - last, 1.0), extent) / extent, 0.0)
-    weight[last - first + 1, np.arange(new)] = tail
-    # Those that count first, in their order; the places without weight are then the same few for all new pixels.
-    order = np.argsort(weight == 0, axis=0, kind="stable")[: int((weight != 0).sum(axis=0).max())]
-    position = np.take_along_axis(np.clip(position, 0, old - 1), order, axis=0)
-    return position, np.take_along_axis(weight, order, axis=0).astype(np.float32)
-
-
-def _weighted_sum(
-    plane: NDArray[np.float32], position: NDArray[np.intp], weight: NDArray[np.float32], axis: int
-) -> NDArray[np.float32]:
-    broadcast = weight[:, None, :] if axis == 1 else weight[:, :, None]
-    total: NDArray[np.float32] = plane.take(position[0], axis=axis)
+def _weighted_sum(plane: NDArray[np.float32], taps: Taps, axis: int) -> NDArray[np.float32]:
+    broadcast = np.expand_dims(taps.weights.T, 2 - axis)
+    total: NDArray[np.float32] = plane.take(taps.first, axis=axis)
     total *= broadcast[0]
     part = np.empty_like(total)
-    for number in range(1, len(position)):
+    for number in range(1, len(broadcast)):
         # mode="clip" spares numpy a copy of the result, which it makes to survive an index out of range.
-        plane.take(position[number], axis=axis, out=part, mode="clip")
+        plane.take(taps.first + number, axis=axis, out=part, mode="clip")
         part *= broadcast[number]
         total += part
     return total

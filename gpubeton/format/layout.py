@@ -45,6 +45,11 @@ ENTRY_DTYPE = np.dtype([("bit", "<u4"), ("dc", "<i2", 3)])
 #: Most restart intervals of a JPEG whose crop alone is decoded: one for each MCU row of the largest JPEG.
 MAX_INTERVALS = 8192
 
+#: Most pixels of a byte of an image: Huffman coding takes at least one bit for each block of 8 x 8, its mean's
+#: difference. Fewer pixels than the second number are not held to that: they take 48 MB, and arithmetic coding, which
+#: nearly no program writes, needs less for plain areas.
+PIXELS_A_BYTE, HARMLESS_PIXELS = 8 * 64, 1 << 24
+
 HEADER_DTYPE = np.dtype(
     [
         ("version", "<u2"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 
-from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._cpu.jpeg.markers import probe_jpegs
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._engine.bad_images import BadSample, OnError, bad_image_error
 from gpubeton._engine.buffers import ArrayPool

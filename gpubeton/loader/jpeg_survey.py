@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._cpu.jpeg.markers import probe_jpegs
 from gpubeton._plan.routes import (
     KIND,
     PROBE_COLUMNS,

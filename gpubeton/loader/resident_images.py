@@ -11,9 +11,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from gpubeton._cpu.checksum import find_damage
-from gpubeton._cpu.jpeg.part_reader import JpegReader
-from gpubeton._cpu.pack import pack_regions
+from gpubeton._cpu.jpeg.entries import JpegReader
+from gpubeton._cpu.stored_bytes import find_damage, pack_regions
 from gpubeton._gpu.entry_decoder import JpegHeaders, ResidentJpegs, send_piece
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
 from gpubeton._plan.jpeg_windows import EVERY, CropWindows, split_bands

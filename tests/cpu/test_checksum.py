@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from llvmlite import ir
 
 from gpubeton._compile.simd import Vector, VectorBuilder
-from gpubeton._cpu import checksum
-from gpubeton._cpu.checksum import crc_by_table, find_damage
+from gpubeton._cpu import stored_bytes
+from gpubeton._cpu.stored_bytes import crc_by_table, find_damage
 
 BYTES = np.random.default_rng(0).integers(0, 256, (1 << 22) + 64, dtype=np.uint8)
 
@@ -31,7 +31,7 @@ def one_by_one(content, starts, sizes):
 def at_once(content, starts, sizes):
     result = np.zeros(len(starts), np.uint64)
     address = np.array(starts, np.uint64) + np.uint64(content.ctypes.data)
-    checksum.compute_checksums(address, np.array(sizes, np.uint64), result)
+    stored_bytes.compute_checksums(address, np.array(sizes, np.uint64), result)
     return result.tolist()
 
 
@@ -73,7 +73,7 @@ def test_arm64_has_an_instruction_for_it():
     function = ir.Function(module, ir.FunctionType(ir.IntType(64), [ir.IntType(64)] * 3), "crc")
     builder = ir.IRBuilder(function.append_basic_block())
     arguments = (Vector(builder, argument) for argument in function.args)
-    builder.ret(checksum.add_words(VectorBuilder(builder), *arguments).value)
+    builder.ret(stored_bytes.add_words(VectorBuilder(builder), *arguments).value)
     llvmlite.binding.initialize_all_targets()
     llvmlite.binding.initialize_all_asmprinters()
     target = llvmlite.binding.Target.from_triple("aarch64-unknown-linux-gnu")

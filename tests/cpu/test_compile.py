@@ -15,7 +15,7 @@ from numba.core.errors import TypingError
 from numba.core.types.functions import BaseFunction
 
 from gpubeton._compile.compile import compiled, device_function
-from gpubeton._cpu import pack, ring
+from gpubeton._cpu import ring, stored_bytes
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton.transforms import Cutout, NormalizeImage
 from tests.cpu.making import draw_of, job_of, make, program_of, stored_jpeg, stored_raw, whole
@@ -28,7 +28,7 @@ KEPT = {
     name: getattr(module, name)
     for module, names in (
         (ring, ("work", "complete", "publish", "write_tasks")),
-        (pack, ("gather_rows",)),
+        (stored_bytes, ("gather_rows",)),
     )
     for name in names
 }
@@ -58,7 +58,7 @@ def use_everything():
         make(program, images, [draw_of(program, whole(image)) for image in images])
     content = np.arange(9, dtype=np.uint8)
     out = np.zeros((1, 12), np.uint8)
-    pack.gather_rows(np.array([content.ctypes.data], np.uint64), np.array([9], np.uint64), out)
+    stored_bytes.gather_rows(np.array([content.ctypes.data], np.uint64), np.array([9], np.uint64), out)
 
 
 def test_one_compilation_serves_all_programs():

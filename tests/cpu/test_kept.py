@@ -25,7 +25,7 @@ PACKAGE = Path(kept.__file__).resolve().parent.parent
 #: Copies the second pixel of an image of two, see `pack_crops`.
 SECOND_PIXEL = """
 import numpy as np
-from gpubeton._cpu.pack import pack_crops
+from gpubeton._cpu.stored_bytes import pack_crops
 image, out = np.array([1, 2, 3, 4, 5, 6], np.uint8), np.zeros(3, np.uint8)
 places = [np.array([array.ctypes.data], np.uint64) for array in (image, out)]
 numbers = [np.array([each], np.int32) for each in (2, [0, 1, 1, 1, 0, 0, 0, 0], 3)]
@@ -144,7 +144,7 @@ def test_machine_code_is_made_of_sources_alone():
         ("gpubeton.fields.image_decoders", "_crop_all"),
     }
     reached = sources.reached({definition for definition in compiled if is_source(definition[0])})
-    assert {"gpubeton.format.layout", "gpubeton.fields.jpeg", "gpubeton._plan.draw_rows"} <= reached
+    assert {"gpubeton.format.layout", "gpubeton.fields.png", "gpubeton._plan.draw_rows"} <= reached
     assert {module for module in reached if not is_source(module)} == set()
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gpubeton._cpu.user_calls import note_nopython_error, take_nopython_errors
 from gpubeton.errors import OperationError
 from gpubeton.fields import IntField
 from gpubeton.fields.decoders import IntDecoder
@@ -15,7 +16,6 @@ from gpubeton.fields.rgb_image import IMAGE_MODES, RandomResizedCropRGBImageDeco
 from gpubeton.libffcv import imdecode, memcpy, resize_crop
 from gpubeton.loader import Loader
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation
-from gpubeton.pipeline.error_notes import note_nopython_error, take_nopython_errors
 from gpubeton.transforms import ToTensor
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.reference.weights import resize

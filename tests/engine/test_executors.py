@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._cpu.jpeg.markers import probe_jpegs
 from gpubeton._engine.buffers import ArrayPool
 from gpubeton._engine.executors import ImageExecutors
 from gpubeton._engine.outputs import ImageOutput

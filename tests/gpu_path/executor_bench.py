@@ -6,8 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from gpubeton._cpu.checksum import find_damage
-from gpubeton._cpu.pack import pack_crops, pack_regions
+from gpubeton._cpu.stored_bytes import find_damage, pack_crops, pack_regions
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._gpu.gpu import Gpu
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpubeton._cpu.jpeg.part_reader import JpegReader
-from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._cpu.jpeg.entries import JpegReader
+from gpubeton._cpu.jpeg.markers import probe_jpegs
 from gpubeton._gpu.batch import DecodedImages, Slot, lay_out_batch
 from gpubeton._gpu.entry_decoder import EntryDecoder, JpegHeaders, send_piece
 from gpubeton._gpu.nvjpeg import HARDWARE, IMAGE, INTERPOLATED, PROTOTYPES, Handle, Library, State, Status, bind, load

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpubeton._cpu.jpeg.entries import find_entries
-from gpubeton._cpu.jpeg.part_reader import JpegReader
+from gpubeton._cpu.jpeg.entries import JpegReader, find_entries
 from gpubeton._gpu.entry_decoder import describe_jpegs
 from gpubeton._gpu.launch import ProgramConstants, launch_jpegs
 from gpubeton._plan.arena_layout import taps_nbytes

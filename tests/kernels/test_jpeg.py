@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton._cpu.jpeg.part_reader import JpegReader
+from gpubeton._cpu.jpeg.entries import JpegReader
 from gpubeton._plan.draw_rows import TOP, WIDTH
 from gpubeton._plan.jpeg_windows import COLUMNS, EVERY, FIRST_COLUMN, FIRST_ROW, ROWS
 from gpubeton.transforms import Cutout

@@ -27,7 +27,7 @@ from gpubeton._compile.intrinsics import (
 )
 from gpubeton._compile.simd import I8, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton._cpu.jpeg.codes import CUT_SHORT, DAMAGED_SCAN, MANY_INTERVALS, OK, SEPARATE_SCANS
-from gpubeton._cpu.jpeg.columns import (
+from gpubeton._cpu.jpeg.huffman import (
     COUNT,
     DATA,
     DATA_SIZE,
@@ -46,8 +46,8 @@ from gpubeton._cpu.jpeg.columns import (
     POSITION,
     SCAN_START,
     WINDOW,
+    decode_mcus,
 )
-from gpubeton._cpu.jpeg.entropy import decode_mcus
 from gpubeton._cpu.jpeg.markers import MCUS_ACROSS, MCUS_DOWN, RESTART_INTERVAL, SCAN
 from gpubeton.format.layout import MCUS_PER_ENTRY
 

@@ -35,17 +35,31 @@ from gpubeton._cpu.image_tasks import (
     next_stretch,
 )
 from gpubeton._cpu.jpeg.codes import DAMAGED_HEADER, DAMAGED_SCAN, ODD_SAMPLING, OK, WRONG_SIZE
-from gpubeton._cpu.jpeg.columns import MAX_BLOCKS, STRIP, STRIP_STEP
-from gpubeton._cpu.jpeg.entropy import describe_block, describe_blocks
+from gpubeton._cpu.jpeg.huffman import (
+    AC_LOOKUP,
+    AC_SLOT,
+    DC_LOOKUP,
+    DC_SLOT,
+    MAX_BLOCKS,
+    MULTIPLIERS,
+    PAIR_LOOKUP,
+    PREDICTOR,
+    SKIP_LOOKUP,
+    STRIP,
+    STRIP_STEP,
+)
 from gpubeton._cpu.jpeg.idct import COLUMN_BYTES
 from gpubeton._cpu.jpeg.intervals import find_intervals, is_index_of, read_mcus, take_index
 from gpubeton._cpu.jpeg.markers import (
+    AC_TABLE,
     COMPONENTS,
+    DC_TABLE,
     HEIGHT,
     LUMA_ACROSS,
     LUMA_DOWN,
     MCUS_ACROSS,
     MCUS_DOWN,
+    QUANTIZATION,
     SAMPLING,
     WIDTH,
     read_headers,
@@ -59,6 +73,31 @@ if TYPE_CHECKING:
 # Cb or Cr of a gray image, times 256.
 _NEUTRAL = 128 << 8
 _HALF, _SIGNED_HALF = (1 << 15) * 65537, (1 << (SIGNED_BITS - 1)) * 65537
+
+
+@device_function
+def _describe_block(frame: Array, scratch: Scratch, component: int, row: Array) -> None:
+    """Fill one row of `scratch.blocks`, except for the addresses of its samples."""
+    tables = scratch.tables
+    dc, ac = frame[DC_TABLE + component], frame[AC_TABLE + component]
+    row[DC_SLOT] = dc
+    row[AC_SLOT] = 4 + ac
+    row[DC_LOOKUP] = tables.single[dc].ctypes.data
+    row[AC_LOOKUP] = tables.single[4 + ac].ctypes.data
+    row[PAIR_LOOKUP] = tables.pair[ac].ctypes.data
+    row[SKIP_LOOKUP] = tables.skip[ac].ctypes.data
+    row[MULTIPLIERS] = tables.multipliers[frame[QUANTIZATION + component]].ctypes.data
+    row[PREDICTOR] = scratch.predictors.ctypes.data + 8 * component
+
+
+@device_function
+def describe_blocks(frame: Array, scratch: Scratch) -> int:
+    """Describe all blocks of an MCU of usual sampling; return their number."""
+    luma_blocks = frame[LUMA_ACROSS] * frame[LUMA_DOWN]
+    count: int = luma_blocks + frame[COMPONENTS] - 1
+    for i in range(count):
+        _describe_block(frame, scratch, max(0, i - luma_blocks + 1), scratch.blocks[i])
+    return count
 
 
 @device_function
@@ -296,7 +335,7 @@ def _describe_mcu(frame: Array, scratch: Scratch) -> tuple[int, int, int]:
         if not is_known or count + factor_across * factor_down > MAX_BLOCKS:
             return 0, 0, 0
         for _ in range(factor_across * factor_down):
-            describe_block(frame, scratch, component, scratch.blocks[count])
+            _describe_block(frame, scratch, component, scratch.blocks[count])
             count += 1
         across, down = max(across, factor_across), max(down, factor_down)
     return count, 8 * across, 8 * down

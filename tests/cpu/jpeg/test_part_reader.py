@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton._cpu.jpeg.entries import find_entries
-from gpubeton._cpu.jpeg.part_reader import JpegReader
+from gpubeton._cpu.jpeg.entries import JpegReader, find_entries
 from gpubeton._plan import jpeg_windows
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, TOP, WIDTH
 from gpubeton._plan.jpeg_windows import BEGIN, EVERY, GROUP, NUM_ENTRIES, NUM_INTERVALS, STOP

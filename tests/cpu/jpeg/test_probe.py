@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton._cpu.jpeg.probe import probe_jpegs
+from gpubeton._cpu.jpeg.markers import probe_jpegs
 from gpubeton._plan.routes import HEIGHT, KIND, PROBE_COLUMNS, SAMPLING, TABLES, WIDTH, JpegKind, Sampling
 from tests.cpu import damage
 from tests.cpu.guarded import Slots

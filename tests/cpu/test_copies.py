@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpubeton._cpu.pack import gather_rows, pack_crops, pack_regions
+from gpubeton._cpu.stored_bytes import gather_rows, pack_crops, pack_regions
 from gpubeton._plan.draw_rows import DRAW_COLUMNS, HEIGHT, LEFT, TOP, WIDTH
 from tests.cpu.guarded import Slots
 from tests.cpu.pictures import noise

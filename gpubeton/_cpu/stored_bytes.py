@@ -1,7 +1,7 @@
-"""CRC-32 of memory, the checksum of zlib, at the speed of memory: regions are compared with it when they are used.
+"""The stored bytes of samples: copied to other places in memory, and compared with their CRC-32, the checksum of zlib.
 
-Reflected bits, polynomial 0xEDB88320. The constants of the multiplication are powers of x modulo that polynomial, from
-"Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009.
+CRC-32 at the speed of memory: reflected bits, polynomial 0xEDB88320. The constants of the multiplication are powers of
+x modulo that polynomial, from "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton._compile.compile import compiled, device_function
-from gpubeton._compile.intrinsics import load_i64, load_u8
+from gpubeton._compile.intrinsics import clear, copy, load_i64, load_u8, signed
 from gpubeton._compile.simd import I32, I64, Vector, VectorBuilder, call_intrinsic, has_feature, vector_kernel
+from gpubeton._plan.draw_rows import HEIGHT, LEFT, TOP, WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,3 +138,48 @@ def compute_checksums(address: Array, size: Array, checksums: Array) -> None:
     """Compute the CRC-32 of regions of memory; all arrays are (N,) uint64."""
     for i in range(len(address)):
         checksums[i] = crc32(int(address[i]), int(size[i]))
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def gather_rows(
+    address: Array,  # (N,) uint64
+    size: Array,  # (N,) uint64: bytes of each sample; only the first `width` are copied
+    out: Array,  # (N, width) uint8, C-contiguous, written
+) -> None:
+    """Copy each sample's bytes into its row, and fill the rest of the row with zeros."""
+    width = out.shape[1]
+    for i in range(out.shape[0]):
+        count = min(signed(size[i]), width)
+        row = out.ctypes.data + i * width
+        copy(row, int(address[i]), count)
+        clear(row + count, width - count)
+
+
+@compiled
+def pack_regions(
+    address: Array,  # (N,) uint64
+    size: Array,  # (N,) uint64: bytes
+    target: Array,  # (N,) uint64: addresses
+) -> None:
+    """Copy regions of memory."""
+    for i in range(address.shape[0]):
+        copy(int(target[i]), int(address[i]), int(size[i]))
+
+
+@compiled
+def pack_crops(
+    address: Array,  # (N,) uint64: first pixel of each image, uint8 RGB
+    width: Array,  # (N,) int32: its width in pixels
+    draws: Array,  # (N, columns) int32: crop boxes inside the images, see `gpubeton._plan.draw_rows`
+    target: Array,  # (N,) uint64: addresses for ``pitch * HEIGHT`` bytes each
+    pitch: Array,  # (N,) int32: bytes from one row of the target to the next; bytes between rows do not change
+) -> None:
+    """Copy only the crops of raw-stored images."""
+    for i in range(address.shape[0]):
+        line = 3 * draws[i, WIDTH]
+        source = int(address[i]) + (draws[i, TOP] * width[i] + draws[i, LEFT]) * 3
+        for y in range(draws[i, HEIGHT]):
+            copy(int(target[i]) + y * pitch[i], source + y * 3 * width[i], line)
