@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._plan.ranges import plan_ranges
+from gpubeton._plan.page_plan import plan_ranges
 from gpubeton.format.data_files import OFFSET_BITS, first_offset, split_offsets
 
 if TYPE_CHECKING:

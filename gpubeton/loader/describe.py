@@ -10,9 +10,9 @@ import numpy as np
 
 from gpubeton._bytes.store_client import shown
 from gpubeton._engine.buffers import STEP
+from gpubeton._engine.loaded_storage import FIRST_REQUESTS
 from gpubeton._engine.mapped_storage import MAX_GAP
 from gpubeton._engine.outputs import ImageOutput
-from gpubeton._engine.region_loader import FIRST_REQUESTS
 from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD
 from gpubeton._plan.arena_layout import ALIGNMENT, lay_out_images, round_up, taps_nbytes
 from gpubeton._plan.order import IdRange, rows_of
@@ -27,9 +27,9 @@ from gpubeton.loader.resources import NO_ENTRY_POINTS
 
 if TYPE_CHECKING:
     from gpubeton._engine.batch_plan import Plan
+    from gpubeton._engine.engine import EpochConfig
     from gpubeton._plan.page_plan import PagePlan
     from gpubeton.format.dataset import Paths
-    from gpubeton.loader.config import EpochConfig
     from gpubeton.loader.resources import Resources
 
 _MIB = 1 << 20

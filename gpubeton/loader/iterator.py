@@ -45,7 +45,7 @@ class LoaderIterator:
 
     def __init__(
         self,
-        batches: Prefetcher[Batch],
+        batches: Prefetcher,
         cursor: EpochCursor,
         bad_samples: list[tuple[int, int, str]],
         stats: EpochStats,

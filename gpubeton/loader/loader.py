@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import numpy as np
 
-from gpubeton._engine.bad_images import OnError
 from gpubeton._engine.batch_plan import Plan
+from gpubeton._engine.engine import EpochConfig, OnError
 from gpubeton._engine.output_graph import compile_outputs, likely_mistakes
 from gpubeton._engine.prefetch import Prefetcher
 from gpubeton._gpu.options import GpuOptions
@@ -25,7 +25,6 @@ from gpubeton.loader.config import (
     DEFAULT_PROCESS_CACHE,
     Batching,
     Decoder,
-    EpochConfig,
     LoaderConfig,
     check_cache_dir,
     check_cache_limit,

@@ -14,12 +14,11 @@ import numpy as np
 from gpubeton._bytes.open_files import source_type
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._engine.buffers import ArrayPool, Staging
-from gpubeton._engine.engine import Engine, EngineOptions
-from gpubeton._engine.loaded_storage import LoadedStorage
+from gpubeton._engine.engine import Engine
+from gpubeton._engine.loaded_storage import FIRST_REQUESTS, LoadedStorage
 from gpubeton._engine.mapped_storage import MappedStorage
 from gpubeton._engine.output_graph import GpuTarget, Output, Pipeline
 from gpubeton._engine.outputs import ImageOutput
-from gpubeton._engine.region_loader import FIRST_REQUESTS
 from gpubeton._engine.sources import READS_AHEAD
 from gpubeton._machine import read_machine
 from gpubeton._plan.page_plan import MAX_REQUEST, PagePlan
@@ -37,7 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._engine.batch_plan import Plan
-    from gpubeton._engine.protocols import Storage
+    from gpubeton._engine.engine import EpochConfig
+    from gpubeton._engine.loaded_storage import Storage
     from gpubeton._engine.timing import StageTimers
     from gpubeton._gpu.cuda import Device
     from gpubeton._gpu.gpu import Gpu
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from gpubeton.format.data_files import DataFile
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
-    from gpubeton.loader.config import Decoder, EpochConfig, LoaderConfig
+    from gpubeton.loader.config import Decoder, LoaderConfig
     from gpubeton.loader.resident_images import ResidentImages
 
 
@@ -180,13 +180,6 @@ class Resources:
         plan_next_epoch: Callable[[], EpochBatches] | None = None,  # the one that probably comes after this one
     ) -> Engine:
         """Make the engine that carries out an epoch; the caller closes it."""
-        options = EngineOptions(
-            path=self._index.title,
-            num_workers=epoch.num_workers,
-            num_in_flight=epoch.num_in_flight,
-            on_error=epoch.on_error,
-            origin=partial(origin_of, self._index.files),
-        )
         storage = self._open_storage(epoch, plan, first_batch, stages, plan_next_epoch)
         if self.resident is not None:
             self.resident.choose(epoch.indices)
@@ -199,8 +192,9 @@ class Resources:
                 storage,
                 WorkerPool,
                 self._pool,
-                indices=epoch.indices,
-                options=options,
+                epoch,
+                title=self._index.title,
+                origin=partial(origin_of, self._index.files),
                 first_batch=first_batch,
                 start_gpu_executor=None if self.gpu is None else self.gpu.start_executor,
                 resident={} if self.gpu is None else {name: jpegs.holds for name, jpegs in self.gpu.resident.items()},

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton._engine.epoch_pages import NextEpoch
-from gpubeton._engine.loaded_storage import LoadedStorage
+from gpubeton._engine.loaded_storage import LoadedStorage, NextEpoch
 from gpubeton.errors import BadImageError, LoaderClosedError, StorageError
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton._plan.ranges import plan_ranges
+from gpubeton._plan.page_plan import plan_ranges
 from gpubeton.errors import OptionError
 
 
