@@ -29,7 +29,7 @@ from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, RGBImageField
 from gpubeton.format.layout import IMAGE_DTYPE, ImageMode
 from gpubeton.format.regions import Regions
 from gpubeton.loader.config import check_device, check_seed, check_workers
-from gpubeton.loader.resources import choose_gpu, make_gpu
+from gpubeton.loader.gpus import choose_gpu, make_gpu
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.validation import check_choice, check_whole

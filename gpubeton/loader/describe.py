@@ -22,8 +22,8 @@ from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format import ImageMode
 from gpubeton.format.dataset import list_paths
+from gpubeton.loader.gpus import NO_ENTRY_POINTS
 from gpubeton.loader.mixture import Mixture
-from gpubeton.loader.resources import NO_ENTRY_POINTS
 
 if TYPE_CHECKING:
     from gpubeton._engine.batch_plan import Plan

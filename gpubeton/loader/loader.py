@@ -77,8 +77,8 @@ if TYPE_CHECKING:
     from gpubeton._gpu.gpu import Gpu
     from gpubeton.fields.registry import CustomFields
     from gpubeton.format.dataset import Paths
+    from gpubeton.loader.gpus import GpuChoice
     from gpubeton.loader.mixture import Mixture
-    from gpubeton.loader.resources import GpuChoice
     from gpubeton.loader.schedule import OrderName
 
 __all__ = ["DEFAULT_OS_CACHE", "DEFAULT_PROCESS_CACHE", "ORDER_MAP", "ORDER_TYPE", "Loader", "OrderOption"]

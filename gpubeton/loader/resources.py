@@ -1,57 +1,53 @@
-"""Resources: files, memory and the GPU that a loader keeps from epoch to epoch."""
+"""Resources: files, their cache, memory and the GPU that a loader keeps from epoch to epoch."""
 
 from __future__ import annotations
 
 import os
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._bytes.open_files import source_type
+from gpubeton._bytes.open_files import OpenSources, source_type
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._engine.buffers import ArrayPool, Staging
 from gpubeton._engine.engine import Engine
 from gpubeton._engine.loaded_storage import FIRST_REQUESTS, LoadedStorage
 from gpubeton._engine.mapped_storage import MappedStorage
-from gpubeton._engine.output_graph import GpuTarget, Output, Pipeline
 from gpubeton._engine.outputs import ImageOutput
 from gpubeton._engine.sources import READS_AHEAD
 from gpubeton._machine import read_machine
 from gpubeton._plan.page_plan import MAX_REQUEST, PagePlan
-from gpubeton.errors import DeviceError, LoaderClosedError, OptionError
+from gpubeton.errors import DeviceError, LoaderClosedError, OptionError, StorageError
 from gpubeton.format import ImageMode
 from gpubeton.format.data_files import origin_of
 from gpubeton.format.entry_points import open_entry_points
-from gpubeton.loader.dataset_cache import DatasetCache
-from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
-from gpubeton.transforms.ops import ToDevice
+from gpubeton.loader.gpus import NO_ENTRY_POINTS, GpuChoice, choose_gpu, make_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
+    from gpubeton._bytes.load_pool import Transfer
+    from gpubeton._bytes.node_cache import CacheFiller, NodeCache
     from gpubeton._engine.batch_plan import Plan
     from gpubeton._engine.engine import EpochConfig
     from gpubeton._engine.loaded_storage import Storage
+    from gpubeton._engine.output_graph import Output, Pipeline
     from gpubeton._engine.timing import StageTimers
-    from gpubeton._gpu.cuda import Device
     from gpubeton._gpu.gpu import Gpu
-    from gpubeton._gpu.nvjpeg_backends import DecodeBackends
-    from gpubeton._gpu.options import GpuOptions
     from gpubeton._plan.order import EpochBatches
     from gpubeton.format.data_files import DataFile
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
-    from gpubeton.loader.config import Decoder, LoaderConfig
+    from gpubeton.loader.config import LoaderConfig
     from gpubeton.loader.resident_images import ResidentImages
 
-
-NO_ENTRY_POINTS = "the file has no entry points: `gpubeton index FILE` lets the GPU decode its JPEGs"
 
 # Warnings about GPUs, each of which is given once.
 _warned = {""}
@@ -60,32 +56,10 @@ _GIB = 1 << 30
 # An epoch warns of its requests if they are so many times what its bytes need in parts of the usual size, and some.
 _TOO_MANY = 4
 _LEAST_REQUESTS = 100
-
-
-class GpuChoice(NamedTuple):
-    """Which GPU decodes, and why."""
-
-    target: GpuTarget | None  # None if the CPU decodes
-    reason: str
-    is_forced: bool  # the user asked for it: doing without is an error
-
-
-def choose_gpu(device: str, decoder: Decoder, pipelines: Mapping[str, Pipeline]) -> GpuChoice:
-    """Choose the GPU that decodes: with "auto" the first that a pipeline moves its batches to. Opens nothing."""
-    is_forced = device.startswith("cuda")
-    if device == "cpu":
-        return GpuChoice(None, "device='cpu' was asked for", is_forced=False)
-    if decoder == "cpu":
-        moved_to = GpuTarget(_numbered(device), takes_everything=True, decodes=False) if is_forced else None
-        return GpuChoice(moved_to, "decoder='cpu' was asked for", is_forced=False)
-    if is_forced:
-        return GpuChoice(GpuTarget(_numbered(device), takes_everything=True), f"device={device!r} was asked for", True)
-    for operation in _moves(pipelines.values()):
-        if operation.device.type == "cuda":
-            target = GpuTarget(_numbered(str(operation.device)), takes_everything=False)
-            return GpuChoice(target, f"a pipeline moves its batches to {operation.device}", decoder != "auto")
-    unused = "" if decoder == "auto" else f", so that decoder={decoder!r} has nothing to do"
-    return GpuChoice(None, f"no pipeline moves its batches to a GPU{unused}", is_forced=False)
+# Pages that no sample is in (metadata, the allocation table) are fetched, so that the files can be mapped: up to this
+# share of all, or as much as two pages of each file. The epoch waits for them only if they have few bytes.
+_FEW = 1 / 8
+_FEW_BYTES = 1 << 30
 
 
 def _is_far(file: DataFile) -> bool:
@@ -100,6 +74,94 @@ def _is_far(file: DataFile) -> bool:
 def _verified_of(files: bytes, name: str, count: int) -> NDArray[np.bool_]:  # noqa: ARG001  the key
     """Give which samples of a field, (N,), this process has compared with checksums; one array for its loaders."""
     return np.zeros(count, np.bool_)
+
+
+class DatasetCache:
+    """The cache of the files of a loader; nothing is cached if `node` is None."""
+
+    def __init__(self, index: Index, config: LoaderConfig) -> None:
+        remote = [file for file in index.files if not source_type(file.path).is_local]
+        self._remote = [file.identity for file in remote]
+        self._few_bytes = sum(2 * file.page_size for file in remote)
+        self.node: NodeCache | None = None
+        if remote and config.cache_dir is not None:
+            from gpubeton._bytes.node_cache import open_cache  # the import takes time
+
+            self.node = open_cache(config.cache_dir, config.cache_limit)
+        # They stay open: all epochs read the files that were checked, also when these are renamed or deleted.
+        files = ((file.path, file.identity) for file in index.files)
+        self.files = OpenSources(files, is_random=not config.os_cache, cache=self.node)
+        self.files.hold()
+        self._filler: CacheFiller | None = None
+        self._waited_for: CacheFiller | None = None
+        self._is_interrupted = False
+
+    @property
+    def holds_dataset(self) -> bool:
+        """Whether the cache is large enough for all files that are not on this machine."""
+        return self.node is not None and sum(identity.size for identity in self._remote) <= self.node.limit
+
+    def prepare(self) -> None:
+        """Fetch the last pages if few are missing; the files can be mapped then, or in a later epoch."""
+        if self.node is None:
+            return
+        (missing, total), few = self._count_missing(), 2 * len(self._remote) + self._few_bytes // self.node.page_size
+        if 0 < missing <= min(few, _FEW_BYTES // self.node.page_size):
+            self._waited_for = filler = self._make_filler(waits=True)
+            if self._is_interrupted:
+                filler.interrupt()
+            with suppress(StorageError):  # without them the epoch may go on
+                filler.join()
+        elif 0 < missing <= max(total * _FEW, few):
+            self.begin_filling()
+
+    def begin_filling(self) -> None:
+        """Fetch all missing pages in the background, as far as the limit allows it; again after an error."""
+        error = None if self._filler is None else self._filler.error
+        if error is not None:
+            warnings.warn(f"cache_dir: filling it in the background ended, and begins again: {error}", stacklevel=2)
+        if self.node is not None and (self._filler is None or error is not None):
+            self._filler = self._make_filler(waits=False)
+
+    def begin_counting(self) -> Transfer | None:
+        """Count from now on the loaded parts of the files; None without a cache, which does not count."""
+        return None if self.node is None else self.node.begin_counting()
+
+    def explain(self) -> list[str]:
+        """Describe the cached part, and the limit."""
+        if self.node is None:
+            return []
+        missing, total = self._count_missing()
+        dataset = sum(identity.size for identity in self._remote)
+        fits = "" if self.holds_dataset else "; what does not fit is loaded in each epoch"
+        return [
+            f"cache: {total - missing} of {total} pages of {dataset / 1e9:,.3f} GB are in {self.node.directory}",
+            f"cache: {self.node.used / 1e9:,.3f} GB are used, of at most {self.node.limit / 1e9:,.3f} GB{fits}",
+        ]
+
+    def interrupt(self) -> None:
+        """End the waiting in `prepare`; called from any thread."""
+        self._is_interrupted = True
+        if self._waited_for is not None:
+            self._waited_for.interrupt()
+
+    def close(self) -> None:
+        """End what runs in the background, and close the files; may be called twice."""
+        if self._filler is not None:
+            self._filler.close()
+        self.files.close()
+
+    def _make_filler(self, *, waits: bool) -> CacheFiller:
+        from gpubeton._bytes.node_cache import CacheFiller
+
+        return CacheFiller([partial(self.files.open, number) for number in range(len(self.files))], waits=waits)
+
+    def _count_missing(self) -> tuple[int, int]:
+        """Count the pages that are not there, and all."""
+        assert self.node is not None
+        counts = [self.node.count_pages(identity) for identity in self._remote]
+        total = sum(pages for _, pages in counts)
+        return total - sum(cached for cached, _ in counts), total
 
 
 class Resources:
@@ -343,49 +405,6 @@ def memory_for_pages() -> int | None:
             "that load data, as torchrun sets it. Set it right, or unset it."
         )
     return None if free is None else free // (2 * max(int(ranks), 1))
-
-
-def make_gpu(target: GpuTarget, largest: tuple[int, int], decoder: Decoder, options: GpuOptions, num_slots: int) -> Gpu:
-    """Open a GPU and its decoders, for `num_slots` batches at once and JPEGs of up to a height and width, or more."""
-    from gpubeton._gpu.cuda import open_device
-    from gpubeton._gpu.gpu import Gpu
-    from gpubeton._gpu.nvjpeg_backends import DecodeBackends, open_nvjpeg_backends, with_entries
-    from gpubeton._gpu.self_test import with_self_test
-    from gpubeton._plan.routes import DecodeRoute
-
-    device = open_device(target.device)
-    takes_entries = decoder in ("auto", "entries") and DecodeRoute.ENTRIES in options.allowed
-    opener: Callable[[Device], DecodeBackends]
-    if decoder in ("auto", "nvjpeg"):
-        is_needed = not takes_entries
-        opener = partial(
-            open_nvjpeg_backends, library=None, options=options, largest=largest, is_library_needed=is_needed
-        )
-    else:
-        opener = lambda _: DecodeBackends()  # noqa: E731
-    if takes_entries:
-        opener = partial(with_entries, opener)
-    return Gpu(device, options, partial(with_self_test, opener), num_slots=num_slots)
-
-
-def _moves(pipelines: Iterable[Pipeline]) -> list[ToDevice]:
-    lists = [
-        pipeline.transforms if isinstance(pipeline, PipelineSpec) else pipeline
-        for pipeline in pipelines
-        if not isinstance(pipeline, DrawnParameters)
-    ]
-    return [operation for operations in lists for operation in operations or () if isinstance(operation, ToDevice)]
-
-
-def _numbered(device: str) -> str:
-    """Add the number of the current GPU to a name that has none."""
-    if ":" in device:
-        return device
-    import torch
-
-    if not torch.cuda.is_available():
-        return "cuda:0"
-    return f"cuda:{torch.cuda.current_device()}"
 
 
 def _largest(outputs: list[ImageOutput]) -> tuple[int, int]:

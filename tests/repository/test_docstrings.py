@@ -25,7 +25,7 @@ WITHOUT_EXAMPLE = {
 NEEDS_MORE = {
     "gpubeton.integrations.accelerate.AccelerateLoader": "accelerate's processes",
     "gpubeton.integrations.lightning.BetonDataModule": "a model",
-    "gpubeton.loader.compile_ahead.warm_up": "half a minute",
+    "gpubeton.loader.warm_up": "half a minute",
 }
 #: Transforms that come from nowhere else.
 OUR_OWN = {"TransformBoxes"}
