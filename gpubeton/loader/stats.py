@@ -34,57 +34,11 @@ _loader_numbers = itertools.count()
 
 @dataclass(frozen=True)
 class LoaderStats:
-    """How the time of one epoch or several was spent; ``loader.stats()`` returns it, ``print`` shows it as a table.
+    """How the time of one epoch or several was spent; ``print`` shows it as a table. Made by `Loader.stats`.
 
     Three parties work at the same time: your loop, which waits, receives and does its step; the loader's thread, which
     plans, reads, finishes and otherwise waits for one of the others; the workers, which decode. Only the
     seconds of one party add up.
-
-    Parameters
-    ----------
-    epoch : int or None
-        The epoch; None for the sum over all.
-    batches, images : int
-        Batches and samples that the loop has received.
-    seconds : float
-        Wall time from ``iter(loader)`` until the end of the loop, or until now.
-    waiting_seconds : float
-        Wall time in which the loop waited for a batch.
-    first_wait_seconds : float
-        How much of it was for the first batch, before which nothing can be ready.
-    handover_seconds : float
-        Wall time in which batches were given to the loop; on a GPU its stream has to wait for them.
-    plan_seconds : float
-        The loader's thread: decided crops and other draws, and asked for bytes.
-    read_seconds : float
-        The loader's thread: waited for bytes of the file. A mapped file is read by the workers as they decode, see
-        `stalled_seconds`.
-    submit_seconds : float
-        The loader's thread: gave batches to the workers or the GPU.
-    decode_seconds : float
-        The loader's thread: waited for batches to be decoded and augmented.
-    tail_seconds : float
-        The loader's thread: labels, operations that are not fused, copies to a GPU.
-    num_workers : int
-        Threads of the CPU that decode and augment; 0 if a GPU does all of it.
-    worker_seconds : float
-        Wall time in which workers were busy, added up over them.
-    worker_cpu_seconds : float
-        Processor time that they took.
-    stored_bytes : int
-        Bytes of the file that the batches were made of.
-    verified_bytes : int
-        Those of them that were compared with checksums: the bytes of each sample once, if the file has checksums.
-    requests : int
-        Requests for parts of files that are not on this machine.
-    fetched_bytes : int
-        Bytes that they brought.
-    cached_bytes : int
-        Bytes of such files that `cache_dir` had already.
-    retries : int
-        Requests to object stores that were made again meanwhile, by this process.
-    source_images : tuple of int
-        Of a `Mixture`, the samples of each source among `images`; else nothing.
 
     Examples
     --------
@@ -93,28 +47,31 @@ class LoaderStats:
     (160.0, 0.25, 1.5)
     """
 
-    epoch: int | None = None
-    batches: int = 0
-    images: int = 0
-    seconds: float = 0.0
-    waiting_seconds: float = 0.0
-    first_wait_seconds: float = 0.0
+    epoch: int | None = None  #: the epoch; None for the sum over all
+    batches: int = 0  #: batches that the loop has received
+    images: int = 0  #: their samples
+    seconds: float = 0.0  #: wall time from ``iter(loader)`` until the end of the loop, or until now
+    waiting_seconds: float = 0.0  #: wall time in which the loop waited for a batch
+    first_wait_seconds: float = 0.0  #: how much of it was for the first batch, before which nothing can be ready
+    #: Wall time in which batches were given to the loop; on a GPU its stream has to wait for them.
     handover_seconds: float = 0.0
-    plan_seconds: float = 0.0
+    plan_seconds: float = 0.0  #: the loader's thread: decided crops and other draws, and asked for bytes
+    #: The loader's thread: waited for bytes of the file. Workers read a mapped file as they decode: `stalled_seconds`.
     read_seconds: float = 0.0
-    submit_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    tail_seconds: float = 0.0
-    num_workers: int = 0
-    worker_seconds: float = 0.0
-    worker_cpu_seconds: float = 0.0
-    stored_bytes: int = 0
+    submit_seconds: float = 0.0  #: the loader's thread: gave batches to the workers or the GPU
+    decode_seconds: float = 0.0  #: the loader's thread: waited for batches to be decoded and augmented
+    tail_seconds: float = 0.0  #: the loader's thread: labels, operations that are not fused, copies to a GPU
+    num_workers: int = 0  #: threads of the CPU that decode and augment; 0 if a GPU does all of it
+    worker_seconds: float = 0.0  #: wall time in which workers were busy, added up over them
+    worker_cpu_seconds: float = 0.0  #: processor time that they took
+    stored_bytes: int = 0  #: bytes of the file that the batches were made of
+    #: Those of them that were compared with checksums: the bytes of each sample once, if the file has checksums.
     verified_bytes: int = 0
-    requests: int = 0
-    fetched_bytes: int = 0
-    cached_bytes: int = 0
-    retries: int = 0
-    source_images: tuple[int, ...] = ()
+    requests: int = 0  #: requests for parts of files that are not on this machine
+    fetched_bytes: int = 0  #: bytes that they brought
+    cached_bytes: int = 0  #: bytes of such files that `cache_dir` had already
+    retries: int = 0  #: requests to object stores that were made again meanwhile, by this process
+    source_images: tuple[int, ...] = ()  #: of a `Mixture`, the samples of each source among `images`
 
     @property
     def images_per_second(self) -> float:
