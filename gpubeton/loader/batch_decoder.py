@@ -15,8 +15,7 @@ import numpy as np
 from gpubeton._cpu.jpeg.probe import probe_jpegs
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._engine.buffers import ArrayPool
-from gpubeton._engine.engine import BadSample, OnError, bad_image_error
-from gpubeton._engine.executors import ImageExecutors
+from gpubeton._engine.engine import BadSample, ImageExecutors, OnError, bad_image_error
 from gpubeton._engine.output_graph import compile_images
 from gpubeton._engine.run_batch_ops import Shared, allocate, finish_images
 from gpubeton._engine.sources import Source
