@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from gpubeton._engine.batch_plan import BatchPlan, Plan
     from gpubeton._engine.buffers import ArrayPool
-    from gpubeton._engine.loaded_storage import Storage
+    from gpubeton._engine.storage import Storage
     from gpubeton._gpu.executor import GpuExecutor
     from gpubeton._plan.image_job import ImageExecutor, ImageJob, StartExecutor
     from gpubeton._plan.order import IdRange

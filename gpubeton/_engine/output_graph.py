@@ -23,9 +23,8 @@ from gpubeton._engine.sources import Source
 from gpubeton._plan.batch_ops import BatchOp, compile_batch_ops, declare
 from gpubeton._plan.draw_rows import filling_crops
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton._plan.linked_outputs import moves_of, placements_by
 from gpubeton._plan.order import IdRange, rows_of
-from gpubeton._plan.program import image_state
+from gpubeton._plan.program import image_state, moves_of, placements_by
 from gpubeton._plan.snapshot import BranchPoint, snapshot
 from gpubeton.errors import NoSuchFieldError, PipelineError
 from gpubeton.fields.base import RowDecoder
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
     from gpubeton._engine.outputs import Decodes
     from gpubeton._plan.batch_ops import BatchOps
-    from gpubeton._plan.linked_outputs import GeometrySource
+    from gpubeton._plan.program import GeometrySource
     from gpubeton.fields.base import Field
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index

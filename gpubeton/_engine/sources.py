@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._engine.buffers import ArrayPool
-    from gpubeton._engine.loaded_storage import Fetch, Storage
+    from gpubeton._engine.storage import Fetch, Storage
     from gpubeton.fields.base import Field
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index

@@ -10,10 +10,9 @@ import numpy as np
 
 from gpubeton._bytes.store_client import shown
 from gpubeton._engine.buffers import STEP
-from gpubeton._engine.loaded_storage import FIRST_REQUESTS
-from gpubeton._engine.mapped_storage import MAX_GAP
 from gpubeton._engine.outputs import ImageOutput
 from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD
+from gpubeton._engine.storage import FIRST_REQUESTS, MAX_GAP
 from gpubeton._plan.arena_layout import ALIGNMENT, lay_out_images, round_up, taps_nbytes
 from gpubeton._plan.order import IdRange, rows_of
 from gpubeton._plan.page_plan import MAX_REQUEST

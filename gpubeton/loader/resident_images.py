@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._engine.mapped_storage import MappedStorage
     from gpubeton._engine.sources import Source
+    from gpubeton._engine.storage import MappedStorage
     from gpubeton._gpu.cuda import Device, PinnedMemory, Stream
     from gpubeton._gpu.gpu import Gpu
     from gpubeton._plan.order import IdRange

@@ -18,10 +18,9 @@ from gpubeton._bytes.store_client import shown
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._engine.buffers import ArrayPool, Staging
 from gpubeton._engine.engine import Engine
-from gpubeton._engine.loaded_storage import FIRST_REQUESTS, LoadedStorage
-from gpubeton._engine.mapped_storage import MappedStorage
 from gpubeton._engine.outputs import ImageOutput
 from gpubeton._engine.sources import READS_AHEAD
+from gpubeton._engine.storage import FIRST_REQUESTS, LoadedStorage, MappedStorage
 from gpubeton._machine import read_machine
 from gpubeton._plan.page_plan import MAX_REQUEST, PagePlan
 from gpubeton._sources import is_container, open_source
@@ -48,8 +47,8 @@ if TYPE_CHECKING:
     from gpubeton._bytes.node_cache import CacheFiller, NodeCache
     from gpubeton._engine.batch_plan import Plan
     from gpubeton._engine.engine import EpochConfig
-    from gpubeton._engine.loaded_storage import Storage
     from gpubeton._engine.output_graph import Output, Pipeline
+    from gpubeton._engine.storage import Storage
     from gpubeton._engine.timing import StageTimers
     from gpubeton._gpu.gpu import Gpu
     from gpubeton._plan.order import EpochBatches

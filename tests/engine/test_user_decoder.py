@@ -11,10 +11,9 @@ from gpubeton._bytes.open_files import OpenSources
 from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.buffers import ArrayPool
 from gpubeton._engine.engine import Engine, EpochConfig
-from gpubeton._engine.loaded_storage import LoadedStorage
-from gpubeton._engine.mapped_storage import MappedStorage
 from gpubeton._engine.output_graph import compile_outputs
 from gpubeton._engine.prefetch import Prefetcher
+from gpubeton._engine.storage import LoadedStorage, MappedStorage
 from gpubeton._plan.order import EpochBatches
 from gpubeton.errors import PipelineError
 from gpubeton.fields import BytesField, Field, IntField, NDArrayField

@@ -9,7 +9,7 @@ from io import StringIO
 import numpy as np
 import pytest
 
-from gpubeton._engine.mapped_storage import MappedStorage
+from gpubeton._engine.storage import MappedStorage
 from gpubeton.dataset import index_images
 from gpubeton.errors import BadImageError, DeviceError, OptionError, StorageError
 from gpubeton.format.layout import ENTRY_DTYPE
