@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._engine.outputs import Decodes
     from gpubeton._plan.batch_ops import BatchOps
     from gpubeton._plan.program import GeometrySource
     from gpubeton.fields.base import Field
@@ -276,14 +275,14 @@ class _Compiler:
         if hasattr(operation, "accept_extent"):
             operation.accept_extent(source.max_size)
         state = State(jit_mode=True, device=torch.device("cpu"), shape=(), dtype=np.dtype("u1"))
-        decoder: Decodes | UserDecoder
+        decoder: RowDecoder | UserDecoder
         try:
             if brings_own_code(operation):
                 decoder = UserDecoder(operation, state)
                 state = decoder.state
             else:
                 state, _ = declare(operation, state)
-                decoder = cast("Decodes", operation)
+                decoder = cast("RowDecoder", operation)
             ordinal = 1 if getattr(operation, "is_random", False) else 0
             number = self.numbers[name]
             ops = compile_batch_ops(rest, state, field_number=number, ordinal=ordinal, left_on=self.left_on)

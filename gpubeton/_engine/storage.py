@@ -52,19 +52,25 @@ MAX_READ = 4 << 20
 _PATIENCE_SECONDS = 0.5
 
 
-def reload_regions(files: OpenSources, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
-    """Carry out `Storage.reload`."""
-    places = zip(*(column.tolist() for column in (*split_offsets(offset), size)), strict=True)
-    return all(files.open(number).reload(start, nbytes) for number, start, nbytes in places)
+class _Files:
+    """The files of a storage."""
+
+    def __init__(self, files: OpenSources) -> None:
+        self._files = files
+
+    def reload(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
+        """Let damaged regions, (N,) each, come anew at the next fetch; False if they come from this machine alone."""
+        places = zip(*(column.tolist() for column in (*split_offsets(offset), size)), strict=True)
+        return all(self._files.open(number).reload(start, nbytes) for number, start, nbytes in places)
 
 
-class MappedStorage:
+class MappedStorage(_Files):
     """Files mapped into memory: nothing is copied, and all loaders and processes share the pages. Thread-safe."""
 
     is_pinned = is_remote = False
 
     def __init__(self, files: OpenSources) -> None:
-        self._files = files
+        super().__init__(files)
         self._held = 0  # batches in a row that the system held
         self.arrays: tuple[NDArray[np.uint8], ...] = tuple(files.open(number).map() for number in range(len(files)))
         # Added to global offsets in each file, it gives addresses.
@@ -110,10 +116,6 @@ class MappedStorage:
                     return False
             return True
         return False
-
-    def reload(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
-        """Let damaged regions come anew at the next fetch; False if they come from this machine alone."""
-        return reload_regions(self._files, offset, size)
 
     def interrupt(self) -> None:
         """Do nothing: no read waits for another machine."""
@@ -192,7 +194,7 @@ class EpochPages:
         plan_next: Callable[[], PagePlan] | None,  # the epoch that probably follows; called by a thread
     ) -> None:
         self.transfer = Transfer()
-        self._plan, self._loader = plan, loader
+        self.plan, self._loader = plan, loader
         self._prefetched = {place: load for place, load in prefetched.items() if not has_failed(load)}
         self.from_others = WeakSet(self._prefetched.values())  # loaded by the threads of the epoch before
         self._next = None if plan_next is None else NextEpoch(plan_next)
@@ -206,11 +208,6 @@ class EpochPages:
         self._request_for(plan.first_batch - 1)
         self._prefetched.clear()  # pages that are not needed soon
 
-    @property
-    def first_batch(self) -> int:
-        """The batch that every epoch waits for."""
-        return self._plan.first_batch
-
     def of_batch(
         self, offset: NDArray[np.uint64], size: NDArray[np.uint64], batch: int
     ) -> tuple[list[Future[LoadedRange]], NDArray[np.int64]]:
@@ -222,7 +219,7 @@ class EpochPages:
         if is_filled.any():
             while batch not in self._groups[0].batches:
                 self._groups.popleft()
-            numbers = self._plan.find(self._groups[0], batch, offset, is_filled)
+            numbers = self.plan.find(self._groups[0], batch, offset, is_filled)
             numbers, which[is_filled] = np.unique(numbers, return_inverse=True)
             loads = [self._loads[number] for number in numbers.tolist()]
         for number in self._last_uses.pop(batch, ()):
@@ -310,7 +307,7 @@ class NextEpoch:
             self._ranges = (coming for group in plan.groups() for coming in group.pages)
 
 
-class LoadedStorage:
+class LoadedStorage(_Files):
     """Files whose regions are loaded: those of a batch together, or the pages of an epoch before they are needed."""
 
     # Without a plan, each fetch reads its regions into a block of staging memory: the bytes are near, and nothing is
@@ -329,7 +326,8 @@ class LoadedStorage:
         prefetched: Prefetched | None = None,  # `take_prefetched` of the last epoch
         plan_next: Callable[[], PagePlan] | None = None,  # the epoch that probably follows; called by a thread
     ) -> None:
-        self._files, self._process, self._max_read = files, os.getpid(), max_read
+        super().__init__(files)
+        self._process, self._max_read = os.getpid(), max_read
         self._pages: EpochPages | None = None
         self._staging = staging
         if plan is None:
@@ -366,20 +364,15 @@ class LoadedStorage:
         # offset, size: uint64 (N,)
         if self._pages is None:
             return self._read(offset, size)
-        is_first = batch is None or batch == self._pages.first_batch
         # Every epoch waits for its first batch.
-        speed_up = _ignore if is_first else self._loader.speed_up
+        speeds_up = batch is not None and batch != self._pages.plan.first_batch
         loads, which = self._alone(offset, size) if batch is None else self._pages.of_batch(offset, size, batch)
-        pages = PageFetch(loads, which, offset, speed_up, self._loader.closed_error)
+        pages = PageFetch(loads, self._loader, which, offset, speeds_up=speeds_up)
         return pages if self._staging is None else self._copy(pages, size, self._staging)
 
     def take_prefetched(self) -> Prefetched:
         """Give the pages of the next epoch that were requested, by start and stop."""
         return {} if self._pages is None else self._pages.take_prefetched()
-
-    def reload(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
-        """Let damaged regions come anew at the next fetch; False if they come from this machine alone."""
-        return reload_regions(self._files, offset, size)
 
     def interrupt(self) -> None:
         """Cancel loads from other machines, and end the waiting for them; called from any thread."""
@@ -415,7 +408,7 @@ class LoadedStorage:
         loads = [
             self._loader.read(file, first, content.data[begin : begin + count]) for file, first, begin, count in reads
         ]
-        return StagedFetch(self._staging, block, address, loads, self._loader.closed_error)
+        return StagedFetch(loads, self._loader, self._staging, block, address)
 
     def _alone(
         self, offset: NDArray[np.uint64], size: NDArray[np.uint64]
@@ -434,7 +427,7 @@ class LoadedStorage:
         block = staging.take(int(size.sum()))
         address = np.uint64(np.frombuffer(block, np.uint8).ctypes.data) + end - size
         load = self._loader.enqueue_task(_copy_regions, pages, block, address, size)
-        return StagedFetch(staging, block, address, [load], self._loader.closed_error, pages.on_late)
+        return StagedFetch([load], self._loader, staging, block, address, speeds_up=pages.speeds_up)
 
 
 def _copy_regions(
@@ -450,75 +443,79 @@ def _copy_regions(
         pages.release()
 
 
-class PageFetch:
+class _LoadedFetch:
+    """Regions that loads bring into memory."""
+
+    def __init__(self, loads: Sequence[Future[Any]], loader: RegionLoader, *, speeds_up: bool = False) -> None:
+        self._loads, self._loader = loads, loader
+        self.speeds_up = speeds_up  # whether there are more requests from now on if a batch has to wait
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every byte is there, and `addresses` returns at once."""
+        return all(load.done() and not has_failed(load) for load in self._loads)
+
+    def addresses(self) -> NDArray[np.uint64]:
+        """Wait for the loads; return the addresses, shape (N,), or raise the first error."""
+        if self.speeds_up and not all(load.done() for load in self._loads):
+            self._loader.speed_up()
+        return self.wait()
+
+    def wait(self) -> NDArray[np.uint64]:
+        """As `addresses`, but without raising the number of requests."""
+        raise NotImplementedError
+
+    def _results(self) -> list[Any]:
+        try:
+            return [load.result() for load in self._loads]
+        except CancelledError:
+            raise self._loader.closed_error() from None
+
+
+class PageFetch(_LoadedFetch):
     """Regions in pages of files."""
 
     def __init__(
         self,
         loads: Sequence[Future[LoadedRange]],
+        loader: RegionLoader,
         which: NDArray[np.int64],  # (N,) the load of each region, -1 if it has no bytes
         offset: NDArray[np.uint64],  # (N,)
-        on_late: Callable[[], None],  # called when a batch has to wait
-        closed_error: Callable[[], Exception],
+        *,
+        speeds_up: bool,
     ) -> None:
-        self._loads, self._which, self._offset = loads, which, offset
-        self.on_late, self._closed_error = on_late, closed_error
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether every page is there."""
-        return all(load.done() and not has_failed(load) for load in self._loads)
-
-    def addresses(self) -> NDArray[np.uint64]:
-        """Wait for the pages; return the addresses, shape (N,), or raise the first error."""
-        if not all(load.done() for load in self._loads):
-            self.on_late()
-        return self.wait()
+        super().__init__(loads, loader, speeds_up=speeds_up)
+        self._which, self._offset = which, offset
 
     def wait(self) -> NDArray[np.uint64]:
-        """As `addresses`, but without raising the number of requests."""
-        try:
-            shifts = [load.result().shift for load in self._loads]
-        except CancelledError:
-            raise self._closed_error() from None
-        return self._offset + np.array([*(shift % (1 << 64) for shift in shifts), 0], np.uint64)[self._which]
+        shifts = [load.shift % (1 << 64) for load in self._results()]
+        return self._offset + np.array([*shifts, 0], np.uint64)[self._which]
 
     def release(self) -> None:
         """Let the pages go; may be called twice."""
         self._loads = ()
 
 
-class StagedFetch:
+class StagedFetch(_LoadedFetch):
     """Regions on their way into a block of staging memory."""
 
     def __init__(
         self,
+        loads: Sequence[Future[None]],  # which write into the block
+        loader: RegionLoader,
         staging: Staging,
         block: Buffer,
         address: NDArray[np.uint64],  # (N,)
-        loads: Sequence[Future[None]],  # which write into the block
-        closed_error: Callable[[], Exception],
-        on_late: Callable[[], None] | None = None,  # called when a batch has to wait
+        *,
+        speeds_up: bool = False,
     ) -> None:
-        self._staging, self._address, self._loads = staging, address, loads
+        super().__init__(loads, loader, speeds_up=speeds_up)
+        self._staging, self._address = staging, address
         self._block: Buffer | None = block
-        self._closed_error, self._on_late = closed_error, on_late or _ignore
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether every byte is there."""
-        return all(load.done() and not has_failed(load) for load in self._loads)
-
-    def addresses(self) -> NDArray[np.uint64]:
-        """Wait for the loads; return the addresses, shape (N,), or raise the first error."""
-        if not all(load.done() for load in self._loads):
-            self._on_late()
+    def wait(self) -> NDArray[np.uint64]:
         wait_for(self._loads)
-        try:
-            for load in self._loads:
-                load.result()
-        except CancelledError:
-            raise self._closed_error() from None
+        self._results()
         return self._address
 
     def release(self) -> None:
@@ -536,10 +533,6 @@ class StagedFetch:
         for load in loads:
             load.add_done_callback(count_down)
         count_down(None)
-
-
-def _ignore() -> None:
-    """Do nothing when a batch is late."""
 
 
 Fetch: TypeAlias = MappedFetch | PageFetch | StagedFetch

@@ -14,7 +14,7 @@ import numpy as np
 from gpubeton._bytes.open_files import CACHE_VARIABLE
 from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._machine import count_cores
-from gpubeton._plan.order import EpochBatches, IdRange, LazyIds
+from gpubeton._plan.order import IdRange
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.format.dataset import list_paths
 from gpubeton.loader.mixture import Mixture
@@ -205,10 +205,6 @@ class Batching(NamedTuple):
 
     batch_size: int
     drop_last: bool
-
-    def cut(self, samples: NDArray[Any] | LazyIds) -> EpochBatches:
-        """Make batches of the samples, (N,), of an epoch in their order."""
-        return EpochBatches(samples, self.batch_size, self.drop_last)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

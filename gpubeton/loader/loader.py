@@ -100,11 +100,10 @@ class Loader(FfcvSurface):
     Parameters
     ----------
     fname : str, path, sequence of them, or Mixture
-        The file; or several with the same fields, which are read like one file that holds the samples of the first,
-        then those of the second, and so on. A pattern such as ``"train-{000..146}.beton"`` names several. A URL is a
-        file in an object store or on a web server: ``s3://bucket/name``, ``gs://``, ``az://container/name``,
-        ``https://`` or ``http://``, and needs ``gpubeton[remote]``. A folder, or a URL that ends in "/", is all
-        ``*.beton`` in it, sorted by name; `gpubeton index` makes it quick to open.
+        The file; or several with the same fields, which are read like one file that holds their samples one after the
+        other. A pattern such as ``"train-{000..146}.beton"`` names several. A URL, ``s3://bucket/name``, ``gs://``,
+        ``az://container/name``, ``https://`` or ``http://``, needs ``gpubeton[remote]``. A folder, or a URL that ends
+        in "/", is all ``*.beton`` in it, sorted by name; `gpubeton index` makes it quick to open.
 
         Images that were not converted are read in place: by their index, ``NAME.index``, which ``gpubeton index
         SOURCES -o NAME.index`` writes; or as tar files in webdataset's layout, zip files with stored entries, a folder
@@ -132,9 +131,8 @@ class Loader(FfcvSurface):
     pipelines : mapping of str to sequence of Operation or torch.nn.Module, PipelineSpec, DrawnParameters, or None
         The operations of each field. A missing field, or an empty list, gets the field's decoder and ``ToTensor``; a
         list without a decoder gets the field's; None leaves the field out. A `PipelineSpec` makes a further output of a
-        field, under another name and with independent random draws; `DrawnParameters` makes an output of the parameters
-        that were drawn for another. The mapping and its values are not changed. Changes that you make to the operations
-        count from the next epoch on.
+        field, under another name and with independent random draws; `DrawnParameters` makes one of the parameters that
+        were drawn for another. Nothing is changed; your changes of the operations count from the next epoch on.
     custom_fields : mapping of str to Field class, optional
         The class of each field whose kind is not built in.
     drop_last : bool
@@ -143,8 +141,7 @@ class Loader(FfcvSurface):
         Number of batches in work or ready ahead of the loop.
     recompile : bool
         Compile functions that you wrote again for each epoch, so that changes of the global values that they read
-        count: of arrays, of attributes of modules. Changes of operations, and of the result of their `generate_code`,
-        count from the next epoch on in any case.
+        count. Changes of operations, and of the result of their `generate_code`, do so in any case.
     order_kwargs : mapping, optional
         Further arguments of the order's class.
     device : str, int or torch.device
@@ -158,17 +155,15 @@ class Loader(FfcvSurface):
         How a GPU decodes.
     on_error : {"raise", "skip", "replace"}
         The reaction to an image that cannot be decoded, or a value of any field whose bytes differ from their checksum.
-        "raise": the loop gets a `BadImageError` with the samples.
-        "skip": the batch arrives without the sample, in all its outputs; an empty batch does not arrive, so that there
-        may be fewer than ``len(loader)``. "replace": the sample's row holds the next sample of `indices` that can be
-        decoded, after up to 16 attempts; the right choice for several ranks, which all need the same number of batches.
-        `bad_samples` lists the samples that were skipped or replaced.
+        "raise": the loop gets a `BadImageError` with the samples. "skip": the batch arrives without the sample; an
+        empty batch does not arrive, so that there may be fewer than ``len(loader)``. "replace": the sample's row holds
+        the next sample of `indices` that can be decoded, after up to 16 attempts; the right choice for several ranks,
+        which all need the same number of batches. `bad_samples` lists the samples that were skipped or replaced.
     remote : RemoteOptions, optional
         How the stores of URLs are reached: endpoint, credentials, repeated requests, checksums.
     cache_dir : str or path, optional
-        A directory on a disk of this machine that keeps pages of files in object stores, for all processes of the
-        machine and for later runs. The default is the environment variable GPUBETON_CACHE_DIR; without either
-        nothing is kept. Files of this machine do not need it.
+        A directory of this machine that keeps pages of files in object stores, for all its processes and for later
+        runs. The default is the environment variable GPUBETON_CACHE_DIR; without either nothing is kept.
     cache_limit : int or str, optional
         Most bytes of `cache_dir`, as a number or as text such as "800 GB". Kept parts stay; what does not fit is
         loaded in each epoch. The default is 75 % of the free space, and leaves at least 50 GB free.
@@ -183,8 +178,8 @@ class Loader(FfcvSurface):
     ----------
     fname, batch_size, num_workers, os_cache, distributed, seed, drop_last, batches_ahead, device, decoder, on_error
         The arguments, with defaults filled in. `indices`, `order` (or `traversal_order`), `batch_size`, `drop_last`,
-        `num_workers`, `on_error`, `recompile` and, on the CPU, `batches_ahead` may be assigned; that counts from the
-        next epoch on. To assign another raises an `OptionError`.
+        `num_workers`, `on_error`, `recompile` and, on the CPU, `batches_ahead` may be assigned, for the next epochs;
+        to assign another raises an `OptionError`.
     gpu_choice : GpuChoice
         Which GPU decodes, if any, and why.
     indices : ndarray of uint64, shape (N,)
@@ -198,16 +193,9 @@ class Loader(FfcvSurface):
 
     Raises
     ------
-    FormatError
-        If a file is damaged, or several have different fields.
-    OptionError
-        If an argument is out of its range.
-    PipelineError
-        If a pipeline cannot be planned.
-    DeviceError
-        If the device cannot be used.
-    OSError
-        If a file cannot be opened.
+    FormatError, OptionError, PipelineError, DeviceError, OSError
+        If a file is damaged, or several have different fields; an argument is out of its range; a pipeline cannot be
+        planned; the device cannot be used; a file cannot be opened.
 
     Warns
     -----
@@ -352,9 +340,7 @@ class Loader(FfcvSurface):
 
     @classmethod
     def from_image_folder(cls, path: str | os.PathLike[str], batch_size: int, **arguments: Any) -> Self:
-        """Load a folder of images.
-
-        The same as ``Loader(path, batch_size, ...)``, for folders only.
+        """Load a folder of images, as ``Loader(path, batch_size, ...)`` does.
 
         Parameters
         ----------
@@ -553,8 +539,6 @@ class Loader(FfcvSurface):
                 rows = zip(batches.samples.tolist(), values, strict=True)
                 samples.extend(sample for sample, value in rows if condition(value))
         return self._with(indices=np.array(samples, np.uint64))
-
-    # --- descriptions
 
     @property
     def gpu(self) -> Gpu | None:
@@ -791,14 +775,11 @@ class Loader(FfcvSurface):
         loaded = Checkpoint.from_dict(state, distributed=self.distributed, num_samples=num_samples)
         # The current epoch may hold other batches than the next.
         position = self._checkpoint_at(replace(schedule.next, epoch=loaded.epoch), self._sampling)
-        loaded.check_against(
-            position, seed_is_fixed=self._seed_is_given, order=schedule.order, is_global=schedule.is_global
-        )
+        loaded.check_against(position, schedule, seed_is_fixed=self._seed_is_given)
         if loaded.seed != self.seed:
             vars(self)["seed"] = loaded.seed
             schedule.set_seed(loaded.seed)
-        schedule.shuffle_for_ranks(loaded.distributed)
-        schedule.set_block(loaded.epoch, loaded.block)
+        schedule.take_order_of(loaded)
         schedule.go_to(loaded.epoch, *loaded.place_in(position, schedule), self._sampling)
 
     def _checkpoint(self, *, ends_with_last_batch: bool = False) -> Checkpoint:
