@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._bytes.file_list import FileListIdentity
-from gpubeton.errors import OptionError
 from gpubeton.format.data_files import split_offsets
 from gpubeton.pipeline.draw_ids import repeats_of, sample_ids
 
@@ -50,10 +49,6 @@ def plan_ranges(offset: ArrayLike, size: ArrayLike, *, max_gap: int, max_read: i
     """Merge ranges that are at most `max_gap` bytes apart, up to `max_read` bytes; `offset` and `size` are (N,)."""
     # Samples may repeat and overlap. One longer than `max_read` gets its own range.
     offset, size = np.asarray(offset, np.uint64), np.asarray(size, np.uint64)
-    if offset.shape != size.shape or offset.ndim != 1:
-        raise OptionError(f"offset and size have shapes {offset.shape} and {size.shape}; expected one of each a sample")
-    if max_gap < 0 or max_read < 1:
-        raise OptionError(f"max_gap is {max_gap} and max_read {max_read}; expected at least 0 and at least 1")
     filled = np.flatnonzero(size)
     order = filled[np.argsort(offset[filled], kind="stable")]
     start = offset[order].astype(np.int64)

@@ -139,12 +139,7 @@ class ImageProgram:
         return self.ops.state
 
     def draw(
-        self,
-        seed: int,
-        epoch: int,
-        draw_ids: NDArray[np.uint64],
-        heights: NDArray[Any],
-        widths: NDArray[Any],
+        self, seed: int, epoch: int, draw_ids: NDArray[np.uint64], heights: NDArray[Any], widths: NDArray[Any]
     ) -> NDArray[np.int32]:
         """Draw a row for each image, see `gpubeton._plan.draw_rows`; it does not depend on the batch of the sample."""
         columns = uniforms(seed, epoch, draw_ids, self._usual_numbers)

@@ -117,7 +117,7 @@ def describe(fname: Paths | Mixture, title: str, epoch: EpochConfig, plan: Plan,
 
 def _explain(title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -> list[str]:
     """Explain what runs where, operation by operation, and how much memory it takes."""
-    config, pages = resources.config, resources.plan_pages(epoch, plan)
+    config, pages = resources.config, None if resources.files.is_local else resources.plan_pages(epoch, plan)
     where = "mapped into memory" if config.os_cache else "read ahead, batch by batch"
     if pages is not None:
         where = "loaded ahead, page by page"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.loader.config import check_indices
-from gpubeton.loader.ffcv_compat import FfcvIteratorSurface
+from gpubeton.loader.ffcv_compat import Replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,7 +128,7 @@ class LoaderIterator:
             self._bad_samples.append((self._cursor.epoch, bad.sample, bad.reason))
 
 
-class EpochIterator(FfcvIteratorSurface):
+class EpochIterator:
     """Iterate over batches of the samples that are given, as the ``__iter__`` of a class derived from `Loader` may do.
 
     Their augmentations are those of the epoch before ``loader.next_epoch``: as in FFCV, the epoch is counted first.
@@ -161,6 +161,8 @@ class EpochIterator(FfcvIteratorSurface):
     >>> [samples[:2].tolist() for (image, label), samples in LoaderWithSamples("train.beton", 100)]
     [[0, 1], [100, 101], [200, 201]]
     """
+
+    output_queue = Replaced("next() of this class gives a batch, which run_pipeline may change")
 
     def __init__(self, loader: Loader, order: ArrayLike) -> None:
         self.loader = loader

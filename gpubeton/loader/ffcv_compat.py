@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -17,18 +17,7 @@ if TYPE_CHECKING:
     from gpubeton.reader import Reader
 
 
-class _LoaderParts(Protocol):
-    """The parts of a loader that are used here."""
-
-    reader: Reader
-    pipelines: dict[str, Any]
-    _schedule: EpochSchedule
-    _generation: int
-
-    def _compile_outputs(self) -> tuple[Any, ...]: ...
-
-
-class _Replaced:
+class Replaced:
     """An attribute of FFCV or torch that does not exist here: AttributeError names the replacement."""
 
     # A derived class may assign to it. `__getattr__` on the loader would hide the name of an attribute that a derived
@@ -44,21 +33,20 @@ class _Replaced:
         raise AttributeError(f"{owner.__name__!r} object has no attribute {self.name!r}. In gpubeton, {self.hint}")
 
 
-class FfcvIteratorSurface:
-    """The part of an epoch's iterator that FFCV's users know from its source."""
-
-    output_queue = _Replaced("next() of this class gives a batch, which run_pipeline may change")
-
-
 class FfcvSurface:
     """The part of a loader that FFCV's users know from its source."""
+
+    reader: Reader
+    pipelines: dict[str, Any]
+    _schedule: EpochSchedule
+    _generation: int
 
     #: FFCV's compiled pipelines; None would mean that they still have to be compiled.
     code: ClassVar[tuple[()]] = ()
 
-    graph = _Replaced("plan() describes an epoch, and explain() where each operation runs")
-    dataset = _Replaced("reader is the file and indices are the samples; DataLoaderAdapter(loader) has a dataset")
-    memory_manager = _Replaced("os_cache decides how the file is read, and reader.index locates every region")
+    graph = Replaced("plan() describes an epoch, and explain() where each operation runs")
+    dataset = Replaced("reader is the file and indices are the samples; DataLoaderAdapter(loader) has a dataset")
+    memory_manager = Replaced("os_cache decides how the file is read, and reader.index locates every region")
 
     def __getitem__(self, index: object) -> NoReturn:
         raise TypeError(
@@ -67,12 +55,12 @@ class FfcvSurface:
             "gpubeton.integrations.DataLoaderAdapter(loader)"
         )
 
-    def next_traversal_order(self: _LoaderParts) -> NDArray[np.uint64]:
+    def next_traversal_order(self) -> NDArray[np.uint64]:
         """List the samples of the next epoch, (N,) ids in order, with those that ``drop_last`` leaves out."""
         return np.array(self._schedule.plan(self._schedule.next.epoch).order, np.uint64)
 
     @property
-    def first_traversal_order(self: _LoaderParts) -> NDArray[np.uint64]:
+    def first_traversal_order(self) -> NDArray[np.uint64]:
         """The samples of epoch 0, in order.
 
         An assignment changes nothing: FFCV's ``len`` depends on this, but here ``len`` asks the order.
@@ -83,7 +71,7 @@ class FfcvSurface:
     def first_traversal_order(self, samples: Any) -> None:
         del samples
 
-    def generate_code(self: _LoaderParts) -> None:
+    def generate_code(self) -> None:
         """Check that the pipelines can be planned as they are now, and compile users' functions again.
 
         Raises PipelineError if they cannot. Changes count from the next epoch on without it.
@@ -91,8 +79,11 @@ class FfcvSurface:
         self._generation = Compiler.forget()
         self._compile_outputs()
 
+    def _compile_outputs(self) -> tuple[Any, ...]:
+        raise NotImplementedError
+
     @property
-    def pipeline_specs(self: _LoaderParts) -> dict[str, PipelineSpec]:
+    def pipeline_specs(self) -> dict[str, PipelineSpec]:
         """Pipeline of each output, its decoder apart from the other operations.
 
         They hold the very operations that the loader was given: changes of these count from the next epoch on.
@@ -107,7 +98,7 @@ class FfcvSurface:
         return specs
 
     @property
-    def field_name_to_f_ix(self: _LoaderParts) -> dict[str, int]:
+    def field_name_to_f_ix(self) -> dict[str, int]:
         """Number of each field in the file, of its column ``f0``, ``f1``, ... in ``reader.metadata``."""
         return {name: number for number, name in enumerate(self.reader.field_names)}
 

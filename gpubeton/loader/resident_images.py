@@ -274,10 +274,5 @@ def _load(
         staging.array[:nbytes] = content[start : start + nbytes]
         send_piece(device, index.address + start, staging, nbytes, stream)
     return ResidentJpegs(
-        bytes_,
-        index,
-        np.ascontiguousarray(all_entries[:, :_BIT_BYTES]),
-        headers,
-        address,
-        first_entry,
+        bytes_, index, np.ascontiguousarray(all_entries[:, :_BIT_BYTES]), headers, address, first_entry
     )

@@ -366,9 +366,9 @@ class Resources:
             stages.transfer.is_all_cached = counted is not None
             self._mapped.check()
             return self._mapped
-        pages = self.plan_pages(epoch, plan, first_batch)
-        if pages is None:
+        if self.files.is_local:
             return LoadedStorage(self.files, staging=self._staging)
+        pages = self.plan_pages(epoch, plan, first_batch)
         if _is_costly(pages):
             # Not for a small part of the samples: most of the fetched bytes would not be used.
             if epoch.caches_all and 2 * len(epoch.indices) >= self._index.num_samples:
@@ -378,7 +378,7 @@ class Resources:
 
         def plan_next() -> PagePlan:
             assert plan_next_epoch is not None, "it is called only if there is one"
-            return self._plan_pages(epoch, replace(plan, batches=plan_next_epoch(), epoch=plan.epoch + 1))
+            return self.plan_pages(epoch, replace(plan, batches=plan_next_epoch(), epoch=plan.epoch + 1))
 
         before = self._pages
         self._pages = storage = LoadedStorage(
@@ -406,11 +406,8 @@ class Resources:
             self._pages.take_prefetched()
             self._pages = None
 
-    def plan_pages(self, epoch: EpochConfig, plan: Plan, first_batch: int = 0) -> PagePlan | None:
-        """Decide which parts of the files an epoch loads; None if they are on this machine."""
-        return None if self.files.is_local else self._plan_pages(epoch, plan, first_batch)
-
-    def _plan_pages(self, epoch: EpochConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
+    def plan_pages(self, epoch: EpochConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
+        """Decide which parts of the files an epoch loads."""
         regions = [columns for source in plan.sources for columns in source.regions]
         in_work, memory = READS_AHEAD + epoch.num_in_flight, memory_for_pages()
         return PagePlan(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 DOCTOR_VARIABLE = "_GPUBETON_DOCTOR"
 """Environment variable with the folder for the statistics of all loaders of ``gpubeton doctor -- COMMAND``."""
 
+_SECONDS_BETWEEN_WRITES = 5.0
 _loader_numbers = itertools.count()
 
 
@@ -216,14 +217,7 @@ def time_rows(stats: LoaderStats) -> list[tuple[str, str, float, int]]:
 
 
 _SUMMED = [field.name for field in fields(LoaderStats) if field.name not in {"epoch", "num_workers", "source_images"}]
-_DERIVED = (
-    "images_per_second",
-    "waiting_share",
-    "step_seconds",
-    "worker_share",
-    "stalled_seconds",
-    "ahead_seconds",
-)
+_DERIVED = ("images_per_second", "waiting_share", "step_seconds", "worker_share", "stalled_seconds", "ahead_seconds")
 
 
 class EpochStats:
@@ -324,14 +318,13 @@ class EpochStats:
 class StatsHistory:
     """The statistics of all epochs of a loader."""
 
-    def __init__(self, seconds_between_writes: float = 5.0) -> None:
+    def __init__(self) -> None:
         # Reentrant: the loader's finalizer calls `write`, and the garbage collector may run it within `stats`.
         self._lock = threading.RLock()
         self._sum_of_ended = LoaderStats()
         self._epochs: list[EpochStats] = []
         self._number = next(_loader_numbers)
         self._info: LoaderInfo | None = None  # of a loader that `gpubeton doctor` watches
-        self._seconds_between_writes = seconds_between_writes
         self._written = 0.0
 
     def add(self, epoch: EpochStats, describe: Callable[[], LoaderInfo]) -> None:
@@ -370,5 +363,5 @@ class StatsHistory:
             new.replace(path)  # a process that is killed leaves no half of a file
 
     def _write_if_due(self) -> None:
-        if time.monotonic() - self._written > self._seconds_between_writes:
+        if time.monotonic() - self._written > _SECONDS_BETWEEN_WRITES:
             self.write()
