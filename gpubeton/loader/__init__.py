@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._gpu.options import GpuOptions
 from gpubeton.loader.batch_decoder import BatchDecoder, DecodedBatch, decode_image
-from gpubeton.loader.epoch_iterator import LoaderIterator
+from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.loader import Loader
 from gpubeton.loader.mixture import Mixture
 from gpubeton.loader.schedule import OrderOption

@@ -42,8 +42,8 @@ from gpubeton.loader.config import (
     warn_of_no_batch,
 )
 from gpubeton.loader.describe import LoaderInfo, describe
-from gpubeton.loader.epoch_iterator import LoaderIterator
 from gpubeton.loader.ffcv_compat import FfcvSurface
+from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.resources import Resources, open_all
 from gpubeton.loader.schedule import (
     ORDER_MAP,
