@@ -58,8 +58,8 @@ class BatchDecoder:
     """Decode and augment lists of encoded images, wherever they come from, as a `Loader` does.
 
     Of a JPEG only what crops need is decoded; PNG, WebP, BMP, TIFF and PPM files are decoded whole. With sample ids,
-    seed and epoch the images are a loader's to the bit. It may be pickled and forked: each process has threads of its
-    own from the first call on. Several threads may call it at once.
+    seed and epoch the images are a loader's to the bit. It may be pickled, forked, and called by several threads: each
+    process has separate workers from the first call on.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.transforms.ops import ToDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -85,30 +85,23 @@ def make_gpu(target: GpuTarget, largest: tuple[int, int], decoder: Decoder, opti
     from gpubeton._gpu.gpu import Gpu
     from gpubeton._gpu.nvjpeg_backends import DecodeBackends, open_nvjpeg_backends, with_entries
     from gpubeton._gpu.self_test import with_self_test
-    from gpubeton._plan.routes import DecodeRoute
 
     device = open_device(target.device)
     takes_entries = decoder in ("auto", "entries") and DecodeRoute.ENTRIES in options.allowed
-    opener: Callable[[Device], DecodeBackends]
+    opener: Callable[[Device], DecodeBackends] = lambda _: DecodeBackends()  # noqa: E731
     if decoder in ("auto", "nvjpeg"):
-        is_needed = not takes_entries
-        opener = partial(
-            open_nvjpeg_backends, library=None, options=options, largest=largest, is_library_needed=is_needed
-        )
-    else:
-        opener = lambda _: DecodeBackends()  # noqa: E731
+        needed = {"options": options, "largest": largest, "is_library_needed": not takes_entries}
+        opener = partial(open_nvjpeg_backends, library=None, **needed)
     if takes_entries:
         opener = partial(with_entries, opener)
     return Gpu(device, options, partial(with_self_test, opener), num_slots=num_slots)
 
 
-def _moves(pipelines: Iterable[Pipeline]) -> list[ToDevice]:
-    lists = [
-        pipeline.transforms if isinstance(pipeline, PipelineSpec) else pipeline
-        for pipeline in pipelines
-        if not isinstance(pipeline, DrawnParameters)
-    ]
-    return [operation for operations in lists for operation in operations or () if isinstance(operation, ToDevice)]
+def _moves(pipelines: Iterable[Pipeline]) -> Iterator[ToDevice]:
+    for pipeline in pipelines:
+        if not isinstance(pipeline, DrawnParameters):
+            operations = pipeline.transforms if isinstance(pipeline, PipelineSpec) else pipeline
+            yield from (operation for operation in operations or () if isinstance(operation, ToDevice))
 
 
 def _numbered(device: str) -> str:
@@ -157,7 +150,6 @@ def read_gpu() -> GpuState:
     from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
     from gpubeton._gpu.options import GpuOptions
     from gpubeton._gpu.self_test import read_faults, with_self_test
-    from gpubeton._plan.routes import DecodeRoute
 
     nvjpeg = ""
     try:

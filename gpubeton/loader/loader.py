@@ -176,7 +176,7 @@ class Loader(FfcvSurface):
 
     Attributes
     ----------
-    fname, batch_size, num_workers, os_cache, distributed, seed, drop_last, batches_ahead, device, decoder, on_error
+    fname, batch_size, num_workers, os_cache, order, distributed, seed, pipelines, drop_last, batches_ahead, on_error
         The arguments, with defaults filled in. `indices`, `order` (or `traversal_order`), `batch_size`, `drop_last`,
         `num_workers`, `on_error`, `recompile` and, on the CPU, `batches_ahead` may be assigned, for the next epochs;
         to assign another raises an `OptionError`.
@@ -184,8 +184,6 @@ class Loader(FfcvSurface):
         Which GPU decodes, if any, and why.
     indices : ndarray of uint64, shape (N,)
         The samples.
-    pipelines : dict
-        The pipelines, as they were given.
     reader : Reader
         The content of the file.
     bad_samples : list of tuple of (int, int, str)
@@ -232,18 +230,14 @@ class Loader(FfcvSurface):
     torch.Size([100, 3, 32, 32]) torch.Size([100, 1])
     torch.Size([100, 3, 32, 32]) torch.Size([100, 1])
 
-    Two datasets one after the other, here the same one twice: the samples of the second file follow those of the first.
-    Parts of it are indices; `filter` finds those that meet a condition.
+    Two datasets one after the other, here the same one twice. Parts of it are indices; `filter` finds them.
 
-    >>> files = ["train.beton", "train.beton"]
-    >>> both = Loader(files, 100, pipelines={"image": None})
-    >>> second = both.reader.index.files[1]
-    >>> both.reader.num_samples, second.first_sample
+    >>> both = Loader(["train.beton", "train.beton"], 100, pipelines={"image": None})
+    >>> both.reader.num_samples, both.reader.index.files[1].first_sample
     (600, 300)
-    >>> part = Loader(files, 100, indices=range(second.first_sample, both.reader.num_samples, 10))
     >>> cats = both.filter("label", lambda label: label == 2)
-    >>> len(part.indices), len(cats.indices), both.reader.locate(int(cats.indices[-1]))
-    (30, 200, ('train.beton', 299))
+    >>> len(cats.indices), both.reader.locate(int(cats.indices[-1]))
+    (200, ('train.beton', 299))
     """
 
     _is_ready = False  # until the end of __init__: a derived class may assign to any name before
@@ -346,9 +340,7 @@ class Loader(FfcvSurface):
         ----------
         path : str or path
             A folder with a folder of images for each class, or with images alone, as for torchvision's ImageFolder.
-        batch_size : int
-            Samples in a batch.
-        **arguments
+        batch_size, **arguments
             Those of `Loader`: the outputs are ``image`` and ``label``.
 
         Returns
@@ -381,7 +373,7 @@ class Loader(FfcvSurface):
         Returns
         -------
         LoaderIterator
-            Its threads make batches already. Several may be in use at once, each for a different epoch.
+            Its threads make batches already. Several may be in use at once, for different epochs.
 
         Raises
         ------
@@ -418,10 +410,7 @@ class Loader(FfcvSurface):
             return iterator
 
     def __len__(self) -> int:
-        """Number of batches of the next epoch as a whole, also if a state was loaded that is in the middle of it.
-
-        ``len(iter(loader))`` is the number of those that are left.
-        """
+        """Number of batches of the next epoch as a whole; ``len(iter(loader))`` is that of those that are left."""
         return len(self._schedule.plan(self.next_epoch))
 
     def close(self) -> None:
@@ -787,14 +776,8 @@ class Loader(FfcvSurface):
         return self._checkpoint_at(cursor, cursor.sampling or self._sampling)
 
     def _checkpoint_at(self, cursor: EpochCursor, sampling: Sampling) -> Checkpoint:
-        return Checkpoint.of(
-            cursor,
-            sampling,
-            seed=self.seed,
-            distributed=self.distributed,
-            index=self.reader.index,
-            ranks=self._schedule.world_size,
-        )
+        ranks = self._schedule.world_size
+        return Checkpoint.of(cursor, sampling, self.reader.index, self.seed, ranks, self.distributed)
 
     @property
     def _sampling(self) -> Sampling:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum, auto, unique
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -130,9 +130,8 @@ class Sampling:
     @classmethod
     def of(cls, indices: NDArray[np.uint64] | IdRange, order: TraversalOrder, arguments: Mapping[str, Any]) -> Sampling:
         """Keep the present values: the order may get others."""
-        if _is_library_order(order):
-            return cls(indices, order, arguments, order.ids, order.sampler)
-        return cls(indices, order, arguments, None, None)
+        is_ours = _is_library_order(order)
+        return cls(indices, order, arguments, order.ids if is_ours else None, order.sampler if is_ours else None)
 
     @cached_property
     def fingerprints(self) -> tuple[str, str]:
@@ -245,7 +244,7 @@ class EpochSchedule:
             attributes = dict(vars(self.order))
             if _is_library_order(self.order):  # they may have been assigned
                 check_indices_or_all("indices of the order", self.order.ids, self._num_samples)
-            ids = self._samples(epoch, first)
+            ids = self._samples_of(epoch, first)()
             if self._global_order is None:
                 ids = check_indices("the order", ids, self._num_samples)
             if isinstance(ids, np.ndarray):
@@ -253,23 +252,23 @@ class EpochSchedule:
             self._cached = cached = _CachedOrder(epoch, first, attributes, ids)
         return EpochBatches(cached.samples, *self.next.batching)
 
-    def _samples(self, epoch: int, first: int) -> Any:
+    def _samples_of(self, epoch: int, first: int = 0) -> Callable[[], Any]:
+        """Give a function of the present order that lists the samples of an epoch."""
         if self._global_order is not None:
-            return self._global_order.ids_of(epoch, first)
-        if first:
-            ids = self.order.global_order(epoch)
-            assert ids is not None, "only a global order can go on at a sample"
-            return share(ids, self.order.rank, first)
-        return self.order.sample_order(epoch)
+            return partial(self._global_order.ids_of, epoch, first)
+        order = self.order
+        if not first:
+            return partial(order.sample_order, epoch)
+        ids = order.global_order(epoch)
+        assert ids is not None, "only a global order can go on at a sample"
+        return partial(share, ids, order.rank, first)
 
     def plan_next_epoch(self, epoch: int) -> Callable[[], EpochBatches] | None:
         """Give a function that plans the epoch after `epoch`, in any thread; None if this would run a user's code."""
-        order, global_order, batching = self.order, self._global_order, self.next.batching
-        if not self.has_begun or not _is_library_order(order) or order.sampler is not None:
+        if not self.has_begun or not _is_library_order(self.order) or self.order.sampler is not None:
             return None
-        if global_order is not None:
-            return lambda: EpochBatches(global_order.ids_of(epoch + 1, 0), *batching)
-        return lambda: EpochBatches(np.asarray(order.sample_order(epoch + 1), np.uint64), *batching)
+        batching, list_samples = self.next.batching, self._samples_of(epoch + 1)
+        return lambda: EpochBatches(list_samples(), *batching)
 
     def num_samples_of(self, epoch: int) -> int:
         """Count the samples of an epoch, of all ranks; the order has to be global."""
@@ -436,7 +435,7 @@ class Checkpoint:
 
     @classmethod
     def of(
-        cls, cursor: EpochCursor, sampling: Sampling, *, seed: int, distributed: bool, index: Index, ranks: int
+        cls, cursor: EpochCursor, sampling: Sampling, index: Index, seed: int, ranks: int, distributed: bool
     ) -> Checkpoint:
         """Describe a position: in an epoch, of samples that were chosen like this."""
         indices, order = sampling.fingerprints

@@ -106,12 +106,12 @@ class LoaderStats:
         return max(0.0, self.seconds - busy)
 
     def to_dict(self) -> dict[str, Any]:
-        """Collect all numbers, the derived ones too.
+        """Collect all numbers, the derived ones too, for JSON.
 
         Returns
         -------
         dict
-            Strings and numbers, for JSON.
+            Numbers by name.
         """
         numbers = {**asdict(self), **{name: getattr(self, name) for name in _DERIVED}}
         if not self.source_images:
