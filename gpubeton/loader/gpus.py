@@ -90,8 +90,9 @@ def make_gpu(target: GpuTarget, largest: tuple[int, int], decoder: Decoder, opti
     takes_entries = decoder in ("auto", "entries") and DecodeRoute.ENTRIES in options.allowed
     opener: Callable[[Device], DecodeBackends] = lambda _: DecodeBackends()  # noqa: E731
     if decoder in ("auto", "nvjpeg"):
-        needed = {"options": options, "largest": largest, "is_library_needed": not takes_entries}
-        opener = partial(open_nvjpeg_backends, library=None, **needed)
+        opener = partial(
+            open_nvjpeg_backends, library=None, options=options, largest=largest, is_library_needed=not takes_entries
+        )
     if takes_entries:
         opener = partial(with_entries, opener)
     return Gpu(device, options, partial(with_self_test, opener), num_slots=num_slots)

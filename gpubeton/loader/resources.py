@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._bytes.load_pool import Transfer
     from gpubeton._bytes.node_cache import CacheFiller, NodeCache
     from gpubeton._engine.batch_plan import Plan
     from gpubeton._engine.engine import EpochConfig
@@ -203,10 +202,6 @@ class DatasetCache:
         if self.node is not None and (self._filler is None or error is not None):
             self._filler = self._make_filler(waits=False)
 
-    def begin_counting(self) -> Transfer | None:
-        """Count from now on the loaded parts of the files; None without a cache, which does not count."""
-        return None if self.node is None else self.node.begin_counting()
-
     def explain(self) -> list[str]:
         """Describe the cached part, and the limit."""
         if self.node is None:
@@ -355,7 +350,7 @@ class Resources:
         stages: StageTimers,
         plan_next_epoch: Callable[[], EpochBatches] | None,
     ) -> Storage:
-        counted = self.cache.begin_counting()
+        counted = None if self.cache.node is None else self.cache.node.begin_counting()
         if counted is not None:
             stages.transfer = counted
         if self._mapped is None:
@@ -398,13 +393,9 @@ class Resources:
         """Map the files into memory, once all their bytes are on this machine."""
         if self._mapped is None and self.config.os_cache and self.files.is_mappable:
             self._mapped = MappedStorage(self.files)
-            self._drop_pages()
-
-    def _drop_pages(self) -> None:
-        """Drop parts loaded for the next epoch; a loop over the last one may continue."""
-        if self._pages is not None:
-            self._pages.take_prefetched()
-            self._pages = None
+            if self._pages is not None:  # a loop over the last epoch may continue
+                self._pages.take_prefetched()
+                self._pages = None
 
     def plan_pages(self, epoch: EpochConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
         """Decide which parts of the files an epoch loads."""

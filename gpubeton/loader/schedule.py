@@ -200,23 +200,6 @@ class EpochCursor:
     num_batches: int = 0  # of an epoch that has begun
 
 
-@dataclass
-class _CachedOrder:
-    """The last samples that the order gave."""
-
-    epoch: int
-    first: int
-    attributes: dict[str, Any]  # of the order
-    samples: NDArray[Any] | LazyIds  # (N,)
-
-    def is_valid_for(self, epoch: int, first: int, order: TraversalOrder) -> bool:
-        """Whether the order would give the same: for the same place, if no attribute was assigned since."""
-        attributes = vars(order)
-        if (epoch, first) != (self.epoch, self.first) or attributes.keys() != self.attributes.keys():
-            return False
-        return all(attributes[name] is value for name, value in self.attributes.items())
-
-
 class EpochSchedule:
     """Counts epochs and batches, and plans which samples each batch holds."""
 
@@ -228,7 +211,8 @@ class EpochSchedule:
         self._num_samples = num_samples  # of the file
         self._lock = threading.Lock()
         self._current: EpochCursor | None = None
-        self._cached: _CachedOrder | None = None
+        # Epoch, place in it and ids of the order's attributes; these attributes, which keep their ids; the samples.
+        self._cached: tuple[Any, dict[str, Any], NDArray[Any] | LazyIds] | None = None
 
     def plan(
         self, epoch: int, samples: NDArray[np.uint64] | None = None, *, first: int = 0, refresh: bool = False
@@ -239,9 +223,9 @@ class EpochSchedule:
         # The order is cached, since len() comes before the loop, and in it. `refresh` does not trust the cache for an
         # order or a sampler that a user wrote: what it depends on may lie deeper than in its attributes.
         refresh &= self.order.sampler is not None or not _is_library_order(self.order)
-        cached = self._cached
-        if cached is None or refresh or not cached.is_valid_for(epoch, first, self.order):
-            attributes = dict(vars(self.order))
+        attributes, cached = dict(vars(self.order)), self._cached
+        key = epoch, first, {name: id(value) for name, value in attributes.items()}
+        if cached is None or refresh or cached[0] != key:
             if _is_library_order(self.order):  # they may have been assigned
                 check_indices_or_all("indices of the order", self.order.ids, self._num_samples)
             ids = self._samples_of(epoch, first)()
@@ -249,8 +233,8 @@ class EpochSchedule:
                 ids = check_indices("the order", ids, self._num_samples)
             if isinstance(ids, np.ndarray):
                 ids = ids.astype(id_dtype(self._num_samples), copy=False)
-            self._cached = cached = _CachedOrder(epoch, first, attributes, ids)
-        return EpochBatches(cached.samples, *self.next.batching)
+            self._cached = cached = key, attributes, ids
+        return EpochBatches(cached[2], *self.next.batching)
 
     def _samples_of(self, epoch: int, first: int = 0) -> Callable[[], Any]:
         """Give a function of the present order that lists the samples of an epoch."""
