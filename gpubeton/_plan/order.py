@@ -246,10 +246,8 @@ def quasi_random(
 # world that divides `streams` has streams that no other rank reads, if it takes every world-th place. In other worlds,
 # each batch of all ranks is sorted by stream and cut into one part for each rank, which shares streams with two others.
 #
-# The ranks of a node do not get neighboring streams. Streams share only the page at the border between two, which one
-# needs at its end and the other at its start: at most `streams` - 1 pages of an epoch would be fetched once less, and
-# only from a cache. No order of the streams makes neighbors of them for all numbers of ranks in a node, so the order
-# would depend on it.
+# The ranks of a node do not get neighboring streams: these share only the page at their border, and no order of the
+# streams makes neighbors of them for all numbers of ranks in a node.
 #
 # The arrays that stay have an entry for each page, or one for each run of samples where the pages of a file are
 # scattered. Shuffling the pages without any would be another order, for a tenth of a byte a sample.

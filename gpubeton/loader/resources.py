@@ -81,13 +81,7 @@ def open_all(
     """Open the data of a loader; of a mixture, with the first sample of each source, and the number of all."""
     if not isinstance(fname, Mixture):
         return open_data(fname, config, num_workers), None
-    reader, starts = _open_mixture(fname, config, num_workers)
-    return reader, (fname.rules, starts)
-
-
-def _open_mixture(mixture: Mixture, config: LoaderConfig, num_workers: int) -> tuple[Reader, list[int]]:
-    """Open the sources of a mixture as one dataset."""
-    starts, containers = [0], set[bool]()
+    mixture, starts, containers = fname, [0], set[bool]()
 
     def parts() -> Iterator[Index]:
         for source in mixture.sources:
@@ -107,7 +101,7 @@ def _open_mixture(mixture: Mixture, config: LoaderConfig, num_workers: int) -> t
         descriptors = (*index.descriptors, Descriptor(mixture.field, int(FieldType.INT), bytes(ARGUMENTS_SIZE)))
         rows = (*index.rows, FieldRows(np.repeat(np.arange(len(starts) - 1), np.diff(starts)).astype("<i8")))
         index = Index(index.files, index.header, descriptors, rows, class_names=index.class_names)
-    return reader_of(mixture.files, index, config.custom_fields), starts
+    return reader_of(mixture.files, index, config.custom_fields), (mixture.rules, starts)
 
 
 def open_data(fname: str | tuple[str, ...], config: LoaderConfig, num_workers: int) -> Reader:
