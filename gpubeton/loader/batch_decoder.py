@@ -67,10 +67,8 @@ class BatchDecoder:
         As of an image of a `Loader`, with a decoder that makes one size of all images. Later changes do not count.
     num_workers : int, optional
         Threads that decode, -1 for one per core: the default but in daemons, as the workers of a DataLoader, with 1.
-    device : str, int or torch.device
-        Where images are decoded and augmented: "cpu", or as for `Loader`.
-    seed : int, optional
-        Seed of the augmentations; by default a number from numpy's global generator.
+    device, seed
+        As for `Loader`, by default "cpu".
     on_error : {"raise", "skip", "replace"}
         The reaction to an image that cannot be decoded: a `BadImageError` with its position; a batch without it; or the
         next good image of the list in its place.
@@ -142,9 +140,9 @@ class BatchDecoder:
         images : iterable of bytes, memoryview, or uint8 tensor or array of shape (S,)
             Image files.
         ids : array_like of int, shape (N,), optional
-            Their sample ids, which the augmentations depend on.
+            Their sample ids.
         epoch : int
-            Number of the epoch, which they depend on, too.
+            Number of the epoch. The augmentations depend on both.
 
         Returns
         -------
@@ -155,8 +153,8 @@ class BatchDecoder:
         Raises
         ------
         BadImageError, OptionError
-            If an image cannot be decoded, and is to be raised or cannot be replaced: its `samples` are ids or, without
-            ids, positions. If an image, an id or the epoch is no such value.
+            If an image cannot be decoded or replaced: its `samples` are ids or, without ids, positions. If an image, an
+            id or the epoch is no such value.
         """
         encoded, epoch = _Encoded(images), check_whole("epoch", epoch)
         process = os.getpid()

@@ -20,27 +20,8 @@ from gpubeton._engine.prefetch import Prefetcher
 from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.order import IdRange
 from gpubeton.errors import LoaderClosedError, NoSuchFieldError, OptionError
-from gpubeton.loader.config import (
-    DEFAULT_OS_CACHE,
-    DEFAULT_PROCESS_CACHE,
-    Batching,
-    Decoder,
-    LoaderConfig,
-    check_cache_dir,
-    check_cache_limit,
-    check_containers,
-    check_device,
-    check_fname,
-    check_indices_or_all,
-    check_os_cache,
-    check_pipelines,
-    check_remote,
-    check_seed,
-    check_workers,
-    fixed_argument_error,
-    name_replacements,
-    warn_of_no_batch,
-)
+from gpubeton.loader import config
+from gpubeton.loader.config import DEFAULT_OS_CACHE, DEFAULT_PROCESS_CACHE, Batching, Decoder, LoaderConfig
 from gpubeton.loader.describe import LoaderInfo, describe
 from gpubeton.loader.ffcv_compat import FfcvSurface
 from gpubeton.loader.iterator import LoaderIterator
@@ -93,9 +74,7 @@ class Loader(FfcvSurface):
     The arguments up to `order_kwargs` are FFCV's. A batch is a tuple with an output for each field, in the order of the
     file, then the further outputs of `pipelines`. Tensors are yours to keep: they are never overwritten. For type
     checkers they are Any, as outputs may be arrays, `Ragged` or dicts: write ``images: torch.Tensor`` before the loop.
-
-    Augmentations are a function of the seed, the epoch and the sample. They do not depend on the batch size, the number
-    of workers or the rank.
+    Augmentations depend on seed, epoch and sample, not on the batch size, the number of workers or the rank.
 
     Parameters
     ----------
@@ -112,20 +91,16 @@ class Loader(FfcvSurface):
     batch_size : int
         Samples in a batch.
     num_workers : int
-        Threads that decode; -1 for one per core that this process may use, by its CPU affinity and by the CPU quota of
-        its container.
+        Threads that decode; -1 for one per core that this process may use, by its affinity and its container's quota.
     os_cache : bool
-        True maps the file into memory, where the operating system caches it; best for files that fit into memory or
-        that several processes read. False reads the bytes of each batch ahead of time into memory of bounded size, see
-        the notes. The default is True, unless FFCV_DEFAULT_CACHE_PROCESS is 1.
+        True maps the file into memory: best for files that fit into it or that several processes read. False reads the
+        bytes of each batch ahead, into bounded memory. The default is True, unless FFCV_DEFAULT_CACHE_PROCESS is 1.
     order : OrderOption, str or type of TraversalOrder
         Order of the samples: an option, its name, or a class that you wrote.
     distributed : bool
-        Share each epoch between the ranks of torch's process group, as torch's ``DistributedSampler`` does. Initialize
-        the group before.
+        Share each epoch between the ranks of torch's process group, made before, as ``DistributedSampler`` does.
     seed : int, optional
-        Seed of the order and of the augmentations. By default a number from numpy's global generator; 0 if
-        `distributed`, as all ranks need the same.
+        Seed of the order and of the augmentations. By default from numpy's global generator; 0 if `distributed`.
     indices : array_like of int, optional
         The samples to load, by default all.
     pipelines : mapping of str to sequence of Operation or torch.nn.Module, PipelineSpec, DrawnParameters, or None
@@ -168,8 +143,8 @@ class Loader(FfcvSurface):
         Most bytes of `cache_dir`, as a number or as text such as "800 GB". Kept parts stay; what does not fit is
         loaded in each epoch. The default is 75 % of the free space, and leaves at least 50 GB free.
     checksums : bool
-        Compare the bytes of each value with its CRC-32, if the file or ``FILE.index`` has it; a sample that differs is
-        handled as `on_error` says. What this process has compared of a file of this machine is not compared again.
+        Compare the bytes of each value with its CRC-32, if the file or ``FILE.index`` has it, once for a file of this
+        machine; `on_error` decides about a sample that differs.
     containers : str, path, or sequence of them
         Folders and URLs whose files an index may name, besides those in its own folder: an index from somebody else
         could name any file. The environment variable GPUBETON_CONTAINERS adds others, separated by ";".
@@ -198,8 +173,8 @@ class Loader(FfcvSurface):
     Warns
     -----
     UserWarning
-        If a mask, or another field of images, does not follow the random crops and flips of an image: see
-        `gpubeton.fields.decoders.FollowImage`. If a pipeline hands out the bits of float16 numbers as int16: see
+        If a mask, or another field of images, does not follow the random crops and flips of an image, see
+        `gpubeton.fields.decoders.FollowImage`; if a pipeline hands out the bits of float16 numbers as int16, see
         `gpubeton.transforms.NormalizeImage`.
 
     Notes
@@ -214,9 +189,8 @@ class Loader(FfcvSurface):
     - workers: num_workers x the memory for decoding the largest image (about 3 bytes for each of its pixels).
 
     Of files that are not on this machine whole pages are in memory instead of staging: those that later batches use
-    again, and as many parts of at most 8 MiB, asked for ahead, as ``remote.requests`` allows.
-
-    ``explain()`` prints the numbers. They do not grow with the file. Of several files at most 64 are open at a time.
+    again, and as many parts of at most 8 MiB, asked for ahead, as ``remote.requests`` allows. ``explain()`` prints the
+    numbers. They do not grow with the file. Of several files at most 64 are open at a time.
 
     Examples
     --------
@@ -255,7 +229,7 @@ class Loader(FfcvSurface):
     checksums: bool
     containers: tuple[str, ...]
 
-    @name_replacements
+    @config.name_replacements
     def __init__(
         self,
         fname: Paths | Mixture,
@@ -283,33 +257,33 @@ class Loader(FfcvSurface):
         checksums: bool = True,
         containers: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     ) -> None:
-        self.fname = check_fname(fname)
+        self.fname = config.check_fname(fname)
         self.batch_size = batch_size
         self.num_workers = num_workers
         self.order = order
         self.distributed = bool(distributed)
-        self.seed = check_seed(seed, distributed=self.distributed)
-        self.pipelines = check_pipelines(pipelines)
+        self.seed = config.check_seed(seed, distributed=self.distributed)
+        self.pipelines = config.check_pipelines(pipelines)
         self.drop_last = drop_last
         self.batches_ahead = batches_ahead
         self.recompile = bool(recompile)
         self.order_kwargs = dict(order_kwargs or {})
         self.on_error = on_error
         self._config = LoaderConfig(
-            os_cache=check_os_cache(os_cache),
+            os_cache=config.check_os_cache(os_cache),
             custom_fields=dict(custom_fields or {}),
-            device=check_device(device),
+            device=config.check_device(device),
             decoder=check_choice("decoder", decoder, get_args(Decoder)),
             gpu_options=gpu_options or GpuOptions(),
-            remote=check_remote(remote),
-            cache_dir=check_cache_dir(cache_dir),
-            cache_limit=check_cache_limit(cache_limit),
+            remote=config.check_remote(remote),
+            cache_dir=config.check_cache_dir(cache_dir),
+            cache_limit=config.check_cache_limit(cache_limit),
             checksums=bool(checksums),
-            containers=check_containers(containers),
+            containers=config.check_containers(containers),
         )
         vars(self).update({**vars(self._config), **vars(self)})  # a derived class's properties and values stay
         self.reader, self._mixture = open_all(self.fname, self._config, self.num_workers)
-        self._ids = check_indices_or_all("indices", indices, self.reader.num_samples)
+        self._ids = config.check_indices_or_all("indices", indices, self.reader.num_samples)
         self._seed_is_given = seed is not None
         self.bad_samples: list[tuple[int, int, str]] = []
         make_order = partial(order_of, order_class(order), self, self.order_kwargs, self._mixture)
@@ -351,7 +325,7 @@ class Loader(FfcvSurface):
         Raises
         ------
         OptionError
-            If there is no such folder, or if there are no images in it or in one of its folders.
+            If there is no such folder, or no image in it or in one of its folders.
 
         Examples
         --------
@@ -392,18 +366,18 @@ class Loader(FfcvSurface):
             elif not self._schedule.has_begun:
                 # Compiled functions keep the global values that they read when the first loop begins.
                 self._generation = Compiler.begin()
-            config, sampling = self._epoch_config, self._sampling
+            epoch, sampling = self._epoch_config, self._sampling
             cursor = self._schedule.next_cursor(sampling, is_last=samples is not None)
-            stats = EpochStats(cursor.epoch, config.num_workers, self._mixture[1] if self._mixture else ())
+            stats = EpochStats(cursor.epoch, epoch.num_workers, self._mixture[1] if self._mixture else ())
             order = self._schedule.plan(cursor.epoch, samples, first=cursor.first, refresh=True)
             plan = Plan(self._compile_outputs(), order, self.seed + self._schedule.order.draw_offset, cursor.epoch)
             if not cursor.first:  # otherwise few samples may be left
-                warn_of_no_batch(self.reader.index.title, len(config.indices), len(plan), self.batch_size)
+                config.warn_of_no_batch(self.reader.index.title, len(epoch.indices), len(plan), self.batch_size)
             # A loader that is used once needs nothing of a second epoch.
             plan_next_epoch = None if samples is not None else self._schedule.plan_next_epoch(cursor.epoch)
-            engine = self._resources.open_epoch(config, plan, cursor.batch, stats.stages, plan_next_epoch)
+            engine = self._resources.open_epoch(epoch, plan, cursor.batch, stats.stages, plan_next_epoch)
             self._schedule.begin(cursor, sampling, len(plan))
-            batches = Prefetcher(engine, config.batches_ahead)
+            batches = Prefetcher(engine, epoch.batches_ahead)
             iterator = LoaderIterator(batches, cursor, self.bad_samples, stats, len(plan))
             self._iterators.add(iterator)
             self._statistics.add(stats, self._describe)
@@ -477,9 +451,7 @@ class Loader(FfcvSurface):
         return compile_outputs(reader.index, reader.handlers, self.pipelines, self._ids, target, entry_points)
 
     def filter(self, field_name: str, condition: Callable[[Any], bool]) -> Loader:
-        """Make a loader of those samples whose value in one field meets a condition.
-
-        Reads the field for all samples of this loader, one batch after the other, through its pipeline.
+        """Make a loader of those samples whose value in one field, which is read for all of them, meets a condition.
 
         Parameters
         ----------
@@ -487,8 +459,7 @@ class Loader(FfcvSurface):
             Name of the field, or of another output.
         condition : callable
             Called with each value: a row of the field's output, as of an `IntField` a tensor of shape (1,). Samples for
-            which it returns something true are kept. Samples that cannot be decoded are not, unless ``on_error`` is
-            "raise".
+            which it is true are kept; those that cannot be decoded are not, or raise with ``on_error="raise"``.
 
         Returns
         -------
@@ -497,10 +468,8 @@ class Loader(FfcvSurface):
 
         Raises
         ------
-        NoSuchFieldError
-            If there is no such output.
-        StorageError
-            If a file was replaced since this loader was made.
+        NoSuchFieldError, StorageError
+            If there is no such output; if a file was replaced since this loader was made.
 
         Examples
         --------
@@ -544,9 +513,7 @@ class Loader(FfcvSurface):
         print("\n".join([repr(self), *self._describe().explanation]))
 
     def stats(self, *, total: bool = False) -> LoaderStats:
-        """Measure how the time is spent: in waiting, in the loop's step, in reading, decoding and the rest.
-
-        Takes almost no time, and may be called at any time and from any thread.
+        """Measure how the time is spent; takes almost no time, at any time and from any thread.
 
         Parameters
         ----------
@@ -580,7 +547,7 @@ class Loader(FfcvSurface):
             is_derived = type(self) is not Loader
             is_fixed = name in _FIXED or (not is_derived and name in vars(self._config))
             if is_fixed and value is not getattr(self, name):
-                raise fixed_argument_error(self.reader.index.title, name)
+                raise config.fixed_argument_error(self.reader.index.title, name)
             is_new = name not in vars(self) and not hasattr(type(self), name)
             if is_new and not is_derived and (similar := get_close_matches(name, self._args, 1, 0.8)):
                 raise AttributeError(f"a Loader has no attribute {name!r}; did you mean {similar[0]!r}?")
@@ -614,7 +581,7 @@ class Loader(FfcvSurface):
     @num_workers.setter
     def num_workers(self, num_workers: int) -> None:
         # A warning names the line that assigns, or the one that makes the loader.
-        self._num_workers = check_workers(num_workers, stacklevel=4 if self._is_ready else 6)
+        self._num_workers = config.check_workers(num_workers, stacklevel=4 if self._is_ready else 6)
 
     @property
     def batches_ahead(self) -> int:
@@ -646,7 +613,7 @@ class Loader(FfcvSurface):
         if not self._is_ready:  # a derived class's value, which __init__ replaces
             self._ids = np.asarray(indices)
             return
-        ids_before, self._ids = self._ids, check_indices_or_all("indices", indices, self.reader.num_samples)
+        ids_before, self._ids = self._ids, config.check_indices_or_all("indices", indices, self.reader.num_samples)
         try:
             self._schedule.set_samples()  # the order reads the new indices from the loader
         except BaseException:
@@ -666,10 +633,9 @@ class Loader(FfcvSurface):
 
     @property
     def traversal_order(self) -> TraversalOrder:
-        """The order, an object with ``sample_order(epoch)``.
+        """The order, an object with ``sample_order(epoch)``; it and its attributes may be assigned for the next epochs.
 
-        An assigned option, name, class or object counts from the next epoch on, and so do assignments to its own
-        attributes. An object of a class that you wrote keeps its `indices` when the loader gets others.
+        An object of a class that you wrote keeps its `indices` when the loader gets others.
         """
         return self._schedule.order
 
@@ -707,7 +673,6 @@ class Loader(FfcvSurface):
 
         Examples
         --------
-        >>> from gpubeton import Loader
         >>> loader = Loader("train.beton", 100, seed=0)
         >>> loader.set_epoch(5)
         >>> loader.next_epoch
@@ -719,24 +684,21 @@ class Loader(FfcvSurface):
     # --- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """Save the position of the loader.
-
-        Only batches that the loop has received count. During a loop it is the position of the newest iterator.
+        """Save the position of the loader, in a loop that of the newest iterator: the batches that were received count.
 
         Returns
         -------
         dict
-            Only strings, numbers and truth values, for JSON or ``torch.save``. The pipelines are not saved: resume with
-            a loader that has the same ones.
+            Strings, numbers and truth values, for JSON or ``torch.save``. Resume with the same pipelines.
         """
         return self._checkpoint().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume at the position of another loader: the next ``for`` loop gives exactly the remaining batches.
 
-        A loader without a given seed takes the seed of the state. All ranks may load the state of one of them. The
-        number of ranks and the batch size may be others than those of the saved loader, unless the order depends on
-        them, as QUASI_RANDOM does: the samples of the epoch that are left are then shared by these ranks.
+        A loader without a given seed takes the seed of the state. All ranks may load the state of one of them. Other
+        numbers of ranks and batch sizes share the samples that are left, unless the order depends on them, as
+        QUASI_RANDOM does.
 
         Parameters
         ----------
@@ -751,7 +713,6 @@ class Loader(FfcvSurface):
 
         Examples
         --------
-        >>> from gpubeton import Loader
         >>> loader = Loader("train.beton", 100, seed=0, pipelines={"image": None})
         >>> batches = iter(loader)
         >>> _ = next(batches)
