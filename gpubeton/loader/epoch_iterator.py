@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.loader.config import check_indices
-from gpubeton.loader.ffcv_compat import Replaced
+from gpubeton.loader.ffcv_compat import FfcvIteratorSurface
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["EpochIterator"]
 
 
-class EpochIterator:
+class EpochIterator(FfcvIteratorSurface):
     """Iterate over batches of the samples that are given, as the ``__iter__`` of a class derived from `Loader` may do.
 
     Their augmentations are those of the epoch before ``loader.next_epoch``: as in FFCV, the epoch is counted first.
@@ -52,8 +52,6 @@ class EpochIterator:
     >>> [samples[:2].tolist() for (image, label), samples in LoaderWithSamples("train.beton", 100)]
     [[0, 1], [100, 101], [200, 201]]
     """
-
-    output_queue = Replaced("next() of this class gives a batch, which run_pipeline may change")
 
     def __init__(self, loader: Loader, order: ArrayLike) -> None:
         self.loader = loader

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpubeton.reader import Reader
 
 
-class Replaced:
+class _Replaced:
     """An attribute of FFCV or torch that does not exist here: AttributeError names the replacement."""
 
     # A derived class may assign to it. `__getattr__` on the loader would hide the name of an attribute that a derived
@@ -33,6 +33,12 @@ class Replaced:
         raise AttributeError(f"{owner.__name__!r} object has no attribute {self.name!r}. In gpubeton, {self.hint}")
 
 
+class FfcvIteratorSurface:
+    """The part of an epoch's iterator that FFCV's users know from its source."""
+
+    output_queue = _Replaced("next() of this class gives a batch, which run_pipeline may change")
+
+
 class FfcvSurface:
     """The part of a loader that FFCV's users know from its source."""
 
@@ -44,9 +50,9 @@ class FfcvSurface:
     #: FFCV's compiled pipelines; None would mean that they still have to be compiled.
     code: ClassVar[tuple[()]] = ()
 
-    graph = Replaced("plan() describes an epoch, and explain() where each operation runs")
-    dataset = Replaced("reader is the file and indices are the samples; DataLoaderAdapter(loader) has a dataset")
-    memory_manager = Replaced("os_cache decides how the file is read, and reader.index locates every region")
+    graph = _Replaced("plan() describes an epoch, and explain() where each operation runs")
+    dataset = _Replaced("reader is the file and indices are the samples; DataLoaderAdapter(loader) has a dataset")
+    memory_manager = _Replaced("os_cache decides how the file is read, and reader.index locates every region")
 
     def __getitem__(self, index: object) -> NoReturn:
         raise TypeError(
