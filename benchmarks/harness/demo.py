@@ -83,7 +83,7 @@ def run_demo(folder: Path, images: int, rounds: int, *, passes: int = 10, json: 
 
 def choose_device() -> tuple[str, str]:
     """Return "cuda:0" if its GPU can decode, else "cpu", and a line about the choice."""
-    from gpubeton.loader.gpu_state import read_gpu
+    from gpubeton.loader.gpus import read_gpu
 
     gpu = read_gpu()
     if gpu.name:

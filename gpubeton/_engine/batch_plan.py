@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
-from gpubeton._engine.loaded_storage import MAX_READ
-from gpubeton._engine.mapped_storage import MAX_GAP
 from gpubeton._engine.output_graph import dependencies_first
 from gpubeton._engine.outputs import BranchOutput, ImageOutput
 from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD, Source
-from gpubeton._plan.ranges import RangePlan, plan_ranges
+from gpubeton._engine.storage import MAX_GAP, MAX_READ
+from gpubeton._plan.page_plan import RangePlan, plan_ranges
 from gpubeton.pipeline.draw_ids import sample_ids
 
 if TYPE_CHECKING:

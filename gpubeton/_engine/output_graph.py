@@ -23,9 +23,8 @@ from gpubeton._engine.sources import Source
 from gpubeton._plan.batch_ops import BatchOp, compile_batch_ops, declare
 from gpubeton._plan.draw_rows import filling_crops
 from gpubeton._plan.fusion import compile_image_program
-from gpubeton._plan.linked_outputs import moves_of, placements_by
 from gpubeton._plan.order import IdRange, rows_of
-from gpubeton._plan.program import image_state
+from gpubeton._plan.program import image_state, moves_of, placements_by
 from gpubeton._plan.snapshot import BranchPoint, snapshot
 from gpubeton.errors import NoSuchFieldError, PipelineError
 from gpubeton.fields.base import RowDecoder
@@ -48,9 +47,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._engine.outputs import Decodes
     from gpubeton._plan.batch_ops import BatchOps
-    from gpubeton._plan.linked_outputs import GeometrySource
+    from gpubeton._plan.program import GeometrySource
     from gpubeton.fields.base import Field
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
@@ -277,14 +275,14 @@ class _Compiler:
         if hasattr(operation, "accept_extent"):
             operation.accept_extent(source.max_size)
         state = State(jit_mode=True, device=torch.device("cpu"), shape=(), dtype=np.dtype("u1"))
-        decoder: Decodes | UserDecoder
+        decoder: RowDecoder | UserDecoder
         try:
             if brings_own_code(operation):
                 decoder = UserDecoder(operation, state)
                 state = decoder.state
             else:
                 state, _ = declare(operation, state)
-                decoder = cast("Decodes", operation)
+                decoder = cast("RowDecoder", operation)
             ordinal = 1 if getattr(operation, "is_random", False) else 0
             number = self.numbers[name]
             ops = compile_batch_ops(rest, state, field_number=number, ordinal=ordinal, left_on=self.left_on)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpubeton._engine.sources import FetchedRegions, Source
     from gpubeton._plan.batch_ops import BatchOp, BatchOps
     from gpubeton._plan.program import ImageProgram
-    from gpubeton.fields.base import Gather
+    from gpubeton.fields.base import RowDecoder
 
 
 class Inputs(NamedTuple):
@@ -91,14 +91,6 @@ class ImageOutput:
         return self.program.explain()
 
 
-class Decodes(Protocol):
-    """A decoder that works with numpy, as `gpubeton.fields.base.RowDecoder` does."""
-
-    def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
-        """Decode the samples of a batch from their metadata and their regions."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class RowOutput:
     """An output that is decoded with numpy, or by a user's decoder."""
@@ -106,7 +98,7 @@ class RowOutput:
     name: str
     source: Source
     operation: Operation  # the decoder
-    decoder: Decodes | UserDecoder  # the same, or the object that calls its function
+    decoder: RowDecoder | UserDecoder  # the same, or the object that calls its function
     ops: BatchOps
 
     def make(self, inputs: Inputs) -> Any:
@@ -120,6 +112,7 @@ class RowOutput:
                 f"{len(self.source.regions)}. Its values are in the metadata: the rows that decode() receives."
             )
 
+        batch: Any
         if isinstance(self.decoder, UserDecoder):
             batch = self.decoder.decode(inputs.samples, self.source, inputs.regions, inputs.pool)
         else:

@@ -11,12 +11,14 @@ import weakref
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from gpubeton.errors import LoaderClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
+
+    from gpubeton._engine.engine import Batch, Engine
 
 # How long the garbage collector, or the end of the program, waits for a thread that has to stop. Its present work (one
 # batch, a user's operation) usually takes milliseconds.
@@ -25,66 +27,34 @@ _PATIENCE_SECONDS = 5.0
 #: The threads that make batches, each with what requests its end.
 _RUNNING: weakref.WeakKeyDictionary[threading.Thread, Callable[[], None]] = weakref.WeakKeyDictionary()
 
-T_co = TypeVar("T_co", covariant=True)
-T = TypeVar("T")
 
-
-class BatchPipeline(Protocol[T_co]):
-    """Makes batches: starts them ahead, collects them in the same order, and completes them."""
-
-    @property
-    def has_more(self) -> bool:
-        """Whether there are batches that were not started."""
-        ...
-
-    def start(self, *, may_wait: bool) -> bool:
-        """Start the next batch; without `may_wait`, only if that needs no waiting. Return whether it was started."""
-        ...
-
-    def collect(self) -> Any:
-        """Wait for the oldest batch in flight and remove it."""
-        ...
-
-    def complete(self, collected: Any) -> T_co:
-        """Finish a collected batch."""
-        ...
-
-    def interrupt(self) -> None:
-        """End what `start` or `collect` waits for outside of this machine, with an error; called from any thread."""
-        ...
-
-    def close(self) -> None:
-        """End the pipeline, also with batches in flight."""
-        ...
-
-
-class Prefetcher(Generic[T]):
-    """Iterates over the batches of a pipeline, which a thread drives."""
+class Prefetcher:
+    """Iterates over the batches of an engine, which a thread drives."""
 
     # At most `num_ahead` batches, at least 1, are in flight or ready, besides those that the loop has received. An
-    # error of the pipeline is raised in the loop, with its traceback, after the batches before it; the iterator has
-    # ended then. The pipeline is closed and the thread ends with the last batch, with `close`, when the iterator is
+    # error of the engine is raised in the loop, with its traceback, after the batches before it; the iterator has
+    # ended then. The engine is closed and the thread ends with the last batch, with `close`, when the iterator is
     # garbage, and with the program. Several threads may iterate together; each batch goes to one of them.
 
-    def __init__(self, pipeline: BatchPipeline[T], num_ahead: int) -> None:
-        self._channel: _Channel[T] = _Channel()
+    def __init__(self, engine: Engine, num_ahead: int) -> None:
+        self._channel = _Channel()
         self._process = os.getpid()
         self._consumer = threading.get_ident()
-        # What the pipeline holds goes with the thread.
-        self._request_end = partial(_request_end, self._channel, weakref.WeakMethod(pipeline.interrupt))
-        # The thread refers to the channel and the pipeline, not to the iterator: else that would never be garbage.
+        # What the engine holds goes with the thread.
+        self._request_end = partial(_request_end, self._channel, weakref.WeakMethod(engine.interrupt))
+        # The thread refers to the channel and the engine, not to the iterator: else that would never be garbage.
         self._thread = threading.Thread(
-            target=_run, args=(self._channel, pipeline, num_ahead), name="gpubeton-prefetch", daemon=True
+            target=_run, args=(self._channel, engine, num_ahead), name="gpubeton-prefetch", daemon=True
         )
         self._finalizer = weakref.finalize(self, _leave, self._channel, self._thread, self._process, self._consumer)
         self._finalizer.atexit = False
         _RUNNING[self._thread] = self._request_end  # before the start: a short thread removes its entry soon
         self._thread.start()
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[Batch]:
         return self
 
-    def __next__(self) -> T:
+    def __next__(self) -> Batch:
         """Wait for the next batch."""
         if os.getpid() != self._process:
             raise LoaderClosedError(
@@ -124,7 +94,7 @@ class Prefetcher(Generic[T]):
             self._request_end()
 
     def close(self) -> None:
-        """Stop the pipeline and wait until its thread has ended. May be called twice, and from any thread."""
+        """Stop the engine and wait until its thread has ended. May be called twice, and from any thread."""
         if os.getpid() != self._process:
             return
         self._finalizer.detach()
@@ -142,14 +112,14 @@ class _End:
         self.error = error
 
 
-class _Channel(Generic[T]):
+class _Channel:
     """The queues between the loop and the thread."""
 
     # Finalizers stop the thread. They run in any thread at any moment, even within the methods of a queue; of Python's
     # queues, only SimpleQueue allows for that.
 
     def __init__(self) -> None:
-        self.results: SimpleQueue[T | _End] = SimpleQueue()
+        self.results: SimpleQueue[Batch | _End] = SimpleQueue()
         self.wake: SimpleQueue[None] = SimpleQueue()
         self.is_full = False  # whether the thread waits until the loop has taken a batch
         self.is_awaited = False  # whether the loop waits for a batch; if several threads do, perhaps not seen
@@ -177,11 +147,11 @@ class _Channel(Generic[T]):
         self.is_full = False
 
 
-def _run(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> None:
+def _run(channel: _Channel, engine: Engine, num_ahead: int) -> None:
     """Run the thread. The end is announced when everything is closed."""
-    error = _error_of(partial(_drive, channel, pipeline, num_ahead))
-    # A pipeline that failed often cannot be closed either: the first error has the reason.
-    error_at_the_end = _error_of(pipeline.close)
+    error = _error_of(partial(_drive, channel, engine, num_ahead))
+    # An engine that failed often cannot be closed either: the first error has the reason.
+    error_at_the_end = _error_of(engine.close)
     # The error that the channel keeps leads back to this thread: its entry would never go by itself.
     _RUNNING.pop(threading.current_thread(), None)
     channel.end = _End(channel.is_stopped, error or error_at_the_end)
@@ -203,7 +173,7 @@ def _error_of(action: Callable[[], None]) -> BaseException | None:
     return None
 
 
-def _drive(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> None:
+def _drive(channel: _Channel, engine: Engine, num_ahead: int) -> None:
     """Start, collect and complete batches until the last, or until the channel is stopped."""
     in_flight = 0
     errors: list[BaseException] = []  # of a start; raised after the batches before
@@ -211,9 +181,9 @@ def _drive(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> 
     def fill_up(num_held: int, *, may_wait: bool) -> None:
         """Start batches until there are enough, besides `num_held` that were collected."""
         nonlocal in_flight
-        while in_flight + num_held + channel.results.qsize() < num_ahead and pipeline.has_more and not errors:
+        while in_flight + num_held + channel.results.qsize() < num_ahead and engine.has_more and not errors:
             try:
-                if not pipeline.start(may_wait=may_wait and in_flight == 0):
+                if not engine.start(may_wait=may_wait and in_flight == 0):
                     break
             except BaseException as error:  # noqa: BLE001  it is raised below
                 errors.append(error)
@@ -223,11 +193,11 @@ def _drive(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> 
     while not channel.is_stopped:
         fill_up(0, may_wait=True)
         if in_flight:
-            collected = pipeline.collect()
+            collected = engine.collect()
             in_flight -= 1
             # The workers need a next batch while this one is completed; but it does not wait for the bytes of the next.
             fill_up(1, may_wait=False)
-            batch, is_awaited = pipeline.complete(collected), channel.is_awaited
+            batch, is_awaited = engine.complete(collected), channel.is_awaited
             channel.results.put(batch)
             if is_awaited:
                 # Without the GIL, which the loop takes now. Otherwise each short release of it, as torch's calls do,
@@ -236,28 +206,28 @@ def _drive(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> 
             del collected, batch
         elif errors:
             raise errors.pop()  # the list is in its traceback
-        elif pipeline.has_more:
+        elif engine.has_more:
             channel.wait_for_room(num_ahead)
         else:
             return
 
 
-def _leave(channel: _Channel[Any], thread: threading.Thread, process: int, consumer: int) -> None:
+def _leave(channel: _Channel, thread: threading.Thread, process: int, consumer: int) -> None:
     """Stop the thread of an iterator that is garbage."""
     if os.getpid() != process:
         return
     channel.stop()
-    # Garbage may be collected in any thread, also in one that the pipeline itself waits for: only the loop's thread and
+    # Garbage may be collected in any thread, also in one that the engine itself waits for: only the loop's thread and
     # the main thread may wait.
     if threading.get_ident() == consumer or threading.current_thread() is threading.main_thread():
         thread.join(_PATIENCE_SECONDS)
 
 
-def _request_end(channel: _Channel[Any], interrupt: weakref.WeakMethod[Callable[[], None]]) -> None:
-    """Stop a thread, and end what its pipeline waits for."""
+def _request_end(channel: _Channel, interrupt: weakref.WeakMethod[Callable[[], None]]) -> None:
+    """Stop a thread, and end what its engine waits for."""
     channel.stop()
-    if (interrupt_pipeline := interrupt()) is not None:
-        interrupt_pipeline()
+    if (interrupt_engine := interrupt()) is not None:
+        interrupt_engine()
 
 
 @atexit.register

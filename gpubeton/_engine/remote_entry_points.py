@@ -18,7 +18,7 @@ import numpy as np
 from gpubeton._bytes.load_pool import LoadPool, has_failed
 from gpubeton._bytes.open_files import OpenSources, source_type
 from gpubeton._bytes.store_client import shown
-from gpubeton._engine.region_loader import FIRST_REQUESTS, RegionLoader
+from gpubeton._engine.storage import FIRST_REQUESTS, RegionLoader
 from gpubeton.errors import FormatError, LoaderClosedError, RemoteChangedError, RemoteMissingError
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.entry_layout import index_path
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from gpubeton._bytes.byte_source import SourceIdentity
     from gpubeton._bytes.node_cache import NodeCache
-    from gpubeton._engine.region_loader import LoadedRange
+    from gpubeton._engine.storage import LoadedRange
     from gpubeton.format.entry_points import EntryTables
     from gpubeton.format.index import Index
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._engine.buffers import ArrayPool
-    from gpubeton._engine.protocols import Fetch, Storage
+    from gpubeton._engine.storage import Fetch, Storage
     from gpubeton.fields.base import Field
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index

@@ -6,20 +6,10 @@ import os
 import sys
 import time
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any
 
 from gpubeton._bytes.load_pool import Transfer
 from gpubeton._plan.image_job import Usage
-
-STAGES: Final = {
-    "plan": "deciding crops and draws, and asking for bytes",
-    "read": "waiting for bytes of the file",
-    "submit": "giving batches to the workers",
-    "decode": "waiting for the workers or the GPU to have a batch decoded and augmented",
-    "tail": "the rest of the pipelines: labels, operations that are not fused, copies to a GPU",
-    "handover": "giving a batch to the loop",
-}
-"""The stages of an epoch, each run by one thread at a time."""
 
 
 class ProfilerLabel:
@@ -77,7 +67,7 @@ class StageTimer:
 
 
 class StageTimers:
-    """The timers of one epoch's stages, see `STAGES`; all but `handover` belong to the engine's thread."""
+    """The timers of one epoch's stages, see `LoaderStats`; all but `handover` belong to the engine's thread."""
 
     def __init__(self) -> None:
         self.plan, self.read, self.submit = StageTimer("plan"), StageTimer("read"), StageTimer("submit")
@@ -89,5 +79,4 @@ class StageTimers:
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of each stage until now, by name."""
-        timers: dict[str, StageTimer] = {name: getattr(self, name) for name in STAGES}
-        return {name: timer.seconds for name, timer in timers.items()}
+        return {name: timer.seconds for name, timer in vars(self).items() if isinstance(timer, StageTimer)}

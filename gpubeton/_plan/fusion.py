@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._batch.image_batch import Fill
-    from gpubeton._plan.linked_outputs import GeometrySource
+    from gpubeton._plan.program import GeometrySource
     from gpubeton.transforms.mixup import ImageMixing
     from gpubeton.transforms.normalize import NormalizeImage
     from gpubeton.transforms.random_resized_crop import RandomResizedCrop

@@ -29,9 +29,7 @@ _PAGE_STREAM, _SAMPLE_STREAM, _WEIGHTED_STREAM, WINDOW_STREAM, _NODE_STREAM = 1,
 _LOG_2 = 0.6931471805599453
 _NUM_TERMS = 12  # of the logarithm's series: the next one is below 2**-64 of the first
 _PAGE_BITS = 24  # fractions of a page in a key of the window order
-_LEAST_BLOCK = (
-    1 << 16
-)  # places of a block at least: numpy's calls for each stream cost more than the work for few samples
+_LEAST_BLOCK = 1 << 16  # places: numpy's calls for each stream cost more than the work for few samples
 
 
 class LazyIds(ABC):
@@ -226,7 +224,9 @@ def quasi_random(
     is_read = np.zeros(len(shuffled.turn), np.bool_)
     is_read[run] = True
     group = np.zeros(len(is_read), np.uint64)
-    group[is_read] = _groups(shuffled.turn[is_read], 2 * batch_size)
+    # Groups of nearly equal size, in shuffled order.
+    distinct, ordinal = np.unique(shuffled.turn[is_read], return_inverse=True)
+    group[is_read] = ordinal * -(-len(distinct) // (2 * batch_size)) // max(len(distinct), 1)
     # Groups in the upper bits, chance in the lower: one sort does both.
     keys = sort_keys(seed, epoch, _SAMPLE_STREAM, share, first)
     keys >>= np.uint64(24)
@@ -234,14 +234,6 @@ def quasi_random(
     chosen = np.argsort(keys, kind="stable")
     del keys  # three arrays are as large
     return shuffled.ids_at(place[chosen], run[chosen])
-
-
-def _groups(turn: NDArray[np.intp], max_pages: int) -> NDArray[np.intp]:
-    """Split the pages into groups of nearly equal size, in shuffled order; return the group of each."""
-    distinct, ordinal = np.unique(turn, return_inverse=True)
-    num_groups = -(-len(distinct) // max_pages)
-    dealt: NDArray[np.intp] = ordinal * num_groups // max(len(distinct), 1)
-    return dealt
 
 
 # --- the window order -------------------------------------------------------------------------------------------------
@@ -254,10 +246,8 @@ def _groups(turn: NDArray[np.intp], max_pages: int) -> NDArray[np.intp]:
 # world that divides `streams` has streams that no other rank reads, if it takes every world-th place. In other worlds,
 # each batch of all ranks is sorted by stream and cut into one part for each rank, which shares streams with two others.
 #
-# The ranks of a node do not get neighboring streams. Streams share only the page at the border between two, which one
-# needs at its end and the other at its start: at most `streams` - 1 pages of an epoch would be fetched once less, and
-# only from a cache. No order of the streams makes neighbors of them for all numbers of ranks in a node, so the order
-# would depend on it.
+# The ranks of a node do not get neighboring streams: these share only the page at their border, and no order of the
+# streams makes neighbors of them for all numbers of ranks in a node.
 #
 # The arrays that stay have an entry for each page, or one for each run of samples where the pages of a file are
 # scattered. Shuffling the pages without any would be another order, for a tenth of a byte a sample.
@@ -425,10 +415,6 @@ class EpochBatches:
     order: NDArray[np.uint64] | NDArray[np.uint32] | LazyIds  # (N,) sample ids in the order of the epoch
     batch_size: int  # samples
     drop_last: bool  # whether a last batch of fewer samples is left out
-
-    def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise OptionError(f"batch_size is {self.batch_size}; expected at least 1")
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self.order), self.batch_size)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gpubeton._machine import install
 from gpubeton.cli.screen import counted, size_text
-from gpubeton.loader.gpu_state import GpuState
+from gpubeton.loader.gpus import GpuState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpubeton._machine import Machine
-    from gpubeton.loader.gpu_state import GpuState
+    from gpubeton.loader.gpus import GpuState
 
 _ROOT = Path("/")
 _NETWORKS = frozenset(

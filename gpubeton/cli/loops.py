@@ -27,7 +27,7 @@ from gpubeton.fields import RGBImageField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import GpuOptions, Loader, LoaderStats, OrderOption
 from gpubeton.loader.describe import LoaderInfo
-from gpubeton.loader.gpu_state import read_gpu
+from gpubeton.loader.gpus import read_gpu
 from gpubeton.loader.stats import DOCTOR_VARIABLE
 from gpubeton.reader import Reader
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage

@@ -15,7 +15,7 @@ from gpubeton.cli.advice import stage_limits
 from gpubeton.cli.environment import machine_facts
 from gpubeton.cli.loops import RATE_HEADINGS, limit_text, slowest_part
 from gpubeton.cli.screen import printable, size_text
-from gpubeton.loader.gpu_state import read_gpu
+from gpubeton.loader.gpus import read_gpu
 from gpubeton.loader.stats import time_rows
 
 if TYPE_CHECKING:

@@ -206,7 +206,7 @@ def _summarize_field(
 def _summarize_images(
     index: Index, name: str, images: ImageColumn, look_at: int | None, blocks: list[EntryBlock]
 ) -> ImageSummary:
-    from gpubeton.loader.jpeg_survey import JpegSurvey, survey_jpegs  # it imports Numba
+    from gpubeton.loader.gpus import JpegSurvey, survey_jpegs  # it imports Numba
 
     regions = index.regions(name)
     height, width, mode = images.height, images.width, images.mode

@@ -14,9 +14,8 @@ import numpy as np
 
 from gpubeton._cpu.jpeg.markers import probe_jpegs
 from gpubeton._cpu.worker_pool import WorkerPool
-from gpubeton._engine.bad_images import BadSample, OnError, bad_image_error
 from gpubeton._engine.buffers import ArrayPool
-from gpubeton._engine.executors import ImageExecutors
+from gpubeton._engine.engine import BadSample, ImageExecutors, OnError, bad_image_error
 from gpubeton._engine.output_graph import compile_images
 from gpubeton._engine.run_batch_ops import Shared, allocate, finish_images
 from gpubeton._engine.sources import Source
@@ -29,7 +28,7 @@ from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, RGBImageField
 from gpubeton.format.layout import IMAGE_DTYPE, ImageMode
 from gpubeton.format.regions import Regions
 from gpubeton.loader.config import check_device, check_seed, check_workers
-from gpubeton.loader.resources import choose_gpu, make_gpu
+from gpubeton.loader.gpus import choose_gpu, make_gpu
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.validation import check_choice, check_whole
@@ -59,8 +58,8 @@ class BatchDecoder:
     """Decode and augment lists of encoded images, wherever they come from, as a `Loader` does.
 
     Of a JPEG only what crops need is decoded; PNG, WebP, BMP, TIFF and PPM files are decoded whole. With sample ids,
-    seed and epoch the images are a loader's to the bit. It may be pickled and forked: each process has threads of its
-    own from the first call on. Several threads may call it at once.
+    seed and epoch the images are a loader's to the bit. It may be pickled, forked, and called by several threads: each
+    process has separate workers from the first call on.
 
     Parameters
     ----------
@@ -68,10 +67,8 @@ class BatchDecoder:
         As of an image of a `Loader`, with a decoder that makes one size of all images. Later changes do not count.
     num_workers : int, optional
         Threads that decode, -1 for one per core: the default but in daemons, as the workers of a DataLoader, with 1.
-    device : str, int or torch.device
-        Where images are decoded and augmented: "cpu", or as for `Loader`.
-    seed : int, optional
-        Seed of the augmentations; by default a number from numpy's global generator.
+    device, seed
+        As for `Loader`, by default "cpu".
     on_error : {"raise", "skip", "replace"}
         The reaction to an image that cannot be decoded: a `BadImageError` with its position; a batch without it; or the
         next good image of the list in its place.
@@ -143,9 +140,9 @@ class BatchDecoder:
         images : iterable of bytes, memoryview, or uint8 tensor or array of shape (S,)
             Image files.
         ids : array_like of int, shape (N,), optional
-            Their sample ids, which the augmentations depend on.
+            Their sample ids.
         epoch : int
-            Number of the epoch, which they depend on, too.
+            Number of the epoch. The augmentations depend on both.
 
         Returns
         -------
@@ -156,8 +153,8 @@ class BatchDecoder:
         Raises
         ------
         BadImageError, OptionError
-            If an image cannot be decoded, and is to be raised or cannot be replaced: its `samples` are ids or, without
-            ids, positions. If an image, an id or the epoch is no such value.
+            If an image cannot be decoded or replaced: its `samples` are ids or, without ids, positions. If an image, an
+            id or the epoch is no such value.
         """
         encoded, epoch = _Encoded(images), check_whole("epoch", epoch)
         process = os.getpid()

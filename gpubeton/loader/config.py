@@ -14,7 +14,7 @@ import numpy as np
 from gpubeton._bytes.open_files import CACHE_VARIABLE
 from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._machine import count_cores
-from gpubeton._plan.order import EpochBatches, IdRange, LazyIds
+from gpubeton._plan.order import IdRange
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.format.dataset import list_paths
 from gpubeton.loader.mixture import Mixture
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import ParamSpec
 
-    from gpubeton._engine.bad_images import OnError
     from gpubeton._gpu.options import GpuOptions
 
     P = ParamSpec("P")
@@ -46,10 +45,6 @@ _OF_DATALOADER = {
     "worker_init_fn": "leave it out: seed= decides all random draws, for any number of workers",
     "generator": "seed= decides the order and all random draws",
 }
-
-# The workers pass from one batch to the next without waiting for each other; a third keeps them busy while the first
-# is being finished. The others of `batches_ahead` are ready, and need no memory but their own.
-_MAX_IN_FLIGHT = 3
 
 
 def name_replacements(make: Callable[P, None]) -> Callable[P, None]:
@@ -210,25 +205,6 @@ class Batching(NamedTuple):
 
     batch_size: int
     drop_last: bool
-
-    def cut(self, samples: NDArray[Any] | LazyIds) -> EpochBatches:
-        """Make batches of the samples, (N,), of an epoch in their order."""
-        return EpochBatches(samples, self.batch_size, self.drop_last)
-
-
-class EpochConfig(NamedTuple):
-    """The arguments that an epoch reads when it begins, besides its order and its batches."""
-
-    indices: NDArray[np.uint64] | IdRange  # (N,)
-    num_workers: int
-    batches_ahead: int
-    on_error: OnError
-    caches_all: bool = True  # whether the node's cache is for all pages
-
-    @property
-    def num_in_flight(self) -> int:
-        """Number of batches that the workers have at once."""
-        return min(self.batches_ahead, _MAX_IN_FLIGHT)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

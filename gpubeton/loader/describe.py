@@ -10,10 +10,9 @@ import numpy as np
 
 from gpubeton._bytes.store_client import shown
 from gpubeton._engine.buffers import STEP
-from gpubeton._engine.mapped_storage import MAX_GAP
 from gpubeton._engine.outputs import ImageOutput
-from gpubeton._engine.region_loader import FIRST_REQUESTS
 from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD
+from gpubeton._engine.storage import FIRST_REQUESTS, MAX_GAP
 from gpubeton._plan.arena_layout import ALIGNMENT, lay_out_images, round_up, taps_nbytes
 from gpubeton._plan.order import IdRange, rows_of
 from gpubeton._plan.page_plan import MAX_REQUEST
@@ -22,14 +21,14 @@ from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format import ImageMode
 from gpubeton.format.dataset import list_paths
+from gpubeton.loader.gpus import NO_ENTRY_POINTS
 from gpubeton.loader.mixture import Mixture
-from gpubeton.loader.resources import NO_ENTRY_POINTS
 
 if TYPE_CHECKING:
     from gpubeton._engine.batch_plan import Plan
+    from gpubeton._engine.engine import EpochConfig
     from gpubeton._plan.page_plan import PagePlan
     from gpubeton.format.dataset import Paths
-    from gpubeton.loader.config import EpochConfig
     from gpubeton.loader.resources import Resources
 
 _MIB = 1 << 20
@@ -118,7 +117,7 @@ def describe(fname: Paths | Mixture, title: str, epoch: EpochConfig, plan: Plan,
 
 def _explain(title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -> list[str]:
     """Explain what runs where, operation by operation, and how much memory it takes."""
-    config, pages = resources.config, resources.plan_pages(epoch, plan)
+    config, pages = resources.config, None if resources.files.is_local else resources.plan_pages(epoch, plan)
     where = "mapped into memory" if config.os_cache else "read ahead, batch by batch"
     if pages is not None:
         where = "loaded ahead, page by page"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from gpubeton.fields.base import Field
     from gpubeton.loader.schedule import EpochSchedule
     from gpubeton.reader import Reader
-
-
-class _LoaderParts(Protocol):
-    """The parts of a loader that are used here."""
-
-    reader: Reader
-    pipelines: dict[str, Any]
-    _schedule: EpochSchedule
-    _generation: int
-
-    def _compile_outputs(self) -> tuple[Any, ...]: ...
 
 
 class _Replaced:
@@ -53,6 +42,11 @@ class FfcvIteratorSurface:
 class FfcvSurface:
     """The part of a loader that FFCV's users know from its source."""
 
+    reader: Reader
+    pipelines: dict[str, Any]
+    _schedule: EpochSchedule
+    _generation: int
+
     #: FFCV's compiled pipelines; None would mean that they still have to be compiled.
     code: ClassVar[tuple[()]] = ()
 
@@ -67,12 +61,12 @@ class FfcvSurface:
             "gpubeton.integrations.DataLoaderAdapter(loader)"
         )
 
-    def next_traversal_order(self: _LoaderParts) -> NDArray[np.uint64]:
+    def next_traversal_order(self) -> NDArray[np.uint64]:
         """List the samples of the next epoch, (N,) ids in order, with those that ``drop_last`` leaves out."""
         return np.array(self._schedule.plan(self._schedule.next.epoch).order, np.uint64)
 
     @property
-    def first_traversal_order(self: _LoaderParts) -> NDArray[np.uint64]:
+    def first_traversal_order(self) -> NDArray[np.uint64]:
         """The samples of epoch 0, in order.
 
         An assignment changes nothing: FFCV's ``len`` depends on this, but here ``len`` asks the order.
@@ -83,7 +77,7 @@ class FfcvSurface:
     def first_traversal_order(self, samples: Any) -> None:
         del samples
 
-    def generate_code(self: _LoaderParts) -> None:
+    def generate_code(self) -> None:
         """Check that the pipelines can be planned as they are now, and compile users' functions again.
 
         Raises PipelineError if they cannot. Changes count from the next epoch on without it.
@@ -91,8 +85,11 @@ class FfcvSurface:
         self._generation = Compiler.forget()
         self._compile_outputs()
 
+    def _compile_outputs(self) -> tuple[Any, ...]:
+        raise NotImplementedError
+
     @property
-    def pipeline_specs(self: _LoaderParts) -> dict[str, PipelineSpec]:
+    def pipeline_specs(self) -> dict[str, PipelineSpec]:
         """Pipeline of each output, its decoder apart from the other operations.
 
         They hold the very operations that the loader was given: changes of these count from the next epoch on.
@@ -107,7 +104,7 @@ class FfcvSurface:
         return specs
 
     @property
-    def field_name_to_f_ix(self: _LoaderParts) -> dict[str, int]:
+    def field_name_to_f_ix(self) -> dict[str, int]:
         """Number of each field in the file, of its column ``f0``, ``f1``, ... in ``reader.metadata``."""
         return {name: number for number, name in enumerate(self.reader.field_names)}
 

@@ -20,22 +20,9 @@ if TYPE_CHECKING:
 
 
 class LoaderIterator:
-    """Iterate over the batches of an epoch; made by ``iter(loader)``.
+    """Iterate over the batches of an epoch. Made by ``iter(loader)``.
 
     Each batch is a tuple of its outputs. Its tensors and arrays are never overwritten.
-
-    Parameters
-    ----------
-    batches : Prefetcher
-        Makes the batches.
-    cursor : EpochCursor
-        How far the epoch has come; moved here.
-    bad_samples : list of tuple of (int, int, str)
-        The loader's list of bad samples, extended here.
-    stats : EpochStats
-        Counters and timers; updated here.
-    num_batches : int
-        Batches of the epoch.
 
     Attributes
     ----------
@@ -45,11 +32,11 @@ class LoaderIterator:
 
     def __init__(
         self,
-        batches: Prefetcher[Batch],
-        cursor: EpochCursor,
-        bad_samples: list[tuple[int, int, str]],
-        stats: EpochStats,
-        num_batches: int,
+        batches: Prefetcher,
+        cursor: EpochCursor,  # how far the epoch has come; moved here
+        bad_samples: list[tuple[int, int, str]],  # of the loader; extended here
+        stats: EpochStats,  # updated here
+        num_batches: int,  # of the epoch
     ) -> None:
         self.samples: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._batches = batches

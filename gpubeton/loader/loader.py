@@ -13,40 +13,19 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import numpy as np
 
-from gpubeton._engine.bad_images import OnError
 from gpubeton._engine.batch_plan import Plan
+from gpubeton._engine.engine import EpochConfig, OnError
 from gpubeton._engine.output_graph import compile_outputs, likely_mistakes
 from gpubeton._engine.prefetch import Prefetcher
 from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.order import IdRange
 from gpubeton.errors import LoaderClosedError, NoSuchFieldError, OptionError
-from gpubeton.loader.config import (
-    DEFAULT_OS_CACHE,
-    DEFAULT_PROCESS_CACHE,
-    Batching,
-    Decoder,
-    EpochConfig,
-    LoaderConfig,
-    check_cache_dir,
-    check_cache_limit,
-    check_containers,
-    check_device,
-    check_fname,
-    check_indices_or_all,
-    check_os_cache,
-    check_pipelines,
-    check_remote,
-    check_seed,
-    check_workers,
-    fixed_argument_error,
-    name_replacements,
-    warn_of_no_batch,
-)
+from gpubeton.loader import config
+from gpubeton.loader.config import DEFAULT_OS_CACHE, DEFAULT_PROCESS_CACHE, Batching, Decoder, LoaderConfig
 from gpubeton.loader.describe import LoaderInfo, describe
 from gpubeton.loader.ffcv_compat import FfcvSurface
 from gpubeton.loader.iterator import LoaderIterator
-from gpubeton.loader.open_data import open_all
-from gpubeton.loader.resources import Resources
+from gpubeton.loader.resources import Resources, open_all
 from gpubeton.loader.schedule import (
     ORDER_MAP,
     ORDER_TYPE,
@@ -78,8 +57,8 @@ if TYPE_CHECKING:
     from gpubeton._gpu.gpu import Gpu
     from gpubeton.fields.registry import CustomFields
     from gpubeton.format.dataset import Paths
+    from gpubeton.loader.gpus import GpuChoice
     from gpubeton.loader.mixture import Mixture
-    from gpubeton.loader.resources import GpuChoice
     from gpubeton.loader.schedule import OrderName
 
 __all__ = ["DEFAULT_OS_CACHE", "DEFAULT_PROCESS_CACHE", "ORDER_MAP", "ORDER_TYPE", "Loader", "OrderOption"]
@@ -95,18 +74,15 @@ class Loader(FfcvSurface):
     The arguments up to `order_kwargs` are FFCV's. A batch is a tuple with an output for each field, in the order of the
     file, then the further outputs of `pipelines`. Tensors are yours to keep: they are never overwritten. For type
     checkers they are Any, as outputs may be arrays, `Ragged` or dicts: write ``images: torch.Tensor`` before the loop.
-
-    Augmentations are a function of the seed, the epoch and the sample. They do not depend on the batch size, the number
-    of workers or the rank.
+    Augmentations depend on seed, epoch and sample, not on the batch size, the number of workers or the rank.
 
     Parameters
     ----------
     fname : str, path, sequence of them, or Mixture
-        The file; or several with the same fields, which are read like one file that holds the samples of the first,
-        then those of the second, and so on. A pattern such as ``"train-{000..146}.beton"`` names several. A URL is a
-        file in an object store or on a web server: ``s3://bucket/name``, ``gs://``, ``az://container/name``,
-        ``https://`` or ``http://``, and needs ``gpubeton[remote]``. A folder, or a URL that ends in "/", is all
-        ``*.beton`` in it, sorted by name; `gpubeton index` makes it quick to open.
+        The file; or several with the same fields, which are read like one file that holds their samples one after the
+        other. A pattern such as ``"train-{000..146}.beton"`` names several. A URL, ``s3://bucket/name``, ``gs://``,
+        ``az://container/name``, ``https://`` or ``http://``, needs ``gpubeton[remote]``. A folder, or a URL that ends
+        in "/", is all ``*.beton`` in it, sorted by name; `gpubeton index` makes it quick to open.
 
         Images that were not converted are read in place: by their index, ``NAME.index``, which ``gpubeton index
         SOURCES -o NAME.index`` writes; or as tar files in webdataset's layout, zip files with stored entries, a folder
@@ -115,28 +91,23 @@ class Loader(FfcvSurface):
     batch_size : int
         Samples in a batch.
     num_workers : int
-        Threads that decode; -1 for one per core that this process may use, by its CPU affinity and by the CPU quota of
-        its container.
+        Threads that decode; -1 for one per core that this process may use, by its affinity and its container's quota.
     os_cache : bool
-        True maps the file into memory, where the operating system caches it; best for files that fit into memory or
-        that several processes read. False reads the bytes of each batch ahead of time into memory of bounded size, see
-        the notes. The default is True, unless FFCV_DEFAULT_CACHE_PROCESS is 1.
+        True maps the file into memory: best for files that fit into it or that several processes read. False reads the
+        bytes of each batch ahead, into bounded memory. The default is True, unless FFCV_DEFAULT_CACHE_PROCESS is 1.
     order : OrderOption, str or type of TraversalOrder
         Order of the samples: an option, its name, or a class that you wrote.
     distributed : bool
-        Share each epoch between the ranks of torch's process group, as torch's ``DistributedSampler`` does. Initialize
-        the group before.
+        Share each epoch between the ranks of torch's process group, made before, as ``DistributedSampler`` does.
     seed : int, optional
-        Seed of the order and of the augmentations. By default a number from numpy's global generator; 0 if
-        `distributed`, as all ranks need the same.
+        Seed of the order and of the augmentations. By default from numpy's global generator; 0 if `distributed`.
     indices : array_like of int, optional
         The samples to load, by default all.
     pipelines : mapping of str to sequence of Operation or torch.nn.Module, PipelineSpec, DrawnParameters, or None
         The operations of each field. A missing field, or an empty list, gets the field's decoder and ``ToTensor``; a
         list without a decoder gets the field's; None leaves the field out. A `PipelineSpec` makes a further output of a
-        field, under another name and with independent random draws; `DrawnParameters` makes an output of the parameters
-        that were drawn for another. The mapping and its values are not changed. Changes that you make to the operations
-        count from the next epoch on.
+        field, under another name and with independent random draws; `DrawnParameters` makes one of the parameters that
+        were drawn for another. Nothing is changed; your changes of the operations count from the next epoch on.
     custom_fields : mapping of str to Field class, optional
         The class of each field whose kind is not built in.
     drop_last : bool
@@ -145,8 +116,7 @@ class Loader(FfcvSurface):
         Number of batches in work or ready ahead of the loop.
     recompile : bool
         Compile functions that you wrote again for each epoch, so that changes of the global values that they read
-        count: of arrays, of attributes of modules. Changes of operations, and of the result of their `generate_code`,
-        count from the next epoch on in any case.
+        count. Changes of operations, and of the result of their `generate_code`, do so in any case.
     order_kwargs : mapping, optional
         Further arguments of the order's class.
     device : str, int or torch.device
@@ -160,39 +130,35 @@ class Loader(FfcvSurface):
         How a GPU decodes.
     on_error : {"raise", "skip", "replace"}
         The reaction to an image that cannot be decoded, or a value of any field whose bytes differ from their checksum.
-        "raise": the loop gets a `BadImageError` with the samples.
-        "skip": the batch arrives without the sample, in all its outputs; an empty batch does not arrive, so that there
-        may be fewer than ``len(loader)``. "replace": the sample's row holds the next sample of `indices` that can be
-        decoded, after up to 16 attempts; the right choice for several ranks, which all need the same number of batches.
-        `bad_samples` lists the samples that were skipped or replaced.
+        "raise": the loop gets a `BadImageError` with the samples. "skip": the batch arrives without the sample; an
+        empty batch does not arrive, so that there may be fewer than ``len(loader)``. "replace": the sample's row holds
+        the next sample of `indices` that can be decoded, after up to 16 attempts; the right choice for several ranks,
+        which all need the same number of batches. `bad_samples` lists the samples that were skipped or replaced.
     remote : RemoteOptions, optional
         How the stores of URLs are reached: endpoint, credentials, repeated requests, checksums.
     cache_dir : str or path, optional
-        A directory on a disk of this machine that keeps pages of files in object stores, for all processes of the
-        machine and for later runs. The default is the environment variable GPUBETON_CACHE_DIR; without either
-        nothing is kept. Files of this machine do not need it.
+        A directory of this machine that keeps pages of files in object stores, for all its processes and for later
+        runs. The default is the environment variable GPUBETON_CACHE_DIR; without either nothing is kept.
     cache_limit : int or str, optional
         Most bytes of `cache_dir`, as a number or as text such as "800 GB". Kept parts stay; what does not fit is
         loaded in each epoch. The default is 75 % of the free space, and leaves at least 50 GB free.
     checksums : bool
-        Compare the bytes of each value with its CRC-32, if the file or ``FILE.index`` has it; a sample that differs is
-        handled as `on_error` says. What this process has compared of a file of this machine is not compared again.
+        Compare the bytes of each value with its CRC-32, if the file or ``FILE.index`` has it, once for a file of this
+        machine; `on_error` decides about a sample that differs.
     containers : str, path, or sequence of them
         Folders and URLs whose files an index may name, besides those in its own folder: an index from somebody else
         could name any file. The environment variable GPUBETON_CONTAINERS adds others, separated by ";".
 
     Attributes
     ----------
-    fname, batch_size, num_workers, os_cache, distributed, seed, drop_last, batches_ahead, device, decoder, on_error
+    fname, batch_size, num_workers, os_cache, order, distributed, seed, pipelines, drop_last, batches_ahead, on_error
         The arguments, with defaults filled in. `indices`, `order` (or `traversal_order`), `batch_size`, `drop_last`,
-        `num_workers`, `on_error`, `recompile` and, on the CPU, `batches_ahead` may be assigned; that counts from the
-        next epoch on. To assign another raises an `OptionError`.
+        `num_workers`, `on_error`, `recompile` and, on the CPU, `batches_ahead` may be assigned, for the next epochs;
+        to assign another raises an `OptionError`.
     gpu_choice : GpuChoice
         Which GPU decodes, if any, and why.
     indices : ndarray of uint64, shape (N,)
         The samples.
-    pipelines : dict
-        The pipelines, as they were given.
     reader : Reader
         The content of the file.
     bad_samples : list of tuple of (int, int, str)
@@ -200,22 +166,15 @@ class Loader(FfcvSurface):
 
     Raises
     ------
-    FormatError
-        If a file is damaged, or several have different fields.
-    OptionError
-        If an argument is out of its range.
-    PipelineError
-        If a pipeline cannot be planned.
-    DeviceError
-        If the device cannot be used.
-    OSError
-        If a file cannot be opened.
+    FormatError, OptionError, PipelineError, DeviceError, OSError
+        If a file is damaged, or several have different fields; an argument is out of its range; a pipeline cannot be
+        planned; the device cannot be used; a file cannot be opened.
 
     Warns
     -----
     UserWarning
-        If a mask, or another field of images, does not follow the random crops and flips of an image: see
-        `gpubeton.fields.decoders.FollowImage`. If a pipeline hands out the bits of float16 numbers as int16: see
+        If a mask, or another field of images, does not follow the random crops and flips of an image, see
+        `gpubeton.fields.decoders.FollowImage`; if a pipeline hands out the bits of float16 numbers as int16, see
         `gpubeton.transforms.NormalizeImage`.
 
     Notes
@@ -230,9 +189,8 @@ class Loader(FfcvSurface):
     - workers: num_workers x the memory for decoding the largest image (about 3 bytes for each of its pixels).
 
     Of files that are not on this machine whole pages are in memory instead of staging: those that later batches use
-    again, and as many parts of at most 8 MiB, asked for ahead, as ``remote.requests`` allows.
-
-    ``explain()`` prints the numbers. They do not grow with the file. Of several files at most 64 are open at a time.
+    again, and as many parts of at most 8 MiB, asked for ahead, as ``remote.requests`` allows. ``explain()`` prints the
+    numbers. They do not grow with the file. Of several files at most 64 are open at a time.
 
     Examples
     --------
@@ -246,18 +204,14 @@ class Loader(FfcvSurface):
     torch.Size([100, 3, 32, 32]) torch.Size([100, 1])
     torch.Size([100, 3, 32, 32]) torch.Size([100, 1])
 
-    Two datasets one after the other, here the same one twice: the samples of the second file follow those of the first.
-    Parts of it are indices; `filter` finds those that meet a condition.
+    Two datasets one after the other, here the same one twice. Parts of it are indices; `filter` finds them.
 
-    >>> files = ["train.beton", "train.beton"]
-    >>> both = Loader(files, 100, pipelines={"image": None})
-    >>> second = both.reader.index.files[1]
-    >>> both.reader.num_samples, second.first_sample
+    >>> both = Loader(["train.beton", "train.beton"], 100, pipelines={"image": None})
+    >>> both.reader.num_samples, both.reader.index.files[1].first_sample
     (600, 300)
-    >>> part = Loader(files, 100, indices=range(second.first_sample, both.reader.num_samples, 10))
     >>> cats = both.filter("label", lambda label: label == 2)
-    >>> len(part.indices), len(cats.indices), both.reader.locate(int(cats.indices[-1]))
-    (30, 200, ('train.beton', 299))
+    >>> len(cats.indices), both.reader.locate(int(cats.indices[-1]))
+    (200, ('train.beton', 299))
     """
 
     _is_ready = False  # until the end of __init__: a derived class may assign to any name before
@@ -275,7 +229,7 @@ class Loader(FfcvSurface):
     checksums: bool
     containers: tuple[str, ...]
 
-    @name_replacements
+    @config.name_replacements
     def __init__(
         self,
         fname: Paths | Mixture,
@@ -303,33 +257,33 @@ class Loader(FfcvSurface):
         checksums: bool = True,
         containers: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     ) -> None:
-        self.fname = check_fname(fname)
+        self.fname = config.check_fname(fname)
         self.batch_size = batch_size
         self.num_workers = num_workers
         self.order = order
         self.distributed = bool(distributed)
-        self.seed = check_seed(seed, distributed=self.distributed)
-        self.pipelines = check_pipelines(pipelines)
+        self.seed = config.check_seed(seed, distributed=self.distributed)
+        self.pipelines = config.check_pipelines(pipelines)
         self.drop_last = drop_last
         self.batches_ahead = batches_ahead
         self.recompile = bool(recompile)
         self.order_kwargs = dict(order_kwargs or {})
         self.on_error = on_error
         self._config = LoaderConfig(
-            os_cache=check_os_cache(os_cache),
+            os_cache=config.check_os_cache(os_cache),
             custom_fields=dict(custom_fields or {}),
-            device=check_device(device),
+            device=config.check_device(device),
             decoder=check_choice("decoder", decoder, get_args(Decoder)),
             gpu_options=gpu_options or GpuOptions(),
-            remote=check_remote(remote),
-            cache_dir=check_cache_dir(cache_dir),
-            cache_limit=check_cache_limit(cache_limit),
+            remote=config.check_remote(remote),
+            cache_dir=config.check_cache_dir(cache_dir),
+            cache_limit=config.check_cache_limit(cache_limit),
             checksums=bool(checksums),
-            containers=check_containers(containers),
+            containers=config.check_containers(containers),
         )
         vars(self).update({**vars(self._config), **vars(self)})  # a derived class's properties and values stay
         self.reader, self._mixture = open_all(self.fname, self._config, self.num_workers)
-        self._ids = check_indices_or_all("indices", indices, self.reader.num_samples)
+        self._ids = config.check_indices_or_all("indices", indices, self.reader.num_samples)
         self._seed_is_given = seed is not None
         self.bad_samples: list[tuple[int, int, str]] = []
         make_order = partial(order_of, order_class(order), self, self.order_kwargs, self._mixture)
@@ -354,17 +308,13 @@ class Loader(FfcvSurface):
 
     @classmethod
     def from_image_folder(cls, path: str | os.PathLike[str], batch_size: int, **arguments: Any) -> Self:
-        """Load a folder of images.
-
-        The same as ``Loader(path, batch_size, ...)``, for folders only.
+        """Load a folder of images, as ``Loader(path, batch_size, ...)`` does.
 
         Parameters
         ----------
         path : str or path
             A folder with a folder of images for each class, or with images alone, as for torchvision's ImageFolder.
-        batch_size : int
-            Samples in a batch.
-        **arguments
+        batch_size, **arguments
             Those of `Loader`: the outputs are ``image`` and ``label``.
 
         Returns
@@ -375,7 +325,7 @@ class Loader(FfcvSurface):
         Raises
         ------
         OptionError
-            If there is no such folder, or if there are no images in it or in one of its folders.
+            If there is no such folder, or no image in it or in one of its folders.
 
         Examples
         --------
@@ -397,7 +347,7 @@ class Loader(FfcvSurface):
         Returns
         -------
         LoaderIterator
-            Its threads make batches already. Several may be in use at once, each for a different epoch.
+            Its threads make batches already. Several may be in use at once, for different epochs.
 
         Raises
         ------
@@ -416,28 +366,25 @@ class Loader(FfcvSurface):
             elif not self._schedule.has_begun:
                 # Compiled functions keep the global values that they read when the first loop begins.
                 self._generation = Compiler.begin()
-            config, sampling = self._epoch_config, self._sampling
+            epoch, sampling = self._epoch_config, self._sampling
             cursor = self._schedule.next_cursor(sampling, is_last=samples is not None)
-            stats = EpochStats(cursor.epoch, config.num_workers, self._mixture[1] if self._mixture else ())
+            stats = EpochStats(cursor.epoch, epoch.num_workers, self._mixture[1] if self._mixture else ())
             order = self._schedule.plan(cursor.epoch, samples, first=cursor.first, refresh=True)
             plan = Plan(self._compile_outputs(), order, self.seed + self._schedule.order.draw_offset, cursor.epoch)
             if not cursor.first:  # otherwise few samples may be left
-                warn_of_no_batch(self.reader.index.title, len(config.indices), len(plan), self.batch_size)
+                config.warn_of_no_batch(self.reader.index.title, len(epoch.indices), len(plan), self.batch_size)
             # A loader that is used once needs nothing of a second epoch.
             plan_next_epoch = None if samples is not None else self._schedule.plan_next_epoch(cursor.epoch)
-            engine = self._resources.open_epoch(config, plan, cursor.batch, stats.stages, plan_next_epoch)
+            engine = self._resources.open_epoch(epoch, plan, cursor.batch, stats.stages, plan_next_epoch)
             self._schedule.begin(cursor, sampling, len(plan))
-            batches = Prefetcher(engine, config.batches_ahead)
+            batches = Prefetcher(engine, epoch.batches_ahead)
             iterator = LoaderIterator(batches, cursor, self.bad_samples, stats, len(plan))
             self._iterators.add(iterator)
             self._statistics.add(stats, self._describe)
             return iterator
 
     def __len__(self) -> int:
-        """Number of batches of the next epoch as a whole, also if a state was loaded that is in the middle of it.
-
-        ``len(iter(loader))`` is the number of those that are left.
-        """
+        """Number of batches of the next epoch as a whole; ``len(iter(loader))`` is that of those that are left."""
         return len(self._schedule.plan(self.next_epoch))
 
     def close(self) -> None:
@@ -504,9 +451,7 @@ class Loader(FfcvSurface):
         return compile_outputs(reader.index, reader.handlers, self.pipelines, self._ids, target, entry_points)
 
     def filter(self, field_name: str, condition: Callable[[Any], bool]) -> Loader:
-        """Make a loader of those samples whose value in one field meets a condition.
-
-        Reads the field for all samples of this loader, one batch after the other, through its pipeline.
+        """Make a loader of those samples whose value in one field, which is read for all of them, meets a condition.
 
         Parameters
         ----------
@@ -514,8 +459,7 @@ class Loader(FfcvSurface):
             Name of the field, or of another output.
         condition : callable
             Called with each value: a row of the field's output, as of an `IntField` a tensor of shape (1,). Samples for
-            which it returns something true are kept. Samples that cannot be decoded are not, unless ``on_error`` is
-            "raise".
+            which it is true are kept; those that cannot be decoded are not, or raise with ``on_error="raise"``.
 
         Returns
         -------
@@ -524,10 +468,8 @@ class Loader(FfcvSurface):
 
         Raises
         ------
-        NoSuchFieldError
-            If there is no such output.
-        StorageError
-            If a file was replaced since this loader was made.
+        NoSuchFieldError, StorageError
+            If there is no such output; if a file was replaced since this loader was made.
 
         Examples
         --------
@@ -556,8 +498,6 @@ class Loader(FfcvSurface):
                 samples.extend(sample for sample, value in rows if condition(value))
         return self._with(indices=np.array(samples, np.uint64))
 
-    # --- descriptions
-
     @property
     def gpu(self) -> Gpu | None:
         """The GPU that decodes, if any."""
@@ -573,9 +513,7 @@ class Loader(FfcvSurface):
         print("\n".join([repr(self), *self._describe().explanation]))
 
     def stats(self, *, total: bool = False) -> LoaderStats:
-        """Measure how the time is spent: in waiting, in the loop's step, in reading, decoding and the rest.
-
-        Takes almost no time, and may be called at any time and from any thread.
+        """Measure how the time is spent; takes almost no time, at any time and from any thread.
 
         Parameters
         ----------
@@ -609,7 +547,7 @@ class Loader(FfcvSurface):
             is_derived = type(self) is not Loader
             is_fixed = name in _FIXED or (not is_derived and name in vars(self._config))
             if is_fixed and value is not getattr(self, name):
-                raise fixed_argument_error(self.reader.index.title, name)
+                raise config.fixed_argument_error(self.reader.index.title, name)
             is_new = name not in vars(self) and not hasattr(type(self), name)
             if is_new and not is_derived and (similar := get_close_matches(name, self._args, 1, 0.8)):
                 raise AttributeError(f"a Loader has no attribute {name!r}; did you mean {similar[0]!r}?")
@@ -643,7 +581,7 @@ class Loader(FfcvSurface):
     @num_workers.setter
     def num_workers(self, num_workers: int) -> None:
         # A warning names the line that assigns, or the one that makes the loader.
-        self._num_workers = check_workers(num_workers, stacklevel=4 if self._is_ready else 6)
+        self._num_workers = config.check_workers(num_workers, stacklevel=4 if self._is_ready else 6)
 
     @property
     def batches_ahead(self) -> int:
@@ -675,7 +613,7 @@ class Loader(FfcvSurface):
         if not self._is_ready:  # a derived class's value, which __init__ replaces
             self._ids = np.asarray(indices)
             return
-        ids_before, self._ids = self._ids, check_indices_or_all("indices", indices, self.reader.num_samples)
+        ids_before, self._ids = self._ids, config.check_indices_or_all("indices", indices, self.reader.num_samples)
         try:
             self._schedule.set_samples()  # the order reads the new indices from the loader
         except BaseException:
@@ -695,10 +633,9 @@ class Loader(FfcvSurface):
 
     @property
     def traversal_order(self) -> TraversalOrder:
-        """The order, an object with ``sample_order(epoch)``.
+        """The order, an object with ``sample_order(epoch)``; it and its attributes may be assigned for the next epochs.
 
-        An assigned option, name, class or object counts from the next epoch on, and so do assignments to its own
-        attributes. An object of a class that you wrote keeps its `indices` when the loader gets others.
+        An object of a class that you wrote keeps its `indices` when the loader gets others.
         """
         return self._schedule.order
 
@@ -736,7 +673,6 @@ class Loader(FfcvSurface):
 
         Examples
         --------
-        >>> from gpubeton import Loader
         >>> loader = Loader("train.beton", 100, seed=0)
         >>> loader.set_epoch(5)
         >>> loader.next_epoch
@@ -748,24 +684,21 @@ class Loader(FfcvSurface):
     # --- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """Save the position of the loader.
-
-        Only batches that the loop has received count. During a loop it is the position of the newest iterator.
+        """Save the position of the loader, in a loop that of the newest iterator: the batches that were received count.
 
         Returns
         -------
         dict
-            Only strings, numbers and truth values, for JSON or ``torch.save``. The pipelines are not saved: resume with
-            a loader that has the same ones.
+            Strings, numbers and truth values, for JSON or ``torch.save``. Resume with the same pipelines.
         """
         return self._checkpoint().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume at the position of another loader: the next ``for`` loop gives exactly the remaining batches.
 
-        A loader without a given seed takes the seed of the state. All ranks may load the state of one of them. The
-        number of ranks and the batch size may be others than those of the saved loader, unless the order depends on
-        them, as QUASI_RANDOM does: the samples of the epoch that are left are then shared by these ranks.
+        A loader without a given seed takes the seed of the state. All ranks may load the state of one of them. Other
+        numbers of ranks and batch sizes share the samples that are left, unless the order depends on them, as
+        QUASI_RANDOM does.
 
         Parameters
         ----------
@@ -780,7 +713,6 @@ class Loader(FfcvSurface):
 
         Examples
         --------
-        >>> from gpubeton import Loader
         >>> loader = Loader("train.beton", 100, seed=0, pipelines={"image": None})
         >>> batches = iter(loader)
         >>> _ = next(batches)
@@ -793,14 +725,11 @@ class Loader(FfcvSurface):
         loaded = Checkpoint.from_dict(state, distributed=self.distributed, num_samples=num_samples)
         # The current epoch may hold other batches than the next.
         position = self._checkpoint_at(replace(schedule.next, epoch=loaded.epoch), self._sampling)
-        loaded.check_against(
-            position, seed_is_fixed=self._seed_is_given, order=schedule.order, is_global=schedule.is_global
-        )
+        loaded.check_against(position, schedule, seed_is_fixed=self._seed_is_given)
         if loaded.seed != self.seed:
             vars(self)["seed"] = loaded.seed
             schedule.set_seed(loaded.seed)
-        schedule.shuffle_for_ranks(loaded.distributed)
-        schedule.set_block(loaded.epoch, loaded.block)
+        schedule.take_order_of(loaded)
         schedule.go_to(loaded.epoch, *loaded.place_in(position, schedule), self._sampling)
 
     def _checkpoint(self, *, ends_with_last_batch: bool = False) -> Checkpoint:
@@ -808,14 +737,8 @@ class Loader(FfcvSurface):
         return self._checkpoint_at(cursor, cursor.sampling or self._sampling)
 
     def _checkpoint_at(self, cursor: EpochCursor, sampling: Sampling) -> Checkpoint:
-        return Checkpoint.of(
-            cursor,
-            sampling,
-            seed=self.seed,
-            distributed=self.distributed,
-            index=self.reader.index,
-            ranks=self._schedule.world_size,
-        )
+        ranks = self._schedule.world_size
+        return Checkpoint.of(cursor, sampling, self.reader.index, self.seed, ranks, self.distributed)
 
     @property
     def _sampling(self) -> Sampling:

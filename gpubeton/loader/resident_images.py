@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._engine.mapped_storage import MappedStorage
     from gpubeton._engine.sources import Source
+    from gpubeton._engine.storage import MappedStorage
     from gpubeton._gpu.cuda import Device, PinnedMemory, Stream
     from gpubeton._gpu.gpu import Gpu
     from gpubeton._plan.order import IdRange
@@ -273,10 +273,5 @@ def _load(
         staging.array[:nbytes] = content[start : start + nbytes]
         send_piece(device, index.address + start, staging, nbytes, stream)
     return ResidentJpegs(
-        bytes_,
-        index,
-        np.ascontiguousarray(all_entries[:, :_BIT_BYTES]),
-        headers,
-        address,
-        first_entry,
+        bytes_, index, np.ascontiguousarray(all_entries[:, :_BIT_BYTES]), headers, address, first_entry
     )

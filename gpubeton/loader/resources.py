@@ -1,57 +1,66 @@
-"""Resources: files, memory and the GPU that a loader keeps from epoch to epoch."""
+"""Open what a loader reads; Resources: its files, their cache, memory and the GPU, kept from epoch to epoch."""
 
 from __future__ import annotations
 
 import os
+import time
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._bytes.open_files import source_type
+from gpubeton._bytes.open_files import OpenSources, source_type
+from gpubeton._bytes.store_client import shown
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._engine.buffers import ArrayPool, Staging
-from gpubeton._engine.engine import Engine, EngineOptions
-from gpubeton._engine.loaded_storage import LoadedStorage
-from gpubeton._engine.mapped_storage import MappedStorage
-from gpubeton._engine.output_graph import GpuTarget, Output, Pipeline
+from gpubeton._engine.engine import Engine
 from gpubeton._engine.outputs import ImageOutput
-from gpubeton._engine.region_loader import FIRST_REQUESTS
 from gpubeton._engine.sources import READS_AHEAD
+from gpubeton._engine.storage import FIRST_REQUESTS, LoadedStorage, MappedStorage
 from gpubeton._machine import read_machine
 from gpubeton._plan.page_plan import MAX_REQUEST, PagePlan
-from gpubeton.errors import DeviceError, LoaderClosedError, OptionError
+from gpubeton._sources import is_container, open_source
+from gpubeton._writing import make_index
+from gpubeton.errors import DeviceError, LoaderClosedError, OptionError, RemoteMissingError, StorageError
 from gpubeton.format import ImageMode
-from gpubeton.format.data_files import origin_of
+from gpubeton.format.data_files import MAX_FILES, origin_of
+from gpubeton.format.dataset import join
 from gpubeton.format.entry_points import open_entry_points
-from gpubeton.loader.dataset_cache import DatasetCache
-from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
-from gpubeton.transforms.ops import ToDevice
+from gpubeton.format.header import Descriptor
+from gpubeton.format.index import Index
+from gpubeton.format.layout import ARGUMENTS_SIZE, FieldType
+from gpubeton.format.regions import FieldRows
+from gpubeton.loader.gpus import NO_ENTRY_POINTS, GpuChoice, choose_gpu, make_gpu
+from gpubeton.loader.mixture import Mixture
+from gpubeton.reader import Reader, reader_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
+    from gpubeton._bytes.node_cache import CacheFiller, NodeCache
     from gpubeton._engine.batch_plan import Plan
-    from gpubeton._engine.protocols import Storage
+    from gpubeton._engine.engine import EpochConfig
+    from gpubeton._engine.output_graph import Output, Pipeline
+    from gpubeton._engine.storage import Storage
     from gpubeton._engine.timing import StageTimers
-    from gpubeton._gpu.cuda import Device
     from gpubeton._gpu.gpu import Gpu
-    from gpubeton._gpu.nvjpeg_backends import DecodeBackends
-    from gpubeton._gpu.options import GpuOptions
     from gpubeton._plan.order import EpochBatches
     from gpubeton.format.data_files import DataFile
     from gpubeton.format.entry_points import EntryPoints
-    from gpubeton.format.index import Index
-    from gpubeton.loader.config import Decoder, EpochConfig, LoaderConfig
+    from gpubeton.loader.config import LoaderConfig
     from gpubeton.loader.resident_images import ResidentImages
+    from gpubeton.traversal_order.mixed import MixtureRules
 
 
-NO_ENTRY_POINTS = "the file has no entry points: `gpubeton index FILE` lets the GPU decode its JPEGs"
+# Seconds of indexing from which on a loader says how to spare them, and images that a warning names.
+_LONG = 2.0
+_MOST_NAMED = 3
 
 # Warnings about GPUs, each of which is given once.
 _warned = {""}
@@ -60,32 +69,70 @@ _GIB = 1 << 30
 # An epoch warns of its requests if they are so many times what its bytes need in parts of the usual size, and some.
 _TOO_MANY = 4
 _LEAST_REQUESTS = 100
+# Pages that no sample is in (metadata, the allocation table) are fetched, so that the files can be mapped: up to this
+# share of all, or as much as two pages of each file. The epoch waits for them only if they have few bytes.
+_FEW = 1 / 8
+_FEW_BYTES = 1 << 30
 
 
-class GpuChoice(NamedTuple):
-    """Which GPU decodes, and why."""
+def open_all(
+    fname: str | tuple[str, ...] | Mixture, config: LoaderConfig, num_workers: int
+) -> tuple[Reader, tuple[MixtureRules, list[int]] | None]:
+    """Open the data of a loader; of a mixture, with the first sample of each source, and the number of all."""
+    if not isinstance(fname, Mixture):
+        return open_data(fname, config, num_workers), None
+    mixture, starts, containers = fname, [0], set[bool]()
 
-    target: GpuTarget | None  # None if the CPU decodes
-    reason: str
-    is_forced: bool  # the user asked for it: doing without is an error
+    def parts() -> Iterator[Index]:
+        for source in mixture.sources:
+            index = open_data(source, config, num_workers).index
+            starts.append(starts[-1] + index.num_samples)
+            containers.update(file.is_container for file in index.files)
+            yield index
+
+    index = join(parts())
+    if len(index.files) > MAX_FILES:
+        raise OptionError(f"{mixture!r}: {len(index.files)} files; expected at most {MAX_FILES}")
+    if len(containers) > 1:  # of containers and others, whose names are in notes, none
+        index.class_names = ()
+    if mixture.field is not None:
+        if mixture.field in index.names:
+            raise OptionError(f"{mixture!r}: field {mixture.field!r} is in its sources. Take another name")
+        descriptors = (*index.descriptors, Descriptor(mixture.field, int(FieldType.INT), bytes(ARGUMENTS_SIZE)))
+        rows = (*index.rows, FieldRows(np.repeat(np.arange(len(starts) - 1), np.diff(starts)).astype("<i8")))
+        index = Index(index.files, index.header, descriptors, rows, class_names=index.class_names)
+    return reader_of(mixture.files, index, config.custom_fields), (mixture.rules, starts)
 
 
-def choose_gpu(device: str, decoder: Decoder, pipelines: Mapping[str, Pipeline]) -> GpuChoice:
-    """Choose the GPU that decodes: with "auto" the first that a pipeline moves its batches to. Opens nothing."""
-    is_forced = device.startswith("cuda")
-    if device == "cpu":
-        return GpuChoice(None, "device='cpu' was asked for", is_forced=False)
-    if decoder == "cpu":
-        moved_to = GpuTarget(_numbered(device), takes_everything=True, decodes=False) if is_forced else None
-        return GpuChoice(moved_to, "decoder='cpu' was asked for", is_forced=False)
-    if is_forced:
-        return GpuChoice(GpuTarget(_numbered(device), takes_everything=True), f"device={device!r} was asked for", True)
-    for operation in _moves(pipelines.values()):
-        if operation.device.type == "cuda":
-            target = GpuTarget(_numbered(str(operation.device)), takes_everything=False)
-            return GpuChoice(target, f"a pipeline moves its batches to {operation.device}", decoder != "auto")
-    unused = "" if decoder == "auto" else f", so that decoder={decoder!r} has nothing to do"
-    return GpuChoice(None, f"no pipeline moves its batches to a GPU{unused}", is_forced=False)
+def open_data(fname: str | tuple[str, ...], config: LoaderConfig, num_workers: int) -> Reader:
+    """Open one source."""
+    names = [fname] if isinstance(fname, str) else [*fname]
+    if not all(map(is_container, names)):
+        try:
+            return Reader(fname, config.custom_fields, remote=config.remote, containers=config.containers)
+        except RemoteMissingError:  # no .beton files
+            if not (len(names) == 1 and "://" in names[0] and names[0].endswith("/")):
+                raise
+    start = time.perf_counter()
+    source = open_source(names, remote=config.remote if "://" in names[0] else None)
+    index, unread = make_index(source, num_workers=num_workers)
+    seconds = time.perf_counter() - start
+    name = f"{shown(names[0])}{f' and more, {len(index.files)} files' * (len(index.files) > 1)}"
+    if unread:
+        few = "; ".join(unread[:_MOST_NAMED])
+        warnings.warn(
+            f"{name}: {len(unread)} of {index.num_samples} images have no header that can be read: {few}. "
+            "on_error decides what becomes of them",
+            stacklevel=4,
+        )
+    if seconds > _LONG:
+        warnings.warn(
+            f"{name}: indexing {index.num_samples:,} samples took {seconds:.0f} s. To keep the index, and "
+            f"to decode only what crops need: gpubeton index {shown(names[0])}{' ...' * (len(names) > 1)} -o "
+            "NAME.index, then Loader('NAME.index', ...)",
+            stacklevel=4,
+        )
+    return reader_of(fname, index)
 
 
 def _is_far(file: DataFile) -> bool:
@@ -100,6 +147,90 @@ def _is_far(file: DataFile) -> bool:
 def _verified_of(files: bytes, name: str, count: int) -> NDArray[np.bool_]:  # noqa: ARG001  the key
     """Give which samples of a field, (N,), this process has compared with checksums; one array for its loaders."""
     return np.zeros(count, np.bool_)
+
+
+class DatasetCache:
+    """The cache of the files of a loader; nothing is cached if `node` is None."""
+
+    def __init__(self, index: Index, config: LoaderConfig) -> None:
+        remote = [file for file in index.files if not source_type(file.path).is_local]
+        self._remote = [file.identity for file in remote]
+        self._few_bytes = sum(2 * file.page_size for file in remote)
+        self.node: NodeCache | None = None
+        if remote and config.cache_dir is not None:
+            from gpubeton._bytes.node_cache import open_cache  # the import takes time
+
+            self.node = open_cache(config.cache_dir, config.cache_limit)
+        # They stay open: all epochs read the files that were checked, also when these are renamed or deleted.
+        files = ((file.path, file.identity) for file in index.files)
+        self.files = OpenSources(files, is_random=not config.os_cache, cache=self.node)
+        self.files.hold()
+        self._filler: CacheFiller | None = None
+        self._waited_for: CacheFiller | None = None
+        self._is_interrupted = False
+
+    @property
+    def holds_dataset(self) -> bool:
+        """Whether the cache is large enough for all files that are not on this machine."""
+        return self.node is not None and sum(identity.size for identity in self._remote) <= self.node.limit
+
+    def prepare(self) -> None:
+        """Fetch the last pages if few are missing; the files can be mapped then, or in a later epoch."""
+        if self.node is None:
+            return
+        (missing, total), few = self._count_missing(), 2 * len(self._remote) + self._few_bytes // self.node.page_size
+        if 0 < missing <= min(few, _FEW_BYTES // self.node.page_size):
+            self._waited_for = filler = self._make_filler(waits=True)
+            if self._is_interrupted:
+                filler.interrupt()
+            with suppress(StorageError):  # without them the epoch may go on
+                filler.join()
+        elif 0 < missing <= max(total * _FEW, few):
+            self.begin_filling()
+
+    def begin_filling(self) -> None:
+        """Fetch all missing pages in the background, as far as the limit allows it; again after an error."""
+        error = None if self._filler is None else self._filler.error
+        if error is not None:
+            warnings.warn(f"cache_dir: filling it in the background ended, and begins again: {error}", stacklevel=2)
+        if self.node is not None and (self._filler is None or error is not None):
+            self._filler = self._make_filler(waits=False)
+
+    def explain(self) -> list[str]:
+        """Describe the cached part, and the limit."""
+        if self.node is None:
+            return []
+        missing, total = self._count_missing()
+        dataset = sum(identity.size for identity in self._remote)
+        fits = "" if self.holds_dataset else "; what does not fit is loaded in each epoch"
+        return [
+            f"cache: {total - missing} of {total} pages of {dataset / 1e9:,.3f} GB are in {self.node.directory}",
+            f"cache: {self.node.used / 1e9:,.3f} GB are used, of at most {self.node.limit / 1e9:,.3f} GB{fits}",
+        ]
+
+    def interrupt(self) -> None:
+        """End the waiting in `prepare`; called from any thread."""
+        self._is_interrupted = True
+        if self._waited_for is not None:
+            self._waited_for.interrupt()
+
+    def close(self) -> None:
+        """End what runs in the background, and close the files; may be called twice."""
+        if self._filler is not None:
+            self._filler.close()
+        self.files.close()
+
+    def _make_filler(self, *, waits: bool) -> CacheFiller:
+        from gpubeton._bytes.node_cache import CacheFiller
+
+        return CacheFiller([partial(self.files.open, number) for number in range(len(self.files))], waits=waits)
+
+    def _count_missing(self) -> tuple[int, int]:
+        """Count the pages that are not there, and all."""
+        assert self.node is not None
+        counts = [self.node.count_pages(identity) for identity in self._remote]
+        total = sum(pages for _, pages in counts)
+        return total - sum(cached for cached, _ in counts), total
 
 
 class Resources:
@@ -180,13 +311,6 @@ class Resources:
         plan_next_epoch: Callable[[], EpochBatches] | None = None,  # the one that probably comes after this one
     ) -> Engine:
         """Make the engine that carries out an epoch; the caller closes it."""
-        options = EngineOptions(
-            path=self._index.title,
-            num_workers=epoch.num_workers,
-            num_in_flight=epoch.num_in_flight,
-            on_error=epoch.on_error,
-            origin=partial(origin_of, self._index.files),
-        )
         storage = self._open_storage(epoch, plan, first_batch, stages, plan_next_epoch)
         if self.resident is not None:
             self.resident.choose(epoch.indices)
@@ -199,8 +323,9 @@ class Resources:
                 storage,
                 WorkerPool,
                 self._pool,
-                indices=epoch.indices,
-                options=options,
+                epoch,
+                title=self._index.title,
+                origin=partial(origin_of, self._index.files),
                 first_batch=first_batch,
                 start_gpu_executor=None if self.gpu is None else self.gpu.start_executor,
                 resident={} if self.gpu is None else {name: jpegs.holds for name, jpegs in self.gpu.resident.items()},
@@ -219,7 +344,7 @@ class Resources:
         stages: StageTimers,
         plan_next_epoch: Callable[[], EpochBatches] | None,
     ) -> Storage:
-        counted = self.cache.begin_counting()
+        counted = None if self.cache.node is None else self.cache.node.begin_counting()
         if counted is not None:
             stages.transfer = counted
         if self._mapped is None:
@@ -230,9 +355,9 @@ class Resources:
             stages.transfer.is_all_cached = counted is not None
             self._mapped.check()
             return self._mapped
-        pages = self.plan_pages(epoch, plan, first_batch)
-        if pages is None:
+        if self.files.is_local:
             return LoadedStorage(self.files, staging=self._staging)
+        pages = self.plan_pages(epoch, plan, first_batch)
         if _is_costly(pages):
             # Not for a small part of the samples: most of the fetched bytes would not be used.
             if epoch.caches_all and 2 * len(epoch.indices) >= self._index.num_samples:
@@ -242,7 +367,7 @@ class Resources:
 
         def plan_next() -> PagePlan:
             assert plan_next_epoch is not None, "it is called only if there is one"
-            return self._plan_pages(epoch, replace(plan, batches=plan_next_epoch(), epoch=plan.epoch + 1))
+            return self.plan_pages(epoch, replace(plan, batches=plan_next_epoch(), epoch=plan.epoch + 1))
 
         before = self._pages
         self._pages = storage = LoadedStorage(
@@ -262,19 +387,12 @@ class Resources:
         """Map the files into memory, once all their bytes are on this machine."""
         if self._mapped is None and self.config.os_cache and self.files.is_mappable:
             self._mapped = MappedStorage(self.files)
-            self._drop_pages()
+            if self._pages is not None:  # a loop over the last epoch may continue
+                self._pages.take_prefetched()
+                self._pages = None
 
-    def _drop_pages(self) -> None:
-        """Drop parts loaded for the next epoch; a loop over the last one may continue."""
-        if self._pages is not None:
-            self._pages.take_prefetched()
-            self._pages = None
-
-    def plan_pages(self, epoch: EpochConfig, plan: Plan, first_batch: int = 0) -> PagePlan | None:
-        """Decide which parts of the files an epoch loads; None if they are on this machine."""
-        return None if self.files.is_local else self._plan_pages(epoch, plan, first_batch)
-
-    def _plan_pages(self, epoch: EpochConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
+    def plan_pages(self, epoch: EpochConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
+        """Decide which parts of the files an epoch loads."""
         regions = [columns for source in plan.sources for columns in source.regions]
         in_work, memory = READS_AHEAD + epoch.num_in_flight, memory_for_pages()
         return PagePlan(
@@ -349,49 +467,6 @@ def memory_for_pages() -> int | None:
             "that load data, as torchrun sets it. Set it right, or unset it."
         )
     return None if free is None else free // (2 * max(int(ranks), 1))
-
-
-def make_gpu(target: GpuTarget, largest: tuple[int, int], decoder: Decoder, options: GpuOptions, num_slots: int) -> Gpu:
-    """Open a GPU and its decoders, for `num_slots` batches at once and JPEGs of up to a height and width, or more."""
-    from gpubeton._gpu.cuda import open_device
-    from gpubeton._gpu.gpu import Gpu
-    from gpubeton._gpu.nvjpeg_backends import DecodeBackends, open_nvjpeg_backends, with_entries
-    from gpubeton._gpu.self_test import with_self_test
-    from gpubeton._plan.routes import DecodeRoute
-
-    device = open_device(target.device)
-    takes_entries = decoder in ("auto", "entries") and DecodeRoute.ENTRIES in options.allowed
-    opener: Callable[[Device], DecodeBackends]
-    if decoder in ("auto", "nvjpeg"):
-        is_needed = not takes_entries
-        opener = partial(
-            open_nvjpeg_backends, library=None, options=options, largest=largest, is_library_needed=is_needed
-        )
-    else:
-        opener = lambda _: DecodeBackends()  # noqa: E731
-    if takes_entries:
-        opener = partial(with_entries, opener)
-    return Gpu(device, options, partial(with_self_test, opener), num_slots=num_slots)
-
-
-def _moves(pipelines: Iterable[Pipeline]) -> list[ToDevice]:
-    lists = [
-        pipeline.transforms if isinstance(pipeline, PipelineSpec) else pipeline
-        for pipeline in pipelines
-        if not isinstance(pipeline, DrawnParameters)
-    ]
-    return [operation for operations in lists for operation in operations or () if isinstance(operation, ToDevice)]
-
-
-def _numbered(device: str) -> str:
-    """Add the number of the current GPU to a name that has none."""
-    if ":" in device:
-        return device
-    import torch
-
-    if not torch.cuda.is_available():
-        return "cuda:0"
-    return f"cuda:{torch.cuda.current_device()}"
 
 
 def _largest(outputs: list[ImageOutput]) -> tuple[int, int]:

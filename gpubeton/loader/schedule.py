@@ -8,7 +8,7 @@ import threading
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum, auto, unique
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -130,19 +130,8 @@ class Sampling:
     @classmethod
     def of(cls, indices: NDArray[np.uint64] | IdRange, order: TraversalOrder, arguments: Mapping[str, Any]) -> Sampling:
         """Keep the present values: the order may get others."""
-        if _is_library_order(order):
-            return cls(indices, order, arguments, order.ids, order.sampler)
-        return cls(indices, order, arguments, None, None)
-
-    @property
-    def _has_other_indices(self) -> bool:
-        ids = self.order_indices
-        return ids is not None and ids is not self.indices and not np.array_equal(ids, self.indices)
-
-    @property
-    def for_ranks(self) -> bool | None:
-        """Whether the samples are shuffled as ranks do; None if that makes no difference."""
-        return self.order.for_ranks
+        is_ours = _is_library_order(order)
+        return cls(indices, order, arguments, order.ids if is_ours else None, order.sampler if is_ours else None)
 
     @cached_property
     def fingerprints(self) -> tuple[str, str]:
@@ -150,8 +139,9 @@ class Sampling:
         kind = self.order.kind if isinstance(self.order, Mixed) else type(self.order)
         fixed = {name: value for name, value in self.arguments.items() if name not in self.order.local_arguments}
         order = f"{kind.__module__}.{kind.__qualname__}{arguments_fingerprint(fixed)}"
-        if self._has_other_indices:
-            order += f" of {_hashed(np.asarray(self.order_indices, np.uint64))}"
+        ids = self.order_indices
+        if ids is not None and ids is not self.indices and not np.array_equal(ids, self.indices):
+            order += f" of {_hashed(np.asarray(ids, np.uint64))}"
         if self.sampler is not None:
             order += f", sampled by {type(self.sampler).__qualname__}"
         return _indices_fingerprint(self.indices), order
@@ -160,16 +150,12 @@ class Sampling:
 def _indices_fingerprint(indices: NDArray[np.uint64] | IdRange) -> str:
     size = len(indices)
     is_range = indices == IdRange(size) if isinstance(indices, IdRange) else np.array_equal(indices, np.arange(size))
-    return range_fingerprint(size) if is_range else _hashed(np.asarray(indices))
+    # An epoch of all samples may have billions of them.
+    return f"{size} samples, from 0 on" if is_range else _hashed(np.asarray(indices))
 
 
-def range_fingerprint(size: int) -> str:
-    """Give the fingerprint of all samples in their order: an epoch may have billions of them."""
-    return f"{size} samples, from 0 on"
-
-
-def old_range_fingerprint(size: int) -> str:
-    """Give the fingerprint that they have in states of versions 1 and 2."""
+def _old_range_fingerprint(size: int) -> str:
+    """Give the fingerprint of all samples in states of versions 1 and 2."""
     digest, indices = hashlib.blake2b(digest_size=8), IdRange(size)
     for start in range(0, size, _AT_ONCE):
         digest.update(indices[start : start + _AT_ONCE].data)
@@ -214,23 +200,6 @@ class EpochCursor:
     num_batches: int = 0  # of an epoch that has begun
 
 
-@dataclass
-class _CachedOrder:
-    """The last samples that the order gave."""
-
-    epoch: int
-    first: int
-    attributes: dict[str, Any]  # of the order
-    samples: NDArray[Any] | LazyIds  # (N,)
-
-    def is_valid_for(self, epoch: int, first: int, order: TraversalOrder) -> bool:
-        """Whether the order would give the same: for the same place, if no attribute was assigned since."""
-        attributes = vars(order)
-        if (epoch, first) != (self.epoch, self.first) or attributes.keys() != self.attributes.keys():
-            return False
-        return all(attributes[name] is value for name, value in self.attributes.items())
-
-
 class EpochSchedule:
     """Counts epochs and batches, and plans which samples each batch holds."""
 
@@ -242,7 +211,8 @@ class EpochSchedule:
         self._num_samples = num_samples  # of the file
         self._lock = threading.Lock()
         self._current: EpochCursor | None = None
-        self._cached: _CachedOrder | None = None
+        # Epoch, place in it and ids of the order's attributes; these attributes, which keep their ids; the samples.
+        self._cached: tuple[Any, dict[str, Any], NDArray[Any] | LazyIds] | None = None
 
     def plan(
         self, epoch: int, samples: NDArray[np.uint64] | None = None, *, first: int = 0, refresh: bool = False
@@ -253,36 +223,36 @@ class EpochSchedule:
         # The order is cached, since len() comes before the loop, and in it. `refresh` does not trust the cache for an
         # order or a sampler that a user wrote: what it depends on may lie deeper than in its attributes.
         refresh &= self.order.sampler is not None or not _is_library_order(self.order)
-        cached = self._cached
-        if cached is None or refresh or not cached.is_valid_for(epoch, first, self.order):
-            attributes = dict(vars(self.order))
+        attributes, cached = dict(vars(self.order)), self._cached
+        key = epoch, first, {name: id(value) for name, value in attributes.items()}
+        if cached is None or refresh or cached[0] != key:
             if _is_library_order(self.order):  # they may have been assigned
                 check_indices_or_all("indices of the order", self.order.ids, self._num_samples)
-            ids = self._samples(epoch, first)
+            ids = self._samples_of(epoch, first)()
             if self._global_order is None:
                 ids = check_indices("the order", ids, self._num_samples)
             if isinstance(ids, np.ndarray):
                 ids = ids.astype(id_dtype(self._num_samples), copy=False)
-            self._cached = cached = _CachedOrder(epoch, first, attributes, ids)
-        return self.next.batching.cut(cached.samples)
+            self._cached = cached = key, attributes, ids
+        return EpochBatches(cached[2], *self.next.batching)
 
-    def _samples(self, epoch: int, first: int) -> Any:
+    def _samples_of(self, epoch: int, first: int = 0) -> Callable[[], Any]:
+        """Give a function of the present order that lists the samples of an epoch."""
         if self._global_order is not None:
-            return self._global_order.ids_of(epoch, first)
-        if first:
-            ids = self.order.global_order(epoch)
-            assert ids is not None, "only a global order can go on at a sample"
-            return share(ids, self.order.rank, first)
-        return self.order.sample_order(epoch)
+            return partial(self._global_order.ids_of, epoch, first)
+        order = self.order
+        if not first:
+            return partial(order.sample_order, epoch)
+        ids = order.global_order(epoch)
+        assert ids is not None, "only a global order can go on at a sample"
+        return partial(share, ids, order.rank, first)
 
     def plan_next_epoch(self, epoch: int) -> Callable[[], EpochBatches] | None:
         """Give a function that plans the epoch after `epoch`, in any thread; None if this would run a user's code."""
-        order, global_order, batching = self.order, self._global_order, self.next.batching
-        if not self.has_begun or not _is_library_order(order) or order.sampler is not None:
+        if not self.has_begun or not _is_library_order(self.order) or self.order.sampler is not None:
             return None
-        if global_order is not None:
-            return lambda: batching.cut(global_order.ids_of(epoch + 1, 0))
-        return lambda: batching.cut(np.asarray(order.sample_order(epoch + 1), np.uint64))
+        batching, list_samples = self.next.batching, self._samples_of(epoch + 1)
+        return lambda: EpochBatches(list_samples(), *batching)
 
     def num_samples_of(self, epoch: int) -> int:
         """Count the samples of an epoch, of all ranks; the order has to be global."""
@@ -361,10 +331,11 @@ class EpochSchedule:
         if isinstance(self.order, Mixed):
             self.order.begun = (epoch, samples) if samples else None
 
-    def shuffle_for_ranks(self, for_ranks: bool | None) -> None:
-        """Shuffle as ranks do, or as a loader without ranks, from the next epoch on; nothing if these are alike."""
+    def take_order_of(self, loaded: Checkpoint) -> None:
+        """Shuffle as the loader of a state did: as ranks do or not, and in the same blocks of a mixture."""
         if self.order.for_ranks is not None:
-            self.order.for_ranks = for_ranks
+            self.order.for_ranks = loaded.distributed
+        self.set_block(loaded.epoch, loaded.block)
 
     def set_seed(self, seed: int) -> None:
         """Order the samples by another seed."""
@@ -448,7 +419,7 @@ class Checkpoint:
 
     @classmethod
     def of(
-        cls, cursor: EpochCursor, sampling: Sampling, *, seed: int, distributed: bool, index: Index, ranks: int
+        cls, cursor: EpochCursor, sampling: Sampling, index: Index, seed: int, ranks: int, distributed: bool
     ) -> Checkpoint:
         """Describe a position: in an epoch, of samples that were chosen like this."""
         indices, order = sampling.fingerprints
@@ -466,7 +437,7 @@ class Checkpoint:
             batch_size=batch_size,
             drop_last=cursor.batching.drop_last,
             world_size=ranks,
-            distributed=distributed if sampling.for_ranks is None else sampling.for_ranks,
+            distributed=distributed if sampling.order.for_ranks is None else sampling.order.for_ranks,
             mixture=mixed.describe(cursor.epoch) if isinstance(mixed, Mixed) else "",
             block=mixed.block_of(cursor.epoch, batch_size) if isinstance(mixed, Mixed) and samples else 0,
         )
@@ -498,8 +469,8 @@ class Checkpoint:
             samples = entries.pop("batch") * entries["batch_size"] * entries["world_size"]
             entries.update(samples=samples, first=0, distributed=distributed or entries["world_size"] > 1)
         # Before version 3, all ids were hashed, also if they are those of all samples.
-        if state["version"] < 3 and entries["indices"] == old_range_fingerprint(num_samples):
-            entries["indices"] = range_fingerprint(num_samples)
+        if state["version"] < 3 and entries["indices"] == _old_range_fingerprint(num_samples):
+            entries["indices"] = _indices_fingerprint(IdRange(num_samples))
         loaded = cls(**entries)
         if loaded.samples < loaded.first or (loaded.samples - loaded.first) % (loaded.batch_size * loaded.world_size):
             raise StateError(
@@ -508,11 +479,9 @@ class Checkpoint:
             )
         return loaded
 
-    def check_against(
-        self, current: Checkpoint, *, seed_is_fixed: bool, order: TraversalOrder, is_global: bool
-    ) -> None:
+    def check_against(self, current: Checkpoint, schedule: EpochSchedule, *, seed_is_fixed: bool) -> None:
         """Refuse the state if the loader's `current` position differs in anything that decides what batches hold."""
-        may_differ = (set() if seed_is_fixed else {"seed"}) | (_ANY_RANKS if is_global else set())
+        may_differ = (set() if seed_is_fixed else {"seed"}) | (_ANY_RANKS if schedule.is_global else set())
         names = [name for name in _MEANINGS if name not in may_differ and getattr(current, name) != getattr(self, name)]
         if not names:
             return
@@ -523,8 +492,8 @@ class Checkpoint:
         advice = "Make the loader with the arguments of the saved one."
         if _ANY_RANKS.issuperset(names):
             advice += (
-                f" The batches of {type(order).__name__} depend on them. With order='window' or 'random', another "
-                "number of ranks and another batch size can go on with an epoch."
+                f" The batches of {type(schedule.order).__name__} depend on them. With order='window' or 'random', "
+                "another number of ranks and another batch size can go on with an epoch."
             )
         raise StateError(f"the state belongs to another loader: {differences}. {advice}")
 

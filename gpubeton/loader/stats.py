@@ -29,62 +29,17 @@ if TYPE_CHECKING:
 DOCTOR_VARIABLE = "_GPUBETON_DOCTOR"
 """Environment variable with the folder for the statistics of all loaders of ``gpubeton doctor -- COMMAND``."""
 
+_SECONDS_BETWEEN_WRITES = 5.0
 _loader_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
 class LoaderStats:
-    """How the time of one epoch or several was spent; ``loader.stats()`` returns it, ``print`` shows it as a table.
+    """How the time of one epoch or several was spent; ``print`` shows it as a table. Made by `Loader.stats`.
 
     Three parties work at the same time: your loop, which waits, receives and does its step; the loader's thread, which
     plans, reads, finishes and otherwise waits for one of the others; the workers, which decode. Only the
     seconds of one party add up.
-
-    Parameters
-    ----------
-    epoch : int or None
-        The epoch; None for the sum over all.
-    batches, images : int
-        Batches and samples that the loop has received.
-    seconds : float
-        Wall time from ``iter(loader)`` until the end of the loop, or until now.
-    waiting_seconds : float
-        Wall time in which the loop waited for a batch.
-    first_wait_seconds : float
-        How much of it was for the first batch, before which nothing can be ready.
-    handover_seconds : float
-        Wall time in which batches were given to the loop; on a GPU its stream has to wait for them.
-    plan_seconds : float
-        The loader's thread: decided crops and other draws, and asked for bytes.
-    read_seconds : float
-        The loader's thread: waited for bytes of the file. A mapped file is read by the workers as they decode, see
-        `stalled_seconds`.
-    submit_seconds : float
-        The loader's thread: gave batches to the workers or the GPU.
-    decode_seconds : float
-        The loader's thread: waited for batches to be decoded and augmented.
-    tail_seconds : float
-        The loader's thread: labels, operations that are not fused, copies to a GPU.
-    num_workers : int
-        Threads of the CPU that decode and augment; 0 if a GPU does all of it.
-    worker_seconds : float
-        Wall time in which workers were busy, added up over them.
-    worker_cpu_seconds : float
-        Processor time that they took.
-    stored_bytes : int
-        Bytes of the file that the batches were made of.
-    verified_bytes : int
-        Those of them that were compared with checksums: the bytes of each sample once, if the file has checksums.
-    requests : int
-        Requests for parts of files that are not on this machine.
-    fetched_bytes : int
-        Bytes that they brought.
-    cached_bytes : int
-        Bytes of such files that `cache_dir` had already.
-    retries : int
-        Requests to object stores that were made again meanwhile, by this process.
-    source_images : tuple of int
-        Of a `Mixture`, the samples of each source among `images`; else nothing.
 
     Examples
     --------
@@ -93,28 +48,31 @@ class LoaderStats:
     (160.0, 0.25, 1.5)
     """
 
-    epoch: int | None = None
-    batches: int = 0
-    images: int = 0
-    seconds: float = 0.0
-    waiting_seconds: float = 0.0
-    first_wait_seconds: float = 0.0
+    epoch: int | None = None  #: the epoch; None for the sum over all
+    batches: int = 0  #: batches that the loop has received
+    images: int = 0  #: their samples
+    seconds: float = 0.0  #: wall time from ``iter(loader)`` until the end of the loop, or until now
+    waiting_seconds: float = 0.0  #: wall time in which the loop waited for a batch
+    first_wait_seconds: float = 0.0  #: how much of it was for the first batch, before which nothing can be ready
+    #: Wall time in which batches were given to the loop; on a GPU its stream has to wait for them.
     handover_seconds: float = 0.0
-    plan_seconds: float = 0.0
+    plan_seconds: float = 0.0  #: the loader's thread: decided crops and other draws, and asked for bytes
+    #: The loader's thread: waited for bytes of the file. Workers read a mapped file as they decode: `stalled_seconds`.
     read_seconds: float = 0.0
-    submit_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    tail_seconds: float = 0.0
-    num_workers: int = 0
-    worker_seconds: float = 0.0
-    worker_cpu_seconds: float = 0.0
-    stored_bytes: int = 0
+    submit_seconds: float = 0.0  #: the loader's thread: gave batches to the workers or the GPU
+    decode_seconds: float = 0.0  #: the loader's thread: waited for batches to be decoded and augmented
+    tail_seconds: float = 0.0  #: the loader's thread: labels, operations that are not fused, copies to a GPU
+    num_workers: int = 0  #: threads of the CPU that decode and augment; 0 if a GPU does all of it
+    worker_seconds: float = 0.0  #: wall time in which workers were busy, added up over them
+    worker_cpu_seconds: float = 0.0  #: processor time that they took
+    stored_bytes: int = 0  #: bytes of the file that the batches were made of
+    #: Those of them that were compared with checksums: the bytes of each sample once, if the file has checksums.
     verified_bytes: int = 0
-    requests: int = 0
-    fetched_bytes: int = 0
-    cached_bytes: int = 0
-    retries: int = 0
-    source_images: tuple[int, ...] = ()
+    requests: int = 0  #: requests for parts of files that are not on this machine
+    fetched_bytes: int = 0  #: bytes that they brought
+    cached_bytes: int = 0  #: bytes of such files that `cache_dir` had already
+    retries: int = 0  #: requests to object stores that were made again meanwhile, by this process
+    source_images: tuple[int, ...] = ()  #: of a `Mixture`, the samples of each source among `images`
 
     @property
     def images_per_second(self) -> float:
@@ -148,12 +106,12 @@ class LoaderStats:
         return max(0.0, self.seconds - busy)
 
     def to_dict(self) -> dict[str, Any]:
-        """Collect all numbers, the derived ones too.
+        """Collect all numbers, the derived ones too, for JSON.
 
         Returns
         -------
         dict
-            Strings and numbers, for JSON.
+            Numbers by name.
         """
         numbers = {**asdict(self), **{name: getattr(self, name) for name in _DERIVED}}
         if not self.source_images:
@@ -259,14 +217,7 @@ def time_rows(stats: LoaderStats) -> list[tuple[str, str, float, int]]:
 
 
 _SUMMED = [field.name for field in fields(LoaderStats) if field.name not in {"epoch", "num_workers", "source_images"}]
-_DERIVED = (
-    "images_per_second",
-    "waiting_share",
-    "step_seconds",
-    "worker_share",
-    "stalled_seconds",
-    "ahead_seconds",
-)
+_DERIVED = ("images_per_second", "waiting_share", "step_seconds", "worker_share", "stalled_seconds", "ahead_seconds")
 
 
 class EpochStats:
@@ -367,14 +318,13 @@ class EpochStats:
 class StatsHistory:
     """The statistics of all epochs of a loader."""
 
-    def __init__(self, seconds_between_writes: float = 5.0) -> None:
+    def __init__(self) -> None:
         # Reentrant: the loader's finalizer calls `write`, and the garbage collector may run it within `stats`.
         self._lock = threading.RLock()
         self._sum_of_ended = LoaderStats()
         self._epochs: list[EpochStats] = []
         self._number = next(_loader_numbers)
         self._info: LoaderInfo | None = None  # of a loader that `gpubeton doctor` watches
-        self._seconds_between_writes = seconds_between_writes
         self._written = 0.0
 
     def add(self, epoch: EpochStats, describe: Callable[[], LoaderInfo]) -> None:
@@ -413,5 +363,5 @@ class StatsHistory:
             new.replace(path)  # a process that is killed leaves no half of a file
 
     def _write_if_due(self) -> None:
-        if time.monotonic() - self._written > self._seconds_between_writes:
+        if time.monotonic() - self._written > _SECONDS_BETWEEN_WRITES:
             self.write()

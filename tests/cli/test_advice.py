@@ -13,7 +13,7 @@ from gpubeton.cli.advice import Measurements, advise, stage_limits
 from gpubeton.cli.environment import FilePlace
 from gpubeton.loader import LoaderStats
 from gpubeton.loader.describe import ImageSummary, LoaderInfo
-from gpubeton.loader.gpu_state import GpuState
+from gpubeton.loader.gpus import GpuState
 
 GIB = 1 << 30
 IMAGE = ImageSummary("image", 400, 500, 50_000, 1.0, 224, 224)

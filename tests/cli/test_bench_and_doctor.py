@@ -18,7 +18,7 @@ from gpubeton.cli.loops import (
 )
 from gpubeton.errors import OptionError
 from gpubeton.loader import Loader
-from gpubeton.loader.gpu_state import _driver
+from gpubeton.loader.gpus import _driver
 from tests.golden_files import save
 from tests.integrations.conftest import LABELS
 from tests.small_files import write_photos

@@ -9,11 +9,10 @@ import torch
 from gpubeton._bytes.open_files import OpenSources
 from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.buffers import ArrayPool
-from gpubeton._engine.engine import Engine, EngineOptions
-from gpubeton._engine.loaded_storage import LoadedStorage
-from gpubeton._engine.mapped_storage import MappedStorage
+from gpubeton._engine.engine import Engine, EpochConfig
 from gpubeton._engine.output_graph import compile_outputs
 from gpubeton._engine.prefetch import Prefetcher
+from gpubeton._engine.storage import LoadedStorage, MappedStorage
 from gpubeton._plan.order import EpochBatches
 from gpubeton.errors import BadImageError, NoSuchFieldError, PipelineError, StorageError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
@@ -59,14 +58,14 @@ class EngineBench:
             self.pools[-1].bad = frozenset(bad)
             return self.pools[-1]
 
-        defaults = {"path": str(index.path), "num_workers": 1, "num_in_flight": 2, "on_error": "raise"}
+        options = {"num_workers": 1, "batches_ahead": 2, "on_error": "raise", **options}
         self.engine = Engine(
             self.plan,
             self.storage,
             start_pool,
             ArrayPool(),
-            indices=self.indices,
-            options=EngineOptions(**{**defaults, **options}),
+            EpochConfig(self.indices, **options),
+            title=str(index.path),
             first_batch=first_batch,
         )
 
@@ -91,10 +90,10 @@ def recorded(bench):
 
 
 @pytest.mark.parametrize("storage", [MappedStorage, LoadedStorage])
-@pytest.mark.parametrize("num_in_flight", [1, 2, 5])
-def test_the_right_bytes_reach_the_right_rows(file, storage, num_in_flight):
+@pytest.mark.parametrize("batches_ahead", [1, 2, 5])
+def test_the_right_bytes_reach_the_right_rows(file, storage, batches_ahead):
     samples = np.random.default_rng(0).permutation(50)
-    received = list(EngineBench(file, samples=samples, storage=storage, num_in_flight=num_in_flight))
+    received = list(EngineBench(file, samples=samples, storage=storage, batches_ahead=batches_ahead))
     assert [batch.number for batch in received] == list(range(7))
     assert np.concatenate([batch.samples for batch in received]).tolist() == samples.tolist()
     images = torch.cat([batch.outputs[0] for batch in received])
@@ -157,7 +156,7 @@ def test_an_engine_may_begin_in_the_middle(file):
 
 
 def test_bytes_are_requested_before_the_worker_pool_has_a_free_slot(file):
-    bench = EngineBench(file, num_in_flight=1)
+    bench = EngineBench(file, batches_ahead=1)
     fetched = []
     fetch = bench.storage.fetch
     bench.storage.fetch = lambda *asked: (fetched.append(len(asked[0])), fetch(*asked))[1]

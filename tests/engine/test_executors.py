@@ -10,7 +10,7 @@ import torch
 
 from gpubeton._cpu.jpeg.markers import probe_jpegs
 from gpubeton._engine.buffers import ArrayPool
-from gpubeton._engine.executors import ImageExecutors
+from gpubeton._engine.engine import ImageExecutors
 from gpubeton._engine.outputs import ImageOutput
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton._plan.image_job import BadImage, Usage

@@ -14,7 +14,7 @@ import pytest
 from gpubeton._bytes.open_files import SOURCES, OpenSources
 from gpubeton._bytes.store_client import REPEATS
 from gpubeton._engine.buffers import Staging
-from gpubeton._engine.loaded_storage import LoadedStorage
+from gpubeton._engine.storage import LoadedStorage
 from gpubeton._plan.order import EpochBatches
 from gpubeton._plan.page_plan import PagePlan
 from gpubeton.errors import LoaderClosedError, RemoteSlowDownError, StorageError
@@ -188,7 +188,7 @@ def test_samples_of_no_batch_are_loaded_by_themselves(files, traffic, is_pinned)
 
 @pytest.mark.parametrize("is_pinned", [False, True])
 def test_closing_ends_all_waiting_and_all_threads(files, traffic, is_pinned, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("gpubeton._engine.loaded_storage._PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("gpubeton._engine.storage._PATIENCE_SECONDS", 60)
     threads = set(threading.enumerate())
     with traffic.lock:  # no request goes on until the storage is being closed
         storage = LoadedStorage(

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from gpubeton._bytes import open_bytes, source_type
 from gpubeton._bytes.open_files import OpenSources
 from gpubeton._engine.buffers import Staging
-from gpubeton._engine.loaded_storage import LoadedStorage
-from gpubeton._engine.mapped_storage import MappedStorage
+from gpubeton._engine.storage import LoadedStorage, MappedStorage
 from gpubeton.errors import FormatError, LoaderClosedError, StorageError
 from gpubeton.format.data_files import first_offset
 from tests.blocks import Blocks

@@ -10,11 +10,10 @@ import torch
 from gpubeton._bytes.open_files import OpenSources
 from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.buffers import ArrayPool
-from gpubeton._engine.engine import Engine, EngineOptions
-from gpubeton._engine.loaded_storage import LoadedStorage
-from gpubeton._engine.mapped_storage import MappedStorage
+from gpubeton._engine.engine import Engine, EpochConfig
 from gpubeton._engine.output_graph import compile_outputs
 from gpubeton._engine.prefetch import Prefetcher
+from gpubeton._engine.storage import LoadedStorage, MappedStorage
 from gpubeton._plan.order import EpochBatches
 from gpubeton.errors import PipelineError
 from gpubeton.fields import BytesField, Field, IntField, NDArrayField
@@ -140,8 +139,8 @@ def batches(file, pipelines, *, storage=MappedStorage):
         storage(OpenSources([(index.path, index.files[0].identity)])),
         lambda *_: None,
         ArrayPool(),
-        indices=samples,
-        options=EngineOptions(str(index.path), num_workers=1, num_in_flight=2, on_error="raise"),
+        EpochConfig(samples, num_workers=1, batches_ahead=2, on_error="raise"),
+        title=str(index.path),
     )
     return list(Prefetcher(engine, 2))
 

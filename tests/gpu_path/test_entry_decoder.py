@@ -127,7 +127,7 @@ def test_headers_with_entry_points_are_read_once(gpus, launches, tmp_path, monke
     batches = list(loader)
     with monkeypatch.context() as patches:
         patches.setattr(JpegReader, "read", None)
-        patches.setattr("gpubeton._engine.executors.probe_jpegs", None)
+        patches.setattr("gpubeton._engine.engine.probe_jpegs", None)
         batches += [batch for _ in range(2) for batch in loader]
     loader.indices = [17, 3, 3, 0]
     batches += list(loader)

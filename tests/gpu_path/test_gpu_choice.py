@@ -10,7 +10,7 @@ from gpubeton._engine.output_graph import GpuTarget
 from gpubeton.errors import DeviceError, LibraryError, OptionError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import resources
-from gpubeton.loader.resources import choose_gpu
+from gpubeton.loader.gpus import choose_gpu
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
 from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, twin, write_images

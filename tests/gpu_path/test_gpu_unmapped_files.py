@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubeton._engine.loaded_storage import LoadedStorage
+from gpubeton._engine.storage import LoadedStorage
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage
 from tests.bytes.unmapped_source import counted, traffic  # noqa: F401  a fixture

@@ -9,7 +9,7 @@ from io import StringIO
 import numpy as np
 import pytest
 
-from gpubeton._engine.mapped_storage import MappedStorage
+from gpubeton._engine.storage import MappedStorage
 from gpubeton.dataset import index_images
 from gpubeton.errors import BadImageError, DeviceError, OptionError, StorageError
 from gpubeton.format.layout import ENTRY_DTYPE
@@ -77,7 +77,7 @@ def test_after_the_first_epoch_no_image_is_read_or_copied(gpus, path, copied, mo
     fetch, probed, fetched = MappedStorage.fetch, [], []
     monkeypatch.setattr(JpegReader, "read", None)
     monkeypatch.setattr(
-        "gpubeton._engine.executors.probe_jpegs",
+        "gpubeton._engine.engine.probe_jpegs",
         lambda at, size, out: probed.extend(at) or probe_jpegs(at, size, out),
     )
     monkeypatch.setattr(

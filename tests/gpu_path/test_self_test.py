@@ -18,7 +18,7 @@ from gpubeton._gpu.kernels import source_of
 from gpubeton._plan.jpeg_windows import GROUP
 from gpubeton.errors import DeviceError
 from gpubeton.loader import GpuOptions, resources
-from gpubeton.loader.gpu_state import read_gpu
+from gpubeton.loader.gpus import read_gpu
 from tests.cpu import plain_jpeg
 from tests.cpu.pictures import decoded
 from tests.gpu_path.gpu_room import DecodeRoute, load, open_nvjpeg_backends, with_entries

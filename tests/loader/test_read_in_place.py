@@ -301,7 +301,7 @@ def test_the_summary_of_an_index_counts_files_that_are_no_jpegs(tmp_path):
 
 
 def test_the_warning_of_a_slow_index_counts_its_files(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.loader.open_data._LONG", 0)
+    monkeypatch.setattr("gpubeton.loader.resources._LONG", 0)
     tars = write_tars(photos, tmp_path)
     names = [tars.replace("{000..002}", f"00{number}") for number in range(3)]
     for source in (tars, names):

@@ -218,7 +218,8 @@ def test_a_loader_that_doctor_watches_writes_its_statistics(photos, tmp_path, mo
 def test_a_long_epoch_is_written_on_its_way(tmp_path, monkeypatch):
     monkeypatch.setenv(DOCTOR_VARIABLE, str(tmp_path))
     record = EpochStats(0, num_workers=1)
-    StatsHistory(seconds_between_writes=-1.0).add(record, LoaderInfo)
+    monkeypatch.setattr("gpubeton.loader.stats._SECONDS_BETWEEN_WRITES", -1.0)
+    StatsHistory().add(record, LoaderInfo)
     for number in range(3):
         record.receive(8)
         (numbers,) = watched(tmp_path)

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton._engine.epoch_pages import NextEpoch
-from gpubeton._engine.loaded_storage import LoadedStorage
+from gpubeton._engine.storage import LoadedStorage, NextEpoch
 from gpubeton.errors import BadImageError, LoaderClosedError, StorageError
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
@@ -162,7 +161,7 @@ def test_a_bad_image_is_replaced_by_one_that_is_loaded_for_it(tmp_path, traffic)
 
 
 def test_leaving_a_loop_cancels_outstanding_requests(paths, traffic, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("gpubeton._engine.loaded_storage._PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("gpubeton._engine.storage._PATIENCE_SECONDS", 60)
     traffic.delay = 0.01
     with loader_of(counted(paths[0])) as loader:
         received(loader, 1)
@@ -193,7 +192,7 @@ def gate(traffic, monkeypatch):  # noqa: F811
     with monkeypatch.context() as patched:
         patched.setattr(NextEpoch, "request", request)
         patched.setattr(UnmappedSource, "load", load)
-        patched.setattr("gpubeton._engine.loaded_storage._PATIENCE_SECONDS", 0.05)
+        patched.setattr("gpubeton._engine.storage._PATIENCE_SECONDS", 0.05)
         yield gate
         gate.set()
 

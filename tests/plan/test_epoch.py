@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from gpubeton._plan.order import EpochBatches
-from gpubeton.errors import OptionError
 
 TEN = np.arange(10, 20, dtype=np.uint64)
 
@@ -28,8 +27,3 @@ def test_a_batch_that_is_not_there_is_refused(batch):
 
 def test_an_empty_order_has_no_batches():
     assert len(EpochBatches(TEN[:0], 4, drop_last=False)) == 0
-
-
-def test_a_batch_of_no_samples_is_refused():
-    with pytest.raises(OptionError, match="batch_size is 0"):
-        EpochBatches(TEN, 0, drop_last=True)

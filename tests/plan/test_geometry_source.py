@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton._plan.linked_outputs import scaled_boxes
+from gpubeton._plan.program import scaled_boxes
 
 sides = st.integers(1, 5000)
 

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton._plan.ranges import plan_ranges
-from gpubeton.errors import OptionError
+from gpubeton._plan.page_plan import plan_ranges
 
 
 def spans(offset, size, **limits):
@@ -59,11 +57,3 @@ def test_the_same_sample_twice_is_read_once():
 
 def test_no_samples_need_no_ranges():
     assert spans([], []) == []
-
-
-@pytest.mark.parametrize(
-    ("offset", "size", "limits"), [([1], [1, 2], {}), ([1], [1], {"max_gap": -1}), ([1], [1], {"max_read": 0})]
-)
-def test_impossible_arguments_are_refused(offset, size, limits):
-    with pytest.raises(OptionError, match="expected"):
-        spans(offset, size, **limits)

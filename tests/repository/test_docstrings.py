@@ -17,15 +17,11 @@ from tests.public_names import FFCV, PUBLIC
 CHECKS = {"GL08", "PR01", "PR02", "PR03", "PR07", "PR10", "RT01", "RT03", "YD01"}
 #: Those about the parameters of a constructor, where users do not call it.
 PARAMETERS = {"PR01", "PR02"}
-#: What a reader needs no example of, and why.
-WITHOUT_EXAMPLE = {
-    "gpubeton.loader.iterator.LoaderIterator": "made by iter(loader)",
-}
 #: Examples that need a machine or a package that is not here.
 NEEDS_MORE = {
     "gpubeton.integrations.accelerate.AccelerateLoader": "accelerate's processes",
     "gpubeton.integrations.lightning.BetonDataModule": "a model",
-    "gpubeton.loader.compile_ahead.warm_up": "half a minute",
+    "gpubeton.loader.warm_up": "half a minute",
 }
 #: Transforms that come from nowhere else.
 OUR_OWN = {"TransformBoxes"}
@@ -79,14 +75,14 @@ def test_a_public_class_or_function_has_an_example_that_runs() -> None:
     without, skipped = [], []
     for path, thing in names_of_modules():
         examples = [line for line in (inspect.getdoc(thing) or "").splitlines() if line.lstrip().startswith(">>> ")]
-        if users_call(thing) and path not in WITHOUT_EXAMPLE:
+        if users_call(thing):
             without += [path] if not examples else []
             skipped += [path] if path not in NEEDS_MORE and all("+SKIP" in line for line in examples) else []
     assert (without, skipped) == ([], [])
 
 
-def test_the_list_of_names_without_an_example_names_no_other() -> None:
-    assert {*WITHOUT_EXAMPLE, *NEEDS_MORE} - {path for path, _ in names_of_modules()} == set()
+def test_the_list_of_examples_that_need_more_names_no_other() -> None:
+    assert set(NEEDS_MORE) - {path for path, _ in names_of_modules()} == set()
 
 
 def test_a_transform_cites_its_source() -> None:
