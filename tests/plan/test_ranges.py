@@ -34,31 +34,25 @@ def test_every_sample_lies_whole_in_its_range(samples, max_gap, max_read):
         assert stop - start <= max(max_read, longest[number])
 
 
-def test_a_gap_of_exactly_max_gap_is_read_through():
-    assert spans([0, 164], [100, 10]) == [(0, 174)]
-    assert spans([0, 165], [100, 10]) == [(0, 100), (165, 175)]
-
-
-def test_a_range_of_exactly_max_read_is_kept_whole():
-    assert spans([0, 100, 200], [100, 100, 100], max_read=300) == [(0, 300)]
-    assert spans([0, 100, 200], [100, 100, 100], max_read=299) == [(0, 200), (200, 300)]
-
-
-def test_a_sample_longer_than_max_read_has_a_separate_range():
-    assert spans([0, 10, 1010], [10, 1000, 10], max_read=100) == [(0, 10), (10, 1010), (1010, 1020)]
-
-
-def test_a_sample_inside_another_does_not_end_its_range():
-    assert spans([0, 10, 900], [1000, 10, 50]) == [(0, 1000)]
+@pytest.mark.parametrize(
+    ("offset", "size", "limits", "expected"),
+    [
+        ([0, 164], [100, 10], {}, [(0, 174)]),  # a gap of exactly `max_gap`
+        ([0, 165], [100, 10], {}, [(0, 100), (165, 175)]),
+        ([0, 100, 200], [100, 100, 100], {"max_read": 300}, [(0, 300)]),
+        ([0, 100, 200], [100, 100, 100], {"max_read": 299}, [(0, 200), (200, 300)]),
+        ([0, 10, 1010], [10, 1000, 10], {"max_read": 100}, [(0, 10), (10, 1010), (1010, 1020)]),  # a longer sample
+        ([0, 10, 900], [1000, 10, 50], {}, [(0, 1000)]),  # a sample inside another
+        ([], [], {}, []),
+    ],
+)
+def test_ranges_end_at_longer_gaps_and_before_longer_reads(offset, size, limits, expected):
+    assert spans(offset, size, **limits) == expected
 
 
 def test_the_same_sample_twice_is_read_once():
     plan = plan_ranges([50, 50], [10, 10], max_gap=0, max_read=100)
     assert (plan.start.tolist(), plan.source.tolist(), plan.position.tolist()) == ([50], [0, 0], [0, 0])
-
-
-def test_no_samples_need_no_ranges():
-    assert spans([], []) == []
 
 
 @pytest.mark.parametrize(
