@@ -15,7 +15,7 @@ from gpubeton._engine.mapped_storage import MappedStorage
 from gpubeton._engine.output_graph import compile_outputs
 from gpubeton._engine.prefetch import Prefetcher
 from gpubeton._plan.order import EpochBatches
-from gpubeton.errors import BadImageError, NoSuchFieldError, PipelineError, StorageError
+from gpubeton.errors import BadImageError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.fields.registry import open_index
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
@@ -113,12 +113,6 @@ def test_every_field_of_a_batch_is_of_the_same_sample(file):
             assert (vector[row] == sample).all()
 
 
-def test_a_file_without_images_needs_no_worker_pool(file):
-    bench = EngineBench(file, {"image": None})
-    assert [len(batch.outputs) for batch in bench] == [5] * 7
-    assert bench.pools == []
-
-
 def test_only_the_fields_that_are_wanted_are_read(file):
     bench = EngineBench(file, dict.fromkeys(["image", "label", "weight", "note", "vector"]))
     regions = file[0].regions("info")
@@ -213,74 +207,6 @@ def test_a_bad_image_is_named_after_the_batches_before_it(file):
     assert list(batches) == []
 
 
-def test_a_skipped_sample_is_missing_in_all_outputs_and_the_rest_arrives(file):
-    bad = bad_samples(file, 19, 20, 47)
-    received = list(EngineBench(file, bad=bad_levels(file, *bad), on_error="skip"))
-    good = [sample for sample in range(50) if sample not in bad]
-    assert np.concatenate([batch.samples for batch in received]).tolist() == good
-    for batch in received:
-        assert {len(output) for output in batch.outputs} == {len(batch.samples)}
-        assert batch.outputs[0][:, 0, 0, 0].tolist() == [levels(file)[sample] for sample in batch.samples]
-        assert batch.outputs[1][:, 0].tolist() == (batch.samples * 10).tolist()
-    assert [entry.sample for batch in received for entry in batch.bad] == bad
-
-
-def test_a_batch_of_which_nothing_is_left_has_no_outputs(file):
-    bad = bad_samples(file, 8)
-    (batch,) = EngineBench(file, samples=bad, bad=bad_levels(file, 8), on_error="skip")
-    assert batch.outputs is None
-    assert len(batch.samples) == 0
-    assert [entry.sample for entry in batch.bad] == bad
-
-
-@pytest.mark.parametrize("storage", [MappedStorage, LoadedStorage])
-def test_a_bad_sample_is_replaced_by_the_next_good_one_in_all_outputs(file, storage):
-    bad = bad_samples(file, 19, 20, 47)
-    samples = [*range(40), 47]  # 47 is followed by the first
-    bench = EngineBench(file, samples=samples, bad=bad_levels(file, *bad), on_error="replace", storage=storage)
-    for batch in bench:
-        for row, planned in enumerate(samples[batch.number * 8 : batch.number * 8 + 8]):
-            expected = planned
-            while expected in bad:
-                expected = samples[(samples.index(expected) + 1) % len(samples)]
-            assert int(batch.samples[row]) == expected
-            assert int(batch.outputs[0][row, 0, 0, 0]) == levels(file)[expected]
-            assert int(batch.outputs[1][row, 0]) == expected * 10
-            assert (batch.outputs[5][row] == expected).all()
-    assert bench.indices.tolist() == samples  # the plan stays as it was
-
-
-def test_the_replacement_of_a_sample_does_not_depend_on_the_batch(file):
-    bad = bad_samples(file, 19, 20)
-
-    def replaced(batch_size):
-        bench = EngineBench(
-            file, samples=range(40), bad=bad_levels(file, *bad), on_error="replace", batch_size=batch_size
-        )
-        return np.concatenate([batch.samples for batch in bench]).tolist()
-
-    assert replaced(1) == replaced(7) == replaced(40)
-
-
-def test_if_nothing_can_replace_a_sample_it_is_named(file):
-    bench = EngineBench(file, bad=range(256), on_error="replace")
-    with pytest.raises(BadImageError, match="16 samples") as caught:
-        list(bench)
-    assert caught.value.samples == (0,)
-    assert bench.pools[0].num_decoded <= 3 * 8 + 16
-
-
-def test_a_sample_whose_image_is_bad_in_two_views_is_named_once_with_one_reason(file):
-    bench = EngineBench(
-        file, {"image": CROP, "again": PipelineSpec("image", transforms=CROP)}, samples=[19], bad=range(256)
-    )
-    with pytest.raises(BadImageError) as caught:
-        list(bench)
-    assert caught.value.samples == (19,)
-    (reason,) = caught.value.reasons
-    assert reason.count("level") == reason.count("image: level") == 1
-
-
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -290,95 +216,41 @@ def notes_of(error):
     return " / ".join(error.__notes__)
 
 
-def test_an_error_of_a_users_draws_reaches_the_loop_with_its_batch(file):
-    class Broken(RandomHorizontalFlip):
+def test_an_error_of_users_draws_or_of_a_pipeline_reaches_the_loop_with_its_type_its_batch_and_the_output(file):
+    class BrokenDraws(RandomHorizontalFlip):
         def draw(self, *_):
-            raise ValueError("planted")
+            raise ZeroDivisionError("planted")
 
-    with pytest.raises(ValueError, match="planted") as caught:
-        list(EngineBench(file, {"image": [CROP[0], Broken(), ToTensor()]}))
-    assert "batch 0 of epoch 2" in notes_of(caught.value)
-
-
-def test_an_error_of_a_worker_reaches_the_loop_with_batch_and_samples_and_closes_everything(file):
-    class DyingPool(FakeWorkerPool):
-        def collect(self):
-            if self.num_collected == 3:
-                raise MemoryError("planted")
-            return super().collect()
-
-    bench = EngineBench(file, make_pool=DyingPool)
-    with pytest.raises(MemoryError, match="planted") as caught:
-        list(bench)
-    assert bench.pools[0].is_closed.is_set()
-    assert "batch 3 of epoch 2, samples 24, 25, 26, 27, 28, 29, 30, 31" in notes_of(caught.value)
-
-
-def test_an_error_of_a_pipeline_reaches_the_loop_with_the_output_and_its_own_type(file):
     class Broken(torch.nn.Module):
         def forward(self, batch):
             raise ZeroDivisionError("planted")
 
-    bench = EngineBench(file, {"image": CROP, "vector": [ToTensor(), Broken()]})
-    with pytest.raises(ZeroDivisionError, match="planted") as caught:
-        list(bench)
-    assert "in the pipeline of 'vector'" in notes_of(caught.value)
-    assert "batch 0 of epoch 2" in notes_of(caught.value)
+    for pipelines, place in (
+        ({"image": [CROP[0], BrokenDraws(), ToTensor()]}, "batch 0"),
+        ({"image": CROP, "vector": [ToTensor(), Broken()]}, "in the pipeline of 'vector'"),
+    ):
+        with pytest.raises(ZeroDivisionError, match="planted") as caught:
+            list(EngineBench(file, pipelines))
+        assert place in notes_of(caught.value)
+        assert "batch 0 of epoch 2" in notes_of(caught.value)
 
 
-def test_an_error_of_the_disk_reaches_the_loop(file):
-    class BrokenStorage(MappedStorage):
-        num_fetches = 0
-
-        def fetch(self, offset, size, batch=None):
-            self.num_fetches += 1
-            if self.num_fetches == 4:
-                raise StorageError("planted")
-            return super().fetch(offset, size, batch)
-
-    bench = EngineBench(file, storage=BrokenStorage)
-    with pytest.raises(StorageError, match="planted"):
-        list(bench)
-    assert bench.pools[0].is_closed.is_set()
-
-
-def test_long_batches_are_not_listed_in_full(file):
+@pytest.mark.parametrize(
+    ("batch_size", "batch", "listed"),
+    [(8, 3, "batch 3 of epoch 2, samples 24, 25, 26, 27, 28, 29, 30, 31"), (50, 0, "5, 6, 7, ... (50 in all)")],
+)
+def test_an_error_of_a_worker_reaches_the_loop_with_batch_and_samples_and_closes_all(file, batch_size, batch, listed):
     class DyingPool(FakeWorkerPool):
         def collect(self):
-            raise MemoryError
+            if self.num_collected == batch:
+                raise MemoryError("planted")
+            return super().collect()
 
-    with pytest.raises(MemoryError) as caught:
-        list(EngineBench(file, make_pool=DyingPool, batch_size=50))
-    assert "5, 6, 7, ... (50 in all)" in notes_of(caught.value)
+    bench = EngineBench(file, make_pool=DyingPool, batch_size=batch_size)
+    with pytest.raises(MemoryError, match="planted") as caught:
+        list(bench)
+    assert bench.pools[0].is_closed.is_set()
+    assert listed in notes_of(caught.value)
 
 
 # --- pipelines --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("pipelines", "message"),
-    [
-        ({"image": "CenterCrop"}, "expected a list of operations"),
-        ({"image": ToTensor()}, "expected a list of operations"),
-        ({"image": [3]}, "field 'image': operation 0 of the pipeline is 3"),
-        ({"image": None, "label": [ToTensor(), CROP[0]]}, "field 'label'"),
-        ({"image": None, "label": PipelineSpec("label", decoder=CROP[0])}, "field 'label': .*'label' has none"),
-        ({}, "field 'image': SimpleRGBImageDecoder only supports images of constant size"),
-    ],
-)
-def test_a_pipeline_that_cannot_be_planned_is_refused_with_its_field(file, pipelines, message):
-    with pytest.raises(PipelineError, match=message):
-        EngineBench(file, pipelines)
-
-
-@pytest.mark.parametrize(
-    ("pipelines", "message"),
-    [
-        ({"picture": []}, "a pipeline for 'picture', but the file has the fields 'image', 'label'"),
-        ({"picture": None}, "a pipeline for 'picture'"),
-        ({"again": PipelineSpec("picture")}, "'again' reads 'picture', but the file has 'image', 'label'"),
-    ],
-)
-def test_a_pipeline_of_no_field_is_refused_with_the_names_that_there_are(file, pipelines, message):
-    with pytest.raises(NoSuchFieldError, match=message):
-        EngineBench(file, pipelines)

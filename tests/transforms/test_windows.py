@@ -6,8 +6,8 @@ import torch
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import State
-from gpubeton.transforms import CornerCrop, Pad, RandomCrop
-from tests.apply import LAYOUTS, as_nhwc_array, in_layout
+from gpubeton.transforms import CornerCrop, Pad, RandomCrop, RandomTranslate
+from tests.apply import LAYOUTS, apply, as_nhwc_array, in_layout
 from tests.transforms.random_numbers import numbers
 
 IMAGES = np.random.default_rng(0).integers(1, 256, (4, 6, 9, 3), np.uint8)
