@@ -76,6 +76,20 @@ def test_todevice_names_the_device():
     assert ToDevice("meta").apply(torch.zeros(1)).device == torch.device("meta")
 
 
+@pytest.mark.parametrize(("device", "waits"), [("cuda:0", False), ("cpu", True)])
+def test_only_a_copy_to_a_gpu_is_left_running(device, waits):
+    """Streams keep readers on a GPU waiting; nothing keeps those on the CPU."""
+    asked = []
+
+    class Batch:
+        def to(self, device, *, non_blocking):
+            asked.append((device, non_blocking))
+
+    ToDevice(device).apply(Batch())
+    ToDevice(device, non_blocking=False).apply(Batch())
+    assert asked == [(torch.device(device), not waits), (torch.device(device), False)]
+
+
 @pytest.mark.parametrize(
     ("batch", "state", "target"),
     [
