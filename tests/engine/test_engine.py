@@ -10,12 +10,10 @@ from gpubeton._bytes.open_files import OpenSources
 from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.buffers import ArrayPool
 from gpubeton._engine.engine import Engine, EngineOptions
-from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton._engine.mapped_storage import MappedStorage
 from gpubeton._engine.output_graph import compile_outputs
 from gpubeton._engine.prefetch import Prefetcher
 from gpubeton._plan.order import EpochBatches
-from gpubeton.errors import BadImageError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.fields.registry import open_index
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
@@ -90,18 +88,6 @@ def recorded(bench):
     return fetches
 
 
-@pytest.mark.parametrize("storage", [MappedStorage, LoadedStorage])
-@pytest.mark.parametrize("num_in_flight", [1, 2, 5])
-def test_the_right_bytes_reach_the_right_rows(file, storage, num_in_flight):
-    samples = np.random.default_rng(0).permutation(50)
-    received = list(EngineBench(file, samples=samples, storage=storage, num_in_flight=num_in_flight))
-    assert [batch.number for batch in received] == list(range(7))
-    assert np.concatenate([batch.samples for batch in received]).tolist() == samples.tolist()
-    images = torch.cat([batch.outputs[0] for batch in received])
-    assert (images == images[:, :1, :1, :1]).all()
-    assert images[:, 0, 0, 0].tolist() == [levels(file)[sample] for sample in samples]
-
-
 def test_every_field_of_a_batch_is_of_the_same_sample(file):
     for batch in EngineBench(file, {"image": CROP}, samples=[5, 3, 49, 5], batch_size=3):
         _, label, weight, note, info, vector = batch.outputs
@@ -145,11 +131,6 @@ def test_a_plan_is_a_sequence_and_opens_no_file(file, monkeypatch):
         bench.plan[7]
 
 
-def test_an_engine_may_begin_in_the_middle(file):
-    assert [batch.number for batch in EngineBench(file, first_batch=5)] == [5, 6]
-    assert list(EngineBench(file, first_batch=7)) == []
-
-
 def test_bytes_are_requested_before_the_worker_pool_has_a_free_slot(file):
     bench = EngineBench(file, num_in_flight=1)
     fetched = []
@@ -183,28 +164,6 @@ def test_every_fetch_is_released_whether_its_batch_was_finished_or_not(file):
 
 
 # --- bad images -------------------------------------------------------------------------------------------------------
-
-
-def bad_levels(file, *samples):
-    return {levels(file)[sample] for sample in samples}
-
-
-def bad_samples(file, *samples):
-    """All samples whose level is one of theirs."""
-    return [sample for sample in range(50) if levels(file)[sample] in bad_levels(file, *samples)]
-
-
-def test_a_bad_image_is_named_after_the_batches_before_it(file):
-    bad = bad_samples(file, 19)
-    batches = iter(EngineBench(file, bad=bad_levels(file, 19)))
-    assert [next(batches).number for _ in range(bad[0] // 8)] == list(range(bad[0] // 8))
-    with pytest.raises(
-        BadImageError, match=rf"batch {bad[0] // 8} of epoch 2: sample {bad[0]}: image: level"
-    ) as caught:
-        next(batches)
-    assert caught.value.samples == tuple(sample for sample in bad if sample // 8 == bad[0] // 8)
-    assert len(caught.value.reasons) == len(caught.value.samples)
-    assert list(batches) == []
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
