@@ -80,7 +80,7 @@ def test_a_first_run_finds_no_machine_code_of_an_earlier_one(corpus, monkeypatch
     assert later is None
 
 
-def test_photos_of_imagenets_bytes_are_a_corpus_of_their_own(tmp_path, corpus):
+def test_photos_of_imagenets_bytes_are_a_separate_corpus(tmp_path, corpus):
     large = make_corpus(tmp_path, 32, Console(quiet=True), IMAGENET_QUALITY)
     assert 100_000 < large.facts["jpg"]["image_bytes"] / 32 < 125_000
     assert large.facts["jpg"]["median_width"] == corpus.facts["jpg"]["median_width"]

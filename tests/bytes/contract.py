@@ -1,4 +1,4 @@
-"""The promises of every kind of byte source. A subclass says where a file of its kind lies and how it is opened."""
+"""The promises of every kind of byte source. A subclass names the place of a file of its kind and opens it."""
 
 from __future__ import annotations
 

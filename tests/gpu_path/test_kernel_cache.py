@@ -18,7 +18,7 @@ class CompileError(Exception):
 
 
 class Cupy:
-    """Stands in for CuPy as far as it compiles, and counts."""
+    """Compiles in place of CuPy, and counts."""
 
     def __init__(self):
         self.__version__ = "14.0.0"
@@ -58,7 +58,7 @@ def test_each_kernel_is_compiled_once_for_each_architecture(cupy):
     assert cupy.compiled == len(entries()) == 4
 
 
-def test_it_is_compiled_anew_when_the_source_the_compiler_or_the_options_change(cupy, monkeypatch):
+def test_it_is_compiled_again_when_the_source_the_compiler_or_the_options_change(cupy, monkeypatch):
     load_machine_code(cupy, "canary", "sm_90")
     cupy.version = (13, 1)
     load_machine_code(cupy, "canary", "sm_90")
@@ -142,7 +142,7 @@ def test_the_folder_is_the_users_cache_or_that_of_the_environment_variable(monke
 
 
 def _load_often(folder, source):
-    """In a process of its own."""
+    """In a separate process."""
     import os
 
     os.environ[kernels.VARIABLE] = folder

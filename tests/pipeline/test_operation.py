@@ -16,7 +16,7 @@ class Keep(Operation):
         return replace(previous_state, jit_mode=False), AllocationQuery((1,), np.dtype("uint8"))
 
 
-def test_an_operation_knows_nothing_until_it_is_told_its_field_and_metadata():
+def test_an_operation_knows_nothing_until_it_gets_its_field_and_metadata():
     keep = Keep()
     assert keep.field is keep.metadata is keep.memory_read is None
     keep.accept_field("field")
