@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 import torch
 
 from gpubeton._engine.buffers import ArrayPool
+from tests.at_once import run_at_once
 from tests.blocks import Blocks
 
 SHAPE, DTYPE = (64, 1024), np.dtype("float32")
@@ -105,9 +105,5 @@ def test_several_threads_never_get_the_same_memory():
             if (array[:, :8] != number).any():
                 wrong.append(number)
 
-    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(use, range(4))
     assert wrong == []

@@ -15,6 +15,7 @@ import pytest
 from gpubeton._engine import prefetch
 from gpubeton._engine.prefetch import Prefetcher
 from gpubeton.errors import LoaderClosedError
+from tests.at_once import run_at_once
 from tests.waiting import wait_until
 
 
@@ -373,11 +374,7 @@ def test_batches_before_one_that_cannot_be_started_arrive(num_ahead):
 def test_several_threads_may_share_an_iterator_and_each_batch_goes_to_one_of_them():
     iterator = Prefetcher(CountingPipeline(300), 4)
     received = []
-    consumers = [threading.Thread(target=lambda: received.extend(list(iterator))) for _ in range(4)]
-    for consumer in consumers:
-        consumer.start()
-    for consumer in consumers:
-        consumer.join()
+    run_at_once(lambda _: received.extend(list(iterator)), range(4))
     assert sorted(received) == list(range(300))
 
 

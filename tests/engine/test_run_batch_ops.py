@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +11,7 @@ from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, State
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
+from tests.at_once import run_at_once
 
 LABEL = State(True, torch.device("cpu"), (1,), np.dtype("int64"))
 SAMPLES = np.array([4, 8, 6], np.uint64)
@@ -146,11 +146,7 @@ def test_parallel_operations_of_two_threads_do_not_meet(monkeypatch):
         results = [run_batch_ops(tail, np.full((3, 1), value), 0, 0, SAMPLES) for _ in range(50)]
         wrong.extend(result for result in results if (result != value + 1).any())
 
-    threads = [threading.Thread(target=repeat, args=(value,)) for value in (1, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(repeat, (1, 2))
     assert wrong == []
 
 

@@ -22,6 +22,7 @@ from gpubeton._engine.loaded_storage import LoadedStorage
 from gpubeton._engine.mapped_storage import MappedStorage
 from gpubeton.errors import FormatError, LoaderClosedError, StorageError
 from gpubeton.format.data_files import first_offset
+from tests.at_once import run_at_once
 from tests.blocks import Blocks
 
 CONTENTS = [np.random.default_rng(number).bytes(size) for number, size in enumerate((3_000_000, 20_001, 50_003, 1))]
@@ -110,11 +111,7 @@ class StorageContract:
                     wrong.append(start)
                 fetch.release()
 
-        threads = [threading.Thread(target=use, args=(start,)) for start in (0, 100_000, 200_000)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_at_once(use, (0, 100_000, 200_000))
         assert wrong == []
 
     def test_a_region_stays_after_the_storage_is_closed_until_it_is_released(self, path):

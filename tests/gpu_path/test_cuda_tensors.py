@@ -11,6 +11,7 @@ import torch
 
 from gpubeton._gpu.cuda import open_device
 from gpubeton.errors import DeviceError
+from tests.at_once import run_at_once
 from tests.simulator.recorded_cuda import DriverError, cuda_device, record
 
 __all__ = ["cuda_device", "record"]
@@ -60,11 +61,7 @@ def test_threads_that_need_a_kernel_at_once_load_it_once(cuda_device, record, mo
         cuda_device.launch("resample", (1, 1, 1), (1, 1, 1), [], stream)
 
     monkeypatch.setattr("gpubeton._gpu.kernels.load_machine_code", load_machine_code)
-    threads = [threading.Thread(target=launch) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(lambda _: launch(), range(8))
     assert loaded == ["resample"]
     assert len(record.named("launch")) == 8
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +21,7 @@ from gpubeton.transforms import (
     ToTensor,
     ToTorchImage,
 )
+from tests.at_once import run_at_once
 from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, twin, write_images
 from tests.loader.pipelines import augmented, by_sample, equal
 from tests.simulator.device import SimulatedDevice
@@ -252,11 +252,7 @@ def test_threads_may_iterate_over_loaders_on_one_gpu_together(gpus, faults, path
     def consume(number):
         results[number] = epochs(gpu_loader(path, pipeline, order="random"), 2)
 
-    threads = [threading.Thread(target=consume, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(consume, range(3))
     for number in range(3):
         assert_same(results[number], expected)
 

@@ -17,6 +17,7 @@ from gpubeton.fields.decoders import (
 from gpubeton.loader import Loader
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import Squeeze, ToTensor
+from tests.at_once import run_at_once
 from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, by_sample, equal, labels, same
 from tests.small_files import picture
 
@@ -188,11 +189,7 @@ def test_several_threads_may_iterate_over_several_loaders_at_once(photos, raw_ph
     def run(number):
         result[number] = by_sample(make(*arguments[number]))
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(arguments))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(run, range(len(arguments)))
     assert all(equal(output, other) for output, other in zip(result, expected, strict=True))
 
 
