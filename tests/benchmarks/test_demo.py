@@ -44,3 +44,15 @@ def test_the_figures_of_the_demo_can_be_had_as_json(tmp_path, capsys):
     assert result["loaders"]["gpubeton"]["images_per_second"] > 0
     assert (result["images"], result["file"]) == (64, str(tmp_path / "photos.beton"))
     assert "Epoch 1" in written.err
+
+
+def test_the_contact_sheet_shows_levels_before_normalization(tmp_path):
+    import torch
+
+    from benchmarks.harness.pillow_loader import MEAN, STD
+
+    levels = torch.tensor([200, 100, 50]) / 255
+    image = ((levels - torch.tensor(MEAN)) / torch.tensor(STD))[None, :, None, None].expand(1, 3, 16, 16).half()
+    demo.write_contact_sheet_of(tmp_path / "sheet.png", image, torch.tensor([1]), ("a", "b"))
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.getpixel((50, 50)) == (200, 100, 50)

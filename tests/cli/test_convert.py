@@ -259,3 +259,14 @@ def test_options_of_shards_need_shards(tmp_path):
         assert run(tmp_path / "photos", tmp_path / "out", *wrong).exit_code == 2
     assert run(tmp_path / "photos", "s3://bucket/a.beton").exit_code == 2
     assert run("s3://bucket/a.rar", tmp_path / "a.beton").exit_code == 2
+
+
+def test_losses_of_images_are_printed_for_shards_as_for_one_file(tmp_path):
+    folder = write_folder(tmp_path / "photos")
+    for name in ("cat/one.png", "eel/two.png"):
+        Image.new("RGBA", (8, 8)).save(folder / name)
+    lines = [
+        {line for line in run(folder, tmp_path / name, *options).output.splitlines() if "transparency" in line}
+        for name, options in [("one.beton", ()), ("shards", ("--shards", "3"))]
+    ]
+    assert lines[0] == lines[1] == {"2 images had transparency, which was dropped; --mode rgba keeps it"}

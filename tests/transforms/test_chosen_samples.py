@@ -30,6 +30,7 @@ def test_the_mask_is_blended_over_the_chosen_images_and_no_others(layout):
     batch = in_layout(IMAGES, layout)
     assert Poison(MASK, ALPHA, [9, 1, 77]).apply(batch, SAMPLES) is batch
     assert np.array_equal(as_nhwc_array(batch, layout), expected)
+    assert np.array_equal(as_nhwc_array(Poison(MASK, ALPHA, []).apply(batch, SAMPLES), layout), expected)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.4, 0.8])
