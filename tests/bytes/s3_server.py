@@ -69,4 +69,7 @@ class Bucket:
 
     def delete(self, key: str) -> None:
         """Delete an object."""
-        urllib.request.urlopen(urllib.request.Request(f"{self.address}/{self.name}/{key}", method="DELETE")).close()
+        import obstore
+
+        store = obstore.store.from_url(f"s3://{self.name}", endpoint=self.address, client_options={"allow_http": True})
+        obstore.delete(store, key)

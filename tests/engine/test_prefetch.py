@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +14,6 @@ import pytest
 from gpubeton._engine import prefetch
 from gpubeton._engine.prefetch import Prefetcher
 from gpubeton.errors import LoaderClosedError
-from tests.at_once import run_at_once
 from tests.waiting import wait_until
 
 
@@ -88,12 +86,6 @@ def test_the_iterator_stays_at_its_end():
     assert list(iterator) == []
     iterator.close()
     assert list(iterator) == []
-
-
-def test_when_the_end_is_reached_the_thread_is_gone(own_threads):
-    for _ in Prefetcher(CountingPipeline(2), 3):
-        pass
-    assert not own_threads()
 
 
 @pytest.mark.parametrize("num_ahead", [1, 2, 5])
@@ -220,19 +212,6 @@ def test_leaving_a_loop_of_another_thread_closes_the_pipeline_at_once(monkeypatc
     thread.start()
     thread.join()
     assert closed == [True]
-
-
-def test_an_error_in_the_loop_body_closes_the_pipeline():
-    pipeline = CountingPipeline(1000)
-
-    def loop():
-        for _ in Prefetcher(pipeline, 3):
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        loop()
-    gc.collect()
-    wait_until(pipeline.was_closed.is_set)
 
 
 class Unclosable(CountingPipeline):
@@ -369,24 +348,6 @@ def test_batches_before_one_that_cannot_be_started_arrive(num_ahead):
     with pytest.raises(MemoryError, match="planted"):
         next(iterator)
     assert pipeline.was_closed.is_set()
-
-
-def test_several_threads_may_share_an_iterator_and_each_batch_goes_to_one_of_them():
-    iterator = Prefetcher(CountingPipeline(300), 4)
-    received = []
-    run_at_once(lambda _: received.extend(list(iterator)), range(4))
-    assert sorted(received) == list(range(300))
-
-
-@pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_interrupts_a_waiting_loop_which_can_continue():
-    go = threading.Event()
-    iterator = Prefetcher(CountingPipeline(3, step=lambda _: go.wait()), 2)
-    interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        [interrupt.start(), next(iterator)]
-    go.set()
-    assert list(iterator) == [0, 1, 2]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

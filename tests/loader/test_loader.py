@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from contextlib import nullcontext
 from itertools import chain
 
@@ -196,11 +195,5 @@ def test_several_threads_may_iterate_over_several_loaders_at_once(photos, raw_ph
 def test_several_threads_may_share_an_iterator(photos):
     loader = Loader(photos, 2, num_workers=2, pipelines=ONLY_LABEL)
     batches, received = iter(loader), []
-    threads = [
-        threading.Thread(target=lambda: received.extend(batch.tolist() for (batch,) in batches)) for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(lambda _: received.extend(batch.tolist() for (batch,) in batches), range(3))
     assert sorted(chain(*received)) == list(range(0, 500, 10))
