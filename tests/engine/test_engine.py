@@ -18,7 +18,7 @@ from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCro
 from gpubeton.fields.registry import open_index
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
-from tests.fake_worker_pool import FakeWorkerPool, level
+from tests.fake_worker_pool import FakeWorkerPool
 
 CROP = [CenterCropRGBImageDecoder((8, 8), ratio=1), ToTensor()]
 
@@ -28,33 +28,19 @@ def file(photos):
     return open_index(photos)
 
 
-def levels(file):
-    index, _ = file
-    content = index.path.read_bytes()
-    regions = index.regions("image")
-    return [
-        level(content[start : start + size])
-        for start, size in zip(regions.offset.tolist(), regions.size.tolist(), strict=True)
-    ]
-
-
 class EngineBench:
     """An engine over a file, with everything that it needs."""
 
-    def __init__(
-        self, file, pipelines=None, *, samples=range(50), batch_size=8, bad=(), make_pool=FakeWorkerPool, **options
-    ):
+    def __init__(self, file, pipelines=None, *, samples=range(50), batch_size=8, make_pool=FakeWorkerPool, **options):
         index, fields = file
         self.indices = np.array(samples, np.uint64)
         outputs = compile_outputs(index, fields, {"image": CROP} if pipelines is None else pipelines, self.indices)
         self.plan = Plan(outputs, EpochBatches(self.indices, batch_size, drop_last=False), seed=3, epoch=2)
-        self.storage = options.pop("storage", MappedStorage)(OpenSources([(index.path, index.files[0].identity)]))
+        self.storage = MappedStorage(OpenSources([(index.path, index.files[0].identity)]))
         self.pools = []
-        first_batch = options.pop("first_batch", 0)
 
         def start_pool(*arguments):
             self.pools.append(make_pool(*arguments))
-            self.pools[-1].bad = frozenset(bad)
             return self.pools[-1]
 
         defaults = {"path": str(index.path), "num_workers": 1, "num_in_flight": 2, "on_error": "raise"}
@@ -65,7 +51,6 @@ class EngineBench:
             ArrayPool(),
             indices=self.indices,
             options=EngineOptions(**{**defaults, **options}),
-            first_batch=first_batch,
         )
 
     def __iter__(self):
@@ -163,9 +148,6 @@ def test_every_fetch_is_released_whether_its_batch_was_finished_or_not(file):
     assert all(fetch.is_released for fetch in fetches)
 
 
-# --- bad images -------------------------------------------------------------------------------------------------------
-
-
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +192,3 @@ def test_an_error_of_a_worker_reaches_the_loop_with_batch_and_samples_and_closes
         list(bench)
     assert bench.pools[0].is_closed.is_set()
     assert listed in notes_of(caught.value)
-
-
-# --- pipelines --------------------------------------------------------------------------------------------------------
