@@ -80,9 +80,10 @@ def test_every_batch_arrives_once_and_in_order(length, num_ahead):
     assert pipeline.was_closed.is_set()
 
 
-def test_the_iterator_stays_at_its_end():
+def test_at_its_end_the_thread_is_gone_and_the_iterator_stays_there(own_threads):
     iterator = Prefetcher(CountingPipeline(1), 1)
     assert list(iterator) == [0]
+    assert not own_threads()
     assert list(iterator) == []
     iterator.close()
     assert list(iterator) == []
