@@ -113,7 +113,7 @@ def test_fine_tuning_takes_timms_defaults_for_what_a_configuration_does_not_have
         (lambda: recipes.self_supervised("moco"), "self_supervised: method is 'moco'"),
     ],
 )
-def test_what_is_not_there_is_an_error_that_names_the_argument(make, named):
+def test_an_unknown_value_is_an_error_that_names_the_argument(make, named):
     with pytest.raises(OptionError, match=named):
         make()
 

@@ -1,4 +1,4 @@
-"""The comparison of trainings: its statistics, its planted mistakes, what has to be equal, and a run at toy size."""
+"""The comparison of trainings: its statistics, its planted mistakes, the equal parts, and a run at toy size."""
 
 from __future__ import annotations
 

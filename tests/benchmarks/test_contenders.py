@@ -27,23 +27,22 @@ def corpus(tmp_path_factory):
     return make_corpus(tmp_path_factory.mktemp("data"), 32, Console(quiet=True))
 
 
-def test_work_survives_a_pipe():
-    work = Work("a.beton", "photos", 100, 3, 2, interpolation="antialias")
-    assert Work.from_json(work.to_json()) == work
-    assert work.batches == 2
-
-
-def test_all_contenders_normalize_by_the_same_figures():
-    assert pytest.approx(MEAN) == [255 * level for level in pillow_loader.MEAN]
-    assert pytest.approx(STD) == [255 * level for level in pillow_loader.STD]
-
-
-def test_both_files_of_the_corpus_hold_the_images_of_the_folder(corpus):
+def test_the_files_of_the_corpus_hold_the_images_of_the_folder(corpus):
     for path in (corpus.jpg, corpus.raw):
         assert open_dataset(path).num_samples == 32
     assert corpus.facts["jpg"]["images"] == corpus.facts["raw"]["images"] == 32
     raw = open_dataset(corpus.raw).column("image")
     assert max(raw["width"].max(), raw["height"].max()) == 256
+    names = []
+    for path in sorted(Path(tars_of(corpus)).iterdir()):
+        with tarfile.open(path) as tar:
+            names += tar.getnames()
+    assert [Path(name).suffix for name in names] == [".jpg", ".cls"] * 32
+
+
+def test_all_contenders_normalize_by_the_same_figures():
+    assert pytest.approx(MEAN) == [255 * level for level in pillow_loader.MEAN]
+    assert pytest.approx(STD) == [255 * level for level in pillow_loader.STD]
 
 
 def test_a_race_runs_by_turns_and_names_the_contenders_left_out(corpus):
@@ -82,19 +81,11 @@ def test_a_first_run_finds_no_machine_code_of_an_earlier_one(corpus, monkeypatch
     assert later is None
 
 
-def test_photos_of_imagenets_bytes_are_a_corpus_of_their_own(tmp_path, corpus):
+def test_photos_of_imagenets_bytes_are_a_separate_corpus(tmp_path, corpus):
     large = make_corpus(tmp_path, 32, Console(quiet=True), IMAGENET_QUALITY)
     assert 100_000 < large.facts["jpg"]["image_bytes"] / 32 < 125_000
     assert large.facts["jpg"]["median_width"] == corpus.facts["jpg"]["median_width"]
     assert large.raw == ""
-
-
-def test_tar_files_hold_the_photos_and_their_classes(corpus):
-    names = []
-    for path in sorted(Path(tars_of(corpus)).iterdir()):
-        with tarfile.open(path) as tar:
-            names += tar.getnames()
-    assert [Path(name).suffix for name in names] == [".jpg", ".cls"] * 32
 
 
 def test_the_center_for_an_evaluation_is_the_same_with_pillow_and_with_our_loader(corpus):

@@ -50,7 +50,7 @@ class Batches:
             self.seen.append("closed")
 
 
-def test_a_lap_counts_images_once_the_pipeline_is_full(monkeypatch):
+def test_a_lap_counts_images_once_the_pipeline_is_full_and_goes_on_with_another_epoch(monkeypatch):
     monkeypatch.setenv(VARIABLE, "1")
     batches = Batches(1000)
     monkeypatch.setattr(service, "time", batches)
@@ -58,17 +58,11 @@ def test_a_lap_counts_images_once_the_pipeline_is_full(monkeypatch):
     first = batches.seen.index("settled")
     assert batches.seen[:first] == ["begun", 0, 1, 2]
     assert batches.seen[first:] == ["settled", 3, 4, 5, 6, 7, "settled", "closed"]
-    assert lap["images"] == 50
-    assert lap["wall_seconds"] == 5
-
-
-def test_an_epoch_that_ends_is_followed_by_another(monkeypatch):
-    monkeypatch.setenv(VARIABLE, "1")
-    batches = Batches(4)
-    monkeypatch.setattr(service, "time", batches)
-    lap = run_lap(Ready(batches, lambda: None, 2, {}), 5)
-    assert lap["images"] == 50
-    assert batches.seen.count("begun") == batches.seen.count("closed") == 2
+    assert (lap["images"], lap["wall_seconds"]) == (50, 5)
+    short = Batches(4)
+    monkeypatch.setattr(service, "time", short)
+    assert run_lap(Ready(short, lambda: None, 2, {}), 5)["images"] == 50
+    assert short.seen.count("begun") == short.seen.count("closed") == 2
 
 
 def test_nvjpeg_and_gpubeton_race_on_the_simulated_gpu(work, tmp_path):

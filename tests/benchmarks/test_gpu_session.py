@@ -36,15 +36,16 @@ def run(code, tmp_path, seconds=60.0, read=read_json, **options):
 # --- one step
 
 
-def test_a_step_returns_its_result_with_the_status_done(tmp_path):
-    found = run(WRITE + "print('in the log')", tmp_path)
-    assert (found["ended"], found["found"]) == ("done", {"found": 7})
+def test_a_step_returns_its_result_and_its_status_also_after_a_failure(tmp_path):
+    result = run(WRITE + "print('in the log')", tmp_path)
+    assert (result["ended"], result["found"]) == ("done", {"found": 7})
     assert "in the log" in (tmp_path / "log").read_text()
+    result = run(WRITE + "raise SystemExit(3)", tmp_path)
+    assert (result["ended"], result["found"]) == ("ended with status 3", {"found": 7})
 
 
-def test_a_result_written_before_a_failure_is_kept(tmp_path):
-    found = run(WRITE + "raise SystemExit(3)", tmp_path)
-    assert (found["ended"], found["found"]) == ("ended with status 3", {"found": 7})
+def test_a_step_without_a_result_is_an_error(tmp_path):
+    assert "no result" in run("pass", tmp_path)["found"]["error"]
 
 
 def test_a_step_whose_time_is_up_is_interrupted_and_its_result_is_kept(tmp_path):
@@ -57,10 +58,6 @@ def test_a_step_whose_time_is_up_is_interrupted_and_its_result_is_kept(tmp_path)
 def test_a_step_that_cannot_be_interrupted_is_killed(tmp_path):
     code = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN);" + WRITE + "time.sleep(600)"
     assert run(code, tmp_path, seconds=5, grace=1)["found"] == {"found": 7}
-
-
-def test_a_step_without_a_result_is_an_error(tmp_path):
-    assert "no result" in run("pass", tmp_path)["found"]["error"]
 
 
 def test_tests_are_counted_and_those_that_did_not_pass_are_named(tmp_path):

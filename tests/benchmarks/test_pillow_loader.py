@@ -24,13 +24,14 @@ def test_crops_lie_inside_the_image(size):
         assert 0 <= top <= top + height <= size[1]
 
 
-def test_a_plain_image_is_normalized_by_imagenets_mean_and_deviation(tmp_path):
+def test_an_image_is_normalized_by_imagenets_mean_and_deviation_and_a_cutout_has_the_mean_color(tmp_path):
     dataset = PillowDataset([(save(tmp_path / "a.png", (255, 0, 51)), 3)], size=20)
     pixels, label = dataset[0]
     expected = (np.array([1, 0, 0.2]) - MEAN) / STD
     np.testing.assert_allclose(pixels.numpy(), np.broadcast_to(expected[:, None, None], (3, 20, 20)), atol=1e-6)
-    assert label == 3
-    assert len(dataset) == 1
+    assert (label, len(dataset)) == (3, 1)
+    cut, _ = PillowDataset([(tmp_path / "a.png", 0)], size=20, cutout=6)[0]
+    assert (cut == 0).sum().item() == 3 * 6 * 6
 
 
 def test_images_are_cropped_and_mirrored(tmp_path):
@@ -41,12 +42,6 @@ def test_images_are_cropped_and_mirrored(tmp_path):
     rises = [(pixels[0, 10, -1] - pixels[0, 10, 0]).item() for pixels, _ in (dataset[0] for _ in range(20))]
     assert min(rises) < 0 < max(rises), "none is mirrored, or all are"
     assert max(map(abs, rises)) > 1.5 * min(map(abs, rises)), "all show the same width"
-
-
-def test_a_cutout_has_its_size_and_the_mean_color(tmp_path):
-    dataset = PillowDataset([(save(tmp_path / "a.png", (255, 255, 255)), 0)], size=20, cutout=6)
-    pixels, _ = dataset[0]
-    assert (pixels == 0).sum().item() == 3 * 6 * 6
 
 
 def test_batches_are_float16_channels_last():

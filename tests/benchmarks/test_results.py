@@ -7,17 +7,13 @@ from benchmarks.machine import describe_machine
 from benchmarks.results import latest, save
 
 
-def test_a_result_records_the_measurement_the_machine_and_the_versions(tmp_path):
+def test_a_result_records_the_measurement_the_versions_and_the_machine_which_can_be_replaced(tmp_path):
     path = save("open_index", {"samples": 7}, tmp_path)
     result = json.loads(path.read_text())
-    assert result["kind"] == "open_index"
-    assert result["samples"] == 7
+    assert (result["kind"], result["samples"]) == ("open_index", 7)
     assert set(result["machine"]) == set(describe_machine())
     assert result["gpubeton"]["version"]
     assert result["made"][:10] in path.name
-
-
-def test_the_description_of_the_machine_can_be_replaced(tmp_path):
     machine = {**describe_machine(), "cpu": "Another (R) CPU", "cores": 64}
     path = save("compare", {"machine": machine}, tmp_path)
     assert path.name.endswith("-compare-another-r-cpu-64-cores.json")

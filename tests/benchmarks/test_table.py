@@ -101,13 +101,10 @@ def test_the_headline_has_our_default_interpolation_alone(tmp_path):
     assert fill("<!-- table: headline -->\n<!-- end of table -->", tmp_path).count("\n| gpubeton") == 1
 
 
-def test_a_table_without_a_result_is_marked_as_not_measured(tmp_path):
+def test_a_table_without_a_result_is_marked_as_not_measured_and_an_unknown_one_refused(tmp_path):
     assert "Not measured yet." in fill("<!-- table: memory -->\n1\n<!-- end of table -->", tmp_path)
-
-
-def test_an_unknown_table_is_refused(results):
     with pytest.raises(KeyError, match="wishes"):
-        fill("<!-- table: wishes -->\n1\n<!-- end of table -->", results)
+        fill("<!-- table: wishes -->\n1\n<!-- end of table -->", tmp_path)
 
 
 def test_files_are_rewritten_in_place(results, tmp_path):

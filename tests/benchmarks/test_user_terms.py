@@ -47,11 +47,8 @@ def test_sizes_are_listed_by_mode_and_resolution(drawn):
     assert "10 photos, median 500 × 300, JPEG of quality 90" in "\n".join(table)
 
 
-def test_writing_is_the_median_with_its_processor_time(drawn):
+def test_writing_is_the_median_with_its_processor_time_and_reading_has_a_column_for_each_number_of_cores(drawn):
     assert drawn("writing")[3] == "| `jpg` | 400 <sub>0.5 ms</sub> | 400 <sub>0.5 ms</sub> |"
-
-
-def test_reading_has_a_column_for_each_number_of_cores(drawn):
     table = drawn("reading")
     assert table[1].endswith("| images/s, 1 core | images/s, 2 cores |")
     assert table[4] == (

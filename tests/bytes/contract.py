@@ -1,4 +1,4 @@
-"""The promises of every kind of byte source. A subclass says where a file of its kind lies and how it is opened."""
+"""The promises of every kind of byte source. A subclass names the place of a file of its kind and opens it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from gpubeton._bytes import ByteSource, open_bytes
 from gpubeton.errors import FormatError, StorageError, TruncatedError
+from tests.at_once import run_at_once
 
 SIZE = 300_007  # more than an object's first request brings, and no whole number of pages
 CONTENT = np.random.default_rng(0).bytes(SIZE)
@@ -137,11 +138,7 @@ class ByteSourceContract:
                 results.append(bytes(source.load(start, size)) == source.read(start, size) == part(start, size))
 
         results: list[bool] = []
-        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_at_once(read, range(4))
         assert results == [True] * 120
 
     def test_an_interrupted_source_gives_the_right_bytes_or_an_error(self, source):

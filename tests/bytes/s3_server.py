@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,8 +45,6 @@ class Bucket:
     @classmethod
     def make(cls, address: str, name: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
         """Make an empty bucket, and set the environment so that it is found without options."""
-        import urllib.request
-
         for key, value in {**_ENVIRONMENT, "AWS_ENDPOINT_URL": address}.items():
             monkeypatch.setenv(key, value)
         for key in ("AWS_SESSION_TOKEN", "AWS_PROFILE"):
@@ -67,3 +66,10 @@ class Bucket:
         """Write an object, and give its URL."""
         put_object(self.url(key), content, self.options, overwrite=True)
         return self.url(key)
+
+    def delete(self, key: str) -> None:
+        """Delete an object."""
+        import obstore
+
+        store = obstore.store.from_url(f"s3://{self.name}", endpoint=self.address, client_options={"allow_http": True})
+        obstore.delete(store, key)

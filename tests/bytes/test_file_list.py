@@ -77,7 +77,7 @@ def test_a_name_of_an_object_leads_nowhere_else(s3_server):
             opened(files).load(0, 5)
 
 
-def test_a_list_says_which_files_lie_outside(tmp_path):
+def test_a_list_names_the_files_that_lie_outside(tmp_path):
     inside = ["a/b.jpg", "a..b", "..c", "d..", "/x"[1:], "", "a/.../b"]
     outside = ["/etc/passwd", "../a", "a/../b", "a/.."]
     for names in (inside, outside, [*inside, *outside], []):
@@ -113,7 +113,7 @@ def test_a_file_that_becomes_a_pipe_is_named(tmp_path):
         source.load(0, 30)
 
 
-def test_what_is_missing_or_no_file_has_no_bytes(tmp_path):
+def test_a_missing_file_and_a_folder_have_no_bytes(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_bytes(b"x")

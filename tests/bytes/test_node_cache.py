@@ -15,6 +15,7 @@ import pytest
 from gpubeton._bytes import cached_file, node_cache, open_bytes
 from gpubeton._bytes.node_cache import NodeCache, parse_size
 from gpubeton.errors import OptionError, StorageError
+from tests.at_once import run_at_once
 from tests.bytes.versioned_source import forget_requests, on_its_way, put, requests_of
 
 PAGE = 1 << 14
@@ -166,11 +167,7 @@ def test_threads_of_a_process_fetch_each_page_once(name, folder):
         begin.wait()
         results.extend(bytes(file.load(page * PAGE, min(LONG, 100 if page == 5 else PAGE))) for page in range(6))
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(lambda _: work(), range(8))
     assert sorted(results) == sorted([content_of(1)[page * PAGE : page * PAGE + LONG] for page in range(6)] * 8)
     assert len(requests_of(name)) == 6
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from gpubeton._bytes import open_bytes, source_type
 from gpubeton._bytes.open_files import OpenSources
 from gpubeton.errors import StorageError
+from tests.at_once import run_at_once
 
 LocalFile = source_type("a path")
 CONTENTS = [np.random.default_rng(number).bytes(20_000 + number) for number in range(5)]
@@ -105,11 +105,7 @@ def test_several_threads_may_open_files_at_once(files):
             if descriptor.read(100, 4) != CONTENTS[number][100:104]:
                 wrong.append(number)
 
-    threads = [threading.Thread(target=use, args=(start,)) for start in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(use, range(4))
     assert wrong == []
 
 

@@ -53,13 +53,10 @@ def named(measured):
     return {finding.name: finding for finding in advise(measured)}
 
 
-def test_a_loop_that_does_not_wait_has_its_step_as_bottleneck():
+def test_a_loop_that_does_not_wait_has_its_step_as_bottleneck_and_one_without_a_batch_no_advice():
     first, *rest = advise(changed({"waiting_seconds": 0.2}))
     assert (first.name, first.weight, first.gain) == ("step", "bottleneck", 1.0)
     assert not [finding for finding in rest if finding.weight == "advice"]
-
-
-def test_a_loop_without_a_batch_has_no_advice():
     assert [finding.name for finding in advise(changed({"batches": 0}))] == ["nothing"]
 
 
@@ -82,12 +79,9 @@ def test_no_more_workers_are_advised_than_the_container_may_use():
     assert "64 workers" in findings["core_limit"].text
 
 
-def test_a_gpu_that_is_not_used_is_named():
+def test_a_gpu_that_is_not_used_and_missing_entry_points_are_named():
     assert named(changed(gpu=GpuState("H100", is_present=True)))["gpu_route"].gain == 2.5
     assert "gpu_route" not in named(MEASURED)
-
-
-def test_entry_points_that_let_a_gpu_decode_are_named():
     result = named(changed(facts={"device": "T4 (cuda:0)", "lacks_entries": True}))["no_entry_points"]
     assert "T4 (cuda:0)" in result.text
     assert "gpubeton index FILE" in result.change
@@ -160,17 +154,13 @@ def test_a_thread_that_gets_no_core_is_not_helped_by_more_batches_ahead():
     assert not findings.keys() & {"ahead", "starved"}
 
 
-def test_a_setting_in_use_is_not_advised():
+def test_a_setting_in_use_is_not_advised_and_no_gain_promised_where_a_loop_has_no_step():
     cold = {"worker_cpu_seconds": 10.0}
     change = named(changed(cold, place={"resident_share": 0.2}))["memory"].change
     assert "os_cache" not in change
     assert "Read it once" in change
-
-
-def test_no_gain_is_promised_where_a_loop_has_no_step():
-    never = {"waiting_seconds": 9.9, "worker_cpu_seconds": 10.0}
-    findings = named(changed(never, place={"resident_share": 0.2}))
-    assert (findings["pages"].gain, findings["memory"].gain) == (None, None)
+    never = named(changed({**cold, "waiting_seconds": 9.9}, place={"resident_share": 0.2}))
+    assert (never["pages"].gain, never["memory"].gain) == (None, None)
 
 
 def test_operations_that_are_not_fused_are_named_if_they_are_the_limit():

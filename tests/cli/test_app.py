@@ -43,14 +43,22 @@ def test_shells_complete_commands_options_and_their_values(words, expected):
     assert set(done.stdout.split()) == expected
 
 
-def test_an_unexpected_error_is_one_paragraph_too(monkeypatch, tmp_path):
-    def fail(*arguments, **options):
-        raise KeyError("odd")
+def test_an_unexpected_error_is_one_paragraph_too_and_an_interrupt_promises_to_resume_only_for_convert(
+    monkeypatch, tmp_path
+):
+    def fail(error):
+        def raises(*arguments, **options):
+            raise error
 
-    monkeypatch.setattr("gpubeton.dataset.summarize", fail)
+        return raises
+
+    monkeypatch.setattr("gpubeton.dataset.summarize", fail(KeyError("odd")))
     done = CliRunner().invoke(app, ["info", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (1, "gpubeton: KeyError: 'odd'. --debug shows the traceback.\n")
     assert isinstance(CliRunner().invoke(app, ["--debug", "info", str(tmp_path)]).exception, KeyError)
+    monkeypatch.setattr("gpubeton.dataset.verify", fail(KeyboardInterrupt))
+    done = CliRunner().invoke(app, ["verify", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (130, "gpubeton: interrupted.\n")
 
 
 def test_arguments_that_the_parser_refuses_end_with_2_and_json_where_that_is_wanted():
@@ -75,16 +83,19 @@ def test_a_missing_package_is_named_with_the_extra_to_install(monkeypatch):
         main()
 
 
-def test_paragraphs_of_help_flow():
+def test_paragraphs_of_help_flow_and_show_the_choices_of_the_library():
     done = CliRunner().invoke(app, ["convert", "--help"], env={"COLUMNS": "80"})
-    lines = [line.strip() for line in done.stdout.splitlines()]
-    assert any(line.startswith("byte for byte. It also stores") for line in lines)
+    assert any(line.strip().startswith("byte for byte. It also stores") for line in done.stdout.splitlines())
+    options = {param.name: param.help for param in typer.main.get_command(app).commands["convert"].params}
+    for name, values in {"kind": SOURCE_KINDS, "mode": IMAGE_KINDS, "on_error": ("raise", "skip")}.items():
+        assert set(values) <= set(re.findall(r"\w+", options[name]))
 
 
-def test_a_file_that_is_not_there_comes_without_the_number_of_the_error():
+def test_a_file_that_is_not_there_or_a_folder_in_its_place_is_named_with_what_loads_it(tmp_path):
     done = CliRunner().invoke(app, ["info", "nowhere.beton", "--json"])
     assert (done.exit_code, done.stderr) == (2, "gpubeton: nowhere.beton: no such file or directory\n")
     assert json.loads(done.stdout)["error"]["message"] == "nowhere.beton: no such file or directory"
+    assert "Loader.from_image_folder" in CliRunner().invoke(app, ["info", str(tmp_path)]).stderr
 
 
 @pytest.mark.parametrize(
@@ -130,12 +141,6 @@ def test_names_of_files_are_no_arguments_of_the_library(tmp_path, monkeypatch):
     assert "page_size: no images" in " ".join(done.stderr.split())  # lines are wrapped
 
 
-def test_help_shows_the_choices_of_the_library():
-    options = {param.name: param.help for param in typer.main.get_command(app).commands["convert"].params}
-    for name, values in {"kind": SOURCE_KINDS, "mode": IMAGE_KINDS, "on_error": ("raise", "skip")}.items():
-        assert set(values) <= set(re.findall(r"\w+", options[name]))
-
-
 @pytest.mark.parametrize("command", [command.name or command.callback.__name__ for command in app.registered_commands])
 def test_help_has_examples_and_in_80_columns_each_name_and_word_whole(command):
     shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).stdout
@@ -147,15 +152,6 @@ def test_help_has_examples_and_in_80_columns_each_name_and_word_whole(command):
     names = [name for param in params for name in [*param.opts, *param.secondary_opts] if name.startswith("-")]
     expected = [*names, *(word for param in params for word in (param.help or "").split())]
     assert [word for word in expected if word not in words] == []
-
-
-def test_an_interrupt_promises_to_resume_only_for_convert(monkeypatch, tmp_path):
-    def interrupt(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("gpubeton.dataset.verify", interrupt)
-    done = CliRunner().invoke(app, ["verify", str(tmp_path)])
-    assert (done.exit_code, done.stderr) == (130, "gpubeton: interrupted.\n")
 
 
 def run_as_module(*arguments, **variables):
@@ -175,9 +171,3 @@ def test_a_slice_without_samples_is_refused():
     assert sample_ids("0:2,4:", 5) == [0, 1, 4]
     with pytest.raises(OptionError, match="5:2 has no samples"):
         sample_ids("0,5:2", 9)
-
-
-def test_a_folder_in_place_of_a_file_brings_the_names_that_load_it(tmp_path):
-    done = CliRunner().invoke(app, ["info", str(tmp_path)])
-    assert done.exit_code != 0
-    assert "Loader.from_image_folder" in done.stderr

@@ -25,16 +25,13 @@ def test_cat_writes_the_stored_bytes_of_a_jpeg_file(file, tmp_path):
     assert (tmp_path / "out.jpg").read_bytes() == done.stdout_bytes
 
 
-def test_cat_shows_all_values(file, tmp_path):
+def test_cat_shows_all_values_or_gives_them_as_json(file, tmp_path):
     done = run("cat", file, 4)
     assert "image: JPEG file, 25 × 32 (height × width)" in done.stdout
     assert "label: 1 (dog)" in done.stdout
     every = run("cat", write_photos(tmp_path / "b.beton", 3), 2)
     for part in ("weight: 0.5", "note: 2 bytes", "info: {'number': 2}", "vector: float32 of shape (2, 3) [[2.0, 2.0"):
         assert part in every.stdout
-
-
-def test_cat_gives_values_as_json(file):
     result = json.loads(run("cat", file, 4, "--json").stdout)
     assert (result["sample"], result["class_name"], result["values"]["label"]) == (4, "dog", 1)
     assert result["values"]["image"]["kind"] == "jpg"

@@ -17,20 +17,16 @@ from tests.picture_folders import write_folder, write_picture
 run = partial(command.run, "convert", "--workers", "1")
 
 
-def test_a_folder_is_converted_and_the_result_is_json_alone_on_stdout(tmp_path):
+def test_a_folder_is_converted_the_result_is_json_alone_on_stdout_and_missing_labels_are_printed(tmp_path):
     write_folder(tmp_path / "photos")
     done = run(tmp_path / "photos", tmp_path / "a.beton", "--json")
     assert (done.exit_code, done.stderr) == (0, "")
     result = json.loads(done.stdout)
     assert (result["samples"], result["class_names"], result["skipped"]) == (9, ["cat", "dog", "eel"], [])
     assert result["bytes"] == (tmp_path / "a.beton").stat().st_size
-
-
-def test_a_folder_without_classes_is_stored_without_labels_and_that_is_printed(tmp_path):
-    write_picture(tmp_path / "flat" / "a.jpg", 1)
-    assert "stored without labels" in run(tmp_path / "flat", tmp_path / "a.beton").stdout
-    write_folder(tmp_path / "photos")
     assert "stored without labels" not in run(tmp_path / "photos", tmp_path / "b.beton").stdout
+    write_picture(tmp_path / "flat" / "a.jpg", 1)
+    assert "stored without labels" in run(tmp_path / "flat", tmp_path / "c.beton").stdout
 
 
 def test_options_reach_the_file(tmp_path):
@@ -236,17 +232,6 @@ def test_a_task_of_a_finished_dataset_does_not_finish_it_again(tmp_path, monkeyp
     assert json.loads(run(*arguments, "--shard", "1").stdout)["samples"] == 9
 
 
-def test_losses_of_images_are_printed_for_shards_as_for_one_file(tmp_path):
-    folder = write_folder(tmp_path / "photos")
-    for name in ("cat/one.png", "eel/two.png"):
-        Image.new("RGBA", (8, 8)).save(folder / name)
-    lines = [
-        {line for line in run(folder, tmp_path / name, *options).output.splitlines() if "transparency" in line}
-        for name, options in [("one.beton", ()), ("shards", ("--shards", "3"))]
-    ]
-    assert lines[0] == lines[1] == {"2 images had transparency, which was dropped; --mode rgba keeps it"}
-
-
 @pytest.mark.parametrize("side", [3, 830])
 def test_nearly_empty_shards_are_named_with_advice(side, tmp_path):
     (tmp_path / "photos" / "cat").mkdir(parents=True)
@@ -274,3 +259,14 @@ def test_options_of_shards_need_shards(tmp_path):
         assert run(tmp_path / "photos", tmp_path / "out", *wrong).exit_code == 2
     assert run(tmp_path / "photos", "s3://bucket/a.beton").exit_code == 2
     assert run("s3://bucket/a.rar", tmp_path / "a.beton").exit_code == 2
+
+
+def test_losses_of_images_are_printed_for_shards_as_for_one_file(tmp_path):
+    folder = write_folder(tmp_path / "photos")
+    for name in ("cat/one.png", "eel/two.png"):
+        Image.new("RGBA", (8, 8)).save(folder / name)
+    lines = [
+        {line for line in run(folder, tmp_path / name, *options).output.splitlines() if "transparency" in line}
+        for name, options in [("one.beton", ()), ("shards", ("--shards", "3"))]
+    ]
+    assert lines[0] == lines[1] == {"2 images had transparency, which was dropped; --mode rgba keeps it"}

@@ -103,13 +103,10 @@ def test_a_name_that_leaves_the_folder_is_refused(served, tmp_path, name):
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_server_without_versions_is_named(served, tmp_path, fault_server):
-    served("a.beton")
-    fault_server.always = Fault(headers={"ETag": ""})
-    assert "ETag" in fetch(fault_server.url("in21k/a.beton"), tmp_path / "cache", code=1)
-
-
-def test_a_file_of_this_machine_needs_no_cache(tmp_path):
+def test_a_server_without_versions_is_named_and_a_file_of_this_machine_needs_no_cache(served, tmp_path, fault_server):
     path = write_photos(tmp_path / "a.beton", 4)
     assert "expected a URL" in fetch(str(path), tmp_path / "cache", code=2)
     assert not (tmp_path / "cache").exists()
+    served("a.beton")
+    fault_server.always = Fault(headers={"ETag": ""})
+    assert "ETag" in fetch(fault_server.url("in21k/a.beton"), tmp_path / "cache", code=1)

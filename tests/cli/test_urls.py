@@ -60,25 +60,18 @@ def test_samples_are_copied_from_there(both, tmp_path, s3_server):
     assert Reader(tmp_path / "x.beton").num_samples == 10
 
 
-def test_commands_for_one_file_refuse_a_folder(both, s3_server):
-    s3_server.put("data/b.beton", both[0])
+def test_commands_for_one_file_refuse_a_folder_a_missing_object_and_to_write_to_a_url(both, s3_server):
+    here, remote = both
+    s3_server.put("data/b.beton", here)
     for command in (["info"], ["verify"], ["cat"]):
         done = run(*command, s3_server.url("data/"), *(["0"] if command == ["cat"] else []), code=2)
         assert "data/a.beton" in "".join(done.output.split())
-
-
-def test_nothing_is_written_to_a_url(both):
-    here, remote = both
     for command in (
         ["subset", here, remote, "--count", 3],
         ["merge", here, "-o", remote],
         ["index", "--overwrite", remote],
     ):
-        done = run(*command, code=2)
-        assert "on this machine" in " ".join(done.output.split())
-
-
-def test_a_missing_object_is_one_paragraph(s3_server):
+        assert "on this machine" in " ".join(run(*command, code=2).output.split())
     done = run("info", s3_server.url("none.beton"), code=2)  # as for a path
     assert "none.beton" in done.output
     assert "Traceback" not in done.output

@@ -93,13 +93,10 @@ def test_an_output_that_cannot_be_drawn_is_refused(options, tmp_path, monkeypatc
     assert (done.exit_code, len(done.stderr) > 20) == (2, True)
 
 
-def test_a_file_without_images_has_nothing_to_draw(tmp_path):
+def test_a_file_without_images_and_a_bad_image_are_named(tmp_path):
     done = view(write(tmp_path / "a.beton", {"x": IntField()}, [(1,)]), tmp_path / "a.png")
     assert (done.exit_code, "it has none" in done.stderr) == (2, True)
-
-
-def test_a_bad_image_is_named(tmp_path):
-    file = write_photos(tmp_path / "a.beton", 3)
+    file = write_photos(tmp_path / "b.beton", 3)
     damage(file, 1)
     done = view(file, tmp_path / "a.png")
     assert (done.exit_code, "sample 1, field 'image'" in done.stderr.replace("\n", " ")) == (1, True)

@@ -1,4 +1,4 @@
-"""The HSV step: to the bit what its formula says, and near exact colors."""
+"""The HSV step: to the bit its formula, and near exact colors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps inside the pass: to the bit what they do on a finished batch."""
+"""Steps inside the pass: to the bit those on a finished batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warps and perspective as steps: to the bit what the formulas say, for images of every kind and size."""
+"""Warps and perspective as steps: to the bit the formulas, for images of every kind and size."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from gpubeton._cpu import worker_pool
 from gpubeton._cpu.worker_pool import Worker, WorkerPool
 from gpubeton.errors import LoaderClosedError
 from gpubeton.transforms import Cutout, NormalizeImage
+from tests.at_once import run_at_once
 from tests.cpu.making import draw_of, job_of, make, make_one, program_of, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 
@@ -278,11 +279,7 @@ class TestEnd:
         pool = WorkerPool([PROGRAM], 8, 3, 4)
         for numbers in (range(8), range(8)):
             pool.submit([jobs_of(numbers)])
-        closers = [threading.Thread(target=pool.close) for _ in range(4)]
-        for thread in closers:
-            thread.start()
-        for thread in closers:
-            thread.join()
+        run_at_once(lambda _: pool.close(), range(4))
         pool.close()
         assert workers() <= before
 
@@ -334,11 +331,7 @@ class TestMany:
             except (AssertionError, RuntimeError) as error:
                 failures.append(error)
 
-        threads = [threading.Thread(target=use, args=(100 * i,)) for i in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_at_once(use, [100 * i for i in range(4)])
         assert failures == []
 
     def test_more_threads_than_cores_and_images_than_places_lose_nothing(self):

@@ -148,7 +148,7 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 
 @pytest.mark.parametrize("library", DECODERS)
-def test_the_guide_tells_which_libraries_turn_images(library, photos):
+def test_the_guide_names_the_libraries_that_turn_images(library, photos):
     text = (ROOT / "docs/guides/command.md").read_text()
     (table,) = re.findall(r"<!-- table: orientation.*?-->\n(.*?)<!-- end of table -->", text, re.DOTALL)
     (answer,) = [row.split(" | ")[1] for row in table.splitlines() if row.startswith(f"| {library}")]

@@ -147,21 +147,20 @@ def test_names_of_classes_that_look_like_numbers_are_names_in_each_part(tmp_path
     ]
 
 
-def test_names_of_classes_after_a_file_of_numbers_are_refused(tmp_path):
-    tars = write_tars(tmp_path / "tars", 2, 2, lambda number: [0, 1, "cat", "dog"][number])
-    with pytest.raises(WriteError, match=r"shard 1 of 2.*001\.tar.*names of classes.*--classes"):
-        make(tars, tmp_path / "out", 2, SETTINGS, on_error="skip", class_names=["cat", "dog"])
-
-
-def test_a_tar_file_with_other_labels_than_the_first_is_named(tmp_path):
-    tars = write_tars(tmp_path / "tars", 2, 2, lambda number: [0, 1, "cat", 1][number])
-    with pytest.raises(WriteError, match=r"shard 1 of 2.*001\.tar.*--classes"):
-        make(tars, tmp_path / "out", 2, SETTINGS)
+@pytest.mark.parametrize(
+    ("labels", "options"),
+    [([0, 1, "cat", "dog"], {"on_error": "skip", "class_names": ["cat", "dog"]}), ([0, 1, "cat", 1], {})],
+)
+def test_a_tar_file_with_other_labels_than_the_first_is_named(labels, options, tmp_path):
+    tars = write_tars(tmp_path / "tars", 2, 2, labels.__getitem__)
+    with pytest.raises(WriteError, match=r"shard 1 of 2.*001\.tar.*--classes") as caught:
+        make(tars, tmp_path / "out", 2, SETTINGS, **options)
+    assert not options or "names of classes" in str(caught.value)
     assert [path.name for path in shards(tmp_path / "out")] == ["00000.beton"]
 
 
 def test_numbers_of_the_first_file_decide_the_type_of_labels(tmp_path):
-    tars = write_tars(tmp_path / "tars", 2, 2, lambda number: [0.5, 1, 2, 3][number])
+    tars = write_tars(tmp_path / "tars", 2, 2, [0.5, 1, 2, 3].__getitem__)
     make(tars, tmp_path / "out", 2, SETTINGS)
     assert [label for _, label in images_and_labels(*shards(tmp_path / "out"))] == [0.5, 1, 2, 3]
 

@@ -75,6 +75,12 @@ def test_as_many_samples_are_tried_as_promised_and_no_more(damaged):
             list(make(damaged(bad), indices=indices))
 
 
+def test_the_replacement_of_a_sample_does_not_depend_on_the_batch(damaged):
+    path = damaged({19, 20, 39})
+    first, *others = (labels_of(make(path, batch_size=size, indices=range(40))) for size in (40, 1, 7))
+    assert others == [first] * 2
+
+
 @pytest.mark.parametrize(("count", "more"), [(5, "."), (6, "; and 1 more."), (7, "; and 2 more.")])
 def test_an_error_lists_five_samples_and_counts_the_others(damaged, count, more):
     bad = range(0, 3 * count, 3)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 import torch
 
 from gpubeton._engine.buffers import ArrayPool
+from tests.at_once import run_at_once
 from tests.blocks import Blocks
 
 SHAPE, DTYPE = (64, 1024), np.dtype("float32")
@@ -53,16 +53,13 @@ def test_memory_is_not_reused_while_a_part_of_it_is_referenced(keep):
     assert is_reused(pool, first)
 
 
-def test_an_array_has_the_requested_shape_and_dtype_and_is_writable():
+def test_an_array_has_the_requested_shape_and_dtype_is_writable_and_begins_at_a_page_if_it_is_large():
     for shape, dtype in [((), "f8"), ((3,), "u1"), ((0, 5), "f4"), ((7, 300, 300, 3), "f2"), ((2, 50_000), "c16")]:
         array = ArrayPool().take(shape, dtype)
         assert (array.shape, array.dtype) == (shape, np.dtype(dtype))
         assert array.flags.c_contiguous
         assert array.flags.writeable
         array[...] = 1
-
-
-def test_large_arrays_begin_at_a_page():
     assert address(ArrayPool().take((100_001,), np.uint8)) % 4096 == 0
 
 
@@ -84,23 +81,17 @@ def test_no_more_than_max_free_blocks_wait_for_use():
     assert len(blocks.alive()) == 3
 
 
-def test_a_closed_pool_keeps_nothing_and_arrays_stay_good():
+def test_a_closed_pool_keeps_nothing_an_array_does_not_keep_the_pool_and_stays_good():
     pool = ArrayPool(blocks := Blocks())
     array = pool.take(SHAPE, DTYPE)
     array[:] = 5
     pool.close()
-    assert (array == 5).all()
-    del array
-    assert blocks.alive() == []
-
-
-def test_a_reference_to_an_array_does_not_keep_the_pool():
-    pool = ArrayPool()
-    array = pool.take(SHAPE, DTYPE)
     alive = weakref.ref(pool)
     del pool
     assert alive() is None
-    array[:] = 1
+    assert (array == 5).all()
+    del array
+    assert blocks.alive() == []
 
 
 def test_several_threads_never_get_the_same_memory():
@@ -114,9 +105,5 @@ def test_several_threads_never_get_the_same_memory():
             if (array[:, :8] != number).any():
                 wrong.append(number)
 
-    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(use, range(4))
     assert wrong == []

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -81,18 +80,13 @@ def test_every_batch_arrives_once_and_in_order(length, num_ahead):
     assert pipeline.was_closed.is_set()
 
 
-def test_the_iterator_stays_at_its_end():
+def test_at_its_end_the_thread_is_gone_and_the_iterator_stays_there(own_threads):
     iterator = Prefetcher(CountingPipeline(1), 1)
     assert list(iterator) == [0]
+    assert not own_threads()
     assert list(iterator) == []
     iterator.close()
     assert list(iterator) == []
-
-
-def test_when_the_end_is_reached_the_thread_is_gone(own_threads):
-    for _ in Prefetcher(CountingPipeline(2), 3):
-        pass
-    assert not own_threads()
 
 
 @pytest.mark.parametrize("num_ahead", [1, 2, 5])
@@ -219,19 +213,6 @@ def test_leaving_a_loop_of_another_thread_closes_the_pipeline_at_once(monkeypatc
     thread.start()
     thread.join()
     assert closed == [True]
-
-
-def test_an_error_in_the_loop_body_closes_the_pipeline():
-    pipeline = CountingPipeline(1000)
-
-    def loop():
-        for _ in Prefetcher(pipeline, 3):
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        loop()
-    gc.collect()
-    wait_until(pipeline.was_closed.is_set)
 
 
 class Unclosable(CountingPipeline):
@@ -368,28 +349,6 @@ def test_batches_before_one_that_cannot_be_started_arrive(num_ahead):
     with pytest.raises(MemoryError, match="planted"):
         next(iterator)
     assert pipeline.was_closed.is_set()
-
-
-def test_several_threads_may_share_an_iterator_and_each_batch_goes_to_one_of_them():
-    iterator = Prefetcher(CountingPipeline(300), 4)
-    received = []
-    consumers = [threading.Thread(target=lambda: received.extend(list(iterator))) for _ in range(4)]
-    for consumer in consumers:
-        consumer.start()
-    for consumer in consumers:
-        consumer.join()
-    assert sorted(received) == list(range(300))
-
-
-@pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_interrupts_a_waiting_loop_which_can_continue():
-    go = threading.Event()
-    iterator = Prefetcher(CountingPipeline(3, step=lambda _: go.wait()), 2)
-    interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        [interrupt.start(), next(iterator)]
-    go.set()
-    assert list(iterator) == [0, 1, 2]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,8 @@ from gpubeton._engine.run_batch_ops import ONE_PARALLEL_REGION, Shared, run_batc
 from gpubeton._plan.batch_ops import compile_batch_ops
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, State
-from gpubeton.transforms import Cutout, RandomHorizontalFlip, Squeeze, ToTensor
+from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
+from tests.at_once import run_at_once
 
 LABEL = State(True, torch.device("cpu"), (1,), np.dtype("int64"))
 SAMPLES = np.array([4, 8, 6], np.uint64)
@@ -76,11 +76,15 @@ class ShowMemory(Operation):
         return replace(previous_state, jit_mode=False), self.queries if len(self.queries) != 1 else self.queries[0]
 
 
-def test_a_users_operation_is_compiled_and_gets_its_memory():
-    tail = compile_batch_ops([Shift(0.5), ToTensor()], LABEL, field_number=1)
-    assert run_batch_ops(tail, np.array([[1], [2], [3]]), 0, 0, SAMPLES).tolist() == [[1.5], [2.5], [3.5]]
+def test_a_users_operation_is_compiled_gets_memory_for_each_batch_and_stays_as_it_is():
+    operation = Shift(0.5)
+    before = dict(vars(operation))
+    tail = compile_batch_ops([operation, ToTensor()], LABEL, field_number=1)
+    first, second = (run_batch_ops(tail, np.array([[1], [2], [value]]), 0, 0, SAMPLES) for value in (3, 4))
+    assert (first.tolist(), second.tolist()) == ([[1.5], [2.5], [3.5]], [[1.5], [2.5], [4.5]])
     assert tail.state.dtype is torch.float32
     assert hasattr(tail.steps[0].code, "py_func")
+    assert vars(operation) == before
 
 
 @pytest.mark.parametrize("jit_mode", [True, False])
@@ -96,13 +100,6 @@ def test_the_function_that_fills_shared_memory_is_compiled_with_the_operation(ji
     assert step.shared_memory.query == AllocationQuery((1,), np.dtype("int64"))
     assert hasattr(step.shared_memory.fill, "py_func") is jit_mode
     assert compile_batch_ops([AddIndex(jit_mode)], LABEL, field_number=1).steps[0].shared_memory is None
-
-
-def test_memory_of_one_batch_is_not_that_of_the_next():
-    tail = compile_batch_ops([Shift(1.0)], LABEL, field_number=1)
-    first, second = (run_batch_ops(tail, np.array([[value]] * 3), 0, 0, SAMPLES) for value in (1, 2))
-    assert first.tolist() == [[2.0]] * 3
-    assert second.tolist() == [[3.0]] * 3
 
 
 @pytest.mark.parametrize("jit_mode", [True, False])
@@ -149,11 +146,7 @@ def test_parallel_operations_of_two_threads_do_not_meet(monkeypatch):
         results = [run_batch_ops(tail, np.full((3, 1), value), 0, 0, SAMPLES) for _ in range(50)]
         wrong.extend(result for result in results if (result != value + 1).any())
 
-    threads = [threading.Thread(target=repeat, args=(value,)) for value in (1, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(repeat, (1, 2))
     assert wrong == []
 
 
@@ -171,39 +164,13 @@ def test_each_branch_of_a_result_gets_a_copy_with_the_same_strides(kind):
         copy[:] = 0
 
 
-def test_a_compiled_operation_after_totensor_is_refused_by_name():
-    with pytest.raises(PipelineError, match=r"Shift .*ToTensor"):
-        compile_batch_ops([ToTensor(), Shift(1.0)], LABEL, field_number=1)
-
-
-def test_the_users_operation_is_not_touched():
-    class Counts(Shift):
-        def declare_state_and_memory(self, previous_state):
-            self.declared = True
-            return super().declare_state_and_memory(previous_state)
-
-    operation = Counts(1.0)
-    compile_batch_ops([operation], LABEL, field_number=1)
-    assert not hasattr(operation, "declared")
-
-
-def test_labels_of_ffcvs_kind():
-    labels = run([ToTensor(), Squeeze()], np.array([[3], [4], [5]]))
-    assert labels.tolist() == [3, 4, 5]
-    assert labels.dtype is torch.int64
-
-
-def test_random_operations_differ_from_each_other_and_between_fields():
+def test_random_operations_differ_from_each_other_and_between_fields_and_count_from_those_before():
     images = State(True, torch.device("cpu"), (8, 8, 3), np.dtype("uint8"))
     operations = [Cutout(2, (1, 1, 1)), RandomHorizontalFlip(), Cutout(2, (2, 2, 2))]
     tails = [compile_batch_ops(operations, images, field_number=number) for number in (1, 2)]
     assert [step.rng_stream for step in tails[0].steps] == [0x10000, 0x10001, 0x10002]
     first, second = (run_batch_ops(tail, np.zeros((3, 8, 8, 3), np.uint8), 0, 0, SAMPLES) for tail in tails)
     assert not np.array_equal(first, second)
-
-
-def test_random_operations_of_a_tail_count_from_those_before_it():
-    images = State(True, torch.device("cpu"), (8, 8, 3), np.dtype("uint8"))
     tail = compile_batch_ops([ToTensor(), Cutout(2)], images, field_number=1, ordinal=3)
     assert [step.rng_stream for step in tail.steps] == [None, 0x10003]
 
@@ -219,12 +186,13 @@ class NoFunction(Shift):
 
 
 @pytest.mark.parametrize(
-    ("operation", "message"),
+    ("operations", "message"),
     [
-        (OnlyAState(1), "OnlyAState.declare_state_and_memory returned State"),
-        (NoFunction(1), "NoFunction.generate_code returned None"),
+        ([OnlyAState(1)], "OnlyAState.declare_state_and_memory returned State"),
+        ([NoFunction(1)], "NoFunction.generate_code returned None"),
+        ([ToTensor(), Shift(1.0)], r"Shift .*ToTensor"),
     ],
 )
-def test_an_operation_whose_method_returns_the_wrong_thing_is_named_with_the_method(operation, message):
+def test_an_operation_that_returns_the_wrong_thing_or_needs_an_array_is_refused_by_name(operations, message):
     with pytest.raises(PipelineError, match=message):
-        compile_batch_ops([operation], LABEL, field_number=1)
+        compile_batch_ops(operations, LABEL, field_number=1)

@@ -21,6 +21,7 @@ from gpubeton._engine.buffers import Staging
 from gpubeton._engine.storage import LoadedStorage, MappedStorage
 from gpubeton.errors import FormatError, LoaderClosedError, StorageError
 from gpubeton.format.data_files import first_offset
+from tests.at_once import run_at_once
 from tests.blocks import Blocks
 
 CONTENTS = [np.random.default_rng(number).bytes(size) for number, size in enumerate((3_000_000, 20_001, 50_003, 1))]
@@ -109,11 +110,7 @@ class StorageContract:
                     wrong.append(start)
                 fetch.release()
 
-        threads = [threading.Thread(target=use, args=(start,)) for start in (0, 100_000, 200_000)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_at_once(use, (0, 100_000, 200_000))
         assert wrong == []
 
     def test_a_region_stays_after_the_storage_is_closed_until_it_is_released(self, path):
@@ -233,11 +230,15 @@ def test_the_system_is_asked_for_mapped_regions_that_it_does_not_hold(path, monk
     assert announced == [(0, 10, os.POSIX_FADV_WILLNEED), (1_000_000, 3500, os.POSIX_FADV_WILLNEED)]
 
 
-def test_the_middle_byte_of_a_region_is_probed_and_never_one_after_the_end(path, monkeypatch):
+def test_the_middle_byte_of_each_region_of_a_large_batch_is_probed_and_never_one_after_the_end(path, monkeypatch):
     probed = []
     monkeypatch.setattr(LocalFile, "is_cached", lambda _, *positions: probed.extend(positions) or True)
     MappedStorage(opened(path)).fetch(u8(1_000_000, 3_000_000), u8(2000, 0))
     assert probed == [1_001_000, 2_999_999]
+    storage = MappedStorage(opened(path))
+    for _ in range(100):
+        storage.fetch(np.arange(8, dtype=np.uint64), np.full(8, 1 << 18, np.uint64))
+    assert len(probed) == 2 + 800
 
 
 def test_few_batches_are_probed_while_the_system_holds_the_file_and_all_again_once_it_does_not(path, monkeypatch):
@@ -259,26 +260,13 @@ def test_few_batches_are_probed_while_the_system_holds_the_file_and_all_again_on
     assert [probes(), probes()] == [8, 8]
 
 
-def test_every_large_batch_is_probed(path, monkeypatch):
-    probed = []
-    monkeypatch.setattr(LocalFile, "is_cached", lambda _, *positions: probed.extend(positions) or True)
-    storage = MappedStorage(opened(path))
-    for _ in range(100):
-        storage.fetch(np.arange(8, dtype=np.uint64), np.full(8, 1 << 18, np.uint64))
-    assert len(probed) == 800
-
-
-def test_a_file_that_was_just_written_is_found_in_memory(path):
-    source = opened(path).open(0)
-    assert source.is_cached(0, 2_999_999)
-
-
 @pytest.mark.parametrize("error", [BlockingIOError, OSError(errno.EOPNOTSUPP, "not here")])
-def test_a_file_that_is_not_in_memory_or_may_not_be_is_announced(path, monkeypatch, error):
+def test_a_file_that_was_just_written_is_found_in_memory_and_one_that_may_not_be_there_is_not(path, monkeypatch, error):
     def preadv(*arguments):
         raise error
 
     source = opened(path).open(0)
+    assert source.is_cached(0, 2_999_999)
     monkeypatch.setattr(os, "preadv", preadv)
     assert not source.is_cached(2_999_999)
 
@@ -296,18 +284,20 @@ def counted_reads(monkeypatch):
     return calls
 
 
-def test_each_byte_is_read_once_and_near_regions_together(path, counted_reads):
-    storage = LoadedStorage(opened(path))
-    storage.fetch(u8(1000, 500, 1000, 2_000_000), u8(100, 400, 50, 10)).addresses()
+@pytest.mark.parametrize(
+    ("offset", "size", "options", "reads"),
+    [
+        ((1000, 500, 1000, 2_000_000), (100, 400, 50, 10), {}, [(500, 600), (2_000_000, 10)]),
+        ((0, 600, 1200), (600, 600, 5000), {"max_read": 1000}, [(0, 600), (600, 600), (1200, 5000)]),
+    ],
+)
+def test_each_byte_is_read_once_near_regions_together_and_long_ranges_cut(
+    path, counted_reads, offset, size, options, reads
+):
+    storage = LoadedStorage(opened(path), **options)
+    storage.fetch(u8(*offset), u8(*size)).addresses()
     storage.close()
-    assert sorted(counted_reads) == [(500, 600), (2_000_000, 10)]
-
-
-def test_long_ranges_are_cut_between_regions_so_that_threads_share_them(path, counted_reads):
-    storage = LoadedStorage(opened(path), max_read=1000)
-    storage.fetch(u8(0, 600, 1200), u8(600, 600, 5000)).addresses()
-    storage.close()
-    assert sorted(counted_reads) == [(0, 600), (600, 600), (1200, 5000)]
+    assert sorted(counted_reads) == reads
 
 
 def test_as_many_reads_as_keep_a_file_busy_are_in_flight_at_once(path, monkeypatch):

@@ -2,19 +2,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
-from gpubeton._bytes.open_files import OpenSources
-from gpubeton._engine.batch_plan import Plan
-from gpubeton._engine.buffers import ArrayPool
-from gpubeton._engine.engine import Engine, EpochConfig
-from gpubeton._engine.output_graph import compile_outputs
-from gpubeton._engine.prefetch import Prefetcher
-from gpubeton._engine.storage import LoadedStorage, MappedStorage
-from gpubeton._plan.order import EpochBatches
 from gpubeton.errors import PipelineError
 from gpubeton.fields import BytesField, Field, IntField, NDArrayField
 from gpubeton.fields.base import ARG_TYPE
@@ -26,6 +19,7 @@ from gpubeton.fields.decoders import (
     SimpleRGBImageDecoder,
 )
 from gpubeton.fields.registry import open_index
+from gpubeton.loader import Loader
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, PipelineSpec, State
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 from tests.small_files import picture, write, write_photos
@@ -117,8 +111,7 @@ class Samples:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     fields = {"values": BytesField(), "pair": PairField(), "number": IntField()}
-    path = write(tmp_path_factory.mktemp("custom") / "custom.beton", fields, Samples())
-    return open_index(path, {"pair": PairField})
+    return write(tmp_path_factory.mktemp("custom") / "custom.beton", fields, Samples())
 
 
 @pytest.fixture
@@ -130,30 +123,28 @@ def four_threads():
     Compiler.num_threads = number
 
 
-def batches(file, pipelines, *, storage=MappedStorage):
-    index, fields = file
-    samples = np.random.default_rng(0).permutation(20).astype(np.uint64)
-    outputs = compile_outputs(index, fields, pipelines, samples)
-    engine = Engine(
-        Plan(outputs, EpochBatches(samples, 6, drop_last=False), seed=0, epoch=0),
-        storage(OpenSources([(index.path, index.files[0].identity)])),
-        lambda *_: None,
-        ArrayPool(),
-        EpochConfig(samples, num_workers=1, batches_ahead=2, on_error="raise"),
-        title=str(index.path),
-    )
-    return list(Prefetcher(engine, 2))
+class Batch(NamedTuple):
+    outputs: tuple[Any, ...]
+    samples: np.ndarray
+
+
+def batches(path, pipelines, *, os_cache=True, **arguments):
+    """The batches of an epoch, with their samples."""
+    usual = {"num_workers": 1, "order": "random", "seed": 0, "drop_last": False, "custom_fields": {"pair": PairField}}
+    with Loader(path, 6, pipelines=pipelines, os_cache=os_cache, **{**usual, **arguments}) as loader:
+        rows = iter(loader)
+        return [Batch(outputs, rows.samples) for outputs in rows]
 
 
 ONLY_VALUES = {"pair": None, "number": None}
 REST = dict.fromkeys(["weight", "note", "info", "vector"])
 
 
-@pytest.mark.parametrize("storage", [MappedStorage, LoadedStorage])
+@pytest.mark.parametrize("os_cache", [True, False])
 @pytest.mark.parametrize("decoder", [Lengths, PlainLengths])
-def test_a_decoder_written_for_ffcv_reads_the_bytes_of_its_samples(file, decoder, storage):
+def test_a_decoder_written_for_ffcv_reads_the_bytes_of_its_samples(file, decoder, os_cache):
     pipeline = PipelineSpec("values", decoder=decoder(), transforms=[ToTensor()])
-    for batch in batches(file, {"values": pipeline, **ONLY_VALUES}, storage=storage):
+    for batch in batches(file, {"values": pipeline, **ONLY_VALUES}, os_cache=os_cache):
         lengths = batch.samples.astype(int) % 6
         assert isinstance(batch.outputs[0], torch.Tensor)
         assert batch.outputs[0].tolist() == [[count, count * (count - 1) // 2] for count in lengths]
@@ -180,9 +171,9 @@ def test_a_decoder_may_be_debugged_in_plain_python(file):
     assert result[0].outputs[0][:, 0].tolist() == (result[0].samples % 6).tolist()
 
 
-@pytest.mark.parametrize("storage", [MappedStorage, LoadedStorage])
-def test_a_field_of_the_users_own_may_store_several_regions(file, storage):
-    for batch in batches(file, {"values": None}, storage=storage):
+@pytest.mark.parametrize("os_cache", [True, False])
+def test_a_field_of_the_users_own_may_store_several_regions(file, os_cache):
+    for batch in batches(file, {"values": None}, os_cache=os_cache):
         pairs = batch.outputs[0].numpy().view(np.float32)
         assert pairs[:, 0].tolist() == [[sample + 0.25] * 3 for sample in batch.samples.tolist()]
         assert pairs[:, 1].tolist() == [[sample + 0.5] * 3 for sample in batch.samples.tolist()]
@@ -224,9 +215,10 @@ def test_code_in_a_class_derived_from_an_image_decoder_gets_room_for_images_of_a
 
             return code
 
-    index, fields = open_index(write_photos(tmp_path / "raw.beton", 20, write_mode="raw"))
+    path = write_photos(tmp_path / "raw.beton", 20, write_mode="raw")
+    index, _ = open_index(path)
     pipelines = {"image": [Corner((9, 8)), RandomHorizontalFlip(1.0), ToTensor()], "label": None, **REST}
-    for batch in batches((index, fields), pipelines):
+    for batch in batches(path, pipelines, custom_fields={}):
         sizes = [(index.column("image")[side][batch.samples]).tolist() for side in ("height", "width")]
         for image, number, height, width in zip(batch.outputs[0], batch.samples.tolist(), *sizes, strict=True):
             assert np.array_equal(image, picture(number, height, width)[:9, :8][:, ::-1])
@@ -265,7 +257,11 @@ def test_a_decoder_that_reads_the_region_of_a_number_gets_an_error_with_the_caus
 
 
 def test_a_decoder_that_needs_arguments_has_to_be_given(file):
-    class Needy(NDArrayField):
+    class Needy(PairField):
+        @staticmethod
+        def from_binary(_):
+            return Needy()
+
         def get_decoder_class(self):
             class NeedyDecoder(Lengths):
                 def __init__(self, argument):
@@ -273,9 +269,8 @@ def test_a_decoder_that_needs_arguments_has_to_be_given(file):
 
             return NeedyDecoder
 
-    index, fields = file
-    with pytest.raises(PipelineError, match=r"field 'number': .*argument"):
-        batches((index, {**fields, "number": Needy("<f4", (1,))}), {})
+    with pytest.raises(PipelineError, match=r"field 'pair': .*argument"):
+        batches(file, {}, custom_fields={"pair": Needy})
 
 
 def test_operations_know_their_field_and_its_metadata(file):
@@ -296,12 +291,12 @@ def test_operations_know_their_field_and_its_metadata(file):
     assert operation.field is None  # the user's own stays as it was
 
 
-@pytest.mark.parametrize("storage", [MappedStorage, LoadedStorage])
-def test_a_number_that_points_to_no_region_gives_the_decoder_no_bytes(tmp_path, storage):
+@pytest.mark.parametrize("os_cache", [True, False])
+def test_a_number_that_points_to_no_region_gives_the_decoder_no_bytes(tmp_path, os_cache):
     path = write(tmp_path / "pairs.beton", {"pair": PairField()}, [(Samples()[number][1],) for number in range(20)])
     index, _ = open_index(path, {"pair": PairField})
     with path.open("r+b") as stored:
         stored.seek(index.header.metadata_offset + 7 * index.metadata.itemsize)
         stored.write(np.uint64(1 << 63).tobytes())
     with pytest.raises(ValueError, match=r"from shape \(0,\)"):  # the decoder expects 12
-        batches(open_index(path, {"pair": PairField}), {}, storage=storage)
+        batches(path, {}, os_cache=os_cache)

@@ -39,7 +39,7 @@ def test_a_data_loader_decodes_in_its_collate_fn(photos, workers):
 
 @FORKS
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_webdataset_decodes_behind_its_shards(photos, tmp_path, workers):
+def test_webdataset_decodes_after_its_shards(photos, tmp_path, workers):
     pytest.importorskip("webdataset")
     for shard in range(2):
         with tarfile.open(tmp_path / f"shard-{shard}.tar", "w") as tar:

@@ -121,14 +121,6 @@ def test_a_perfect_network_has_the_least_loss_and_finds_each_box_once():
     assert float(nothing) == pytest.approx(0, abs=1e-3)
 
 
-def test_of_boxes_that_overlap_the_best_one_of_each_class_stays():
-    rows = torch.tensor(
-        [[0.0, 0, 10, 10, 0, 0.5], [0, 0, 10, 9, 0, 0.9], [0, 0, 10, 10, 1, 0.3], [30, 30, 40, 40, 0, 0.4]]
-    )
-    assert fcos.without_doubles(rows, 0.6).tolist() == [1, 3, 2]
-    assert len(fcos.without_doubles(rows[:0], 0.6)) == 0
-
-
 def test_the_score_is_the_precision_at_eleven_recalls():
     true = torch.tensor([[0.0, 0, 10, 10, 0, 0], [20, 0, 30, 10, 0, 0], [40, 0, 50, 10, 0, 1]])
     right, double, wrong, difficult, late = (

@@ -70,12 +70,9 @@ def test_a_configuration_has_known_settings_and_the_command_line_comes_first(pat
     assert (settings.lr, settings.compile, settings.ema) == (5e-5, "inductor", 0.999)
 
 
-def test_an_unknown_network_is_named():
+def test_an_unknown_network_is_named_and_a_file_needs_the_class_names_of_the_other(toy, tmp_path):
     with pytest.raises(ValueError, match="'resnet50', expected timm:NAME or hf:NAME"):
         pretrained.load_pretrained("resnet50", ["a"], weights=False)
-
-
-def test_a_file_needs_the_class_names_of_the_other(toy, tmp_path):
     other = write_beton(tmp_path, classes=2, images=1).rename(tmp_path / "two.beton")
     with pytest.raises(ValueError, match=r"two\.beton has the classes .*toy\.beton"):
         trainer.Run(settings_of(trainer.Settings, ["--config", str(toy), "--val", str(other)]))

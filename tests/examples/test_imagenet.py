@@ -108,17 +108,14 @@ def test_a_report_has_the_result_and_the_published_ones_beside(toy, tmp_path, ca
     assert json.dumps(written["line"]) in capsys.readouterr().out
 
 
-def test_the_published_accuracies_are_those_of_the_page():
+def test_twelve_configurations_are_there_and_the_published_accuracies_are_those_of_the_page():
+    names = [f"{network}_{epochs}" for network in ("rn18", "rn50") for epochs in (16, 24, 32, 40, 56, 88)]
+    assert [path.stem for path in CONFIGS] == names
     rows = dict(
         re.findall(r"(rn\d+_\d+)\.yaml\) \| \d+ \| ([\d.]+) %", (EXAMPLES / "imagenet" / "README.md").read_text())
     )
     listed = [entry for entry in json.loads(report.PUBLISHED.read_text())["published"] if entry["by"] == "FFCV"]
     assert {f"rn{entry['network'][6:]}_{entry['epochs']}": str(entry["top_1"]) for entry in listed} == rows
-
-
-def test_twelve_configurations_are_there():
-    names = [f"{network}_{epochs}" for network in ("rn18", "rn50") for epochs in (16, 24, 32, 40, 56, 88)]
-    assert [path.stem for path in CONFIGS] == names
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

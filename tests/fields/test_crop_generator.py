@@ -52,9 +52,12 @@ def uniform(count, rows=None):
 
 
 def test_the_function_gets_the_size_of_each_image_and_the_decoders_ranges():
-    boxes = Generated(corner, (0.5, 1.0), (0.75, 0.25)).boxes(HEIGHTS, WIDTHS, uniform)
+    decoder = Generated(corner, (0.5, 1.0), (0.75, 0.25))
+    boxes = decoder.boxes(HEIGHTS, WIDTHS, uniform)
     assert boxes.tolist() == [[1, 2, 20, 12], [1, 2, 45, 17], [1, 2, 30, 15]]
     assert boxes.dtype == np.int32
+    with pytest.raises(TypeError, match="pass `uniform`"):
+        decoder.boxes(HEIGHTS, WIDTHS, None)
 
 
 def test_its_draws_depend_only_on_the_images_random_numbers():
@@ -101,11 +104,6 @@ def test_a_part_that_is_not_in_the_image_is_refused():
         Generated(lambda height, width, scale, ratio: (0, 0, 0, 5)).boxes(HEIGHTS, WIDTHS, uniform)
     with pytest.raises(PipelineError, match=r"\[-1, 0, 5, 5\]"):
         Generated(lambda height, width, scale, ratio: (-1, 0, 5, 5)).boxes(HEIGHTS, WIDTHS, uniform)
-
-
-def test_random_numbers_are_needed():
-    with pytest.raises(TypeError, match="pass `uniform`"):
-        Generated(corner, (1, 1), (1, 1)).boxes(HEIGHTS, WIDTHS, None)
 
 
 def test_while_compilation_is_off_the_programs_own_generators_are_left_alone(monkeypatch):

@@ -48,21 +48,20 @@ def test_more_than_eight_bits_are_refused_instead_of_cut(image):
         rgb_pixels_of(file_of(image, "TIFF"))
 
 
-@pytest.mark.parametrize("value", [[[[1, 2, 3]]], 3, None])
-def test_a_value_other_than_an_image_is_a_type_error(value):
-    with pytest.raises(TypeError, match=r"expected a PIL\.Image"):
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        *((value, TypeError, r"expected a PIL\.Image") for value in ([[[1, 2, 3]]], 3, None)),
+        *(
+            (np.zeros(shape, np.uint8), ValueError, r"\(height, width, 3\)")
+            for shape in [(4, 5), (4, 5, 4), (3, 4, 5), (1, 4, 5, 3), (0, 5, 3)]
+        ),
+        (np.zeros((4, 5, 3), np.float32), ValueError, r"float32, .* uint8"),
+    ],
+)
+def test_a_value_other_than_an_image_of_levels_is_refused(value, error, message):
+    with pytest.raises(error, match=message):
         rgb_pixels_of(value)
-
-
-@pytest.mark.parametrize("shape", [(4, 5), (4, 5, 4), (3, 4, 5), (1, 4, 5, 3), (0, 5, 3)])
-def test_arrays_of_another_shape_are_refused(shape):
-    with pytest.raises(ValueError, match=r"\(height, width, 3\)"):
-        rgb_pixels_of(np.zeros(shape, np.uint8))
-
-
-def test_arrays_of_another_dtype_are_refused():
-    with pytest.raises(ValueError, match=r"float32, .* uint8"):
-        rgb_pixels_of(np.zeros((4, 5, 3), np.float32))
 
 
 def test_a_view_becomes_contiguous():

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import gpubeton.fields as all_fields
 from gpubeton.errors import FieldArgumentsError, FieldTypeError, FormatError
 from gpubeton.fields import BytesField, IntField, NDArrayField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, NDArrayDecoder, SimpleRGBImageDecoder
@@ -49,12 +48,9 @@ def test_every_field_gives_its_decoder(tmp_path):
     assert decoders["vec"] is decoders["ten"] is NDArrayDecoder
 
 
-def test_a_derived_class_is_custom():
+def test_a_derived_class_is_custom_and_without_arguments_reads_itself_back():
     assert type_id_of(CaptionField()) == FieldType.CUSTOM
     assert type_id_of(type("MyBytes", (BytesField,), {})()) == FieldType.CUSTOM
-
-
-def test_a_derived_class_without_arguments_reads_itself_back():
     derived = type("MyInt", (IntField,), {})
     assert type(derived.from_binary(np.zeros(1024, np.uint8))) is derived
 
@@ -64,22 +60,17 @@ def test_a_custom_field_may_be_given_as_class_or_instance(custom, tmp_path):
     index, fields = open_index(save("custom", tmp_path), {"caption": custom, "not there": CaptionField})
     assert isinstance(fields["caption"], CaptionField)
     assert index.regions("caption").size.tolist() == [40] * 10
-
-
-def test_a_class_of_ones_own_may_replace_the_library_s(tmp_path):
     mine = type("MyImage", (RGBImageField,), {})
     _, fields = open_index(save("img_raw_var", tmp_path), {"image": mine})
     assert type(fields["image"]) is mine
 
 
-def test_the_error_of_a_missing_class_names_custom_fields(tmp_path):
+def test_a_missing_class_and_one_that_cannot_read_its_arguments_are_named(tmp_path):
+    path = save("custom", tmp_path)
     with pytest.raises(FieldTypeError, match="custom_fields="):
-        open_index(save("custom", tmp_path))
-
-
-def test_a_class_that_cannot_read_its_arguments_is_named(tmp_path):
+        open_index(path)
     with pytest.raises(FieldArgumentsError, match=r"'caption'.*not today.*BrokenField"):
-        open_index(save("custom", tmp_path), {"caption": BrokenField})
+        open_index(path, {"caption": BrokenField})
 
 
 def test_a_damaged_shape_is_a_format_error_for_all_readers(tmp_path):
@@ -89,16 +80,3 @@ def test_a_damaged_shape_is_a_format_error_for_all_readers(tmp_path):
     path.write_bytes(file)
     with pytest.raises(FormatError, match="field 'x'"):
         open_index(path)
-
-
-def test_ffcv_s_names_are_exported():
-    assert sorted({*all_fields.__all__} - {"ImageField", "RaggedField"}) == [
-        "BytesField",
-        "Field",
-        "FloatField",
-        "IntField",
-        "JSONField",
-        "NDArrayField",
-        "RGBImageField",
-        "TorchTensorField",
-    ]

@@ -9,11 +9,6 @@ from PIL import Image
 from gpubeton import libffcv
 from gpubeton.fields import RGBImageField, rgb_image
 from gpubeton.fields.jpeg import encode_jpeg
-from gpubeton.fields.rgb_image import (
-    CenterCropRGBImageDecoder,
-    RandomResizedCropRGBImageDecoder,
-    SimpleRGBImageDecoder,
-)
 from tests.fields.memory import encode
 from tests.golden.make_opencv_writer import picture
 
@@ -84,11 +79,6 @@ def test_a_jpeg_file_that_is_too_large_is_reduced_and_encoded():
     assert region == encode_jpeg(np.frombuffer(reduced, np.uint8).reshape(30, 45, 3), 90)
 
 
-def test_a_jpeg_file_cut_short_is_an_error_when_written():
-    with pytest.raises(OSError, match="truncated"):
-        encode(RGBImageField("jpg"), FILE[: len(FILE) // 2])
-
-
 @pytest.mark.parametrize("value", [PIXELS, FILE])
 @pytest.mark.parametrize(("threshold", "mode"), [(PIXELS.nbytes, 1), (PIXELS.nbytes - 1, 0), (None, 1)])
 def test_smart_compresses_images_strictly_larger_than_the_threshold(value, threshold, mode):
@@ -103,16 +93,12 @@ def modes(share, seed, samples=range(400)):
     return [int(encode(field, pixels, sample)[0]["mode"]) for sample in samples]
 
 
-def test_a_proportion_depends_on_seed_and_sample_alone():
+def test_a_proportion_depends_on_seed_and_sample_alone_and_of_none_or_all_is_exact():
     drawn = modes(0.25, seed=3)
     assert 60 < drawn.count(0) < 140
     assert modes(0.25, seed=3, samples=range(399, -1, -1)) == drawn[::-1]
     assert modes(0.25, seed=4) != drawn
-
-
-@pytest.mark.parametrize(("share", "mode"), [(0, 1), (1, 0)])
-def test_a_proportion_of_none_or_all_is_exact(share, mode):
-    assert set(modes(share, seed=0, samples=range(50))) == {mode}
+    assert [set(modes(share, seed=0, samples=range(50))) for share in (0, 1)] == [{1}, {0}]
 
 
 def test_sides_beyond_16_bits_are_refused_instead_of_cut():
@@ -125,9 +111,3 @@ def test_the_arguments_have_the_order_of_ffcv():
     field = RGBImageField("smart", 256, 1000, 80, 0.25)
     assert (field.write_mode, field.max_resolution, field.smart_threshold) == ("smart", 256, 1000)
     assert (field.jpeg_quality, field.proportion) == (80, 0.25)
-
-
-def test_the_decoders_are_found_beside_the_field():
-    assert RGBImageField().get_decoder_class() is SimpleRGBImageDecoder
-    assert CenterCropRGBImageDecoder((8, 8), 1.0).output_size == (8, 8)
-    assert RandomResizedCropRGBImageDecoder((8, 8)).output_size == (8, 8)

@@ -82,7 +82,7 @@ def test_entry_points_of_a_beton_file_are_no_index_of_containers(tmp_path):
 
 
 def rewrite(path, change, columns=None):
-    """Change the description of an index, or its columns, as somebody could who knows the format."""
+    """Change the description of an index, or its columns, as a person who knows the format could."""
     content = path.read_bytes()
     start, size, _ = TRAILER.unpack(content[-TRAILER.size :])
     description = json.loads(content[start : start + size])["content"]
@@ -203,7 +203,7 @@ def test_places_outside_a_file_are_refused(tmp_path):
     assert not Path(tmp_path / "a.index").exists()
 
 
-def test_a_file_that_is_said_to_be_a_list_of_files_is_refused(index):
+def test_a_file_that_is_declared_a_list_of_files_is_refused(index):
     files = index.with_name("folder")
     files.mkdir()
     Image.fromarray(picture(1, 20, 24)).save(files / "a.jpg")

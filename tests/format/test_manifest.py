@@ -238,108 +238,60 @@ def rewrite(folder, change):
     description.write_text(json.dumps({"checksum": zlib.crc32(text.encode()), "content": content}))
 
 
-def lie_about_samples(content, columns):
+def in_first_shard(**changes):
+    return lambda content, _: content["shards"][0].update(changes)
+
+
+def entries_at(start, stop, fields=("image",), beside=None):
+    return in_first_shard(entry_place={"fields": list(fields), "start": start, "stop": stop, "beside": beside})
+
+
+def bytes_at(place, written):
+    return lambda _, columns: columns.__setitem__(slice(place, place + len(written)), written)
+
+
+def one_more_sample(content, _):
     content["shards"][0]["samples"] += 1
 
 
-def move_samples_to_another_shard(content, columns):
+def a_sample_in_another_shard(content, _):
     content["shards"][0]["samples"] -= 1
     content["shards"][1]["samples"] += 1
 
 
-def leave_out_regions(content, columns):
-    content["fields"][0]["form"] = ""
-
-
-def leave_out_sizes(content, columns):
-    content["fields"][0]["form"] = "regions"
-
-
-def name_another_type(content, columns):
-    content["fields"][2]["type"] = 3
-
-
-def climb_out_of_the_folder(content, columns):
-    content["shards"][0]["name"] = "../other.beton"
-
-
-def have_no_pages(content, columns):
-    content["shards"][0]["page_size"] = 0
-
-
-def have_pages_of_one_byte(content, columns):
-    content["shards"][0]["page_size"] = 1
-
-
-def have_pages_of_three_bytes(content, columns):
-    content["shards"][0]["page_size"] = 3
-
-
-def have_a_number_for_a_version(content, columns):
-    content["shards"][0]["version"] = 3
-
-
-def have_a_number_for_a_hash(content, columns):
-    content["shards"][0]["digest"] = 3
-
-
-def end_entry_points_before_they_begin(content, columns):
-    content["shards"][0]["entry_place"] = {"fields": ["image"], "start": 9, "stop": 8, "beside": None}
-
-
-def have_entry_points_after_the_end(content, columns):
-    content["shards"][0]["entry_place"] = {"fields": ["image"], "start": 0, "stop": 1 << 40, "beside": None}
-
-
-def have_huge_entry_points_beside_a_shard(content, columns):
-    content["shards"][0]["entry_place"] = {"fields": [], "start": 0, "stop": 1 << 40, "beside": [1 << 40, "a"]}
-
-
-def have_numbers_for_fields(content, columns):
-    content["shards"][0]["entry_place"] = {"fields": [3], "start": 0, "stop": 0, "beside": None}
-
-
-def have_numbers_for_classes(content, columns):
-    content["class_names"] = [1, 2]
-
-
-def have_negative_samples(content, columns):
-    content["shards"][0]["samples"] = -2
-
-
-def have_no_fields(content, columns):
-    content["fields"] = []
-
-
-def point_outside(content, columns):
-    columns[5:13] = np.uint64(1 << 40).tobytes()
-
-
-def point_to_another_file(content, columns):
-    columns[5:13] = np.uint64((7 << 48) + 8388608).tobytes()
-
-
-def have_a_huge_region(content, columns):
-    notes = 3 * 64  # after 5 images of 13 bytes and their sizes
-    columns[notes + 16 + 8 : notes + 32] = np.uint64(1 << 40).tobytes()
-
-
-def have_an_image_without_pixels(content, columns):
-    columns[0:3] = b"\0\0\0"  # JPEG, whose length does not follow from height and width
-
-
-def have_a_raw_image_of_another_size(content, columns):
+def a_raw_image_of_another_size(_, columns):
     columns[1] += 1
 
 
-LIES = [
-    value
-    for value in vars().values()
-    if getattr(value, "__code__", None) and value.__code__.co_varnames[:2] == ("content", "columns")
-]
+HUGE = np.uint64(1 << 40).tobytes()
+LIES = {
+    "more samples": one_more_sample,
+    "a sample of another shard": a_sample_in_another_shard,
+    "negative samples": in_first_shard(samples=-2),
+    "no regions": lambda content, _: content["fields"][0].update(form=""),
+    "no sizes": lambda content, _: content["fields"][0].update(form="regions"),
+    "another type": lambda content, _: content["fields"][2].update(type=3),
+    "no fields": lambda content, _: content.update(fields=[]),
+    "numbers for classes": lambda content, _: content.update(class_names=[1, 2]),
+    "a name outside of the folder": in_first_shard(name="../other.beton"),
+    "no pages": in_first_shard(page_size=0),
+    "pages of one byte": in_first_shard(page_size=1),
+    "pages of three bytes": in_first_shard(page_size=3),
+    "a number for a version": in_first_shard(version=3),
+    "a number for a hash": in_first_shard(digest=3),
+    "entry points that end before they begin": entries_at(9, 8),
+    "entry points after the end": entries_at(0, 1 << 40),
+    "huge entry points beside a shard": entries_at(0, 1 << 40, (), [1 << 40, "a"]),
+    "numbers for fields": entries_at(0, 0, [3]),
+    "a pointer outside": bytes_at(5, HUGE),
+    "a pointer to another file": bytes_at(5, np.uint64((7 << 48) + 8388608).tobytes()),
+    "a huge region": bytes_at(3 * 64 + 24, HUGE),  # the notes come after 5 images of 13 bytes and their sizes
+    "an image without pixels": bytes_at(0, b"\0\0\0"),  # a JPEG, whose length does not follow from height and width
+    "a raw image of another size": a_raw_image_of_another_size,
+}
 
 
-@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_a_manifest_that_lies_is_refused(lie, tmp_path):
     folder = with_manifest(tmp_path / "shards", 2, 3)
     rewrite(tmp_path / "shards", lie)

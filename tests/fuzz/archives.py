@@ -144,7 +144,7 @@ def _damaged_index(rng, kind, folder, expected):
 
 
 def _forged_index(rng, kind, folder, expected):
-    """Somebody who knows the format changes an index: its checksums are right."""
+    """An attacker who knows the format changes an index: its checksums are right."""
     path = folder / "a.index"
     if kind == "folder" and rng.random() < 0.4:
         _forge_names(path, rng)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 
 from gpubeton._gpu.cuda import open_device
 from gpubeton.errors import DeviceError
+from tests.at_once import run_at_once
 
 
 class Busy:
@@ -112,11 +112,7 @@ def test_each_thread_may_use_the_device(gpu):
             stream.synchronize()
             results.append(np.array_equal(back.array, values))
 
-    threads = [threading.Thread(target=copy, args=(number,)) for number in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(copy, range(1, 5))
     assert results == [True] * 4
 
 

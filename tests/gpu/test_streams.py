@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack, closing, nullcontext
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 
 from benchmarks.gpu.pipelines import usual_pipeline
 from benchmarks.gpu.simulation import is_rehearsed
+from tests.at_once import run_at_once
 from tests.gpu.comparing import images_loader
 from tests.rehearsal.streams import simulated_stream
 
@@ -151,11 +151,7 @@ def test_loaders_of_several_threads_do_not_disturb_each_other(gpu, photos, route
         except BaseException as error:  # noqa: BLE001 - shown below
             errors.append(error)
 
-    threads = [threading.Thread(target=load, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(load, range(3))
     assert errors == []
     assert results == expected
 

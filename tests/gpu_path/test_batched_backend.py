@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from contextlib import ExitStack
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from benchmarks.gpu.nvjpeg_parts import Backend
 from gpubeton.errors import DeviceError, NvjpegError
 from gpubeton.loader import GpuOptions
+from tests.at_once import run_at_once
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.decode_requests import DecodeRequests
 from tests.gpu_path.gpu_room import BatchedBackend, DecodeRoute, Handle, State, load, open_nvjpeg_backends
@@ -303,11 +303,7 @@ def test_threads_may_use_a_backend_together(make, requests, faults, device):
                 event.synchronize()
                 failed.extend(refused)
 
-    threads = [threading.Thread(target=work, args=(pending[number::3],)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(work, [pending[number::3] for number in range(3)])
     assert failed == []
     assert all(requests.state_of(request) == ["decoded"] * len(request.size) for request in pending)
 

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import textwrap
+import weakref
 from pathlib import Path
 
 import pytest
 
 from gpubeton.errors import NvjpegError
 from tests.gpu_path.gpu_room import HARDWARE, INTERPOLATED, Handle, Library, State, Status
-from tests.gpu_path.recording_library import RecordingLibrary
+from tests.gpu_path.recording_library import RecordingLibrary, batch
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STREAM = 0x77
@@ -43,10 +44,13 @@ def test_a_status_becomes_an_error_with_the_call_and_advice(library, handle):
     assert message.endswith("(nvJPEG 13.0.1, libnvjpeg.so)")
 
 
-def test_an_unknown_status_is_an_error_too(library, handle):
+def test_an_unknown_status_and_success_that_made_nothing_are_errors_too(library, handle, monkeypatch):
     library.statuses["nvjpegJpegStateCreate"] = 77
     with pytest.raises(NvjpegError, match="77"):
         State(handle)
+    monkeypatch.setattr(library, "make", lambda _: None)
+    with pytest.raises(NvjpegError, match="nvjpegCreateEx"):
+        Handle(Library(library, "libnvjpeg.so", (13, 0, 1)))
 
 
 @pytest.mark.parametrize(("is_there", "advice"), [(True, "no JPEG engines"), (False, "compute,utility,video")])
@@ -71,30 +75,39 @@ def test_a_missing_driver_and_an_old_one_have_different_errors(library, monkeypa
         Handle(Library(library, "libnvjpeg.so", (13, 0, 1)))
 
 
-def test_success_that_made_nothing_is_an_error(library, monkeypatch):
-    monkeypatch.setattr(library, "make", lambda _: None)
-    with pytest.raises(NvjpegError, match="nvjpegCreateEx"):
-        Handle(Library(library, "libnvjpeg.so", (13, 0, 1)))
-
-
 # --- lifetimes
 
 
-def test_closing_twice_destroys_once(library, handle):
+def test_closing_twice_destroys_once_and_a_closed_object_is_refused_by_name(library, handle):
     state = State(handle)
-    state.close()
-    state.close()
+    for _ in range(2):
+        state.close()
     assert library.names().count("nvjpegJpegStateDestroy") == 1
-
-
-def test_a_closed_object_is_refused_by_name(handle):
-    state = State(handle)
-    state.close()
     with pytest.raises(NvjpegError, match="State"):
         state.initialize(1)
     handle.close()
     with pytest.raises(NvjpegError, match="Handle"):
         State(handle)
+
+
+def test_the_arrays_of_the_latest_batch_are_kept_until_the_next(handle):
+    state, arrays = State(handle), batch()
+    state.initialize(3)
+    references = [weakref.ref(array) for array in arrays]
+    state.decode_batched(*arrays, STREAM)
+    del arrays
+    assert all(array() is not None for array in references)
+    state.decode_batched(*batch(), STREAM)
+    assert all(array() is None for array in references)
+
+
+def test_an_initialize_that_failed_leaves_the_state_uninitialized(library, handle):
+    state = State(handle)
+    state.initialize(3)
+    library.statuses["nvjpegDecodeBatchedInitialize"] = 2
+    with pytest.raises(NvjpegError):
+        state.initialize(0)
+    assert state.batch == 0
 
 
 def test_a_destruction_that_fails_is_an_error(library, handle):
@@ -127,7 +140,7 @@ def test_objects_alive_at_the_end_of_the_interpreter_are_not_destroyed():
     script = """
         import sys
         from gpubeton._gpu.nvjpeg import Handle, Library, State
-        from tests.gpu_path.recording_library import RecordingLibrary
+        from tests.gpu_path.recording_library import RecordingLibrary, batch
 
         class Shouting(RecordingLibrary):
             def __getitem__(self, name):

@@ -70,33 +70,38 @@ def test_a_device_other_than_a_gpu_is_refused(name):
         open_device(name)
 
 
-def test_a_torch_without_cuda_is_named(monkeypatch):
-    monkeypatch.setattr(torch.version, "cuda", None)
-    with pytest.raises(DeviceError, match=r"cuda:0.*torch"):
-        open_device("cuda:0")
-
-
-def test_the_reason_why_torch_has_no_gpu_is_given(record, monkeypatch):
+def refuse_with(patches, reason):
     def refuse():
-        raise RuntimeError("Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized")
+        raise RuntimeError(reason)
 
-    monkeypatch.setattr(torch.cuda, "current_device", refuse)
-    with pytest.raises(DeviceError, match=r"Error 802: system.*CUDA 13\.0.*--gpus all.*nvidia-fabricmanager"):
-        open_device("cuda:0")
+    patches.setattr(torch.cuda, "current_device", refuse)
 
 
-def test_an_error_in_a_forked_process_names_the_fork(record, monkeypatch):
-    def refuse():
-        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
-
-    monkeypatch.setattr(torch.cuda, "current_device", refuse)
-    with pytest.raises(DeviceError, match="Cannot re-initialize"):
-        open_device("cuda:0")
+NO_START = "Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized"
 
 
-def test_without_cupy_the_extra_is_named(record, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(DeviceError, match=r"CuPy.*pip install .*\[cuda13\]'"):
+@pytest.mark.parametrize(
+    ("plant", "message"),
+    [
+        (lambda patches, _: patches.setattr(torch.version, "cuda", None), r"cuda:0.*torch"),
+        (
+            lambda patches, _: refuse_with(patches, NO_START),
+            r"Error 802: system.*CUDA 13\.0.*--gpus all.*nvidia-fabricmanager",
+        ),
+        (
+            lambda patches, _: refuse_with(patches, "Cannot re-initialize CUDA in forked subprocess"),
+            "Cannot re-initialize",
+        ),
+        (lambda patches, _: patches.setitem(sys.modules, "cupy", None), r"CuPy.*pip install .*\[cuda13\]'"),
+        (
+            lambda _, record: record.fail.update(getDeviceCount=[CudaRuntimeError(35)]),
+            "cuda:0: counting the GPUs: status 35",
+        ),
+    ],
+)
+def test_a_missing_part_and_the_reason_why_torch_has_no_gpu_are_named(record, monkeypatch, plant, message):
+    plant(monkeypatch, record)
+    with pytest.raises(DeviceError, match=message):
         open_device("cuda:0")
 
 
@@ -104,12 +109,6 @@ def test_a_number_that_no_gpu_has_is_refused(record, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
     with pytest.raises(DeviceError, match=r"cuda:2.* 2 GPUs.*\(3,4\)"):
         open_device(2)
-
-
-def test_a_cupy_that_the_driver_does_not_fit_is_an_error_of_the_device(record):
-    record.fail["getDeviceCount"] = [CudaRuntimeError(35)]
-    with pytest.raises(DeviceError, match=r"cuda:0: counting the GPUs: status 35"):
-        open_device(0)
 
 
 def test_the_module_can_be_imported_without_cupy():
@@ -265,7 +264,7 @@ def test_an_error_of_earlier_work_is_raised_by_the_next_wait(cuda_device, record
 # --- memory
 
 
-def test_memory_is_cudas_own_and_freed_once(cuda_device, record):
+def test_memory_is_cudas_own_and_freed_once_also_when_it_is_unreferenced(cuda_device, record):
     memory = cuda_device.allocate(1000)
     address = memory.address
     assert memory.nbytes == 1000
@@ -274,9 +273,7 @@ def test_memory_is_cudas_own_and_freed_once(cuda_device, record):
     del memory
     gc.collect()
     assert record.named("malloc", "free") == [("malloc", 1000), ("free", address)]
-
-
-def test_unreferenced_memory_is_freed(cuda_device, record):
+    record.calls.clear()
     address = cuda_device.allocate(0).address
     assert record.calls == [("malloc", 1), ("torch device", 1), ("free", address), ("torch device", 0)]
 
@@ -302,16 +299,17 @@ def test_a_failed_allocation_is_repeated_after_torchs_cache_is_emptied(cuda_devi
     ]  # fmt: skip
 
 
-def test_too_little_memory_is_reported_in_bytes(cuda_device, record):
+def test_too_little_memory_is_reported_in_bytes_and_another_error_is_no_lack_of_memory(cuda_device, record):
     record.fail["malloc"] = [CudaRuntimeError(OUT_OF_MEMORY)] * 2
     with pytest.raises(
         DeviceError,
         match=r"cuda:1 \(GPU 1\).*9999.*4096.*1073741824.*701.*resident=False",
     ):
         cuda_device.allocate(9999)
-
-
-def test_another_error_of_an_allocation_is_no_lack_of_memory(cuda_device, record):
+    record.fail["hostAlloc"] = [CudaRuntimeError(OUT_OF_MEMORY)]
+    with pytest.raises(DeviceError, match=r"100 bytes.*ulimit -l"):
+        cuda_device.allocate_pinned(100)
+    record.calls.clear()
     record.fail["malloc"] = [CudaRuntimeError(700)]
     with pytest.raises(DeviceError, match="allocating 9999 bytes: status 700"):
         cuda_device.allocate(9999)
@@ -332,12 +330,6 @@ def test_pinned_memory_is_an_array_that_keeps_it(cuda_device, record):
     del array
     gc.collect()
     assert record.named("freeHost") == [("freeHost", address)]
-
-
-def test_too_little_pinned_memory_names_its_limit(cuda_device, record):
-    record.fail["hostAlloc"] = [CudaRuntimeError(OUT_OF_MEMORY)]
-    with pytest.raises(DeviceError, match=r"100 bytes.*ulimit -l"):
-        cuda_device.allocate_pinned(100)
 
 
 def test_a_copy_finds_out_the_direction_by_itself(cuda_device, record):

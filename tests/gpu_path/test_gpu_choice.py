@@ -68,14 +68,11 @@ def test_without_a_request_for_a_gpu_none_is_chosen(pipelines):
     assert choose_gpu("auto", "auto", pipelines).target is None
 
 
-def test_a_further_output_may_request_a_gpu():
-    pipelines = {"again": PipelineSpec("image", transforms=[ToTensor(), ToDevice("cuda:2")])}
-    assert choose_gpu("auto", "auto", pipelines).target.device == "cuda:2"
-
-
-def test_the_first_of_several_gpus_is_taken():
+def test_the_first_of_several_gpus_is_taken_also_one_that_a_further_output_requests():
     pipelines = {"a": [ToTensor(), ToDevice("cuda:3")], "b": [ToTensor(), ToDevice("cuda:1")]}
     assert choose_gpu("auto", "auto", pipelines).target.device == "cuda:3"
+    pipelines = {"again": PipelineSpec("image", transforms=[ToTensor(), ToDevice("cuda:2")])}
+    assert choose_gpu("auto", "auto", pipelines).target.device == "cuda:2"
 
 
 def test_images_are_made_on_the_chosen_gpu_only_if_their_own_pipeline_moves_there():

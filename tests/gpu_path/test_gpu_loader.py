@@ -19,7 +19,6 @@ from gpubeton.transforms import (
     NormalizeImage,
     RandomHorizontalFlip,
     RandomTranslate,
-    Squeeze,
     ToTensor,
     ToTorchImage,
 )
@@ -180,15 +179,6 @@ def test_whole_images_of_one_size_need_no_decoder_in_the_pipeline(gpus, tmp_path
         assert torch.cat([batch for batch, _ in batches])[:, 0, 0, 0].tolist() == list(range(6))
 
 
-def test_every_epoch_has_other_draws_which_can_be_repeated(gpus, sample_file):
-    loader = gpu_loader(sample_file, PIPELINES["half"], order="random")
-    first, second = list(loader), list(loader)
-    assert not torch.equal(first[0][0], second[0][0])
-    loader.set_epoch(0)
-    assert_same(list(loader), first)
-    loader.close()
-
-
 def test_batches_that_are_kept_are_never_overwritten(gpus, faults, sample_file):
     faults.slow_down(500)
     loader = gpu_loader(sample_file, PIPELINES["half"], order="random", batch_size=5)
@@ -196,16 +186,6 @@ def test_batches_that_are_kept_are_never_overwritten(gpus, faults, sample_file):
     loader.close()
     for ours, theirs in copies:
         assert_same([ours], [tuple(theirs)])
-
-
-def test_other_fields_arrive_with_their_images(gpus, photos):
-    pipelines = {"image": augmented(), "label": [ToTensor(), Squeeze()], "note": None}
-    results = [
-        epochs(Loader(photos, 8, num_workers=1, seed=1, order="random", pipelines=pipelines, device=device))
-        for device in ("cuda:0", "cpu")
-    ]
-    for ours, theirs in zip(*results, strict=True):
-        assert_same([ours[1:]], [theirs[1:]])
 
 
 def num_decoded(faults):

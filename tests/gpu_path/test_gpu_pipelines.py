@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +21,7 @@ from gpubeton.transforms import (
     ToTensor,
     ToTorchImage,
 )
+from tests.at_once import run_at_once
 from tests.gpu_path.image_samples import IMAGE_SAMPLES, assert_same, epochs, gpu_loader, twin, write_images
 from tests.loader.pipelines import augmented, by_sample, equal
 from tests.simulator.device import SimulatedDevice
@@ -132,14 +132,6 @@ def test_a_gpu_is_chosen_by_todevice_or_by_name(gpus, path, decoded, to_device, 
     assert loader.gpu is not None
     assert loader.gpu.device is gpus[0]
     assert_same(epochs(loader), epochs(gpu_loader(decoded, pipeline, device="cpu")))
-
-
-def test_without_todevice_auto_leaves_all_to_the_cpu(gpus, path):
-    loader = gpu_loader(path, [CROP, ToTensor()], device="auto")
-    assert (loader.gpu, gpus) == (None, {})
-    assert loader.gpu_choice.reason == "no pipeline moves its batches to a GPU"
-    list(loader)
-    loader.close()
 
 
 def test_an_output_without_todevice_stays_on_the_cpu_beside_one_that_has_it(gpus, faults, path, decoded):
@@ -260,19 +252,16 @@ def test_threads_may_iterate_over_loaders_on_one_gpu_together(gpus, faults, path
     def consume(number):
         results[number] = epochs(gpu_loader(path, pipeline, order="random"), 2)
 
-    threads = [threading.Thread(target=consume, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(consume, range(3))
     for number in range(3):
         assert_same(results[number], expected)
 
 
 def test_loaders_on_two_gpus_keep_them_apart(gpus, faults, path, decoded):
     """Handles, streams and memory of one are never used with the other: the simulator looks at every call."""
-    pipeline = [CROP, HALVES, ToTensor()]
-    loaders = [gpu_loader(path, pipeline, device=f"cuda:{number}") for number in (0, 1)]
+    pipeline = [CROP, ToTensor(), HALVES]
+    by_name = gpu_loader(path, [CROP, ToTensor(), ToDevice("cuda:1"), HALVES], device="auto")
+    loaders = [gpu_loader(path, pipeline, device="cuda:0"), by_name]
     assert [loader.gpu.device.number for loader in loaders] == [0, 1]
     rows = list(zip(*loaders, strict=True))
     expected = epochs(gpu_loader(decoded, pipeline, device="cpu"))
@@ -283,17 +272,13 @@ def test_loaders_on_two_gpus_keep_them_apart(gpus, faults, path, decoded):
     assert {note.device for note in faults.notes("call", "nvjpegDecodeBatched")} == {0, 1}
 
 
-def test_the_second_gpu_may_be_named_by_todevice(gpus, path, decoded):
-    pipeline = [CROP, ToTensor(), ToDevice("cuda:1"), HALVES]
-    loader = gpu_loader(path, pipeline, device="auto")
-    assert_same(epochs(loader), epochs(gpu_loader(decoded, pipeline, device="cpu")))
-    assert list(gpus) == [1]
-
-
-def test_an_empty_selection_makes_no_batch(gpus, path):
-    loader = gpu_loader(path, [CROP, ToTensor()], indices=[])
-    assert list(loader) == []
-    loader.close()
+def test_without_todevice_auto_leaves_all_to_the_cpu_and_an_empty_selection_makes_no_batch(gpus, path):
+    with gpu_loader(path, [CROP, ToTensor()], device="auto") as loader:
+        assert (loader.gpu, gpus) == (None, {})
+        assert loader.gpu_choice.reason == "no pipeline moves its batches to a GPU"
+        list(loader)
+    with gpu_loader(path, [CROP, ToTensor()], indices=[]) as loader:
+        assert list(loader) == []
 
 
 def test_a_small_files_fields_all_arrive(gpus, photos):

@@ -44,12 +44,9 @@ def test_the_engines_get_enough_at_a_time(opened, faults, engines, cores, images
 
 
 def test_states_and_memory_wait_for_the_first_image(opened, faults):
-    opened()
+    result = opened(largest=(40, 30))
     assert (faults.live("handle"), faults.live("state")) == (1, 0)
-
-
-def test_the_largest_height_and_width_are_not_mixed_up(opened):
-    assert opened(largest=(40, 30)).backends[DecodeRoute.HARDWARE].largest == (40, 30)
+    assert result.backends[DecodeRoute.HARDWARE].largest == (40, 30)
 
 
 @pytest.mark.parametrize(("name", "architecture"), [("NVIDIA A10", "sm_86"), ("NVIDIA GeForce RTX 4070 Ti", "sm_89")])

@@ -7,15 +7,13 @@ from gpubeton.loader import GpuOptions
 from tests.gpu_path.gpu_room import DecodeRoute
 
 
-def test_the_engines_and_our_decoder_are_allowed_by_default():
+def test_routes_are_named_and_the_engines_and_our_decoder_are_allowed_by_default():
     assert GpuOptions().allowed == {DecodeRoute.HARDWARE, DecodeRoute.ENTRIES}
-
-
-@pytest.mark.parametrize(
-    ("routes", "allowed"), [(["hardware"], {DecodeRoute.HARDWARE}), (["entries"], {DecodeRoute.ENTRIES}), ((), set())]
-)
-def test_routes_are_named(routes, allowed):
-    assert GpuOptions(routes=routes).allowed == allowed
+    for routes, allowed in ((["hardware"], {DecodeRoute.HARDWARE}), (["entries"], {DecodeRoute.ENTRIES}), ((), set())):
+        assert GpuOptions(routes=routes).allowed == allowed
+    assert GpuOptions(raw="cpu") == GpuOptions(raw="cpu") != GpuOptions()
+    with pytest.raises(AttributeError):
+        GpuOptions().raw = "cpu"
 
 
 @pytest.mark.parametrize(
@@ -31,10 +29,3 @@ def test_routes_are_named(routes, allowed):
 def test_an_option_out_of_its_range_is_named(wrong, message):
     with pytest.raises(OptionError, match=message):
         GpuOptions(**wrong)
-
-
-def test_options_are_values():
-    assert GpuOptions(raw="cpu") == GpuOptions(raw="cpu") != GpuOptions()
-    assert len({GpuOptions(), GpuOptions(), GpuOptions(raw="cpu")}) == 2
-    with pytest.raises(AttributeError):
-        GpuOptions().raw = "cpu"

@@ -160,7 +160,7 @@ def make_taps(draws, rule, size, most, order=FORWARD, seed=0):
 
 def run_kernel(images, rows, table=None, item_size=1, *, device=None, place=placed, kinds=ALL, order=FORWARD, seed=0,
                shift=0, levels_shift=0, pictures=None):  # fmt: skip
-    """Carry out rows of steps on images (N, H, W, 3), with a buffer of its own for each purpose; the output values.
+    """Carry out rows of steps on images (N, H, W, 3), with a separate buffer for each purpose; the output values.
 
     `kinds` are those that there are buffers for, `shift` and `levels_shift` values between 16 aligned bytes and the
     first.

@@ -13,7 +13,7 @@ SIMPLE = '#line 1 "kernels/simple.cu"\nextern "C" __global__ void simple(int* ou
 pytestmark = pytest.mark.skipif(compiler() is None, reason=WHY_NONE)
 
 
-def test_products_are_only_fused_where_a_kernel_says_so():
+def test_products_are_only_fused_where_a_kernel_asks_for_it():
     source = (
         'extern "C" __global__ void fused(float* x) { x[0] = x[1] * x[2] + x[3]; x[4] = __fmaf_rn(x[5], x[6], x[7]); }'
     )

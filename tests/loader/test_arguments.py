@@ -11,6 +11,7 @@ from gpubeton.fields.decoders import (
     IntDecoder,
 )
 from gpubeton.loader import Loader, config
+from gpubeton.pipeline import PipelineSpec
 from gpubeton.reader import Reader
 from gpubeton.transforms import ToDevice, ToTensor
 from gpubeton.traversal_order import TraversalOrder
@@ -109,22 +110,18 @@ def test_a_gpu_that_a_pipeline_wishes_for_and_cannot_be_used_is_a_warning_and_it
         next(iter(loader))
 
 
-@pytest.mark.parametrize("device", ["auto", "cpu", torch.device("cpu")])
-def test_without_a_wish_for_a_gpu_the_cpu_decodes(photos, device):
-    loader = Loader(photos, 4, device=device, pipelines=ONLY_LABEL)
-    assert loader.gpu is None
-    assert loader.gpu_choice.target is None
+def test_without_a_wish_for_a_gpu_the_cpu_decodes_and_a_decoder_with_nothing_to_do_is_mentioned(photos):
+    for device in ("auto", "cpu", torch.device("cpu")):
+        loader = Loader(photos, 4, device=device, pipelines=ONLY_LABEL)
+        assert (loader.gpu, loader.gpu_choice.target) == (None, None)
+    reason = Loader(photos, 4, decoder="nvjpeg", pipelines=ONLY_LABEL).gpu_choice.reason
+    assert reason == "no pipeline moves its batches to a GPU, so that decoder='nvjpeg' has nothing to do"
 
 
 @pytest.mark.parametrize("decoder", ["", "NVJPEG", "dali", None, 3])
 def test_an_unknown_decoder_is_refused_with_those_that_exist(photos, decoder):
     with pytest.raises(OptionError, match="'auto', 'entries', 'nvjpeg', 'cpu'"):
         Loader(photos, 4, decoder=decoder)
-
-
-def test_a_decoder_with_nothing_to_do_is_mentioned_in_the_reason(photos):
-    reason = Loader(photos, 4, decoder="nvjpeg", pipelines=ONLY_LABEL).gpu_choice.reason
-    assert reason == "no pipeline moves its batches to a GPU, so that decoder='nvjpeg' has nothing to do"
 
 
 def test_there_are_as_many_workers_as_cores_and_no_more_than_numba_has_threads(photos, monkeypatch):
@@ -167,13 +164,39 @@ def test_indices_may_be_given_in_many_ways(photos, indices):
     assert labels(Loader(photos, 2, num_workers=1, indices=indices, pipelines=ONLY_LABEL)) == [[30, 10]]
 
 
-def test_an_unknown_field_or_an_impossible_pipeline_is_refused_by_the_constructor(photos):
-    with pytest.raises(NoSuchFieldError, match=r"'picture'"):
-        Loader(photos, 4, pipelines={"picture": []})
-    with pytest.raises(PipelineError, match=r"constant size"):
-        Loader(photos, 4)
+@pytest.mark.parametrize(
+    ("pipelines", "message"),
+    [
+        ({"picture": []}, "a pipeline for 'picture', but the file has the fields 'image', 'label'"),
+        ({"picture": None}, "a pipeline for 'picture'"),
+        ({"again": PipelineSpec("picture")}, "'again' reads 'picture', but the file has 'image', 'label'"),
+    ],
+)
+def test_a_pipeline_of_no_field_is_refused_with_the_names_that_there_are(photos, pipelines, message):
+    with pytest.raises(NoSuchFieldError, match=message):
+        Loader(photos, 4, pipelines={**ONLY_LABEL, **pipelines})
     with pytest.raises(FileNotFoundError):
-        Loader("nowhere.beton", 4)
+        Loader("nowhere.beton", 4, pipelines=pipelines)
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "message"),
+    [
+        ([[ToTensor()]], "pipelines .*list.*dict"),
+        ({}, "constant size"),
+        ({"label": IntDecoder()}, r"the pipeline of 'label' is .*IntDecoder.*; expected a list"),
+        ({"image": [IntDecoder(), ToTensor()]}, "IntDecoder.* RGBImageField"),
+        ({"label": [CenterCropRGBImageDecoder((4, 4), 1)]}, "IntField.* IntDecoder"),
+        ({"label": [ToTensor(), CenterCropRGBImageDecoder((4, 4), 1)]}, "field 'label'"),
+        ({"label": PipelineSpec("label", CenterCropRGBImageDecoder((4, 4), 1))}, "field 'label': .*'label' has none"),
+        ({"label": "CenterCrop"}, "expected a list"),
+        ({"label": [3]}, "field 'label': operation 0 of the pipeline is 3"),
+    ],
+)
+def test_pipelines_of_another_form_are_refused_with_the_form_that_is_meant(photos, pipelines, message):
+    usual = {**ONLY_LABEL, "image": ()} if not pipelines else ONLY_LABEL
+    with pytest.raises(PipelineError, match=message):
+        Loader(photos, 4, pipelines={**usual, **pipelines} if isinstance(pipelines, dict) else pipelines)
 
 
 def test_the_reader_and_the_order_are_at_hand(photos):
@@ -197,26 +220,6 @@ def test_center_crops_of_the_last_smaller_batch_are_those_of_a_whole_one(photos)
         for size in (50, 8)
     )
     assert torch.equal(whole, parts)
-
-
-@pytest.mark.parametrize(
-    ("pipelines", "message"),
-    [
-        ([[ToTensor()]], "pipelines .*list.*dict"),
-        (
-            {"label": IntDecoder()},
-            r"the pipeline of 'label' is .*IntDecoder.*; expected a list",
-        ),
-        ({"image": [IntDecoder(), ToTensor()]}, "IntDecoder.* RGBImageField"),
-        (
-            {"label": [CenterCropRGBImageDecoder((4, 4), 1)]},
-            "IntField.* IntDecoder",
-        ),
-    ],
-)
-def test_pipelines_of_another_form_are_refused_with_the_form_that_is_meant(photos, pipelines, message):
-    with pytest.raises(PipelineError, match=message):
-        Loader(photos, 4, pipelines={**ONLY_LABEL, **pipelines} if isinstance(pipelines, dict) else pipelines)
 
 
 def test_a_loop_that_is_over_at_once_warns(photos):

@@ -398,7 +398,7 @@ def test_arguments_out_of_their_range_are_refused(arguments):
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_no_list_of_images_is_refused(images, options, what):
+def test_other_values_than_a_list_of_images_are_refused(images, options, what):
     with pytest.raises(OptionError, match=what):
         BatchDecoder(augmented())(images, **options)
 

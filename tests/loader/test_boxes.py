@@ -240,16 +240,6 @@ def test_hidden_boxes_are_left_out_of_their_sample(raw):
     assert any(not boxes for boxes in visible.values())
 
 
-def test_boxes_may_follow_an_output_of_another_name(raw):
-    view = PipelineSpec("image", transforms=[*AUGMENTED, ToTensor()])
-    followed = PipelineSpec("boxes", RaggedDecoder(), [TransformBoxes("view", keep="all")])
-    loader = make(raw, AUGMENTED)
-    both = Loader(raw, 24, num_workers=1, seed=3, pipelines={**loader.pipelines, "view": view, "followed": followed})
-    ((_, boxes, _, others),) = both
-    assert [box.tolist() for box in boxes] == list(boxes_by_sample(loader).values())
-    assert not np.array_equal(boxes.values, others.values)
-
-
 def test_fractions_of_the_stored_image_become_fractions_of_the_output(raw):
     loader = make(raw, AUGMENTED, [TransformBoxes()], batch_size=24)
     follows = [RaggedDecoder(), TransformBoxes(relative=True)]

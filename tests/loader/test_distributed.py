@@ -93,34 +93,24 @@ def test_orders_of_two_ranks_are_ffcvs(ranks):
         assert results["orders"] == expected
 
 
-def test_the_ranks_share_each_epoch(ranks):
+def test_the_ranks_share_each_epoch_in_any_order_and_of_several_files(ranks):
     assert [rank["len"] for rank in ranks] == [6, 6]
     shares = [{label for batch in rank["batches"] for label in batch} for rank in ranks]
     assert not shares[0] & shares[1]
     assert len(shares[0] | shares[1]) == 48
+    assert sorted(ranks[0]["quasi"] + ranks[1]["quasi"]) == list(range(50))
+    for orders in zip(*(rank["several"] for rank in ranks), strict=True):
+        assert sorted(sample for order in orders for sample in order) == list(range(100))
 
 
-def test_without_a_seed_all_ranks_use_0_and_warn(ranks):
-    assert [rank["seed"] for rank in ranks] == [0, 0]
-    assert all(rank["warned"] for rank in ranks)
-
-
-def test_a_rank_with_another_seed_than_the_first_is_refused(ranks):
+def test_without_a_seed_all_ranks_use_0_and_warn_and_another_seed_than_the_first_is_refused(ranks):
+    assert [(rank["seed"], rank["warned"]) for rank in ranks] == [(0, True)] * 2
     first, second = sorted((rank["other_seed"] for rank in ranks), key=len)
     assert first == "accepted"
     assert re.search(r"seed is 4[01] on rank [01] of 2, but 4[01] on another rank", second)
-
-
-def test_a_quasi_random_epoch_is_shared_too(ranks):
-    assert sorted(ranks[0]["quasi"] + ranks[1]["quasi"]) == list(range(50))
 
 
 def test_each_rank_resumes_with_its_own_batches_from_the_state_of_any(ranks):
     for rank in ranks:
         assert rank["resumed"] == rank["batches"][1:]
     assert ranks[0]["state"] == ranks[1]["state"]
-
-
-def test_ranks_share_the_samples_of_several_files(ranks):
-    for orders in zip(*(rank["several"] for rank in ranks), strict=True):
-        assert sorted(sample for order in orders for sample in order) == list(range(100))

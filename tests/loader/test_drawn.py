@@ -147,11 +147,8 @@ def test_of_labels_there_are_partner_and_share(raw_photos):
         assert torch.equal(labels[:, 2], drawn["LabelMixup.share"].float())
 
 
-def test_an_output_without_draws_gives_an_empty_dict(raw_photos):
+def test_an_output_without_draws_gives_an_empty_dict_and_one_that_does_not_exist_is_refused(photos, raw_photos):
     assert next(iter(make(raw_photos, None, drawn=("weight",), pipelines={"weight": ()})))[1] == {}
-
-
-def test_outputs_that_do_not_exist_and_names_of_fields_are_refused(photos):
     with pytest.raises(PipelineError, match=r"'drawn_picture': .*'picture'.*'image'"):
         make(photos, augmented(), drawn=("picture",))
     with pytest.raises(PipelineError, match=r"'drawn_image'"):

@@ -30,7 +30,6 @@ from gpubeton.transforms import (
     RandomHorizontalFlip,
     RandomResizedCrop,
     RandomTranslate,
-    ToDevice,
     ToTensor,
     ToTorchImage,
 )
@@ -150,12 +149,14 @@ def test_the_error_of_an_rgb_decoder_names_the_decoder_for_other_kinds(images, d
         make(images, {"gray16": [decoder]})
 
 
-def test_of_a_crop_after_the_decoder_only_the_crop_is_decoded(images, capsys):
+def test_of_a_crop_after_the_decoder_only_the_crop_is_decoded_and_explain_names_the_kind(images, capsys):
     cropped = make(images, {"rgba": [ImageDecoder(), RandomResizedCrop((0.2, 1), (0.75, 1.33), 12)]})
     decoded = make(images, {"rgba": [RandomResizedCropImageDecoder((12, 12), (0.2, 1), (0.75, 1.33))]})
     cropped.explain()
     assert capsys.readouterr().out.count("fused") == 2
     assert np.array_equal(all_of(cropped)[0], all_of(decoded)[0])
+    make(images, {"gray16": [CenterCropImageDecoder((8, 9), 1)]}).explain()
+    assert "gray16: gray16, 8 x 9, area, written as uint16" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("operation", [ColorJitter(hue=0.1), RandomGrayscale(1)])
@@ -177,11 +178,6 @@ def test_operations_on_rgb_levels_are_refused_for_other_kinds(images, operation,
 def test_as_many_numbers_as_channels_are_wanted(images, operation, message):
     with pytest.raises(PipelineError, match=message):
         make(images, {"gray": [ImageDecoder(), operation]})
-
-
-def test_explain_names_the_kind(images, capsys):
-    make(images, {"gray16": [CenterCropImageDecoder((8, 9), 1)]}).explain()
-    assert "gray16: gray16, 8 x 9, area, written as uint16" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -251,12 +247,6 @@ def test_a_png_of_another_size_kind_or_none_at_all_is_a_bad_image(tmp_path):
     damage(path, 2, field="gray", content=b"\xff\xd8nonsense")
     with pytest.raises(BadImageError, match=r"gray: "):
         all_of(make(path, decode))
-
-
-def test_to_device_moves_images_made_by_the_cpu(images):
-    pipeline = [ImageDecoder(), NormalizeImage(0, 1), ToTensor(), ToDevice("cpu"), ToTorchImage()]
-    (result,) = all_of(make(images, {"gray": pipeline}))
-    assert result.shape == (10, 1, *SIZE)
 
 
 def test_a_class_derived_from_the_field_has_to_be_named(tmp_path):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from contextlib import nullcontext
 from itertools import chain
 
@@ -17,6 +16,7 @@ from gpubeton.fields.decoders import (
 from gpubeton.loader import Loader
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import Squeeze, ToTensor
+from tests.at_once import run_at_once
 from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, by_sample, equal, labels, same
 from tests.small_files import picture
 
@@ -188,22 +188,12 @@ def test_several_threads_may_iterate_over_several_loaders_at_once(photos, raw_ph
     def run(number):
         result[number] = by_sample(make(*arguments[number]))
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(arguments))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(run, range(len(arguments)))
     assert all(equal(output, other) for output, other in zip(result, expected, strict=True))
 
 
 def test_several_threads_may_share_an_iterator(photos):
     loader = Loader(photos, 2, num_workers=2, pipelines=ONLY_LABEL)
     batches, received = iter(loader), []
-    threads = [
-        threading.Thread(target=lambda: received.extend(batch.tolist() for (batch,) in batches)) for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(lambda _: received.extend(batch.tolist() for (batch,) in batches), range(3))
     assert sorted(chain(*received)) == list(range(0, 500, 10))

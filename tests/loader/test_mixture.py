@@ -178,7 +178,7 @@ def test_any_number_of_ranks_has_the_same_global_batches_and_goes_on_with_an_epo
             assert sorted(samples) == sorted(expected)
             mine, others = (sorted(image.numpy().tobytes() for image in part) for part in (images, theirs))
             assert mine == others
-    # Of another size: what is left, however often the ranks change. The next epoch has shares in the new batches.
+    # Of another size: the rest, however often the ranks change. The next epoch has shares in the new batches.
     expected = sorted(sample for samples, _ in whole for sample in samples)
     second, state = run(mixture, 2, 10, state, 3, **arguments)
     third, state = run(mixture, 3, 7, state, 2, **arguments)
@@ -189,7 +189,7 @@ def test_any_number_of_ranks_has_the_same_global_batches_and_goes_on_with_an_epo
     assert sorted(parts) == expected
 
 
-def test_a_state_tells_its_mixture_and_another_is_refused(files):
+def test_a_state_names_its_mixture_and_another_is_refused(files):
     with plain(mixture_of(files, samples=100)) as loader:
         list(received(loader))
         list(received(loader, 2))
@@ -207,7 +207,7 @@ def test_a_state_tells_its_mixture_and_another_is_refused(files):
             other.load_state_dict(state)
     with plain(files) as other, pytest.raises(StateError, match=r"the mixture is '' here and 'weights 0.5"):
         other.load_state_dict(state)
-    # What comes later may change.
+    # Later weights may change.
     with plain(mixture_of(files, samples=100, schedule={5: [1, 1, 1]})) as other:
         other.load_state_dict(state)
         assert other.next_epoch == 1

@@ -82,7 +82,7 @@ def test_stories_of_hosts_that_come_and_go(photos):  # noqa: F811
 
 
 @pytest.mark.parametrize(("count", "number"), [("GROUP_WORLD_SIZE", "GROUP_RANK"), ("SLURM_NNODES", "SLURM_NODEID")])
-def test_the_launcher_tells_the_host(photos, monkeypatch, count, number):  # noqa: F811
+def test_the_launcher_names_the_host(photos, monkeypatch, count, number):  # noqa: F811
     kwargs = {**LABELS, "order_kwargs": {"nodes": NODES}, "distributed": True}
     expected, _ = run(photos, 4, 3, **LABELS, **of(2))
     monkeypatch.setenv(count, "2")

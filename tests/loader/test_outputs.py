@@ -1,4 +1,4 @@
-"""A file with outputs of all kinds: images, views, branches, masks, boxes and what is drawn for them."""
+"""A file with outputs of all kinds: images, views, branches, masks, boxes and their draws."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_sample_is_left_out_or_replaced_in_all_outputs_of_its_batch(scenes, on
     assert list(rows_of(spoilt, on_error=on_error)) == [expected[sample] for sample in samples]
 
 
-def test_explain_names_for_each_output_what_it_shares_with_others_and_its_form(scenes, capsys):
+def test_explain_names_for_each_output_the_shared_parts_and_its_form(scenes, capsys):
     make(scenes[0]).explain()
     printed = capsys.readouterr().out
     for pattern in (

@@ -89,12 +89,14 @@ def test_every_sample_gets_the_array_that_was_written(detections, name, pipeline
     assert same(result, boxes_of)
 
 
-def test_a_batch_is_values_and_offsets_without_padding(detections):
+def test_a_batch_is_values_and_offsets_without_padding_and_one_of_empty_arrays_keeps_their_shape(detections):
     batch = next(iter(make(detections, {"boxes": ()})))[0]
     lengths = [number % 4 for number in range(7)]
     assert batch.values.shape == (sum(lengths), 4)
     assert batch.offsets.tolist() == np.cumsum([0, *lengths]).tolist()
     assert (batch.values.dtype, batch.offsets.dtype) == (torch.float32, torch.int64)
+    ragged = next(iter(make(detections, {"boxes": ()}, indices=[0, 4, 8])))[0]
+    assert (ragged.values.shape, ragged.offsets.tolist()) == ((0, 4), [0, 0, 0, 0])
 
 
 def test_numbers_of_another_byte_order_come_in_the_machines(detections):
@@ -135,34 +137,21 @@ def test_two_outputs_may_go_on_from_one_ragged(detections):
         assert torch.equal(boxes.values.double(), doubles.values)
 
 
-def test_a_batch_of_empty_arrays_keeps_their_shape(detections):
-    ragged = next(iter(make(detections, {"boxes": ()}, indices=[0, 4, 8])))[0]
-    assert (ragged.values.shape, ragged.offsets.tolist()) == ((0, 4), [0, 0, 0, 0])
-
-
-def test_text_comes_as_its_bytes(detections):
+def test_text_comes_as_its_bytes_and_filter_is_given_each_samples_array(detections):
     result = rows_of(make(detections, {"info": PipelineSpec("info", RaggedDecoder())}))
     assert bytes(result[12]) == b'{"number": 12}\0'
-
-
-def test_ffcv_finds_a_field_of_bytes(detections):
-    index = Reader(detections).index
-    assert [descriptor.type_id for descriptor in index.descriptors][1:4] == [3, 3, 3]
-    reader = Reader(detections, {"boxes": BytesField})
-    assert type(reader.handlers["boxes"]) is BytesField
-    size = index.column("boxes")["size"]
-    assert size.tolist() == [16 * (number % 4) for number in range(30)]
-
-
-def test_the_file_stores_type_and_shape(detections):
-    field = Reader(detections).handlers["boxes"]
-    assert (type(field), field.dtype, field.shape) == (RaggedField, np.dtype("<f4"), (-1, 4))
-    assert type(Reader(detections).handlers["raw"]) is BytesField
-
-
-def test_filter_is_given_each_samples_array(detections):
     filtered = make(detections, {"boxes": ()}).filter("boxes", lambda boxes: len(boxes) == 3)
     assert filtered.indices.tolist() == list(range(3, 30, 4))
+
+
+def test_the_file_stores_type_and_shape_and_ffcv_finds_a_field_of_bytes(detections):
+    reader = Reader(detections)
+    field = reader.handlers["boxes"]
+    assert (type(field), field.dtype, field.shape) == (RaggedField, np.dtype("<f4"), (-1, 4))
+    assert type(reader.handlers["raw"]) is BytesField
+    assert [descriptor.type_id for descriptor in reader.index.descriptors][1:4] == [3, 3, 3]
+    assert type(Reader(detections, {"boxes": BytesField}).handlers["boxes"]) is BytesField
+    assert reader.index.column("boxes")["size"].tolist() == [16 * (number % 4) for number in range(30)]
 
 
 def test_an_operation_of_ones_own_gets_the_ragged(detections):

@@ -262,7 +262,7 @@ def test_an_index_without_entry_points_has_headers_alone(photos, tmp_path):
         index_source(open_source(tars), tmp_path / "photos.beton")
 
 
-def test_the_command_tells_how_to_index_other_files(photos, tmp_path):
+def test_the_command_explains_how_to_index_other_files(photos, tmp_path):
     for source in (photos, write_zip(photos, tmp_path), tmp_path / "train-000.tar"):
         assert "-o NAME.index" in " ".join(run("index", source, code=2).output.split())
 
@@ -278,7 +278,7 @@ def test_several_indices_are_one_dataset_also_with_beton_files(photos, tmp_path)
         assert same(Loader([tmp_path / name for name in names], 7, **options), Loader(tars, 7, **options))
 
 
-def test_the_command_says_what_an_index_is_for(photos, tmp_path):
+def test_the_command_explains_an_index(photos, tmp_path):
     tars = write_tars(photos, tmp_path)
     index_source(open_source(tars), tmp_path / "a.index", num_workers=1, entry_points=False)
     for command in ("convert", "index"):

@@ -14,7 +14,6 @@ import torch
 from gpubeton import Loader
 from gpubeton._bytes import object_store
 from gpubeton._bytes.file_list import FileList
-from gpubeton._bytes.store_client import request_with_retries
 from gpubeton.dataset import Settings, convert, index_source, open_source, recognise
 from gpubeton.errors import BadImageError, FormatError, OptionError, RemoteChangedError, RemoteMissingError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
@@ -52,7 +51,7 @@ def read(path, **options):
 
 
 def indexed(names, path, remote=None):
-    """Index containers; give what a loader has to be told."""
+    """Index containers; give the arguments of a loader."""
     done = index_source(open_source(names, remote=remote), path, num_workers=1)
     assert (done.samples, done.indexed, done.unread) == (30, 30, [])
     return {"containers": done.outside}
@@ -195,7 +194,7 @@ def urls(photos, fault_server, tmp_path):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_an_epoch_takes_one_request_for_each_object_whatever_the_order(urls, fault_server, order):
+def test_an_epoch_takes_one_request_for_each_object_in_any_order(urls, fault_server, order):
     with opened(urls, order=order) as loader:
         assert len(fault_server.gets()) == 31  # for their headers, of which one is long
         fault_server.forget()
@@ -231,13 +230,9 @@ def test_an_object_that_is_replaced_or_deleted_is_named(photos, s3_server, tmp_p
         s3_server.put("photos/dog/0011.jpg", content)
     with opened(name, **more) as loader:
         assert len(list(loader)) == 8  # the same bytes again
-        delete_object(s3_server, "photos/dog/0011.jpg")
+        s3_server.delete("photos/dog/0011.jpg")
         with pytest.raises(RemoteMissingError, match=r"photos/dog/0011\.jpg"):
             list(itertools.chain(loader, loader))
-
-
-def delete_object(bucket, key):
-    request_with_retries(bucket.url(key), bucket.options, "its end", lambda obstore, *place: obstore.delete(*place))
 
 
 def test_objects_that_are_missing_in_a_table_are_bad_images(urls, fault_server):

@@ -47,23 +47,16 @@ def test_an_epoch_consists_of_the_drawn_samples(photos, weights):
     assert drawn(loader) != drawn(loader, 1)
 
 
-def test_by_default_an_epoch_is_as_long_as_the_indices(photos):
-    assert len(drawn(make(photos))) == 50
-    assert len(drawn(make(photos, indices=[1, 2, 3]))) == 3
-
-
 def test_without_replacement_each_sample_comes_once_at_most(photos):
     draws = drawn(make(photos, replacement=False, num_samples=42))
     assert sorted(draws) == np.flatnonzero(WEIGHTS).tolist()
     assert draws != sorted(draws)
 
 
-def test_of_indices_only_those_are_drawn_with_the_weights_of_their_samples(photos):
-    draws = drawn(make(photos, indices=[20, 7, 6, 14], num_samples=200))
-    assert set(draws) == {20, 6}
-
-
-def test_a_filtered_loader_keeps_the_weights_of_its_samples(photos):
+def test_of_indices_only_those_are_drawn_with_the_weights_of_their_samples_also_after_a_filter(photos):
+    assert len(drawn(make(photos))) == 50
+    assert len(drawn(make(photos, indices=[1, 2, 3]))) == 3
+    assert set(drawn(make(photos, indices=[20, 7, 6, 14], num_samples=200))) == {20, 6}
     filtered = make(photos, num_samples=100).filter("label", lambda value: int(value) >= 400)
     assert set(drawn(filtered)) == {number for number in range(40, 50) if WEIGHTS[number]}
     assert len(make(photos, num_samples=3).filter("label", lambda value: int(value) < 0)) == 0

@@ -16,16 +16,14 @@ class Keep(Operation):
         return replace(previous_state, jit_mode=False), AllocationQuery((1,), np.dtype("uint8"))
 
 
-def test_an_operation_without_a_constructor_knows_nothing_yet():
+def test_an_operation_knows_nothing_until_it_gets_its_field_and_metadata():
     keep = Keep()
     assert keep.field is keep.metadata is keep.memory_read is None
-
-
-def test_an_operation_keeps_its_field_and_metadata():
-    keep = Keep()
     keep.accept_field("field")
     keep.accept_globals("metadata", len)
     assert (keep.field, keep.metadata, keep.memory_read) == ("field", "metadata", len)
+    spec = PipelineSpec("image")
+    assert (spec.source, spec.decoder, spec.transforms) == ("image", None, None)
 
 
 def test_a_state_is_replaced_not_changed():
@@ -33,8 +31,3 @@ def test_a_state_is_replaced_not_changed():
     assert Keep().declare_state_and_memory(state)[0].jit_mode is False
     with pytest.raises(FrozenInstanceError):
         state.jit_mode = False
-
-
-def test_a_spec_without_decoder_and_transforms_leaves_both_to_the_field():
-    spec = PipelineSpec("image")
-    assert (spec.source, spec.decoder, spec.transforms) == ("image", None, None)

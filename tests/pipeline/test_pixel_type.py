@@ -7,23 +7,13 @@ import torch
 from gpubeton.pipeline.pixel_type import PIXEL_TYPES, dtype_name, is_torch_dtype, pixel_type, torch_dtype
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.dtype("float16"), "float16", "<f2", torch.float16, torch.half])
-def test_all_spellings_of_a_type_have_one_name(dtype):
-    assert dtype_name(dtype) == "float16"
-    assert torch_dtype(dtype) is torch.float16
-
-
-def test_bfloat16_is_known_though_numpy_has_none():
-    assert dtype_name(torch.bfloat16) == dtype_name("bfloat16") == "bfloat16"
-    assert torch_dtype("bfloat16") is torch.bfloat16
-
-
-def test_only_torchs_types_are_torchs():
-    assert is_torch_dtype(torch.uint8)
-    assert not any(map(is_torch_dtype, (np.uint8, np.dtype("uint8"), "uint8", int)))
-
-
-def test_a_type_that_torch_does_not_have_is_named():
+def test_all_spellings_of_a_type_have_one_name():
+    for dtype in (np.float16, np.dtype("float16"), "float16", "<f2", torch.float16, torch.half):
+        assert (dtype_name(dtype), torch_dtype(dtype)) == ("float16", torch.float16)
+    for dtype in (torch.bfloat16, "bfloat16"):
+        assert (dtype_name(dtype), torch_dtype(dtype)) == ("bfloat16", torch.bfloat16)
+    types = torch.uint8, np.uint8, np.dtype("uint8"), "uint8", int
+    assert [is_torch_dtype(dtype) for dtype in types] == [True] + [False] * 4
     with pytest.raises(TypeError, match="'str64'"):
         torch_dtype(np.dtype("<U2"))
 

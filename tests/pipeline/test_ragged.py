@@ -26,10 +26,11 @@ def test_a_ragged_is_a_sequence_of_its_samples_arrays(ragged):
             ragged[outside]
 
 
-def test_lengths_and_rows_assign_values_to_samples(ragged):
+def test_lengths_and_rows_assign_values_to_samples_and_the_repr_shows_sizes(ragged):
     assert ragged.lengths.tolist() == [2, 0, 3]
     assert ragged.rows.tolist() == [0, 0, 2, 2, 2]
     assert type(ragged.lengths) is type(ragged.rows) is type(ragged.values)
+    assert repr(ragged).startswith("Ragged(3 samples, values of shape (5, 2), ")
 
 
 def test_tensors_share_the_arrays_memory():
@@ -69,7 +70,3 @@ def test_a_clone_may_be_changed(ragged):
     clone.offsets[1] = 1
     assert type(clone.values) is type(ragged.values)
     assert before == (ragged.values[0, 0].item(), ragged.offsets[1].item())
-
-
-def test_the_repr_shows_sizes_and_no_values(ragged):
-    assert repr(ragged).startswith("Ragged(3 samples, values of shape (5, 2), ")

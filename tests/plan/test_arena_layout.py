@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton._plan.arena_layout import ALIGNMENT, lay_out_images, round_up
+from gpubeton._plan.arena_layout import ALIGNMENT, lay_out_images
 
 SIDES = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), max_size=30)
 
@@ -42,16 +41,3 @@ def test_sizes_of_many_large_images_do_not_overflow():
     layout = lay_out_images(side, side)
     assert (np.diff(layout.offset.astype(np.int64)) >= 3 * 60_000**2).all()
     assert layout.nbytes >= 20 * 3 * 60_000**2
-
-
-def test_no_image_takes_no_memory():
-    nothing = np.zeros(0, np.int32)
-    assert lay_out_images(nothing, nothing).nbytes == 0
-    assert lay_out_images(nothing, nothing, start=700).nbytes == 768
-
-
-@pytest.mark.parametrize(
-    ("nbytes", "rounded"), [(0, 0), (1, 256), (255, 256), (256, 256), (257, 512), (2**40 + 1, 2**40 + 256)]
-)
-def test_bytes_are_rounded_up(nbytes, rounded):
-    assert round_up(nbytes) == rounded

@@ -89,7 +89,7 @@ def test_each_batch_and_epoch_has_its_shares_and_each_source_goes_through_its_sa
                 passes = [divmod(place, story.sizes[source]) for place in range(served[source], served[source] + count)]
                 assert mine == [story.pass_of(source, turn)[place] for turn, place in passes]
                 served[source] += count
-            # What is drawn for a sample differs each time that it comes.
+            # The draws for a sample differ each time that it comes.
             assert len(set(draws.tolist())) == story.samples
             assert ids.repeats_samples == repeats_of(draws).any() or len(set(samples)) == story.samples
 
@@ -124,7 +124,7 @@ def test_ranks_share_the_same_batches_and_others_go_on_anywhere(first):
 
 
 @pytest.mark.parametrize("number", range(20))
-def test_an_epoch_that_stops_ends_before_a_source_is_used_up_and_begins_all_anew(number):
+def test_an_epoch_that_stops_ends_before_a_source_is_used_up_and_begins_all_again(number):
     story = Story(number)
     order = story.order(repeats=False, samples=None)
     for epoch in range(2):

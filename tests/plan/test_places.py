@@ -96,9 +96,7 @@ def stories(draw):
 
 @settings(max_examples=300)
 @given(stories(), st.integers(0, 9), st.integers(1, 40), st.integers(1, 17))
-def test_whatever_hosts_go_on_each_global_batch_is_the_next_stretch_and_each_sample_comes_once(
-    story, epoch, least, batch
-):
+def test_for_any_hosts_each_global_batch_is_the_next_stretch_and_each_sample_comes_once(story, epoch, least, batch):
     total, per_page, nodes, phases = story
     pages = np.arange(total) // per_page
     order = reference(range(total), pages, nodes, 2, 3, epoch).tolist()

@@ -10,7 +10,6 @@ import torch
 
 from gpubeton.errors import PipelineError
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
-from gpubeton.loader import Loader
 from gpubeton.pipeline import Operation
 from gpubeton.transforms import (
     Convert,
@@ -177,8 +176,3 @@ def test_explain_has_a_line_for_each_operation():
 def test_operations_that_do_not_fit_are_refused_with_the_field(operations, message):
     with pytest.raises(PipelineError, match=message):
         load(operations, IMAGES)
-
-
-def test_images_of_several_sizes_are_refused_with_the_field(photos):
-    with pytest.raises(PipelineError, match="'image': SimpleRGBImageDecoder "):
-        Loader(photos, 4, pipelines={"image": [ToTensor()]})

@@ -70,8 +70,3 @@ def test_a_chance_on_a_border_is_the_next_ones_and_the_largest_never_leads_past_
 def test_too_few_weights_are_refused_with_advice(weights, count, replacement, message):
     with pytest.raises(OptionError, match=message):
         draw_weighted(weights, count, 0, 0, replacement=replacement)
-
-
-@pytest.mark.parametrize("replacement", [True, False])
-def test_of_nothing_nothing_can_be_drawn(replacement):
-    assert draw_weighted(np.zeros(0), 0, 0, 0, replacement=replacement).tolist() == []

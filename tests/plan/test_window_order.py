@@ -142,9 +142,3 @@ def test_streams_of_a_window_order_share_few_pages_and_their_samples_are_mixed()
     # Neighbors in a stream come from one page as seldom as 4 pages allow.
     alike = [np.mean(np.diff(pages[order[number::8]]) == 0) for number in range(8)]
     assert 0.1 < np.mean(alike) < 0.35
-
-
-def test_a_window_order_depends_on_the_seed_and_the_epoch():
-    pages = np.arange(300) // 10
-    orders = [window(range(300), pages, 4, 2, seed, epoch).tolist() for seed in (0, 1) for epoch in (0, 1)]
-    assert len(set(map(tuple, orders))) == 4

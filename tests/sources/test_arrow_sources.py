@@ -226,7 +226,7 @@ def test_compressed_files_in_a_store_are_refused(fault_server, tmp_path):
 
 
 @pytest.mark.parametrize("size", [1 << 50, 1 << 62, (1 << 63) - 1])
-def test_a_file_that_a_server_says_is_larger_than_any_memory_is_named(fault_server, size):
+def test_a_file_that_a_server_claims_to_be_larger_than_any_memory_is_named(fault_server, size):
     fault_server.objects["a.arrow"] = bytes(1000)
     fault_server.always = Fault(headers={"Content-Range": f"bytes 0-999/{size}"})
     with pytest.raises(GpubetonError, match=r"a\.arrow: "):

@@ -33,7 +33,9 @@ def jpeg(number, height=24, width=32):
 # --- folders
 
 
-def test_a_folder_of_images_without_classes_has_no_labels(tmp_path):
+def test_a_folder_of_images_without_classes_has_no_labels_and_one_with_nothing_in_it_is_refused(tmp_path):
+    with pytest.raises(OptionError, match=re.escape(str(tmp_path))):
+        open_source(tmp_path)
     write_picture(tmp_path / "b.jpg", 1)
     write_picture(tmp_path / "a.png", 2)
     source = open_source(tmp_path)
@@ -55,11 +57,6 @@ def test_files_that_are_no_samples_are_counted_by_their_endings(tmp_path):
     (tmp_path / "flat" / "a.gif").touch()
     assert open_source(tmp_path / "flat").passed_over == {".gif": 1}
     assert open_source(write_table(tmp_path / "a.csv", ["path", "class"], [("flat/a.png", 1)])).passed_over == {}
-
-
-def test_a_folder_with_nothing_in_it_is_refused(tmp_path):
-    with pytest.raises(OptionError, match=re.escape(str(tmp_path))):
-        open_source(tmp_path)
 
 
 # --- tables
@@ -93,7 +90,7 @@ def test_numbers_that_are_not_whole_are_floats(tmp_path):
     assert Reader(done.path).index.column("label").tolist() == [0.5, 2.0]
 
 
-def test_columns_are_chosen_and_missing_ones_named(tmp_path):
+def test_columns_are_chosen_and_missing_ones_and_a_row_of_another_length_are_named(tmp_path):
     write_picture(tmp_path / "x.jpg", 1)
     table = write_table(tmp_path / "a.csv", ["where", "what", "other"], [("x.jpg", 3, "q")])
     assert contents(open_source(table, image="where", label="what")) == [((tmp_path / "x.jpg").read_bytes(), 3)]
@@ -101,12 +98,9 @@ def test_columns_are_chosen_and_missing_ones_named(tmp_path):
         open_source(table)
     with pytest.raises(OptionError, match="'zap'"):
         open_source(table, image="where", label="zap")
-
-
-def test_a_row_of_another_length_is_named(tmp_path):
-    (tmp_path / "a.csv").write_text("image,label\nx.jpg,1\ny.jpg\n")
+    table.write_text("image,label\nx.jpg,1\ny.jpg\n")
     with pytest.raises(OptionError, match=r"row 1 .* 1 .* 2"):
-        open_source(tmp_path / "a.csv")
+        open_source(table)
 
 
 def test_parquet_may_hold_paths_or_the_files_themselves(tmp_path):
@@ -141,16 +135,13 @@ def test_tar_files_give_images_and_labels_of_one_key(tmp_path):
     assert contents(open_source(tmp_path)) == contents(source)
 
 
-def test_a_label_may_be_in_a_json_file(tmp_path):
+def test_a_label_may_be_in_a_json_file_and_one_of_too_many_levels_is_named(tmp_path):
     members = [("1.jpg", jpeg(1)), ("1.json", json.dumps({"species": "owl"}).encode())]
     source = open_source(write_tar(tmp_path / "a.tar", members), label="json:species")
     assert (contents(source), source.class_names) == ([(jpeg(1), 0)], ("owl",))
     with pytest.raises(OptionError, match=r"'label'.*--label json:"):
         open_source(tmp_path / "a.tar", label="json")
-
-
-def test_json_of_too_many_levels_in_a_tar_file_is_named(tmp_path):
-    path = write_tar(tmp_path / "a.tar", [("1.jpg", jpeg(1)), ("1.json", b"[" * 20_000)])
+    path = write_tar(tmp_path / "b.tar", [("1.jpg", jpeg(1)), ("1.json", b"[" * 20_000)])
     with pytest.raises(OptionError, match=r"1\.json"):
         open_source(path, label="json:species")
 
@@ -277,18 +268,12 @@ def test_a_dataset_of_torchvisions_without_a_root_is_made_and_one_that_wants_mor
         open_source("torchvision:Wanting")
 
 
-def test_files_of_torchvisions_folders_are_not_decoded(torchvision, tmp_path):
+def test_files_of_torchvisions_folders_are_not_decoded_and_a_replaced_one_is_another_sample(torchvision, tmp_path):
     for number in range(2):
         write_picture(tmp_path / "val" / f"{number}.jpg", number)
     source = open_source("torchvision:Flowers", root=tmp_path, split="val")
     assert source[1] == (f"{tmp_path}/val/1.jpg", 1)
     assert source.name(1).endswith("val/1.jpg")
-
-
-def test_a_file_of_torchvisions_folders_that_is_replaced_is_another_sample(torchvision, tmp_path):
-    for number in range(2):
-        write_picture(tmp_path / "val" / f"{number}.jpg", number)
-    source = open_source("torchvision:Flowers", root=tmp_path, split="val")
     before = source.identity(0), source.identity(1)
     (tmp_path / "val" / "0.jpg").write_bytes(b"x")
     assert (source.identity(0) == before[0], source.identity(1) == before[1]) == (False, True)
@@ -348,15 +333,12 @@ def test_names_become_their_place_among_all_sorted(values):
         assert list(labels.class_names) == sorted(set(values))
 
 
-def test_a_class_name_that_was_not_given_is_reported():
-    with pytest.raises(OptionError, match=r"table: .*'eel'.* 1 "):
-        Labels(["eel"], ["owl"], where="table")
-
-
-def test_text_among_the_given_names_is_a_name_though_it_looks_like_a_number():
+def test_text_among_the_given_names_is_a_name_though_it_looks_like_a_number_and_another_is_reported():
     assert Labels(["30", "50"], ["30", "50", "stop"], where="").numbers == [0, 1]
     assert Labels(["0", "1"], ["1", "2"], where="").numbers == [0, 1]
     assert Labels([30, 50], ["30", "50", "stop"], where="").numbers == [30, 50]
+    with pytest.raises(OptionError, match=r"table: .*'eel'.* 1 "):
+        Labels(["eel"], ["owl"], where="table")
 
 
 def num_images_of(path, column):

@@ -5,6 +5,7 @@ import pytest
 
 from gpubeton.errors import OptionError
 from gpubeton.transforms import (
+    AugMix,
     ColorJitter,
     CornerCrop,
     Cutout,
@@ -29,6 +30,7 @@ from gpubeton.transforms import (
     RandomGaussianBlur,
     RandomGrayscale,
     RandomHorizontalFlip,
+    RandomHSV,
     RandomInvert,
     RandomPosterize,
     RandomResizedCrop,
@@ -92,6 +94,8 @@ REFUSED = {
     ],
     RandAugment: [(-1,), (1.5,), (INFINITE,), (2, 31), (2, -1), {"num_magnitude_bins": 1}],
     TrivialAugmentWide: [(1,), {"interpolation": "bicubic"}, {"fill": (1, 2)}],
+    AugMix: [{"severity": 11}, {"chain_depth": 0}, {"alpha": 0}],
+    RandomHSV: [{"hue": 0.6}, {"saturation": 1.1}, {"value": -0.1}, {"p": 2}],
     ImageMixup: [(0, False)],
     LabelMixup: [(-1, True)],
     ImageCutMix: [(INFINITE, False)],

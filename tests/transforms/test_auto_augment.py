@@ -107,16 +107,3 @@ def test_chains_have_one_to_three_operations_of_all_kinds():
     fixed = AugMix(1, 2, 4, all_ops=False).drawn(uniform, COUNT, NHWC)["operation"]
     assert fixed.shape == (COUNT, 2, 4)
     assert (fixed.min(), fixed.max()) == (1, 9)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"severity": 11}, "severity is 11; expected a whole number from 1 to 10"),
-        ({"chain_depth": 0}, "chain_depth is 0; expected a number of operations"),
-        ({"alpha": 0}, "alpha is 0; expected a number from 0.1 to 100"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(arguments, message):
-    with pytest.raises(OptionError, match=message):
-        AugMix(**arguments)

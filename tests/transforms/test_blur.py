@@ -77,21 +77,6 @@ def test_sharpness_is_torchvisions(name):
     assert np.array_equal(result, GOLDEN[name])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_image_of_two_rows_cannot_be_sharpened_and_stays(layout):
-    images = IMAGES[:, :2]
-    result = SHARPEN.apply(in_layout(images, layout), sharpenings(2 * ONE, 5))
-    assert np.array_equal(as_nhwc_array(result, layout), images)
-
-
-@pytest.mark.parametrize("operation", [BLUR, SHARPEN])
-def test_images_that_are_not_chosen_stay(operation):
-    rows = operation.draw(numbers, 20_000, NHWC)[:5]
-    stays = rows[:, 0, KIND] == KEEP
-    assert 0 < stays.sum() < 5
-    assert np.array_equal(applied(operation, rows)[stays], IMAGES[stays])
-
-
 def test_images_are_blurred_as_often_and_as_much_as_asked():
     rows = RandomGaussianBlur(5, (0.5, 1.5), p=0.3).draw(numbers, 20_000, NHWC)
     reach, middle, beside = rows[:, 0, PARAMETERS : PARAMETERS + 3].T

@@ -138,12 +138,6 @@ def test_noise_is_for_floating_point_images():
         noise.color  # noqa: B018  (asked for in vain)
 
 
-def test_a_repr_can_be_read_back():
-    for value in (3, "random"):
-        assert repr(eval(repr(RandomErasing(0.1, value=value)))) == repr(RandomErasing(0.1, value=value))
-    assert "value='random'" in repr(RandomErasing(value="random"))
-
-
 def many(count, rows=None):
     result = np.random.default_rng(2).random((20_000, 80))[:, :count]
     return result if rows is None else result[rows]

@@ -150,14 +150,6 @@ def test_with_the_same_lambda_all_of_a_batch_are_mixed_as_its_last():
     assert (boxes == boxes[0]).all()
 
 
-def test_mixup_and_cutmix_draw_different_numbers():
-    first, second = (
-        apply([label], LABELS.copy(), samples=SAMPLES)[:, 2]
-        for label in (LabelMixup(1.0, False), LabelCutMix(1.0, False))
-    )
-    assert not np.array_equal(first, second)
-
-
 def test_sharing_does_not_move_the_numbers_of_other_operations():
     images, cuts = IMAGES // 2, [RandomHorizontalFlip(), Cutout(5, (255, 255, 255))]
     with_mix, without = (apply([cuts[0], *mix, cuts[1]], images.copy()) for mix in ([ImageMixup(1.0, False)], []))
@@ -233,14 +225,11 @@ def test_a_label_beyond_the_classes_is_named():
         MixupToOneHot(3).apply(-mixed[:, [1, 0, 2]] / 3)
 
 
-def test_the_states_of_ffcvs_chain_of_label_operations():
+def test_ffcvs_chain_of_label_operations_has_its_states_and_takes_labels_of_one_dimension():
     vectors = apply([LabelMixup(0.5, True), ToTensor(), MixupToOneHot(10)], LABELS.copy())
     assert (tuple(vectors.shape), vectors.dtype) == ((COUNT, 10), torch.float32)
     assert apply([ToTensor(), LabelCutMix(0.5, True)], LABELS.copy()).dtype is torch.float32
     assert apply([LabelMixup(0.5, True)], LABELS.copy()).dtype == np.float32
-
-
-def test_labels_with_one_dimension_are_accepted():
     mix = [PAIRS[0][1]]
     assert np.array_equal(apply(mix, LABELS[:, 0].copy()), apply(mix, LABELS.copy()))
 
@@ -251,3 +240,11 @@ def test_labels_of_several_numbers_are_refused(operation):
         operation.declare_state_and_memory(NHWC)
     with pytest.raises(PipelineError, match=r"LabelMixup .*\(1,\)"):
         MixupToOneHot(3).declare_state_and_memory(LABEL)
+
+
+def test_mixup_and_cutmix_draw_different_numbers():
+    first, second = (
+        apply([label], LABELS.copy(), samples=SAMPLES)[:, 2]
+        for label in (LabelMixup(1.0, False), LabelCutMix(1.0, False))
+    )
+    assert not np.array_equal(first, second)

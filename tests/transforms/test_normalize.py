@@ -53,15 +53,10 @@ def test_bfloat16_ties_go_to_even():
     assert (bits % 2 == 0).all()
 
 
-def test_channels_last_stays_channels_last():
-    result = NormalizeImage(MEAN, STD, np.float16).apply(in_layout(LEVELS, "channels_last"))
-    assert result.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_the_levels_stay_as_they_are():
-    batch = LEVELS.copy()
-    NormalizeImage(MEAN, STD).apply(batch)
-    assert np.array_equal(batch, LEVELS)
+def test_channels_last_stays_channels_last_and_the_levels_stay_as_they_are():
+    batch = in_layout(LEVELS, "channels_last")
+    assert NormalizeImage(MEAN, STD).apply(batch).is_contiguous(memory_format=torch.channels_last)
+    assert np.array_equal(as_nhwc_array(batch, "channels_last"), LEVELS)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +83,17 @@ def test_normalizing_twice_is_refused():
         normalize.declare_state_and_memory(normalize.declare_state_and_memory(STATE)[0])
 
 
-@pytest.mark.parametrize(("mean", "std", "dtype"), [(MEAN, STD, "int8"), (0, 1, np.int8), (128, 1, "uint8")])
-def test_whole_numbers_that_hold_no_result_exactly_are_a_warning(mean, std, dtype):
-    with pytest.warns(UserWarning, match="whole numbers.*float"):
+@pytest.mark.parametrize(
+    ("mean", "std", "dtype", "message"),
+    [
+        (MEAN, STD, "int8", "whole numbers.*float"),
+        (0, 1, np.int8, "whole numbers.*float"),
+        (128, 1, "uint8", "whole numbers.*float"),
+        ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], np.float32, r"std is \(0.229, 0.224, 0.225\).*255"),
+    ],
+)
+def test_types_that_hold_no_result_exactly_and_statistics_from_0_to_1_are_a_warning(mean, std, dtype, message):
+    with pytest.warns(UserWarning, match=message):
         NormalizeImage(mean, std, dtype)
 
 
@@ -112,8 +115,3 @@ def test_arrays_of_any_strides_are_normalized_into_the_memory_that_is_given(dtyp
     result = normalize.apply(LEVELS[:, ::-2, ::3], take=take)
     assert np.shares_memory(result, inputs[0])
     assert np.array_equal(result.view(dtype), EXACT[:, ::-2, ::3].astype(dtype))
-
-
-def test_statistics_of_images_from_0_to_1_are_noticed():
-    with pytest.warns(UserWarning, match=r"std is \(0.229, 0.224, 0.225\).*255"):
-        NormalizeImage([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], np.float32)

@@ -1,4 +1,4 @@
-"""Lists of steps of all kinds: carried out one after another, inside their memory, whatever they are."""
+"""Lists of steps of all kinds: carried out one after another, inside their memory, for any list."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Parameters:
 
 
 def draw_steps(random, size, dtype):
-    """Draw a list of kinds and rows; what is added up weighs at most 1."""
+    """Draw a list of kinds and rows; added images weigh at most 1."""
     parameters, steps, rest = Parameters(random, size, np.iinfo(dtype).max), [], None
     for choice in random.choice([*range(NUM_KINDS)] if dtype == np.uint8 else [KEEP, *FOR_ALL], MOST_STEPS):
         kind = SAVE if choice in (ADD, FINISH) and rest is None else int(choice)

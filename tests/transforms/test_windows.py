@@ -75,23 +75,12 @@ def test_every_place_of_a_crop_is_equally_likely():
     assert np.array_equal(RandomCrop(7, 2).draw(numbers, 20_000, NCHW), corners)
 
 
-def test_a_crop_of_the_images_size_is_a_translate():
-    crop, translate = RandomCrop((6, 9), 3, (4, 5, 6)), RandomTranslate(3, (4, 5, 6))
-    assert np.array_equal(*(apply([operation], IMAGES.copy(), seed=7) for operation in (crop, translate)))
-
-
 def test_the_five_places_of_a_corner_crop_are_torchvisions_and_equally_likely():
     corners = CornerCrop((3, 4)).draw(numbers, 20_000, NHWC)
     places, times = np.unique(corners, axis=0, return_counts=True)
     # The middle ones of three rows and five columns to spare are 1.5 and 2.5: Python rounds both to 2.
     assert places.tolist() == [[0, 0], [0, 5], [2, 2], [3, 0], [3, 5]]
     assert abs(times / 4_000 - 1).max() < 0.05
-
-
-def test_normalized_images_are_padded_in_their_units():
-    pad = Pad(1, (-0.5, 0.25, 2))
-    pad.declare_state_and_memory(State(False, "cpu", (3, 6, 9), torch.float32))
-    assert pad.apply(torch.zeros((1, 3, 6, 9)))[0, :, 0, 0].tolist() == [-0.5, 0.25, 2]
 
 
 @pytest.mark.parametrize(
@@ -107,3 +96,8 @@ def test_normalized_images_are_padded_in_their_units():
 def test_windows_that_do_not_fit_are_refused(operation, message):
     with pytest.raises(PipelineError, match=message):
         operation.declare_state_and_memory(NHWC)
+
+
+def test_a_crop_of_the_images_size_is_a_translate():
+    crop, translate = RandomCrop((6, 9), 3, (4, 5, 6)), RandomTranslate(3, (4, 5, 6))
+    assert np.array_equal(*(apply([operation], IMAGES.copy(), seed=7) for operation in (crop, translate)))

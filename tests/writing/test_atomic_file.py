@@ -23,25 +23,17 @@ def make_leftover(folder, name):
     return path
 
 
-def test_nothing_has_the_name_before_the_commit(tmp_path):
+def test_nothing_has_the_name_before_the_commit_and_an_older_file_stays_until_then(tmp_path):
     path = tmp_path / "data.beton"
-    with AtomicFile(path) as file:
-        file.write(0, b"abc")
-        assert names(tmp_path) == [file.temporary.name]
-        assert file.temporary.name.startswith(".data.beton.")
-        file.commit()
-        assert names(tmp_path) == ["data.beton"]
-    assert path.read_bytes() == b"abc"
-
-
-def test_an_older_file_stays_until_the_commit(tmp_path):
-    path = tmp_path / "data.beton"
-    path.write_bytes(b"old")
-    with AtomicFile(path) as file:
-        file.write(0, b"new one")
-        assert path.read_bytes() == b"old"
-        file.commit()
-    assert path.read_bytes() == b"new one"
+    for content, before in ((b"abc", []), (b"new one", ["data.beton"])):
+        with AtomicFile(path) as file:
+            file.write(0, content)
+            assert names(tmp_path) == [file.temporary.name, *before]
+            assert file.temporary.name.startswith(".data.beton.")
+            assert not before or path.read_bytes() == b"abc"
+            file.commit()
+            assert names(tmp_path) == ["data.beton"]
+        assert path.read_bytes() == content
 
 
 def write_and(path, action, offset=0, content=b"half"):
@@ -64,19 +56,16 @@ def test_an_exception_leaves_the_older_file_and_nothing_else(error, tmp_path):
     assert path.read_bytes() == b"old"
 
 
-def test_parts_are_written_anywhere_and_the_gaps_are_zeros(tmp_path):
+@pytest.mark.parametrize("most", [100, 2])
+def test_parts_are_written_anywhere_the_gaps_are_zeros_and_short_writes_are_continued(tmp_path, monkeypatch, most):
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, content, offset: pwrite(descriptor, content[:most], offset))
     path = tmp_path / "data.beton"
     with AtomicFile(path) as file:
-        file.write(6, memoryview(b"de"))
+        file.write(6, memoryview(b"defgh"))
         file.write(0, b"abc")
         file.commit()
-    assert path.read_bytes() == b"abc\0\0\0de"
-
-
-def test_a_leftover_of_a_killed_process_is_removed(tmp_path):
-    make_leftover(tmp_path, "data.beton")
-    with AtomicFile(tmp_path / "data.beton") as file:
-        assert names(tmp_path) == [file.temporary.name]
+    assert path.read_bytes() == b"abc\0\0\0defgh"
 
 
 def kill_while_it_writes(path):
@@ -199,27 +188,14 @@ def test_the_target_of_a_link_is_replaced_and_the_link_stays(tmp_path):
     assert (tmp_path / "disk" / "real.beton").read_bytes() == b"abc"
 
 
-def test_the_longest_name_still_has_room_for_the_addition(tmp_path):
+def test_the_longest_name_still_has_room_for_the_addition_and_a_missing_folder_is_named(tmp_path):
     path = tmp_path / ("x" * 255)
     with AtomicFile(path) as file:
         file.commit()
     assert names(tmp_path) == [path.name]
-
-
-def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(StorageError, match=r"data\.beton: .*: No such") as caught:
         AtomicFile(tmp_path / "nowhere" / "data.beton")
     assert caught.value.errno == errno.ENOENT
-
-
-def test_short_writes_are_continued(tmp_path, monkeypatch):
-    pwrite = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda descriptor, content, offset: pwrite(descriptor, content[:2], offset))
-    path = tmp_path / "data.beton"
-    with AtomicFile(path) as file:
-        file.write(1, b"abcde")
-        file.commit()
-    assert path.read_bytes() == b"\0abcde"
 
 
 def test_a_full_disk_is_an_error_with_the_number_of_the_system(tmp_path, monkeypatch):

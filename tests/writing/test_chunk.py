@@ -101,13 +101,11 @@ def test_a_pointer_of_another_sample_is_a_number_like_any_other():
     assert chunk.metadata["f0"]["ptr"].tolist() == [100, seen[0]]
 
 
-def test_samples_may_be_mappings():
-    chunk = encode([{"label": 3, "blob": b"a", "more": None}])
-    assert chunk.metadata["f1"].tolist() == [3]
-
-
-def test_values_after_the_last_field_are_ignored_as_in_ffcv():
+def test_samples_may_be_mappings_arrays_of_one_number_per_field_or_longer_tuples_as_in_ffcv():
+    assert encode([{"label": 3, "blob": b"a", "more": None}]).metadata["f1"].tolist() == [3]
     assert encode([(b"a", 1, "more")]).metadata["f1"].tolist() == [1]
+    chunk = encode(np.array([[1, 2], [3, 4]]), {"x": IntField(), "y": IntField()})
+    assert chunk.metadata["f1"].tolist() == [2, 4]
 
 
 @pytest.mark.parametrize(
@@ -123,11 +121,6 @@ def test_samples_that_do_not_match_the_fields_are_named(sample, message):
     with pytest.raises(SampleError, match=rf"sample 0 \(row 10 .*\): {message}") as caught:
         encode([sample], first_row=10)
     assert caught.value.sample == 0
-
-
-def test_an_array_with_one_number_per_field_is_a_sample():
-    chunk = encode(np.array([[1, 2], [3, 4]]), {"x": IntField(), "y": IntField()})
-    assert chunk.metadata["f1"].tolist() == [2, 4]
 
 
 def test_a_dataset_that_raises_is_named_with_the_index_that_it_was_asked_for():
@@ -156,15 +149,12 @@ def test_a_sample_larger_than_a_page_names_the_page_that_would_do(size, advice):
     assert caught.value.sample == 1
 
 
-def test_a_sample_of_exactly_one_page_is_accepted():
-    assert encode([(bytes(PAGE), 0)]).regions.sizes.tolist() == [PAGE]
-
-
-def test_a_sample_that_no_page_can_hold_is_to_be_split():
+def test_a_sample_of_exactly_one_page_is_accepted_and_one_that_no_page_can_hold_is_to_be_split():
     class Huge(BytesField):
         def encode(self, destination, value, malloc):
             malloc(3 << 30)
 
+    assert encode([(bytes(PAGE), 0)]).regions.sizes.tolist() == [PAGE]
     with pytest.raises(RegionTooLargeError, match="split the sample"):
         encode([(0,)], {"x": Huge()})
 

@@ -103,13 +103,10 @@ def test_a_folder_with_damaged_images_names_them_or_leaves_them_out(tmp_path):
     assert (writer.skipped, Reader(tmp_path / "a.beton").num_samples) == ([], 9)
 
 
-def test_paths_that_a_dataset_gives_are_named_in_errors(tmp_path):
+def test_paths_that_a_dataset_gives_are_named_in_errors_and_nothing_but_bad_samples_is_an_error(tmp_path):
     (tmp_path / "bad.jpg").write_bytes(b"no image")
     with pytest.raises(SampleError, match=r"bad\.jpg"):
         image_writer(tmp_path / "a.beton").from_indexed_dataset([(tmp_path / "bad.jpg", 0)])
-
-
-def test_nothing_but_bad_samples_is_an_error(tmp_path):
     with pytest.raises(NoSamplesError, match="none"):
         image_writer(tmp_path / "a.beton").from_indexed_dataset([(b"bad", 0)] * 3, on_error="skip")
     assert not (tmp_path / "a.beton").exists()

@@ -107,14 +107,10 @@ def test_pixels_mappings_and_values_of_any_field_are_written(tmp_path, shards):
     assert np.array_equal(np.frombuffer(raw[start : start + size], np.uint8).reshape(27, 30, 3), decode_rgb(content(7)))
 
 
-def test_a_pipeline_may_leave_samples_out(tmp_path, shards):
+def test_a_pipeline_may_leave_samples_out_and_a_pattern_with_braces_means_all_its_shards(tmp_path, shards):
     path = tmp_path / "found.beton"
     writer(path, 2).from_webdataset(shards, lambda dataset: stored(dataset).select(lambda sample: int(sample[1]) % 2))
     assert stored_images(path)[1] == list(range(1, 24, 2))
-
-
-def test_a_pattern_with_braces_means_all_its_shards(tmp_path, shards):
-    path = tmp_path / "found.beton"
     writer(path).from_webdataset(str(shards[0]).replace("000.tar", "{000..002}.tar"), stored)
     assert stored_images(path)[1] == list(range(12))
 

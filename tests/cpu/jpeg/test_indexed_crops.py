@@ -276,7 +276,7 @@ def test_an_entry_point_at_a_later_mcu_is_noticed_though_the_dc_values_there_are
 @given(data=st.data())
 @settings(max_examples=20)
 def test_an_index_that_does_not_fit_its_seal_is_not_used(changed, data):
-    """Whatever the crop needs of it: also where nothing reads the header, and where the interval is of no use."""
+    """For any crop: also where nothing reads the header, and where the interval is of no use."""
     image, program = IMAGES["4:2:0"], program_of(23, 31)
     draw = draw_of(program, (40, 60, 30, 40))
     content, entries, seal = image.data.copy(), image.entries.copy(), image.seal
