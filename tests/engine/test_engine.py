@@ -51,7 +51,6 @@ class EngineBench:
             ArrayPool(),
             EpochConfig(self.indices, **options),
             title=str(index.path),
-            first_batch=first_batch,
         )
 
     def __iter__(self):
