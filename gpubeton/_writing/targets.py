@@ -21,7 +21,7 @@ import numpy as np
 from gpubeton._bytes.descriptors import lock_file, open_descriptor, write_some
 from gpubeton._bytes.object_store import head_object, list_objects, put_object
 from gpubeton.errors import OptionError, RemoteExistsError, StorageError
-from gpubeton.format.entry_layout import remove_index
+from gpubeton.format.entry_points import remove_index
 from gpubeton.format.layout import HEADER_DTYPE, VERSION
 
 if TYPE_CHECKING:

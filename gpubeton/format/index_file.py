@@ -28,8 +28,8 @@ from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._bytes.store_client import shown
 from gpubeton.errors import FormatError
 from gpubeton.format.data_files import INDEX_SUFFIX
-from gpubeton.format.index_checks import check_overlaps
 from gpubeton.format.manifest import Manifest, assemble, find_files
+from gpubeton.format.regions import check_overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
