@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpubeton._bytes.byte_source import ByteSource
-from gpubeton._bytes.descriptors import open_descriptor, read_at
 from gpubeton._bytes.file_list import FileListIdentity
-from gpubeton._bytes.local_file import temporary_folder
+from gpubeton._bytes.local_file import open_descriptor, read_at, temporary_folder
 from gpubeton._bytes.open_files import fill_cache, find_identity, is_folder, list_shards, open_bytes, source_type
 from gpubeton._bytes.remote_options import RemoteOptions
 

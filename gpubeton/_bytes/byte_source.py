@@ -63,14 +63,14 @@ class ByteSource(ABC):
         self.size = size  # when the file was checked
 
     @classmethod
-    @abstractmethod
     def open(cls, name: str, size: int, *, is_random: bool) -> Self:
         """Open a file that had `size` bytes; with `is_random` it is read in random order."""
+        raise TypeError(f"{name}: no {cls.__name__} of {size} bytes can be opened by its name ({is_random=})")
 
     @classmethod
-    @abstractmethod
     def find_identity(cls, name: str) -> SourceIdentity:
         """Find the identity of a file without opening it."""
+        raise TypeError(f"{name}: a {cls.__name__} is asked for its identity when it is open")
 
     @classmethod
     def open_checked(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton._bytes.descriptors import open_descriptor
+from gpubeton._bytes.local_file import open_descriptor
 from gpubeton._sources.source import Source
 from gpubeton._writing.file_builder import ChunkPlace, MovedRegions, RegionSizes, SkippedRow
 from gpubeton._writing.targets import write_at

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._bytes.descriptors import lock_file, open_descriptor, read_at, write_some
+from gpubeton._bytes.local_file import lock_file, open_descriptor, read_at, write_all
 from gpubeton._bytes.object_store import head_object, list_objects, put_object
 from gpubeton._writing.file_builder import ChunkPlace, RegionSizes, SkippedRow
 from gpubeton.errors import OptionError, RemoteExistsError, StorageError
@@ -180,18 +180,14 @@ def short_name(path: Path) -> str:
 
 def write_at(descriptor: int, offset: int, content: Buffer, path: str | os.PathLike[str]) -> None:
     """Write all bytes at an offset of an open file; `path` is named in errors."""
-    rest = memoryview(content).cast("B")
-    while rest:
-        try:
-            count = write_some(descriptor, rest, offset)
-        except OSError as error:
-            raise StorageError(
-                error.errno,
-                f"{os.fspath(path)}: {len(rest)} bytes could not be written at {offset}: {error.strerror}. "
-                "No new file appears under this name, and an older file is unchanged.",
-            ) from error
-        rest = rest[count:]
-        offset += count
+    try:
+        write_all(descriptor, content, offset)
+    except OSError as error:
+        raise StorageError(
+            error.errno,
+            f"{os.fspath(path)}: {memoryview(content).nbytes} bytes could not be written at {offset}: "
+            f"{error.strerror}. No new file appears under this name, and an older file is unchanged.",
+        ) from error
 
 
 def is_locked(descriptor: int) -> bool:

@@ -7,12 +7,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpubeton._bytes.open_files import OpenSources, source_type
+from gpubeton._bytes.open_files import CacheFiller, OpenSources, source_type
 from gpubeton.errors import StorageError
 
 if TYPE_CHECKING:
     from gpubeton._bytes.load_pool import Transfer
-    from gpubeton._bytes.node_cache import CacheFiller, NodeCache
+    from gpubeton._bytes.node_cache import NodeCache
     from gpubeton.format.index import Index
     from gpubeton.loader.config import LoaderConfig
 
@@ -98,8 +98,6 @@ class DatasetCache:
         self.files.close()
 
     def _make_filler(self, *, waits: bool) -> CacheFiller:
-        from gpubeton._bytes.node_cache import CacheFiller
-
         return CacheFiller([partial(self.files.open, number) for number in range(len(self.files))], waits=waits)
 
     def _count_missing(self) -> tuple[int, int]:
