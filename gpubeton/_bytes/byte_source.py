@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -93,14 +93,8 @@ class ByteSource(ABC):
         return source
 
     @classmethod
-    def known_identity(
-        cls,
-        name: str,  # noqa: ARG003  for those in object stores
-        size: int,  # noqa: ARG003
-        etag: str,  # noqa: ARG003
-        remote: RemoteOptions | None,  # noqa: ARG003
-    ) -> SourceIdentity | None:
-        """Make the identity of a file of which these are known; None if it has to be looked at."""
+    def known_identity(cls, *_: Any, **__: Any) -> SourceIdentity | None:
+        """Make the identity of a file of known name, size, ETag and store; None if it has to be looked at."""
         return None
 
     @abstractmethod

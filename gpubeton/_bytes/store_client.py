@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import cache, lru_cache
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from gpubeton._machine import install
@@ -127,10 +127,11 @@ def request_with_retries(
     store = _connect(url, remote)
     server = _SERVERS.setdefault(key_of_server, _Server(remote.requests))
     began, pause, refused = 0.0, _FIRST_PAUSE, None
-    while True:
+    is_closed = is_closed or threading.Event()
+    while not is_closed.is_set():
         with server:
-            if is_closed is not None and is_closed.is_set():
-                raise _closed_error(url, what)
+            if is_closed.is_set():
+                break
             began = began or time.monotonic()
             _check_redirects(url, remote.silence_seconds)
             try:
@@ -151,15 +152,9 @@ def request_with_retries(
             else:
                 server.has_answered = True
                 return answer
-        if is_closed is None:
-            time.sleep(pause)
-        elif is_closed.wait(pause):
-            raise _closed_error(url, what)
+        is_closed.wait(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _closed_error(url: str, what: str) -> StorageError:
-    return StorageError(f"{shown(url)}: closed while {what} were requested.")
+    raise StorageError(f"{shown(url)}: closed while {what} were requested.")
 
 
 def _translate(
@@ -244,34 +239,37 @@ _ROLE = re.compile(
 _NO_ANSWER = re.compile("error sending request|body error|timed out|timeout|connect")
 
 
-class _Cause(NamedTuple):
-    """A cause that has no status: how the text and the details of obstore's error show it, and what to do about it."""
-
-    pattern: str
-    advice: str  # with the reason, and the group of the pattern
-
-
+#: Causes that have no status: how the text and the details of obstore's error show each, and what to do about it, with
+#: the reason and the group of the pattern.
 _CAUSES = [
-    _Cause(
+    (
         "InvalidContentType",
-        "the server's first bytes were plain, as those of HTTP are ({reason}); https:// expects TLS. Try http://, or "
-        "check the port.",
+        (
+            "the server's first bytes were plain, as those of HTTP are ({reason}); https:// expects TLS. Try http://, or "
+            "check the port."
+        ),
     ),
-    _Cause(
+    (
         r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)",  # of rustls, with its name of the fault
-        "the certificate of the server was refused ({detail}): it is not signed by an authority that this machine "
-        "knows, not for this name, or not valid today. SSL_CERT_FILE names a file with the certificates of another "
-        "authority, as a company's; else check the address and the clock.",
+        (
+            "the certificate of the server was refused ({detail}): it is not signed by an authority that this machine "
+            "knows, not for this name, or not valid today. SSL_CERT_FILE names a file with the certificates of another "
+            "authority, as a company's; else check the address and the clock."
+        ),
     ),
-    _Cause(
+    (
         "redirect without LOCATION|PermanentRedirect|AuthorizationHeaderMalformed",
-        "{reason}. The bucket is probably in another region: set AWS_REGION, or RemoteOptions(region=...), to that of "
-        "the bucket.",
+        (
+            "{reason}. The bucket is probably in another region: set AWS_REGION, or RemoteOptions(region=...), to that of "
+            "the bucket."
+        ),
     ),
-    _Cause(
+    (
         "non-partial|Requested .* got|Range request not supported",
-        "the server does not give parts of files as asked ({reason}). It, or a proxy before it, has to support "
-        "requests for ranges: use another, or download the file.",
+        (
+            "the server does not give parts of files as asked ({reason}). It, or a proxy before it, has to support "
+            "requests for ranges: use another, or download the file."
+        ),
     ),
 ]
 _CREDENTIALS = (
@@ -363,11 +361,6 @@ def split_url(url: str) -> tuple[str, str, str]:
     return scheme, place, key
 
 
-def _environment() -> tuple[tuple[str, str], ...]:
-    """Give the variables that stores are configured by."""
-    return tuple(item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_")))
-
-
 def find_endpoint(scheme: str, remote: RemoteOptions) -> str:
     """Give the address of a store that is not the cloud's own, "" for the cloud's."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if scheme == "s3" else ()
@@ -377,7 +370,8 @@ def find_endpoint(scheme: str, remote: RemoteOptions) -> str:
 def _connect(url: str, remote: RemoteOptions, refused: Any = None) -> Any:
     """Give the connection to a bucket or server; another one than `refused`, with credentials written meanwhile."""
     scheme, place, _ = split_url(url)
-    arguments = scheme, place, remote, _environment()
+    environment = tuple(item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_")))
+    arguments = scheme, place, remote, environment
     try:
         store = _store(*arguments)
         if store is refused:  # and no other thread has made another one
