@@ -12,8 +12,6 @@ from gpubeton._bytes.store_client import shown
 from gpubeton.errors import FormatError, StorageError, TruncatedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
     from typing_extensions import Self
 
@@ -112,23 +110,22 @@ class ByteSource(ABC):
     def interrupt(self) -> None:  # noqa: B027  only some kinds of source wait for another machine
         """End the repetition of requests, with an error; called from any thread."""
 
-    def read_ranges(self, ranges: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill each buffer with the bytes from its start on, `StorageError` if that fails."""
-        for start, target in ranges:
-            where = f"{shown(self.name)}: {len(target)} bytes from {start} on"
-            try:
-                count = self.read_into(start, target)
-            except StorageError:
-                raise
-            except OSError as error:
-                raise StorageError(
-                    f"{where} could not be read: {error}. Check the disk or the network that the file lies on."
-                ) from error
-            if count < len(target):
-                raise StorageError(
-                    f"{where}: the file ends after {count} of them, but it had {self.size} bytes when it was opened. "
-                    "It was cut short while it was being read; compare its size with the original."
-                )
+    def fill(self, start: int, target: memoryview) -> None:
+        """Fill a buffer with the bytes from `start` on, `StorageError` if that fails."""
+        where = f"{shown(self.name)}: {len(target)} bytes from {start} on"
+        try:
+            count = self.read_into(start, target)
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(
+                f"{where} could not be read: {error}. Check the disk or the network that the file lies on."
+            ) from error
+        if count < len(target):
+            raise StorageError(
+                f"{where}: the file ends after {count} of them, but it had {self.size} bytes when it was opened. "
+                "It was cut short while it was being read; compare its size with the original."
+            )
 
     def read(self, start: int, size: int) -> bytes:
         """Read a short part; less where the file ends."""
@@ -139,7 +136,7 @@ class ByteSource(ABC):
     def load(self, start: int, size: int) -> memoryview:
         """Give a region in memory that stays as long as the view, `StorageError` if it cannot be read completely."""
         content = bytearray(size)
-        self.read_ranges([(start, memoryview(content))])
+        self.fill(start, memoryview(content))
         return memoryview(content)
 
     def read_exactly(self, start: int, size: int) -> bytes:

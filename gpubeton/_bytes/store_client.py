@@ -171,7 +171,7 @@ def _translate(
     about_object = _translate_about_object(error, url, reason, status, opened)
     if about_object is not None:
         return about_object
-    for pattern, advice in _CAUSES:
+    for pattern, advice in _CAUSES.items():
         if match := re.search(pattern, str(error)):
             return StorageError(f"{where}: {advice.format(reason=reason, detail=match[match.lastindex or 0])}")
     # Once a file is open, credentials were found: where nothing answers, their source is out of reach for a while.
@@ -237,41 +237,21 @@ _ROLE = re.compile(
     r"performing [A-Z]+ https?://(169\.254\.|metadata[./]|[^/]+/latest/(api/token|meta-data/)|\[fd00:ec2)"
 )
 _NO_ANSWER = re.compile("error sending request|body error|timed out|timeout|connect")
-
-
 #: Causes that have no status: how the text and the details of obstore's error show each, and what to do about it, with
 #: the reason and the group of the pattern.
-_CAUSES = [
-    (
-        "InvalidContentType",
-        (
-            "the server's first bytes were plain, as those of HTTP are ({reason}); https:// expects TLS. Try http://, or "
-            "check the port."
-        ),
-    ),
-    (
-        r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)",  # of rustls, with its name of the fault
-        (
-            "the certificate of the server was refused ({detail}): it is not signed by an authority that this machine "
-            "knows, not for this name, or not valid today. SSL_CERT_FILE names a file with the certificates of another "
-            "authority, as a company's; else check the address and the clock."
-        ),
-    ),
-    (
-        "redirect without LOCATION|PermanentRedirect|AuthorizationHeaderMalformed",
-        (
-            "{reason}. The bucket is probably in another region: set AWS_REGION, or RemoteOptions(region=...), to that of "
-            "the bucket."
-        ),
-    ),
-    (
-        "non-partial|Requested .* got|Range request not supported",
-        (
-            "the server does not give parts of files as asked ({reason}). It, or a proxy before it, has to support "
-            "requests for ranges: use another, or download the file."
-        ),
-    ),
-]
+_CAUSES = {
+    "InvalidContentType": "the server's first bytes were plain, as those of HTTP are ({reason}); https:// expects TLS. "
+    "Try http://, or check the port.",
+    # of rustls, with its name of the fault
+    r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)": "the certificate of the server was refused "
+    "({detail}): it is not signed by an authority that this machine knows, not for this name, or not valid today. "
+    "SSL_CERT_FILE names a file with the certificates of another authority, as a company's; else check the address and "
+    "the clock.",
+    "redirect without LOCATION|PermanentRedirect|AuthorizationHeaderMalformed": "{reason}. The bucket is probably in "
+    "another region: set AWS_REGION, or RemoteOptions(region=...), to that of the bucket.",
+    "non-partial|Requested .* got|Range request not supported": "the server does not give parts of files as asked "
+    "({reason}). It, or a proxy before it, has to support requests for ranges: use another, or download the file.",
+}
 _CREDENTIALS = (
     "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN), GOOGLE_APPLICATION_CREDENTIALS, or "
     "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; RemoteOptions(profile=...) takes them from the files of "

@@ -63,7 +63,12 @@ class WrittenFile(ABC):
             self.temporary.replace(self.path)
             remove_index(os.fspath(self.path))
             self._clear()
-            sync_folder(self.path.parent)
+            if hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
+                folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
         except OSError as error:
             raise StorageError(error.errno, f"{self.path}: could not be completed: {error.strerror}") from error
 
@@ -199,17 +204,6 @@ def is_locked(descriptor: int) -> bool:
     except OSError:
         return False  # a file system without locks; `remove_if_abandoned` removes nothing there either
     return False
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @cache

@@ -291,9 +291,8 @@ class Index:
         pointers = [pointers_in(kind, rows.column) for kind, rows in zip(self.descriptors, self.rows, strict=True)]
         pointer = next(column for column in pointers if column is not None)
         for start in range(samples.start, samples.stop, _BLOCK):
-            yield (pointer[start : min(start + _BLOCK, samples.stop)] // np.uint64(self.header.page_size)).astype(
-                np.int64
-            )
+            block = pointer[start : min(start + _BLOCK, samples.stop)]
+            yield (block // np.uint64(self.header.page_size)).astype(np.int64)
 
     def _first_regions(self, number: int) -> Iterator[tuple[slice, NDArray[np.intp], NDArray[np.uint64]]]:
         """Find which samples of a file have regions, and the offset in the file of the first of each, (N,)."""
