@@ -309,11 +309,11 @@ def lock_byte(descriptor: int, position: int, *, is_shared: bool = False, waits:
     return True
 
 
-def lock_file(descriptor: int, *, waits: bool) -> None:
-    """Lock a file or folder until it is closed; `BlockingIOError` if another process has it and `waits` is not set."""
+def lock_file(descriptor: int) -> None:
+    """Lock a file or folder until it is closed; `BlockingIOError` if another process has it."""
     if fcntl is None:
         raise OSError(errno.ENOLCK, "Windows has no locks that end with a process in any way: use Linux, macOS or WSL")
-    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def unlock(descriptor: int) -> None:

@@ -97,20 +97,25 @@ def find_all(
         content = source.map() if source.is_mappable else None
 
         def find(start: int) -> tuple[EntryBlock, NDArray[np.uint64]]:
+            # The imports compile, or load machine code: writing without JPEGs does without.
+            from gpubeton._cpu.checksum import compute_checksums
+            from gpubeton._cpu.jpeg.entries import find_entries
+
             rows = slice(start, start + IMAGES_AT_ONCE)
-            if content is not None:
-                return _find(offset[rows] + np.uint64(content.ctypes.data), size[rows], with_checksums)
-            address, loaded = load_regions(source, offset[rows], size[rows])
-            block = _find(address, size[rows], with_checksums)
-            del loaded  # it was in use until here
-            return block
+            address, memory = _load_regions(source, content, offset[rows], size[rows])
+            checksums = np.zeros(len(address), np.uint64)
+            if with_checksums:
+                compute_checksums(address, size[rows], checksums)
+            block = find_entries(address, size[rows])
+            del memory  # it was in use until here
+            return block, checksums
 
         yield from pool.map(find, range(first, len(size), IMAGES_AT_ONCE))
 
 
 def find_checksums(rows: NDArray[np.void], path: str, num_workers: int, identity: SourceIdentity) -> NDArray[np.uint32]:
     """Compute the CRC-32 of each region of a file of this machine, (R,), in the order of its allocation table."""
-    from gpubeton._cpu.checksum import compute_checksums  # see `_find`
+    from gpubeton._cpu.checksum import compute_checksums  # see `find_all`
 
     checksums = np.zeros(len(rows), np.uint64)
     with (
@@ -125,10 +130,12 @@ def find_checksums(rows: NDArray[np.void], path: str, num_workers: int, identity
     return checksums.astype(np.uint32)
 
 
-def load_regions(
-    source: ByteSource, offset: NDArray[np.uint64], size: NDArray[np.uint64]
-) -> tuple[NDArray[np.uint64], list[memoryview]]:
-    """Load regions, those near each other at once; give their addresses, (N,), and the memory that they are in."""
+def _load_regions(
+    source: ByteSource, content: NDArray[np.uint8] | None, offset: NDArray[np.uint64], size: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint64], object]:
+    """Give the addresses of regions, (N,), and their memory: the mapped `content`, or what is loaded now."""
+    if content is not None:
+        return offset + np.uint64(content.ctypes.data), content
     address, loaded = np.zeros(len(offset), np.uint64), []
     solid = np.flatnonzero(size)
     solid = solid[np.argsort(offset[solid])]
@@ -139,19 +146,6 @@ def load_regions(
             loaded.append(source.load(start, int((offset + size)[near].max()) - start))
             address[near] = offset[near] - np.uint64(start) + np.uint64(np.frombuffer(loaded[-1], np.uint8).ctypes.data)
     return address, loaded
-
-
-def _find(
-    address: NDArray[np.uint64], size: NDArray[np.uint64], with_checksums: bool
-) -> tuple[EntryBlock, NDArray[np.uint64]]:
-    # The import compiles, or loads machine code: writing without JPEGs does without.
-    from gpubeton._cpu.checksum import compute_checksums
-    from gpubeton._cpu.jpeg.entries import find_entries
-
-    checksums = np.zeros(len(size), np.uint64)
-    if with_checksums:
-        compute_checksums(address, size, checksums)
-    return find_entries(address, size), checksums
 
 
 #: Images whose headers a thread reads at a time; of a store, where each takes a request.
@@ -252,15 +246,11 @@ def _read_some(
     from gpubeton._plan.routes import HEIGHT, PROBE_COLUMNS, WIDTH
 
     offset, size = places.offset[rows], places.size[rows]
-    heads: list[memoryview] = []
-    if content is None:
-        size = np.minimum(size, np.uint64(_HEAD))
-        address, heads = load_regions(source, offset, size)
-    else:
-        address = offset + np.uint64(content.ctypes.data)
+    size = np.minimum(size, np.uint64(_HEAD)) if content is None else size
+    address, memory = _load_regions(source, content, offset, size)
     probes = np.zeros((len(size), PROBE_COLUMNS), np.int32)
     probe_jpegs(address, size, probes)
-    del heads  # they were in use until here
+    del memory  # it was in use until here
     sides[rows] = probes[:, [HEIGHT, WIDTH]]
     for sample in np.flatnonzero(sides[rows].min(axis=1) <= 0).tolist():
         sides[rows.start + sample] = _sides_of(source.read(int(offset[sample]), int(places.size[rows.start + sample])))

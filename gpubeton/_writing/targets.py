@@ -32,7 +32,6 @@ from gpubeton.format.layout import HEADER_DTYPE, VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
     from typing_extensions import Buffer, Self
 
     from gpubeton._bytes.remote_options import RemoteOptions
@@ -198,7 +197,7 @@ def write_at(descriptor: int, offset: int, content: Buffer, path: str | os.PathL
 def is_locked(descriptor: int) -> bool:
     """Whether another process has locked a file; if not, lock it until it is closed here and in forked processes."""
     try:
-        lock_file(descriptor, waits=False)
+        lock_file(descriptor)
     except BlockingIOError:
         return True
     except OSError:
@@ -226,7 +225,7 @@ def remove_if_abandoned(path: Path) -> None:
     except OSError:
         return  # removed in the meantime, or another user's
     try:
-        lock_file(descriptor, waits=False)
+        lock_file(descriptor)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             path.unlink(missing_ok=True)
     except OSError:
@@ -273,6 +272,8 @@ class TargetFolder:
 _BLOCK = 16 << 20
 #: Bytes of a sample's identity.
 _IDENTITY = 16
+#: Arrays of a chunk in the journal.
+_COLUMNS = ("counts", "<i8"), ("sizes", "<i8"), ("checksums", "<u4")
 _JOURNAL_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND
 
 
@@ -293,26 +294,20 @@ class FinishedChunk:
         return _line(
             {
                 "rows": [self.task.start, self.task.stop],
-                "counts": _packed(self.regions.counts.astype("<i8")),
-                "sizes": _packed(self.regions.sizes.astype("<i8")),
-                "checksums": _packed(self.regions.checksums.astype("<u4")),
+                **{key: _packed(getattr(self.regions, key).astype(dtype).tobytes()) for key, dtype in _COLUMNS},
                 "skipped": [[sample.row, sample.reason] for sample in self.regions.skipped],
                 "changes": self.regions.changes,
                 "metadata": self.metadata,
-                "identities": base64.b64encode(b"".join(self.identities)).decode("ascii"),
+                "identities": _packed(b"".join(self.identities)),
             }
         )
 
     @classmethod
     def from_entry(cls, entry: dict[str, Any]) -> FinishedChunk:
         """Read the JSON of a journal's line."""
-        regions = RegionSizes(
-            np.frombuffer(base64.b64decode(entry["counts"]), "<i8"),
-            np.frombuffer(base64.b64decode(entry["sizes"]), "<i8"),
-            np.frombuffer(base64.b64decode(entry["checksums"]), "<u4"),
-            tuple(SkippedRow(*sample) for sample in entry["skipped"]),
-            entry["changes"],
-        )
+        columns = (np.frombuffer(base64.b64decode(entry[key]), dtype) for key, dtype in _COLUMNS)
+        skipped = tuple(SkippedRow(*sample) for sample in entry["skipped"])
+        regions = RegionSizes(*columns, skipped=skipped, changes=entry["changes"])
         identities = base64.b64decode(entry["identities"])
         starts = range(0, len(identities), _IDENTITY)
         samples = tuple(identities[start : start + _IDENTITY] for start in starts)
@@ -457,8 +452,8 @@ def _first_chunks(entries: list[dict[str, Any]]) -> list[FinishedChunk]:
     return chunks
 
 
-def _packed(array: NDArray[Any]) -> str:
-    return base64.b64encode(array.tobytes()).decode("ascii")
+def _packed(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
 
 
 def _line(entry: dict[str, Any]) -> bytes:
