@@ -11,8 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from gpubeton._machine import worker_count
-from gpubeton._sources.file_sources import CheckedFolder, FolderSource
-from gpubeton._sources.image_folder import IMAGE_SUFFIXES
+from gpubeton._sources.file_sources import IMAGE_SUFFIXES, CheckedFolder, FolderSource
 from gpubeton._sources.library_sources import Shards
 from gpubeton._sources.source import class_names_of
 from gpubeton._writing.encoder import (

@@ -11,7 +11,7 @@ from gpubeton._bytes.byte_source import ByteSource
 from gpubeton._bytes.file_list import FileListIdentity
 from gpubeton._bytes.local_file import open_descriptor, read_at, temporary_folder
 from gpubeton._bytes.open_files import fill_cache, find_identity, is_folder, list_shards, open_bytes, source_type
-from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._bytes.store_client import RemoteOptions
 
 Progress = Callable[[int, int], None]
 """How long work reports: called from time to time with the units of work that are done, and with all of them."""

@@ -200,14 +200,14 @@ class LocalFile(ByteSource):
         size = self.size
         if sys.platform != "linux":
             return np.frombuffer(mmap.mmap(self.descriptor, size, access=mmap.ACCESS_READ), np.uint8)
-        address = libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, self.descriptor, 0)
+        address = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, self.descriptor, 0)
         if address == _MAP_FAILED:
             error = ctypes.get_errno()
             raise OSError(error, f"{size} bytes could not be mapped into memory: {os.strerror(error)}", self.name)
         # Views of an array refer to the first array over the memory, which is this one: when it dies, all are gone.
         content = np.frombuffer(memoryview((ctypes.c_ubyte * size).from_address(address)), np.uint8)
         content.setflags(write=False)
-        weakref.finalize(content, libc().munmap, address, size).atexit = False
+        weakref.finalize(content, _libc().munmap, address, size).atexit = False
         return content
 
     def is_cached(self, *positions: int) -> bool:
@@ -226,7 +226,7 @@ class LocalFile(ByteSource):
 
 
 @cache
-def libc() -> Any:
+def _libc() -> Any:
     """The C library, with the types of its functions."""
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
@@ -333,3 +333,16 @@ def locked_byte(path: Path, position: int, *, waits: bool = True) -> Iterator[in
     finally:
         unlock(descriptor)
         os.close(descriptor)
+
+
+def fallocate(descriptor: int, mode: int, start: int, size: int) -> bool:
+    """Allocate or free blocks; False if the file system cannot."""
+    if sys.platform != "linux":
+        return False
+    while _libc().fallocate(descriptor, mode, start, size):
+        number = ctypes.get_errno()
+        if number in (errno.EOPNOTSUPP, errno.ENOSYS):
+            return False
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number))
+    return True

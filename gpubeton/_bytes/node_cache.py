@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import hashlib
 import json
 import os
 import re
 import struct
-import sys
 import threading
 import warnings
 import weakref
@@ -18,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,7 +26,7 @@ from gpubeton._bytes.local_file import (
     NO_LOCKS,
     FileIdentity,
     LocalFile,
-    libc,
+    fallocate,
     lock_byte,
     locked_byte,
     open_descriptor,
@@ -36,7 +34,7 @@ from gpubeton._bytes.local_file import (
     unlock,
     write_all,
 )
-from gpubeton.errors import OptionError, StorageError
+from gpubeton.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -84,16 +82,6 @@ def _unusable(directory: Path, error: OSError) -> StorageError:
         f"{directory}: cannot be used as cache_dir: {error}. It has to be a directory of this machine, writable, on a "
         "file system that can lock parts of files, such as ext4 or XFS.",
     )
-
-
-def parse_size(name: str, size: Any) -> int:
-    """Read a number of bytes: a whole number, or text such as "800 GB" or "1.5 TiB"; `name` is named in errors."""
-    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
-        return size
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", str(size), re.IGNORECASE)
-    if match is None or not isinstance(size, str):
-        raise OptionError(f'{name} is {size!r}; expected a number of bytes, or text such as "800 GB" or "1.5 TiB"')
-    return int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index((match[2] or " ").lower()))
 
 
 def open_cache(directory: str | os.PathLike[str], limit: int | None) -> NodeCache | None:
@@ -164,10 +152,8 @@ class NodeCache:
 
     def hold(self, identities: Iterable[SourceIdentity]) -> None:
         """Keep others from dropping pages of these files as long as this cache, or a view of a file, is in use."""
-        for identity in identities:
-            key = self._key(identity)
-            if key is not None:
-                self._hold(key)
+        for key in filter(None, map(self._key, identities)):
+            self._hold(key)
 
     def open(self, source: ByteSource, identity: SourceIdentity) -> ByteSource:
         """Give a source that keeps the pages of another; or that one, if it has no name here or the disk fails."""
@@ -256,13 +242,13 @@ class NodeCache:
     def _drop_unused(self, need: int) -> None:
         """Free bytes of objects that no process uses, those opened longest ago first."""
         need = max(need, self.limit // 64)  # rarely, and not page by page
-        objects = [(_last_opened(folder), folder) for folder in self._objects.iterdir() if _KEY.fullmatch(folder.name)]
+        objects = [(_info_of(folder), folder) for folder in self._objects.iterdir() if _KEY.fullmatch(folder.name)]
         # Its locks end when it is closed. It is not the file of `hold`, so that this process counts as another one.
         descriptor = open_descriptor(self._uses_path, os.O_RDWR)
         try:
-            for _, folder in sorted(objects):
+            for (_, page_size), folder in sorted(objects):
                 if need > 0 and lock_byte(descriptor, _place(folder.name), waits=False):
-                    need -= _drop_pages(folder, _page_size(folder), need)
+                    need -= _drop_pages(folder, page_size, need)
         finally:
             unlock(descriptor)
             os.close(descriptor)
@@ -289,20 +275,13 @@ class NodeCache:
         return max(0, min(int(_DEFAULT_SHARE * free), free - _KEPT_FREE))
 
 
-def _last_opened(folder: Path) -> int:
-    """Find when an object was opened last: when its info was written or touched."""
+def _info_of(folder: Path) -> tuple[int, int]:
+    """Find when an object was opened last, and its page size; 0 if its files were not completed."""
+    info = folder / "info.json"  # written or touched then
     try:
-        return (folder / "info.json").stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
-
-
-def _page_size(folder: Path) -> int:
-    """Read the page size of an object; 0 if its files were not completed."""
-    try:
-        return int(json.loads((folder / "info.json").read_text())["page_size"])
+        return info.stat().st_mtime_ns, int(json.loads(info.read_text())["page_size"])
     except (OSError, ValueError, KeyError, TypeError):
-        return 0
+        return 0, 0
 
 
 def _place(key: str) -> int:
@@ -328,6 +307,7 @@ class CachedFile(ByteSource):
         table = _table_bytes(source.size, page_size)
         with LocalFile.open(os.fspath(folder / "pages"), table, is_random=False) as pages:
             self._entries: NDArray[np.uint64] = pages.map().view(_ENTRY)  # (pages,), changed by all processes
+            self.num_pages = len(self._entries)
             self._local = LocalFile.open(os.fspath(folder / "data"), source.size, is_random=False)
             # Of the files that are mapped: others may take their names.
             self._identities = (pages.identity(), self._local.identity())
@@ -335,15 +315,10 @@ class CachedFile(ByteSource):
             raise _files_removed()
         self._content = self._local.map()  # (size,)
         # The cache marks the object as in use as long as a view of it lives.
-        weakref.finalize(self._content, _keep_alive, budget).atexit = False
+        weakref.finalize(self._content, id, budget).atexit = False  # `id` has no effect
 
     def identity(self) -> SourceIdentity:
         return self._source.identity()
-
-    @property
-    def num_pages(self) -> int:
-        """Pages of the object."""
-        return len(self._entries)
 
     def count_pages(self) -> int:
         """Count the pages that are there, and were written or checked since the machine was started."""
@@ -483,25 +458,19 @@ def _count_cached(entries: NDArray[np.uint64]) -> int:
 
 def _read_entries(folder: Path) -> NDArray[np.uint64]:
     """Read the entries of an object, (N,); none if it is not there."""
-    try:
+    content = b""
+    with suppress(OSError):
         content = (folder / "pages").read_bytes()
-    except OSError:
-        content = b""
-    return _entries_in(content)
-
-
-def _entries_in(content: bytes) -> NDArray[np.uint64]:
-    """Convert the bytes of entries to these, (N,): a process that ended while it wrote may have cut the last one."""
+    # A process that ended while it wrote may have cut the last one.
     return np.frombuffer(content, _ENTRY, len(content) // _ENTRY.itemsize)
 
 
 def _is_made(folder: Path, size: int, page_size: int) -> bool:
     """Whether an object has all its files."""
-    try:
+    with suppress(FileNotFoundError):
         sizes = [(folder / name).lstat().st_size for name in ("pages", "data")]
-    except FileNotFoundError:
-        return False
-    return sizes == [_table_bytes(size, page_size), size]
+        return sizes == [_table_bytes(size, page_size), size]
+    return False
 
 
 def _make_object(folder: Path, size: int, page_size: int) -> None:
@@ -521,16 +490,16 @@ def _make_object(folder: Path, size: int, page_size: int) -> None:
 def _drop_pages(folder: Path, page_size: int, need: int) -> int:
     """Free at least `need` bytes of an object that no process uses, or the whole object; return how many were freed."""
     with _opened(folder / "pages") as pages, _opened(folder / "data") as data:
-        entries = _entries_in(read_at(pages, os.fstat(pages).st_size, 0))
-        before = left = _bytes_on_disk(data)
+        entries = _read_entries(folder)
+        before = left = os.fstat(data).st_blocks * 512
         # From the end: a file whose first pages are there can be opened at once.
         for page in np.flatnonzero(entries)[::-1].tolist() if page_size else ():
             if before - left >= need:
                 return before - left
             write_all(pages, memoryview(bytes(_ENTRY.itemsize)), _ENTRY.itemsize * page)  # first, as above
-            if not _fallocate(data, _KEEP_SIZE | _PUNCH_HOLE, page * page_size, page_size):
+            if not fallocate(data, _KEEP_SIZE | _PUNCH_HOLE, page * page_size, page_size):
                 break
-            left = _bytes_on_disk(data)
+            left = os.fstat(data).st_blocks * 512
     for name in ("pages", "data", "info.json"):  # in this order: a process may be killed at any time
         (folder / name).unlink(missing_ok=True)
     folder.rmdir()
@@ -539,8 +508,9 @@ def _drop_pages(folder: Path, page_size: int, need: int) -> int:
 
 def _allocate(descriptor: int, start: int, size: int) -> int:
     """Allocate the blocks of a part of a file; return how many bytes that took, `OSError` if the disk is full."""
-    before = _bytes_on_disk(descriptor)
-    return _bytes_on_disk(descriptor) - before if _fallocate(descriptor, _KEEP_SIZE, start, size) else size
+    before = os.fstat(descriptor).st_blocks
+    is_allocated = fallocate(descriptor, _KEEP_SIZE, start, size)
+    return (os.fstat(descriptor).st_blocks - before) * 512 if is_allocated else size
 
 
 @cache
@@ -570,24 +540,3 @@ def _opened(path: Path) -> Iterator[int]:
 
 def _table_bytes(size: int, page_size: int) -> int:
     return -(-size // page_size) * _ENTRY.itemsize
-
-
-def _bytes_on_disk(descriptor: int) -> int:
-    return os.fstat(descriptor).st_blocks * 512
-
-
-def _fallocate(descriptor: int, mode: int, start: int, size: int) -> bool:
-    """Allocate or free blocks; False if the file system cannot."""
-    if sys.platform != "linux":
-        return False
-    while libc().fallocate(descriptor, mode, start, size):
-        number = ctypes.get_errno()
-        if number in (errno.EOPNOTSUPP, errno.ENOSYS):
-            return False
-        if number != errno.EINTR:
-            raise OSError(number, os.strerror(number))
-    return True
-
-
-def _keep_alive(cache: NodeCache) -> None:
-    """Do nothing: the arguments of a finalizer live until it runs."""

@@ -20,9 +20,9 @@ import numpy as np
 
 from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
 from gpubeton._bytes.load_pool import LoadPool, has_failed
-from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._bytes.store_client import (
     SIGNATURE,
+    RemoteOptions,
     exists_error,
     find_endpoint,
     is_signed,

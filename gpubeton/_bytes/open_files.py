@@ -6,6 +6,7 @@ A kind of source that is not a path of this machine has an entry in `SOURCES`.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import OrderedDict
 from concurrent.futures import wait
@@ -13,21 +14,21 @@ from contextlib import closing
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpubeton._bytes.file_list import SCHEME, ListedFiles, ListedObjects
 from gpubeton._bytes.load_pool import LoadPool
 from gpubeton._bytes.local_file import LocalFile
 from gpubeton._bytes.object_store import ObjectFile, head_object, list_objects
 from gpubeton._bytes.store_client import SCHEMES
-from gpubeton.errors import FormatError, RemoteMissingError, StorageError
+from gpubeton.errors import FormatError, OptionError, RemoteMissingError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
     from gpubeton._bytes.node_cache import CachedFile, NodeCache
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes.store_client import RemoteOptions
 
 #: Pages of the cache that are on their way at once: enough for most networks.
 _NUM_THREADS = 8
@@ -267,6 +268,16 @@ class CacheFiller:
             self.close()
 
 
+def parse_size(name: str, size: Any) -> int:
+    """Read a number of bytes: a whole number, or text such as "800 GB" or "1.5 TiB"; `name` is named in errors."""
+    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
+        return size
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", str(size), re.IGNORECASE)
+    if match is None or not isinstance(size, str):
+        raise OptionError(f'{name} is {size!r}; expected a number of bytes, or text such as "800 GB" or "1.5 TiB"')
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index((match[2] or " ").lower()))
+
+
 def fill_cache(
     sources: Sequence[tuple[str, SourceIdentity]],
     directory: str | os.PathLike[str],
@@ -275,7 +286,7 @@ def fill_cache(
     parts: Sequence[Iterable[range]] | None = None,  # of each file the bytes that are fetched; None: all of them
 ) -> tuple[Path, int]:
     """Fetch pages of files into the cache of this machine; return its folder, and the bytes of the pages."""
-    from gpubeton._bytes.node_cache import NodeCache, parse_size  # not for local files: it takes time
+    from gpubeton._bytes.node_cache import NodeCache  # not for local files: it takes time
 
     node = NodeCache(directory, None if limit is None else parse_size("cache_limit", limit))
     done = 0

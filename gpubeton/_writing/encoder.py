@@ -273,7 +273,7 @@ def check_size(size: int, page_size: int, place: str, index: Any) -> None:
 
 def file_of(dataset: Any, index: Any) -> str | None:
     """Find the file of a sample, for errors; None if the dataset does not list its files."""
-    try:
+    with suppress(IndexError, KeyError, TypeError, ValueError):  # an attribute may mean something else
         while hasattr(dataset, "dataset") and hasattr(dataset, "indices"):  # torch's Subset
             dataset, index = dataset.dataset, dataset.indices[index]
         if isinstance(dataset, Source):
@@ -285,8 +285,6 @@ def file_of(dataset: Any, index: Any) -> str | None:
             entry = listed[index][0] if isinstance(listed[index], tuple | list) else listed[index]
             if isinstance(entry, str | os.PathLike) and os.path.isfile(entry):  # noqa: PTH113  a text
                 return os.fspath(entry)
-    except (IndexError, KeyError, TypeError, ValueError):
-        pass  # the attribute means something else
     return None
 
 
@@ -327,9 +325,8 @@ class EncoderPool:
         self._connections = [ours for ours, _ in pipes]
         try:
             for number, (_, theirs) in enumerate(pipes):
-                inherited: list[Connection] = []
-                if context.get_start_method() == "fork":
-                    inherited = [end for pipe in pipes for end in pipe if end is not theirs]
+                is_forked = context.get_start_method() == "fork"
+                inherited = [end for pipe in pipes for end in pipe if is_forked and end is not theirs]
                 arguments = (job, number, theirs, inherited, self._current_rows, dict(os.environ))
                 # Not daemons: a dataset may have processes itself.
                 process = context.Process(target=work, args=arguments, name=f"beton-writer-{number}")
@@ -439,15 +436,10 @@ class EncoderPool:
     def _death_of(self, number: int) -> WorkerDiedError:
         process = self._running[number]
         process.join(self._seconds_to_end)
-        code = process.exitcode
-        how = f"exit code {code}"
-        if code is not None and code < 0:
-            how = f"signal {signal.Signals(-code).name}"
-        row = self._current_rows[number]
-        where, index = "between two samples", None
-        if row != _IDLE:
-            index = self._job.indices[row]
-            where = f"at sample {index} (row {row} of the file)"
+        code, row = process.exitcode, self._current_rows[number]
+        how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+        index = None if row == _IDLE else self._job.indices[row]
+        where = "between two samples" if row == _IDLE else f"at sample {index} (row {row} of the file)"
         return WorkerDiedError(
             f"writing process {number} ended {where} without a message: {how}. SIGKILL usually means that memory ran "
             "out: use fewer processes or a smaller chunksize. Otherwise read this sample with num_workers=1.",

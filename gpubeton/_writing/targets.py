@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer, Self
 
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes.store_client import RemoteOptions
 
 
 class WrittenFile(ABC):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes.store_client import RemoteOptions
     from gpubeton.format.header import Descriptor
     from gpubeton.format.index import CustomTypes
     from gpubeton.format.index_file import IndexFile

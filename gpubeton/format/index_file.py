@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING
 from gpubeton._bytes.file_list import SCHEME as LISTED
 from gpubeton._bytes.file_list import FileList, FileListIdentity
 from gpubeton._bytes.open_files import open_bytes
-from gpubeton._bytes.remote_options import RemoteOptions
-from gpubeton._bytes.store_client import shown
+from gpubeton._bytes.store_client import RemoteOptions, shown
 from gpubeton.errors import FormatError
 from gpubeton.format.data_files import INDEX_SUFFIX
 from gpubeton.format.manifest import Manifest, assemble, find_files

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._bytes.store_client import RemoteOptions
 from gpubeton._gpu.options import GpuOptions
 from gpubeton.loader.batch_decoder import BatchDecoder, DecodedBatch, decode_image
 from gpubeton.loader.compile_ahead import warm_up

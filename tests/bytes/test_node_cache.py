@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from gpubeton._bytes import node_cache, open_bytes
-from gpubeton._bytes.node_cache import NodeCache, parse_size
+from gpubeton._bytes.node_cache import NodeCache
+from gpubeton._bytes.open_files import parse_size
 from gpubeton.errors import OptionError, StorageError
 from tests.bytes.versioned_source import forget_requests, on_its_way, put, requests_of
 
@@ -268,9 +269,9 @@ def test_a_view_keeps_the_pages_of_its_object_in_use(folder, tmp_path):
 
 @pytest.mark.parametrize("fails", ["fallocate", "punch"])
 def test_a_file_system_that_cannot_allocate_or_free_parts_of_files_is_enough(folder, tmp_path, monkeypatch, fails):
-    original = node_cache._fallocate
+    original = node_cache.fallocate
     monkeypatch.setattr(
-        node_cache, "_fallocate",
+        node_cache, "fallocate",
         lambda descriptor, mode, *part: (fails == "punch" and mode == 1) and original(descriptor, mode, *part),
     )  # fmt: skip
     names = [put(tmp_path / str(number), content_of(number, 4 * PAGE)) for number in range(3)]

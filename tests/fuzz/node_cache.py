@@ -134,7 +134,7 @@ def _kill_at(write, part):
         (os, "pwrite"),
         (os, "ftruncate"),
         (fcntl, "fcntl"),
-        (node_cache, "_fallocate"),
+        (node_cache, "fallocate"),
         (os, "unlink"),
     ):
         setattr(module, name, counted(getattr(module, name)))
