@@ -304,19 +304,11 @@ class DatasetWriter:
         notes: Mapping[str, Any] | None, *, skip: bool,
     ) -> None:  # fmt: skip
         """Write and commit the file."""
-        has_index = notes is not None if self.index is None else self.index
         descriptors = make_descriptors(self.fields)
         builder = FileBuilder(file, descriptors, self.metadata_type.itemsize, self.page_size, len(chosen))
-        job = Job(
-            dataset,
-            chosen,
-            self.fields,
-            self.page_size,
-            builder.metadata_offset,
-            os.fspath(file.temporary),
-            skip=skip,
-            checksums=notes is not None,
-        )
+        place, has_notes = (builder.metadata_offset, os.fspath(file.temporary)), notes is not None
+        has_index = has_notes if self.index is None else self.index
+        job = Job(dataset, chosen, self.fields, self.page_size, *place, skip=skip, checksums=has_notes)
         with (
             open_encoders(job, workers, self.start_method) as encoders,
             # After them: it may have a thread, which should not exist yet when processes are forked.

@@ -96,15 +96,13 @@ class FileIdentity(SourceIdentity):
                 f"it was inode {self.inode} of {self.size} bytes. The file was replaced: open it again, in training "
                 "with a new Loader."
             )
-        if current.size != self.size:
-            raise StorageError(
-                f"{name}: {current.size} bytes, but {self.size} when it was opened. Something writes to the file while "
-                "it is being read: wait until it is complete, and open it again, in training with a new Loader."
-            )
+        what = f"{current.size} bytes, but {self.size}"
+        if current.size == self.size:
+            what = f"modified at {current.mtime_ns / 1e9:.3f} s since 1970, but at {self.mtime_ns / 1e9:.3f}"
         raise StorageError(
-            f"{name}: modified at {current.mtime_ns / 1e9:.3f} s since 1970, but at {self.mtime_ns / 1e9:.3f} when it "
-            "was opened. Something has written to the file since, so its samples may have changed: open it again, in "
-            "training with a new Loader. To replace a file that is in use, write a new one and rename it."
+            f"{name}: {what} when it was opened. Something has written to the file since, so its samples may have "
+            "changed: wait until it is complete, and open it again, in training with a new Loader. To replace a file "
+            "that is in use, write a new one and rename it."
         )
 
 

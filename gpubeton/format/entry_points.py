@@ -307,12 +307,12 @@ def read_within(index: Index, file: int = 0, *, tables_only: bool = False) -> di
 
 def find_place(path: str, identity: SourceIdentity) -> EntryPlace:
     """Find where the entry points of a file are: beside it, or else in it."""
-    try:
-        with open_bytes(index_path(path), remote=identity.remote) as source:
-            version = getattr(source.identity(), "etag", None)
-            return EntryPlace(_list_fields(source, 0, source.size)[1], 0, source.size, (source.size, version))
-    except (FileNotFoundError, RemoteDeniedError):
-        pass
+    with (
+        suppress(FileNotFoundError, RemoteDeniedError),
+        open_bytes(index_path(path), remote=identity.remote) as source,
+    ):
+        version = getattr(source.identity(), "etag", None)
+        return EntryPlace(_list_fields(source, 0, source.size)[1], 0, source.size, (source.size, version))
     with open_bytes(path, identity) as source:
         start, stop, fields = find_stored(source)
         return EntryPlace(fields, start, stop)

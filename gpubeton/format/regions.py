@@ -248,7 +248,7 @@ def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations:
     field = _Field(path, descriptor.name, allocations)
     match descriptor.type_id:
         case FieldType.RGB_IMAGE:
-            return _locate_images(field, column, RGB.pixel_size, (ImageMode.JPG,))
+            return _locate_images(field, descriptor, column)
         case FieldType.BYTES | FieldType.JSON:
             return field.look_up(column, column["ptr"], sizes_in(descriptor, column), "its metadata has")
         case FieldType.NDARRAY | FieldType.TORCH_TENSOR:
@@ -261,12 +261,7 @@ def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations:
             size = sizes_in(descriptor, column)
             return field.look_up(column, column, size, f"shape {arguments.shape} of {arguments.dtype} takes")
         case FieldType.CUSTOM if ImageKind.describes(descriptor.arguments) and column.dtype == IMAGE_DTYPE:
-            try:
-                kind = ImageKind.from_bytes(descriptor.arguments)
-            except FieldArgumentsError as error:
-                raise FieldArgumentsError(f"{path}: field {descriptor.name!r}: {error}") from error
-            _check_modes(field, column["mode"], kind)
-            return _locate_images(field, column, kind.pixel_size, FILE_MODES)
+            return _locate_images(field, descriptor, column)
         case FieldType.CUSTOM:
             return _locate_custom(descriptor, column, allocations)
     return FieldRows(column)
@@ -278,7 +273,8 @@ class _Field:
 
     path: str
     name: str
-    allocations: Allocations
+    allocations: Allocations | None = None
+    first: int = 0  # number of the first sample
 
     def look_up(
         self, column: NDArray[Any], pointers: NDArray[np.uint64], expected: NDArray[np.uint64], expectation: str
@@ -302,6 +298,7 @@ class _Field:
         self, ptr: NDArray[np.uint64], empty: NDArray[np.bool_]
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint32] | None]:
         """Give size and CRC-32 of the region at each pointer, 0 where the value is `empty`."""
+        assert self.allocations is not None, "images of a stored index have no table"
         row = self.allocations.find(ptr)
         bad = np.zeros(0, np.intp) if isinstance(row, slice) else np.flatnonzero((row < 0) & ~empty)
         if len(bad):
@@ -327,22 +324,33 @@ class _Field:
         return size, self.allocations.checksums_of(row, empty)
 
     def at(self, sample: int) -> str:
-        return f"{self.path}: sample {sample}, field {self.name!r}"
+        return f"{self.path}: sample {self.first + sample}, field {self.name!r}"
 
 
-def _check_modes(field: _Field, modes: NDArray[np.uint8], kind: ImageKind) -> None:
-    """Refuse ways to store an image that its kind does not know."""
-    bad = np.flatnonzero(~np.isin(modes, kind.modes))
-    if len(bad):
-        sample = int(bad[0])
-        modes_allowed = ", ".join(f"{int(mode)} ({mode.name})" for mode in kind.modes)
-        raise FieldTypeError(
-            f"{field.at(sample)}: an image of kind {kind.name} stored in way {modes[sample]}, expected one of "
-            f"{modes_allowed} ({len(bad)} such samples). The file is damaged, or needs a newer version of this library."
-        )
+def _locate_images(field: _Field, descriptor: Descriptor, column: NDArray[Any]) -> FieldRows:
+    ptr = np.ascontiguousarray(column["data_ptr"], np.uint64)
+    size, checksums = field.sizes(ptr, np.zeros(len(ptr), np.bool_))
+    _check_images(field, descriptor, column, size)
+    return FieldRows(column, size.astype(np.uint32), has_regions=True, checksums=checksums)
 
 
-def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed: tuple[ImageMode, ...]) -> FieldRows:
+def _check_images(field: _Field, descriptor: Descriptor, column: NDArray[Any], size: NDArray[Any]) -> None:
+    """Refuse images without pixels, raw ones of another size, and ways to store them that their kind does not know."""
+    kind, packed = RGB, (ImageMode.JPG,)
+    if descriptor.type_id == FieldType.CUSTOM:
+        try:
+            kind, packed = ImageKind.from_bytes(descriptor.arguments), FILE_MODES
+        except FieldArgumentsError as error:
+            raise FieldArgumentsError(f"{field.path}: field {field.name!r}: {error}") from error
+        bad = np.flatnonzero(~np.isin(column["mode"], kind.modes))
+        if len(bad):
+            sample = int(bad[0])
+            modes_allowed = ", ".join(f"{int(mode)} ({mode.name})" for mode in kind.modes)
+            raise FieldTypeError(
+                f"{field.at(sample)}: an image of kind {kind.name} stored in way {column['mode'][sample]}, expected "
+                f"one of {modes_allowed} ({len(bad)} such samples). The file is damaged, or needs a newer version of "
+                "this library."
+            )
     width, height = column["width"], column["height"]
     bad = np.flatnonzero((width == 0) | (height == 0))
     if len(bad):
@@ -351,22 +359,20 @@ def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed:
             f"{field.at(sample)}: an image of width {width[sample]} and height {height[sample]} ({len(bad)} such "
             "samples). FFCV stores a side of 65536 pixels as 0; write the file again with a max_resolution below that."
         )
-    ptr = np.ascontiguousarray(column["data_ptr"], np.uint64)
-    size, checksums = field.sizes(ptr, np.zeros(len(ptr), np.bool_))
     is_raw = np.ones(len(column), np.bool_)
     for mode in packed:  # np.isin takes many times as long
         is_raw &= column["mode"] != mode
     raw = np.flatnonzero(is_raw)
-    pixels = np.uint64(pixel_size) * width[raw].astype(np.uint64) * height[raw].astype(np.uint64)
+    # numpy 1 would compute a number times uint16 as uint16, of which 256 times 256 is 0.
+    pixels = np.uint64(kind.pixel_size) * width[raw].astype(np.uint64) * height[raw].astype(np.uint64)
     bad = raw[size[raw] != pixels]
     if len(bad):
         sample = int(bad[0])
         raise RegionSizeError(
             f"{field.at(sample)}: its region has {size[sample]} bytes, but a raw image of width {width[sample]} and "
-            f"height {height[sample]} takes {pixel_size * int(width[sample]) * int(height[sample])} "
+            f"height {height[sample]} takes {kind.pixel_size * int(width[sample]) * int(height[sample])} "
             f"({len(bad)} such samples). The file is damaged; compare it with the original."
         )
-    return FieldRows(column, size.astype(np.uint32), has_regions=True, checksums=checksums)
 
 
 def _locate_custom(descriptor: Descriptor, column: NDArray[Any], allocations: Allocations) -> FieldRows:
@@ -415,24 +421,14 @@ def _check_stored(index: Index, number: int, descriptor: Descriptor, start: int)
     is_good = (offset <= end) & (size <= end - np.minimum(offset, end))
     page = np.uint64(file.page_size.bit_length() - 1)
     is_good &= (size == 0) | file.is_container | (offset >> page == (offset + size - np.uint64(1)) >> page)
-    mode = np.ascontiguousarray(column["mode"]) if column.dtype == IMAGE_DTYPE else None
-    if mode is not None and descriptor.type_id == FieldType.RGB_IMAGE and (mode == ImageMode.JPG).all():
-        is_good &= (column["height"] > 0) & (column["width"] > 0)  # of a JPEG the size tells no more
-    elif mode is not None:
-        height, width = (np.ascontiguousarray(column[name]) for name in ("height", "width"))
-        kind = ImageKind.from_bytes(descriptor.arguments) if descriptor.type_id == FieldType.CUSTOM else None
-        # numpy 1 would compute a number times uint16 as uint16, of which 256 times 256 is 0.
-        pixels = (kind or RGB).pixel_size * width.astype(np.uint64) * height.astype(np.uint64)
-        files = (ImageMode.JPG,) if kind is None else FILE_MODES
-        is_good &= (pixels > 0) & (np.isin(mode, files) | (size == pixels))
-        if kind is not None:
-            is_good &= np.isin(mode, kind.modes)
     if not is_good.all():
         bad = np.flatnonzero(~is_good)
         raise FormatError(
-            f"sample {start + int(bad[0])}, field {descriptor.name!r}: a region that is not in a page of "
-            f"{file.path}, or has not the size of its image ({len(bad)} such samples)"
+            f"sample {start + int(bad[0])}, field {descriptor.name!r}: a region that is not in a page of {file.path} "
+            f"({len(bad)} such samples)"
         )
+    if column.dtype == IMAGE_DTYPE:
+        _check_images(_Field(file.path, descriptor.name, first=start - file.first_sample), descriptor, column, size)
 
 
 def check_overlaps(index: Index) -> None:
