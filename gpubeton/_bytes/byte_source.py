@@ -164,6 +164,10 @@ class ByteSource(ABC):
         """Map the file into memory, read-only, as long as the array or a view of it lives."""
         raise StorageError(f"{self.name}: this kind of file cannot be mapped into memory. Use os_cache=False.")
 
+    def view(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """Map a long part of the metadata where that can be done, or read it."""
+        return self.map()[start:stop] if self.is_mappable and stop > start else self.read_array(start, stop)
+
     def reload(self, start: int, size: int) -> bool:
         """Let damaged bytes come anew when they are read next; False if there is no other place that they come from."""
         return False

@@ -163,17 +163,8 @@ class ObjectFile(ByteSource):
         self._is_closed = threading.Event()
 
     @classmethod
-    def open(cls, name: str, size: int, *, is_random: bool) -> ObjectFile:  # noqa: ARG003  the answer has the size
-        return cls.open_checked(name, None, is_random=is_random)
-
-    @classmethod
     def open_checked(
-        cls,
-        name: str,
-        identity: SourceIdentity | None,
-        *,
-        is_random: bool,  # noqa: ARG003  every order costs the same
-        remote: RemoteOptions | None = None,
+        cls, name: str, identity: SourceIdentity | None, *, remote: RemoteOptions | None = None, **_: Any
     ) -> ObjectFile:
         if isinstance(identity, ObjectIdentity):
             return cls(identity)  # each request for bytes is for this version

@@ -416,8 +416,7 @@ def _connect(url: str, remote: RemoteOptions, refused: Any = None) -> Any:
     environment = tuple(item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_")))
     arguments = scheme, place, remote, environment
     try:
-        store = _store(*arguments)
-        if store is refused:  # and no other thread has made another one
+        if (store := _store(*arguments)) is refused:  # and no other thread has made another one
             _store.cache_clear()
             store = _store(*arguments)
     except _obstore().exceptions.BaseError as error:

@@ -370,8 +370,7 @@ class BlockReader:
     def read(self, source: ByteSource, start: int, stop: int, *, tables_only: bool) -> dict[str, EntryBlock]:
         """Read and check the blocks in a part of a file, or their tables alone, by field."""
         if not tables_only:
-            is_mapped = source.is_mappable and stop > start
-            return self.parse(source.map()[start:stop] if is_mapped else source.read_array(start, stop))
+            return self.parse(source.view(start, stop))
         tables = self._check(lambda first, last: source.read_array(start + first, start + last), stop - start)
         place, entries = (source.name, source.identity()), np.zeros(0, ENTRY_DTYPE)
         return {

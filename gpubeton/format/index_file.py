@@ -109,8 +109,7 @@ class IndexFile:
             stop = FIRST_COLUMN + manifest.num_bytes
             if stop > source.size:
                 raise FormatError(f"{shown(self._path)}: {source.size} bytes, expected {manifest.num_bytes} of columns")
-            is_mapped = source.is_mappable
-            content = source.map()[FIRST_COLUMN:stop] if is_mapped else source.read_array(FIRST_COLUMN, stop)
+            content = source.view(FIRST_COLUMN, stop)
             places = [shard.entry_place for shard in manifest.shards]
             if any(place is not None and place.stop > source.size for place in places):
                 raise FormatError(f"{shown(self._path)}: entry points after its end, {source.size} bytes")

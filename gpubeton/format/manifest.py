@@ -445,7 +445,7 @@ class StoredIndex:
         with open_bytes(self._columns, remote=self._remote) as source:
             if source.size != self.manifest.num_bytes:
                 raise FormatError(f"{source.name} has {source.size} bytes, expected {self.manifest.num_bytes}")
-            content = source.map() if source.is_mappable else source.read_array(0, source.size)
+            content = source.view(0, source.size)
         return assemble(self.manifest, content, self.files, self._entry_places, self._columns, custom_types)
 
 
