@@ -30,7 +30,7 @@ from gpubeton.format.entry_points import remove_index
 from gpubeton.format.layout import HEADER_DTYPE, VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from typing_extensions import Buffer, Self
 
@@ -95,8 +95,10 @@ class AtomicFile(WrittenFile):
         self.path, self.overwrite = resolve_target(path), overwrite
         self._prefix = f".{short_name(self.path)}."
         try:
-            for leftover in self._find_leftovers():
-                remove_if_abandoned(leftover)
+            same_name, any_name = re.escape(self._prefix) + "[0-9a-f]{16}", rf"\..+\.{_system()}[0-9a-f]{{8}}"
+            pattern = re.compile(rf"({same_name}|{any_name})\.partial", re.DOTALL)
+            for leftover in filter(lambda entry: pattern.fullmatch(entry.name), os.scandir(self.path.parent)):
+                remove_if_abandoned(Path(leftover))
             self.temporary, self._descriptor = self._create()
         except OSError as error:
             raise StorageError(error.errno, f"{self.path}: no file can be written here: {error.strerror}") from error
@@ -110,11 +112,6 @@ class AtomicFile(WrittenFile):
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
-
-    def _find_leftovers(self) -> Iterator[Path]:
-        same_name, any_name = re.escape(self._prefix) + "[0-9a-f]{16}", rf"\..+\.{_system()}[0-9a-f]{{8}}"
-        pattern = re.compile(rf"({same_name}|{any_name})\.partial", re.DOTALL)
-        return (Path(entry) for entry in os.scandir(self.path.parent) if pattern.fullmatch(entry.name))
 
     def _create(self) -> tuple[Path, int]:
         while True:
@@ -411,10 +408,15 @@ class ResumableFile(WrittenFile):
             raise StorageError(error.errno, f"{self._journal_path}: could not be written: {error.strerror}") from error
 
     def _open_locked(self, seconds_to_wait: float) -> int:
+        deadline = time.monotonic() + seconds_to_wait
         while True:
             descriptor = open_descriptor(self.temporary, os.O_RDWR | os.O_CREAT)
             try:
-                _lock(descriptor, self.path, seconds_to_wait)
+                while is_locked(descriptor):
+                    if time.monotonic() > deadline:
+                        what = "another process is writing this file. Wait for it, or choose another name."
+                        raise StorageError(errno.EWOULDBLOCK, f"{self.path}: {what}")
+                    time.sleep(0.05)
             except BaseException:
                 os.close(descriptor)
                 raise
@@ -423,16 +425,6 @@ class ResumableFile(WrittenFile):
                 if os.path.samestat(os.fstat(descriptor), self.temporary.stat()):
                     return descriptor
             os.close(descriptor)
-
-
-def _lock(descriptor: int, path: Path, seconds_to_wait: float) -> None:
-    give_up = time.monotonic() + seconds_to_wait
-    while is_locked(descriptor):
-        if time.monotonic() > give_up:
-            raise StorageError(
-                errno.EWOULDBLOCK, f"{path}: another process is writing this file. Wait for it, or choose another name."
-            )
-        time.sleep(0.05)
 
 
 def _remove_unfinished(path: Path) -> None:
@@ -464,9 +456,7 @@ def _line(entry: dict[str, Any]) -> bytes:
 def _read_journal(path: Path) -> list[dict[str, Any]]:
     """Read a journal up to the first line that did not reach the disk completely."""
     entries: list[dict[str, Any]] = []
-    if not path.exists():
-        return entries
-    with path.open("rb") as file:
+    with suppress(FileNotFoundError), path.open("rb") as file:
         for line in file:
             text = line[9:].rstrip(b"\n")
             if not line.endswith(b"\n") or line[:8] != b"%08x" % zlib.crc32(text):
