@@ -304,8 +304,8 @@ def _sources(index: Index, tables: Sequence[Mapping[str, EntryBlock]]) -> Iterat
     for file, opened in zip(index.files, tables, strict=True):
         place = file.entry_place
         beside = None if place is None else place.beside
-        if opened:
-            yield next(iter(opened.values())).place
+        if (holder := next((block.place for block in opened.values()), None)) is not None:
+            yield holder
         elif place is None or beside is None:
             yield file.path, file.identity
         else:

@@ -118,8 +118,8 @@ class Shards(Source):
         shards: Sequence[str | os.PathLike[str]] | str,
         pipeline: Callable[[Any], Iterable[Any]],  # called with the ``WebDataset`` of one shard, gives its samples
     ) -> None:
-        names = _webdataset().shardlists.expand_urls(shards) if isinstance(shards, str) else map(os.fspath, shards)
-        self.names: list[str] = list(names)
+        names = _webdataset().shardlists.expand_urls(shards) if isinstance(shards, str) else shards
+        self.names = [os.fspath(name) for name in names]
         if not self.names:
             raise NoSamplesError("0 shards, at least 1 is needed")
         self._pipeline = pipeline

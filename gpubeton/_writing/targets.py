@@ -302,9 +302,9 @@ class FinishedChunk:
     @classmethod
     def from_entry(cls, entry: dict[str, Any]) -> FinishedChunk:
         """Read the JSON of a journal's line."""
-        columns = (np.frombuffer(base64.b64decode(entry[key]), dtype) for key, dtype in _COLUMNS)
+        counts, sizes, checksums = (np.frombuffer(base64.b64decode(entry[key]), dtype) for key, dtype in _COLUMNS)
         skipped = tuple(SkippedRow(*sample) for sample in entry["skipped"])
-        regions = RegionSizes(*columns, skipped=skipped, changes=entry["changes"])
+        regions = RegionSizes(counts, sizes, checksums, skipped, entry["changes"])
         identities = base64.b64decode(entry["identities"])
         starts = range(0, len(identities), _IDENTITY)
         samples = tuple(identities[start : start + _IDENTITY] for start in starts)

@@ -336,7 +336,8 @@ def _locate_images(field: _Field, descriptor: Descriptor, column: NDArray[Any]) 
 
 def _check_images(field: _Field, descriptor: Descriptor, column: NDArray[Any], size: NDArray[Any]) -> None:
     """Refuse images without pixels, raw ones of another size, and ways to store them that their kind does not know."""
-    kind, packed = RGB, (ImageMode.JPG,)
+    kind: ImageKind = RGB
+    packed: tuple[ImageMode, ...] = (ImageMode.JPG,)
     if descriptor.type_id == FieldType.CUSTOM:
         try:
             kind, packed = ImageKind.from_bytes(descriptor.arguments), FILE_MODES
