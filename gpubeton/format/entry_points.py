@@ -225,7 +225,7 @@ def open_entry_points(index: Index) -> tuple[dict[str, EntryPoints], list[dict[s
     # other files that are not on this machine only the tables are read, which are given for each file, too. Those in an
     # index file of this machine are opened at once.
 
-    def open_one(number: int) -> tuple[dict[str, EntryBlock], list[str]]:
+    def open_file(number: int) -> tuple[dict[str, EntryBlock], list[str]]:
         file = index.files[number]
         return open_blocks(index, number, tables_only=not (file.is_container or source_type(file.path).is_local))
 
@@ -233,7 +233,7 @@ def open_entry_points(index: Index) -> tuple[dict[str, EntryPoints], list[dict[s
     unknown = [number for number, file in enumerate(index.files) if _has_to_open(file)]
     with ThreadPoolExecutor(_NUM_THREADS) as threads:
         # The end of the program waits for threads of an executor: one file, as most datasets are, needs none.
-        results = (threads.map if len(unknown) > 1 else map)(open_one, unknown)
+        results = (threads.map if len(unknown) > 1 else map)(open_file, unknown)
         for number, result in zip(unknown, results, strict=True):
             opened[number] = result
     tables = [{name: block for name, block in blocks.items() if block.place is not None} for blocks, _ in opened]
