@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from benchmarks.results import RESULTS, save
-from gpubeton._writing.find_entry_points import find_all
+from gpubeton._writing.make_indexes import find_all
 from gpubeton.format import open_dataset
 from gpubeton.format.entry_points import image_fields
 

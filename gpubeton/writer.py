@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from tqdm import tqdm
 
 from gpubeton._machine import worker_count
-from gpubeton._sources.file_sources import CheckedFolder, FolderSource
-from gpubeton._sources.image_folder import IMAGE_SUFFIXES
+from gpubeton._sources.file_sources import IMAGE_SUFFIXES, CheckedFolder, FolderSource
+from gpubeton._sources.library_sources import Shards
 from gpubeton._sources.source import class_names_of
 from gpubeton._writing.encoder import (
     MAX_CHUNKSIZE,
     Job,
     TaskQueue,
     check_on_error,
+    default_start_method,
     file_of,
+    open_encoders,
     split_rows,
     without_place,
 )
-from gpubeton._writing.encoder_pool import default_start_method, open_encoders
 from gpubeton._writing.file_builder import FileBuilder, checked_page_size, make_descriptors
-from gpubeton._writing.find_entry_points import index_file
-from gpubeton._writing.tar_shards import Shards
+from gpubeton._writing.make_indexes import index_file
 from gpubeton._writing.targets import AtomicFile, check_target, is_beton, resolve_target
 from gpubeton.errors import FieldNameError, NoSamplesError, OptionError
 from gpubeton.fields.base import Field
@@ -210,10 +211,11 @@ class DatasetWriter:
         with self._file() as file:
             job = Job(dataset, (), self.fields, self.page_size, 0, os.fspath(file.temporary))
             with open_encoders(job, workers, self.start_method) as encoders:
-                dataset.accept_counts(encoders.count(num_shards))
+                dataset.starts = [0, *accumulate(encoders.count(num_shards))]
             if len(dataset) == 0:
                 raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples in {num_shards} shards, at least 1 is needed")
-            queue = TaskQueue(dataset.task_sequences(min(check_whole("chunksize", chunksize, 1), MAX_CHUNKSIZE)))
+            size = min(check_whole("chunksize", chunksize, 1), MAX_CHUNKSIZE)
+            queue = TaskQueue(split_rows(start, stop, size) for start, stop in pairwise(dataset.starts))
             self._write(file, dataset, range(len(dataset)), queue, workers, self.notes, skip=skip)
 
     def from_image_folder(
@@ -302,19 +304,11 @@ class DatasetWriter:
         notes: Mapping[str, Any] | None, *, skip: bool,
     ) -> None:  # fmt: skip
         """Write and commit the file."""
-        has_index = notes is not None if self.index is None else self.index
         descriptors = make_descriptors(self.fields)
         builder = FileBuilder(file, descriptors, self.metadata_type.itemsize, self.page_size, len(chosen))
-        job = Job(
-            dataset,
-            chosen,
-            self.fields,
-            self.page_size,
-            builder.metadata_offset,
-            os.fspath(file.temporary),
-            skip=skip,
-            checksums=notes is not None,
-        )
+        place, has_notes = (builder.metadata_offset, os.fspath(file.temporary)), notes is not None
+        has_index = has_notes if self.index is None else self.index
+        job = Job(dataset, chosen, self.fields, self.page_size, *place, skip=skip, checksums=has_notes)
         with (
             open_encoders(job, workers, self.start_method) as encoders,
             # After them: it may have a thread, which should not exist yet when processes are forked.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,12 +12,10 @@ from gpubeton._bytes.store_client import shown
 from gpubeton.errors import FormatError, StorageError, TruncatedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes.store_client import RemoteOptions
 
 
 @dataclass(frozen=True)
@@ -63,14 +61,14 @@ class ByteSource(ABC):
         self.size = size  # when the file was checked
 
     @classmethod
-    @abstractmethod
     def open(cls, name: str, size: int, *, is_random: bool) -> Self:
         """Open a file that had `size` bytes; with `is_random` it is read in random order."""
+        raise TypeError(f"{name}: no {cls.__name__} of {size} bytes can be opened by its name ({is_random=})")
 
     @classmethod
-    @abstractmethod
     def find_identity(cls, name: str) -> SourceIdentity:
         """Find the identity of a file without opening it."""
+        raise TypeError(f"{name}: a {cls.__name__} is asked for its identity when it is open")
 
     @classmethod
     def open_checked(
@@ -93,14 +91,8 @@ class ByteSource(ABC):
         return source
 
     @classmethod
-    def known_identity(
-        cls,
-        name: str,  # noqa: ARG003  for those in object stores
-        size: int,  # noqa: ARG003
-        etag: str,  # noqa: ARG003
-        remote: RemoteOptions | None,  # noqa: ARG003
-    ) -> SourceIdentity | None:
-        """Make the identity of a file of which these are known; None if it has to be looked at."""
+    def known_identity(cls, *_: Any, **__: Any) -> SourceIdentity | None:
+        """Make the identity of a file of known name, size, ETag and store; None if it has to be looked at."""
         return None
 
     @abstractmethod
@@ -118,23 +110,22 @@ class ByteSource(ABC):
     def interrupt(self) -> None:  # noqa: B027  only some kinds of source wait for another machine
         """End the repetition of requests, with an error; called from any thread."""
 
-    def read_ranges(self, ranges: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill each buffer with the bytes from its start on, `StorageError` if that fails."""
-        for start, target in ranges:
-            where = f"{shown(self.name)}: {len(target)} bytes from {start} on"
-            try:
-                count = self.read_into(start, target)
-            except StorageError:
-                raise
-            except OSError as error:
-                raise StorageError(
-                    f"{where} could not be read: {error}. Check the disk or the network that the file lies on."
-                ) from error
-            if count < len(target):
-                raise StorageError(
-                    f"{where}: the file ends after {count} of them, but it had {self.size} bytes when it was opened. "
-                    "It was cut short while it was being read; compare its size with the original."
-                )
+    def fill(self, start: int, target: memoryview) -> None:
+        """Fill a buffer with the bytes from `start` on, `StorageError` if that fails."""
+        where = f"{shown(self.name)}: {len(target)} bytes from {start} on"
+        try:
+            count = self.read_into(start, target)
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(
+                f"{where} could not be read: {error}. Check the disk or the network that the file lies on."
+            ) from error
+        if count < len(target):
+            raise StorageError(
+                f"{where}: the file ends after {count} of them, but it had {self.size} bytes when it was opened. "
+                "It was cut short while it was being read; compare its size with the original."
+            )
 
     def read(self, start: int, size: int) -> bytes:
         """Read a short part; less where the file ends."""
@@ -145,7 +136,7 @@ class ByteSource(ABC):
     def load(self, start: int, size: int) -> memoryview:
         """Give a region in memory that stays as long as the view, `StorageError` if it cannot be read completely."""
         content = bytearray(size)
-        self.read_ranges([(start, memoryview(content))])
+        self.fill(start, memoryview(content))
         return memoryview(content)
 
     def read_exactly(self, start: int, size: int) -> bytes:
@@ -172,6 +163,10 @@ class ByteSource(ABC):
     def map(self) -> NDArray[np.uint8]:
         """Map the file into memory, read-only, as long as the array or a view of it lives."""
         raise StorageError(f"{self.name}: this kind of file cannot be mapped into memory. Use os_cache=False.")
+
+    def view(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """Map a long part of the metadata where that can be done, or read it."""
+        return self.map()[start:stop] if self.is_mappable and stop > start else self.read_array(start, stop)
 
     def reload(self, start: int, size: int) -> bool:
         """Let damaged bytes come anew when they are read next; False if there is no other place that they come from."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
-from gpubeton._bytes.descriptors import open_descriptor, read_into
+from gpubeton._bytes.local_file import open_descriptor, read_into
 from gpubeton._bytes.object_store import ObjectIdentity, head_object, read_listed
-from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._bytes.store_client import RemoteOptions
 from gpubeton.errors import FormatError, OptionError, StorageError
 
 if TYPE_CHECKING:

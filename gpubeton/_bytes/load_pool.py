@@ -165,19 +165,15 @@ class LoadPool:
             with self._change:
                 self._running.discard(work.future)
                 at_once = self._in_flight.pop(work.future, None)
-                if self._adapts and at_once is not None:
-                    self._slow_down_if_asked(at_once)
+                # Half as many loads, if a store asked so after one that was begun since their number was changed.
+                if self._adapts and at_once is not None and REPEATS.slow_downs > self._slow_downs:
+                    self._slow_downs = REPEATS.slow_downs
+                    if at_once == self.at_once:
+                        self.at_once = max(self.at_once // 2, 1)
                 # Where nothing comes any more, all threads that wait have to end.
                 self._change.notify(len(self._threads) if self._is_closed else 1)
             # It holds memory, which may have to go while this thread waits for the next.
             del work
-
-    def _slow_down_if_asked(self, at_once: int) -> None:
-        """Halve the loads in flight if the store asks so, after one that was begun since their number was changed."""
-        if REPEATS.slow_downs > self._slow_downs:
-            self._slow_downs = REPEATS.slow_downs
-            if at_once == self.at_once:
-                self.at_once = max(self.at_once // 2, 1)
 
     def _next(self) -> _Work | None:
         """Wait for the next work; None at the end."""

@@ -1,4 +1,7 @@
-"""LocalFile: a file that the operating system opens by its path, also one on a network file system."""
+"""Files of this machine: `LocalFile`, and descriptors that are opened, read, written and locked.
+
+They work where POSIX calls are missing, too. The kernel drops locks when a process ends: nothing stays locked.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,42 @@ import errno
 import mmap
 import os
 import stat
+import struct
 import sys
 import tempfile
+import threading
 import weakref
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
-from gpubeton._bytes.descriptors import open_descriptor, read_into
 from gpubeton.errors import FormatError, StorageError, TruncatedError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Iterator
+    from pathlib import Path
 
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]  # to mypy, a module is never None
+
+NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
+"""Numbers of the errors of file systems that cannot lock, as some of networks and of user space."""
+
+_BINARY = getattr(os, "O_BINARY", 0)  # Windows changes the ends of lines without it
+# Without it, opening a pipe waits for a process that writes to it.
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)
+# Without a call for both, only one thread at a time may move a file's position and use it.
+_position = threading.Lock()
 #: Metadata up to this size are read without a look at the disk: memory of this size does no harm.
 _HARMLESS = 64 << 20
 #: Metadata of which less than one byte in so many was written are refused. Compressed files do not shrink further.
@@ -73,15 +96,13 @@ class FileIdentity(SourceIdentity):
                 f"it was inode {self.inode} of {self.size} bytes. The file was replaced: open it again, in training "
                 "with a new Loader."
             )
-        if current.size != self.size:
-            raise StorageError(
-                f"{name}: {current.size} bytes, but {self.size} when it was opened. Something writes to the file while "
-                "it is being read: wait until it is complete, and open it again, in training with a new Loader."
-            )
+        what = f"{current.size} bytes, but {self.size}"
+        if current.size == self.size:
+            what = f"modified at {current.mtime_ns / 1e9:.3f} s since 1970, but at {self.mtime_ns / 1e9:.3f}"
         raise StorageError(
-            f"{name}: modified at {current.mtime_ns / 1e9:.3f} s since 1970, but at {self.mtime_ns / 1e9:.3f} when it "
-            "was opened. Something has written to the file since, so its samples may have changed: open it again, in "
-            "training with a new Loader. To replace a file that is in use, write a new one and rename it."
+            f"{name}: {what} when it was opened. Something has written to the file since, so its samples may have "
+            "changed: wait until it is complete, and open it again, in training with a new Loader. To replace a file "
+            "that is in use, write a new one and rename it."
         )
 
 
@@ -121,10 +142,7 @@ class LocalFile(ByteSource):
         return FileIdentity.from_stat(os.fstat(self.descriptor))
 
     def read_into(self, start: int, target: memoryview) -> int:
-        done = 0
-        while done < len(target) and (count := read_into(self.descriptor, target[done:], start + done)):
-            done += count
-        return done
+        return read_into(self.descriptor, target, start)
 
     def close(self) -> None:
         descriptor, self.descriptor = self.descriptor, -1
@@ -208,12 +226,121 @@ class LocalFile(ByteSource):
 @cache
 def _libc() -> Any:
     """The C library, with the types of its functions."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
     # The offset is 64 bits wide on every 64-bit system.
-    libc.mmap.argtypes = (
+    library.mmap.argtypes = (
         ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
     )  # fmt: skip
-    libc.munmap.restype = ctypes.c_int
-    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-    return libc
+    library.munmap.restype = ctypes.c_int
+    library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    if sys.platform == "linux":
+        library.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return library
+
+
+def open_descriptor(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
+    """Open a file; programs that this one starts do not inherit it."""
+    return os.open(path, flags | _BINARY, mode)
+
+
+def open_regular(path: str | os.PathLike[str]) -> FileIO:
+    """Open a file for reading; refuse pipes and devices, whose bytes may never come."""
+    file = FileIO(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ValueError("a pipe or device; expected a regular file")
+    return file
+
+
+def read_into(descriptor: int, target: memoryview, start: int) -> int:
+    """Fill `target` with the bytes at an offset; return how many there are, less at the end of the file."""
+    done = 0
+    while rest := target[done:]:
+        if hasattr(os, "preadv"):
+            count = os.preadv(descriptor, [rest], start + done)
+        else:
+            content = read_at(descriptor, len(rest), start + done)
+            count = len(content)
+            rest[:count] = content
+        if not count:
+            break
+        done += count
+    return done
+
+
+def read_at(descriptor: int, size: int, start: int) -> bytes:
+    """Read up to `size` bytes at an offset."""
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, size, start)
+    with _position:
+        os.lseek(descriptor, start, os.SEEK_SET)
+        return os.read(descriptor, size)
+
+
+def write_all(descriptor: int, content: Buffer, start: int) -> None:
+    """Write all bytes at an offset."""
+    rest = memoryview(content).cast("B")
+    while rest:
+        if hasattr(os, "pwrite"):
+            count = os.pwrite(descriptor, rest, start)
+        else:
+            with _position:
+                os.lseek(descriptor, start, os.SEEK_SET)
+                count = os.write(descriptor, rest)
+        rest, start = rest[count:], start + count
+
+
+def lock_byte(descriptor: int, position: int, *, is_shared: bool = False, waits: bool = True) -> bool:
+    """Lock a byte for this open file until it is closed; False if another open file has it and `waits` is not set."""
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        raise OSError(errno.ENOLCK, "this operating system has no locks of open files, as Linux has them")
+    kind = fcntl.F_RDLCK if is_shared else fcntl.F_WRLCK
+    request = struct.pack("hhqqiq", kind, os.SEEK_SET, position, 1, 0, 0)
+    try:
+        # Locks of an open file (OFD): threads of one process exclude each other, too, if each has opened the file.
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW if waits else fcntl.F_OFD_SETLK, request)
+    except (BlockingIOError, PermissionError):
+        if waits:
+            raise
+        return False
+    return True
+
+
+def lock_file(descriptor: int) -> None:
+    """Lock a file or folder until it is closed; `BlockingIOError` if another process has it."""
+    if fcntl is None:
+        raise OSError(errno.ENOLCK, "Windows has no locks that end with a process in any way: use Linux, macOS or WSL")
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def unlock(descriptor: int) -> None:
+    """Unlock all bytes: a process that was forked meanwhile has the file open, and would keep the locks."""
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        return
+    with suppress(OSError):  # a file system without locks
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqiq", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0, 0))
+
+
+@contextmanager
+def locked_byte(path: Path, position: int, *, waits: bool = True) -> Iterator[int | None]:
+    """Open a file and lock a byte of it alone; gives the descriptor, None if the lock could not be had at once."""
+    descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        yield descriptor if lock_byte(descriptor, position, waits=waits) else None
+    finally:
+        unlock(descriptor)
+        os.close(descriptor)
+
+
+def fallocate(descriptor: int, mode: int, start: int, size: int) -> bool:
+    """Allocate or free blocks; False if the file system cannot."""
+    if sys.platform != "linux":
+        return False
+    while _libc().fallocate(descriptor, mode, start, size):
+        number = ctypes.get_errno()
+        if number in (errno.EOPNOTSUPP, errno.ENOSYS):
+            return False
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number))
+    return True

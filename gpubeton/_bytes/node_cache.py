@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -9,51 +10,47 @@ import re
 import struct
 import threading
 import warnings
-from concurrent.futures import wait as wait_for
+import weakref
+import zlib
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from itertools import repeat
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
-from gpubeton._bytes.cached_file import (
-    CachedFile,
-    allocate,
-    boot_tag,
-    count_cached,
-    drop_pages,
-    files_removed,
-    is_made,
-    make_object,
-    read_entries,
+import numpy as np
+
+from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
+from gpubeton._bytes.load_pool import Transfer
+from gpubeton._bytes.local_file import (
+    NO_LOCKS,
+    FileIdentity,
+    LocalFile,
+    fallocate,
+    lock_byte,
+    locked_byte,
+    open_descriptor,
+    read_at,
+    unlock,
+    write_all,
 )
-from gpubeton._bytes.descriptors import NO_LOCKS, lock_byte, locked_byte, open_descriptor, read_at, unlock, write_some
-from gpubeton._bytes.load_pool import LoadPool, Transfer
-from gpubeton.errors import OptionError, StorageError
+from gpubeton.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
+    from numpy.typing import NDArray
 
 PAGE_SIZE = 8 << 20
 """Bytes of a page of the cache: a request of this size is worth its way."""
 
 _KEPT_FREE = 50 * 10**9  # bytes that the default limit leaves free
 _DEFAULT_SHARE = 0.75  # of the free bytes, taken by the default limit
-_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "ki": 1 << 10,
-    "mi": 1 << 20,
-    "gi": 1 << 30,
-    "ti": 1 << 40,
-}
 _USAGE = struct.Struct("<QQ")
 _KEY = re.compile("[0-9a-f]{32}")
+_ENTRY = np.dtype("<u8")
+_SHORT = 8  # a page is not fetched for a region of less than this part of it
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # FALLOC_FL_*
 
 
 def _make_directory(directory: Path, part: Path) -> None:
@@ -87,18 +84,6 @@ def _unusable(directory: Path, error: OSError) -> StorageError:
     )
 
 
-def parse_size(name: str, size: Any) -> int:
-    """Read a number of bytes: a whole number, or text such as "800 GB" or "1.5 TiB"; `name` is named in errors."""
-    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
-        return size
-    match = (
-        re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?|)b?\s*", size, re.IGNORECASE) if isinstance(size, str) else None
-    )
-    if match is None:
-        raise OptionError(f'{name} is {size!r}; expected a number of bytes, or text such as "800 GB" or "1.5 TiB"')
-    return int(float(match[1]) * _UNITS[match[2].lower()])
-
-
 def open_cache(directory: str | os.PathLike[str], limit: int | None) -> NodeCache | None:
     """Open the cache in a directory; None, with a warning, if its file system has no locks."""
     try:
@@ -117,7 +102,7 @@ class NodeCache:
     # once, in a new order. Replacing those used longest ago would replace most pages right before their next use:
     # half of the pages kept are half of the reads saved, half of them replaced all the time save a seventh.
     #
-    #   objects/KEY/    a version of a file, see cached_file.py; KEY is a hash of what identifies it
+    #   objects/KEY/    a version of a file, see `CachedFile`; KEY is a hash of what identifies it
     #   space           bytes in use, and the tag of the boot if no process was killed while it changed them
     #   uses            byte KEY is locked by each process that uses the object: its pages are not dropped
 
@@ -157,7 +142,7 @@ class NodeCache:
     def used(self) -> int:
         """Bytes that all objects take on the disk."""
         with self._space() as usage:
-            return usage.used
+            return int(usage.used)
 
     def begin_counting(self) -> Transfer:
         """Give an object that counts from now on; earlier ones count no more."""
@@ -167,10 +152,8 @@ class NodeCache:
 
     def hold(self, identities: Iterable[SourceIdentity]) -> None:
         """Keep others from dropping pages of these files as long as this cache, or a view of a file, is in use."""
-        for identity in identities:
-            key = self._key(identity)
-            if key is not None:
-                self._hold(key)
+        for key in filter(None, map(self._key, identities)):
+            self._hold(key)
 
     def open(self, source: ByteSource, identity: SourceIdentity) -> ByteSource:
         """Give a source that keeps the pages of another; or that one, if it has no name here or the disk fails."""
@@ -181,10 +164,10 @@ class NodeCache:
         folder = self._objects / key
         try:
             if not os.path.samestat(os.fstat(self._uses), self._uses_path.stat()):
-                raise files_removed()  # the mark of `_hold` is in a file that others do not see
-            if not is_made(folder, identity.size, self.page_size):
+                raise _files_removed()  # the mark of `_hold` is in a file that others do not see
+            if not _is_made(folder, identity.size, self.page_size):
                 with self._space():  # all others wait
-                    make_object(folder, identity.size, self.page_size)
+                    _make_object(folder, identity.size, self.page_size)
                     info = {"name": source.name.partition("?")[0], "size": identity.size, "page_size": self.page_size}
                     (folder / "info.json").write_text(json.dumps(info))
             return CachedFile(source, folder, self.page_size, self)
@@ -195,7 +178,7 @@ class NodeCache:
     def count_pages(self, identity: SourceIdentity) -> tuple[int, int]:
         """Count the pages of a file that are there, and all its pages."""
         key = self._key(identity)
-        cached = 0 if key is None else count_cached(read_entries(self._objects / key))
+        cached = 0 if key is None else _count_cached(_read_entries(self._objects / key))
         return cached, -(-identity.size // self.page_size)
 
     def list_pages(self, size: int, parts: Iterable[range]) -> list[int]:
@@ -219,7 +202,7 @@ class NodeCache:
                 self.is_full = usage.used + size > self.limit
                 if self.is_full:
                     return False
-            usage.used += allocate(descriptor, start, size)
+            usage.used += _allocate(descriptor, start, size)
         return True
 
     def count(self, *, cached: int = 0, fetched: int = 0) -> None:
@@ -259,13 +242,13 @@ class NodeCache:
     def _drop_unused(self, need: int) -> None:
         """Free bytes of objects that no process uses, those opened longest ago first."""
         need = max(need, self.limit // 64)  # rarely, and not page by page
-        objects = [(_opened(folder), folder) for folder in self._objects.iterdir() if _KEY.fullmatch(folder.name)]
+        objects = [(_info_of(folder), folder) for folder in self._objects.iterdir() if _KEY.fullmatch(folder.name)]
         # Its locks end when it is closed. It is not the file of `hold`, so that this process counts as another one.
         descriptor = open_descriptor(self._uses_path, os.O_RDWR)
         try:
-            for _, folder in sorted(objects):
+            for (_, page_size), folder in sorted(objects):
                 if need > 0 and lock_byte(descriptor, _place(folder.name), waits=False):
-                    need -= drop_pages(folder, _page_size(folder), need)
+                    need -= _drop_pages(folder, page_size, need)
         finally:
             unlock(descriptor)
             os.close(descriptor)
@@ -275,16 +258,16 @@ class NodeCache:
         return sum(path.stat().st_blocks * 512 for path in self._objects.glob("*/data"))
 
     @contextmanager
-    def _space(self) -> Iterator[_Usage]:
+    def _space(self) -> Iterator[SimpleNamespace]:
         """Give the bytes in use, alone; what the caller makes of them is written down."""
         with locked_byte(self._space_path, 0) as descriptor:
             assert descriptor is not None
             stored = read_at(descriptor, _USAGE.size, 0)
             tag, used = _USAGE.unpack(stored) if len(stored) == _USAGE.size else (0, 0)
-            usage = _Usage(used if tag == boot_tag() else self._count_used())
-            write_some(descriptor, _USAGE.pack(0, 0), 0)  # a process that is killed now makes the next one count
+            usage = SimpleNamespace(used=used if tag == boot_tag() else self._count_used())
+            write_all(descriptor, _USAGE.pack(0, 0), 0)  # a process that is killed now makes the next one count
             yield usage
-            write_some(descriptor, _USAGE.pack(boot_tag(), usage.used), 0)
+            write_all(descriptor, _USAGE.pack(boot_tag(), usage.used), 0)
 
     def _default_limit(self, used: int) -> int:
         disk = os.statvfs(self.directory)
@@ -292,25 +275,13 @@ class NodeCache:
         return max(0, min(int(_DEFAULT_SHARE * free), free - _KEPT_FREE))
 
 
-@dataclass
-class _Usage:
-    used: int  # bytes
-
-
-def _opened(folder: Path) -> int:
-    """Find when an object was opened last: when its info was written or touched."""
+def _info_of(folder: Path) -> tuple[int, int]:
+    """Find when an object was opened last, and its page size; 0 if its files were not completed."""
+    info = folder / "info.json"  # written or touched then
     try:
-        return (folder / "info.json").stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
-
-
-def _page_size(folder: Path) -> int:
-    """Read the page size of an object; 0 if its files were not completed."""
-    try:
-        return int(json.loads((folder / "info.json").read_text())["page_size"])
+        return info.stat().st_mtime_ns, int(json.loads(info.read_text())["page_size"])
     except (OSError, ValueError, KeyError, TypeError):
-        return 0
+        return 0, 0
 
 
 def _place(key: str) -> int:
@@ -318,74 +289,254 @@ def _place(key: str) -> int:
     return int(key[:16], 16) >> 2
 
 
-NUM_THREADS = 8
-"""Pages on their way at once: enough for most networks."""
+class CachedFile(ByteSource):
+    """The pages of a source that are there, and the source for all others."""
 
+    # An object, which is one version of one file, has a directory with
+    #   data     the bytes of the file, as long as the file; pages that are not there are holes
+    #   pages    8 bytes for each page: its CRC-32 in the upper half; in the lower half 0 if it is not there, else the
+    #            tag of the boot in which it was written or checked last
+    # Whoever fetches a page locks its byte of `pages`, writes the page, then its entry. A killed process leaves the
+    # page without an entry. After a crash of the machine the disk may have an entry without its page; such an entry has
+    # the tag of an earlier boot, and its page is compared with the CRC-32 before it is used.
 
-class CacheFiller:
-    """Fetches pages until all are there, the cache is full or a fetch fails."""
+    def __init__(self, source: ByteSource, folder: Path, page_size: int, budget: NodeCache) -> None:
+        super().__init__(source.name, source.size)
+        self._source = source
+        self._folder, self._page_size, self.budget = folder, page_size, budget
+        table = _table_bytes(source.size, page_size)
+        with LocalFile.open(os.fspath(folder / "pages"), table, is_random=False) as pages:
+            self._entries: NDArray[np.uint64] = pages.map().view(_ENTRY)  # (pages,), changed by all processes
+            self.num_pages = len(self._entries)
+            self._local = LocalFile.open(os.fspath(folder / "data"), source.size, is_random=False)
+            # Of the files that are mapped: others may take their names.
+            self._identities = (pages.identity(), self._local.identity())
+        if not self._identities[0].is_same_source(LocalFile.find_identity(os.fspath(folder / "pages"))):
+            raise _files_removed()
+        self._content = self._local.map()  # (size,)
+        # The cache marks the object as in use as long as a view of it lives.
+        weakref.finalize(self._content, id, budget).atexit = False  # `id` has no effect
 
-    def __init__(
-        self,
-        files: Iterable[Callable[[], object]],
-        pages: Iterable[Sequence[int]] | None = None,  # of each file; None: all
-        *,
-        waits: bool = False,  # for pages that others fetch; otherwise they are left to them
-        on_page: Callable[[int], object] = int,  # called with the bytes of each page that is there
-        num_threads: int = NUM_THREADS,
-    ) -> None:
-        # `files` open the files, each when it is its turn.
-        self.error: BaseException | None = None
-        self._waits, self._on_page = waits, on_page
-        self._pages = self._list_pages(files, pages)
-        self._lock = threading.Lock()
-        self._is_ended = threading.Event()
-        self._is_interrupted = False
-        pool = LoadPool("cache_dir", num_threads)
-        self._works = [pool.enqueue(self._work) for _ in range(num_threads)]
-        pool.finish(self._works)
+    def identity(self) -> SourceIdentity:
+        return self._source.identity()
 
-    def join(self) -> None:
-        """Wait until all threads have ended or `interrupt` is called, or end them on Ctrl-C; raise the first error."""
+    def count_pages(self) -> int:
+        """Count the pages that are there, and were written or checked since the machine was started."""
+        return _count_cached(self._entries)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all pages are there, so that the file can be mapped like a local one."""
+        return self.count_pages() == self.num_pages
+
+    def load(self, start: int, size: int) -> memoryview:
+        """Give a region of the shared mapping; fetch missing pages into the cache if the region is long."""
+        pages = self._pages(start, size)
+        if pages and all(map(self._has, pages)):
+            self.budget.count(cached=size)
+        elif not (pages and size * _SHORT >= self.page_bytes(pages[-1]) and self._ensure_all(pages)):
+            if any(map(self._has, pages)):
+                return super().load(start, size)
+            self.budget.count(fetched=size)
+            return self._source.load(start, size)
+        return self._content[start : start + size].data
+
+    def read_into(self, start: int, target: memoryview) -> int:
+        """Read from the pages that are there, and the other bytes from the source: no page is fetched for them."""
+        pages, stop = self._pages(start, len(target)), start + len(target)
+        if not pages:
+            return self._source.read_into(start, target)
+        for page in pages:
+            low, high = max(start, page * self._page_size), min(stop, (page + 1) * self._page_size)
+            part = target[low - start : high - start]
+            if self._has(page):
+                self.budget.count(cached=high - low)
+                part[:] = self._content[low:high].data
+            elif (count := self._source.read_into(low, part)) < high - low:
+                return low - start + count
+            else:
+                self.budget.count(fetched=count)
+        return len(target)
+
+    def ensure(self, page: int, *, waits: bool = True) -> bool:
+        """Fetch a page if it is not there; False if it is not kept, or another has begun to and `waits` is not set."""
+        if self._has(page):
+            return True
         try:
-            while not self._is_interrupted and wait_for(self._works, 0.1).not_done:
-                pass
-        except BaseException:  # such as Ctrl-C
-            self.close()
+            with locked_byte(self._folder / "pages", page, waits=waits) as claim:
+                return claim is not None and self._fill(claim, page)
+        except StorageError:
             raise
-        if self.error is not None:
-            raise self.error
+        except OSError as error:
+            self.budget.warn(error)
+            return False
+
+    def _ensure_all(self, pages: range) -> bool:
+        """Fetch the pages that are not there; False if some are not kept."""
+        # Also those after the first that is not kept: one of them may be on its way in another thread that has begun
+        # before the cache was full. Without waiting for it, it would be requested twice.
+        are_there = True
+        for page in pages:
+            are_there &= self.ensure(page)
+        return are_there
+
+    def reload(self, start: int, size: int) -> bool:
+        """Fetch the pages of damaged bytes again, into the mapping that all processes share."""
+        for page in self._pages(start, size):
+            with suppress(PermissionError), locked_byte(self._folder / "pages", page) as claim:
+                assert claim is not None, "it waits"
+                write_all(claim, memoryview(bytes(_ENTRY.itemsize)), _ENTRY.itemsize * page)
+            self.ensure(page)
+        return True
+
+    def page_bytes(self, page: int) -> int:
+        """Give the bytes of a page; the last one of an object may have fewer than the others."""
+        return min(self._page_size, self.size - page * self._page_size)
+
+    def map(self) -> NDArray[np.uint8]:
+        if not self.is_complete:
+            raise StorageError(
+                f"{self.name}: {self.count_pages()} of {self.num_pages} pages are in the cache {self._folder}; it can "
+                "be mapped into memory when all are"
+            )
+        return self._content
+
+    def is_cached(self, *positions: int) -> bool:
+        return self._local.is_cached(*positions)
+
+    def announce(self, start: int, size: int) -> None:
+        self._local.announce(start, size)
 
     def interrupt(self) -> None:
-        """End the threads, and end `join` before; called from any thread."""
-        self._is_interrupted = True
-        self.close()
+        self._source.interrupt()
 
     def close(self) -> None:
-        """End the threads once their pages are there; may be called twice, also from one of them."""
-        self._is_ended.set()
+        if "_local" in vars(self):  # it was made completely
+            self._local.close()
+            self._source.close()
 
-    def _list_pages(
-        self, files: Iterable[Callable[[], object]], pages: Iterable[Sequence[int]] | None
-    ) -> Iterator[tuple[CachedFile, int]]:
-        for open_file, chosen in zip(files, repeat(None) if pages is None else pages, strict=False):
-            file = open_file() if chosen is None or len(chosen) else None
-            if isinstance(file, CachedFile):
-                yield from ((file, page) for page in (range(file.num_pages) if chosen is None else chosen))
+    def _pages(self, start: int, size: int) -> range:
+        """List the pages of a region; none if it has no bytes, or the object does not have all of them."""
+        if not 0 < size <= self.size - start:
+            return range(0)
+        return range(start // self._page_size, -(-(start + size) // self._page_size))
 
-    def _work(self) -> None:
-        """Fetch one page after the other; several threads do."""
-        try:
-            while not self._is_ended.is_set():
-                with self._lock:
-                    file, page = next(self._pages, (None, 0))
-                if file is None:
-                    return
-                if file.ensure(page, waits=self._waits):
-                    with self._lock:
-                        self._on_page(file.page_bytes(page))
-                elif self._waits or file.budget.is_full:
-                    self.close()
-        except BaseException as error:  # noqa: BLE001  it would be lost in this thread
-            self.error = self.error or error
-            self.close()
+    def _has(self, page: int) -> bool:
+        return int(self._entries[page]) & 0xFFFFFFFF == boot_tag()
+
+    def _fill(self, claim: int, page: int) -> bool:
+        """Make a page that this thread has claimed complete; False if it may not be kept."""
+        entry, start, size = int(self._entries[page]), page * self._page_size, self.page_bytes(page)
+        with _opened(self._folder / "data") as data:
+            identities = [FileIdentity.from_stat(os.fstat(opened)) for opened in (claim, data)]
+            if (
+                not all(map(FileIdentity.is_same_source, self._identities, identities))
+                or identities[1].size != self.size
+            ):
+                raise _files_removed()
+            # Another may have fetched it meanwhile. A page of an earlier boot is compared with its checksum.
+            if entry and (self._has(page) or zlib.crc32(self._content[start : start + size].data) == entry >> 32):
+                self.budget.count(cached=size)
+                self._mark(claim, page, entry >> 32)
+                return True
+            if not self.budget.reserve(data, start, size):
+                return False
+            content = self._source.load(start, size)
+            self.budget.count(fetched=size)
+            write_all(data, content, start)
+        self._mark(claim, page, zlib.crc32(content))
+        return True
+
+    def _mark(self, claim: int, page: int, checksum: int) -> None:
+        write_all(claim, memoryview((checksum << 32 | boot_tag()).to_bytes(8, "little")), _ENTRY.itemsize * page)
+
+
+def _count_cached(entries: NDArray[np.uint64]) -> int:
+    """Count the pages that are there by their entries, (N,), and were written or checked in this boot."""
+    return int((entries & np.uint64(0xFFFFFFFF) == boot_tag()).sum())
+
+
+def _read_entries(folder: Path) -> NDArray[np.uint64]:
+    """Read the entries of an object, (N,); none if it is not there."""
+    content = b""
+    with suppress(OSError):
+        content = (folder / "pages").read_bytes()
+    # A process that ended while it wrote may have cut the last one.
+    return np.frombuffer(content, _ENTRY, len(content) // _ENTRY.itemsize)
+
+
+def _is_made(folder: Path, size: int, page_size: int) -> bool:
+    """Whether an object has all its files."""
+    with suppress(FileNotFoundError):
+        sizes = [(folder / name).lstat().st_size for name in ("pages", "data")]
+        return sizes == [_table_bytes(size, page_size), size]
+    return False
+
+
+def _make_object(folder: Path, size: int, page_size: int) -> None:
+    """Make the files of an object, or complete them. The caller excludes all others."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    pages = folder / "pages"
+    with _opened(folder / "data") as data:
+        if os.fstat(data).st_size != size:
+            pages.unlink(missing_ok=True)  # first: a page without bytes must have no entry
+            os.ftruncate(data, size)
+    with _opened(pages) as descriptor:
+        length = os.fstat(descriptor).st_size
+        # Not a hole: a full disk is noticed here.
+        write_all(descriptor, memoryview(bytes(max(0, _table_bytes(size, page_size) - length))), length)
+
+
+def _drop_pages(folder: Path, page_size: int, need: int) -> int:
+    """Free at least `need` bytes of an object that no process uses, or the whole object; return how many were freed."""
+    with _opened(folder / "pages") as pages, _opened(folder / "data") as data:
+        entries = _read_entries(folder)
+        before = left = os.fstat(data).st_blocks * 512
+        # From the end: a file whose first pages are there can be opened at once.
+        for page in np.flatnonzero(entries)[::-1].tolist() if page_size else ():
+            if before - left >= need:
+                return before - left
+            write_all(pages, memoryview(bytes(_ENTRY.itemsize)), _ENTRY.itemsize * page)  # first, as above
+            if not fallocate(data, _KEEP_SIZE | _PUNCH_HOLE, page * page_size, page_size):
+                break
+            left = os.fstat(data).st_blocks * 512
+    for name in ("pages", "data", "info.json"):  # in this order: a process may be killed at any time
+        (folder / name).unlink(missing_ok=True)
+    folder.rmdir()
+    return before
+
+
+def _allocate(descriptor: int, start: int, size: int) -> int:
+    """Allocate the blocks of a part of a file; return how many bytes that took, `OSError` if the disk is full."""
+    before = os.fstat(descriptor).st_blocks
+    is_allocated = fallocate(descriptor, _KEEP_SIZE, start, size)
+    return (os.fstat(descriptor).st_blocks - before) * 512 if is_allocated else size
+
+
+@cache
+def boot_tag() -> int:
+    """Make 32 bits, not all 0, that this boot of the machine has and other boots do not."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        boot = os.urandom(16)  # then each process checks its pages
+    return zlib.crc32(boot) or 1
+
+
+def _files_removed() -> OSError:
+    """Make the error of files of a cache that have lost their names."""
+    return OSError(errno.ESTALE, "its files were removed while they were in use")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Open a file to read and write it, but not where a link leads; it is made if it is not there."""
+    descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _table_bytes(size: int, page_size: int) -> int:
+    return -(-size // page_size) * _ENTRY.itemsize

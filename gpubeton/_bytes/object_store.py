@@ -8,6 +8,7 @@ import threading
 from array import array
 from collections import OrderedDict
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -19,9 +20,9 @@ import numpy as np
 
 from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
 from gpubeton._bytes.load_pool import LoadPool, has_failed
-from gpubeton._bytes.remote_options import RemoteOptions
 from gpubeton._bytes.store_client import (
     SIGNATURE,
+    RemoteOptions,
     exists_error,
     find_endpoint,
     is_signed,
@@ -133,31 +134,18 @@ class _Segment:
         return cls(start, start + len(content), done)
 
 
-class _SegmentCache:
-    """First bytes of the objects opened last, and segments that were requested and not used. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._segments: OrderedDict[ObjectIdentity, list[_Segment]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def find(self, identity: ObjectIdentity) -> list[_Segment]:
-        """Give the segments of an object."""
-        with self._lock:
-            return list(self._segments.get(identity, ()))
-
-    def keep(self, identity: ObjectIdentity, segments: list[_Segment]) -> None:
-        """Keep segments of an object, and let go those of the objects opened first."""
-        with self._lock:
-            self._segments[identity] = segments
-            self._segments.move_to_end(identity)
-            while (
-                sum(segment.stop - segment.start for segments in self._segments.values() for segment in segments)
-                > _MOST_CACHED_BYTES
-            ):
-                self._segments.popitem(last=False)
+#: First bytes of the objects opened last, and segments that were requested and not used.
+_CACHED: OrderedDict[ObjectIdentity, list[_Segment]] = OrderedDict()
+_CACHE_LOCK = threading.Lock()
 
 
-_CACHED = _SegmentCache()
+def _keep(identity: ObjectIdentity, segments: list[_Segment]) -> None:
+    """Keep segments of an object for the next one that opens it, and let go those of the objects opened first."""
+    with _CACHE_LOCK:
+        _CACHED[identity] = segments
+        _CACHED.move_to_end(identity)
+        while sum(part.stop - part.start for parts in _CACHED.values() for part in parts) > _MOST_CACHED_BYTES:
+            _CACHED.popitem(last=False)
 
 
 class ObjectFile(ByteSource):
@@ -169,28 +157,19 @@ class ObjectFile(ByteSource):
         super().__init__(identity.url, identity.size)
         self.num_readers = identity.remote.requests
         self._identity = identity
-        self._segments = _CACHED.find(identity)
+        self._segments = list(_CACHED.get(identity, ()))
         self._announced: list[range] = []
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
 
     @classmethod
-    def open(cls, name: str, size: int, *, is_random: bool) -> ObjectFile:  # noqa: ARG003  the answer has the size
-        return cls.open_checked(name, None, is_random=is_random)
-
-    @classmethod
     def open_checked(
-        cls,
-        name: str,
-        identity: SourceIdentity | None,
-        *,
-        is_random: bool,  # noqa: ARG003  every order costs the same
-        remote: RemoteOptions | None = None,
+        cls, name: str, identity: SourceIdentity | None, *, remote: RemoteOptions | None = None, **_: Any
     ) -> ObjectFile:
         if isinstance(identity, ObjectIdentity):
             return cls(identity)  # each request for bytes is for this version
         identity, first = _get(name, remote or RemoteOptions(), 0, FIRST_READ)
-        _CACHED.keep(identity, [_Segment.of_bytes(0, first)])
+        _keep(identity, [_Segment.of_bytes(0, first)])
         return cls(identity)
 
     @classmethod
@@ -227,8 +206,9 @@ class ObjectFile(ByteSource):
         for segment in self._request(start, stop):
             low, high = max(start, segment.start), min(stop, segment.stop)
             target[low - start : high - start] = _result(segment.content)[low - segment.start : high - segment.start]
-            if start <= segment.start and segment.stop <= stop:
-                self._forget(segment)
+            with self._lock:
+                if start <= segment.start and segment.stop <= stop and segment in self._segments:
+                    self._segments.remove(segment)
         return stop - start
 
     def reload(self, start: int, size: int) -> bool:
@@ -246,15 +226,14 @@ class ObjectFile(ByteSource):
 
     def close(self) -> None:
         self.interrupt()
-        if done := [
-            segment for segment in self._segments if segment.content.done() and not has_failed(segment.content)
-        ]:
+        loads = [(part.start, part.content) for part in self._segments]
+        if done := [(start, load) for start, load in loads if load.done() and not has_failed(load)]:
             # Copied: the blocks of pages keep all memory for pages.
-            self._segments = [_Segment.of_bytes(segment.start, bytes(segment.content.result())) for segment in done]
-            _CACHED.keep(self._identity, self._segments)
+            self._segments = [_Segment.of_bytes(start, bytes(load.result())) for start, load in done]
+            _keep(self._identity, self._segments)
 
     def __del__(self) -> None:
-        # Without `close`: objects are deleted at any time, also while this thread has the lock of `_CACHED`.
+        # Without `close`: objects are deleted at any time, also while this thread has `_CACHE_LOCK`.
         self._is_closed.set()
 
     def _request(self, start: int, stop: int) -> list[_Segment]:
@@ -275,14 +254,8 @@ class ObjectFile(ByteSource):
                 start = segment.stop
         return segments
 
-    def _forget(self, segment: _Segment) -> None:
-        with self._lock:
-            if segment in self._segments:
-                self._segments.remove(segment)
-
     def _get(self, start: int, stop: int) -> memoryview:
-        remote, identity = self._identity.remote, self._identity
-        return _get(self.name, remote, start, stop, identity, self._is_closed)[1]
+        return _get(self.name, self._identity.remote, start, stop, self._identity, self._is_closed)[1]
 
 
 def head_object(url: str, remote: RemoteOptions | None = None) -> ObjectIdentity:
@@ -341,12 +314,8 @@ def put_object(
     # Stores refuse to overwrite only what comes in one request.
     mode = "overwrite" if overwrite or size > PART else "create"
     if mode == "overwrite" and not overwrite:
-        try:
-            present = head_object(url, remote)
-        except RemoteMissingError:
-            pass
-        else:
-            raise exists_error(url, present.version)
+        with suppress(RemoteMissingError):
+            raise exists_error(url, head_object(url, remote).version)
 
     def put(obstore: Any, store: Any, key: str) -> Any:
         return obstore.put(store, key, content, mode=mode, chunk_size=PART, max_concurrency=min(12, remote.requests))

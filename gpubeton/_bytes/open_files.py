@@ -6,25 +6,32 @@ A kind of source that is not a path of this machine has an entry in `SOURCES`.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import OrderedDict
+from concurrent.futures import wait
 from contextlib import closing
 from functools import partial
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpubeton._bytes.file_list import SCHEME, ListedFiles, ListedObjects
+from gpubeton._bytes.load_pool import LoadPool
 from gpubeton._bytes.local_file import LocalFile
 from gpubeton._bytes.object_store import ObjectFile, head_object, list_objects
 from gpubeton._bytes.store_client import SCHEMES
-from gpubeton.errors import FormatError, RemoteMissingError, StorageError
+from gpubeton.errors import FormatError, OptionError, RemoteMissingError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
-    from gpubeton._bytes.node_cache import NodeCache
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes.node_cache import CachedFile, NodeCache
+    from gpubeton._bytes.store_client import RemoteOptions
+
+#: Pages of the cache that are on their way at once: enough for most networks.
+_NUM_THREADS = 8
 
 CACHE_VARIABLE = "GPUBETON_CACHE_DIR"
 """Environment variable with the default directory of caches."""
@@ -119,7 +126,7 @@ class OpenSources:
         """Whether a file is completely in the cache, and can be opened there."""
         if self._cache is None or not self._cache.is_complete(self.identities[number]):
             return False
-        from gpubeton._bytes.cached_file import CachedFile  # not for local files: it takes time
+        from gpubeton._bytes.node_cache import CachedFile  # not for local files: it takes time
 
         return isinstance(self.open(number), CachedFile)
 
@@ -190,6 +197,87 @@ class OpenSources:
             source.interrupt()
 
 
+class CacheFiller:
+    """Fetches pages until all are there, the cache is full or a fetch fails."""
+
+    def __init__(
+        self,
+        files: Iterable[Callable[[], object]],
+        pages: Iterable[Sequence[int]] | None = None,  # of each file; None: all
+        *,
+        waits: bool = False,  # for pages that others fetch; otherwise they are left to them
+        on_page: Callable[[int], object] = int,  # called with the bytes of each page that is there
+        num_threads: int = _NUM_THREADS,
+    ) -> None:
+        # `files` open the files, each when it is its turn.
+        self.error: BaseException | None = None
+        self._waits, self._on_page = waits, on_page
+        self._pages = self._list_pages(files, pages)
+        self._lock = threading.Lock()
+        self._is_ended = threading.Event()
+        self._is_interrupted = False
+        pool = LoadPool("cache_dir", num_threads)
+        self._works = [pool.enqueue(self._work) for _ in range(num_threads)]
+        pool.finish(self._works)
+
+    def join(self) -> None:
+        """Wait until all threads have ended or `interrupt` is called, or end them on Ctrl-C; raise the first error."""
+        try:
+            while not self._is_interrupted and wait(self._works, 0.1).not_done:
+                pass
+        except BaseException:  # such as Ctrl-C
+            self.close()
+            raise
+        if self.error is not None:
+            raise self.error
+
+    def interrupt(self) -> None:
+        """End the threads, and end `join` before; called from any thread."""
+        self._is_interrupted = True
+        self.close()
+
+    def close(self) -> None:
+        """End the threads once their pages are there; may be called twice, also from one of them."""
+        self._is_ended.set()
+
+    def _list_pages(
+        self, files: Iterable[Callable[[], object]], pages: Iterable[Sequence[int]] | None
+    ) -> Iterator[tuple[CachedFile, int]]:
+        from gpubeton._bytes.node_cache import CachedFile  # not for local files: it takes time
+
+        for open_file, chosen in zip(files, repeat(None) if pages is None else pages, strict=False):
+            file = open_file() if chosen is None or len(chosen) else None
+            if isinstance(file, CachedFile):
+                yield from ((file, page) for page in (range(file.num_pages) if chosen is None else chosen))
+
+    def _work(self) -> None:
+        """Fetch one page after the other; several threads do."""
+        try:
+            while not self._is_ended.is_set():
+                with self._lock:
+                    file, page = next(self._pages, (None, 0))
+                if file is None:
+                    return
+                if file.ensure(page, waits=self._waits):
+                    with self._lock:
+                        self._on_page(file.page_bytes(page))
+                elif self._waits or file.budget.is_full:
+                    self.close()
+        except BaseException as error:  # noqa: BLE001  it would be lost in this thread
+            self.error = self.error or error
+            self.close()
+
+
+def parse_size(name: str, size: Any) -> int:
+    """Read a number of bytes: a whole number, or text such as "800 GB" or "1.5 TiB"; `name` is named in errors."""
+    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
+        return size
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", str(size), re.IGNORECASE)
+    if match is None or not isinstance(size, str):
+        raise OptionError(f'{name} is {size!r}; expected a number of bytes, or text such as "800 GB" or "1.5 TiB"')
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index((match[2] or " ").lower()))
+
+
 def fill_cache(
     sources: Sequence[tuple[str, SourceIdentity]],
     directory: str | os.PathLike[str],
@@ -198,7 +286,7 @@ def fill_cache(
     parts: Sequence[Iterable[range]] | None = None,  # of each file the bytes that are fetched; None: all of them
 ) -> tuple[Path, int]:
     """Fetch pages of files into the cache of this machine; return its folder, and the bytes of the pages."""
-    from gpubeton._bytes.node_cache import CacheFiller, NodeCache, parse_size  # not for local files: it takes time
+    from gpubeton._bytes.node_cache import NodeCache  # not for local files: it takes time
 
     node = NodeCache(directory, None if limit is None else parse_size("cache_limit", limit))
     done = 0

@@ -10,11 +10,12 @@ import os
 import re
 import threading
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, lru_cache
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from gpubeton._machine import install
@@ -33,8 +34,6 @@ from gpubeton.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubeton._bytes.remote_options import RemoteOptions
-
 SCHEMES = ("s3", "gs", "az", "https", "http")
 """Schemes of the names that are objects."""
 
@@ -49,6 +48,80 @@ _FIRST_PATIENCE = 20.0
 _EXIT_SECONDS = 5.0  # that the end of a program waits for answers at most
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class RemoteOptions:
+    """How files in object stores are reached; the defaults suit a store of the cloud that the process runs in.
+
+    Credentials come from where the store's own tools take them: environment variables (``AWS_ACCESS_KEY_ID``,
+    ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_KEY``, ...), then the files of the ``aws`` command where
+    boto3 is installed, then the role of the machine, pod or task.
+
+    Parameters
+    ----------
+    endpoint : str, optional
+        Address of a store that is not the cloud's own, such as ``"http://minio:9000"``. By default it is the value of
+        ``AWS_ENDPOINT_URL_S3`` or ``AWS_ENDPOINT_URL`` for ``s3://``, else the cloud's.
+    region : str, optional
+        Region of an S3 bucket; by default the value of ``AWS_REGION``, else us-east-1.
+    account : str, optional
+        Storage account for ``az://container/...``; by default the value of ``AZURE_STORAGE_ACCOUNT_NAME``.
+    profile : str, optional
+        Profile of the ``aws`` command, single sign-on included; needs boto3. By default it is the value of
+        ``AWS_PROFILE``, else ``default``, both without effect if the environment has credentials.
+    anonymous : bool, default False
+        Send requests without credentials, for public buckets.
+    requests : int, default 32
+        Most requests in flight from a process to one bucket or server, whatever they are for: pages, metadata, the
+        filling of the cache. An upload counts as one.
+    retry_seconds : float, default 300
+        How long one request is repeated while the store is overloaded, silent or out of reach.
+    silence_seconds : float, default 10
+        How long a connection may give no byte before the request is repeated.
+
+    Raises
+    ------
+    OptionError
+        If a value is out of its range.
+
+    Examples
+    --------
+    >>> RemoteOptions(endpoint="http://minio:9000", requests=64)
+    RemoteOptions(endpoint='http://minio:9000', requests=64)
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    account: str | None = None
+    profile: str | None = None
+    anonymous: bool = False
+    requests: int = 32
+    retry_seconds: float = 300
+    silence_seconds: float = 10
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for name in ("endpoint", "region", "account", "profile"):
+            value: object = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and value):
+                raise OptionError(f"RemoteOptions: {name}={value!r}; expected a string that is not empty, or None")
+        if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
+            raise OptionError(
+                f"RemoteOptions: endpoint={self.endpoint!r}; expected an address such as 'https://minio.example:9000'. "
+                "Put http:// or https:// before it."
+            )
+        requests: object = self.requests
+        if not isinstance(requests, int) or not 1 <= requests <= 1024:
+            raise OptionError(f"RemoteOptions: requests={requests!r}; expected 1 to 1024")
+        for name, least in (("retry_seconds", 0.0), ("silence_seconds", 0.01)):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not least <= value < float("inf"):
+                raise OptionError(f"RemoteOptions: {name}={value!r}; expected seconds, at least {least:g}")
+
+    def __repr__(self) -> str:
+        changed = {name: value for name, value in vars(self).items() if value != getattr(RemoteOptions, name)}
+        return f"RemoteOptions({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
 
 class Repeats:
@@ -127,10 +200,11 @@ def request_with_retries(
     store = _connect(url, remote)
     server = _SERVERS.setdefault(key_of_server, _Server(remote.requests))
     began, pause, refused = 0.0, _FIRST_PAUSE, None
-    while True:
+    is_closed = is_closed or threading.Event()
+    while not is_closed.is_set():
         with server:
-            if is_closed is not None and is_closed.is_set():
-                raise _closed_error(url, what)
+            if is_closed.is_set():
+                break
             began = began or time.monotonic()
             _check_redirects(url, remote.silence_seconds)
             try:
@@ -151,15 +225,9 @@ def request_with_retries(
             else:
                 server.has_answered = True
                 return answer
-        if is_closed is None:
-            time.sleep(pause)
-        elif is_closed.wait(pause):
-            raise _closed_error(url, what)
+        is_closed.wait(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _closed_error(url: str, what: str) -> StorageError:
-    return StorageError(f"{shown(url)}: closed while {what} were requested.")
+    raise StorageError(f"{shown(url)}: closed while {what} were requested.")
 
 
 def _translate(
@@ -173,10 +241,23 @@ def _translate(
     match = re.search(r"status code: (\d+)", answer)
     status = int(match[1]) if match else 0
     where = f"{url}: {what} could not be had"
-    about_object = _translate_about_object(error, url, reason, status, opened)
-    if about_object is not None:
-        return about_object
-    for pattern, advice in _CAUSES:
+    if isinstance(error, FileNotFoundError) or status == 404:
+        return RemoteMissingError(
+            f"{url}: the store has no object of this name ({reason}). Check the bucket and the name, and that the "
+            "endpoint and region are those of the bucket."
+        )
+    if isinstance(error, FileExistsError | _obstore().exceptions.AlreadyExistsError):
+        return exists_error(url, reason)
+    if status == 416 and opened is None:  # for the first bytes
+        return TruncatedError(f"{url}: the object has no bytes; expected a complete file. Upload it again.")
+    if status in (412, 416):
+        then = f"it was {opened} when it was opened or indexed" if opened else "expected the version that was opened"
+        return RemoteChangedError(
+            f"{url}: the object has another version now; {then}. It was replaced: open it again, in "
+            "training with a new Loader, or make its index again (gpubeton index). To replace a file that is in use, "
+            "write it under another name."
+        )
+    for pattern, advice in _CAUSES.items():
         if match := re.search(pattern, str(error)):
             return StorageError(f"{where}: {advice.format(reason=reason, detail=match[match.lastindex or 0])}")
     # Once a file is open, credentials were found: where nothing answers, their source is out of reach for a while.
@@ -199,29 +280,6 @@ def _translate(
     return StorageError(f"{where}: {reason}.")
 
 
-def _translate_about_object(
-    error: Exception, url: str, reason: str, status: int, opened: str | None
-) -> Exception | None:
-    """Translate errors that say something about the object itself: it is missing, there already, or another one."""
-    if isinstance(error, FileNotFoundError) or status == 404:
-        return RemoteMissingError(
-            f"{url}: the store has no object of this name ({reason}). Check the bucket and the name, and that the "
-            "endpoint and region are those of the bucket."
-        )
-    if isinstance(error, FileExistsError | _obstore().exceptions.AlreadyExistsError):
-        return exists_error(url, reason)
-    if status == 416 and opened is None:  # for the first bytes
-        return TruncatedError(f"{url}: the object has no bytes; expected a complete file. Upload it again.")
-    if status in (412, 416):
-        then = f"it was {opened} when it was opened or indexed" if opened else "expected the version that was opened"
-        return RemoteChangedError(
-            f"{url}: the object has another version now; {then}. It was replaced: open it again, in "
-            "training with a new Loader, or make its index again (gpubeton index). To replace a file that is in use, "
-            "write it under another name."
-        )
-    return None
-
-
 def _reason(error: Exception) -> str:
     """Give the text of an error of obstore's, without its details for debugging, pages of HTML and secrets."""
     text = re.split("\n\nDebug source|:? *<!doctype|:? *<html", str(error), maxsplit=1, flags=re.IGNORECASE)[0].strip()
@@ -242,38 +300,21 @@ _ROLE = re.compile(
     r"performing [A-Z]+ https?://(169\.254\.|metadata[./]|[^/]+/latest/(api/token|meta-data/)|\[fd00:ec2)"
 )
 _NO_ANSWER = re.compile("error sending request|body error|timed out|timeout|connect")
-
-
-class _Cause(NamedTuple):
-    """A cause that has no status: how the text and the details of obstore's error show it, and what to do about it."""
-
-    pattern: str
-    advice: str  # with the reason, and the group of the pattern
-
-
-_CAUSES = [
-    _Cause(
-        "InvalidContentType",
-        "the server's first bytes were plain, as those of HTTP are ({reason}); https:// expects TLS. Try http://, or "
-        "check the port.",
-    ),
-    _Cause(
-        r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)",  # of rustls, with its name of the fault
-        "the certificate of the server was refused ({detail}): it is not signed by an authority that this machine "
-        "knows, not for this name, or not valid today. SSL_CERT_FILE names a file with the certificates of another "
-        "authority, as a company's; else check the address and the clock.",
-    ),
-    _Cause(
-        "redirect without LOCATION|PermanentRedirect|AuthorizationHeaderMalformed",
-        "{reason}. The bucket is probably in another region: set AWS_REGION, or RemoteOptions(region=...), to that of "
-        "the bucket.",
-    ),
-    _Cause(
-        "non-partial|Requested .* got|Range request not supported",
-        "the server does not give parts of files as asked ({reason}). It, or a proxy before it, has to support "
-        "requests for ranges: use another, or download the file.",
-    ),
-]
+#: Causes that have no status: how the text and the details of obstore's error show each, and what to do about it, with
+#: the reason and the group of the pattern.
+_CAUSES = {
+    "InvalidContentType": "the server's first bytes were plain, as those of HTTP are ({reason}); https:// expects TLS. "
+    "Try http://, or check the port.",
+    # of rustls, with its name of the fault
+    r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)": "the certificate of the server was refused "
+    "({detail}): it is not signed by an authority that this machine knows, not for this name, or not valid today. "
+    "SSL_CERT_FILE names a file with the certificates of another authority, as a company's; else check the address and "
+    "the clock.",
+    "redirect without LOCATION|PermanentRedirect|AuthorizationHeaderMalformed": "{reason}. The bucket is probably in "
+    "another region: set AWS_REGION, or RemoteOptions(region=...), to that of the bucket.",
+    "non-partial|Requested .* got|Range request not supported": "the server does not give parts of files as asked "
+    "({reason}). It, or a proxy before it, has to support requests for ranges: use another, or download the file.",
+}
 _CREDENTIALS = (
     "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN), GOOGLE_APPLICATION_CREDENTIALS, or "
     "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; RemoteOptions(profile=...) takes them from the files of "
@@ -363,11 +404,6 @@ def split_url(url: str) -> tuple[str, str, str]:
     return scheme, place, key
 
 
-def _environment() -> tuple[tuple[str, str], ...]:
-    """Give the variables that stores are configured by."""
-    return tuple(item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_")))
-
-
 def find_endpoint(scheme: str, remote: RemoteOptions) -> str:
     """Give the address of a store that is not the cloud's own, "" for the cloud's."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if scheme == "s3" else ()
@@ -377,10 +413,10 @@ def find_endpoint(scheme: str, remote: RemoteOptions) -> str:
 def _connect(url: str, remote: RemoteOptions, refused: Any = None) -> Any:
     """Give the connection to a bucket or server; another one than `refused`, with credentials written meanwhile."""
     scheme, place, _ = split_url(url)
-    arguments = scheme, place, remote, _environment()
+    environment = tuple(item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_")))
+    arguments = scheme, place, remote, environment
     try:
-        store = _store(*arguments)
-        if store is refused:  # and no other thread has made another one
+        if (store := _store(*arguments)) is refused:  # and no other thread has made another one
             _store.cache_clear()
             store = _store(*arguments)
     except _obstore().exceptions.BaseError as error:

@@ -21,8 +21,14 @@ from gpubeton._bytes.store_client import shown
 from gpubeton._engine.storage import FIRST_REQUESTS, RegionLoader
 from gpubeton.errors import FormatError, LoaderClosedError, RemoteChangedError, RemoteMissingError
 from gpubeton.format.data_files import first_offset
-from gpubeton.format.entry_layout import index_path
-from gpubeton.format.entry_points import BlockReader, EntryPoints, open_blocks, open_entry_points, rgb_fields
+from gpubeton.format.entry_points import (
+    BlockReader,
+    EntryPoints,
+    index_path,
+    open_blocks,
+    open_entry_points,
+    rgb_fields,
+)
 from gpubeton.format.layout import ENTRY_DTYPE
 
 if TYPE_CHECKING:
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
     from gpubeton._bytes.byte_source import SourceIdentity
     from gpubeton._bytes.node_cache import NodeCache
     from gpubeton._engine.storage import LoadedRange
-    from gpubeton.format.entry_points import EntryTables
+    from gpubeton.format.entry_points import EntryBlock
     from gpubeton.format.index import Index
 
 # Entry points take about 1 % of the bytes of images: one more request for 25 pages of 8 MiB.
@@ -275,7 +281,7 @@ class _EntryLoader:
 
 
 def _list_ranges(
-    index: Index, number: int, names: Iterable[str], tables: Mapping[str, EntryTables]
+    index: Index, number: int, names: Iterable[str], tables: Mapping[str, EntryBlock]
 ) -> Iterator[_EntryRange]:
     """List the ranges of a file, field by field; an empty one where nothing is to be loaded."""
     file = index.files[number]
@@ -293,13 +299,13 @@ def _list_ranges(
             yield _EntryRange(number, samples, table.begin + int(places[low]), table.begin + int(places[high]), name)
 
 
-def _sources(index: Index, tables: Sequence[Mapping[str, EntryTables]]) -> Iterator[tuple[str, SourceIdentity]]:
+def _sources(index: Index, tables: Sequence[Mapping[str, EntryBlock]]) -> Iterator[tuple[str, SourceIdentity]]:
     """List the files that hold the entry points of each file: that one, or the one beside it."""
     for file, opened in zip(index.files, tables, strict=True):
         place = file.entry_place
         beside = None if place is None else place.beside
-        if opened:
-            yield next(iter(opened.values())).place
+        if (holder := next((block.place for block in opened.values()), None)) is not None:
+            yield holder
         elif place is None or beside is None:
             yield file.path, file.identity
         else:

@@ -176,7 +176,7 @@ def _load(files: OpenSources, start: int, stop: int) -> LoadedRange:
 
 
 def _read(files: OpenSources, number: int, start: int, target: memoryview) -> None:
-    files.open(number).read_ranges([(start, target)])
+    files.open(number).fill(start, target)
 
 
 class EpochPages:

@@ -16,9 +16,9 @@ import numpy as np
 
 from gpubeton._bytes.local_file import FileIdentity
 from gpubeton._bytes.open_files import open_bytes
-from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._bytes.store_client import RemoteOptions
 from gpubeton._machine import count_cores
-from gpubeton._sources.image_folder import IMAGE_SUFFIXES, ImageFolder
+from gpubeton._sources.file_sources import IMAGE_SUFFIXES, ImageFolder
 from gpubeton._sources.small_reads import SmallReads
 from gpubeton._sources.source import LABEL, LabelledSource, Labels, Places, find_files, places_of_rows
 from gpubeton._sources.tar_files import list_samples

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._bytes.open_files import is_folder, open_bytes
-from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._bytes.store_client import RemoteOptions
 from gpubeton._machine import install
 from gpubeton._sources.archive_sources import ArchiveSource
 from gpubeton._sources.small_reads import SmallReads

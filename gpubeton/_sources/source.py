@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._bytes.byte_source import SourceIdentity
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes.store_client import RemoteOptions
 
 LABEL = "label"
 

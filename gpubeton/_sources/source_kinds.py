@@ -19,7 +19,7 @@ from gpubeton.format.data_files import DESCRIPTION, INDEX_SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes.store_client import RemoteOptions
     from gpubeton._sources.source import LabelledSource
 
 _TORCHVISION = "torchvision:"

@@ -9,7 +9,6 @@ The tools, `gpubeton.dataset` and `gpubeton.cli`, import these names, and none o
 
 from __future__ import annotations
 
-from gpubeton._writing.container_index import make_index
 from gpubeton._writing.encoder import (
     MAX_CHUNKSIZE,
     Job,
@@ -17,10 +16,11 @@ from gpubeton._writing.encoder import (
     TaskQueue,
     check_on_error,
     check_size,
+    default_start_method,
+    open_encoders,
     split_rows,
     without_place,
 )
-from gpubeton._writing.encoder_pool import default_start_method, open_encoders
 from gpubeton._writing.file_builder import (
     ChunkPlace,
     FileBuilder,
@@ -30,10 +30,11 @@ from gpubeton._writing.file_builder import (
     checked_page_size,
     make_descriptors,
 )
-from gpubeton._writing.find_entry_points import find_all, find_checksums, index_file
-from gpubeton._writing.resumable_file import FinishedChunk, ResumableFile
+from gpubeton._writing.make_indexes import find_all, find_checksums, index_file, make_index
 from gpubeton._writing.targets import (
     AtomicFile,
+    FinishedChunk,
+    ResumableFile,
     TargetFolder,
     check_target,
     is_locked,

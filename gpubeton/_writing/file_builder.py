@@ -62,20 +62,14 @@ class RegionSizes:
     @property
     def room_of_samples(self) -> NDArray[np.int64]:
         """Bytes that each sample takes in a page: shape (N,)."""
-        ends = np.concatenate([[0], np.cumsum(np.maximum(self.sizes, 1))])
-        last = np.cumsum(self.counts)
-        room: NDArray[np.int64] = ends[last] - ends[last - self.counts]
-        return room
+        return np.bincount(self.owners, np.maximum(self.sizes, 1), len(self.counts)).astype(np.int64)
 
     def pointers(self, offset: NDArray[np.integer]) -> NDArray[np.uint64]:
         """Compute the offset of each region, shape (R,), from that of each sample, shape (N,)."""
-        room = np.maximum(self.sizes, 1)
-        start = np.cumsum(room) - room
-        first = np.cumsum(self.counts) - self.counts
-        sample_start = np.repeat(start[np.minimum(first, len(start) - 1)], self.counts) if len(start) else start
+        room, of_samples = np.maximum(self.sizes, 1), self.room_of_samples
+        start = np.cumsum(room) - room - np.repeat(np.cumsum(of_samples) - of_samples, self.counts)  # in the sample
         pointers: NDArray[np.uint64] = np.repeat(offset.astype(np.uint64), self.counts)
-        pointers += (start - sample_start).astype(np.uint64)
-        return pointers
+        return pointers + start.astype(np.uint64)
 
 
 @dataclass(frozen=True)
@@ -240,15 +234,12 @@ class FileBuilder:
             offset += len(notes)
         self._file.write(offset, self._pages.table.tobytes())
         header = (VERSION, len(self._descriptors), self._page_size, self.rows, offset)
-        self._file.write(0, np.array([header], HEADER_DTYPE).tobytes() + self._descriptor_bytes())
-
-    def _descriptor_bytes(self) -> bytes:
         rows = np.zeros(len(self._descriptors), DESCRIPTOR_DTYPE)
         for row, descriptor in zip(rows, self._descriptors, strict=True):
             row["type_id"] = descriptor.type_id
             row["name"][: len(descriptor.name)] = np.frombuffer(descriptor.name.encode("ascii"), np.uint8)
             row["arguments"] = np.frombuffer(descriptor.arguments, np.uint8)
-        return rows.tobytes()
+        self._file.write(0, np.array([header], HEADER_DTYPE).tobytes() + rows.tobytes())
 
 
 def make_descriptors(fields: Mapping[str, Field]) -> tuple[Descriptor, ...]:

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import base64
 import errno
+import json
 import os
 import platform
 import re
 import secrets
 import stat
 import sys
+import time
 import zlib
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._bytes.descriptors import lock_file, open_descriptor, write_some
+from gpubeton._bytes.local_file import lock_file, open_descriptor, read_at, write_all
 from gpubeton._bytes.object_store import head_object, list_objects, put_object
+from gpubeton._writing.file_builder import ChunkPlace, RegionSizes, SkippedRow
 from gpubeton.errors import OptionError, RemoteExistsError, StorageError
-from gpubeton.format.entry_layout import remove_index
+from gpubeton.format.entry_points import remove_index
 from gpubeton.format.layout import HEADER_DTYPE, VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from typing_extensions import Buffer, Self
 
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes.store_client import RemoteOptions
 
 
 class WrittenFile(ABC):
@@ -57,7 +62,12 @@ class WrittenFile(ABC):
             self.temporary.replace(self.path)
             remove_index(os.fspath(self.path))
             self._clear()
-            sync_folder(self.path.parent)
+            if hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
+                folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
         except OSError as error:
             raise StorageError(error.errno, f"{self.path}: could not be completed: {error.strerror}") from error
 
@@ -85,8 +95,10 @@ class AtomicFile(WrittenFile):
         self.path, self.overwrite = resolve_target(path), overwrite
         self._prefix = f".{short_name(self.path)}."
         try:
-            for leftover in self._find_leftovers():
-                remove_if_abandoned(leftover)
+            same_name, any_name = re.escape(self._prefix) + "[0-9a-f]{16}", rf"\..+\.{_system()}[0-9a-f]{{8}}"
+            pattern = re.compile(rf"({same_name}|{any_name})\.partial", re.DOTALL)
+            for leftover in filter(lambda entry: pattern.fullmatch(entry.name), os.scandir(self.path.parent)):
+                remove_if_abandoned(Path(leftover))
             self.temporary, self._descriptor = self._create()
         except OSError as error:
             raise StorageError(error.errno, f"{self.path}: no file can be written here: {error.strerror}") from error
@@ -100,11 +112,6 @@ class AtomicFile(WrittenFile):
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
-
-    def _find_leftovers(self) -> Iterator[Path]:
-        same_name, any_name = re.escape(self._prefix) + "[0-9a-f]{16}", rf"\..+\.{_system()}[0-9a-f]{{8}}"
-        pattern = re.compile(rf"({same_name}|{any_name})\.partial", re.DOTALL)
-        return (Path(entry) for entry in os.scandir(self.path.parent) if pattern.fullmatch(entry.name))
 
     def _create(self) -> tuple[Path, int]:
         while True:
@@ -174,40 +181,25 @@ def short_name(path: Path) -> str:
 
 def write_at(descriptor: int, offset: int, content: Buffer, path: str | os.PathLike[str]) -> None:
     """Write all bytes at an offset of an open file; `path` is named in errors."""
-    rest = memoryview(content).cast("B")
-    while rest:
-        try:
-            count = write_some(descriptor, rest, offset)
-        except OSError as error:
-            raise StorageError(
-                error.errno,
-                f"{os.fspath(path)}: {len(rest)} bytes could not be written at {offset}: {error.strerror}. "
-                "No new file appears under this name, and an older file is unchanged.",
-            ) from error
-        rest = rest[count:]
-        offset += count
+    try:
+        write_all(descriptor, content, offset)
+    except OSError as error:
+        raise StorageError(
+            error.errno,
+            f"{os.fspath(path)}: {memoryview(content).nbytes} bytes could not be written at {offset}: "
+            f"{error.strerror}. No new file appears under this name, and an older file is unchanged.",
+        ) from error
 
 
 def is_locked(descriptor: int) -> bool:
     """Whether another process has locked a file; if not, lock it until it is closed here and in forked processes."""
     try:
-        lock_file(descriptor, waits=False)
+        lock_file(descriptor)
     except BlockingIOError:
         return True
     except OSError:
         return False  # a file system without locks; `remove_if_abandoned` removes nothing there either
     return False
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @cache
@@ -230,7 +222,7 @@ def remove_if_abandoned(path: Path) -> None:
     except OSError:
         return  # removed in the meantime, or another user's
     try:
-        lock_file(descriptor, waits=False)
+        lock_file(descriptor)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             path.unlink(missing_ok=True)
     except OSError:
@@ -271,3 +263,203 @@ class TargetFolder:
         """Put a file of this machine there, or leave the one that is there already."""
         with suppress(RemoteExistsError):
             put_object(self.address(name), file, self.remote, overwrite=overwrite)
+
+
+#: Bytes that are read at a time.
+_BLOCK = 16 << 20
+#: Bytes of a sample's identity.
+_IDENTITY = 16
+#: Arrays of a chunk in the journal.
+_COLUMNS = ("counts", "<i8"), ("sizes", "<i8"), ("checksums", "<u4")
+_JOURNAL_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND
+
+
+@dataclass(frozen=True)
+class FinishedChunk:
+    """A chunk that is in the file."""
+
+    task: range  # its rows
+    regions: RegionSizes  # with checksums
+    metadata: int  # CRC-32 of its rows of metadata
+    identities: tuple[bytes, ...]  # 16 bytes for each sample that it was made from, also for those left out
+
+    def to_line(self) -> bytes:
+        """Make the line of the journal."""
+        if self.regions.checksums is None:
+            raise ValueError("a chunk without checksums: they show whether it reached the disk")
+        # The keys are a file format: an interrupted conversion may be finished by another build.
+        return _line(
+            {
+                "rows": [self.task.start, self.task.stop],
+                **{key: _packed(getattr(self.regions, key).astype(dtype).tobytes()) for key, dtype in _COLUMNS},
+                "skipped": [[sample.row, sample.reason] for sample in self.regions.skipped],
+                "changes": self.regions.changes,
+                "metadata": self.metadata,
+                "identities": _packed(b"".join(self.identities)),
+            }
+        )
+
+    @classmethod
+    def from_entry(cls, entry: dict[str, Any]) -> FinishedChunk:
+        """Read the JSON of a journal's line."""
+        counts, sizes, checksums = (np.frombuffer(base64.b64decode(entry[key]), dtype) for key, dtype in _COLUMNS)
+        skipped = tuple(SkippedRow(*sample) for sample in entry["skipped"])
+        regions = RegionSizes(counts, sizes, checksums, skipped, entry["changes"])
+        identities = base64.b64decode(entry["identities"])
+        starts = range(0, len(identities), _IDENTITY)
+        samples = tuple(identities[start : start + _IDENTITY] for start in starts)
+        return cls(range(*entry["rows"]), regions, entry["metadata"], samples)
+
+
+class ResumableFile(WrittenFile):
+    """A file that appears under its name when it is complete; until then, finished chunks survive any interruption."""
+
+    # In the same folder, ``.NAME.unfinished`` holds the bytes, and ``.NAME.journal`` lists the chunks in it and their
+    # checksums. Nothing has to reach the disk in any order: on resuming, the journal is compared with the file. Both
+    # stay if the ``with`` block ends without `commit`.
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        key: str,
+        *,
+        fresh: bool = False,
+        overwrite: bool = True,
+        seconds_to_wait: float = 30.0,
+    ) -> None:
+        """Open or create the unfinished file."""
+        # `key` identifies how samples are encoded, and how many there are: a journal with another key, or any if
+        # `fresh`, is discarded. The processes of a killed writer hold the lock until they have finished their chunk:
+        # `seconds_to_wait` is for them.
+        self.path, self.overwrite = resolve_target(path), overwrite
+        name = short_name(self.path)
+        self.temporary = self.path.with_name(f".{name}.unfinished")
+        self._journal_path = self.path.with_name(f".{name}.journal")
+        self._new_journal_path = self.path.with_name(f".{name}.journal.new")
+        try:
+            self._descriptor = self._open_locked(seconds_to_wait)
+            self._journal = open_descriptor(self._journal_path, _JOURNAL_FLAGS)
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(error.errno, f"{self.path}: no file can be written here: {error.strerror}") from error
+        self._key = key
+        entries = [] if fresh else _read_journal(self._journal_path)
+        self.has_other_key = bool(entries) and entries[0].get("key") != key
+        # Chunks from the first row on, up to the first gap; `holds` checks each.
+        self.finished = [] if self.has_other_key else _first_chunks(entries[1:])
+        if not overwrite and self.path.exists():  # another process has made it, while this one waited for the lock
+            _remove_unfinished(self.path)
+            self.__exit__()
+            check_target(self.path, overwrite=False)
+
+    def __exit__(self, *exception: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            os.close(self._journal)
+            self._descriptor = -1
+
+    def holds(self, chunk: FinishedChunk, place: ChunkPlace, rows: tuple[int, int]) -> bool:
+        """Check by its checksums that a chunk is in the file; `rows` is the offset and the size of its metadata."""
+        regions = chunk.regions
+        if self.checksum(*rows) != chunk.metadata or regions.checksums is None:
+            return False
+        pointers = regions.pointers(place.offset).tolist()
+        expected = zip(pointers, regions.sizes.tolist(), regions.checksums.tolist(), strict=True)
+        return all(self.checksum(offset, size) == checksum for offset, size, checksum in expected)
+
+    def begin(self, chunks: list[FinishedChunk], data_end: int, unused: tuple[int, int]) -> None:
+        """Keep the first chunks, whose regions end at `data_end`, and empty the rest of the file."""
+        # `unused` is the offset and the size of the part after their metadata and before the first page.
+        os.ftruncate(self._descriptor, data_end)
+        if data_end > unused[0]:
+            self.write(unused[0], bytes(min(unused[1], data_end - unused[0])))
+        # Under another name first: an interruption, or a full disk, leaves the older journal.
+        older, journal, self._journal_path = self._journal, self._journal_path, self._new_journal_path
+        self._journal = os.open(self._journal_path, _JOURNAL_FLAGS | os.O_TRUNC, 0o666)
+        os.close(older)
+        self._append([_line({"key": self._key}), *(chunk.to_line() for chunk in chunks)])
+        self._journal_path = self._journal_path.replace(journal)
+
+    def record(self, chunk: FinishedChunk) -> None:
+        """Add a chunk that is in the file to the journal."""
+        self._append([chunk.to_line()])
+
+    def checksum(self, offset: int, size: int) -> int:
+        """Compute the CRC-32 of a part of the file; of less where the file ends."""
+        checksum, stop = 0, offset + size
+        while offset < stop and (block := read_at(self._descriptor, min(_BLOCK, stop - offset), offset)):
+            checksum = zlib.crc32(block, checksum)
+            offset += len(block)
+        return checksum
+
+    def _clear(self) -> None:
+        _remove_unfinished(self.path)
+
+    def _append(self, lines: list[bytes]) -> None:
+        rest = memoryview(b"".join(lines))
+        try:
+            while rest:
+                rest = rest[os.write(self._journal, rest) :]
+        except OSError as error:
+            raise StorageError(error.errno, f"{self._journal_path}: could not be written: {error.strerror}") from error
+
+    def _open_locked(self, seconds_to_wait: float) -> int:
+        deadline = time.monotonic() + seconds_to_wait
+        while True:
+            descriptor = open_descriptor(self.temporary, os.O_RDWR | os.O_CREAT)
+            try:
+                while is_locked(descriptor):
+                    if time.monotonic() > deadline:
+                        what = "another process is writing this file. Wait for it, or choose another name."
+                        raise StorageError(errno.EWOULDBLOCK, f"{self.path}: {what}")
+                    time.sleep(0.05)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            # Its writer may have completed it and given it its name in the meantime.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), self.temporary.stat()):
+                    return descriptor
+            os.close(descriptor)
+
+
+def _remove_unfinished(path: Path) -> None:
+    """Remove what the interrupted writers of a file have left."""
+    for ending in ("unfinished", "journal", "journal.new"):
+        path.with_name(f".{short_name(path)}.{ending}").unlink(missing_ok=True)
+
+
+def _first_chunks(entries: list[dict[str, Any]]) -> list[FinishedChunk]:
+    """Sort the chunks of a journal, and leave out those after a gap."""
+    chunks: list[FinishedChunk] = []
+    row = 0
+    for chunk in sorted(map(FinishedChunk.from_entry, entries), key=lambda chunk: chunk.task.start):
+        if chunk.task.start == row:
+            chunks.append(chunk)
+            row = chunk.task.stop
+    return chunks
+
+
+def _packed(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    text = json.dumps(entry).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _read_journal(path: Path) -> list[dict[str, Any]]:
+    """Read a journal up to the first line that did not reach the disk completely."""
+    entries: list[dict[str, Any]] = []
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        for line in file:
+            text = line[9:].rstrip(b"\n")
+            if not line.endswith(b"\n") or line[:8] != b"%08x" % zlib.crc32(text):
+                break
+            entries.append(json.loads(text))
+    return entries

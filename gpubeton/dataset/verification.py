@@ -19,7 +19,7 @@ from gpubeton.fields.codecs import CODECS, Codec
 from gpubeton.fields.pixels import rgb_of_file, size_of_file
 from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format.data_files import first_offset
-from gpubeton.format.entry_points import read_beside, read_located, read_within
+from gpubeton.format.entry_points import read_beside, read_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,7 +146,7 @@ def verify(
 def _check_entry_points(index: Index, file: int, threads: int, findings: list[Finding]) -> int:
     """Compare the stored entry points of a file with those found again; return how many there are."""
     stored: dict[str, list[EntryBlock]] = {}
-    for read in (read_located,) if index.files[file].is_container else (read_beside, read_within):
+    for read in (read_beside, read_within):
         try:
             blocks_of = read(index, file)
         except StorageError:

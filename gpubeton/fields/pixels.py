@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton._batch.resize import crop_taps
-from gpubeton._bytes.descriptors import open_regular
+from gpubeton._bytes.local_file import open_regular
 from gpubeton.errors import BadImageError
 from gpubeton.fields.jpeg import START, camera_metadata, decode_rgb, jpeg_size
 from gpubeton.fields.png import decode_png, read_png_header

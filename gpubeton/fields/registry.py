@@ -21,7 +21,7 @@ from gpubeton.format.layout import FieldType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes.store_client import RemoteOptions
     from gpubeton.format.dataset import Paths
     from gpubeton.format.header import Descriptor
     from gpubeton.format.index import Index

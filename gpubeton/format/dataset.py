@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes.store_client import RemoteOptions
     from gpubeton.format.header import Descriptor
     from gpubeton.format.index import CustomTypes
     from gpubeton.format.index_file import IndexFile
@@ -134,8 +134,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def _alternatives(text: str) -> list[str]:
-    numbers = re.fullmatch(r"(\d+)\.\.(\d+)", text)
-    if numbers is None:
+    if (numbers := re.fullmatch(r"(\d+)\.\.(\d+)", text)) is None:
         return text.split(",")
     first, last = numbers.groups()
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
@@ -199,10 +198,6 @@ def _warn_of_manifest(folder: str, error: FormatError) -> None:
     )
 
 
-def _is_index_file(part: _Part) -> bool:
-    return not isinstance(part, str) and part.manifest.shards[0].is_container
-
-
 def _open_parts(parts: Sequence[_Part], custom_types: CustomTypes, remote: RemoteOptions | None) -> Index:
     if len(parts) == 1:
         return _open_part(parts[0], custom_types, remote)
@@ -217,7 +212,7 @@ def _open_part(part: _Part, custom_types: CustomTypes, remote: RemoteOptions | N
     try:
         return part.open(custom_types)
     except FormatError as error:
-        if _is_index_file(part):
+        if part.manifest.shards[0].is_container:  # an index file
             raise
         _warn_of_manifest(part.folder, error)
         return _open_parts([path for path, _ in part.files], custom_types, remote)
@@ -234,8 +229,12 @@ def join(parts: Iterable[Index]) -> Index:
     fields = [[rows] for rows in first.rows]  # of each field, those of the parts
     for part in rest:
         _check_fields(first, part)
-        for descriptor, rows in zip(first.descriptors, fields, strict=True):
-            rows.append(_moved_rows(descriptor, part, first_offset(len(files))))
+        for descriptor, rows_of_parts in zip(first.descriptors, fields, strict=True):
+            rows = part.rows[part.names.index(descriptor.name)]
+            column, begin = rows.column.copy(), first_offset(len(files))
+            _move_pointers(column, descriptor, part, begin)
+            offsets = None if rows.offsets is None else rows.offsets + begin
+            rows_of_parts.append(replace(rows, column=column, offsets=offsets))
         for file in part.files:
             files.append(replace(file, first_sample=files[-1].rows.stop))
         if part.class_names is None or class_names is None:
@@ -249,17 +248,11 @@ def join(parts: Iterable[Index]) -> Index:
     return Index(tuple(files), first.header, first.descriptors, joined, class_names=class_names)
 
 
-def _moved_rows(descriptor: Descriptor, part: Index, first: np.uint64) -> FieldRows:
-    """Give the rows of a field of a part whose first byte has a global offset."""
-    rows = part.rows[part.names.index(descriptor.name)]
-    column = rows.column.copy()
-    _move_pointers(column, descriptor, part, first)
-    return replace(rows, column=column, offsets=None if rows.offsets is None else rows.offsets + first)
-
-
 def _join_rows(descriptor: Descriptor, parts: Sequence[FieldRows]) -> FieldRows:
     """Join metadata and regions of a field; without regions if one of the parts has none."""
-    column = _concatenate([rows.column for rows in parts])
+    # As bytes: structs would take five times as long.
+    joined = np.concatenate([rows.column.reshape(-1).view(np.uint8) for rows in parts])
+    column = joined.view(parts[0].column.dtype).reshape(-1, *parts[0].column.shape[1:])
     if not all(rows.has_regions for rows in parts):
         return FieldRows(column)
     sizes = [rows.sizes for rows in parts if rows.sizes is not None]
@@ -271,12 +264,6 @@ def _join_rows(descriptor: Descriptor, parts: Sequence[FieldRows]) -> FieldRows:
             [np.zeros(len(rows.column), np.uint32) if rows.checksums is None else rows.checksums for rows in parts]
         )
     return FieldRows(column, np.concatenate(sizes) if sizes else None, offsets, True, checksums)
-
-
-def _concatenate(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Join rows, (N, ...), as bytes: structs would take five times as long."""
-    joined: NDArray[Any] = np.concatenate([array.reshape(-1).view(np.uint8) for array in arrays])
-    return joined.view(arrays[0].dtype).reshape(-1, *arrays[0].shape[1:])
 
 
 def _move_pointers(column: NDArray[Any], descriptor: Descriptor, part: Index, first: np.uint64, name: str = "") -> None:

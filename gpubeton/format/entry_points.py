@@ -1,40 +1,42 @@
-"""Entry points: places inside JPEGs where decoding can begin, so that a crop needs a part of the data only."""
+"""Entry points: places inside JPEGs where decoding can begin, so that a crop needs a part of the data only.
+
+They are in the file itself, right before the notes, or in ``FILE.index`` beside it: a block for each field of images.
+
+::
+
+    entries     10 bytes each, of all images; filled up with zeros to a multiple of 8 bytes
+    first       8 bytes each: number of the first entry of each image, and of all entries
+    seals       4 bytes each: of each image; filled up with zeros to a multiple of 8 bytes
+    trailer     80 bytes: "gpubeton-entries", version (4), MCUs from entry to entry (4), name of the field (16),
+                identity (16), number of images (8), number of entries (8), CRC-32 of the trailer up to here, `first`
+                and `seals` (4), zeros (4)
+
+``FILE.index`` of a file with checksums in its notes has version 2, whose identity has those of the images, too. That of
+another file begins with checksums, in the form of notes whose content names the allocation table, and has version 3.
+"""
 
 from __future__ import annotations
 
+import os
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import suppress
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from gpubeton._bytes.open_files import open_bytes, source_type
 from gpubeton._bytes.store_client import shown
-from gpubeton.errors import EntryPointsError, FormatError, RemoteDeniedError
+from gpubeton.errors import EntryPointsError, FormatError, NotesError, RemoteDeniedError
 from gpubeton.format.data_files import EntryPlace, first_offset
-from gpubeton.format.entry_layout import (
-    AFTER_CHECKSUMS,
-    BESIDE,
-    CHECKED,
-    MAGIC,
-    TRAILER_DTYPE,
-    VERSIONS,
-    WITHIN,
-    block_size,
-    block_sizes,
-    field_of,
-    index_path,
-    list_fields,
-)
 from gpubeton.format.field_arguments import RGB, ImageKind
-from gpubeton.format.file_notes import decode_trailer, notes_offset, notes_size
+from gpubeton.format.file_notes import decode_trailer, notes_before, notes_of, notes_offset, notes_size
 from gpubeton.format.header import header_of
 from gpubeton.format.layout import ENTRY_DTYPE, MCUS_PER_ENTRY, FieldType, ImageMode, round_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
     from typing_extensions import Buffer
@@ -44,7 +46,25 @@ if TYPE_CHECKING:
     from gpubeton.format.header import Descriptor
     from gpubeton.format.index import Index
 
+WITHIN, BESIDE, AFTER_CHECKSUMS = _VERSIONS = 1, 2, 3  # where the block is
+
+_MAGIC = b"gpubeton-entries"
+_TRAILER_DTYPE = np.dtype(
+    [
+        ("magic", "S16"),
+        ("version", "<u4"),
+        ("every", "<u4"),
+        ("name", "S16"),
+        ("identity", "V16"),
+        ("images", "<u8"),
+        ("entries", "<u8"),
+        ("checksum", "<u4"),
+        ("zeros", "<u4"),
+    ]
+)
+_CHECKED = _TRAILER_DTYPE.itemsize - 8  # bytes of the trailer before its checksum
 _IDENTITY = [("mode", "u1"), ("width", "<u2"), ("height", "<u2"), ("offset", "<u8"), ("size", "<u8")]
+_NUM_THREADS = 8  # files whose entry points are opened at the same time
 
 
 class EntryPoints:
@@ -83,19 +103,21 @@ class EntryPoints:
 
 
 class EntryBlock(EntryPoints):
-    """The entry points of images, one image after the other."""
+    """The entry points of images, one image after the other; or their tables alone, of entries in another `place`."""
 
     def __init__(
         self,
         first: NDArray[np.uint64],  # (N + 1,) number of the first entry of each image, and of all entries
         seals: NDArray[np.uint32],  # (N,)
         entries: NDArray[np.void],  # (M,) ENTRY_DTYPE, contiguous
+        place: tuple[str, SourceIdentity] | None = None,  # the file that has the entries, which are not in memory
+        begin: int = 0,  # where that file has them
     ) -> None:
         counts = np.diff(first)
         addresses = np.uint64(entries.ctypes.data) + first[:-1] * np.uint64(ENTRY_DTYPE.itemsize)
-        addresses[counts == 0] = 0
+        addresses[(counts == 0) | (place is not None)] = 0
         super().__init__(addresses, counts.astype(np.int32), seals, entries)
-        self.first, self.entries = first, entries
+        self.first, self.entries, self.place, self.begin = first, entries, place, begin
 
     @property
     def nbytes(self) -> int:
@@ -108,21 +130,6 @@ class EntryBlock(EntryPoints):
         first = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         rows = np.arange(first[-1]) + np.repeat(self.first[images].astype(np.int64) - first[:-1], counts)
         return EntryBlock(first.astype(np.uint64), self.seals[images], self.entries[rows])
-
-
-class EntryTables(EntryPoints):
-    """The entry points of images in a file of which only the tables were read: all but the entries."""
-
-    def __init__(
-        self,
-        first: NDArray[np.uint64],  # (N + 1,) as in `EntryBlock`
-        seals: NDArray[np.uint32],  # (N,)
-        begin: int,  # where the file has the entries
-        place: tuple[str, SourceIdentity],  # the file
-    ) -> None:
-        counts = np.diff(first).astype(np.int32)
-        super().__init__(np.zeros(len(counts), np.uint64), counts, seals, None)
-        self.first, self.begin, self.place = first, begin, place
 
 
 def no_entry_points(count: int) -> EntryBlock:
@@ -147,33 +154,89 @@ def _is_rgb(descriptor: Descriptor) -> bool:
     return descriptor.type_id == FieldType.RGB_IMAGE
 
 
+# --- the file beside --------------------------------------------------------------------------------------------------
+
+
+def index_path(path: str) -> str:
+    """Name the file with the entry points of a file that has none itself."""
+    address, separator, query = path.partition("?") if path.startswith(("https://", "http://")) else (path, "", "")
+    return f"{address}.index{separator}{query}"
+
+
+def is_index(path: str) -> bool:
+    """Whether a file ends as entry points or checksums do, be they of another file."""
+    with suppress(OSError, FormatError), open_bytes(path) as source:
+        end = source.read(max(source.size - _TRAILER_DTYPE.itemsize, 0), _TRAILER_DTYPE.itemsize)
+        return end.startswith(_MAGIC) or bool(notes_size(end))
+    return False
+
+
+def remove_index(path: str) -> None:
+    """Remove the entry points beside a file that was written again; a file of another kind stays."""
+    if is_index(index_path(path)):
+        with suppress(OSError):
+            os.unlink(index_path(path))  # noqa: PTH108  a name, as everywhere here
+
+
+#: CRC-32 of the regions of a file, (R,), in the order of its sorted table, or None; and why they cannot be used.
+_Checksums: TypeAlias = "tuple[NDArray[np.uint32] | None, str]"
+
+
+def read_noted_checksums(source: ByteSource) -> _Checksums:
+    """Read the checksums in the notes of an open file."""
+    try:
+        notes = notes_of(source)
+    except NotesError as error:
+        return None, str(error)
+    return None if notes is None else notes.checksums, ""
+
+
+def read_checksums_beside(source: ByteSource, rows: NDArray[np.void]) -> _Checksums:
+    """Read the checksums beside an open file, whose sorted allocation table is `rows`."""
+    name = index_path(source.name)
+    try:
+        with open_bytes(name, remote=source.identity().remote) as beside:
+            stop, _ = _list_fields(beside, 0, beside.size)
+            notes = notes_before(beside, 0, stop, len(rows))
+    except (FileNotFoundError, RemoteDeniedError):
+        return None, ""
+    except (FormatError, OSError) as error:
+        return None, str(error)
+    fault = "belong to another file, or to another state of this one"
+    if notes is None and stop == beside.size > 0:
+        fault = "are cut short, or this is another kind of file"
+    elif notes is None or notes.content.get("regions") == digest_of(rows):
+        return None if notes is None else notes.checksums, ""
+    command = f"gpubeton index --overwrite {shown(source.name)}"
+    return None, f"{shown(name)}: the checksums {fault}. Make them again: {command}"
+
+
+def digest_of(rows: NDArray[np.void]) -> str:
+    """Hash where all regions of a file are: its allocation table, sorted."""
+    return blake2b(rows.view(np.uint8).data, digest_size=16).hexdigest()
+
+
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-_Points = TypeVar("_Points", bound=EntryPoints)
-#: Reads entry points from here to there, by field.
-_Reading: TypeAlias = "Callable[[ByteSource, int, int, BlockReader], dict[str, _Points]]"
-#: Files whose entry points are opened at the same time.
-_NUM_THREADS = 8
-
-
-def open_entry_points(
-    index: Index,
-) -> tuple[dict[str, EntryPoints], list[dict[str, EntryTables]], list[str]]:
+def open_entry_points(index: Index) -> tuple[dict[str, EntryPoints], list[dict[str, EntryBlock]], list[str]]:
     """Open the entry points of each field of images; describe those that cannot be used, which are left out."""
     # Those of files whose `DataFile.entry_place` is known are not opened: they count as images without entry points. Of
     # other files that are not on this machine only the tables are read, which are given for each file, too. Those in an
     # index file of this machine are opened at once.
-    opened: list[tuple[Mapping[str, EntryPoints], list[str]]] = [({}, [])] * len(index.files)
+
+    def open_file(number: int) -> tuple[dict[str, EntryBlock], list[str]]:
+        file = index.files[number]
+        return open_blocks(index, number, tables_only=not (file.is_container or source_type(file.path).is_local))
+
+    opened: list[tuple[dict[str, EntryBlock], list[str]]] = [({}, [])] * len(index.files)
     unknown = [number for number, file in enumerate(index.files) if _has_to_open(file)]
     with ThreadPoolExecutor(_NUM_THREADS) as threads:
         # The end of the program waits for threads of an executor: one file, as most datasets are, needs none.
-        results = (threads.map if len(unknown) > 1 else map)(partial(_open_quickly, index), unknown)
+        results = (threads.map if len(unknown) > 1 else map)(open_file, unknown)
         for number, result in zip(unknown, results, strict=True):
             opened[number] = result
-    tables = [
-        {name: points for name, points in by_field.items() if isinstance(points, EntryTables)} for by_field, _ in opened
-    ]
+    tables = [{name: block for name, block in blocks.items() if block.place is not None} for blocks, _ in opened]
     faults = [fault for _, faults_of_file in opened for fault in faults_of_file]
     if len(opened) == 1:
         return {**opened[0][0]}, tables, faults
@@ -192,99 +255,64 @@ def open_entry_points(
     return joined, tables, faults
 
 
-def open_blocks(index: Index, file: int = 0) -> tuple[dict[str, EntryBlock], list[str]]:
-    """Open the entry points of one of the files, by field: those beside it, or else those in it; describe faults."""
-    if index.files[file].is_container:
-        try:
-            return read_located(index, file), []
-        except (FormatError, OSError) as error:
-            return {}, [str(error)]
-    return _open(index, file, _read_all)
-
-
 def _has_to_open(file: DataFile) -> bool:
     """Whether the entry points of a file have to be looked for, or lie in an index of this machine."""
     place = file.entry_place
     return not file.is_container if place is None else place.path is not None and source_type(place.path).is_local
 
 
-def _open_quickly(index: Index, file: int) -> tuple[Mapping[str, EntryPoints], list[str]]:
-    if index.files[file].is_container or source_type(index.files[file].path).is_local:
-        return open_blocks(index, file)
-    tables, faults = _open(index, file, _read_tables)
-    return {**tables}, faults
-
-
-def _open(index: Index, file: int, read: _Reading[_Points]) -> tuple[dict[str, _Points], list[str]]:
-    if not image_fields(index, file):
-        return {}, []
+def open_blocks(index: Index, file: int = 0, *, tables_only: bool = False) -> tuple[dict[str, EntryBlock], list[str]]:
+    """Open the entry points of one of the files, by field: those beside it, or else those in it; describe faults."""
     faults: list[str] = []
-    points: dict[str, _Points] = {}
+    blocks: dict[str, EntryBlock] = {}
+    if image_fields(index, file):
+        try:
+            blocks = read_beside(index, file, tables_only=tables_only)
+        except (FormatError, OSError) as error:
+            faults.append(str(error))
+        try:
+            blocks = blocks or read_within(index, file, tables_only=tables_only)
+        except EntryPointsError as error:
+            faults.append(str(error))
+    return blocks, faults
+
+
+def read_beside(index: Index, file: int = 0, *, tables_only: bool = False) -> dict[str, EntryBlock]:
+    """Read the entry points beside one of the files, or of a container in its index, by field; empty if none."""
+    described = index.files[file]
+    path, place = index_path(described.path), described.entry_place
+    if described.is_container:
+        if place is None or place.path is None or not place.fields:
+            return {}
+        path = place.path
     try:
-        points = _beside(index, file, read)
-    except (FormatError, OSError) as error:
-        faults.append(str(error))
-    try:
-        points = points or _within(index, file, read)
-    except EntryPointsError as error:
-        faults.append(str(error))
-    return points, faults
-
-
-def read_beside(index: Index, file: int = 0) -> dict[str, EntryBlock]:
-    """Read the entry points beside one of the files, by field; empty if there are none."""
-    return _beside(index, file, _read_all)
-
-
-def read_within(index: Index, file: int = 0) -> dict[str, EntryBlock]:
-    """Read the entry points in one of the files itself, by field; empty if there are none."""
-    return _within(index, file, _read_all)
-
-
-def read_located(index: Index, file: int = 0) -> dict[str, EntryBlock]:
-    """Read the entry points of a container, which are in its index file, by field; empty if there are none."""
-    place = index.files[file].entry_place
-    if place is None or place.path is None or not place.fields:
-        return {}
-    with open_bytes(place.path, remote=index.files[file].identity.remote) as source:
-        return _read_all(source, place.start, place.stop, BlockReader(index, file, is_beside=True))
-
-
-def _beside(index: Index, file: int, read: _Reading[_Points]) -> dict[str, _Points]:
-    path = index.files[file].path
-    try:
-        source = open_bytes(index_path(path), remote=index.files[file].identity.remote)
+        source = open_bytes(path, remote=described.identity.remote)
     except (FileNotFoundError, RemoteDeniedError):  # stores that do not show their lists refuse missing objects
+        if described.is_container:
+            raise
         return {}
     with source:
-        return read(source, 0, source.size, BlockReader(index, file, is_beside=True))
+        start, stop = (place.start, place.stop) if place and described.is_container else (0, source.size)
+        return BlockReader(index, file, is_beside=True).read(source, start, stop, tables_only=tables_only)
 
 
-def _within(index: Index, file: int, read: _Reading[_Points]) -> dict[str, _Points]:
+def read_within(index: Index, file: int = 0, *, tables_only: bool = False) -> dict[str, EntryBlock]:
+    """Read the entry points in one of the files itself, by field; empty if there are none."""
+    if index.files[file].is_container:
+        return {}
     with index.files[file].open() as source:
         start, stop, _ = find_stored(source)
-        return read(source, start, stop, BlockReader(index, file))
-
-
-def _read_all(source: ByteSource, start: int, stop: int, blocks: BlockReader) -> dict[str, EntryBlock]:
-    is_mapped = source.is_mappable and stop > start
-    return blocks.parse(source.map()[start:stop] if is_mapped else source.read_array(start, stop))
-
-
-def _read_tables(source: ByteSource, start: int, stop: int, blocks: BlockReader) -> dict[str, EntryTables]:
-    place = source.name, source.identity()
-    tables = blocks.read(lambda first, last: source.read_array(start + first, start + last), stop - start)
-    return {name: EntryTables(first, seals, start + begin, place) for name, (first, seals, begin) in tables.items()}
+        return BlockReader(index, file).read(source, start, stop, tables_only=tables_only)
 
 
 def find_place(path: str, identity: SourceIdentity) -> EntryPlace:
     """Find where the entry points of a file are: beside it, or else in it."""
-    try:
-        with open_bytes(index_path(path), remote=identity.remote) as source:
-            version = getattr(source.identity(), "etag", None)
-            return EntryPlace(list_fields(source, 0, source.size)[1], 0, source.size, (source.size, version))
-    except (FileNotFoundError, RemoteDeniedError):
-        pass
+    with (
+        suppress(FileNotFoundError, RemoteDeniedError),
+        open_bytes(index_path(path), remote=identity.remote) as source,
+    ):
+        version = getattr(source.identity(), "etag", None)
+        return EntryPlace(_list_fields(source, 0, source.size)[1], 0, source.size, (source.size, version))
     with open_bytes(path, identity) as source:
         start, stop, fields = find_stored(source)
         return EntryPlace(fields, start, stop)
@@ -294,8 +322,38 @@ def find_stored(source: ByteSource) -> tuple[int, int, tuple[str, ...]]:
     """Find the bytes from where to where are entry points of an open file, and the fields that they are of."""
     header = header_of(source)
     stop = notes_offset(source, header)
-    start, fields = list_fields(source, header.metadata_offset, stop)
+    start, fields = _list_fields(source, header.metadata_offset, stop)
     return start, stop, fields
+
+
+def _list_fields(source: ByteSource, start: int, stop: int) -> tuple[int, tuple[str, ...]]:
+    """Go through the blocks that end at `stop`, the last one first; give where they begin, and their fields."""
+    fields: list[str] = []
+    while stop > start:
+        place = max(start, stop - _TRAILER_DTYPE.itemsize)
+        row = decode_trailer(source.read(place, min(_TRAILER_DTYPE.itemsize, stop - place)), _MAGIC, _TRAILER_DTYPE)
+        if row is None:
+            break
+        begin = stop - _block_size(row)
+        stop = begin if begin >= start else place  # the trailer alone, which is refused when it is read
+        fields.append(_field_of(row))
+        if begin < start:
+            break
+    return stop, tuple(reversed(fields))
+
+
+def _field_of(row: np.void) -> str:
+    return str(row["name"], "ascii", "replace")
+
+
+def _block_sizes(row: np.void) -> tuple[int, int, int]:
+    """Give the bytes of the three parts of a block by its trailer: entries, first and seals."""
+    return ENTRY_DTYPE.itemsize * int(row["entries"]), 8 * (int(row["images"]) + 1), 4 * int(row["images"])
+
+
+def _block_size(row: np.void) -> int:
+    """Give the bytes of a block, by its trailer."""
+    return sum(round_up(size, 8) for size in _block_sizes(row)) + _TRAILER_DTYPE.itemsize
 
 
 #: `first` and `seals` of a block, and where its entries begin.
@@ -309,19 +367,30 @@ class BlockReader:
         self._index, self._file, self._is_beside = index, file, is_beside
         self._names = image_fields(index, file)
 
+    def read(self, source: ByteSource, start: int, stop: int, *, tables_only: bool) -> dict[str, EntryBlock]:
+        """Read and check the blocks in a part of a file, or their tables alone, by field."""
+        if not tables_only:
+            return self.parse(source.view(start, stop))
+        tables = self._check(lambda first, last: source.read_array(start + first, start + last), stop - start)
+        place, entries = (source.name, source.identity()), np.zeros(0, ENTRY_DTYPE)
+        return {
+            name: EntryBlock(first, seals, entries, place, start + begin)
+            for name, (first, seals, begin) in tables.items()
+        }
+
     def parse(self, content: NDArray[np.uint8]) -> dict[str, EntryBlock]:
         """Check the blocks, by field."""
-        tables = self.read(lambda start, stop: content[start:stop], len(content))
+        tables = self._check(lambda start, stop: content[start:stop], len(content))
         size = ENTRY_DTYPE.itemsize
         return {
             name: EntryBlock(first, seals, content[begin : begin + size * int(first[-1])].view(ENTRY_DTYPE))
             for name, (first, seals, begin) in tables.items()
         }
 
-    def read(self, part: Callable[[int, int], NDArray[np.uint8]], stop: int) -> dict[str, _Tables]:
+    def _check(self, part: Callable[[int, int], NDArray[np.uint8]], stop: int) -> dict[str, _Tables]:
         """Check the blocks, by field; `part` gives bytes of the `stop` that they take, and is not asked for entries."""
         try:
-            return self._read(part, stop)
+            return self._read_tables(part, stop)
         except EntryPointsError as error:
             file = self._index.files[self._file]
             name, command = index_path(file.path), f"gpubeton index --overwrite {shown(file.path)}"
@@ -333,18 +402,18 @@ class BlockReader:
                 f"{shown(name)}: the entry points {error}. They only make decoding faster. Make them again: {command}"
             ) from None
 
-    def _read(self, part: Callable[[int, int], NDArray[np.uint8]], stop: int) -> dict[str, _Tables]:
+    def _read_tables(self, part: Callable[[int, int], NDArray[np.uint8]], stop: int) -> dict[str, _Tables]:
         blocks: dict[str, _Tables] = {}
         has_checksums = False
         while stop > 0 or (self._is_beside and not blocks):
-            content = part(max(0, stop - TRAILER_DTYPE.itemsize), stop).tobytes()
-            row = decode_trailer(content, MAGIC, TRAILER_DTYPE)
+            content = part(max(0, stop - _TRAILER_DTYPE.itemsize), stop).tobytes()
+            row = decode_trailer(content, _MAGIC, _TRAILER_DTYPE)
             if has_checksums and notes_size(content) == stop:
                 break
             if row is None:
                 raise EntryPointsError("are cut short, or this is another kind of file")
             tables = self._read_one(row, part, stop)
-            blocks[field_of(row)], stop = tables, tables[2]
+            blocks[_field_of(row)], stop = tables, tables[2]
             has_checksums = self._is_beside and row["version"] == AFTER_CHECKSUMS
             if has_checksums and stop == 0:
                 raise EntryPointsError("are cut short")
@@ -354,18 +423,18 @@ class BlockReader:
 
     def _read_one(self, row: np.void, part: Callable[[int, int], NDArray[np.uint8]], stop: int) -> _Tables:
         """Read and check the tables of the block of a trailer."""
-        if row["version"] not in VERSIONS or row["every"] != MCUS_PER_ENTRY:
+        if row["version"] not in _VERSIONS or row["every"] != MCUS_PER_ENTRY:
             raise EntryPointsError(
-                f"are of version {row['version']}, one every {row['every']} MCUs; expected {VERSIONS} and "
+                f"are of version {row['version']}, one every {row['every']} MCUs; expected {_VERSIONS} and "
                 f"{MCUS_PER_ENTRY}"
             )
-        name, images, count, sizes = field_of(row), int(row["images"]), int(row["entries"]), block_sizes(row)
-        begin = stop - block_size(row)
+        name, images, count, sizes = _field_of(row), int(row["images"]), int(row["entries"]), _block_sizes(row)
+        begin = stop - _block_size(row)
         if begin < 0:
             raise EntryPointsError(f"of field {name!r} should take {stop - begin} bytes, but there are {stop}")
         # A copy: they may lie at any address.
-        tables = part(begin + round_up(sizes[0], 8), stop - TRAILER_DTYPE.itemsize).copy()
-        if zlib.crc32(tables.data, zlib.crc32(row.tobytes()[:CHECKED])) != row["checksum"]:
+        tables = part(begin + round_up(sizes[0], 8), stop - _TRAILER_DTYPE.itemsize).copy()
+        if zlib.crc32(tables.data, zlib.crc32(row.tobytes()[:_CHECKED])) != row["checksum"]:
             raise EntryPointsError(f"of field {name!r} have another checksum than expected: they are damaged")
         first, seals = tables[: sizes[1]].view("<u8"), tables[sizes[1] :].view("<u4")[:images]
         identity = self._index, name, self._file, int(row["version"])
@@ -415,9 +484,9 @@ def write_entry_points(
     first = np.concatenate([np.zeros(1, np.uint64), np.cumsum(np.concatenate(counts), dtype=np.uint64)])
     tables = first.tobytes() + np.concatenate(seals).tobytes()
     tables += bytes(-len(tables) % 8)
-    trailer = np.zeros(1, TRAILER_DTYPE)
-    trailer[0] = (MAGIC, version, MCUS_PER_ENTRY, name.encode("ascii"), identity, len(first) - 1, number, 0, 0)
-    trailer["checksum"] = zlib.crc32(tables, zlib.crc32(trailer.tobytes()[:CHECKED]))
+    trailer = np.zeros(1, _TRAILER_DTYPE)
+    trailer[0] = (_MAGIC, version, MCUS_PER_ENTRY, name.encode("ascii"), identity, len(first) - 1, number, 0, 0)
+    trailer["checksum"] = zlib.crc32(tables, zlib.crc32(trailer.tobytes()[:_CHECKED]))
     rest = bytes(-(end - start) % 8) + tables + trailer.tobytes()
     write(end, rest)
     return end + len(rest)

@@ -20,7 +20,7 @@ from gpubeton.errors import (
     TruncatedError,
 )
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, title_of
-from gpubeton.format.entry_layout import read_checksums_beside, read_noted_checksums
+from gpubeton.format.entry_points import read_checksums_beside, read_noted_checksums
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, Header, read_fields
 from gpubeton.format.layout import (
@@ -291,9 +291,8 @@ class Index:
         pointers = [pointers_in(kind, rows.column) for kind, rows in zip(self.descriptors, self.rows, strict=True)]
         pointer = next(column for column in pointers if column is not None)
         for start in range(samples.start, samples.stop, _BLOCK):
-            yield (pointer[start : min(start + _BLOCK, samples.stop)] // np.uint64(self.header.page_size)).astype(
-                np.int64
-            )
+            block = pointer[start : min(start + _BLOCK, samples.stop)]
+            yield (block // np.uint64(self.header.page_size)).astype(np.int64)
 
     def _first_regions(self, number: int) -> Iterator[tuple[slice, NDArray[np.intp], NDArray[np.uint64]]]:
         """Find which samples of a file have regions, and the offset in the file of the first of each, (N,)."""

@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING
 from gpubeton._bytes.file_list import SCHEME as LISTED
 from gpubeton._bytes.file_list import FileList, FileListIdentity
 from gpubeton._bytes.open_files import open_bytes
-from gpubeton._bytes.remote_options import RemoteOptions
-from gpubeton._bytes.store_client import shown
+from gpubeton._bytes.store_client import RemoteOptions, shown
 from gpubeton.errors import FormatError
 from gpubeton.format.data_files import INDEX_SUFFIX
-from gpubeton.format.index_checks import check_overlaps
 from gpubeton.format.manifest import Manifest, assemble, find_files
+from gpubeton.format.regions import check_overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,8 +109,7 @@ class IndexFile:
             stop = FIRST_COLUMN + manifest.num_bytes
             if stop > source.size:
                 raise FormatError(f"{shown(self._path)}: {source.size} bytes, expected {manifest.num_bytes} of columns")
-            is_mapped = source.is_mappable
-            content = source.map()[FIRST_COLUMN:stop] if is_mapped else source.read_array(FIRST_COLUMN, stop)
+            content = source.view(FIRST_COLUMN, stop)
             places = [shard.entry_place for shard in manifest.shards]
             if any(place is not None and place.stop > source.size for place in places):
                 raise FormatError(f"{shown(self._path)}: entry points after its end, {source.size} bytes")

@@ -44,13 +44,11 @@ from gpubeton._bytes.open_files import find_identity, list_shards, open_bytes, s
 from gpubeton._machine import count_cores
 from gpubeton.errors import FormatError, OptionError, RemoteChangedError, RemoteDeniedError
 from gpubeton.format.data_files import DESCRIPTION, MAX_FILES, DataFile, EntryPlace
-from gpubeton.format.entry_layout import index_path
-from gpubeton.format.entry_points import find_place
+from gpubeton.format.entry_points import find_place, index_path
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.file_notes import notes_offset
 from gpubeton.format.header import Descriptor, Header, header_of
 from gpubeton.format.index import Index, find_metadata_end, metadata_type_of
-from gpubeton.format.index_checks import check_index
 from gpubeton.format.layout import (
     ARGUMENTS_SIZE,
     IMAGE_DTYPE,
@@ -58,7 +56,7 @@ from gpubeton.format.layout import (
     FieldType,
     round_up,
 )
-from gpubeton.format.regions import FieldRows, pointers_in
+from gpubeton.format.regions import FieldRows, check_index, pointers_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -66,7 +64,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes.store_client import RemoteOptions
     from gpubeton.format.index import CustomTypes
 
 COLUMNS = "index.bin"
@@ -111,17 +109,13 @@ class Shard:
     def of(cls, file: DataFile, index: Index) -> Shard:
         """Describe a file as it was when it was checked."""
         modified, version = getattr(file.identity, "mtime_ns", None), getattr(file.identity, "etag", None)
-        if file.is_container:
-            with file.open() as source:
-                digest = _hash_rows(source, 0)
-            return cls(file.path, file.size, file.num_samples, file.page_size, version, modified, 0, digest)
-        name = file.path.rpartition("/")[2]
+        name, end, entry_place = file.path, 0, None
         with file.open() as source:
-            _, end = find_metadata_end(source, index)
+            if not file.is_container:
+                name, end = file.path.rpartition("/")[2], find_metadata_end(source, index)[1]
             digest = _hash_rows(source, end)
-        entry_place = None
         with suppress(FormatError, OSError):  # their faults are described where they are opened
-            entry_place = find_place(file.path, file.identity)
+            entry_place = None if file.is_container else find_place(file.path, file.identity)
         return cls(name, file.size, file.num_samples, file.page_size, version, modified, end, digest, entry_place)
 
     def find(self, path: str, listed: str | None, remote: RemoteOptions | None = None) -> SourceIdentity:
@@ -195,15 +189,10 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Give the content of ``index.json``."""
-        fields = [
-            {
-                "name": field.name,
-                "type": field.type_id,
-                "arguments": base64.b64encode(field.arguments.rstrip(b"\0")).decode(),
-                "form": form,
-            }
-            for field, form in zip(self.descriptors, self.forms, strict=True)
-        ]
+        fields = []
+        for field, form in zip(self.descriptors, self.forms, strict=True):
+            arguments = base64.b64encode(field.arguments.rstrip(b"\0")).decode()
+            fields.append({"name": field.name, "type": field.type_id, "arguments": arguments, "form": form})
         content = {
             "format": _FORMAT,
             "header": asdict(self.header),
@@ -214,8 +203,8 @@ class Manifest:
             "num_bytes": self.num_bytes,
             "checksums": self.checksums,
         }
-        text = json.dumps(content)
-        return json.dumps({"checksum": zlib.crc32(text.encode()), "content": content}).encode()
+        checksum = zlib.crc32(json.dumps(content).encode())
+        return json.dumps({"checksum": checksum, "content": content}).encode()
 
     @classmethod
     def from_bytes(cls, text: bytes) -> Manifest:
@@ -325,8 +314,8 @@ def _possible_forms(descriptor: Descriptor, kind: np.dtype[Any]) -> tuple[str, .
         has_pointers = pointers_in(descriptor, np.zeros(1, kind)) is not None
         is_image = ImageKind.describes(descriptor.arguments) and kind == IMAGE_DTYPE
         return ("regions+sizes",) if is_image else ("", "regions+sizes") if has_pointers else ("",)
-    is_image = descriptor.type_id == FieldType.RGB_IMAGE
-    return ("regions+sizes", "regions+sizes+offsets") if is_image else ("regions", "regions+offsets")
+    form = "regions+sizes" if descriptor.type_id == FieldType.RGB_IMAGE else "regions"
+    return form, f"{form}+offsets"
 
 
 def blocks_of(index: Index) -> Iterator[bytes]:
@@ -335,11 +324,10 @@ def blocks_of(index: Index) -> Iterator[bytes]:
     for array in chain.from_iterable(rows.arrays for rows in index.rows):
         waiting += bytes(-len(waiting) % _ALIGNMENT)  # a block is a multiple of it
         content = array.reshape(-1).view(np.uint8).data
-        start = 0
-        while start < len(content):
-            piece = content[start : start + BLOCK - len(waiting)]
-            waiting += piece
-            start += len(piece)
+        while content:
+            room = BLOCK - len(waiting)
+            waiting += content[:room]
+            content = content[room:]
             if len(waiting) == BLOCK:
                 yield bytes(waiting)
                 waiting.clear()
@@ -389,12 +377,6 @@ def read_rows(
     return tuple(fields)
 
 
-def checksums_of(content: NDArray[np.uint8]) -> list[int]:
-    """Compute the CRC-32 of each block."""
-    with ThreadPoolExecutor(count_cores()) as threads:
-        return list(threads.map(lambda at: zlib.crc32(content[at : at + BLOCK].data), range(0, len(content), BLOCK)))
-
-
 # --- folders of shards ------------------------------------------------------------------------------------------------
 
 
@@ -427,16 +409,6 @@ def path_in(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}" if "://" in folder else str(Path(folder, name))
 
 
-def _warn_of_copies(folder: str, count: int) -> None:
-    """Tell how to spare the comparison of shards copied to a store; it is quick on this machine."""
-    if "://" in folder and not folder.startswith(("http://", "https://")):  # where no index can be written
-        warnings.warn(
-            f"{folder}: {DESCRIPTION} was written for other copies of {count} of the shards. Their metadata was "
-            f"compared, and is the same. To spare this, write the index again: gpubeton index {folder}",
-            stacklevel=2,
-        )
-
-
 class StoredIndex:
     """The manifest of a folder whose files are as it describes them."""
 
@@ -460,15 +432,20 @@ class StoredIndex:
         self._entry_places = [_usable_place(shard, path, listed) for shard, path in zip(shards, paths, strict=True)]
         versions = map((listed or {}).get, names)
         self.files, num_copies = find_files(shards, paths, versions, text, remote)
-        if num_copies:
-            _warn_of_copies(folder, num_copies)
+        # On this machine the comparison is quick; on a web server no index can be written.
+        if num_copies and "://" in folder and not folder.startswith(("http://", "https://")):
+            warnings.warn(
+                f"{folder}: {DESCRIPTION} was written for other copies of {num_copies} of the shards. Their metadata "
+                f"was compared, and is the same. To spare this, write the index again: gpubeton index {folder}",
+                stacklevel=2,
+            )
 
     def open(self, custom_types: CustomTypes) -> Index:
         """Map or read the columns; FormatError if anything is wrong."""
         with open_bytes(self._columns, remote=self._remote) as source:
             if source.size != self.manifest.num_bytes:
                 raise FormatError(f"{source.name} has {source.size} bytes, expected {self.manifest.num_bytes}")
-            content = source.map() if source.is_mappable else source.read_array(0, source.size)
+            content = source.view(0, source.size)
         return assemble(self.manifest, content, self.files, self._entry_places, self._columns, custom_types)
 
 
@@ -511,7 +488,9 @@ def assemble(
     index = Index(
         tuple(checked), manifest.header, manifest.descriptors, rows, manifest.fingerprint, manifest.class_names
     )
-    if tuple(checksums_of(content)) != manifest.checksums:
+    with ThreadPoolExecutor(count_cores()) as threads:
+        checksums = threads.map(lambda at: zlib.crc32(content[at : at + BLOCK].data), range(0, len(content), BLOCK))
+    if tuple(checksums) != manifest.checksums:
         raise FormatError(f"{name} has other checksums than expected: it is damaged")
     check_index(index)
     return index

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._machine import count_cores
 from gpubeton.errors import (
     AllocationError,
     FieldArgumentsError,
     FieldTypeError,
+    FormatError,
     ImageSizeError,
     RegionError,
     RegionOverlapError,
     RegionSizeError,
     TruncatedError,
 )
+from gpubeton.format.data_files import first_offset
 from gpubeton.format.field_arguments import RGB, ArrayArguments, ImageKind
 from gpubeton.format.layout import (
     ALLOCATION_DTYPE,
@@ -32,6 +36,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.format.header import Descriptor, Header
+    from gpubeton.format.index import Index
+
+# Samples of a stored index that are checked at once, so that their intermediate arrays fit into the processor's cache.
+_SAMPLES_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -240,7 +248,7 @@ def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations:
     field = _Field(path, descriptor.name, allocations)
     match descriptor.type_id:
         case FieldType.RGB_IMAGE:
-            return _locate_images(field, column, RGB.pixel_size, (ImageMode.JPG,))
+            return _locate_images(field, descriptor, column)
         case FieldType.BYTES | FieldType.JSON:
             return field.look_up(column, column["ptr"], sizes_in(descriptor, column), "its metadata has")
         case FieldType.NDARRAY | FieldType.TORCH_TENSOR:
@@ -253,12 +261,7 @@ def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations:
             size = sizes_in(descriptor, column)
             return field.look_up(column, column, size, f"shape {arguments.shape} of {arguments.dtype} takes")
         case FieldType.CUSTOM if ImageKind.describes(descriptor.arguments) and column.dtype == IMAGE_DTYPE:
-            try:
-                kind = ImageKind.from_bytes(descriptor.arguments)
-            except FieldArgumentsError as error:
-                raise FieldArgumentsError(f"{path}: field {descriptor.name!r}: {error}") from error
-            _check_modes(field, column["mode"], kind)
-            return _locate_images(field, column, kind.pixel_size, FILE_MODES)
+            return _locate_images(field, descriptor, column)
         case FieldType.CUSTOM:
             return _locate_custom(descriptor, column, allocations)
     return FieldRows(column)
@@ -270,7 +273,8 @@ class _Field:
 
     path: str
     name: str
-    allocations: Allocations
+    allocations: Allocations | None = None
+    first: int = 0  # number of the first sample
 
     def look_up(
         self, column: NDArray[Any], pointers: NDArray[np.uint64], expected: NDArray[np.uint64], expectation: str
@@ -294,6 +298,7 @@ class _Field:
         self, ptr: NDArray[np.uint64], empty: NDArray[np.bool_]
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint32] | None]:
         """Give size and CRC-32 of the region at each pointer, 0 where the value is `empty`."""
+        assert self.allocations is not None, "images of a stored index have no table"
         row = self.allocations.find(ptr)
         bad = np.zeros(0, np.intp) if isinstance(row, slice) else np.flatnonzero((row < 0) & ~empty)
         if len(bad):
@@ -319,22 +324,34 @@ class _Field:
         return size, self.allocations.checksums_of(row, empty)
 
     def at(self, sample: int) -> str:
-        return f"{self.path}: sample {sample}, field {self.name!r}"
+        return f"{self.path}: sample {self.first + sample}, field {self.name!r}"
 
 
-def _check_modes(field: _Field, modes: NDArray[np.uint8], kind: ImageKind) -> None:
-    """Refuse ways to store an image that its kind does not know."""
-    bad = np.flatnonzero(~np.isin(modes, kind.modes))
-    if len(bad):
-        sample = int(bad[0])
-        modes_allowed = ", ".join(f"{int(mode)} ({mode.name})" for mode in kind.modes)
-        raise FieldTypeError(
-            f"{field.at(sample)}: an image of kind {kind.name} stored in way {modes[sample]}, expected one of "
-            f"{modes_allowed} ({len(bad)} such samples). The file is damaged, or needs a newer version of this library."
-        )
+def _locate_images(field: _Field, descriptor: Descriptor, column: NDArray[Any]) -> FieldRows:
+    ptr = np.ascontiguousarray(column["data_ptr"], np.uint64)
+    size, checksums = field.sizes(ptr, np.zeros(len(ptr), np.bool_))
+    _check_images(field, descriptor, column, size)
+    return FieldRows(column, size.astype(np.uint32), has_regions=True, checksums=checksums)
 
 
-def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed: tuple[ImageMode, ...]) -> FieldRows:
+def _check_images(field: _Field, descriptor: Descriptor, column: NDArray[Any], size: NDArray[Any]) -> None:
+    """Refuse images without pixels, raw ones of another size, and ways to store them that their kind does not know."""
+    kind: ImageKind = RGB
+    packed: tuple[ImageMode, ...] = (ImageMode.JPG,)
+    if descriptor.type_id == FieldType.CUSTOM:
+        try:
+            kind, packed = ImageKind.from_bytes(descriptor.arguments), FILE_MODES
+        except FieldArgumentsError as error:
+            raise FieldArgumentsError(f"{field.path}: field {field.name!r}: {error}") from error
+        bad = np.flatnonzero(~np.isin(column["mode"], kind.modes))
+        if len(bad):
+            sample = int(bad[0])
+            modes_allowed = ", ".join(f"{int(mode)} ({mode.name})" for mode in kind.modes)
+            raise FieldTypeError(
+                f"{field.at(sample)}: an image of kind {kind.name} stored in way {column['mode'][sample]}, expected "
+                f"one of {modes_allowed} ({len(bad)} such samples). The file is damaged, or needs a newer version of "
+                "this library."
+            )
     width, height = column["width"], column["height"]
     bad = np.flatnonzero((width == 0) | (height == 0))
     if len(bad):
@@ -343,22 +360,20 @@ def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed:
             f"{field.at(sample)}: an image of width {width[sample]} and height {height[sample]} ({len(bad)} such "
             "samples). FFCV stores a side of 65536 pixels as 0; write the file again with a max_resolution below that."
         )
-    ptr = np.ascontiguousarray(column["data_ptr"], np.uint64)
-    size, checksums = field.sizes(ptr, np.zeros(len(ptr), np.bool_))
     is_raw = np.ones(len(column), np.bool_)
     for mode in packed:  # np.isin takes many times as long
         is_raw &= column["mode"] != mode
     raw = np.flatnonzero(is_raw)
-    pixels = np.uint64(pixel_size) * width[raw].astype(np.uint64) * height[raw].astype(np.uint64)
+    # numpy 1 would compute a number times uint16 as uint16, of which 256 times 256 is 0.
+    pixels = np.uint64(kind.pixel_size) * width[raw].astype(np.uint64) * height[raw].astype(np.uint64)
     bad = raw[size[raw] != pixels]
     if len(bad):
         sample = int(bad[0])
         raise RegionSizeError(
             f"{field.at(sample)}: its region has {size[sample]} bytes, but a raw image of width {width[sample]} and "
-            f"height {height[sample]} takes {pixel_size * int(width[sample]) * int(height[sample])} "
+            f"height {height[sample]} takes {kind.pixel_size * int(width[sample]) * int(height[sample])} "
             f"({len(bad)} such samples). The file is damaged; compare it with the original."
         )
-    return FieldRows(column, size.astype(np.uint32), has_regions=True, checksums=checksums)
 
 
 def _locate_custom(descriptor: Descriptor, column: NDArray[Any], allocations: Allocations) -> FieldRows:
@@ -373,3 +388,66 @@ def _locate_custom(descriptor: Descriptor, column: NDArray[Any], allocations: Al
         return FieldRows(column)
     checksums = allocations.checksums_of(row, ~is_right)
     return FieldRows(column, allocations.size[row].astype(np.uint32), has_regions=True, checksums=checksums)
+
+
+# --- stored indexes ---------------------------------------------------------------------------------------------------
+
+
+def check_index(index: Index) -> None:
+    """Check that every region lies in the file of its sample, and that images have as many bytes as they need."""
+
+    def check(block: tuple[int, int]) -> None:
+        number, start = block
+        for descriptor in index.descriptors:
+            if index.has_regions(descriptor.name):
+                _check_stored(index, number, descriptor, start)
+
+    blocks = [
+        (number, start)
+        for number, file in enumerate(index.files)
+        for start in range(file.rows.start, file.rows.stop, _SAMPLES_AT_ONCE)
+    ]
+    with ThreadPoolExecutor(count_cores()) as threads:
+        for _ in threads.map(check, blocks):
+            pass
+
+
+def _check_stored(index: Index, number: int, descriptor: Descriptor, start: int) -> None:
+    """Check the regions of some samples of a file, from `start` on."""
+    file, regions = index.files[number], index.regions(descriptor.name)
+    samples = slice(start, min(start + _SAMPLES_AT_ONCE, file.rows.stop))
+    column, size = index.column(descriptor.name)[samples], regions.size[samples]
+    offset = regions.offset[samples] - first_offset(number)  # one of another file becomes larger than any file
+    end = np.uint64(file.size)
+    is_good = (offset <= end) & (size <= end - np.minimum(offset, end))
+    page = np.uint64(file.page_size.bit_length() - 1)
+    is_good &= (size == 0) | file.is_container | (offset >> page == (offset + size - np.uint64(1)) >> page)
+    if not is_good.all():
+        bad = np.flatnonzero(~is_good)
+        raise FormatError(
+            f"sample {start + int(bad[0])}, field {descriptor.name!r}: a region that is not in a page of {file.path} "
+            f"({len(bad)} such samples)"
+        )
+    if column.dtype == IMAGE_DTYPE:
+        _check_images(_Field(file.path, descriptor.name, first=start - file.first_sample), descriptor, column, size)
+
+
+def check_overlaps(index: Index) -> None:
+    """Refuse regions that share some of their bytes; several samples may have the same ones."""
+    for name in index.names:
+        if not index.has_regions(name):
+            continue
+        regions = index.regions(name)
+        start, stop = regions.offset, regions.offset + regions.size
+        if np.all(stop[:-1] <= start[1:]):
+            continue
+        order = np.lexsort((stop, start))
+        start, stop = start[order], stop[order]
+        is_new = np.append(True, (start[1:] != start[:-1]) | (stop[1:] != stop[:-1]))
+        start, stop, order = start[is_new], stop[is_new], order[is_new]
+        bad = np.flatnonzero((stop[:-1] > start[1:]) & (start[1:] < stop[1:]))
+        if len(bad):
+            first, second = order[bad[0]], order[bad[0] + 1]
+            raise FormatError(
+                f"samples {first} and {second}, field {name!r}: their values share bytes ({len(bad)} such pairs)"
+            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._bytes.store_client import RemoteOptions
 from gpubeton._gpu.options import GpuOptions
 from gpubeton.loader.batch_decoder import BatchDecoder, DecodedBatch, decode_image
 from gpubeton.loader.iterator import LoaderIterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from gpubeton._bytes.open_files import CACHE_VARIABLE
-from gpubeton._bytes.remote_options import RemoteOptions
+from gpubeton._bytes.store_client import RemoteOptions
 from gpubeton._machine import count_cores
 from gpubeton._plan.order import IdRange
 from gpubeton.errors import OptionError, PipelineError
@@ -195,7 +195,7 @@ def check_cache_limit(cache_limit: Any) -> int | None:
     """Check the size of the cache; None stays, for the default of the cache."""
     if cache_limit is None:
         return None
-    from gpubeton._bytes.node_cache import parse_size  # few loaders need it
+    from gpubeton._bytes.open_files import parse_size  # few loaders need it
 
     return parse_size("cache_limit", cache_limit)
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
 
-    from gpubeton._bytes.remote_options import RemoteOptions
+    from gpubeton._bytes.store_client import RemoteOptions
     from gpubeton._engine.output_graph import Pipeline
     from gpubeton._gpu.gpu import Gpu
     from gpubeton.fields.registry import CustomFields

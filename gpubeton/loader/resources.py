@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton._bytes.open_files import OpenSources, source_type
+from gpubeton._bytes.open_files import CacheFiller, OpenSources, source_type
 from gpubeton._bytes.store_client import shown
 from gpubeton._cpu.worker_pool import WorkerPool
 from gpubeton._engine.buffers import ArrayPool, Staging
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._bytes.node_cache import CacheFiller, NodeCache
+    from gpubeton._bytes.node_cache import NodeCache
     from gpubeton._engine.batch_plan import Plan
     from gpubeton._engine.engine import EpochConfig
     from gpubeton._engine.output_graph import Output, Pipeline
@@ -221,8 +221,6 @@ class DatasetCache:
         self.files.close()
 
     def _make_filler(self, *, waits: bool) -> CacheFiller:
-        from gpubeton._bytes.node_cache import CacheFiller
-
         return CacheFiller([partial(self.files.open, number) for number in range(len(self.files))], waits=waits)
 
     def _count_missing(self) -> tuple[int, int]:

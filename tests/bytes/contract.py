@@ -70,9 +70,8 @@ class ByteSourceContract:
 
     def test_several_ranges_are_read_in_any_order(self, source):
         buffers = [bytearray(size) for _, size in RANGES]
-        source.read_ranges(
-            (start, memoryview(buffer)) for (start, _), buffer in reversed([*zip(RANGES, buffers, strict=True)])
-        )
+        for (start, _), buffer in reversed([*zip(RANGES, buffers, strict=True)]):
+            source.fill(start, memoryview(buffer))
         assert buffers == [part(*place) for place in RANGES]
 
     @pytest.mark.parametrize(("start", "size", "count"), BEYOND)
@@ -80,7 +79,7 @@ class ByteSourceContract:
         target = bytearray(size)
         assert source.read(start, size) == part(start, size)
         assert source.read_into(start, memoryview(target)) == count
-        for refused in (source.load, source.read_exactly, lambda *_: source.read_ranges([(start, memoryview(target))])):
+        for refused in (source.load, source.read_exactly, lambda *_: source.fill(start, memoryview(target))):
             with pytest.raises(StorageError, match=rf"{source.name}.*{size} bytes from {start} .*ends after"):
                 refused(start, size)
         with pytest.raises(TruncatedError, match=source.name):

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from gpubeton._bytes import open_bytes
-from gpubeton._bytes.node_cache import CacheFiller
+from gpubeton._bytes.open_files import CacheFiller
 from gpubeton.errors import StorageError
 from tests.bytes.test_node_cache import PAGE, content_of, folder, make_cache, name, open_in
 from tests.bytes.versioned_source import on_its_way, put, requests_of

@@ -19,9 +19,9 @@ from functools import partial
 import pytest
 
 from gpubeton._bytes import RemoteOptions, list_shards, open_bytes
-from gpubeton._bytes.node_cache import CacheFiller, NodeCache
+from gpubeton._bytes.node_cache import NodeCache
 from gpubeton._bytes.object_store import PART, head_object
-from gpubeton._bytes.open_files import OpenSources
+from gpubeton._bytes.open_files import CacheFiller, OpenSources
 from gpubeton.errors import (
     RemoteChangedError,
     RemoteDeniedError,

@@ -12,8 +12,9 @@ import warnings
 import numpy as np
 import pytest
 
-from gpubeton._bytes import cached_file, node_cache, open_bytes
-from gpubeton._bytes.node_cache import NodeCache, parse_size
+from gpubeton._bytes import node_cache, open_bytes
+from gpubeton._bytes.node_cache import NodeCache
+from gpubeton._bytes.open_files import parse_size
 from gpubeton.errors import OptionError, StorageError
 from tests.at_once import run_at_once
 from tests.bytes.versioned_source import forget_requests, on_its_way, put, requests_of
@@ -265,9 +266,9 @@ def test_a_view_keeps_the_pages_of_its_object_in_use(folder, tmp_path):
 
 @pytest.mark.parametrize("fails", ["fallocate", "punch"])
 def test_a_file_system_that_cannot_allocate_or_free_parts_of_files_is_enough(folder, tmp_path, monkeypatch, fails):
-    original = cached_file._fallocate
+    original = node_cache.fallocate
     monkeypatch.setattr(
-        cached_file, "_fallocate",
+        node_cache, "fallocate",
         lambda descriptor, mode, *part: (fails == "punch" and mode == 1) and original(descriptor, mode, *part),
     )  # fmt: skip
     names = [put(tmp_path / str(number), content_of(number, 4 * PAGE)) for number in range(3)]
@@ -345,7 +346,7 @@ def test_a_full_disk_is_one_warning_and_no_error(name, folder, monkeypatch):
 
     file = open_in(make_cache(folder), name)
     file.load(0, PAGE)
-    monkeypatch.setattr(node_cache, "allocate", fail)
+    monkeypatch.setattr(node_cache, "_allocate", fail)
     with pytest.warns(UserWarning, match="No space left") as caught:
         results = [bytes(file.load(0, 5 * PAGE + 100)), bytes(file.load(2 * PAGE, 5))]
     assert results == [content_of(1), content_of(1)[2 * PAGE : 2 * PAGE + 5]]
@@ -381,7 +382,7 @@ def test_a_file_system_without_locks_of_bytes_is_an_error(folder, monkeypatch):
     def fail(*_, **__):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr("gpubeton._bytes.descriptors.fcntl.fcntl", fail)
+    monkeypatch.setattr("gpubeton._bytes.local_file.fcntl.fcntl", fail)
     with pytest.raises(StorageError, match="lock parts of files"):
         make_cache(folder)
 

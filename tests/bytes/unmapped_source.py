@@ -80,7 +80,7 @@ class UnmappedSource(source_type("a path")):
                 raise StorageError(f"{self.name}: planted")
             content = Content(size)
             weakref.finalize(content, traffic.count, -size, -1)
-            self.read_ranges([(start, memoryview(content))])
+            self.fill(start, memoryview(content))
             return memoryview(content)
         finally:
             traffic.end()

@@ -274,7 +274,7 @@ def test_a_conversion_killed_while_entry_points_are_found_continues(tmp_path, mo
     def fail(*_):
         raise PlugError
 
-    monkeypatch.setattr("gpubeton._writing.find_entry_points._find", fail)
+    monkeypatch.setattr("gpubeton._cpu.jpeg.entries.find_entries", fail)
     with pytest.raises(PlugError):
         convert(source, path, settings, num_workers=1, chunksize=3)
     monkeypatch.undo()

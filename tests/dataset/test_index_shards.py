@@ -152,7 +152,7 @@ def copied(fault_server, folder):
     def requests():
         names = [request.path.rpartition("/")[2] for request in fault_server.requests]
         fault_server.forget()
-        object_store._CACHED._segments.clear()
+        object_store._CACHED.clear()
         return names
 
     return fault_server.url("copied/"), requests
@@ -194,7 +194,7 @@ def test_copied_shards_of_a_bucket_are_compared_once(bucket, folder, asked, tmp_
     with pytest.warns(UserWarning, match=f"3 of the shards.*gpubeton index {url}") as warned:
         open_index(url, remote=bucket.options)
     assert len(warned) == 1
-    object_store._CACHED._segments.clear()
+    object_store._CACHED.clear()
     asked.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -15,7 +15,7 @@ import zlib
 
 import numpy as np
 
-from gpubeton._bytes import cached_file
+from gpubeton._bytes import node_cache
 from gpubeton._bytes.node_cache import NodeCache
 from gpubeton._bytes.open_files import open_bytes
 from tests.bytes.versioned_source import forget_requests, put
@@ -134,7 +134,7 @@ def _kill_at(write, part):
         (os, "pwrite"),
         (os, "ftruncate"),
         (fcntl, "fcntl"),
-        (cached_file, "_fallocate"),
+        (node_cache, "fallocate"),
         (os, "unlink"),
     ):
         setattr(module, name, counted(getattr(module, name)))

@@ -92,7 +92,7 @@ def requests_of(fault_server):
 def forget(fault_server):
     """Forget the requests, and the first bytes of opened objects, which hold all of these small ones."""
     fault_server.forget()
-    object_store._CACHED._segments.clear()
+    object_store._CACHED.clear()
 
 
 def put_all(folder, bucket, prefix):
@@ -381,7 +381,7 @@ def test_an_index_that_is_replaced_gives_no_entry_points_of_other_tars(web, fold
     with opened(f"{web}a.index") as loader:
         content = fault_server.objects["tars/a.index"]
         fault_server.objects["tars/a.index"] = content[::-1]
-        object_store._CACHED._segments.clear()
+        object_store._CACHED.clear()
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             result = [[output.numpy().tobytes() for output in batch] for _ in range(2) for batch in loader]

@@ -57,7 +57,7 @@ def uploaded(shards, s3_server, count=6):
             s3_server.put(f"data/{path.name}", path)
     url = s3_server.url("data/")
     index_shards(url)
-    object_store._CACHED._segments.clear()
+    object_store._CACHED.clear()
     return url
 
 
@@ -132,7 +132,7 @@ def rewrite(url, s3_server, change):
     change(content)
     text = json.dumps(content)
     s3_server.put("data/index.json", json.dumps({"checksum": zlib.crc32(text.encode()), "content": content}).encode())
-    object_store._CACHED._segments.clear()
+    object_store._CACHED.clear()
 
 
 def test_a_manifest_of_an_earlier_format_has_no_checksums_and_is_not_used(shards, s3_server):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gpubeton._sources.image_folder import ImageFolder
+from gpubeton._sources.file_sources import ImageFolder
 from gpubeton.errors import OptionError
 from tests.picture_folders import write_folder, write_picture
 

@@ -10,8 +10,8 @@ import time
 import numpy as np
 import pytest
 
-from gpubeton._writing import ChunkPlace, Job, Task, TaskQueue, encoder_pool, split_rows
-from gpubeton._writing.encoder_pool import EncoderPool
+from gpubeton._writing import ChunkPlace, Job, Task, TaskQueue, encoder, split_rows
+from gpubeton._writing.encoder import EncoderPool
 from gpubeton.errors import GpubetonError, OptionError, SampleError, StorageError, WorkerDiedError
 from gpubeton.fields import BytesField, IntField
 
@@ -231,8 +231,8 @@ def test_nor_does_it_in_the_first_moments_of_a_process(tmp_path, monkeypatch):
         time.sleep(number)
         work(job, number, *arguments)
 
-    work = encoder_pool.work
-    monkeypatch.setattr(encoder_pool, "work", slow_to_start)
+    work = encoder.work
+    monkeypatch.setattr(encoder, "work", slow_to_start)
     test_a_handler_of_the_users_program_does_not_keep_processes_alive(tmp_path, monkeypatch)
 
 
@@ -241,8 +241,8 @@ def test_ctrl_c_in_the_first_moments_of_a_process_is_left_to_the_calling_one(tmp
         os.kill(os.getpid(), signal.SIGINT)
         work(*arguments)
 
-    work = encoder_pool.work
-    monkeypatch.setattr(encoder_pool, "work", interrupted)
+    work = encoder.work
+    monkeypatch.setattr(encoder, "work", interrupted)
     assert run(tmp_path, Numbers())[1000:] == expected()
 
 
