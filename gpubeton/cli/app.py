@@ -43,7 +43,6 @@ _EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
     view: (
         "gpubeton view train.beton sheet.png",
         "gpubeton view train.beton crops.png --train-size 224 --count 64",
-        "gpubeton view train.beton augmented.png --pipeline my_training:pipelines",
     ),
     cat: ("gpubeton cat train.beton 17", "gpubeton cat train.beton 17 --only image > 17.jpg"),
     extract: ("gpubeton extract train.beton photos", "gpubeton extract train.beton some --indices 0:100"),

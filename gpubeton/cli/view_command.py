@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,6 @@ from gpubeton.cli.shared_options import (
     Label,
     Overwrite,
     field_classes,
-    import_object,
     sample_ids,
 )
 from gpubeton.errors import BadImageError, OptionError
@@ -45,14 +44,6 @@ def view(
     train_size: Annotated[
         int | None, typer.Option(min=1, help="Show random crops of this size, flipped at random.")
     ] = None,
-    pipeline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:NAME",
-            help="Show the result of this pipeline: a list of operations, a mapping of fields to lists, or a function "
-            "that returns one of these.",
-        ),
-    ] = None,
     image: Annotated[str | None, typer.Option(help="The field with the images. Default: the first.")] = None,
     label: Label = "label",
     columns: Annotated[int, typer.Option(min=1, help="Images per row.")] = 8,
@@ -61,7 +52,7 @@ def view(
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
-    """Draw samples as one picture, as stored or as training sees them.
+    """Draw samples as one picture, as stored or cropped for training.
 
     Each has its number and class as a caption. Gray images with small values, such as masks and depth maps, are shown
     brighter: the maximum of each is white.
@@ -72,8 +63,6 @@ def view(
     from gpubeton.dataset import choose
     from gpubeton.dataset.contents import Contents, class_name
 
-    if train_size is not None and pipeline is not None:
-        raise OptionError("--train-size and --pipeline both define the augmentation; choose one")
     if Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
         raise OptionError(f"{out}: pictures cannot be written as {out.suffix or 'this'}; expected a name such as x.png")
     check_target(out, [file], overwrite=overwrite)
@@ -90,16 +79,10 @@ def view(
     else:
         chosen = choose(total, count=count, shuffle=True, seed=seed)
         chosen.sort()
-    if pipeline is not None:
-        pictures = _augmented(contents, file, name, _imported_pipeline(pipeline, name), chosen, seed, classes)
-    elif train_size is not None:
-        from gpubeton.fields.decoders import RandomResizedCropImageDecoder
-        from gpubeton.transforms import RandomHorizontalFlip, ToTensor
-
-        operations = [RandomResizedCropImageDecoder((train_size, train_size)), RandomHorizontalFlip(), ToTensor()]
-        pictures = _augmented(contents, file, name, operations, chosen, seed, classes)
-    else:
+    if train_size is None:
         pictures = _stored(contents, name, chosen.tolist(), side)
+    else:
+        pictures = _cropped(contents, file, name, train_size, chosen, seed, classes)
     labels = contents.labels(label)
     captions = [str(sample) for sample in chosen.tolist()]
     if labels is not None:
@@ -112,12 +95,12 @@ def view(
         result_console().print(f"{out} shows {counted(len(captions), 'sample')} of {file}")
 
 
-def _stored(contents: Contents, name: str, samples: list[int], side: int) -> NDArray[np.float32]:
-    """Fit stored images of any size into squares, float32 (N, side, side, 3)."""
+def _stored(contents: Contents, name: str, samples: list[int], side: int) -> NDArray[np.uint8]:
+    """Fit stored images of any size into squares, (N, side, side, 3)."""
     import numpy as np
     from PIL import Image, ImageOps
 
-    sheet = np.empty((len(samples), side, side, 3), np.float32)
+    sheet = np.empty((len(samples), side, side, 3), np.uint8)
     for number, sample in enumerate(samples):
         try:
             pixels = _as_rgb(contents.value(sample, name).pixels())
@@ -134,94 +117,44 @@ def _stored(contents: Contents, name: str, samples: list[int], side: int) -> NDA
 
 
 def _as_rgb(pixels: NDArray[Any]) -> NDArray[np.uint8]:
-    """Convert pixels of any kind to 8-bit RGB, without transparency."""
+    """Convert pixels of any kind, (..., H, W, C), to 8-bit RGB, without transparency."""
     import numpy as np
 
-    if pixels.shape[-1] == 1:
-        return np.repeat(np.rint(_gray_levels(pixels)).astype(np.uint8), 3, axis=-1)
-    levels = (pixels >> 8 if pixels.dtype.itemsize > 1 else pixels).astype(np.uint8)
-    return np.ascontiguousarray(levels[..., :3])
-
-
-def _gray_levels(pixels: NDArray[Any]) -> NDArray[np.float32]:
-    """Scale gray images, (..., H, W, 1), to 0 to 255; the maximum of a dark image becomes white.
-
-    Otherwise the labels of a mask and the millimetres of a depth map would look black.
-    """
-    import numpy as np
-
+    if pixels.shape[-1] > 1:
+        levels = (pixels >> 8 if pixels.dtype.itemsize > 1 else pixels).astype(np.uint8)
+        return np.ascontiguousarray(levels[..., :3])
+    # The maximum of a dark image becomes white. Otherwise labels of a mask and millimetres of a depth map look black.
     top = np.iinfo(pixels.dtype).max
     largest = pixels.max(axis=(-3, -2, -1), keepdims=True).astype(np.float32)
     white = np.where((largest > 0) & (largest < top * _DARK), largest, np.float32(top))
-    levels: NDArray[np.float32] = (pixels * (255 / white)).astype(np.float32)
-    return levels
+    return np.repeat(np.rint(pixels * (255 / white)).astype(np.uint8), 3, axis=-1)
 
 
-def _imported_pipeline(path: str, name: str) -> list[Any]:
-    value = import_object(path, "--pipeline")
-    if callable(value) and not isinstance(value, list | tuple | Mapping):
-        value = value()
-    if isinstance(value, Mapping):
-        if name not in value:
-            raise OptionError(f"--pipeline {path}: the mapping has no field {name!r}, only {', '.join(value)}")
-        value = value[name]
-    if not isinstance(value, list | tuple):
-        raise OptionError(f"--pipeline {path} is {type(value).__name__}, expected a list of operations, or a mapping")
-    return list(value)
-
-
-def _augmented(
-    contents: Contents, file: str, name: str, operations: list[Any], chosen: NDArray[np.int64], seed: int,
-    classes: dict[str, Any],
-) -> NDArray[np.float32]:  # fmt: skip
-    """Load the samples as one batch, float32 (N, H, W, 3) from 0 to 255."""
-    import numpy as np
-
+def _cropped(
+    contents: Contents, file: str, name: str, size: int, chosen: NDArray[np.int64], seed: int, classes: dict[str, Any]
+) -> NDArray[np.uint8]:
+    """Load random crops of the samples, some of them flipped, (N, size, size, 3)."""
+    from gpubeton.fields.decoders import RandomResizedCropImageDecoder
     from gpubeton.loader import Loader, OrderOption
+    from gpubeton.transforms import RandomHorizontalFlip
 
-    pipelines: dict[str, Any] = {**dict.fromkeys(contents.index.names), name: operations}
+    crops = [RandomResizedCropImageDecoder((size, size)), RandomHorizontalFlip()]
     loader = Loader(
         file,
         batch_size=len(chosen),
         order=OrderOption.SEQUENTIAL,
         seed=seed,
         indices=chosen,
-        pipelines=pipelines,
+        pipelines={**dict.fromkeys(contents.index.names), name: crops},
         custom_fields=classes,
         drop_last=False,
     )
-    ((batch, *_),) = list(loader)
-    if hasattr(batch, "detach"):
-        batch = batch.detach().cpu().numpy()
-    array = np.asarray(batch)
-    if array.dtype == np.int16:  # FFCV returns float16 as int16
-        array = array.view(np.float16)
-    if array.ndim != 4 or not {1, 3, 4} & {array.shape[1], array.shape[3]}:
-        raise OptionError(f"--pipeline returns {array.dtype} of shape {array.shape}, expected images: (N, C, H, W)")
-    if array.shape[3] not in (1, 3, 4):
-        array = array.transpose(0, 2, 3, 1)
-    return _levels(array, operations)
-
-
-def _levels(array: NDArray[Any], operations: list[Any]) -> NDArray[np.float32]:
-    """Undo the normalization: pixels from 0 to 255."""
-    import numpy as np
-
-    if array.shape[-1] == 1 and array.dtype in (np.uint8, np.uint16):
-        return np.repeat(_gray_levels(array), 3, axis=-1)
-    levels = array.astype(np.float32)
-    normalize = next((op for op in operations if hasattr(op, "mean") and hasattr(op, "std")), None)
-    if normalize is not None:
-        levels = levels * np.array(normalize.std, np.float32) + np.array(normalize.mean, np.float32)
-    elif array.dtype.kind == "f" and levels.max(initial=0) <= 1:
-        levels = np.float32(255) * levels
-    if array.dtype == np.uint16:
-        levels = levels / np.float32(257)
-    return np.repeat(levels, 3, axis=-1) if levels.shape[-1] == 1 else levels[..., :3]
+    ((pixels, *_),) = list(loader)
+    return _as_rgb(pixels)
 
 
 def write_contact_sheet(
-    path: Path, images: NDArray[np.float32], captions: Sequence[str], columns: int = 8, side: int = 160
+    path: Path, images: NDArray[np.number[Any]], captions: Sequence[str], columns: int = 8, side: int = 160
 ) -> None:
     """Draw images, (N, H, W, 3) from 0 to 255, side by side in rows, each `side` pixels wide above its caption."""
     import numpy as np
