@@ -13,25 +13,29 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpubeton._bytes import open_bytes, temporary_folder
-from gpubeton._machine import worker_count
+from gpubeton._machine import install, worker_count
 from gpubeton._writing import TargetFolder, check_on_error
 from gpubeton.dataset.conversion import SkippedSample, convert
 from gpubeton.dataset.file_settings import Settings
 from gpubeton.dataset.indexing import write_manifest
 from gpubeton.dataset.source_parts import SourcePart, split_parts
-from gpubeton.errors import GpubetonError, NoSamplesError, OptionError, StorageError, WriteError
+from gpubeton.errors import GpubetonError, NoSamplesError, OptionError, StorageError, WorkerDiedError, WriteError
 from gpubeton.format.data_files import MAX_FILES
 from gpubeton.format.dataset import open_dataset
 from gpubeton.format.file_notes import notes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gpubeton._bytes import Progress, RemoteOptions
 
+_T = TypeVar("_T")
+
+#: How often a task of Ray is started again whose process was killed, or whose machine was lost.
+_RETRIES = 3
 #: Shards whose notes are read at once.
 _READERS = 16
 # The path of a socket has 107 bytes at most; Python adds "/pymp-12345678/listener-12345678".
@@ -216,10 +220,6 @@ def make_shards(
     _read_notes(present)
     on_progress(len(present), len(shards))
     if on == "ray" and missing:
-        try:
-            from gpubeton.dataset.ray import run_tasks
-        except ModuleNotFoundError as error:
-            raise OptionError(str(error)) from error
         cores = max(1, num_workers)
         done: Iterator[object] = run_tasks(partial(_make, cores), missing, num_cpus=cores)
     else:
@@ -276,6 +276,45 @@ def finish(shards: Sequence[Shard]) -> ShardedConversion:
         folder.name, len(shards), index.num_samples, index.file_size, part.class_names, skipped, dict(part.passed_over),
         dict(sorted(changed.items())), part.unused, bool(part.fields), value_bytes,
     )  # fmt: skip
+
+
+def run_tasks(call: Callable[[Any], _T], arguments: Iterable[Any], *, num_cpus: int = 1) -> Iterator[_T]:
+    """Call a function that can be pickled for each argument, in tasks of the Ray cluster that ``ray.init()`` finds."""
+    # Twice as many tasks at a time as the cluster has room for. A task whose process was killed is started again; an
+    # error in one ends all.
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise OptionError(f"{error}. Install it: {install('ray')}") from error
+
+    def run(argument: Any) -> _T:  # Ray takes functions only, no partial
+        return call(argument)
+
+    def next_result() -> Any:
+        finished = ray.wait(running)[0][0]
+        running.remove(finished)
+        try:
+            return ray.get(finished)
+        except ray.exceptions.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, GpubetonError) else error) from None
+        except ray.exceptions.RayError as error:
+            raise WorkerDiedError(
+                f"a task of Ray ended {1 + _RETRIES} times without a result: {error}", None
+            ) from error
+
+    remote_run: Any = ray.remote(num_cpus=num_cpus, max_retries=_RETRIES)(run)
+    resources: Any = ray.cluster_resources  # it has no types
+    running: list[Any] = []
+    try:
+        for argument in arguments:
+            running.append(remote_run.remote(argument))
+            while len(running) >= 2 * max(1, int(resources().get("CPU", 1)) // num_cpus):
+                yield next_result()
+        while running:
+            yield next_result()
+    finally:
+        for task in running:
+            ray.cancel(task)
 
 
 def _run_here(make: Callable[[int, Shard], object], shards: Sequence[Shard], num_workers: int) -> Iterator[object]:
