@@ -55,25 +55,23 @@ class FilePlace:
     file_system: str = ""  # the kernel's name; empty: unknown
     device: str = ""
     is_network: bool = False
-    is_rotational: bool | None = None  # None: unknown
     resident_share: float | None = None  # of these bytes, in the page cache, 0 to 1; None: unknown
 
 
 def read_file_place(path: str | os.PathLike[str], root: Path = _ROOT) -> FilePlace:
-    """Find out where a file is stored, without reading it; `root` contains ``proc`` and ``sys``."""
+    """Find out where a file is stored, without reading it; `root` contains ``proc``."""
     if not source_type(path).is_mappable:
         with open_bytes(path) as source:
             return FilePlace(path=source.name, size=source.size, is_network=True)
     real = Path(path).resolve(strict=True)
     device, file_system = _mount_of(real, root)
-    status, written = real.stat(), written_ranges(real)
+    written = written_ranges(real)
     return FilePlace(
         path=os.fspath(path),
         size=sum(stop - start for start, stop in written),
         file_system=file_system,
         device=device,
         is_network=file_system in _NETWORKS,
-        is_rotational=_is_rotational(os.major(status.st_dev), os.minor(status.st_dev), root),
         resident_share=resident_share(real, written),
     )
 
@@ -138,15 +136,6 @@ def _mount_of(path: Path, root: Path) -> tuple[str, str]:
         if len(folder) >= len(best) and (path == Path(folder) or Path(folder) in path.parents):
             best, mount = folder, (device, kind)
     return mount
-
-
-def _is_rotational(major: int, minor: int, root: Path) -> bool | None:
-    """Ask the block device, or the disk that contains this partition."""
-    device = root / f"sys/dev/block/{major}:{minor}"
-    for folder in (device, device.resolve().parent):
-        with suppress(OSError):
-            return (folder / "queue/rotational").read_text().strip() == "1"
-    return None
 
 
 class OtherPrograms:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -146,7 +145,7 @@ class Rate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers for JSON."""
-        return asdict(replace(self, run=None), dict_factory=lambda pairs: {k: v for k, v in pairs if k != "run"})
+        return {name: value for name, value in vars(self).items() if name != "run"}
 
 
 def measure_rates(
@@ -169,7 +168,11 @@ def measure_rates(
     if field is not None:
         yield _rate("decode and resize", plain, f"random crops to {size} pixels")
         yield _augmenting(plain, full)
-    yield _handing_over(full)
+    # The loader's own thread works batch by batch.
+    stats = full.stats
+    handing_over = stats.plan_seconds + stats.submit_seconds + stats.tail_seconds + stats.handover_seconds
+    note = "planning, labels, passing batches on: one thread"
+    yield Rate("hand over", stats.images / handing_over if handing_over else None, note=note)
     yield replace(_rate("end to end, CPU", full, "all fields, in a loop without a training step"), run=full)
     if use_gpu and field is not None:
         yield from _gpu(make, seconds)
@@ -221,18 +224,9 @@ def _augmenting(plain: LoaderRun, full: LoaderRun) -> Rate:
     if not (plain.images_per_cpu_second and full.images_per_cpu_second):
         return Rate("augment", note=note)
     added = 1 / full.images_per_cpu_second - 1 / plain.images_per_cpu_second
-    rate = 1 / added if added > 0.01 / full.images_per_cpu_second else math.inf
-    if math.isinf(rate):
+    if added <= 0.01 / full.images_per_cpu_second:
         return Rate("augment", note=f"{note}: less than can be measured")
-    return Rate("augment", None, rate, None, note)
-
-
-def _handing_over(run: LoaderRun) -> Rate:
-    """Return the rate of the loader's own thread, which works batch by batch."""
-    stats = run.stats
-    seconds = stats.plan_seconds + stats.submit_seconds + stats.tail_seconds + stats.handover_seconds
-    note = "planning, labels, passing batches on: one thread"
-    return Rate("hand over", stats.images / seconds if seconds else None, None, None, note)
+    return Rate("augment", images_per_cpu_second=1 / added, note=note)
 
 
 def _gpu(make: Callable[..., Loader], seconds: float) -> Iterator[Rate]:
@@ -249,7 +243,7 @@ def _gpu(make: Callable[..., Loader], seconds: float) -> Iterator[Rate]:
 def _gpu_rate(name: str, make: Callable[..., Loader], seconds: float, routes: tuple[str, ...]) -> Rate:
     try:
         loader = make(device="cuda:0", gpu_options=GpuOptions(routes=routes))
-        notes = {} if loader.gpu is None else {lane.name.lower(): note for lane, note in loader.gpu.notes.items()}
+        notes = {} if loader.gpu is None else {route.name.lower(): note for route, note in loader.gpu.notes.items()}
         return _rate(name, _measure(loader, seconds), notes.get("hardware", ""))
     except DeviceError as error:
         return Rate(name, note=str(error))
@@ -274,10 +268,7 @@ def examine_file(
     field = image_field(reader, field)
     places = (read_file_place(path),)  # before the loop brings the file into the page cache
     make = partial(training_loader, path, reader, field, size, batch_size, device=device, **arguments)
-    measured = examine_loader(make(), make(), seconds=seconds, step_seconds=step_seconds, places=places)
-    if field is None or device != "cpu":
-        return measured
-    return replace(measured, augment_share=_augment_share(make(is_augmented=False), make(), seconds / 4))
+    return examine_loader(make(), make(), seconds=seconds, step_seconds=step_seconds, places=places)
 
 
 def examine_loader(
@@ -332,15 +323,11 @@ def _read_loops(folder: Path) -> list[Measurements]:
 
 def _ended(running: subprocess.Popen[bytes], seconds_to_end: float) -> int:
     """Wait for a command that also received Ctrl-C; terminate it if it does not end."""
-    try:
-        return running.wait(seconds_to_end)
-    except subprocess.TimeoutExpired:
-        running.terminate()
-    try:
-        return running.wait(seconds_to_end)
-    except subprocess.TimeoutExpired:
-        running.kill()
-        return running.wait()
+    for end in (running.terminate, running.kill):
+        with suppress(subprocess.TimeoutExpired):
+            return running.wait(seconds_to_end)
+        end()
+    return running.wait()
 
 
 def make_loader(path: str) -> Loader:
@@ -350,15 +337,6 @@ def make_loader(path: str) -> Loader:
     if not isinstance(loader, Loader):
         raise OptionError(f"--loader: {path} returned {type(loader).__name__}, expected a Loader")
     return loader
-
-
-def _augment_share(plain: Loader, full: Loader, seconds: float) -> float:
-    """Return the share of the processor time of an image that augmenting takes."""
-    rates = []
-    for loader in (plain, full):
-        rates.append(run_loader(loader, seconds=seconds).images_per_cpu_second)
-        loader.close()
-    return 0.0 if not rates[0] else max(0.0, 1 - rates[1] / rates[0])
 
 
 def _places(facts: LoaderInfo) -> tuple[FilePlace, ...]:
