@@ -22,7 +22,7 @@ VARIABLE = "GPUBETON_NVTHING"
 @pytest.fixture(autouse=True)
 def nothing_around(monkeypatch):
     """No variable of this machine counts, and cuda-pathfinder is not installed."""
-    for variable in (VARIABLE, "GPUBETON_NVJPEG", "CUDA_HOME", "CUDA_PATH"):
+    for variable in (VARIABLE, "GPUBETON_NVJPEG"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
 
@@ -38,6 +38,13 @@ def put_text(path: Path) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("INPUT(libnvthing.so.13)")
     return str(path)
+
+
+def put_copy(monkeypatch, tmp_path) -> str:
+    """Put a library that can be loaded into the wheel of another package."""
+    (tmp_path / "carrier").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    return put_library(tmp_path / "carrier.libs/libnvthing.36e11081.so.12")
 
 
 def put_pathfinder(monkeypatch, find_one):
@@ -60,24 +67,20 @@ def reasons(places):
 
 
 def test_a_library_named_by_the_variable_is_the_only_place(monkeypatch, tmp_path):
-    put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    monkeypatch.syspath_prepend(tmp_path)
+    put_copy(monkeypatch, tmp_path)
     monkeypatch.setenv(VARIABLE, "/somewhere/else.so")
     (place,) = find(NAME, variable=VARIABLE)
     assert (place.origin, place.path, place.is_explicit) == (f"${VARIABLE}", "/somewhere/else.so", True)
 
 
 def test_a_variable_that_names_no_library_is_an_error_and_not_passed_over(monkeypatch, tmp_path):
-    put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    monkeypatch.syspath_prepend(tmp_path)
+    put_copy(monkeypatch, tmp_path)
     monkeypatch.setenv(VARIABLE, "/somewhere/else.so")
     with pytest.raises(LibraryError, match=r"\$GPUBETON_NVTHING: /somewhere/else\.so: cannot open"):
-        load(NAME, variable=VARIABLE)
+        load(NAME, variable=VARIABLE, bundled_in=("carrier",))
 
 
-def test_cuda_pathfinder_is_asked_before_the_wheels(monkeypatch, tmp_path):
-    wheel = put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    monkeypatch.syspath_prepend(tmp_path)
+def test_cuda_pathfinder_is_asked_before_all_others(monkeypatch):
     asked = []
 
     def find_one(name):
@@ -86,7 +89,7 @@ def test_cuda_pathfinder_is_asked_before_the_wheels(monkeypatch, tmp_path):
 
     put_pathfinder(monkeypatch, find_one)
     paths = [place.path for place in find(NAME, variable=VARIABLE) if place.path]
-    assert paths[:2] == ["/opt/found.so", wheel]
+    assert paths[:2] == ["/opt/found.so", "libnvthing.so.13"]
     assert asked == [NAME]
 
 
@@ -100,31 +103,6 @@ def test_the_message_of_cuda_pathfinder_is_the_reason(monkeypatch):
 
 def test_a_missing_cuda_pathfinder_is_a_reason():
     assert "not installed" in reasons(find(NAME))["cuda-pathfinder"]
-
-
-def test_of_several_wheels_the_newest_comes_first(monkeypatch, tmp_path):
-    old = put_text(tmp_path / "nvidia/nvthing/lib/libnvthing.so.9")
-    older = put_text(tmp_path / "nvidia/nvthing/lib/libnvthing.so.12")
-    new = put_text(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    put_text(tmp_path / "nvidia/cu13/lib/libnvthing_static.so.13")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert [place.path for place in find(NAME) if place.origin == "NVIDIA's wheels"] == [new, older, old]
-
-
-@pytest.mark.parametrize("variable", ["CUDA_HOME", "CUDA_PATH"])
-@pytest.mark.parametrize("folder", ["lib64", "lib"])
-def test_a_toolkit_is_found_by_its_variable(monkeypatch, tmp_path, variable, folder):
-    file = put_text(tmp_path / folder / "libnvthing.so.13")
-    monkeypatch.setenv(variable, str(tmp_path))
-    places = {place.origin: place for place in find(NAME)}
-    assert places[f"${variable}"].path == file
-    (other,) = {"CUDA_HOME", "CUDA_PATH"} - {variable}
-    assert places[f"${other}"].reason == "not set"
-
-
-def test_a_toolkit_without_the_library_is_named(monkeypatch, tmp_path):
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    assert reasons(find(NAME))["$CUDA_HOME"] == f"no libnvthing.so in lib64 or lib ({tmp_path})"
 
 
 def test_the_dynamic_loader_tries_each_version_number_of_cuda():
@@ -146,42 +124,31 @@ def test_a_package_that_is_not_installed_carries_nothing():
     assert find(NAME, bundled_in=("carrier",))[-1].reason == "no libnvthing.so (carrier is not installed)"
 
 
-def test_wheels_that_make_nvidia_a_package_of_one_place_hide_no_others(monkeypatch, tmp_path):
-    files = [put_text(tmp_path / place / "nvidia/cu13/lib/libnvthing.so.13") for place in ("first", "second")]
-    for place in ("second", "first"):
-        (tmp_path / place / "nvidia/__init__.py").touch()
-        monkeypatch.syspath_prepend(tmp_path / place)
-    assert [place.path for place in find(NAME) if place.origin == "NVIDIA's wheels"] == files
-
-
 # --- the choice
 
 
 def test_a_library_that_cannot_be_loaded_gives_way_to_the_next(monkeypatch, tmp_path):
-    put_text(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    file = put_library(tmp_path / "nvidia/nvthing/lib/libnvthing.so.12")
-    monkeypatch.syspath_prepend(tmp_path)
-    library, path, _ = load(NAME)
+    broken, file = put_text(tmp_path / "libnvthing.so.13"), put_copy(monkeypatch, tmp_path)
+    put_pathfinder(monkeypatch, lambda _: types.SimpleNamespace(abs_path=broken))
+    library, path, _ = load(NAME, bundled_in=("carrier",))
     assert path == file
     assert library.floor is not None
 
 
 def test_a_library_that_the_check_refuses_gives_way_to_the_next(monkeypatch, tmp_path):
-    refused = put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    taken = put_library(tmp_path / "nvidia/nvthing/lib/libnvthing.so.12")
-    monkeypatch.syspath_prepend(tmp_path)
+    refused, taken = put_library(tmp_path / "libnvthing.so.13"), put_copy(monkeypatch, tmp_path)
+    put_pathfinder(monkeypatch, lambda _: types.SimpleNamespace(abs_path=refused))
 
     def read_version(library):
         if library._name == refused:
             raise OSError("no version")
         return 12, 5
 
-    assert load(NAME, read_version)[1:] == (taken, (12, 5))
+    assert load(NAME, read_version, bundled_in=("carrier",))[1:] == (taken, (12, 5))
 
 
 def test_a_file_that_was_refused_once_is_not_tried_again(monkeypatch, tmp_path):
-    file = put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    monkeypatch.syspath_prepend(tmp_path)
+    file = put_copy(monkeypatch, tmp_path)
     put_pathfinder(monkeypatch, lambda _: types.SimpleNamespace(abs_path=file))
     checked = []
 
@@ -190,13 +157,13 @@ def test_a_file_that_was_refused_once_is_not_tried_again(monkeypatch, tmp_path):
         raise OSError("no version")
 
     with pytest.raises(LibraryError, match="no version"):
-        load(NAME, read_version)
+        load(NAME, read_version, bundled_in=("carrier",))
     assert checked == [file]
 
 
 def test_the_error_lists_every_place_with_its_reason_and_the_package_to_install(monkeypatch, tmp_path):
-    broken = put_text(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    monkeypatch.syspath_prepend(tmp_path)
+    broken = put_text(tmp_path / "libnvthing.so.13")
+    put_pathfinder(monkeypatch, lambda _: types.SimpleNamespace(abs_path=broken))
     with pytest.raises(LibraryError) as caught:
         load(NAME, variable=VARIABLE, bundled_in=("carrier",))
     first, *lines = str(caught.value).splitlines()
@@ -204,8 +171,7 @@ def test_the_error_lists_every_place_with_its_reason_and_the_package_to_install(
     assert len(lines) == len(find(NAME, variable=VARIABLE, bundled_in=("carrier",)))
     for line in (
         "$GPUBETON_NVTHING: not set",
-        f"NVIDIA's wheels: {broken}: ",
-        "$CUDA_HOME: not set",
+        f"cuda-pathfinder: {broken}: ",
         "libnvthing.so.12: cannot open",
         "carrier's copy: no libnvthing.so",
     ):
@@ -215,8 +181,7 @@ def test_the_error_lists_every_place_with_its_reason_and_the_package_to_install(
 
 
 def test_a_path_that_is_given_is_the_only_one_tried(monkeypatch, tmp_path):
-    put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    monkeypatch.syspath_prepend(tmp_path)
+    put_copy(monkeypatch, tmp_path)
     with pytest.raises(LibraryError) as caught:
         load(NAME, path=str(tmp_path / "missing.so"), variable=VARIABLE)
     assert len(str(caught.value).splitlines()) == 2
@@ -282,6 +247,7 @@ def test_another_library_is_not_taken_for_nvjpeg(tmp_path):
 
 def test_an_nvjpeg_that_is_too_new_for_the_driver_is_passed_over_unless_it_was_named(monkeypatch):
     wheel = installed_nvjpeg()
+    put_pathfinder(monkeypatch, lambda _: types.SimpleNamespace(abs_path=str(wheel)))
     monkeypatch.setattr("gpubeton._gpu.libraries.driver_version", lambda: (11, 8))
     with pytest.raises(LibraryError, match=r"CUDA 1\d.*CUDA 11\.8") as caught:
         nvjpeg.load()
