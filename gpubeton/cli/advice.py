@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from gpubeton._machine import install
 from gpubeton.cli.screen import counted, size_text
 from gpubeton.loader.gpu_state import GpuState
 
@@ -316,8 +315,7 @@ def _notices(measured: Measurements) -> Iterator[LoopFinding]:
         text = f"The files have {size_text(size)} and do not fit into memory ({room}): every epoch reads the disk."
         yield _notice("larger_than_memory", text, "os_cache=False and order='quasi_random'.")
     if gpu.is_present and not gpu.name:
-        change = f"{install('cuda13')}; for a driver older than 580: {install('cuda12')}."
-        yield _notice("gpu_unusable", f"There is a GPU, but it cannot decode: {gpu.reason}.", change)
+        yield _notice("gpu_unusable", f"There is a GPU, but it cannot decode: {gpu.reason}.")
     if measured.facts.lacks_entries:
         text = f"{measured.facts.device} decodes only JPEGs with entry points, and the file has none."
         yield _notice("no_entry_points", text, "gpubeton index FILE lets the GPU decode.")
@@ -325,11 +323,7 @@ def _notices(measured: Measurements) -> Iterator[LoopFinding]:
         change = "Another version of the driver or of nvJPEG."
         yield _notice("self_test", f"{gpu.name} fails the self-test: {faults}.", change)
     elif gpu.missing("hardware"):
-        text = f"{gpu.name}: no JPEG engines: {gpu.routes['hardware'].removeprefix('missing: ')}."
-        granted = gpu.capabilities
-        lacks_video = granted is not None and not {"all", "video"} & set(granted.split(","))
-        change = f"Start the container with NVIDIA_DRIVER_CAPABILITIES={granted},video." if lacks_video else ""
-        yield _notice("no_video" if lacks_video else "route", text, change)
+        yield _notice("route", f"{gpu.name}: no JPEG engines: {gpu.routes['hardware'].removeprefix('missing: ')}.")
 
 
 def _advice(name: str, text: str, change: str, gain: float | None = None) -> LoopFinding:

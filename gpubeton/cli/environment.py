@@ -53,7 +53,6 @@ class FilePlace:
     path: str
     size: int  # bytes, without the holes of a sparse file
     file_system: str = ""  # the kernel's name; empty: unknown
-    device: str = ""
     is_network: bool = False
     resident_share: float | None = None  # of these bytes, in the page cache, 0 to 1; None: unknown
 
@@ -64,13 +63,12 @@ def read_file_place(path: str | os.PathLike[str], root: Path = _ROOT) -> FilePla
         with open_bytes(path) as source:
             return FilePlace(path=source.name, size=source.size, is_network=True)
     real = Path(path).resolve(strict=True)
-    device, file_system = _mount_of(real, root)
+    file_system = _file_system_of(real, root)
     written = written_ranges(real)
     return FilePlace(
         path=os.fspath(path),
         size=sum(stop - start for start, stop in written),
         file_system=file_system,
-        device=device,
         is_network=file_system in _NETWORKS,
         resident_share=resident_share(real, written),
     )
@@ -122,20 +120,23 @@ def sampled_spans(written: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return list(zip(starts[chosen].tolist(), stops[chosen].tolist(), strict=True))
 
 
-def _mount_of(path: Path, root: Path) -> tuple[str, str]:
-    """Return device and file system of the mount that contains a path."""
-    best, mount = "", ("", "")
-    try:
-        mounts = (root / "proc/self/mounts").read_text().splitlines()
-    except OSError:
-        return mount
-    for line in mounts:
-        device, point, kind, *_ = line.split()
+def _file_system_of(path: Path, root: Path) -> str:
+    """Return the kind of the file system that contains a path."""
+    best = result = ""
+    for line in _text(root / "proc/self/mounts").splitlines():
+        _, point, kind, *_ = line.split()
         folder = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), point)  # the kernel writes a space as \040
         # Of several mounts on one folder, the last one is visible.
         if len(folder) >= len(best) and (path == Path(folder) or Path(folder) in path.parents):
-            best, mount = folder, (device, kind)
-    return mount
+            best, result = folder, kind
+    return result
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 class OtherPrograms:
@@ -155,13 +156,13 @@ class OtherPrograms:
 
 def _busy_seconds(root: Path) -> float | None:
     """Return the processor time that the cores of this process spent on any program, or on other virtual machines."""
+    lines = _text(root / "proc/stat").splitlines()
     try:
-        lines = (root / "proc/stat").read_text().splitlines()
         cores = {f"cpu{number}" for number in os.sched_getaffinity(0)}
         times = [list(map(int, line.split()[1:9])) for line in lines if line.split()[:1] and line.split()[0] in cores]
         # user, nice, system, idle, waiting for a disk, interrupts, soft interrupts, other virtual machines
         return sum(sum(ticks) - sum(ticks[3:5]) for ticks in times) / os.sysconf("SC_CLK_TCK") if times else None
-    except (OSError, ValueError, AttributeError):  # another operating system
+    except (ValueError, AttributeError):  # another operating system
         return None
 
 
@@ -244,8 +245,5 @@ def machine_facts(machine: Machine, gpu: GpuState, root: Path = _ROOT) -> list[t
 
 
 def _processor(root: Path) -> str:
-    try:
-        lines = (root / "proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    names = [line for line in _text(root / "proc/cpuinfo").splitlines() if line.startswith("model name")]
+    return names[0].partition(":")[2].strip() if names else platform.processor()

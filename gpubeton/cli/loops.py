@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from gpubeton import recipes
 from gpubeton._machine import read_machine
 from gpubeton.cli.advice import Measurements
 from gpubeton.cli.environment import FilePlace, OtherPrograms, measure_disk, read_file_place
@@ -29,10 +30,8 @@ from gpubeton.loader.describe import LoaderInfo
 from gpubeton.loader.gpu_state import read_gpu
 from gpubeton.loader.stats import DOCTOR_VARIABLE
 from gpubeton.reader import Reader
-from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
+from gpubeton.transforms import ToTensor, ToTorchImage
 
-_MEAN = (123.675, 116.28, 103.53)
-_DEVIATION = (58.395, 57.12, 57.375)
 _BATCHES = 512
 
 
@@ -102,9 +101,8 @@ def training_loader(
         name for name, handler in reader.handlers.items() if isinstance(handler, RGBImageField)
     )
     if field is not None:
-        augmentations = [RandomHorizontalFlip(), NormalizeImage(_MEAN, _DEVIATION, np.float16)] if is_augmented else []
-        crop = RandomResizedCropRGBImageDecoder((size, size))
-        pipelines[field] = [crop, *augmentations, ToTensor(), ToTorchImage()]
+        decoded = [RandomResizedCropRGBImageDecoder((size, size)), ToTensor(), ToTorchImage()]
+        pipelines[field] = recipes.imagenet("ffcv", size) if is_augmented else decoded
     batch_size = min(batch_size, reader.num_samples)
     repeats = max(1, -(-_BATCHES * batch_size // reader.num_samples))  # so that an epoch of a small file is long
     return Loader(

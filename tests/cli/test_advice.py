@@ -195,7 +195,7 @@ def test_short_epochs_wait_for_their_first_batch():
 
 
 def test_findings_outside_the_loop_are_notes():
-    gpu = GpuState("T4", routes={"hardware": "missing: no engines", "sm": "ready"}, capabilities="compute,utility")
+    gpu = GpuState("T4", routes={"hardware": "missing: no engines"})
     findings = named(
         changed(
             {"waiting_seconds": 0.0},
@@ -205,8 +205,8 @@ def test_findings_outside_the_loop_are_notes():
             gpu=gpu,
         )
     )
-    assert {"larger_than_memory", "no_video"} <= set(findings)
-    assert findings["no_video"].change == "Start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video."
+    assert {"larger_than_memory", "route"} <= set(findings)
+    assert findings["route"].text == "T4: no JPEG engines: no engines."
     assert "self_test" not in findings
     tested = GpuState("H100", routes={"hardware": "missing: closed"}, self_test={"cpu": "", "hardware": "7 differ"})
     assert named(changed(gpu=tested))["self_test"].text == "H100 fails the self-test: hardware: 7 differ."
