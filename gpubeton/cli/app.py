@@ -19,10 +19,9 @@ from gpubeton.cli.convert_command import convert
 from gpubeton.cli.copy_commands import merge, split, subset
 from gpubeton.cli.measure_commands import bench, doctor
 from gpubeton.cli.prepare_commands import fetch, index, warm_up
-from gpubeton.cli.read_commands import cat, extract, info, verify
+from gpubeton.cli.read_commands import cat, extract, info, verify, view
 from gpubeton.cli.screen import printable, show_json
 from gpubeton.cli.shared_options import FINDINGS, INTERRUPTED, USAGE
-from gpubeton.cli.view_command import view
 from gpubeton.errors import FieldTypeError, GpubetonError, NoSuchFieldError, OptionError, PageSizeError, PipelineError
 
 _USAGE_ERRORS = (OptionError, PageSizeError, PipelineError, NoSuchFieldError, FieldTypeError, FileNotFoundError)
