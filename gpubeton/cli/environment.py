@@ -12,8 +12,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,7 @@ import gpubeton
 from gpubeton._bytes import open_bytes, source_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gpubeton._machine import Machine
     from gpubeton.loader.gpu_state import GpuState
@@ -43,7 +45,6 @@ _SPAN = 4 << 20
 # How the speed of a disk is measured.
 _BLOCK = 1 << 20
 _THREADS = 4
-_WARM_BLOCKS = 256
 
 
 @dataclass(frozen=True)
@@ -166,61 +167,45 @@ def _busy_seconds(root: Path) -> float | None:
         return None
 
 
-def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> tuple[float | None, float]:
-    """Read random blocks of a file for some seconds without the page cache, and from it; give bytes/s of both."""
-    # The first is None if the file is too small, or the file system cannot do that. The cache keeps its contents.
-    cold = None
-    blocks = block_starts(path)
-    if blocks and source_type(path).is_mappable:
-        with suppress(OSError, AttributeError):  # the file system or the operating system has no O_DIRECT
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
-            try:
-                # Not `read_into` of a source: after a short read it would read at an unaligned offset.
-                cold = _speed(lambda start, block: os.preadv(descriptor, [block], start), seconds, blocks)
-            finally:
-                os.close(descriptor)
-    # Read some blocks once to bring them into the cache, then measure the same blocks.
-    blocks = blocks[:_WARM_BLOCKS] or [0]
-    with open_bytes(path) as source:
-        _speed(source.read_into, 60.0, blocks, only_once=True)
-        return cold, _speed(source.read_into, seconds, blocks)
+def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> float | None:
+    """Read random blocks of a file for some seconds without the page cache; give bytes/s."""
+    # None if the file is too small, or the file system or the operating system cannot do that.
+    if not source_type(path).is_mappable or not (blocks := block_starts(path)):
+        return None
+    with suppress(OSError, AttributeError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            begin = time.perf_counter()
+            with ThreadPoolExecutor(_THREADS) as pool:
+                read = partial(_read_blocks, descriptor, begin + seconds)
+                total = sum(pool.map(read, [blocks[first::_THREADS] for first in range(_THREADS)]))
+            return total / (time.perf_counter() - begin)
+        finally:
+            os.close(descriptor)
+    return None
 
 
 def block_starts(path: str | os.PathLike[str]) -> list[int]:
     """Return the starts of blocks of 1 MiB in a fixed random order; holes, which are not on the disk, are left out."""
-    with open_bytes(path) as source:
-        count = max(1, source.size // _BLOCK)
-        is_mappable, source_end = source.is_mappable, source.size
+    size = Path(path).stat().st_size
+    count = max(1, size // _BLOCK)
     chosen = np.random.default_rng(0).permutation(min(count, 1 << 16))
     starts = chosen * (count // len(chosen)) * _BLOCK
-    if is_mappable:
-        begins, ends = np.array([*written_ranges(path), (source_end, source_end)]).T
-        number = np.searchsorted(ends[:-1], starts, side="right")  # of the range that holds each, or of a later one
-        starts = starts[(begins[number] <= starts) & (starts + _BLOCK <= ends[number])]
-    return list(map(int, starts))
+    begins, ends = np.array([*written_ranges(path), (size, size)]).T
+    number = np.searchsorted(ends[:-1], starts, side="right")  # of the range that holds each, or of a later one
+    return list(map(int, starts[(begins[number] <= starts) & (starts + _BLOCK <= ends[number])]))
 
 
-def _speed(
-    read_into: Callable[[int, memoryview], int], seconds: float, blocks: list[int], *, only_once: bool = False
-) -> float:
-    """Return bytes per second of several threads that read the blocks repeatedly."""
-    begin = time.perf_counter()
-
-    def read(starts: list[int]) -> int:
-        total = 0
-        # Anonymous memory starts at a page, as O_DIRECT requires.
-        with mmap.mmap(-1, _BLOCK) as block, memoryview(block) as view:
-            while True:
-                for start in starts:
-                    total += read_into(start, view)
-                    if time.perf_counter() - begin > seconds:
-                        return total
-                if only_once or not starts:
-                    return total
-
-    with ThreadPoolExecutor(_THREADS) as pool:
-        total = sum(pool.map(read, [blocks[first::_THREADS] for first in range(_THREADS)]))
-    return total / (time.perf_counter() - begin)
+def _read_blocks(descriptor: int, until: float, starts: list[int]) -> int:
+    """Read blocks again and again, until a time; return the bytes."""
+    total = 0
+    # Anonymous memory starts at a page, as O_DIRECT requires.
+    with mmap.mmap(-1, _BLOCK) as block:
+        for start in cycle(starts):
+            total += os.preadv(descriptor, [block], start)
+            if time.perf_counter() > until:
+                break
+    return total
 
 
 def machine_facts(machine: Machine, gpu: GpuState, root: Path = _ROOT) -> list[tuple[str, str]]:

@@ -160,7 +160,7 @@ def measure_rates(
     reader = Reader(path)
     field = image_field(reader, field)
     make = partial(training_loader, path, reader, field, size, batch_size, num_workers=num_workers)
-    yield from _disk(path, reader, seconds / 2)
+    yield _disk(path, reader, seconds / 2)
     plain = _measure(make(is_augmented=False, device="cpu"), seconds)
     full = _measure(make(device="cpu"), seconds)
     if field is not None:
@@ -179,7 +179,7 @@ def measure_rates(
 def slowest_part(rates: Sequence[Rate]) -> str:
     """Return the name of the slowest part of loading on the CPU; empty if nothing was measured."""
     speeds = {rate.name: rate.images_per_second or 0.0 for rate in rates}
-    parts = [name for name in ("read, memory", "decode and resize", "hand over") if speeds.get(name)]
+    parts = [name for name in ("decode and resize", "hand over") if speeds.get(name)]
     return min(parts, key=lambda name: speeds[name], default="")
 
 
@@ -192,16 +192,14 @@ def limit_text(rates: Sequence[Rate]) -> str:
     return f"The slowest part is {slowest!r}: {speeds[slowest]:,.0f} images/s; end to end: {total:,.0f} images/s."
 
 
-def _disk(path: str | os.PathLike[str], reader: Reader, seconds: float) -> Iterator[Rate]:
-    cold, warm = measure_disk(path, seconds=seconds)
+def _disk(path: str | os.PathLike[str], reader: Reader, seconds: float) -> Rate:
+    speed = measure_disk(path, seconds=seconds)
+    if speed is None:
+        return Rate("read, disk", note="the file is too small, or its file system cannot bypass the page cache")
     # The size of the file would also count the unused ends of pages.
     used = int(reader.index.allocations["size"].sum()) or Path(path).stat().st_size
     nbytes = max(1.0, used / reader.num_samples)
-    if cold is None:
-        yield Rate("read, disk", note="the file is too small, or its file system cannot bypass the page cache")
-    else:
-        yield Rate("read, disk", cold / nbytes, None, cold, "1 MiB blocks in random order, 4 threads, O_DIRECT")
-    yield Rate("read, memory", warm / nbytes, None, warm, "the same blocks from the page cache")
+    return Rate("read, disk", speed / nbytes, None, speed, "1 MiB blocks in random order, 4 threads, O_DIRECT")
 
 
 def _measure(loader: Loader, seconds: float) -> LoaderRun:
@@ -289,7 +287,7 @@ def examine_loader(
     finally:
         rehearsal.close()
         loader.close()
-    speed = measure_disk(places[0].path, seconds=0.5)[0] if places else None
+    speed = measure_disk(places[0].path, seconds=0.5) if places else None
     return Measurements(run.stats, facts, read_machine(), places, read_gpu(), speed, other_cores=other_cores)
 
 

@@ -163,27 +163,18 @@ def cat(
             help="Write only this field, as a file: JPEG unchanged, pixels as PNG, arrays as .npy.",
         ),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write with --only. Default: stdout.")
-    ] = None,
-    overwrite: Overwrite = False,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
-    """Print the values of a sample, or write one of them as a file."""
-    from gpubeton._writing import check_target
+    """Print the values of a sample, or write one of them as a file to stdout."""
     from gpubeton.dataset.contents import Contents, class_name
 
     if only is not None and json:
         raise OptionError("--only writes a file and --json describes all values; choose one")
-    if output is not None:
-        check_target(output, [file], overwrite=overwrite)
     contents = Contents(file, field_classes(field))
     if only is not None:
-        _write(contents.to_file(sample, only)[1], output)
+        _write(contents.to_file(sample, only)[1])
         return
-    if output is not None:
-        raise OptionError("--output needs --only FIELD: the field to write")
     values = {name: contents.value(sample, name) for name in contents.index.names}
     labels = contents.labels()
     if json:
@@ -345,16 +336,13 @@ def _indented(lines: list[str]) -> Iterator[str]:
     return (f"    {line}" for line in lines)
 
 
-def _write(content: bytes, output: Path | None) -> None:
-    if output is not None:
-        output.write_bytes(content)
-        return
+def _write(content: bytes) -> None:
     if sys.stdout.isatty():
         try:
             text = content.decode()
         except UnicodeDecodeError as error:
             raise OptionError(
-                f"{len(content)} bytes of binary data cannot be printed on a terminal; use --output FILE, or a pipe"
+                f"{len(content)} bytes of binary data cannot be printed on a terminal; write them to a file: > FILE"
             ) from error
         for line in text.splitlines():
             result_console().print(line.expandtabs())

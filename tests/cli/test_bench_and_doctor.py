@@ -120,8 +120,8 @@ def test_a_loader_of_the_users_own_is_made_by_its_name(photos, tmp_path, monkeyp
 
 def test_every_part_is_measured(photos):
     rates = {rate.name: rate for rate in measure_rates(photos, seconds=0.05, use_gpu=False, **SHORT)}
-    assert list(rates) == ["read, disk", "read, memory", "decode and resize", "augment", "hand over", "end to end, CPU"]
-    for name in ("read, memory", "decode and resize", "hand over", "end to end, CPU"):
+    assert list(rates) == ["read, disk", "decode and resize", "augment", "hand over", "end to end, CPU"]
+    for name in ("decode and resize", "hand over", "end to end, CPU"):
         assert rates[name].images_per_second > 0, name
     assert rates["end to end, CPU"].images_per_cpu_second > 0
     assert json.dumps([rate.to_dict() for rate in rates.values()], allow_nan=False)
@@ -160,11 +160,12 @@ def test_empty_blocks_of_a_file_are_not_used_to_measure_the_disk(tmp_path):
     with open(tmp_path / "empty", "wb") as file:
         file.truncate(2 * block)
     assert block_starts(tmp_path / "empty") == []
-    assert measure_disk(tmp_path / "empty", seconds=0.01)[0] is None
+    assert measure_disk(tmp_path / "empty", seconds=0.01) is None
 
 
-def test_a_disk_gives_as_many_images_as_it_gives_their_bytes(photos):
-    rate = next(rate for rate in measure_rates(photos, seconds=0.05, **SHORT) if rate.name == "read, memory")
+def test_a_disk_gives_as_many_images_as_it_gives_their_bytes(photos, monkeypatch):
+    monkeypatch.setattr(loops, "measure_disk", lambda *_, **__: 1e9)
+    rate = next(measure_rates(photos, seconds=0.05, **SHORT))
     assert rate.images_per_second > 2 * rate.bytes_per_second / (photos.stat().st_size / 8)
 
 
