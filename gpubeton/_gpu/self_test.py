@@ -188,7 +188,8 @@ def _find_fault(device: Device, route: DecodeRoute, backend: BatchedBackend | No
     try:
         resources = GpuResources(device, trials, 1, takes_entries=route is DecodeRoute.ENTRIES)
         try:
-            return _compare(device, route, resources)
+            names = ["small", "full"] if route is DecodeRoute.ENTRIES else ["small"]
+            return next((fault for name in names if (fault := _compare(device, route, resources, name))), "")
         finally:
             # The handle stays, for the loader.
             resources.backends = {}
@@ -200,13 +201,8 @@ def _find_fault(device: Device, route: DecodeRoute, backend: BatchedBackend | No
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _compare(device: Device, route: DecodeRoute, resources: GpuResources) -> str:
-    """Make all batches of a route; return its fault, or an empty text."""
-    names = ["small", "full"] if route is DecodeRoute.ENTRIES else ["small"]
-    return next((fault for name in names if (fault := _compare_batch(device, route, resources, name))), "")
-
-
-def _compare_batch(device: Device, route: DecodeRoute, resources: GpuResources, name: str) -> str:
+def _compare(device: Device, route: DecodeRoute, resources: GpuResources, name: str) -> str:
+    """Make a batch; return its fault, or an empty text."""
     stored = stored_batch(name)
     cpu, count = _StoredCpu(stored), len(stored["size"])
     pinned = device.allocate_pinned(stored["jpegs"].nbytes)
@@ -228,12 +224,8 @@ def _compare_batch(device: Device, route: DecodeRoute, resources: GpuResources, 
             if cpu.repaired:
                 return f"{cpu.repaired} of {count * len(programs)} images were not decoded"
             images = [executor.fetch(out).numpy() for out in outs]
-            fault = (
-                _compare_levels(stored, programs[0], images[0])
-                if route is DecodeRoute.HARDWARE
-                else _check(stored, images)
-            )
-            if fault:
+            is_close = route is DecodeRoute.HARDWARE
+            if fault := _compare_levels(stored, programs[0], images[0]) if is_close else _check(stored, images):
                 return fault
     finally:
         with suppress(DeviceError):
