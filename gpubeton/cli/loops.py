@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,24 +35,12 @@ from gpubeton.transforms import ToTensor, ToTorchImage
 _BATCHES = 512
 
 
-@dataclass(frozen=True)
-class LoaderRun:
+class LoaderRun(NamedTuple):
     """A timed loop over a loader; the first batch counts only in `stats`."""
 
-    images: int
-    seconds: float
-    cpu_seconds: float  # of the whole process
+    images_per_second: float
+    images_per_cpu_second: float  # of one core; of the whole process
     stats: LoaderStats
-
-    @property
-    def images_per_second(self) -> float:
-        """Images per second of wall time."""
-        return self.images / self.seconds if self.seconds else 0.0
-
-    @property
-    def images_per_cpu_second(self) -> float:
-        """Images per second of one core."""
-        return self.images / self.cpu_seconds if self.cpu_seconds else 0.0
 
 
 def run_loader(loader: Loader, *, seconds: float, step_seconds: float = 0.0) -> LoaderRun:
@@ -69,12 +57,12 @@ def run_loader(loader: Loader, *, seconds: float, step_seconds: float = 0.0) -> 
                 start, cpu_start = now, time.process_time()
             if images and now - start >= seconds:
                 batches.close()
-                cpu = time.process_time() - cpu_start
-                return LoaderRun(images, now - start, cpu, loader.stats(total=True))
+                seconds, cpu = now - start, max(time.process_time() - cpu_start, 1e-9)
+                return LoaderRun(images / seconds, images / cpu, loader.stats(total=True))
             if step_seconds:
                 time.sleep(step_seconds)
         if not loader.stats().batches:
-            return LoaderRun(0, 0.0, 0.0, loader.stats(total=True))
+            return LoaderRun(0.0, 0.0, loader.stats(total=True))
 
 
 def image_field(reader: Reader, name: str | None = None) -> str | None:

@@ -172,6 +172,6 @@ def test_a_disk_gives_as_many_images_as_it_gives_their_bytes(photos, monkeypatch
 def test_a_run_takes_several_short_epochs_and_does_not_count_the_first_batch(photos):
     loader = labels(photos)
     run = run_loader(loader, seconds=0.05)
-    assert run.images == run.stats.images - 4
+    assert run.images_per_second <= (run.stats.images - 4) / 0.05
     assert loader.stats().epoch >= 1
-    assert run_loader(labels(photos, indices=[]), seconds=1).images == 0
+    assert run_loader(labels(photos, indices=[]), seconds=1).images_per_second == 0
