@@ -115,10 +115,8 @@ def resident_share(path: str | os.PathLike[str], written: Sequence[tuple[int, in
 def sampled_spans(written: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Cut ranges into spans, each from the start of a page; of many, take some from the first to the last."""
     pages = [(start // mmap.PAGESIZE * mmap.PAGESIZE, stop) for start, stop in written]
-    starts = np.concatenate([np.arange(start, stop, _SPAN) for start, stop in pages])
-    stops = np.concatenate([np.minimum(np.arange(start, stop, _SPAN) + _SPAN, stop) for start, stop in pages])
-    chosen = np.linspace(0, len(starts) - 1, min(len(starts), _NUM_SPANS)).astype(np.int64)
-    return list(zip(starts[chosen].tolist(), stops[chosen].tolist(), strict=True))
+    spans = [(start, min(start + _SPAN, stop)) for first, stop in pages for start in range(first, stop, _SPAN)]
+    return [spans[number] for number in np.linspace(0, len(spans) - 1, min(len(spans), _NUM_SPANS)).astype(int)]
 
 
 def _file_system_of(path: Path, root: Path) -> str:

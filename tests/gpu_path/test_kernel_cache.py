@@ -124,11 +124,6 @@ def test_without_nvrtc_the_extra_is_named(cupy, error):
         load_machine_code(cupy, "canary", "sm_90")
 
 
-def test_a_kernel_that_does_not_exist_is_named(cupy):
-    with pytest.raises(KernelError, match="no kernel 'none'"):
-        load_machine_code(cupy, "none", "sm_90")
-
-
 def test_the_folder_is_the_users_cache_or_that_of_the_environment_variable(monkeypatch):
     monkeypatch.setenv(kernels.VARIABLE, "/somewhere")
     assert cache_folder() == Path("/somewhere")
