@@ -174,11 +174,11 @@ class GpuExecutor:
     def _augment(self, batch: Batch, stream: Stream, decoder: EntryDecoder | None = None) -> None:
         """Make all outputs of a batch, in the stream's order; without a decoder, images with entry points are made."""
         batch.status = []
-        # Our decoder first: it works beside the engines.
-        for number, entry_images in batch.entry_images.items() if decoder is not None else ():
-            decoder.launch(entry_images, batch.images[number].program, batch.images[number].resampled, stream)
-            flags = batch.slot.table.bring_back((number, "jpeg status"), stream)
-            batch.flagged.append((batch.sources[number], entry_images.rows, flags))
+        if decoder is not None:  # first: it works beside the engines
+            for number, entry_images in batch.entry_images.items():
+                decoder.launch(entry_images, batch.images[number].program, batch.images[number].resampled, stream)
+                flags = batch.slot.table.bring_back((number, "jpeg status"), stream)
+                batch.flagged.append((batch.sources[number], entry_images.rows, flags))
         for end in batch.decoding:
             stream.wait(end)  # wait point: images decoded
         for number, images in enumerate(batch.images):

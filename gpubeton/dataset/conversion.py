@@ -32,8 +32,7 @@ from gpubeton._writing import (
     split_rows,
     without_place,
 )
-from gpubeton.dataset.file_settings import Settings, choose_samples, fields_of, to_json
-from gpubeton.dataset.validated_source import ValidatedSource
+from gpubeton.dataset.file_settings import Settings, ValidatedSource, choose_samples, fields_of, to_json
 from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype, round_up
 
