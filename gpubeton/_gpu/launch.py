@@ -296,8 +296,8 @@ def launch_jpegs(
     first = program.before_steps
     first_nbytes, weights_nbytes, _ = taps_nbytes(count, program.side, most_taps, JPEG_AXES)
     tap_arrays = _pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most)
-    images = [*_pointers(jpegs, draws), *_ints(columns)]
-    sizes = [*_ints(program.height, program.width, count, most_taps), *tap_arrays]
+    images: list[Any] = [*_pointers(jpegs, draws), *_ints(columns)]
+    sizes: list[Any] = [*_ints(program.height, program.width, count, most_taps), *tap_arrays]
     with_rule = [*images, *_ints(program.rule), *sizes]
     _launch(device, program.kernel("jpeg_taps"), count, 2 * program.side, _THREADS, with_rule, stream)
     if num_groups:
