@@ -21,6 +21,7 @@ import numpy as np
 from gpubeton._gpu.executor import GpuExecutor
 from gpubeton._gpu.gpu_resources import GpuResources
 from gpubeton._gpu.libraries import driver_version
+from gpubeton._gpu.nvjpeg_backends import DecodeBackends
 from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton._plan.image_job import CpuServices, ImageJob, Usage
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._gpu.cuda import Device
-    from gpubeton._gpu.nvjpeg_backends import BatchedBackend, DecodeBackends
+    from gpubeton._gpu.nvjpeg_backends import BatchedBackend
     from gpubeton._plan.program import ImageProgram
     from gpubeton.pipeline.operation import Operation
 
@@ -186,7 +187,8 @@ def _find_fault(device: Device, route: DecodeRoute, backend: BatchedBackend | No
     # A state for the largest images would take memory that the loader may not need.
     trials = {} if backend is None else {route: replace(backend, largest=(1, 1), num_states=1)}
     try:
-        resources = GpuResources(device, trials, 1, takes_entries=route is DecodeRoute.ENTRIES)
+        opened = DecodeBackends(trials, takes_entries=route is DecodeRoute.ENTRIES)
+        resources = GpuResources(device, opened, 1)
         try:
             names = ["small", "full"] if route is DecodeRoute.ENTRIES else ["small"]
             return next((fault for name in names if (fault := _compare(device, route, resources, name))), "")
