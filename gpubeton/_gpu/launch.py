@@ -303,8 +303,8 @@ def launch_jpegs(
     if num_groups:
         arguments = _pointers(jpegs, tables, groups, intervals, status)
         device.launch("jpeg_huffman", (num_groups, 1, 1), (GROUP, 1, 1), arguments, stream)
-    arguments = [*_pointers(jpegs), *_ints(count), *_pointers(status)]
-    _launch(device, "jpeg_idct", count, most_blocks, _TRANSFORMED, arguments, stream)
+    transform: list[Any] = [*_pointers(jpegs), *_ints(count), *_pointers(status)]
+    _launch(device, "jpeg_idct", count, most_blocks, _TRANSFORMED, transform, stream)
     # Eights of rows are fewer than blocks.
     eights = min(most_blocks, 64) * -(-program.width // _THREADS)
     _launch(device, program.kernel("jpeg_across"), count, eights, 1, [*images, *sizes], stream)
