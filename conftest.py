@@ -5,13 +5,9 @@ from __future__ import annotations
 import random
 import re
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-# Ray is not there for the newest Python yet.
-collect_ignore = [] if find_spec("ray") else ["gpubeton/dataset/ray.py"]
 
 ROOT = Path(__file__).parent
 #: Rules about the repository itself, which `make check` runs.

@@ -25,7 +25,6 @@ class Machine:
     core_limit: float | None = None  # processor time that its container gives it, in cores; None without a limit
     memory_bytes: int | None = None  # memory that is free, or can be made free, now
     memory_limit_bytes: int | None = None  # memory that its container gives it; None without a limit
-    locked_limit_bytes: int | None = None  # memory that it may lock, page-locked memory included; None: no limit
 
     @property
     def usable_cores(self) -> int:
@@ -46,7 +45,6 @@ def read_machine(root: Path = _ROOT) -> Machine:
         core_limit=_core_limit(root),
         memory_bytes=_available_memory(root),
         memory_limit_bytes=_memory_limit(root),
-        locked_limit_bytes=_locked_limit(),
     )
 
 
@@ -63,15 +61,6 @@ def worker_count(num_workers: int) -> int:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _locked_limit() -> int | None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    return None if locked == resource.RLIM_INFINITY else locked
 
 
 def _groups(root: Path, controller: str) -> list[Path]:

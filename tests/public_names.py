@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 #: Module of FFCV: names that its documentation and examples import from it, with the arguments of FFCV 1.0.2.
 FFCV: dict[str, dict[str, tuple[str, ...]]] = {
     "writer": {"DatasetWriter": ("fname", "fields", "page_size=8388608", "num_workers=-1")},
@@ -157,6 +155,5 @@ PUBLIC = (
     "gpubeton.integrations.lightning",
     "gpubeton.integrations.timm",
     "gpubeton.integrations.torchdata",
-    *(["gpubeton.dataset.ray"] if find_spec("ray") else []),  # not for the newest Python yet
     *(f"gpubeton.{module}" for module in FFCV),
 )

@@ -58,8 +58,8 @@ sys.platform = {system!r}
 import gpubeton
 for module in pkgutil.walk_packages(gpubeton.__path__, "gpubeton."):
     # Libraries of others read the system as they begin, and CUDA is Linux's here.
-    adapters = "gpubeton.integrations.", "gpubeton.dataset.ray"  # their libraries look at the system themselves
-    if not module.name.startswith(("gpubeton.__main__", "gpubeton._gpu.", *adapters)):
+    # As do the libraries of the integrations.
+    if not module.name.startswith(("gpubeton.__main__", "gpubeton._gpu.", "gpubeton.integrations.")):
         importlib.import_module(module.name)
 
 from gpubeton.fields import IntField, RGBImageField

@@ -104,7 +104,7 @@ def _command() -> str:
 def write_contact_sheet_of(path: Path, images: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...]) -> None:
     """Undo the normalization of a batch, (N, 3, H, W), and draw it; labels, (N,), are positions in `classes`."""
     from benchmarks.harness.pillow_loader import MEAN, STD
-    from gpubeton.cli.view_command import write_contact_sheet
+    from gpubeton.cli.read_commands import write_contact_sheet
 
     pixels = 255 * (images.float().permute(0, 2, 3, 1).cpu().numpy() * np.array(STD, "f4") + np.array(MEAN, "f4"))
     write_contact_sheet(path, pixels, [classes[label] for label in labels.tolist()])

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Plain numbers: a member of an IntEnum takes numpy longer to compare than a batch of small images.
 _HARDWARE, _CPU, _BYTES = map(int, (DecodeRoute.HARDWARE, DecodeRoute.CPU, DecodeRoute.BYTES))
 _NONE = np.zeros(0, np.intp)
+_SHORT = 1 << 20  # most bytes of staging memory of a batch that needs no thread
 
 
 class Slot:
@@ -168,6 +169,11 @@ class Batch:
         rows["target"], rows["source_pitch"], rows["target_pitch"] = pictures["address"], pitch, pictures["pitch"]
         rows["row_bytes"], rows["rows"] = 3 * pictures["width"], pictures["height"]
         return rows
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether putting it into the queues waits for nothing, and copies little."""
+        return not (self.decoded or self.entry_images or self.finished or self.staging_nbytes > _SHORT)
 
     def wait(self) -> None:
         """Wait until all of it is queued, or an error was raised."""

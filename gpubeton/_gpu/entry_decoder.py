@@ -384,8 +384,7 @@ def _is_kept(job: ImageJob) -> bool:
 
 
 def _samples(job: ImageJob, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
-    if job.samples is None:
-        raise RuntimeError("a job without sample ids has no known images")
+    assert job.samples is not None  # otherwise no image is known
     return job.samples[rows]
 
 

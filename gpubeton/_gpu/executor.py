@@ -10,8 +10,10 @@ import numpy as np
 
 from gpubeton._gpu.cpu_images import CpuImages
 from gpubeton._gpu.feeder import Feeder
-from gpubeton._gpu.launch import mix_images, program_constants
+from gpubeton._gpu.launch import gather, mix_images, program_constants, write_canaries
 from gpubeton._gpu.planner import BatchPlanner, image_identity
+from gpubeton._plan.draw_rows import HEIGHT, WIDTH
+from gpubeton._plan.routes import cut
 from gpubeton.errors import LoaderClosedError
 
 if TYPE_CHECKING:
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton._gpu.batch import Batch
-    from gpubeton._gpu.entry_decoder import ResidentJpegs
+    from gpubeton._gpu.batch import Batch, DecodedImages
+    from gpubeton._gpu.cuda import Event, Stream
+    from gpubeton._gpu.entry_decoder import EntryDecoder, ResidentJpegs
     from gpubeton._gpu.gpu_resources import GpuResources
     from gpubeton._gpu.options import GpuOptions
     from gpubeton._plan.image_job import BadImage, CpuServices, ImageJob, Usage
@@ -32,12 +35,12 @@ class GpuExecutor:
 
     # The life of a batch:
     # 1. `submit` takes a free slot: the host has waited for the batch that used it before. The planner chooses a decode
-    #    route for each image, lays out the slot's memory and describes the batch to the kernels.
-    # 2. The CPU's workers begin with their images.
-    # 3. The feeder writes canaries into the arena and waits for them; copies compressed bytes to pinned memory, call by
-    #    call, and gives them to the decoders; copies the crops of raw-stored images to the device. The kernels wait on
-    #    the device for all of that, write the batch, and report the canaries that are left.
-    # 4. `collect` waits on the host. Images with a canary left are decoded once more; the CPU makes the missing ones.
+    #    route for each image, lays out the slot's memory and describes the batch to the kernels. The CPU's workers
+    #    begin with their images.
+    # 2. `_issue`, in the feeder's thread, writes canaries into the arena and waits for them; copies compressed bytes to
+    #    pinned memory, call by call, and gives them to the decoders; copies the crops of raw-stored images to the
+    #    device. The kernels wait on the device for all of that, write the batch, and report the canaries that are left.
+    # 3. `collect` waits on the host. Images with a canary left are decoded once more; the CPU makes the missing ones.
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class GpuExecutor:
         give_back: Callable[[GpuResources], None],
         resident: Mapping[str, ResidentJpegs],  # by field
     ) -> None:
-        self._resources = resources
+        self._resources, self._cpu = resources, cpu
         self._device = device = resources.device
         self._programs = list(programs)
         self._give_back = give_back
@@ -58,13 +61,12 @@ class GpuExecutor:
         with device.active():
             sending = resources.constants, resources.streams.send
             self._constants = [program_constants(program, *sending) for program in programs]
-            self._handed_out = device.make_event()
-            self._mixed = device.make_event()
+            self._handed_out, self._canaries_written, self._sent, self._mixed = (device.make_event() for _ in range(4))
             self._planner = BatchPlanner(resources, self._programs, self._constants, cpu, options, resident)
             self._cpu_images = CpuImages(resources, self._programs, self._constants, cpu)
-            self._feeder = Feeder(resources, cpu, self._cpu_images)
+            self._feeder: Feeder[Batch] = Feeder(self._issue, device.active)
 
-    # --- batches ------------------------------------------------------------------------------------------------------
+    # --- 1. planned ---------------------------------------------------------------------------------------------------
 
     def take(self, program: int, count: int) -> Any:
         """Make a tensor (count, height, width, 3) for a batch, not initialized; for the stream of batch operations."""
@@ -90,6 +92,104 @@ class GpuExecutor:
             self._batches.append(batch)
             self._feeder.put(batch)
 
+    # --- 2. put into the queues ---------------------------------------------------------------------------------------
+
+    def _issue(self, batch: Batch) -> None:
+        """Put one batch into the queues."""
+        streams, slot, decoder = self._resources.streams, batch.slot, self._resources.entry_decoder
+        self._find_damage(batch)
+        if decoder is not None and batch.entry_images:
+            decoder.reserve(max(images.scratch_nbytes for images in batch.entry_images.values()), streams.augment)
+            for number, entry_images in batch.entry_images.items():
+                decoder.describe(entry_images, batch.jobs[number], slot.table, batch.arena)
+        slot.table.send(streams.send)
+        self._write_canaries(batch)
+        self._send_crops(batch)
+        for decoded in batch.decoded:
+            batch.decoding += self._decode(batch, decoded)
+        if decoder is not None:
+            for number, entry_images in batch.entry_images.items():
+                job, addresses = batch.jobs[number], (batch.staging, batch.arena)
+                decoder.send(entry_images, job, *addresses, self._cpu, streams.send)
+        if finished := batch.finished:
+            batch.bad += self._cpu_images.collect_cpu_images(batch)  # wait point: cpu images made
+            for pixels in finished.values():
+                start, nbytes = pixels.crops_nbytes, pixels.nbytes - pixels.crops_nbytes
+                target, source = batch.arena + pixels.offset + start, batch.staging + pixels.staged + start
+                self._device.copy(target, source, nbytes, streams.send)
+        self._sent.record(streams.send)
+        streams.augment.wait(self._sent)  # wait point: pixels sent
+        self._augment(batch, streams.augment, decoder)
+        slot.done.record(streams.augment)
+
+    def _find_damage(self, batch: Batch) -> None:
+        """Compare the bytes of all images with their checksums; the CPU gives the reasons."""
+        for number, job in enumerate(batch.jobs):
+            if job.checksums is None or batch.sources[number] != number:
+                continue
+            is_damaged = np.zeros(len(job.address), np.bool_)
+            if self._cpu.find_damage(job.address, job.size, job.checksums, is_damaged):
+                batch.damaged.update((number, row) for row in np.flatnonzero(is_damaged).tolist())
+
+    def _write_canaries(self, batch: Batch) -> None:
+        """Write canaries into the images that are decoded, and wait for them."""
+        stream = self._resources.streams.send
+        for decoded in batch.decoded:
+            images = batch.images[decoded.program]
+            write_canaries(self._device, images.pictures, images.count, batch.nonce, stream)
+        if batch.decoded:
+            self._canaries_written.record(stream)
+            # The engines of Hopper write when they are called. Unless the host has waited for the canaries, they could
+            # be written later, over the image.
+            self._canaries_written.synchronize()  # wait point: canaries written
+
+    def _send_crops(self, batch: Batch) -> None:
+        """Copy the crops of raw-stored images to the device."""
+        stream = self._resources.streams.send
+        for pixels in batch.sent:
+            job, crops, nbytes = batch.jobs[pixels.program], pixels.crops, pixels.crops_nbytes
+            if gathers := batch.slot.table.addresses.get((pixels.program, "gathers")):
+                sizes = batch.draws[pixels.program][crops, HEIGHT : WIDTH + 1].astype(np.int64)
+                gather(self._device, gathers, len(sizes), int(3 * sizes.prod(axis=1).max()), stream)
+            elif nbytes:
+                target, pitch = pixels.within[crops] + np.uint64(batch.staging + pixels.staged), pixels.pitch[crops]
+                self._cpu.pack_crops(job.address[crops], job.width[crops], job.draws[crops], target, pitch)
+                self._device.copy(batch.arena + pixels.offset, batch.staging + pixels.staged, nbytes, stream)
+
+    def _decode(self, batch: Batch, decoded: DecodedImages, again: Any = None) -> Iterator[Event]:
+        """Begin to decode the images of one field, call by call, or (M,) some of them once more; give each end."""
+        job = batch.jobs[decoded.program]
+        for route, backend in self._resources.backends.items():
+            is_taken = decoded.routes == route
+            chosen = np.flatnonzero(is_taken if again is None else again & is_taken)
+            for piece in cut(len(chosen), backend.most):
+                images = decoded.take(chosen[piece])
+                if again is None and not job.is_pinned:
+                    self._cpu.pack_regions(job.address[images.rows], images.size, images.address)
+                end, refused = backend.begin(images)
+                batch.refused.update((decoded.program, int(images.rows[number])) for number in refused)
+                if end is not None:
+                    yield end
+
+    def _augment(self, batch: Batch, stream: Stream, decoder: EntryDecoder | None = None) -> None:
+        """Make all outputs of a batch, in the stream's order; without a decoder, images with entry points are made."""
+        batch.status = []
+        if decoder is not None:  # first: it works beside the engines
+            for number, entry_images in batch.entry_images.items():
+                decoder.launch(entry_images, batch.images[number].program, batch.images[number].resampled, stream)
+                flags = batch.slot.table.bring_back((number, "jpeg status"), stream)
+                batch.flagged.append((batch.sources[number], entry_images.rows, flags))
+        for end in batch.decoding:
+            stream.wait(end)  # wait point: images decoded
+        for number, images in enumerate(batch.images):
+            entries = batch.entry_images.get(number)
+            if entries is None or len(entries.rows) < images.count:
+                images.resample(self._device, stream)
+            images.carry_out_steps(self._device, stream, is_repeat=decoder is None)
+            batch.status.append(batch.slot.table.bring_back((number, "status"), stream))
+
+    # --- 3. collected -------------------------------------------------------------------------------------------------
+
     def collect(self) -> list[BadImage]:
         """Wait for the oldest batch; return the images that could not be made."""
         if not self._batches:
@@ -106,40 +206,11 @@ class GpuExecutor:
         self._batches.popleft()
         return bad_images
 
-    def decode(self, program: int, job: ImageJob) -> list[BadImage]:
-        """Make the images of one job in the caller's thread, on the CPU."""
-        with self._device.active():
-            return self._cpu_images.make(program, job, range(len(job.address)))
-
-    @property
-    def usage(self) -> Usage:
-        """How busy the CPU's workers were until now, all together."""
-        return self._cpu_images.usage
-
-    def close(self) -> None:
-        """End the thread and return the resources, when nothing is under way. May be called twice."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        with self._device.active():
-            self._feeder.close()
-            # Workers write to the slots' memory, also for batches that are no longer collected.
-            self._cpu_images.close()
-            try:
-                # Raises after an error in one of the streams: these resources are not used again.
-                self._resources.settle()  # wait point: executor closing
-            finally:
-                self._batches.clear()
-                del self._planner  # it holds the resident images
-            self._give_back(self._resources)
-
-    # --- repairs ------------------------------------------------------------------------------------------------------
-
     def _repair(self, batch: Batch) -> list[BadImage]:
         """Make the images that were not decoded: by their decoder once more if it left them out, then by the CPU."""
         missing = batch.left_out
         if missing - batch.failed:
-            self.decode_again(batch)
+            self._decode_again(batch)
             missing = batch.left_out
         missing |= batch.failed
         # Bytes that were damaged on their way may come again.
@@ -150,19 +221,24 @@ class GpuExecutor:
             bad_images += self._cpu_images.make(number, job, rows)
         return bad_images
 
-    def decode_again(self, batch: Batch) -> None:
+    def _decode_again(self, batch: Batch) -> None:
         """Decode the images that have a canary left, and make the outputs of the batch again."""
         # So chance does not decide which decoder makes an image: the result is the same in every run.
         left_out, stream = batch.left_out - batch.failed, self._resources.streams.batch_ops
         for decoded in batch.decoded:
             is_missing = np.isin(decoded.rows, [row for source, row in left_out if source == decoded.program])
-            for event in self._feeder.decode(batch, decoded, is_missing):
+            for event in self._decode(batch, decoded, is_missing):
                 event.synchronize()  # wait point: decoded again
         for status in batch.status:
             status[...] = 0
         batch.slot.table.send(stream)
-        self._feeder.augment(batch, stream)
+        self._augment(batch, stream)
         stream.synchronize()  # wait point: made again
+
+    def decode(self, program: int, job: ImageJob) -> list[BadImage]:
+        """Make the images of one job in the caller's thread, on the CPU."""
+        with self._device.active():
+            return self._cpu_images.make(program, job, range(len(job.address)))
 
     # --- operations on whole batches ----------------------------------------------------------------------------------
 
@@ -204,3 +280,27 @@ class GpuExecutor:
                 device.hand_over(tensors, ready)  # wait point: handed over
 
         return arrive
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    @property
+    def usage(self) -> Usage:
+        """How busy the CPU's workers were until now, all together."""
+        return self._cpu_images.usage
+
+    def close(self) -> None:
+        """End the thread and return the resources, when nothing is under way. May be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        with self._device.active():
+            self._feeder.close()
+            # Workers write to the slots' memory, also for batches that are no longer collected.
+            self._cpu_images.close()
+            try:
+                # Raises after an error in one of the streams: these resources are not used again.
+                self._resources.settle()  # wait point: executor closing
+            finally:
+                self._batches.clear()
+                del self._planner  # it holds the resident images
+            self._give_back(self._resources)

@@ -67,9 +67,8 @@ class Gpu:
 
     def _make(self) -> tuple[GpuResources, DecodeBackends]:
         with self.device.active():
-            backends = self._open_backends(self.device)
-            takes_entries = backends.takes_entries
-            return GpuResources(self.device, backends.backends, self._num_slots, takes_entries=takes_entries), backends
+            opened = self._open_backends(self.device)
+            return GpuResources(self.device, opened, self._num_slots), opened
 
     def _take_back(self, resources: GpuResources) -> None:
         with self._lock:

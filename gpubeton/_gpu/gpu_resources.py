@@ -10,11 +10,8 @@ from gpubeton._gpu.entry_decoder import EntryDecoder
 from gpubeton._gpu.memory import Constants, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpubeton._gpu.cuda import Device, Stream
-    from gpubeton._gpu.nvjpeg_backends import BatchedBackend
-    from gpubeton._plan.routes import DecodeRoute
+    from gpubeton._gpu.nvjpeg_backends import DecodeBackends
 
 
 class EpochStreams(NamedTuple):
@@ -29,17 +26,11 @@ class EpochStreams(NamedTuple):
 class GpuResources:
     """Backends, memory and streams for one epoch at a time; slow to make."""
 
-    def __init__(
-        self,
-        device: Device,
-        backends: Mapping[DecodeRoute, BatchedBackend],
-        num_slots: int,
-        *,
-        takes_entries: bool = False,
-    ) -> None:
+    def __init__(self, device: Device, opened: DecodeBackends, num_slots: int) -> None:
         self.device = device
-        self.backends = backends
-        self.entry_decoder = EntryDecoder(device) if takes_entries else None  # which takes the JPEGs with entry points
+        self.backends = opened.backends
+        # It takes the JPEGs with entry points.
+        self.entry_decoder = EntryDecoder(device) if opened.takes_entries else None
         self.slots = [Slot(device) for _ in range(num_slots)]  # one for each batch under way
         self.repair_slot = Slot(device)  # images that the CPU makes after a failure, and replacements
         self.streams = EpochStreams(*map(device.make_stream, EpochStreams._fields))

@@ -201,14 +201,9 @@ class KernelImages:
         tap_arrays = _pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most)
         store = [*_ints(first.item_size), np.uint32(0), *_pointers(levels, status)]
         resample = [*_pointers(pictures), *drawn, *size, *tap_arrays, *_pointers(program.fills, first.table), *store]
+        choose = [*drawn, *_ints(program.rule), *size, *tap_arrays]
         self._resampling = [
-            *_prepare(
-                program.kernel("taps"),
-                count,
-                2 * program.side,
-                _THREADS,
-                [*drawn, *_ints(program.rule), *size, *tap_arrays],
-            ),
+            *_prepare(program.kernel("taps"), count, 2 * program.side, _THREADS, choose),
             *_prepare(program.kernel("resample"), count, program.height, _ROWS, resample),
         ]
         self._nonce, self._out = (resample, -3), (resample, -2)  # lists of arguments, and indices there
@@ -298,33 +293,23 @@ def launch_jpegs(
     out: int,  # (rows, height, width, 3): levels, if steps follow
 ) -> None:
     """Decode the windows of JPEGs, resample, paint and store them; addresses are of the device."""
-    images, first = _pointers(jpegs), program.before_steps
-    drawn, size = [*_pointers(draws), *_ints(columns)], _ints(program.height, program.width)
+    first = program.before_steps
     first_nbytes, weights_nbytes, _ = taps_nbytes(count, program.side, most_taps, JPEG_AXES)
-    tap_arrays = [
-        *_ints(count, most_taps),
-        *_pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most),
-    ]
-    arguments: list[Any] = [*images, *drawn, *_ints(program.rule), *size, *tap_arrays]
-    _launch(device, program.kernel("jpeg_taps"), count, 2 * program.side, _THREADS, arguments, stream)
+    tap_arrays = _pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most)
+    images: list[Any] = [*_pointers(jpegs, draws), *_ints(columns)]
+    sizes: list[Any] = [*_ints(program.height, program.width, count, most_taps), *tap_arrays]
+    with_rule = [*images, *_ints(program.rule), *sizes]
+    _launch(device, program.kernel("jpeg_taps"), count, 2 * program.side, _THREADS, with_rule, stream)
     if num_groups:
         arguments = _pointers(jpegs, tables, groups, intervals, status)
         device.launch("jpeg_huffman", (num_groups, 1, 1), (GROUP, 1, 1), arguments, stream)
-    arguments = [*images, *_ints(count), *_pointers(status)]
-    _launch(device, "jpeg_idct", count, most_blocks, _TRANSFORMED, arguments, stream)
+    transform: list[Any] = [*_pointers(jpegs), *_ints(count), *_pointers(status)]
+    _launch(device, "jpeg_idct", count, most_blocks, _TRANSFORMED, transform, stream)
     # Eights of rows are fewer than blocks.
     eights = min(most_blocks, 64) * -(-program.width // _THREADS)
-    _launch(device, program.kernel("jpeg_across"), count, eights, 1, [*images, *drawn, *size, *tap_arrays], stream)
+    _launch(device, program.kernel("jpeg_across"), count, eights, 1, [*images, *sizes], stream)
     finish = [*_pointers(program.fills, first.table), *_ints(first.item_size), *_pointers(out, status)]
-    _launch(
-        device,
-        program.kernel("jpeg_down"),
-        count,
-        program.height,
-        _ROWS,
-        [*images, *drawn, *size, *tap_arrays, *finish],
-        stream,
-    )
+    _launch(device, program.kernel("jpeg_down"), count, program.height, _ROWS, [*images, *sizes, *finish], stream)
 
 
 def program_constants(program: ImageProgram, constants: Constants, stream: Stream) -> ProgramConstants:

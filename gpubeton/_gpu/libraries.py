@@ -1,14 +1,13 @@
-"""Search of CUDA's libraries, in one order for all, with the reason why a place has none.
+"""Search of CUDA's libraries, with the reason why a place has none.
 
-The order: the environment variable that names the file, cuda-pathfinder, NVIDIA's wheels, a CUDA toolkit of the system,
-then copies inside other packages.
+The order: the environment variable that names the file; cuda-pathfinder, which knows NVIDIA's wheels, conda and
+toolkits; the dynamic loader; copies inside other packages.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ def load(
     tried: list[str] = []
     paths: set[str] = set()
     for place in places:
-        if place.path in paths:  # cuda-pathfinder also looks into the wheels
+        if place.path in paths:
             continue
         reason = place.reason
         if place.path:
@@ -130,8 +129,8 @@ def find(name: str, variable: str = "", bundled_in: Sequence[str] = ()) -> Itera
     if variable:
         yield Place(f"${variable}", reason="not set")
     yield _pathfinder(name)
-    yield from _wheels(name)
-    yield from _toolkits(name)
+    for ending in [*(f".{major}" for major in MAJORS), ""]:
+        yield Place("the dynamic loader ($LD_LIBRARY_PATH, ldconfig)", f"lib{name}.so{ending}")
     for package in bundled_in:
         yield from _bundled(name, package)
 
@@ -150,54 +149,13 @@ def _pathfinder(name: str) -> Place:
     return Place(origin, loaded.abs_path) if loaded.abs_path else Place(origin, reason="found it without a path")
 
 
-def _wheels(name: str) -> Iterator[Place]:
-    """Look into the wheels that share the name `nvidia`: ``nvidia/cu13/lib``, before that ``nvidia/nvjpeg/lib``."""
-    folders = _package_folders("nvidia")
-    files = [file for folder in folders for file in Path(folder).glob(f"*/lib/lib{name}.so*")]
-    where = ", ".join(folders) or "no package `nvidia` is installed"
-    yield from _listed("NVIDIA's wheels", files, f"no lib{name}.so in */lib ({where})")
-
-
-def _toolkits(name: str) -> Iterator[Place]:
-    """Look in CUDA toolkits, then let the dynamic loader search."""
-    for variable, root in (
-        ("$CUDA_HOME", os.environ.get("CUDA_HOME", "")),
-        ("$CUDA_PATH", os.environ.get("CUDA_PATH", "")),
-        ("/usr/local/cuda", "/usr/local/cuda"),
-        ("the Python environment", sys.prefix),  # conda puts libraries there
-    ):
-        if not root:
-            yield Place(variable, reason="not set")
-            continue
-        files = [file for part in ("lib64", "lib") for file in Path(root, part).glob(f"lib{name}.so*")]
-        yield next(_listed(variable, files, f"no lib{name}.so in lib64 or lib ({root})"))
-    for ending in [*(f".{major}" for major in MAJORS), ""]:
-        yield Place("the dynamic loader ($LD_LIBRARY_PATH, ldconfig)", f"lib{name}.so{ending}")
-
-
 def _bundled(name: str, package: str) -> Iterator[Place]:
-    """Look for a copy inside the wheel of another package."""
-    folders = [Path(folder).parent / f"{package}.libs" for folder in _package_folders(package)]
+    """Look for a copy inside the wheel of another package, without importing it."""
+    origin = f"{package}'s copy"
+    folders = [Path(entry, f"{package}.libs") for entry in dict.fromkeys(sys.path) if Path(entry, package).is_dir()]
     files = [file for folder in folders for file in folder.glob(f"lib{name}.*so*")]
-    where = ", ".join(map(str, folders)) or f"{package} is not installed"
-    return _listed(f"{package}'s copy", files, f"no lib{name}.so ({where})")
-
-
-def _package_folders(package: str) -> list[str]:
-    """List the folders of a package, without importing it."""
-    # Parts of `nvidia` may be in several places, though some of its wheels make it a regular package.
-    folders = (Path(entry, package) for entry in dict.fromkeys(sys.path) if entry)
-    return [str(folder) for folder in folders if folder.is_dir()]
-
-
-def _listed(origin: str, files: Sequence[Path], missing: str) -> Iterator[Place]:
-    """List files, the newest first, or why there is none."""
     if not files:
-        yield Place(origin, reason=missing)
-    for file in sorted(files, key=_version, reverse=True):
+        where = ", ".join(map(str, folders)) or f"{package} is not installed"
+        yield Place(origin, reason=f"no lib{name}.so ({where})")
+    for file in files:
         yield Place(origin, str(file))
-
-
-def _version(file: Path) -> list[int]:
-    """Return the numbers after ``.so``; more numbers are newer."""
-    return [int(number) for number in re.findall(r"\d+", file.name.partition(".so")[2])]

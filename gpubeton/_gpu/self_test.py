@@ -21,6 +21,7 @@ import numpy as np
 from gpubeton._gpu.executor import GpuExecutor
 from gpubeton._gpu.gpu_resources import GpuResources
 from gpubeton._gpu.libraries import driver_version
+from gpubeton._gpu.nvjpeg_backends import DecodeBackends
 from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.fusion import compile_image_program
 from gpubeton._plan.image_job import CpuServices, ImageJob, Usage
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton._gpu.cuda import Device
-    from gpubeton._gpu.nvjpeg_backends import BatchedBackend, DecodeBackends
+    from gpubeton._gpu.nvjpeg_backends import BatchedBackend
     from gpubeton._plan.program import ImageProgram
     from gpubeton.pipeline.operation import Operation
 
@@ -186,9 +187,11 @@ def _find_fault(device: Device, route: DecodeRoute, backend: BatchedBackend | No
     # A state for the largest images would take memory that the loader may not need.
     trials = {} if backend is None else {route: replace(backend, largest=(1, 1), num_states=1)}
     try:
-        resources = GpuResources(device, trials, 1, takes_entries=route is DecodeRoute.ENTRIES)
+        opened = DecodeBackends(trials, takes_entries=route is DecodeRoute.ENTRIES)
+        resources = GpuResources(device, opened, 1)
         try:
-            return _compare(device, route, resources)
+            names = ["small", "full"] if route is DecodeRoute.ENTRIES else ["small"]
+            return next((fault for name in names if (fault := _compare(device, route, resources, name))), "")
         finally:
             # The handle stays, for the loader.
             resources.backends = {}
@@ -200,13 +203,8 @@ def _find_fault(device: Device, route: DecodeRoute, backend: BatchedBackend | No
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _compare(device: Device, route: DecodeRoute, resources: GpuResources) -> str:
-    """Make all batches of a route; return its fault, or an empty text."""
-    names = ["small", "full"] if route is DecodeRoute.ENTRIES else ["small"]
-    return next((fault for name in names if (fault := _compare_batch(device, route, resources, name))), "")
-
-
-def _compare_batch(device: Device, route: DecodeRoute, resources: GpuResources, name: str) -> str:
+def _compare(device: Device, route: DecodeRoute, resources: GpuResources, name: str) -> str:
+    """Make a batch; return its fault, or an empty text."""
     stored = stored_batch(name)
     cpu, count = _StoredCpu(stored), len(stored["size"])
     pinned = device.allocate_pinned(stored["jpegs"].nbytes)
@@ -228,12 +226,8 @@ def _compare_batch(device: Device, route: DecodeRoute, resources: GpuResources, 
             if cpu.repaired:
                 return f"{cpu.repaired} of {count * len(programs)} images were not decoded"
             images = [executor.fetch(out).numpy() for out in outs]
-            fault = (
-                _compare_levels(stored, programs[0], images[0])
-                if route is DecodeRoute.HARDWARE
-                else _check(stored, images)
-            )
-            if fault:
+            is_close = route is DecodeRoute.HARDWARE
+            if fault := _compare_levels(stored, programs[0], images[0]) if is_close else _check(stored, images):
                 return fault
     finally:
         with suppress(DeviceError):

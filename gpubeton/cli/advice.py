@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from gpubeton._machine import install
 from gpubeton.cli.screen import counted, size_text
 from gpubeton.loader.gpus import GpuState
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from gpubeton._machine import Machine
     from gpubeton.cli.environment import FilePlace
     from gpubeton.loader import LoaderStats
-    from gpubeton.loader.describe import ImageSummary, LoaderInfo
+    from gpubeton.loader.describe import LoaderInfo
 
 # A loop that waits for less than this share of the time is not limited by data.
 _LITTLE = 0.05
@@ -24,8 +23,6 @@ _LITTLE = 0.05
 _BUSY = 0.8
 # Other programs that take this share of the cores slow the loop down.
 _CONTENDED = 0.2
-# So short an epoch is a trial: what its beginning costs needs no change.
-_FEW_BATCHES = 50
 # A loop that would be this many times faster without waiting has no real training step.
 _NO_STEP = 20.0
 # Stored images whose shorter side exceeds the crop's side by this factor are larger than training needs. FFCV's recipes
@@ -33,13 +30,7 @@ _NO_STEP = 20.0
 _TOO_LARGE, _ENOUGH = 2.5, 2.0
 # Raw pixels load faster than JPEG by about this factor: 5 in this project's measurements, less for larger images.
 _RAW_FACTOR = 3.0
-_RAW_SHARE_OF_MEMORY = 0.7
-_IN_MEMORY = 0.9  # of a file
-# No rotational disk is as fast as this.
-_ROTATIONAL_BYTES_PER_SECOND = 600e6
-
-_GIB = 1 << 30
-_TO_LOCAL_DISK = "Copy it to a local SSD, or to /dev/shm, before the training."
+_SHARE_OF_MEMORY = 0.7  # that the file may take
 
 
 @dataclass(frozen=True)
@@ -52,7 +43,6 @@ class Measurements:
     places: tuple[FilePlace, ...] = ()
     gpu: GpuState = field(default_factory=GpuState)
     disk_bytes_per_second: float | None = None  # without the page cache; None: not measured
-    augment_share: float | None = None  # of the workers' time; the rest is decoding and resizing; None: not measured
     other_cores: float | None = None  # cores that other programs took meanwhile; None: not measured
 
     @property
@@ -61,21 +51,26 @@ class Measurements:
         return sum(place.size for place in self.places)
 
     @property
-    def resident_share(self) -> float | None:
-        """Share of the files in the page cache."""
-        shares = [(place.size, place.resident_share) for place in self.places if place.resident_share is not None]
-        total = sum(size for size, _ in shares)
-        return sum(size * share for size, share in shares) / total if total else None
+    def resident_bytes(self) -> float:
+        """Bytes of the files that were in the page cache, where that is known."""
+        return sum(place.size * (place.resident_share or 0.0) for place in self.places)
+
+    @property
+    def reachable_memory(self) -> float | None:
+        """Bytes of memory that the files have or can get; None: unknown."""
+        free = self.machine.usable_memory_bytes
+        return None if free is None else free + self.resident_bytes
 
     @property
     def disk_share(self) -> float:
         """Estimated share of the bytes used that came from the disk, 0 to 1."""
-        missing = 0.0 if self.resident_share is None else 1.0 - self.resident_share
+        missing = sum(
+            place.size * (1 - place.resident_share) for place in self.places if place.resident_share is not None
+        )
         memory = self.machine.usable_memory_bytes
-        if memory is not None and missing * self.file_bytes > memory:
-            return missing
         # Files that fit into memory are read once, however many epochs follow.
-        return missing * min(1.0, self.file_bytes / max(1, self.stats.stored_bytes))
+        is_read_once = memory is None or missing <= memory
+        return missing / max(1, self.file_bytes, self.stats.stored_bytes if is_read_once else 0)
 
     @property
     def loop(self) -> str:
@@ -91,23 +86,21 @@ class Measurements:
         """Whether workers that were blocked were so mostly until pages of a mapped file came from the disk."""
         if not self.facts.os_cache or self.disk_share <= _LITTLE:
             return False
-        if self.disk_bytes_per_second is None or self.slow_places:
+        if self.disk_bytes_per_second is None or self.is_remote:
             return True
         # Read page by page, a disk reaches at least a quarter of the speed that was measured.
         longest = 4 * self.disk_share * self.stats.stored_bytes / self.disk_bytes_per_second
         return longest * max(1, self.stats.num_workers) > self.stats.stalled_seconds / 2
 
     @property
+    def is_remote(self) -> bool:
+        """Whether a file is on a network."""
+        return any(place.is_network for place in self.places)
+
+    @property
     def is_contended(self) -> bool:
         """Whether other programs took so many cores that the loop was slower for it."""
         return (self.other_cores or 0.0) > _CONTENDED * self.machine.usable_cores
-
-    @property
-    def slow_places(self) -> tuple[FilePlace, ...]:
-        """The files on a network or on a rotational disk."""
-        # Virtual disks often report wrongly that they are rotational; the measured speed corrects that.
-        is_fast = (self.disk_bytes_per_second or 0.0) > _ROTATIONAL_BYTES_PER_SECOND
-        return tuple(place for place in self.places if place.is_network or (place.is_rotational and not is_fast))
 
 
 def stage_limits(stats: LoaderStats) -> dict[str, float]:
@@ -150,8 +143,7 @@ def advise(measured: Measurements) -> tuple[LoopFinding, ...]:
     bottleneck, changes = _bottleneck(measured)
     changes = sorted(changes, key=lambda finding: -(finding.gain or 1.0))
     names = {finding.name for finding in changes}
-    notices = (*_machine_notices(measured), *_file_notices(measured), *_gpu_notices(measured))
-    return (bottleneck, *changes, *(notice for notice in notices if notice.name not in names))
+    return (bottleneck, *changes, *(notice for notice in _notices(measured) if notice.name not in names))
 
 
 def _bottleneck(measured: Measurements) -> tuple[LoopFinding, list[LoopFinding]]:
@@ -165,27 +157,15 @@ def _bottleneck(measured: Measurements) -> tuple[LoopFinding, list[LoopFinding]]
         return LoopFinding("step", "bottleneck", text, gain=1.0), []
     waited = f"The loop waits for data for {stats.waiting_share:.0%} of the time"
     if stats.first_wait_seconds > 0.6 * stats.waiting_seconds and stats.waiting_seconds < stats.seconds:
-        return _first_batch(measured, waited)
+        text = f"{waited}, mostly for the first batch of an epoch ({stats.first_wait_seconds:.1f} s in total)."
+        return LoopFinding("first_batch", "bottleneck", text, gain=_gain(stats, stats.first_wait_seconds)), []
     name, reason, changes = _slow_stage(measured)
     return LoopFinding(name, "bottleneck", f"{waited}{reason}", gain=_gain_without_waiting(measured)), changes
 
 
-def _first_batch(measured: Measurements, waited: str) -> tuple[LoopFinding, list[LoopFinding]]:
-    """Explain a loop that waits mostly for the beginnings of its epochs."""
-    stats, batches = measured.stats, measured.facts.samples / measured.facts.batch_size
-    text = f"{waited}, mostly for the first batch of an epoch ({stats.first_wait_seconds:.1f} s in total)."
-    gain = _gain(stats.seconds, stats.first_wait_seconds)
-    if batches < _FEW_BATCHES:
-        text += f" An epoch has only {batches:.0f} batches."
-        return LoopFinding("first_batch", "bottleneck", text, gain=gain), []
-    why = "Each epoch starts its workers and prepares its pipelines; the first loader on a machine also compiles them."
-    change = "Measure over longer epochs; repeat samples with `indices` if a dataset is this small."
-    return LoopFinding("first_batch", "bottleneck", text, gain=gain), [_advice("start", why, change)]
-
-
 def _slow_stage(measured: Measurements) -> tuple[str, str, list[LoopFinding]]:
     """Find the stage that the loop waits for; return its name, the reason, and the changes that would help."""
-    stats = measured.stats
+    stats, cores = measured.stats, measured.machine.usable_cores
     seconds = {"reading": stats.read_seconds, "decoding": stats.decode_seconds, "thread": _thread_seconds(stats)}
     largest = max(seconds, key=lambda name: seconds[name])
     if largest == "reading":
@@ -203,26 +183,24 @@ def _slow_stage(measured: Measurements) -> tuple[str, str, list[LoopFinding]]:
     if measured.facts.device != "cpu" and not stats.num_workers:
         reason = f", because {measured.facts.device} decodes and augments too slowly."
         return "gpu", reason, _smaller_images(measured, "thread")
-    if stats.stalled_seconds > 0.3 * stats.worker_seconds:
-        return _stalled_workers(measured)
-    busy = f"{counted(stats.num_workers, 'worker')} busy for {stats.worker_share:.0%} of the time"
-    if stats.worker_share < _BUSY and not measured.is_contended:
-        return "starved", f", with {busy}: the workers wait for new batches.", _more_ahead(measured)
-    if stats.worker_share < _BUSY:
-        reason = f": {busy}, and the loader's thread gets no core in time: other programs use the cores too."
-        return "cores", reason, [*_other_programs(measured, "advice"), *_faster_decoding(measured)]
-    return "workers", f", because decoding and augmenting is too slow: {busy}.", _faster_decoding(measured)
-
-
-def _stalled_workers(measured: Measurements) -> tuple[str, str, list[LoopFinding]]:
-    """Explain workers that are busy without using a core: the file is not in memory, or there are too few cores."""
-    stats = measured.stats
-    reason = f": for {stats.stalled_seconds / stats.worker_seconds:.0%} of their time the workers are blocked"
-    if measured.waits_for_pages:
-        reason += f" until pages of the file come from the disk ({measured.resident_share:.0%} of it was in memory)."
+    workers = counted(stats.num_workers, "worker")
+    busy = f"{workers} busy for {stats.worker_share:.0%} of the time"
+    blocked = (
+        f": for {stats.stalled_seconds / max(stats.worker_seconds, 1e-9):.0%} of their time the workers are blocked"
+    )
+    is_stalled = stats.stalled_seconds > 0.3 * stats.worker_seconds
+    if is_stalled and measured.waits_for_pages:
+        resident = measured.resident_bytes / max(1, measured.file_bytes)
+        reason = f"{blocked} until pages of the file come from the disk ({resident:.0%} of it was in memory)."
         return "pages", reason, _faster_reading(measured)
-    reason += f" without a core: {counted(stats.num_workers, 'worker')}, {measured.machine.usable_cores} usable cores"
-    reason += "." if stats.num_workers > measured.machine.usable_cores else ", which other programs use too."
+    if not is_stalled and stats.worker_share >= _BUSY:
+        return "workers", f", because decoding and augmenting is too slow: {busy}.", _faster_decoding(measured)
+    if not is_stalled and not measured.is_contended:
+        return "starved", f", with {busy}: the workers wait for new batches.", _more_ahead(measured)
+    reason = f": {busy}, and the loader's thread gets no core in time: other programs use the cores too."
+    if is_stalled:
+        others = "" if stats.num_workers > cores else ", which other programs use too"
+        reason = f"{blocked} without a core: {workers}, {cores} usable cores{others}."
     return "cores", reason, [*_other_programs(measured, "advice"), *_faster_decoding(measured)]
 
 
@@ -239,20 +217,18 @@ def _other_programs(measured: Measurements, weight: Literal["advice", "notice"])
 
 def _faster_reading(measured: Measurements) -> list[LoopFinding]:
     changes, most = [], _gain_without_waiting(measured)
-    memory, size, os_cache = measured.machine.usable_memory_bytes, measured.file_bytes, measured.facts.os_cache
-    cached = size * (measured.resident_share or 0.0)
-    if memory is not None and size and size < _RAW_SHARE_OF_MEMORY * (memory + cached):
-        fits = f"The file ({size_text(size)}) fits into memory ({size_text(memory)} free), and stays there"
+    memory, size, os_cache = measured.reachable_memory, measured.file_bytes, measured.facts.os_cache
+    if memory is not None and 0 < size < _SHARE_OF_MEMORY * memory:
+        text = f"The file ({size_text(size)}) fits into memory ({size_text(memory)}), and stays there after one epoch."
         change = "Read it once before the training" if os_cache else "os_cache=True (now False)"
-        text, change = f"{fits} after the first epoch.", f"{change}; leave enough memory free."
-        changes.append(_advice("memory", text, change, most))
+        changes.append(_advice("memory", text, f"{change}; leave enough memory free.", most))
     elif os_cache:
         text = "Each worker reads a page of the file only when it needs it."
         change = "os_cache=False reads the bytes of each batch ahead, many at once; order='quasi_random' helps too."
         changes.append(_advice("read_ahead", text, change, most))
-    if measured.slow_places:
-        disk = "over a network" if any(place.is_network for place in measured.slow_places) else "from a rotational disk"
-        changes.append(_advice("local", f"The file is read {disk}.", _TO_LOCAL_DISK, most))
+    if measured.is_remote:
+        change = "Copy it to a local SSD, or to /dev/shm, before the training."
+        changes.append(_advice("local", "The file is read over a network.", change, most))
     return [*changes, *_smaller_images(measured, "reading")]
 
 
@@ -271,22 +247,20 @@ def _less_in_thread(measured: Measurements) -> list[LoopFinding]:
 
 
 def _more_ahead(measured: Measurements) -> list[LoopFinding]:
-    ahead = measured.facts.batches_ahead
-    if ahead >= 6:
-        return _less_in_thread(measured)
-    text = f"{ahead} batches are prepared ahead, too few if steps or batches take different times."
-    more = _advice("ahead", text, f"batches_ahead={2 * ahead}.", _gain_without_waiting(measured))
-    return [more, *_less_in_thread(measured)]
+    ahead, changes = measured.facts.batches_ahead, _less_in_thread(measured)
+    if ahead < 6:
+        text = f"{ahead} batches are prepared ahead, too few if steps or batches take different times."
+        changes.insert(0, _advice("ahead", text, f"batches_ahead={2 * ahead}.", _gain_without_waiting(measured)))
+    return changes
 
 
 def _faster_decoding(measured: Measurements) -> list[LoopFinding]:
-    changes, cores, workers = [], measured.machine.usable_cores, measured.facts.num_workers
+    cores, workers = measured.machine.usable_cores, measured.facts.num_workers
+    changes = _fewer_workers(measured, "advice")
     if workers < cores:
         gain = _gain_with(measured, workers=cores / workers)
         text = f"{counted(workers, 'worker')} for {cores} usable cores."
         changes.append(_advice("more_workers", text, f"num_workers={cores}.", gain))
-    elif workers > cores:
-        changes.append(_fewer_workers(measured, "advice"))
     if measured.facts.device == "cpu" and measured.gpu.name:
         text = f"{measured.gpu.name} can decode and augment, but the loader does not use it."
         change = 'Put ToDevice("cuda:0") into the pipelines, or pass device="cuda:0".'
@@ -294,10 +268,10 @@ def _faster_decoding(measured: Measurements) -> list[LoopFinding]:
     return [*changes, *_smaller_images(measured, "workers"), *_raw_pixels(measured)]
 
 
-def _fewer_workers(measured: Measurements, weight: Literal["advice", "notice"]) -> LoopFinding:
-    cores = measured.machine.usable_cores
-    text = f"{counted(measured.facts.num_workers, 'worker')} share {cores} usable cores."
-    return LoopFinding("fewer_workers", weight, text, f"num_workers={cores}.")
+def _fewer_workers(measured: Measurements, weight: Literal["advice", "notice"]) -> list[LoopFinding]:
+    cores, workers = measured.machine.usable_cores, measured.facts.num_workers
+    text = f"{counted(workers, 'worker')} share {cores} usable cores."
+    return [LoopFinding("fewer_workers", weight, text, f"num_workers={cores}.")] if workers > cores else []
 
 
 def _smaller_images(measured: Measurements, stage: str) -> list[LoopFinding]:
@@ -322,88 +296,34 @@ def _smaller_images(measured: Measurements, stage: str) -> list[LoopFinding]:
 def _raw_pixels(measured: Measurements) -> list[LoopFinding]:
     changes, memory = [], measured.machine.usable_memory_bytes
     for image in measured.facts.images:
-        size = _raw_bytes(image) * measured.facts.samples
-        if image.jpeg_share >= 0.5 and memory is not None and size < _RAW_SHARE_OF_MEMORY * memory:
+        # No larger than training needs.
+        shrunk = min(1.0, _ENOUGH * max(image.height, image.width) / max(image.stored_height, image.stored_width))
+        size = 3 * image.stored_height * image.stored_width * shrunk**2 * measured.facts.samples
+        if image.jpeg_share >= 0.5 and memory is not None and size < _SHARE_OF_MEMORY * memory:
             text = f"{image.name}: JPEG files are decoded in each epoch; as raw pixels they take {size_text(size)}."
             change = "Write the file with write_mode='raw': it fits into memory and needs no decoding."
             changes.append(_advice("raw", text, change, _gain_with(measured, workers=_RAW_FACTOR)))
     return changes
 
 
-def _raw_bytes(image: ImageSummary) -> float:
-    """Return the bytes of a stored image as raw pixels, no larger than training needs."""
-    side = _ENOUGH * max(image.height, image.width)
-    shrunk = min(1.0, side / max(image.stored_height, image.stored_width))
-    return 3 * image.stored_height * image.stored_width * shrunk**2
-
-
-def _machine_notices(measured: Measurements) -> Iterator[LoopFinding]:
-    machine, facts, share = measured.machine, measured.facts, measured.augment_share
-    if share is not None:
-        text = f"The workers spend {1 - share:.0%} of their time on decoding and resizing, {share:.0%} on augmenting."
-        yield _notice("augmenting", text)
+def _notices(measured: Measurements) -> Iterator[LoopFinding]:
+    gpu, size, memory = measured.gpu, measured.file_bytes, measured.reachable_memory
     yield from _other_programs(measured, "notice")
-    too_many = facts.num_workers > machine.usable_cores
-    if machine.core_limit is not None and machine.core_limit < machine.cores:
-        text = f"The container may use {machine.core_limit:g} of the {machine.cores} cores that it sees"
-        text += f"; {counted(facts.num_workers, 'worker')} share them." if too_many else "."
-        yield _notice("core_limit", text, f"num_workers={machine.usable_cores}." if too_many else "")
-    elif too_many:
-        yield _fewer_workers(measured, "notice")
-    locked = machine.locked_limit_bytes
-    if facts.device != "cpu" and locked is not None and locked < _GIB:
-        text = f"This process may lock only {locked >> 10} KiB of memory; some drivers count page-locked memory."
-        yield _notice("locked", text, "ulimit -l unlimited, or --ulimit memlock=-1 for a container.")
-
-
-def _file_notices(measured: Measurements) -> Iterator[LoopFinding]:
-    memory = measured.machine.usable_memory_bytes
-    cached = measured.file_bytes * (measured.resident_share or 0.0)
-    if measured.facts.os_cache and memory is not None and measured.file_bytes > memory + cached:
-        text = (
-            f"The files have {size_text(measured.file_bytes)} and do not fit into memory "
-            f"({size_text(memory + cached)}): every epoch reads the disk."
-        )
+    yield from _fewer_workers(measured, "notice")
+    if measured.facts.os_cache and memory is not None and size > memory:
+        room = size_text(memory)
+        text = f"The files have {size_text(size)} and do not fit into memory ({room}): every epoch reads the disk."
         yield _notice("larger_than_memory", text, "os_cache=False and order='quasi_random'.")
-    for place in measured.places:
-        share = place.resident_share
-        if share is not None and share < _IN_MEMORY:
-            text = f"{place.path}: {share:.0%} of it was in memory; the rest comes from the disk when first used."
-            yield _notice("cold", text)
-    for place in measured.slow_places:
-        if place.is_network or (place.resident_share or 0.0) < _IN_MEMORY:
-            rotational = "a rotational disk (virtual disks often misreport this)"
-            disk = f"a network ({place.file_system})" if place.is_network else rotational
-            yield _notice("slow_disk", f"{place.path} is on {disk}.", _TO_LOCAL_DISK)
-    stats, speed = measured.stats, measured.disk_bytes_per_second
-    if speed and stats.images and stats.stored_bytes:
-        rate = speed * stats.images / stats.stored_bytes
-        yield _notice(
-            "disk", f"The disk reads {speed / 1e6:,.0f} MB/s: {rate:,.0f} images/s if the file is not in memory."
-        )
-
-
-def _gpu_notices(measured: Measurements) -> Iterator[LoopFinding]:
-    gpu = measured.gpu
     if gpu.is_present and not gpu.name:
-        change = f"{install('cuda13')}; for a driver older than 580: {install('cuda12')}."
-        yield _notice("gpu_unusable", f"There is a GPU, but it cannot decode: {gpu.reason}.", change)
-    if gpu.self_test:
-        faults = "; ".join(f"{route}: {fault}" for route, fault in gpu.self_test.items() if fault)
-        text = f"fails the self-test: {faults}" if faults else f"passes the self-test ({', '.join(gpu.self_test)})"
-        change = "Another version of the driver or of nvJPEG." if faults else ""
-        yield _notice("self_test", f"{gpu.name} {text}.", change)
+        yield _notice("gpu_unusable", f"There is a GPU, but it cannot decode: {gpu.reason}.")
     if measured.facts.lacks_entries:
         text = f"{measured.facts.device} decodes only JPEGs with entry points, and the file has none."
         yield _notice("no_entry_points", text, "gpubeton index FILE lets the GPU decode.")
-    if gpu.missing("hardware") and not gpu.self_test.get("hardware"):
-        text = f"{gpu.name}: no JPEG engines: {gpu.routes['hardware'].removeprefix('missing: ')}."
-        granted = gpu.capabilities
-        if granted is not None and not {"all", "video"} & set(granted.split(",")):
-            change = f"Start the container with NVIDIA_DRIVER_CAPABILITIES={granted},video."
-            yield _notice("no_video", text, change)
-        else:
-            yield _notice("route", text)
+    if faults := "; ".join(f"{route}: {fault}" for route, fault in gpu.self_test.items() if fault):
+        change = "Another version of the driver or of nvJPEG."
+        yield _notice("self_test", f"{gpu.name} fails the self-test: {faults}.", change)
+    elif gpu.missing("hardware"):
+        yield _notice("route", f"{gpu.name}: no JPEG engines: {gpu.routes['hardware'].removeprefix('missing: ')}.")
 
 
 def _advice(name: str, text: str, change: str, gain: float | None = None) -> LoopFinding:
@@ -421,20 +341,17 @@ def _thread_seconds(stats: LoaderStats) -> float:
 
 def _gain_with(measured: Measurements, **factors: float) -> float:
     """Return how many times faster the loop would be if some stages were faster by these factors."""
-    rate = min(limit * factors.get(stage, 1.0) for stage, limit in stage_limits(measured.stats).items())
-    return max(1.0, min(rate / measured.stats.images_per_second, _max_gain(measured)))
-
-
-def _max_gain(measured: Measurements) -> float:
-    """Return how many times faster the loop would be if it never waited."""
-    return _gain(measured.stats.seconds, measured.stats.waiting_seconds)
+    stats = measured.stats
+    rate = min(limit * factors.get(stage, 1.0) for stage, limit in stage_limits(stats).items())
+    return max(1.0, min(rate / stats.images_per_second, _gain(stats, stats.waiting_seconds)))
 
 
 def _gain_without_waiting(measured: Measurements) -> float | None:
-    """Return the same for people: None if the loop has no training step, so that a factor has no meaning."""
-    gain = _max_gain(measured)
+    """Return the gain if the loop never waited; None if it has no training step, so that a factor has no meaning."""
+    gain = _gain(measured.stats, measured.stats.waiting_seconds)
     return gain if gain < _NO_STEP else None
 
 
-def _gain(seconds: float, saved: float) -> float:
-    return seconds / max(seconds - saved, 0.01 * seconds)
+def _gain(stats: LoaderStats, saved: float) -> float:
+    """Return how many times faster the loop would be without so many seconds."""
+    return stats.seconds / max(stats.seconds - saved, 0.01 * stats.seconds)

@@ -19,10 +19,9 @@ from gpubeton.cli.convert_command import convert
 from gpubeton.cli.copy_commands import merge, split, subset
 from gpubeton.cli.measure_commands import bench, doctor
 from gpubeton.cli.prepare_commands import fetch, index, warm_up
-from gpubeton.cli.read_commands import cat, extract, info, verify
+from gpubeton.cli.read_commands import cat, extract, info, verify, view
 from gpubeton.cli.screen import printable, show_json
 from gpubeton.cli.shared_options import FINDINGS, INTERRUPTED, USAGE
-from gpubeton.cli.view_command import view
 from gpubeton.errors import FieldTypeError, GpubetonError, NoSuchFieldError, OptionError, PageSizeError, PipelineError
 
 _USAGE_ERRORS = (OptionError, PageSizeError, PipelineError, NoSuchFieldError, FieldTypeError, FileNotFoundError)
@@ -43,7 +42,6 @@ _EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
     view: (
         "gpubeton view train.beton sheet.png",
         "gpubeton view train.beton crops.png --train-size 224 --count 64",
-        "gpubeton view train.beton augmented.png --pipeline my_training:pipelines",
     ),
     cat: ("gpubeton cat train.beton 17", "gpubeton cat train.beton 17 --only image > 17.jpg"),
     extract: ("gpubeton extract train.beton photos", "gpubeton extract train.beton some --indices 0:100"),

@@ -12,8 +12,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,7 @@ import gpubeton
 from gpubeton._bytes import open_bytes, source_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gpubeton._machine import Machine
     from gpubeton.loader.gpus import GpuState
@@ -43,7 +45,6 @@ _SPAN = 4 << 20
 # How the speed of a disk is measured.
 _BLOCK = 1 << 20
 _THREADS = 4
-_WARM_BLOCKS = 256
 
 
 @dataclass(frozen=True)
@@ -53,27 +54,23 @@ class FilePlace:
     path: str
     size: int  # bytes, without the holes of a sparse file
     file_system: str = ""  # the kernel's name; empty: unknown
-    device: str = ""
     is_network: bool = False
-    is_rotational: bool | None = None  # None: unknown
     resident_share: float | None = None  # of these bytes, in the page cache, 0 to 1; None: unknown
 
 
 def read_file_place(path: str | os.PathLike[str], root: Path = _ROOT) -> FilePlace:
-    """Find out where a file is stored, without reading it; `root` contains ``proc`` and ``sys``."""
+    """Find out where a file is stored, without reading it; `root` contains ``proc``."""
     if not source_type(path).is_mappable:
         with open_bytes(path) as source:
             return FilePlace(path=source.name, size=source.size, is_network=True)
     real = Path(path).resolve(strict=True)
-    device, file_system = _mount_of(real, root)
-    status, written = real.stat(), written_ranges(real)
+    file_system = _file_system_of(real, root)
+    written = written_ranges(real)
     return FilePlace(
         path=os.fspath(path),
         size=sum(stop - start for start, stop in written),
         file_system=file_system,
-        device=device,
         is_network=file_system in _NETWORKS,
-        is_rotational=_is_rotational(os.major(status.st_dev), os.minor(status.st_dev), root),
         resident_share=resident_share(real, written),
     )
 
@@ -118,35 +115,27 @@ def resident_share(path: str | os.PathLike[str], written: Sequence[tuple[int, in
 def sampled_spans(written: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Cut ranges into spans, each from the start of a page; of many, take some from the first to the last."""
     pages = [(start // mmap.PAGESIZE * mmap.PAGESIZE, stop) for start, stop in written]
-    starts = np.concatenate([np.arange(start, stop, _SPAN) for start, stop in pages])
-    stops = np.concatenate([np.minimum(np.arange(start, stop, _SPAN) + _SPAN, stop) for start, stop in pages])
-    chosen = np.linspace(0, len(starts) - 1, min(len(starts), _NUM_SPANS)).astype(np.int64)
-    return list(zip(starts[chosen].tolist(), stops[chosen].tolist(), strict=True))
+    spans = [(start, min(start + _SPAN, stop)) for first, stop in pages for start in range(first, stop, _SPAN)]
+    return [spans[number] for number in np.linspace(0, len(spans) - 1, min(len(spans), _NUM_SPANS)).astype(int)]
 
 
-def _mount_of(path: Path, root: Path) -> tuple[str, str]:
-    """Return device and file system of the mount that contains a path."""
-    best, mount = "", ("", "")
-    try:
-        mounts = (root / "proc/self/mounts").read_text().splitlines()
-    except OSError:
-        return mount
-    for line in mounts:
-        device, point, kind, *_ = line.split()
+def _file_system_of(path: Path, root: Path) -> str:
+    """Return the kind of the file system that contains a path."""
+    best = result = ""
+    for line in _text(root / "proc/self/mounts").splitlines():
+        _, point, kind, *_ = line.split()
         folder = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), point)  # the kernel writes a space as \040
         # Of several mounts on one folder, the last one is visible.
         if len(folder) >= len(best) and (path == Path(folder) or Path(folder) in path.parents):
-            best, mount = folder, (device, kind)
-    return mount
+            best, result = folder, kind
+    return result
 
 
-def _is_rotational(major: int, minor: int, root: Path) -> bool | None:
-    """Ask the block device, or the disk that contains this partition."""
-    device = root / f"sys/dev/block/{major}:{minor}"
-    for folder in (device, device.resolve().parent):
-        with suppress(OSError):
-            return (folder / "queue/rotational").read_text().strip() == "1"
-    return None
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 class OtherPrograms:
@@ -166,71 +155,55 @@ class OtherPrograms:
 
 def _busy_seconds(root: Path) -> float | None:
     """Return the processor time that the cores of this process spent on any program, or on other virtual machines."""
+    lines = _text(root / "proc/stat").splitlines()
     try:
-        lines = (root / "proc/stat").read_text().splitlines()
         cores = {f"cpu{number}" for number in os.sched_getaffinity(0)}
         times = [list(map(int, line.split()[1:9])) for line in lines if line.split()[:1] and line.split()[0] in cores]
         # user, nice, system, idle, waiting for a disk, interrupts, soft interrupts, other virtual machines
         return sum(sum(ticks) - sum(ticks[3:5]) for ticks in times) / os.sysconf("SC_CLK_TCK") if times else None
-    except (OSError, ValueError, AttributeError):  # another operating system
+    except (ValueError, AttributeError):  # another operating system
         return None
 
 
-def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> tuple[float | None, float]:
-    """Read random blocks of a file for some seconds without the page cache, and from it; give bytes/s of both."""
-    # The first is None if the file is too small, or the file system cannot do that. The cache keeps its contents.
-    cold = None
-    blocks = block_starts(path)
-    if blocks and source_type(path).is_mappable:
-        with suppress(OSError, AttributeError):  # the file system or the operating system has no O_DIRECT
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
-            try:
-                # Not `read_into` of a source: after a short read it would read at an unaligned offset.
-                cold = _speed(lambda start, block: os.preadv(descriptor, [block], start), seconds, blocks)
-            finally:
-                os.close(descriptor)
-    # Read some blocks once to bring them into the cache, then measure the same blocks.
-    blocks = blocks[:_WARM_BLOCKS] or [0]
-    with open_bytes(path) as source:
-        _speed(source.read_into, 60.0, blocks, only_once=True)
-        return cold, _speed(source.read_into, seconds, blocks)
+def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> float | None:
+    """Read random blocks of a file for some seconds without the page cache; give bytes/s."""
+    # None if the file is too small, or the file system or the operating system cannot do that.
+    if not source_type(path).is_mappable or not (blocks := block_starts(path)):
+        return None
+    with suppress(OSError, AttributeError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            begin = time.perf_counter()
+            with ThreadPoolExecutor(_THREADS) as pool:
+                read = partial(_read_blocks, descriptor, begin + seconds)
+                total = sum(pool.map(read, [blocks[first::_THREADS] for first in range(_THREADS)]))
+            return total / (time.perf_counter() - begin)
+        finally:
+            os.close(descriptor)
+    return None
 
 
 def block_starts(path: str | os.PathLike[str]) -> list[int]:
     """Return the starts of blocks of 1 MiB in a fixed random order; holes, which are not on the disk, are left out."""
-    with open_bytes(path) as source:
-        count = max(1, source.size // _BLOCK)
-        is_mappable, source_end = source.is_mappable, source.size
+    size = Path(path).stat().st_size
+    count = max(1, size // _BLOCK)
     chosen = np.random.default_rng(0).permutation(min(count, 1 << 16))
     starts = chosen * (count // len(chosen)) * _BLOCK
-    if is_mappable:
-        begins, ends = np.array([*written_ranges(path), (source_end, source_end)]).T
-        number = np.searchsorted(ends[:-1], starts, side="right")  # of the range that holds each, or of a later one
-        starts = starts[(begins[number] <= starts) & (starts + _BLOCK <= ends[number])]
-    return list(map(int, starts))
+    begins, ends = np.array([*written_ranges(path), (size, size)]).T
+    number = np.searchsorted(ends[:-1], starts, side="right")  # of the range that holds each, or of a later one
+    return list(map(int, starts[(begins[number] <= starts) & (starts + _BLOCK <= ends[number])]))
 
 
-def _speed(
-    read_into: Callable[[int, memoryview], int], seconds: float, blocks: list[int], *, only_once: bool = False
-) -> float:
-    """Return bytes per second of several threads that read the blocks repeatedly."""
-    begin = time.perf_counter()
-
-    def read(starts: list[int]) -> int:
-        total = 0
-        # Anonymous memory starts at a page, as O_DIRECT requires.
-        with mmap.mmap(-1, _BLOCK) as block, memoryview(block) as view:
-            while True:
-                for start in starts:
-                    total += read_into(start, view)
-                    if time.perf_counter() - begin > seconds:
-                        return total
-                if only_once or not starts:
-                    return total
-
-    with ThreadPoolExecutor(_THREADS) as pool:
-        total = sum(pool.map(read, [blocks[first::_THREADS] for first in range(_THREADS)]))
-    return total / (time.perf_counter() - begin)
+def _read_blocks(descriptor: int, until: float, starts: list[int]) -> int:
+    """Read blocks again and again, until a time; return the bytes."""
+    total = 0
+    # Anonymous memory starts at a page, as O_DIRECT requires.
+    with mmap.mmap(-1, _BLOCK) as block:
+        for start in cycle(starts):
+            total += os.preadv(descriptor, [block], start)
+            if time.perf_counter() > until:
+                break
+    return total
 
 
 def machine_facts(machine: Machine, gpu: GpuState, root: Path = _ROOT) -> list[tuple[str, str]]:
@@ -255,8 +228,5 @@ def machine_facts(machine: Machine, gpu: GpuState, root: Path = _ROOT) -> list[t
 
 
 def _processor(root: Path) -> str:
-    try:
-        lines = (root / "proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    names = [line for line in _text(root / "proc/cpuinfo").splitlines() if line.startswith("model name")]
+    return names[0].partition(":")[2].strip() if names else platform.processor()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -11,13 +10,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpubeton import recipes
 from gpubeton._machine import read_machine
 from gpubeton.cli.advice import Measurements
 from gpubeton.cli.environment import FilePlace, OtherPrograms, measure_disk, read_file_place
@@ -30,31 +30,17 @@ from gpubeton.loader.describe import LoaderInfo
 from gpubeton.loader.gpus import read_gpu
 from gpubeton.loader.stats import DOCTOR_VARIABLE
 from gpubeton.reader import Reader
-from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
+from gpubeton.transforms import ToTensor, ToTorchImage
 
-_MEAN = (123.675, 116.28, 103.53)
-_DEVIATION = (58.395, 57.12, 57.375)
 _BATCHES = 512
 
 
-@dataclass(frozen=True)
-class LoaderRun:
+class LoaderRun(NamedTuple):
     """A timed loop over a loader; the first batch counts only in `stats`."""
 
-    images: int
-    seconds: float
-    cpu_seconds: float  # of the whole process
+    images_per_second: float
+    images_per_cpu_second: float  # of one core; of the whole process
     stats: LoaderStats
-
-    @property
-    def images_per_second(self) -> float:
-        """Images per second of wall time."""
-        return self.images / self.seconds if self.seconds else 0.0
-
-    @property
-    def images_per_cpu_second(self) -> float:
-        """Images per second of one core."""
-        return self.images / self.cpu_seconds if self.cpu_seconds else 0.0
 
 
 def run_loader(loader: Loader, *, seconds: float, step_seconds: float = 0.0) -> LoaderRun:
@@ -71,12 +57,12 @@ def run_loader(loader: Loader, *, seconds: float, step_seconds: float = 0.0) -> 
                 start, cpu_start = now, time.process_time()
             if images and now - start >= seconds:
                 batches.close()
-                cpu = time.process_time() - cpu_start
-                return LoaderRun(images, now - start, cpu, loader.stats(total=True))
+                seconds, cpu = now - start, max(time.process_time() - cpu_start, 1e-9)
+                return LoaderRun(images / seconds, images / cpu, loader.stats(total=True))
             if step_seconds:
                 time.sleep(step_seconds)
         if not loader.stats().batches:
-            return LoaderRun(0, 0.0, 0.0, loader.stats(total=True))
+            return LoaderRun(0.0, 0.0, loader.stats(total=True))
 
 
 def image_field(reader: Reader, name: str | None = None) -> str | None:
@@ -103,9 +89,8 @@ def training_loader(
         name for name, handler in reader.handlers.items() if isinstance(handler, RGBImageField)
     )
     if field is not None:
-        augmentations = [RandomHorizontalFlip(), NormalizeImage(_MEAN, _DEVIATION, np.float16)] if is_augmented else []
-        crop = RandomResizedCropRGBImageDecoder((size, size))
-        pipelines[field] = [crop, *augmentations, ToTensor(), ToTorchImage()]
+        decoded = [RandomResizedCropRGBImageDecoder((size, size)), ToTensor(), ToTorchImage()]
+        pipelines[field] = recipes.imagenet("ffcv", size) if is_augmented else decoded
     batch_size = min(batch_size, reader.num_samples)
     repeats = max(1, -(-_BATCHES * batch_size // reader.num_samples))  # so that an epoch of a small file is long
     return Loader(
@@ -146,7 +131,7 @@ class Rate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers for JSON."""
-        return asdict(replace(self, run=None), dict_factory=lambda pairs: {k: v for k, v in pairs if k != "run"})
+        return {name: value for name, value in vars(self).items() if name != "run"}
 
 
 def measure_rates(
@@ -163,13 +148,17 @@ def measure_rates(
     reader = Reader(path)
     field = image_field(reader, field)
     make = partial(training_loader, path, reader, field, size, batch_size, num_workers=num_workers)
-    yield from _disk(path, reader, seconds / 2)
+    yield _disk(path, reader, seconds / 2)
     plain = _measure(make(is_augmented=False, device="cpu"), seconds)
     full = _measure(make(device="cpu"), seconds)
     if field is not None:
         yield _rate("decode and resize", plain, f"random crops to {size} pixels")
         yield _augmenting(plain, full)
-    yield _handing_over(full)
+    # The loader's own thread works batch by batch.
+    stats = full.stats
+    handing_over = stats.plan_seconds + stats.submit_seconds + stats.tail_seconds + stats.handover_seconds
+    note = "planning, labels, passing batches on: one thread"
+    yield Rate("hand over", stats.images / handing_over if handing_over else None, note=note)
     yield replace(_rate("end to end, CPU", full, "all fields, in a loop without a training step"), run=full)
     if use_gpu and field is not None:
         yield from _gpu(make, seconds)
@@ -178,7 +167,7 @@ def measure_rates(
 def slowest_part(rates: Sequence[Rate]) -> str:
     """Return the name of the slowest part of loading on the CPU; empty if nothing was measured."""
     speeds = {rate.name: rate.images_per_second or 0.0 for rate in rates}
-    parts = [name for name in ("read, memory", "decode and resize", "hand over") if speeds.get(name)]
+    parts = [name for name in ("decode and resize", "hand over") if speeds.get(name)]
     return min(parts, key=lambda name: speeds[name], default="")
 
 
@@ -191,16 +180,14 @@ def limit_text(rates: Sequence[Rate]) -> str:
     return f"The slowest part is {slowest!r}: {speeds[slowest]:,.0f} images/s; end to end: {total:,.0f} images/s."
 
 
-def _disk(path: str | os.PathLike[str], reader: Reader, seconds: float) -> Iterator[Rate]:
-    cold, warm = measure_disk(path, seconds=seconds)
+def _disk(path: str | os.PathLike[str], reader: Reader, seconds: float) -> Rate:
+    speed = measure_disk(path, seconds=seconds)
+    if speed is None:
+        return Rate("read, disk", note="the file is too small, or its file system cannot bypass the page cache")
     # The size of the file would also count the unused ends of pages.
     used = int(reader.index.allocations["size"].sum()) or Path(path).stat().st_size
     nbytes = max(1.0, used / reader.num_samples)
-    if cold is None:
-        yield Rate("read, disk", note="the file is too small, or its file system cannot bypass the page cache")
-    else:
-        yield Rate("read, disk", cold / nbytes, None, cold, "1 MiB blocks in random order, 4 threads, O_DIRECT")
-    yield Rate("read, memory", warm / nbytes, None, warm, "the same blocks from the page cache")
+    return Rate("read, disk", speed / nbytes, None, speed, "1 MiB blocks in random order, 4 threads, O_DIRECT")
 
 
 def _measure(loader: Loader, seconds: float) -> LoaderRun:
@@ -221,18 +208,9 @@ def _augmenting(plain: LoaderRun, full: LoaderRun) -> Rate:
     if not (plain.images_per_cpu_second and full.images_per_cpu_second):
         return Rate("augment", note=note)
     added = 1 / full.images_per_cpu_second - 1 / plain.images_per_cpu_second
-    rate = 1 / added if added > 0.01 / full.images_per_cpu_second else math.inf
-    if math.isinf(rate):
+    if added <= 0.01 / full.images_per_cpu_second:
         return Rate("augment", note=f"{note}: less than can be measured")
-    return Rate("augment", None, rate, None, note)
-
-
-def _handing_over(run: LoaderRun) -> Rate:
-    """Return the rate of the loader's own thread, which works batch by batch."""
-    stats = run.stats
-    seconds = stats.plan_seconds + stats.submit_seconds + stats.tail_seconds + stats.handover_seconds
-    note = "planning, labels, passing batches on: one thread"
-    return Rate("hand over", stats.images / seconds if seconds else None, None, None, note)
+    return Rate("augment", images_per_cpu_second=1 / added, note=note)
 
 
 def _gpu(make: Callable[..., Loader], seconds: float) -> Iterator[Rate]:
@@ -249,7 +227,7 @@ def _gpu(make: Callable[..., Loader], seconds: float) -> Iterator[Rate]:
 def _gpu_rate(name: str, make: Callable[..., Loader], seconds: float, routes: tuple[str, ...]) -> Rate:
     try:
         loader = make(device="cuda:0", gpu_options=GpuOptions(routes=routes))
-        notes = {} if loader.gpu is None else {lane.name.lower(): note for lane, note in loader.gpu.notes.items()}
+        notes = {} if loader.gpu is None else {route.name.lower(): note for route, note in loader.gpu.notes.items()}
         return _rate(name, _measure(loader, seconds), notes.get("hardware", ""))
     except DeviceError as error:
         return Rate(name, note=str(error))
@@ -274,10 +252,7 @@ def examine_file(
     field = image_field(reader, field)
     places = (read_file_place(path),)  # before the loop brings the file into the page cache
     make = partial(training_loader, path, reader, field, size, batch_size, device=device, **arguments)
-    measured = examine_loader(make(), make(), seconds=seconds, step_seconds=step_seconds, places=places)
-    if field is None or device != "cpu":
-        return measured
-    return replace(measured, augment_share=_augment_share(make(is_augmented=False), make(), seconds / 4))
+    return examine_loader(make(), make(), seconds=seconds, step_seconds=step_seconds, places=places)
 
 
 def examine_loader(
@@ -300,7 +275,7 @@ def examine_loader(
     finally:
         rehearsal.close()
         loader.close()
-    speed = measure_disk(places[0].path, seconds=0.5)[0] if places else None
+    speed = measure_disk(places[0].path, seconds=0.5) if places else None
     return Measurements(run.stats, facts, read_machine(), places, read_gpu(), speed, other_cores=other_cores)
 
 
@@ -332,15 +307,11 @@ def _read_loops(folder: Path) -> list[Measurements]:
 
 def _ended(running: subprocess.Popen[bytes], seconds_to_end: float) -> int:
     """Wait for a command that also received Ctrl-C; terminate it if it does not end."""
-    try:
-        return running.wait(seconds_to_end)
-    except subprocess.TimeoutExpired:
-        running.terminate()
-    try:
-        return running.wait(seconds_to_end)
-    except subprocess.TimeoutExpired:
-        running.kill()
-        return running.wait()
+    for end in (running.terminate, running.kill):
+        with suppress(subprocess.TimeoutExpired):
+            return running.wait(seconds_to_end)
+        end()
+    return running.wait()
 
 
 def make_loader(path: str) -> Loader:
@@ -350,15 +321,6 @@ def make_loader(path: str) -> Loader:
     if not isinstance(loader, Loader):
         raise OptionError(f"--loader: {path} returned {type(loader).__name__}, expected a Loader")
     return loader
-
-
-def _augment_share(plain: Loader, full: Loader, seconds: float) -> float:
-    """Return the share of the processor time of an image that augmenting takes."""
-    rates = []
-    for loader in (plain, full):
-        rates.append(run_loader(loader, seconds=seconds).images_per_cpu_second)
-        loader.close()
-    return 0.0 if not rates[0] else max(0.0, 1 - rates[1] / rates[0])
 
 
 def _places(facts: LoaderInfo) -> tuple[FilePlace, ...]:

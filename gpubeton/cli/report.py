@@ -58,7 +58,7 @@ def write_bench_report(path: Path, file: str, rates: Sequence[Rate]) -> None:
     ]
     run = next((rate.run for rate in rates if rate.run is not None), None)
     if run is not None:
-        sections.append(("Where the time goes, end to end", "times", _times(run.stats, 0.0)))
+        sections.append(("Where the time goes, end to end", "times", _times(run.stats)))
     facts = machine_facts(read_machine(), read_gpu())
     sections.append(("The machine", "machine", {"facts": facts, "places": ()}))
     _write(path, "gpubeton bench", file, "", sections)
@@ -83,7 +83,7 @@ def _write(path: Path, kind: str, heading: str, subtitle: str, sections: Sequenc
 
 
 def _loop_sections(measured: Measurements, findings: Sequence[LoopFinding]) -> list[Section]:
-    stats, augment, limit = measured.stats, measured.augment_share or 0.0, findings[0]
+    stats, limit = measured.stats, findings[0]
     parts = [(_STAGES[stage], rate) for stage, rate in stage_limits(stats).items()]
     paces = _paces(parts, _STAGES.get("workers" if limit.name == "pages" else limit.name, ""))
     advice, notices = ([finding for finding in findings if finding.weight == word] for word in ("advice", "notice"))
@@ -91,7 +91,7 @@ def _loop_sections(measured: Measurements, findings: Sequence[LoopFinding]) -> l
     return [
         ("What limits the loop", "verdict", {"text": limit.text, "gain": limit.gain_text, "stats": stats, **paces}),
         ("What to change", "findings", {"findings": advice, "nothing": nothing}),
-        ("Where the time goes", "times", _times(stats, augment)),
+        ("Where the time goes", "times", _times(stats)),
         ("Worth knowing", "findings", {"findings": notices, "nothing": "Nothing else was found."}),
         ("The machine", "machine", {"facts": machine_facts(measured.machine, measured.gpu), "places": measured.places}),
     ]
@@ -102,13 +102,13 @@ def _paces(parts: Sequence[tuple[str, float]], limiting: str) -> dict[str, Any]:
     return {"parts": [(name, rate) for name, rate in parts if rate and math.isfinite(rate)], "limiting": limiting}
 
 
-def _times(stats: LoaderStats, augment: float) -> dict[str, Any]:
+def _times(stats: LoaderStats) -> dict[str, Any]:
     total = stats.seconds or 1.0
     rows = [
         (party, activity, f"{seconds:.2f}", f"{min(1.0, seconds / threads / total):.0%}")
         for party, activity, seconds, threads in time_rows(stats)
     ]
-    return {"stats": stats, "total": total, "augment": augment, "rows": rows}
+    return {"stats": stats, "total": total, "rows": rows}
 
 
 def _duration(seconds: float) -> str:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from gpubeton._sources import SOURCE_KINDS, Places, Source, open_source, recognise
 from gpubeton.dataset.containers import IndexedSource, index_source, write_index
-from gpubeton.dataset.contents import Contents, StoredImage
+from gpubeton.dataset.contents import Contents, Extraction, StoredImage, extract
 from gpubeton.dataset.conversion import Conversion, SkippedSample, convert
 from gpubeton.dataset.copying import choose, copy_samples, split
-from gpubeton.dataset.extraction import Extraction, extract
 from gpubeton.dataset.file_settings import Settings
 from gpubeton.dataset.indexing import Indexed, IndexedShards, index_images, index_shards
 from gpubeton.dataset.shards import ShardedConversion, convert_shards

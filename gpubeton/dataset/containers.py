@@ -13,7 +13,7 @@ import numpy as np
 from gpubeton._bytes import FileListIdentity, find_identity
 from gpubeton._sources import ArchiveSource, LabelledSource, Source
 from gpubeton._writing import AtomicFile, make_index, remove_if_abandoned, resolve_target
-from gpubeton.dataset.unfinished_entries import UnfinishedEntries, unfinished_path
+from gpubeton.dataset.indexing import UnfinishedEntries, unfinished_path
 from gpubeton.errors import OptionError
 from gpubeton.format.data_files import INDEX_SUFFIX, EntryPlace
 from gpubeton.format.entry_points import BESIDE, identity_of, image_fields, write_entry_points

@@ -32,16 +32,14 @@ from gpubeton._writing import (
     split_rows,
     without_place,
 )
-from gpubeton.dataset.file_settings import Settings, choose_samples, fields_of, to_json
-from gpubeton.dataset.validated_source import ValidatedSource
+from gpubeton.dataset.file_settings import Settings, ValidatedSource, choose_samples, fields_of, to_json
 from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype, round_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpubeton._bytes import Progress
-    from gpubeton._writing import SkippedRow
 
 
 @dataclass(frozen=True)
@@ -174,15 +172,10 @@ class _Run:
         self.descriptors = make_descriptors(self.fields)
         # Entry points are found when all samples are there.
         stored = sorted((name, value) for name, value in to_json(settings).items() if name != "index")
-        parts = (
-            __version__,
-            source.kind,
-            str(len(chosen)),
-            repr(stored),
-            # Of samples that are known by their names only, labels would change unnoticed.
-            repr(source.class_names if getattr(type(source), "identity", None) is Source.identity else None),
-            repr([(descriptor.name, descriptor.type_id) for descriptor in self.descriptors]),
-        )
+        # Of samples that are known by their names only, labels would change unnoticed.
+        class_names = source.class_names if getattr(type(source), "identity", None) is Source.identity else None
+        types = [(descriptor.name, descriptor.type_id) for descriptor in self.descriptors]
+        parts = __version__, source.kind, str(len(chosen)), repr(stored), repr(class_names), repr(types)
         text = "".join(f"{part}\0" for part in parts)
         self.key = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
         self.began_anew = False
@@ -202,7 +195,9 @@ class _Run:
             list_changes=True,
         )
         self._encode(job, file, builder, done, on_progress)
-        skipped = self._name(builder.skipped)
+        skipped = [
+            SkippedSample(self.source.name(self.chosen[bad.row]), without_place(bad.reason)) for bad in builder.skipped
+        ]
         if builder.rows == 0:
             raise NoSamplesError(
                 f"{self.path}: of {len(self.chosen)} samples of the source none could be read. The first is "
@@ -237,8 +232,8 @@ class _Run:
         def record(task: Task) -> None:
             nonlocal done
             regions, position = unwritten.pop(task.start)
-            rows = self._rows(builder, position, regions)
-            file.record(FinishedChunk(task, regions, file.checksum(*rows), identities.pop(task.start)))
+            checksum = file.checksum(*self._rows(builder, position, regions))
+            file.record(FinishedChunk(task, regions, checksum, identities.pop(task.start)))
             done += task.stop - task.start
             on_progress(done, total)
 
@@ -256,13 +251,13 @@ class _Run:
     def _resume(self, file: ResumableFile, on_progress: Progress) -> tuple[int, FileBuilder]:
         """Keep the first finished chunks, as far as the file holds them; return the number of their samples."""
         total = len(self.chosen)
-        chunks = self._usable(file)
-        builder, count = self._new_builder(file), 0
+        new = partial(FileBuilder, file, self.descriptors, self.row_size, self.settings.page_size, total)
+        chunks, builder, count = self._usable(file), new(), 0
         for chunk in chunks:
             place = builder.place(chunk.task.start, chunk.regions)
             if not file.holds(chunk, place, self._rows(builder, place, chunk.regions)):
                 # It has a place already: begin again with the chunks before it.
-                builder = self._new_builder(file)
+                builder = new()
                 for before in chunks[:count]:
                     builder.place(before.task.start, before.regions)
                 break
@@ -281,9 +276,6 @@ class _Run:
         # Without `skip`, a bad sample raises its error again.
         return [] if self.began_anew else list(takewhile(lambda chunk: self.skip or not chunk.regions.skipped, chunks))
 
-    def _new_builder(self, file: ResumableFile) -> FileBuilder:
-        return FileBuilder(file, self.descriptors, self.row_size, self.settings.page_size, len(self.chosen))
-
     def _rows(self, builder: FileBuilder, place: ChunkPlace, regions: RegionSizes) -> tuple[int, int]:
         """Find the offset and the size of the metadata of a chunk."""
         return builder.metadata_offset + place.first_row * self.row_size, len(regions.counts) * self.row_size
@@ -293,9 +285,6 @@ class _Run:
         samples = self.chosen[task.start : task.stop]
         texts = (self.source.identity(sample).encode("utf-8", "surrogateescape") for sample in samples)
         return tuple(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
-
-    def _name(self, skipped: Iterable[SkippedRow]) -> list[SkippedSample]:
-        return [SkippedSample(self.source.name(self.chosen[bad.row]), without_place(bad.reason)) for bad in skipped]
 
     def _notes(self, skipped: Sequence[SkippedSample], changed: Mapping[str, int]) -> dict[str, Any]:
         notes: dict[str, Any] = {

@@ -79,17 +79,6 @@ class DataLoaderAdapter:
 
         return BatchSampler(self.sampler, self.loader.batch_size, self.loader.drop_last)
 
-    def begin(self) -> LoaderIterator:
-        """Begin the next epoch now.
-
-        Returns
-        -------
-        LoaderIterator
-            The batches; the loader already makes the first ones.
-        """
-        self.is_to_resume = False
-        return iter(self.loader)
-
     def __getattr__(self, name: str) -> Any:
         if name == "loader":  # a copy in the making has no attributes yet
             raise AttributeError(name)
@@ -178,7 +167,8 @@ class AdapterIterator:
     def __next__(self) -> Any:
         """Wait for the next batch, a tuple or a dict."""
         if self._batches is None:
-            self._batches = self._adapter.begin()
+            self._adapter.is_to_resume = False
+            self._batches = iter(self._adapter.loader)
         try:
             batch = next(self._batches)
         except BaseException:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -127,7 +126,6 @@ class GpuState:
     nvjpeg: str = ""  # its version; empty if it cannot be loaded
     # A note for each way to decode; "missing: " and the reason for one that could not be opened.
     routes: dict[str, str] = field(default_factory=dict)
-    capabilities: str | None = None  # NVIDIA_DRIVER_CAPABILITIES of the container
     # The fault that the self-test has seen in each way to decode, and in the kernels after the CPU.
     self_test: dict[str, str] = field(default_factory=dict)
 
@@ -140,12 +138,12 @@ def read_gpu() -> GpuState:
     """Try the GPU, its driver, nvJPEG and its ways to decode."""
     import torch
 
-    driver, capabilities = _driver(), os.environ.get("NVIDIA_DRIVER_CAPABILITIES")
+    driver = _driver()
     try:
         torch.cuda.current_device()
     except (RuntimeError, AssertionError) as error:  # the latter: built without CUDA
         reason = f"torch sees no GPU: {error}"
-        return GpuState(reason=reason, is_present=bool(driver), driver=driver, capabilities=capabilities)
+        return GpuState(reason=reason, is_present=bool(driver), driver=driver)
     from gpubeton._gpu.cuda import open_device
     from gpubeton._gpu.nvjpeg import load
     from gpubeton._gpu.nvjpeg_backends import open_nvjpeg_backends, with_entries
@@ -166,8 +164,8 @@ def read_gpu() -> GpuState:
             for backend in decoders.backends.values():
                 backend.close()
     except DeviceError as error:
-        return GpuState(reason=str(error), is_present=True, driver=driver, nvjpeg=nvjpeg, capabilities=capabilities)
-    return GpuState(device.name, "", True, driver, nvjpeg, routes, capabilities, read_faults(device))
+        return GpuState(reason=str(error), is_present=True, driver=driver, nvjpeg=nvjpeg)
+    return GpuState(device.name, "", True, driver, nvjpeg, routes, read_faults(device))
 
 
 def _driver(

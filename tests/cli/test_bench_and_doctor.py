@@ -43,7 +43,6 @@ def test_a_loop_over_a_file_gives_a_reading_of_everything(photos):
     assert reading.places[0].resident_share == 1.0  # it was just written; its holes come from no disk
     assert reading.other_cores is None or reading.other_cores >= 0
     assert (reading.facts.images[0].height, reading.facts.samples) == (16, 8)  # each once, though the loop repeats them
-    assert 0 <= reading.augment_share < 1
     assert reading.machine.cores >= 1
     assert advise(reading)[0].weight == "bottleneck"
 
@@ -119,15 +118,19 @@ def test_a_loader_of_the_users_own_is_made_by_its_name(photos, tmp_path, monkeyp
             make_loader(name)
 
 
-def test_every_part_is_measured_and_a_disk_gives_as_many_images_as_it_gives_their_bytes(photos):
+def test_every_part_is_measured(photos):
     rates = {rate.name: rate for rate in measure_rates(photos, seconds=0.05, use_gpu=False, **SHORT)}
-    assert list(rates) == ["read, disk", "read, memory", "decode and resize", "augment", "hand over", "end to end, CPU"]
-    for name in ("read, memory", "decode and resize", "hand over", "end to end, CPU"):
+    assert list(rates) == ["read, disk", "decode and resize", "augment", "hand over", "end to end, CPU"]
+    for name in ("decode and resize", "hand over", "end to end, CPU"):
         assert rates[name].images_per_second > 0, name
     assert rates["end to end, CPU"].images_per_cpu_second > 0
     assert json.dumps([rate.to_dict() for rate in rates.values()], allow_nan=False)
-    memory = rates["read, memory"]
-    assert memory.images_per_second > 2 * memory.bytes_per_second / (photos.stat().st_size / 8)
+
+
+def test_a_disk_gives_as_many_images_as_it_gives_their_bytes(photos, monkeypatch):
+    monkeypatch.setattr(loops, "measure_disk", lambda *_, **__: 1e9)
+    rate = next(measure_rates(photos, seconds=0.05, **SHORT))
+    assert rate.images_per_second > 2 * rate.bytes_per_second / (photos.stat().st_size / 8)
 
 
 def test_a_file_without_images_is_measured_too(tmp_path):
@@ -163,12 +166,12 @@ def test_empty_blocks_of_a_file_are_not_used_to_measure_the_disk(tmp_path):
     with open(tmp_path / "empty", "wb") as file:
         file.truncate(2 * block)
     assert block_starts(tmp_path / "empty") == []
-    assert measure_disk(tmp_path / "empty", seconds=0.01)[0] is None
+    assert measure_disk(tmp_path / "empty", seconds=0.01) is None
 
 
 def test_a_run_takes_several_short_epochs_and_does_not_count_the_first_batch(photos):
     loader = labels(photos)
     run = run_loader(loader, seconds=0.05)
-    assert run.images == run.stats.images - 4
+    assert run.images_per_second <= (run.stats.images - 4) / 0.05
     assert loader.stats().epoch >= 1
-    assert run_loader(labels(photos, indices=[]), seconds=1).images == 0
+    assert run_loader(labels(photos, indices=[]), seconds=1).images_per_second == 0

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from gpubeton.cli.view_command import write_contact_sheet
+from gpubeton.cli.read_commands import write_contact_sheet
 
 
 def test_images_are_drawn_side_by_side_in_rows(tmp_path):

@@ -22,36 +22,25 @@ def file(tmp_path):
     return path
 
 
-def rooted(tmp_path, file, kind, rotational):
-    status = file.stat()
-    device = f"sys/dev/block/{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+def rooted(tmp_path, file, kind):
     escaped = str(file.parent).replace(" ", "\\040")
     mounts = f"server:/x {escaped} {kind} rw 0 0\ntmpfs {escaped}/b tmpfs rw 0 0\nrootfs / ext4 rw 0 0\n"
-    return tree(tmp_path / "root", {"proc/self/mounts": mounts, f"{device}/queue/rotational": rotational})
+    return tree(tmp_path / "root", {"proc/self/mounts": mounts})
 
 
 @pytest.mark.parametrize(
-    ("kind", "is_network", "rotates"),
-    [("nfs4", True, False), ("fuse.s3fs", True, False), ("ext4", False, False), ("ext4", False, True)],
+    ("kind", "is_network"),
+    [("nfs4", True), ("fuse.s3fs", True), ("ext4", False)],
 )
-def test_the_nearest_mount_shows_whether_it_is_a_network_or_a_rotating_disk(tmp_path, file, kind, is_network, rotates):
-    place = read_file_place(file, rooted(tmp_path, file, kind, f"{rotates:d}\n"))
-    assert (place.file_system, place.device, place.is_network) == (kind, "server:/x", is_network)
-    assert (place.is_rotational, place.size) == (rotates, 10_000)
-
-
-def test_a_partition_asks_its_disk(tmp_path, file):
-    status = file.stat()
-    root = tree(tmp_path / "root", {"sys/devices/sda/queue/rotational": "1\n", "sys/devices/sda/sda1/size": "7"})
-    link = root / f"sys/dev/block/{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(root / "sys/devices/sda/sda1")
-    assert read_file_place(file, root).is_rotational is True
+def test_the_nearest_mount_shows_whether_it_is_a_network(tmp_path, file, kind, is_network):
+    place = read_file_place(file, rooted(tmp_path, file, kind))
+    assert (place.file_system, place.is_network) == (kind, is_network)
+    assert place.size == 10_000
 
 
 def test_unknown_facts_are_not_guessed(tmp_path, file):
     place = read_file_place(file, tmp_path)
-    assert (place.file_system, place.is_network, place.is_rotational) == ("", False, None)
+    assert (place.file_system, place.is_network) == ("", False)
     with pytest.raises(FileNotFoundError):
         read_file_place(tmp_path / "none")
 

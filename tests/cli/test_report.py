@@ -19,9 +19,9 @@ from tests.small_files import write_photos
 HOSTILE = "<img src=x onerror=alert(1)>&amp;\"'\x1b\u202e.beton"
 MEASURED = changed(facts={"files": (HOSTILE,)}, machine={"cores": 8}, place={"path": HOSTILE, "resident_share": 0.5})
 RATES = [
-    Rate("read, memory", 1000.4, None, 1e9, "1 MiB blocks in random order, 4 threads, O_DIRECT"),
+    Rate("read, disk", 1000.4, None, 1e9, "1 MiB blocks in random order, 4 threads, O_DIRECT"),
     Rate("decode and resize", 400.0, 200.0),
-    Rate("end to end, CPU", 390.0, 190.0, run=LoaderRun(1000, 10.0, 20.0, STATS)),
+    Rate("end to end, CPU", 390.0, 190.0, run=LoaderRun(390.0, 190.0, STATS)),
     Rate("end to end, GPU", note="torch sees no GPU"),
 ]
 

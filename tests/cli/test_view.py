@@ -48,49 +48,9 @@ def test_training_crops_are_drawn(tmp_path):
     assert all((cell != 255).any() for cell in cells(tmp_path / "a.png", 4))
 
 
-PIPELINES = """
-import numpy as np
-import torch
-from gpubeton.fields.decoders import CenterCropRGBImageDecoder
-from gpubeton.transforms import NormalizeImage, ToTensor, ToTorchImage
-
-image = [CenterCropRGBImageDecoder((32, 32), 1), NormalizeImage([120, 110, 100], [50, 60, 70], np.float16), ToTensor(),
-         ToTorchImage()]
-pipelines = {"image": image}
-class Shares(torch.nn.Module):
-    def forward(self, pixels):
-        return pixels / 255
-shares = [CenterCropRGBImageDecoder((32, 32), 1), ToTensor(), Shares()]
-def build():
-    return pipelines
-number = 3
-"""
-
-
-@pytest.mark.parametrize("name", ["image", "pipelines", "build", "shares"])
-def test_a_pipeline_of_the_users_is_drawn_without_its_normalization(name, tmp_path, monkeypatch):
-    (tmp_path / "my_pipelines_to_view.py").write_text(PIPELINES)
-    monkeypatch.chdir(tmp_path)
-    file = write_photos(tmp_path / "a.beton", 3, write_mode="raw", size=(32, 32))
-    done = view(file, "a.png", "--pipeline", f"my_pipelines_to_view:{name}", "--indices", "2", "--side", 32)
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert np.abs(cells(tmp_path / "a.png", 1)[0] - picture(2, 32, 32)).max() <= 1
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--pipeline json:dumps2",
-        "--pipeline my_pipelines_to_view:number",
-        "--pipeline os:sep --train-size 8",
-        "--image x",
-    ],
-)
-def test_an_output_that_cannot_be_drawn_is_refused(options, tmp_path, monkeypatch):
-    (tmp_path / "my_pipelines_to_view.py").write_text(PIPELINES)
-    monkeypatch.chdir(tmp_path)
-    done = view(write_photos(tmp_path / "a.beton", 2), "a.png", *options.split())
-    assert (done.exit_code, len(done.stderr) > 20) == (2, True)
+def test_a_field_that_does_not_exist_is_refused(tmp_path):
+    done = view(write_photos(tmp_path / "a.beton", 2), tmp_path / "a.png", "--image", "x")
+    assert (done.exit_code, "it has 'image'" in done.stderr) == (2, True)
 
 
 def test_a_file_without_images_and_a_bad_image_are_named(tmp_path):

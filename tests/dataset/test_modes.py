@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from gpubeton.dataset import Contents, Settings, Source, convert, open_source
-from gpubeton.dataset.file_settings import fields_of
-from gpubeton.dataset.validated_source import ImageProperties
+from gpubeton.dataset.file_settings import ImageProperties, fields_of
 from gpubeton.errors import OptionError, SampleError
 from gpubeton.fields.png import encode_png
 from gpubeton.fields.rgb_image import RGBImageField

@@ -13,11 +13,8 @@ ray = pytest.importorskip("ray")
 
 from gpubeton._bytes.object_store import list_objects  # noqa: E402
 from gpubeton.dataset import Settings, convert_shards, shards  # noqa: E402
-from gpubeton.dataset.ray import BetonDatasink, run_tasks  # noqa: E402
-from gpubeton.errors import StorageError, WorkerDiedError, WriteError  # noqa: E402
-from gpubeton.fields import IntField, RGBImageField  # noqa: E402
-from gpubeton.format import open_dataset  # noqa: E402
-from gpubeton.reader import Reader  # noqa: E402
+from gpubeton.dataset.shards import run_tasks  # noqa: E402
+from gpubeton.errors import WorkerDiedError, WriteError  # noqa: E402
 from tests.objects import read_object  # noqa: E402
 from tests.picture_folders import write_folder, write_tars  # noqa: E402
 
@@ -105,22 +102,3 @@ def test_an_error_of_a_task_is_raised_here(tmp_path):
 def test_a_task_that_is_killed_each_time_is_an_error():
     with pytest.raises(WorkerDiedError, match="4 times"):
         list(run_tasks(lambda _: os.kill(os.getpid(), signal.SIGKILL), range(1)))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray Data's of itself
-def test_rows_of_ray_data_are_written(s3_server, tmp_path):
-    files = sorted(write_folder(tmp_path / "photos", 12).glob("*/*.jpg"))
-    rows = [{"image": path.read_bytes(), "label": number} for number, path in enumerate(files)]
-    fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
-    data = ray.data.from_items(rows, override_num_blocks=2)
-    data.write_datasink(BetonDatasink(s3_server.url("out/"), fields, remote=s3_server.options))
-    data.write_datasink(BetonDatasink(tmp_path / "out", fields, rows_per_file=100, notes={"class_names": ["a"]}))
-    labels = []
-    for url, *_ in list_objects(s3_server.url("out/")):
-        (tmp_path / "one").write_bytes(read_object(url))
-        labels += open_dataset(tmp_path / "one").column("label").tolist()
-    assert sorted(labels) == list(range(len(files)))
-    (made,) = (tmp_path / "out").iterdir()
-    assert (Reader(made).num_samples, Reader(made).class_names) == (len(files), ("a",))
-    with pytest.raises(StorageError, match=made.name):
-        data.write_datasink(BetonDatasink(tmp_path / "out", fields))

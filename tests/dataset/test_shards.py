@@ -16,7 +16,7 @@ from gpubeton._bytes import open_bytes
 from gpubeton._sources import archive_sources
 from gpubeton.dataset import Settings, convert, convert_shards, open_source
 from gpubeton.dataset import shards as shards_module
-from gpubeton.dataset.source_parts import split_parts
+from gpubeton.dataset.shards import split_parts
 from gpubeton.errors import OptionError, StorageError, WriteError
 from gpubeton.reader import Reader
 from tests.picture_folders import images_and_labels, write_folder, write_picture, write_tars

@@ -22,7 +22,7 @@ VARIABLE = "GPUBETON_NVTHING"
 @pytest.fixture(autouse=True)
 def nothing_around(monkeypatch):
     """No variable of this machine counts, and cuda-pathfinder is not installed."""
-    for variable in (VARIABLE, "GPUBETON_NVJPEG", "CUDA_HOME", "CUDA_PATH"):
+    for variable in (VARIABLE, "GPUBETON_NVJPEG"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
 
@@ -38,6 +38,13 @@ def put_text(path: Path) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("INPUT(libnvthing.so.13)")
     return str(path)
+
+
+def put_copy(monkeypatch, tmp_path) -> str:
+    """Put a library that can be loaded into the wheel of another package."""
+    (tmp_path / "carrier").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    return put_library(tmp_path / "carrier.libs/libnvthing.36e11081.so.12")
 
 
 def put_pathfinder(monkeypatch, find_one):
@@ -59,22 +66,21 @@ def reasons(places):
 # --- where is looked
 
 
-def test_a_library_named_by_the_variable_or_by_a_path_is_the_only_place_and_not_passed_over(monkeypatch, tmp_path):
-    put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(LibraryError) as caught:
-        load(NAME, path=str(tmp_path / "missing.so"), variable=VARIABLE)
-    assert len(str(caught.value).splitlines()) == 2
+def test_a_library_named_by_the_variable_is_the_only_place(monkeypatch, tmp_path):
+    put_copy(monkeypatch, tmp_path)
     monkeypatch.setenv(VARIABLE, "/somewhere/else.so")
     (place,) = find(NAME, variable=VARIABLE)
     assert (place.origin, place.path, place.is_explicit) == (f"${VARIABLE}", "/somewhere/else.so", True)
+
+
+def test_a_variable_that_names_no_library_is_an_error_and_not_passed_over(monkeypatch, tmp_path):
+    put_copy(monkeypatch, tmp_path)
+    monkeypatch.setenv(VARIABLE, "/somewhere/else.so")
     with pytest.raises(LibraryError, match=r"\$GPUBETON_NVTHING: /somewhere/else\.so: cannot open"):
-        load(NAME, variable=VARIABLE)
+        load(NAME, variable=VARIABLE, bundled_in=("carrier",))
 
 
-def test_cuda_pathfinder_is_asked_before_the_wheels(monkeypatch, tmp_path):
-    wheel = put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    monkeypatch.syspath_prepend(tmp_path)
+def test_cuda_pathfinder_is_asked_before_all_others(monkeypatch):
     asked = []
 
     def find_one(name):
@@ -83,38 +89,20 @@ def test_cuda_pathfinder_is_asked_before_the_wheels(monkeypatch, tmp_path):
 
     put_pathfinder(monkeypatch, find_one)
     paths = [place.path for place in find(NAME, variable=VARIABLE) if place.path]
-    assert paths[:2] == ["/opt/found.so", wheel]
+    assert paths[:2] == ["/opt/found.so", "libnvthing.so.13"]
     assert asked == [NAME]
 
 
-def test_a_missing_cuda_pathfinder_or_its_message_is_the_reason(monkeypatch):
+def test_the_message_of_cuda_pathfinder_is_the_reason(monkeypatch):
     def find_one(name):
         raise RuntimeError('Failure finding "libnvthing.so"\nand a long list')
 
-    assert "not installed" in reasons(find(NAME))["cuda-pathfinder"]
     put_pathfinder(monkeypatch, find_one)
     assert reasons(find(NAME))["cuda-pathfinder"] == 'Failure finding "libnvthing.so"'
 
 
-def test_of_several_wheels_the_newest_comes_first(monkeypatch, tmp_path):
-    old = put_text(tmp_path / "nvidia/nvthing/lib/libnvthing.so.9")
-    older = put_text(tmp_path / "nvidia/nvthing/lib/libnvthing.so.12")
-    new = put_text(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    put_text(tmp_path / "nvidia/cu13/lib/libnvthing_static.so.13")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert [place.path for place in find(NAME) if place.origin == "NVIDIA's wheels"] == [new, older, old]
-
-
-@pytest.mark.parametrize(("variable", "other"), [("CUDA_HOME", "CUDA_PATH"), ("CUDA_PATH", "CUDA_HOME")])
-@pytest.mark.parametrize("folder", ["lib64", "lib"])
-def test_a_toolkit_is_found_by_its_variable_and_one_without_the_library_named(
-    monkeypatch, tmp_path, variable, other, folder
-):
-    monkeypatch.setenv(variable, str(tmp_path))
-    assert reasons(find(NAME))[f"${variable}"] == f"no libnvthing.so in lib64 or lib ({tmp_path})"
-    file = put_text(tmp_path / folder / "libnvthing.so.13")
-    places = {place.origin: place for place in find(NAME)}
-    assert (places[f"${variable}"].path, places[f"${other}"].reason) == (file, "not set")
+def test_a_missing_cuda_pathfinder_is_a_reason():
+    assert "not installed" in reasons(find(NAME))["cuda-pathfinder"]
 
 
 def test_the_dynamic_loader_tries_each_version_number_of_cuda():
@@ -123,7 +111,6 @@ def test_the_dynamic_loader_tries_each_version_number_of_cuda():
 
 
 def test_a_copy_in_another_package_comes_last_and_the_package_is_not_imported(monkeypatch, tmp_path):
-    assert find(NAME, bundled_in=("carrier",))[-1].reason == "no libnvthing.so (carrier is not installed)"
     package = tmp_path / "carrier"
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit('imported')")
@@ -133,36 +120,35 @@ def test_a_copy_in_another_package_comes_last_and_the_package_is_not_imported(mo
     assert (last.origin, last.path) == ("carrier's copy", file)
 
 
-def test_wheels_that_make_nvidia_a_package_of_one_place_hide_no_others(monkeypatch, tmp_path):
-    files = [put_text(tmp_path / place / "nvidia/cu13/lib/libnvthing.so.13") for place in ("first", "second")]
-    for place in ("second", "first"):
-        (tmp_path / place / "nvidia/__init__.py").touch()
-        monkeypatch.syspath_prepend(tmp_path / place)
-    assert [place.path for place in find(NAME) if place.origin == "NVIDIA's wheels"] == files
+def test_a_package_that_is_not_installed_carries_nothing():
+    assert find(NAME, bundled_in=("carrier",))[-1].reason == "no libnvthing.so (carrier is not installed)"
 
 
 # --- the choice
 
 
-def test_a_library_that_cannot_be_loaded_or_that_the_check_refuses_gives_way_to_the_next(monkeypatch, tmp_path):
-    put_text(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    files = [put_library(tmp_path / f"nvidia/nvthing/lib/libnvthing.so.{number}") for number in (12, 11)]
-    monkeypatch.syspath_prepend(tmp_path)
-    library, path, _ = load(NAME)
-    assert path == files[0]
+def test_a_library_that_cannot_be_loaded_gives_way_to_the_next(monkeypatch, tmp_path):
+    broken, file = put_text(tmp_path / "libnvthing.so.13"), put_copy(monkeypatch, tmp_path)
+    put_pathfinder(monkeypatch, lambda _: types.SimpleNamespace(abs_path=broken))
+    library, path, _ = load(NAME, bundled_in=("carrier",))
+    assert path == file
     assert library.floor is not None
 
+
+def test_a_library_that_the_check_refuses_gives_way_to_the_next(monkeypatch, tmp_path):
+    refused, taken = put_library(tmp_path / "libnvthing.so.13"), put_copy(monkeypatch, tmp_path)
+    put_pathfinder(monkeypatch, lambda _: types.SimpleNamespace(abs_path=refused))
+
     def read_version(library):
-        if library._name == files[0]:
+        if library._name == refused:
             raise OSError("no version")
         return 12, 5
 
-    assert load(NAME, read_version)[1:] == (files[1], (12, 5))
+    assert load(NAME, read_version, bundled_in=("carrier",))[1:] == (taken, (12, 5))
 
 
 def test_a_file_that_was_refused_once_is_not_tried_again(monkeypatch, tmp_path):
-    file = put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    monkeypatch.syspath_prepend(tmp_path)
+    file = put_copy(monkeypatch, tmp_path)
     put_pathfinder(monkeypatch, lambda _: types.SimpleNamespace(abs_path=file))
     checked = []
 
@@ -171,13 +157,13 @@ def test_a_file_that_was_refused_once_is_not_tried_again(monkeypatch, tmp_path):
         raise OSError("no version")
 
     with pytest.raises(LibraryError, match="no version"):
-        load(NAME, read_version)
+        load(NAME, read_version, bundled_in=("carrier",))
     assert checked == [file]
 
 
 def test_the_error_lists_every_place_with_its_reason_and_the_package_to_install(monkeypatch, tmp_path):
-    broken = put_text(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
-    monkeypatch.syspath_prepend(tmp_path)
+    broken = put_text(tmp_path / "libnvthing.so.13")
+    put_pathfinder(monkeypatch, lambda _: types.SimpleNamespace(abs_path=broken))
     with pytest.raises(LibraryError) as caught:
         load(NAME, variable=VARIABLE, bundled_in=("carrier",))
     first, *lines = str(caught.value).splitlines()
@@ -185,14 +171,20 @@ def test_the_error_lists_every_place_with_its_reason_and_the_package_to_install(
     assert len(lines) == len(find(NAME, variable=VARIABLE, bundled_in=("carrier",)))
     for line in (
         "$GPUBETON_NVTHING: not set",
-        f"NVIDIA's wheels: {broken}: ",
-        "$CUDA_HOME: not set",
+        f"cuda-pathfinder: {broken}: ",
         "libnvthing.so.12: cannot open",
         "carrier's copy: no libnvthing.so",
     ):
         assert line in str(caught.value)
     assert isinstance(caught.value, DeviceError)
     assert isinstance(caught.value, OSError)
+
+
+def test_a_path_that_is_given_is_the_only_one_tried(monkeypatch, tmp_path):
+    put_copy(monkeypatch, tmp_path)
+    with pytest.raises(LibraryError) as caught:
+        load(NAME, path=str(tmp_path / "missing.so"), variable=VARIABLE)
+    assert len(str(caught.value).splitlines()) == 2
 
 
 def test_the_path_is_the_file_that_the_dynamic_loader_took():
@@ -218,16 +210,16 @@ def put_driver(monkeypatch, version, status=0):
     monkeypatch.setattr(libraries, "ctypes", types.SimpleNamespace(**{**vars(ctypes), "CDLL": open_library}))
 
 
-@pytest.mark.parametrize(
-    ("number", "status", "version"),
-    [
-        *((13000, 0, (13, 0)), (12090, 0, (12, 9)), (13020, 0, (13, 2))),
-        *((None, 0, None), (0, 0, None), (13000, 34, None)),  # it is missing, or does not answer
-    ],
-)
-def test_the_driver_reports_its_version_of_cuda(monkeypatch, number, status, version):
-    put_driver(monkeypatch, number, status)
+@pytest.mark.parametrize(("number", "version"), [(13000, (13, 0)), (12090, (12, 9)), (13020, (13, 2))])
+def test_the_driver_reports_its_version_of_cuda(monkeypatch, number, version):
+    put_driver(monkeypatch, number)
     assert driver_version() == version
+
+
+@pytest.mark.parametrize(("number", "status"), [(None, 0), (0, 0), (13000, 34)])
+def test_a_driver_that_is_missing_or_does_not_answer_has_no_version(monkeypatch, number, status):
+    put_driver(monkeypatch, number, status)
+    assert driver_version() is None
 
 
 # --- nvJPEG
@@ -255,6 +247,7 @@ def test_another_library_is_not_taken_for_nvjpeg(tmp_path):
 
 def test_an_nvjpeg_that_is_too_new_for_the_driver_is_passed_over_unless_it_was_named(monkeypatch):
     wheel = installed_nvjpeg()
+    put_pathfinder(monkeypatch, lambda _: types.SimpleNamespace(abs_path=str(wheel)))
     monkeypatch.setattr("gpubeton._gpu.libraries.driver_version", lambda: (11, 8))
     with pytest.raises(LibraryError, match=r"CUDA 1\d.*CUDA 11\.8") as caught:
         nvjpeg.load()
