@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.operation import Memory, Operation
     from gpubeton.pipeline.state import State
 
+# Numba's default threading layer ends the process when two threads run parallel code at once.
 ONE_PARALLEL_REGION = threading.Lock()
-"""Numba's default threading layer ends the process when two threads run parallel code at once."""
 
 
 def call_code(code: Callable[..., Any], *arguments: Any) -> Any:
@@ -44,13 +44,11 @@ def call_code(code: Callable[..., Any], *arguments: Any) -> Any:
                 result = code(*arguments)
     except Exception as error:
         # An error from compiled code has a fixed text only.
-        refusals = take_nopython_errors()
-        if refusals:
+        if refusals := take_nopython_errors():
             raise OperationError("; ".join(refusals)) from error
         raise
     # Parallel code cannot raise.
-    refusals = take_nopython_errors()
-    if refusals:
+    if refusals := take_nopython_errors():
         raise OperationError("; ".join(refusals))
     return result
 
@@ -142,12 +140,7 @@ class Shared:
 
 
 def run_batch_ops(
-    ops: BatchOps,
-    batch: Any,
-    seed: int,
-    epoch: int,
-    draw_ids: NDArray[np.uint64],  # (N,) see `gpubeton.pipeline.draw_ids`
-    shared: Shared | None = None,
+    ops: BatchOps, batch: Any, seed: int, epoch: int, draw_ids: NDArray[np.uint64], shared: Shared | None = None
 ) -> Any:
     """Run all operations on an array or tensor of shape (N, ...), which they may change in place or return views of."""
     shared = Shared() if shared is None else shared

@@ -8,7 +8,6 @@ hook                        what it gives or does                               
 *a pipeline is compiled*
 check_state                 raises if such batches are not for the operation                nothing is refused
 declare_state_and_memory    the state after the operation, from the one before              check_state; the same state
-fuse                        adds the operation to the fused pass: one add_... of ImagePass  runs on the finished batch
 num_paints, fills           rectangles that it paints in the pass, and their colors         none
 is_view                     whether operations after it can still be fused                  no
 needs_declared_device       whether the pass has to give the batch back to the CPU          no
@@ -98,29 +97,6 @@ class Geometry(Protocol):
         """Move the images in a way that only boxes and points follow: `gpubeton.transforms.placements`."""
 
 
-class ImagePass(Protocol):
-    """The fused pass while a pipeline is compiled. Each method returns whether the operation fits."""
-
-    @property
-    def device(self) -> Any:
-        """Device of torch on which the pass runs."""
-
-    def add_crop(self, crop: Any) -> bool:
-        """Let the decoder take the part that a `RandomResizedCrop` would take."""
-
-    def add_fold(self, operation: Any) -> bool:
-        """Add a `FoldTransform`."""
-
-    def add_steps(self, operation: Any) -> bool:
-        """Add a `StepTransform`."""
-
-    def add_mixing(self, mixing: Any) -> bool:
-        """Add an `ImageMixing`."""
-
-    def add_normalization(self, normalize: Any) -> bool:
-        """Add a `NormalizeImage`."""
-
-
 class Transform(Operation):
     """An operation: `apply`, with parameters that `draw` gave; loaders fuse many into one pass, with equal results."""
 
@@ -148,7 +124,7 @@ class Transform(Operation):
         self.check_state(previous_state)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any] | None:
+    def draw(self, uniform: Uniform, count: int, state: State) -> Any:
         """Choose the random parameters, (count, ...), of the samples of a batch for `apply`; None if there are none."""
         return None
 
@@ -164,10 +140,6 @@ class Transform(Operation):
     @abstractmethod
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         """Carry the operation out on a batch, (N, ...), perhaps in place; returns it, a view of it, or a new one."""
-
-    def fuse(self, image_pass: ImagePass) -> bool:
-        """Add the operation to the fused pass if it fits there."""
-        return False
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
         """Describe the moves and paints of the images, with the parameters that `draw` returned."""
@@ -217,10 +189,7 @@ class Transform(Operation):
         return f"{type(self).__name__}({', '.join(arguments)})"
 
 
-def between(
-    limits: tuple[float, float],
-    numbers: NDArray[np.float64],  # (N,) float64: from 0 to 1
-) -> NDArray[np.float64]:  # (N,) float64
-    """Spread uniform numbers over a range."""
+def between(limits: tuple[float, float], numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Spread numbers from 0 to 1 over a range."""
     least, largest = limits
     return least + (largest - least) * numbers
