@@ -34,12 +34,12 @@ def run_steps(batch: Any, rows: NDArray[np.int32]) -> None:
     levels = np.ascontiguousarray(array)
     _, height, width, channels = levels.shape
     kinds = set(step_kinds(rows).ravel().tolist())
-    buffers = [np.zeros(levels[0].nbytes + SLACK, np.uint8) for _ in range(2)]
+    image, other = (np.zeros(levels[0].nbytes + SLACK, np.uint8) for _ in range(2))
     memory = np.zeros(memory_nbytes(height, width, channels, kinds), np.uint8)
     layout = layout_of(height, width, channels, levels.dtype)
     listed = np.ascontiguousarray(rows, np.int32).reshape(len(rows), -1)
     pixels, addresses = levels.reshape(len(levels), -1).view(np.uint8), addresses_of(STEP_FUNCTIONS, kinds)
-    run_listed(pixels, listed, addresses, *buffers, memory, layout)
+    run_listed(pixels, listed, addresses, image, other, memory, layout)
     if levels is not array:
         array[...] = levels
     if not isinstance(images, np.ndarray) and images.device.type != "cpu":

@@ -61,8 +61,8 @@ class RandomEqualize(LevelTransform):
     Examples
     --------
     >>> import numpy as np
-    >>> image = np.repeat(np.arange(0, 64, dtype="uint8"), 12).reshape(1, 16, 16, 3)
-    >>> RandomEqualize(1).generate_code()(image).max()
+    >>> image = np.repeat(np.arange(64, dtype="uint8"), 24).reshape(1, 32, 16, 3)
+    >>> int(RandomEqualize(1).generate_code()(image).max())
     255
     """
 

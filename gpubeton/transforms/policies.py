@@ -466,8 +466,8 @@ class AugMix(BinnedPolicy):
         if self.chain_depth < 0:
             place[np.arange(self._depth) >= depth[:, :, None]] = 0
         picked = place, (column * self.severity).astype(np.intp), (sign < 0.5).astype(np.intp)
-        which, column, sign = (values.reshape(len(numbers), -1) for values in picked)
-        return which, column, sign
+        of_operations, of_magnitudes, of_signs = (values.reshape(len(numbers), -1) for values in picked)
+        return of_operations, of_magnitudes, of_signs
 
 
 def mixture_rows(chains: NDArray[np.int32], shares: NDArray[np.float64]) -> NDArray[np.int32]:
