@@ -266,7 +266,7 @@ class Engine:
             number = self._images.index(output)
             return self._executors.finished(number, batch.jobs[number].out, mixes)
 
-        shared = Shared(self._pool.take)
+        shared = Shared(self._pool.take, self._executors.carry_out)
         inputs = Inputs(self._plan.seed, self._plan.epoch, batch.draw_ids, batch.regions, images, self._pool, shared)
         outputs: dict[str, Any] = {}
         for output in self._making_order:

@@ -106,6 +106,10 @@ class ImageExecutors:
         tensor = self._gpu.fetch(array)
         return pixel_type(tensor.dtype).array(tensor)
 
+    def carry_out(self, batch: Any, rows: Callable[[], NDArray[np.int32]]) -> bool:
+        """Carry out step rows on a finished batch where it is, if that is a GPU that takes it."""
+        return self._gpu is not None and self._gpu.carry_out(batch, rows)
+
     def arrival(self, outputs: Sequence[Any]) -> Callable[[], None] | None:
         """Mark that a batch is ready; the thread that receives the batch calls the result, unless it is None."""
         return None if self._gpu is None else self._gpu.arrival(tensors_in(outputs))

@@ -15,6 +15,7 @@ from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.error_notes import add_error_note, take_nopython_errors
 from gpubeton.pipeline.pixel_type import is_torch_dtype, pixel_type, torch_dtype
+from gpubeton.transforms.step_transform import RowTransform
 from gpubeton.transforms.transform import BatchKey
 
 if TYPE_CHECKING:
@@ -115,8 +116,9 @@ class Shared:
 
     # Used by one thread, for one batch. Keyed by identity: objects of users may be equal, or have no hash.
 
-    def __init__(self, take: Callable[..., Any] = np.empty) -> None:
+    def __init__(self, take: Callable[..., Any] = np.empty, carry_out: Callable[..., bool] | None = None) -> None:
         self.take = take  # take(shape, dtype) gives an uninitialized array
+        self.carry_out = carry_out  # carries out step rows where a batch is, if it can
         self._memory: dict[int, Any] = {}
         self._results: dict[int, Any] = {}
 
@@ -189,6 +191,9 @@ def _run(op: BatchOp, batch: Any, key: BatchKey, shared: Shared) -> Any:
         return batch
     numbers = None if op.rng_stream is None else BatchNumbers(*key, op.rng_stream)
     draw = operation.draw_batch(key, numbers, op.before)
+    has_rows = shared.carry_out is not None and isinstance(operation, RowTransform)
+    if has_rows and shared.carry_out(batch, lambda: operation.rows(draw, op.before)):
+        return batch
     return operation.apply(batch, draw, take=shared.take) if operation.takes_memory else operation.apply(batch, draw)
 
 

@@ -52,8 +52,12 @@ class RowTransform(Transform):
         return 1
 
     @abstractmethod
+    def rows(self, draw: NDArray[Any], state: State) -> NDArray[np.int32]:
+        """Return the step rows of each image, (N, num_rows, STEP_COLUMNS), for the result of `draw`."""
+
     def draw_rows(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        """Draw the step rows of each image, (N, num_rows, STEP_COLUMNS)."""
+        """Draw the step rows of each image."""
+        return self.rows(self.draw(uniform, count, state), state)
 
 
 class FoldTransform(RowTransform):
@@ -61,9 +65,9 @@ class FoldTransform(RowTransform):
 
     num_numbers: ClassVar[int] = 32
 
-    def draw_rows(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        geometry = RowGeometry(count, image_size(self, state, any_channels=True))
-        self.fold(geometry, self.draw(uniform, count, state))
+    def rows(self, draw: NDArray[Any], state: State) -> NDArray[np.int32]:
+        geometry = RowGeometry(len(draw), image_size(self, state, any_channels=True))
+        self.fold(geometry, draw)
         return geometry.rows
 
     def fills(self) -> tuple[Fill, ...]:
@@ -79,9 +83,8 @@ class StepTransform(RowTransform):
     takes_any_channels: bool = False  # whether images may have one channel or four
     takes_any_kind: bool = False  # whether they may have one channel or four, and uint16
 
-    def draw_rows(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        rows: NDArray[np.int32] = self.draw(uniform, count, state)
-        return rows
+    def rows(self, draw: NDArray[Any], state: State) -> NDArray[np.int32]:
+        return draw
 
     def check_state(self, state: State) -> None:
         image_size(self, state, any_channels=self.takes_any_kind or self.takes_any_channels)
