@@ -191,8 +191,8 @@ def _run(op: BatchOp, batch: Any, key: BatchKey, shared: Shared) -> Any:
         return batch
     numbers = None if op.rng_stream is None else BatchNumbers(*key, op.rng_stream)
     draw = operation.draw_batch(key, numbers, op.before)
-    has_rows = shared.carry_out is not None and isinstance(operation, RowTransform)
-    if has_rows and shared.carry_out(batch, lambda: operation.rows(draw, op.before)):
+    carry_out = shared.carry_out if isinstance(operation, RowTransform) else None
+    if carry_out is not None and carry_out(batch, lambda: operation.rows(draw, op.before)):
         return batch
     return operation.apply(batch, draw, take=shared.take) if operation.takes_memory else operation.apply(batch, draw)
 

@@ -73,9 +73,9 @@ class GpuResources:
             for backend in self.backends.values():
                 backend.close()
             # Not with the last reference: an error that is kept has frames with batches.
-            slots = *self.slots, self.repair_slot
-            tables = self.mixes, *(table for table, _ in self._steps)
-            for buffer in (buffer for owner in (*slots, *tables) for buffer in owner.buffers):
+            slots, tables = (*self.slots, self.repair_slot), (self.mixes, *(table for table, _ in self._steps))
+            of_slots = (buffer for slot in slots for buffer in slot.buffers)
+            for buffer in (*of_slots, *(buffer for table in tables for buffer in table.buffers)):
                 buffer.free()
             if self.entry_decoder is not None:
                 self.entry_decoder.windows.free()

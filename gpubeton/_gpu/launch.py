@@ -249,8 +249,8 @@ class KernelImages:
         ]
         self._nonce, self._out = (resample, -3), (resample, -2)  # lists of arguments, and indices there
         if program.num_rows and count:
-            memory, store = _places(levels, program.steps_nbytes(count)), (program.table, program.item_size, 0)
-            self._steps = [_steps((count, program.height, program.width), steps, program.num_rows, memory, *store)]
+            shape, places = (count, program.height, program.width), _places(levels, program.steps_nbytes(count))
+            self._steps = [_steps(shape, steps, program.num_rows, places, program.table, program.item_size, 0)]
             self._out = self._steps[0][3], -1
 
     def begin(self, out: int, nonce: int) -> KernelImages:
