@@ -202,7 +202,8 @@ class GpuExecutor:
         kinds = frozenset(step_kinds(steps).ravel().tolist())
         if kinds <= {KEEP}:
             return True
-        dense = images.contiguous()  # as a rule they are, and this is the batch
+        is_dense = images.is_contiguous()  # as a rule
+        dense = images if is_dense else self._device.empty(tuple(images.shape), "uint8", stream).copy_(images)
         _, *nbytes = steps_nbytes(dense.numel(), kinds)
         memory = self._device.empty((max(sum(nbytes), 1),), "uint8", stream)
         table, sent = self._resources.steps_table()
@@ -211,7 +212,7 @@ class GpuExecutor:
         size, inputs = tuple(dense.shape[:3]), (dense.data_ptr(), addresses["rows"], steps.shape[1])
         carry_out_steps(self._device, size, *inputs, memory.data_ptr(), nbytes, stream)
         sent.record(stream)
-        if dense is not images:
+        if not is_dense:
             images.copy_(dense)
         return True
 

@@ -56,6 +56,13 @@ class Darker(torch.nn.Module):
         return images.bitwise_right_shift_(1)
 
 
+class Transposed(torch.nn.Module):
+    """A user's own operation that returns a view."""
+
+    def forward(self, images):
+        return images.transpose(2, 3)
+
+
 PIPELINES = {
     "erasing": [CROP, RandomErasing(0.7), RandomHorizontalFlip(), RandomErasing(value=(9, 8, 7)), NORMALIZE, *VIEWS],
     "colors, erasing": [CROP, Cutout(3), JITTER, RandomErasing(1, value=(9.5, 255.9, 7)), NORMALIZE, *VIEWS],
@@ -93,7 +100,7 @@ LATER = [
 ]
 AFTER_A_USERS = {
     "channels last": [CROP, *VIEWS, THERE, Darker(), *LATER],
-    "channels first": [CROP, ToTensor(), ToTorchImage(False), THERE, Darker(), *LATER],
+    "transposed": [RandomResizedCropRGBImageDecoder((24, 24)), *VIEWS, THERE, Transposed(), *LATER],
     "rows last": [CROP, ToTensor(), THERE, Darker(), *LATER],
 }
 

@@ -245,12 +245,8 @@ class SimulatedDevice:
         weakref.finalize(memory, self._tensors.pop, address, None).atexit = False
         return torch.frombuffer(memory, dtype=kind).reshape(shape)
 
-    def keep(self, tensor):
-        """Count what torch made of a tensor of the device as one, too."""
-        storage = tensor.untyped_storage()
-        self._tensors[storage.data_ptr()] = storage.nbytes()
-
     def holds(self, batch):
+        """What torch makes of a tensor is in the host's memory, and counts as that; views of it are the device's."""
         address = batch.data_ptr() if isinstance(batch, torch.Tensor) else 0
         return any(first <= address < first + nbytes for first, nbytes in list(self._tensors.items()))
 
@@ -297,10 +293,7 @@ class _InOrder(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         if not function.is_view:
             self._stream.synchronize()
-        result = function(*arguments, **(keywords or {}))
-        if isinstance(result, torch.Tensor) and any(map(self._stream.device.holds, arguments)):
-            self._stream.device.keep(result)
-        return result
+        return function(*arguments, **(keywords or {}))
 
 
 @cache
