@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gpubeton import transforms
-from gpubeton.fields.decoders import (
-    CenterCropRGBImageDecoder,
-    IntDecoder,
-    PadRGBImageDecoder,
-    RaggedDecoder,
-    RandomResizedCropRGBImageDecoder,
-    SimpleRGBImageDecoder,
-)
+from gpubeton.fields import decoders
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.validation import check_choice, check_size
@@ -70,7 +63,7 @@ def labels() -> Recipe:
     >>> len(labels())
     3
     """
-    return Recipe([IntDecoder(), transforms.ToTensor(), transforms.Squeeze(1)])
+    return Recipe([decoders.IntDecoder(), transforms.ToTensor(), transforms.Squeeze(1)])
 
 
 def imagenet(training: Training, size: int | None = None, dtype: Any = "float16") -> Recipe:
@@ -147,7 +140,7 @@ def evaluation(
     >>> evaluation(224, 0.95, "bicubic")[0]
     CenterCropRGBImageDecoder(output_size=(224, 224), interpolation='bicubic', ratio=0.95)
     """
-    return _finished(dtype, CenterCropRGBImageDecoder(size, ratio, interpolation))
+    return _finished(dtype, decoders.CenterCropRGBImageDecoder(size, ratio, interpolation))
 
 
 def fine_tuning(config: Mapping[str, Any], *, training: bool = True, dtype: Any = "float16") -> Recipe:
@@ -184,9 +177,9 @@ def fine_tuning(config: Mapping[str, Any], *, training: bool = True, dtype: Any 
     resizing = _PILLOW[check_choice("config: interpolation", config["interpolation"], _PILLOW)]
     mean, std = ([255 * value for value in config[name]] for name in ("mean", "std"))
     if training:
-        decoder = RandomResizedCropRGBImageDecoder(size, interpolation=resizing)
+        decoder = decoders.RandomResizedCropRGBImageDecoder(size, interpolation=resizing)
         return _finished(dtype, decoder, transforms.RandomHorizontalFlip(), levels=(mean, std))
-    return _finished(dtype, CenterCropRGBImageDecoder(size, config["crop_pct"], resizing), levels=(mean, std))
+    return _finished(dtype, decoders.CenterCropRGBImageDecoder(size, config["crop_pct"], resizing), levels=(mean, std))
 
 
 def cifar(dtype: Any = "float16") -> Recipe:
@@ -211,7 +204,7 @@ def cifar(dtype: Any = "float16") -> Recipe:
     """
     fill = [int(level) for level in _CIFAR_MEAN]
     moves = transforms.RandomHorizontalFlip(), transforms.RandomTranslate(2, fill), transforms.Cutout(4, fill)
-    return _finished(dtype, SimpleRGBImageDecoder(), *moves, levels=(_CIFAR_MEAN, _CIFAR_STD))
+    return _finished(dtype, decoders.SimpleRGBImageDecoder(), *moves, levels=(_CIFAR_MEAN, _CIFAR_STD))
 
 
 def self_supervised(method: Method, size: int = 224, dtype: Any = "float16", *, num_small: int = 8) -> dict[str, Any]:
@@ -288,9 +281,9 @@ def detection(size: int = 640, box_format: str = "xyxy", dtype: Any = "float16")
     ['image', 'boxes']
     """
     colors = transforms.RandomHSV(0.015, 0.7, 0.4)
-    letterbox = PadRGBImageDecoder(size, fill=114, interpolation="bilinear")
+    letterbox = decoders.PadRGBImageDecoder(size, fill=114, interpolation="bilinear")
     image = _finished(dtype, letterbox, colors, transforms.RandomHorizontalFlip(), levels=(0, 255))
-    boxes = [RaggedDecoder(), transforms.TransformBoxes("image", box_format), transforms.ToTensor()]
+    boxes = [decoders.RaggedDecoder(), transforms.TransformBoxes("image", box_format), transforms.ToTensor()]
     return {"image": image, "boxes": Recipe(boxes)}
 
 
@@ -308,7 +301,7 @@ def _training(
     interpolation: Interpolation = "bicubic",
 ) -> Recipe:
     """Crop and flip, then carry out the operations."""
-    decoder = RandomResizedCropRGBImageDecoder(size, scale, interpolation=interpolation)
+    decoder = decoders.RandomResizedCropRGBImageDecoder(size, scale, interpolation=interpolation)
     return _finished(dtype, decoder, transforms.RandomHorizontalFlip(), *operations)
 
 

@@ -20,16 +20,12 @@ from typing import Any
 
 import numpy as np
 
-ONE = 1 << 15
-"""The factor 1. With it, 255 times a factor still leaves room in 32 bits for factors up to `MAX_FACTOR`."""
-
+ONE = 1 << 15  # the factor 1; with it, 255 times a factor leaves room in 32 bits for factors up to `MAX_FACTOR`
 MAX_FACTOR = 256
+SHIFT = 15  # levels are in units of 2**-15 while they are worked on
 
+# Weights of the gray value: FFCV's and torchvision's, which sum to a little less than 1.
 RED_WEIGHT, GREEN_WEIGHT, BLUE_WEIGHT, WEIGHTS = 2989, 5870, 1140, 10000
-"""Weights of the gray value: FFCV's and torchvision's, which sum to a little less than 1."""
-
-SHIFT = 15
-"""Levels are in units of 2**-15 while they are worked on."""
 
 # Pixels are deinterleaved into their channels, int32 (3, W), changed, and interleaved again: three bytes fit no SIMD
 # register, while channels fill it. Sums of int32 are int64 to Numba; each result that is known to fit is cast back at

@@ -19,11 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-CHANNELS = 3
-"""Channels of an RGB image."""
-
-OTHER_CHANNELS = (1, 4)
-"""Channels of gray images, and of those with transparency."""
+CHANNELS = 3  # of an RGB image
+OTHER_CHANNELS = (1, 4)  # of gray images, and of those with transparency
 
 
 def as_nhwc(batch: Any) -> Any:
@@ -67,7 +64,6 @@ def writable(batch: Any) -> Any:
 
 
 Fill = tuple[float, ...]
-
 _SCALE = 2.0**-32
 
 
@@ -83,11 +79,8 @@ def fill_of(operation: str, fill: Fill, channels: int) -> Fill:
     return fill[:1] * channels
 
 
-def fill_like(
-    batch: Any,  # (N, H, W, C) or (N, C, H, W): the batch
-    fill: Fill,
-) -> Any:  # (C,)
-    """Make a fill that can be assigned to pixels of a batch."""
+def fill_like(batch: Any, fill: Fill) -> Any:  # (C,)
+    """Make a fill that can be assigned to pixels of a batch, NHWC or NCHW."""
     levels = fill_of("fill", fill, as_nhwc(batch).shape[3])
     if is_torch_dtype(batch.dtype):
         # torch drops fractions too, but refuses 255.9 as too large for uint8.
@@ -132,13 +125,9 @@ def normal_noise(key: tuple[int, int], count: int) -> NDArray[np.float32]:  # (c
 
 
 def blend_mask(
-    batch: Any,
-    rows: NDArray[np.intp],  # (R,) images to change, in place
-    mask: NDArray[np.float64],  # (H, W, 3)
-    alpha: NDArray[np.float64],  # (H, W)
-    clamp: Iterable[float],
+    batch: Any, rows: NDArray[np.intp], mask: NDArray[np.float64], alpha: NDArray[np.float64], clamp: Iterable[float]
 ) -> None:
-    """Make images ``(1 - alpha) * image + alpha * mask``."""
+    """Make images of some rows, in place, ``(1 - alpha) * image + alpha * mask``, of (H, W) and (H, W, 3)."""
     import torch
 
     tensor = as_tensor(as_nhwc(batch))
@@ -158,19 +147,8 @@ def flip_images(batch: Any, is_flipped: NDArray[Any]) -> None:
     images[rows] = chosen[:, :, ::-1] if isinstance(chosen, np.ndarray) else chosen.flip(2)
 
 
-def shift_images(batch: Any, shifts: NDArray[np.int32], fill: Fill) -> None:
-    """Shift each image up and left by `shifts` pixels, (N, 2), in place; `fill` the uncovered part."""
-    height, width = as_nhwc(batch).shape[1:3]
-    batch[:] = cut_windows(batch, shifts, (height, width), fill)
-
-
-def cut_windows(
-    batch: Any,  # (N, H, W, C) or (N, C, H, W): the images, of any type
-    corners: NDArray[Any],  # (N, 2) integers
-    size: tuple[int, int],
-    fill: Fill,
-) -> Any:
-    """Cut a window out of each image."""
+def cut_windows(batch: Any, corners: NDArray[Any], size: tuple[int, int], fill: Fill) -> Any:
+    """Cut a window out of each image of any type; `corners`, (N, 2), may be outside."""
     images = as_nhwc(batch)
     height, width = images.shape[1:3]
     windows = _empty(batch, (len(images), *size, images.shape[3]))
@@ -210,11 +188,7 @@ def normalize(batch: Any, table: NDArray[Any], dtype: str, take: Callable[..., A
     return as_nchw(values) if is_nchw(batch) else values
 
 
-def look_up_values(
-    levels: Any,  # (N, H, W, C) uint8 or uint16: levels
-    table: Any,  # (C, num_levels): for each channel and level a value
-    values: Any,  # (N, H, W, C): written
-) -> None:
+def look_up_values(levels: Any, table: Any, values: Any) -> None:  # (N, H, W, C), (C, num_levels), (N, H, W, C)
     """Replace each level by its entry in a table: numpy would take twenty times as long."""
     for number in range(len(levels)):
         for y in range(levels.shape[1]):
@@ -225,11 +199,8 @@ def look_up_values(
                     target[x, channel] = entries[line[x, channel]]
 
 
-def change_floats(
-    batch: Any,  # NHWC or NCHW, any strides, 1, 3 or 4 channels
-    rows: NDArray[np.int32],  # (N, K, STEP_COLUMNS): see `step_rows`
-) -> None:
-    """Carry out brightness, contrast and saturation on floating-point images, in place."""
+def change_floats(batch: Any, rows: NDArray[np.int32]) -> None:
+    """Carry out step rows of brightness, contrast and saturation on floating-point images, in place."""
     # Clipped to 0 to 255, even if the images have other units, as FFCV does. Float64 is computed in float64, all
     # other types in float32; a mean is summed in float64.
     import torch

@@ -31,13 +31,8 @@ def best_span(count: int) -> int:
     return count if has_byte_permute() else _NARROW
 
 
-def deinterleave(
-    emit: VectorBuilder,
-    pixels: Vector,  # address of (count, 3) uint8
-    count: int,  # a multiple of `span`
-    span: int,
-) -> list[Vector]:
-    """Load RGB pixels; return red, green and blue, `count` bytes each."""
+def deinterleave(emit: VectorBuilder, pixels: Vector, count: int, span: int) -> list[Vector]:
+    """Load RGB pixels, (count, 3) uint8; return red, green and blue, `count` bytes each: a multiple of the span."""
     parts = [
         Vector.joined([emit.load(pixels + start, I8, span) for start in range(span * third, 3 * count, 3 * span)])
         for third in range(3)
@@ -55,13 +50,8 @@ def deinterleave(
     return channels
 
 
-def interleave(
-    emit: VectorBuilder,
-    channels: list[Vector],  # red, green and blue: `count` bytes each
-    pixels: Vector,  # address of (count, 3) uint8, written
-    span: int,
-) -> None:
-    """Store channels as RGB pixels."""
+def interleave(emit: VectorBuilder, channels: list[Vector], pixels: Vector, span: int) -> None:
+    """Store red, green and blue as RGB pixels, (count, 3) uint8."""
     red, green, blue = channels
     count = red.count
     for third in range(3):
@@ -101,11 +91,8 @@ def _store(emit: VectorBuilder, planes: Vector, row: Vector, width: Vector, grou
 
 
 @device_function
-def load_planes(
-    row: Array,  # (W, 3) uint8, C-contiguous; or (W, 4), with opacity, which stays
-    planes: Array,  # (3, W) int32, C-contiguous, written
-) -> None:
-    """Copy a row of pixels into one plane per channel."""
+def load_planes(row: Array, planes: Array) -> None:  # (W, 3) or (W, 4) uint8, and (3, W) int32; C-contiguous
+    """Copy a row of pixels into one plane per channel; opacity stays."""
     width = row.shape[0]
     if width < _GROUP or row.shape[1] != 3:
         _load_few(row, planes)
@@ -114,11 +101,8 @@ def load_planes(
 
 
 @device_function
-def store_planes(
-    planes: Array,  # (3, W) int32, C-contiguous: values from 0 to 255
-    row: Array,  # (W, 3) or (W, 4) uint8, C-contiguous, written
-) -> None:
-    """Copy the planes of three channels back into a row of pixels."""
+def store_planes(planes: Array, row: Array) -> None:  # the same
+    """Copy the planes of three channels, values from 0 to 255, back into a row of pixels."""
     width = row.shape[0]
     if width < _GROUP or row.shape[1] != 3:
         _store_few(planes, row)

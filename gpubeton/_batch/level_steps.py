@@ -63,11 +63,8 @@ def _look_up(source: int, target: int, tables: int, pixels: int, channels: int) 
 
 
 @device_function
-def _count_levels(
-    levels: Array,  # uint8
-    channels: int,
-    counters: Array,  # (_COUNTERS * _LEVELS,) int32: the counts of each channel are written to its first
-) -> None:
+def _count_levels(levels: Array, channels: int, counters: Array) -> None:  # (_COUNTERS * _LEVELS,) int32
+    """Write the counts of the levels of each channel to its first counters."""
     clear(counters.ctypes.data, 4 * len(counters))
     whole = len(levels) // _COUNTERS * _COUNTERS
     for start in range(0, whole, _COUNTERS):
@@ -96,12 +93,8 @@ def _write_ranges(emit: VectorBuilder, levels: Vector, ranges: Vector, groups: V
 
 
 @device_function
-def _count_range(
-    levels: Array,  # uint8
-    channels: int,
-    counters: Array,  # (_COUNTERS * _LEVELS,) int32, written: some levels, all least and largest with them
-    ranges: Array,  # (2 * _BLOCK,) uint8: memory
-) -> None:
+def _count_range(levels: Array, channels: int, counters: Array, ranges: Array) -> None:  # ranges: (2 * _BLOCK,) uint8
+    """Count some levels of each channel, the least and the largest with them."""
     clear(counters.ctypes.data, 4 * len(counters))
     size, values = len(levels), levels
     if size >= _BLOCK:

@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+# Columns of a mix; ``kernels/mix.cu`` has the same.
 PARTNER, WEIGHT, TOP, LEFT, BOTTOM, RIGHT = range(6)
-"""Columns of a mix; ``kernels/mix.cu`` has the same."""
-
 MIX_COLUMNS = 6
+
+# Of the four tiles of a mosaic; `PARTNER` is their first column, too.
+TILES, TILE_COLUMNS = 4, 7
+WINDOW, PLACE = slice(1, 3), slice(3, 7)
 
 
 def mix_images(batch: Any, mixes: NDArray[np.int32]) -> None:
@@ -41,11 +44,8 @@ def mix_images(batch: Any, mixes: NDArray[np.int32]) -> None:
         mix_tensor(tensor, mixes)
 
 
-def mix_levels(
-    images: NDArray[np.uint8],  # (N, H, W, C) uint8: levels, C-contiguous
-    mixes: NDArray[np.int32],  # (N, MIX_COLUMNS) int32
-) -> None:
-    """Mix levels, in place."""
+def mix_levels(images: NDArray[np.uint8], mixes: NDArray[np.int32]) -> None:
+    """Mix levels, (N, H, W, C), C-contiguous, in place."""
     # From the last image on, so that those before it are still as they were; later partners are copied first.
     late = np.flatnonzero(mixes[:, PARTNER] > np.arange(len(mixes)))
     channels = images.shape[3]
@@ -53,11 +53,8 @@ def mix_levels(
     _compiled(channels)(rows, mixes, rows[mixes[late, PARTNER]])
 
 
-def mix_tensor(
-    images: Any,  # (N, H, W, C)
-    mixes: NDArray[np.int32],  # (N, MIX_COLUMNS) int32: partner, weight and box of each image
-) -> None:
-    """Mix levels or values, in place, on any device."""
+def mix_tensor(images: Any, mixes: NDArray[np.int32]) -> None:
+    """Mix levels or values, (N, H, W, C), in place, on any device."""
     import torch
 
     columns = torch.from_numpy(mixes).to(images.device)[:, :, None, None, None].unbind(1)
@@ -105,18 +102,8 @@ def mix_labels(labels: Any, mixes: NDArray[np.float64]) -> Any:
     return torch.stack([flat.to(torch.float32), other.to(torch.float32), share], dim=1)
 
 
-TILES = 4
-TILE_COLUMNS = 7
-WINDOW, PLACE = slice(1, 3), slice(3, 7)
-"""Columns of a tile, after `PARTNER`."""
-
-
-def make_mosaics(
-    batch: Any,  # (N, H, W, C) or (N, C, H, W): the images, of any type
-    tiles: NDArray[np.int32],  # (N, TILES, TILE_COLUMNS)
-    take: Callable[..., Any],  # take(shape, dtype) gives memory for arrays
-) -> Any:
-    """Put the tiles of each image together, in new memory."""
+def make_mosaics(batch: Any, tiles: NDArray[np.int32], take: Callable[..., Any]) -> Any:
+    """Put the tiles, (N, TILES, TILE_COLUMNS), of each image together; `take(shape, dtype)` gives memory of arrays."""
     import torch
 
     result = take(batch.shape, batch.dtype) if isinstance(batch, np.ndarray) else torch.empty_like(batch)

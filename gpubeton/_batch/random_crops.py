@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
     from gpubeton.pipeline.operation import Uniform
 
-USUAL_NUMBERS = 12
-"""Random numbers per image to make in advance: three tries, which mostly do for all images of a batch."""
-
+USUAL_NUMBERS = 12  # of an image, made in advance: three tries, which mostly do for all images of a batch
 _TRIES = 10
 _NUMBERS_PER_TRY = 4
 _INTEGERS = 2.0**52  # from here on, neighboring numbers are one apart

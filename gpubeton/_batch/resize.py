@@ -20,12 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-SLIVER = 1e-3
-"""Smaller shares of a pixel are left out, as OpenCV does (resize.cpp, computeResizeAreaTab)."""
-
-AT_ONCE = 1 << 22
-"""Pixels of a batch that are resized together; each channel takes a few numbers of 32 bits for each."""
-
+SLIVER = 1e-3  # smaller shares of a pixel are left out, as OpenCV does (resize.cpp, computeResizeAreaTab)
+AT_ONCE = 1 << 22  # pixels that are resized together; each channel takes a few numbers of 32 bits for each
 LEVELS = ("uint8", "uint16")
 
 
@@ -54,12 +50,8 @@ class Taps(NamedTuple):
     weights: NDArray[np.float32]  # (output, taps) of that pixel and the next ones
 
 
-def resize_crops(
-    images: NDArray[Any],  # (N, H, W, C) uint8 or uint16: levels
-    boxes: NDArray[np.int32],  # (N, 4) int32
-    out: NDArray[Any],  # (N, h, w, C) the same type: written
-) -> None:
-    """Resize a part of each image of a batch."""
+def resize_crops(images: NDArray[Any], boxes: NDArray[np.int32], out: NDArray[Any]) -> None:
+    """Resize a part, (N, 4), of each image of a batch of levels, (N, H, W, C), to `out`, (N, h, w, C)."""
     resize = _compiled_resize(out.shape[3], np.iinfo(out.dtype).max)
     height, width = out.shape[1:3]
     for image, (top, left, rows, columns), target in zip(images, boxes.tolist(), out, strict=True):
@@ -69,22 +61,15 @@ def resize_crops(
         resize(image[top : top + rows, left : left + columns], *down, *across, is_halved, target)
 
 
-def pick_crops(
-    images: NDArray[Any],  # (N, H, W, C) uint8 or uint16: levels
-    boxes: NDArray[np.int32],  # (N, 4) int32
-    out: NDArray[Any],  # (N, h, w, C) the same type: written
-) -> None:
-    """Resize a part of each image of a batch by taking the pixel at the center of each new one."""
+def pick_crops(images: NDArray[Any], boxes: NDArray[np.int32], out: NDArray[Any]) -> None:
+    """Do the same by taking the pixel at the center of each new one."""
     height, width = out.shape[1:3]
     for image, down, across, target in zip(images, *nearest_places(boxes, (height, width)), out, strict=True):
         target[:] = image[down[:, None], across]
 
 
-def nearest_places(
-    boxes: NDArray[np.int32],  # (N, 4) int32
-    size: tuple[int, int],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # (N, height)
-    """Find the rows and columns in which the centers of new pixels lie."""
+def nearest_places(boxes: NDArray[np.int32], size: tuple[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the rows, (N, height), and columns of boxes, (N, 4), in which the centers of new pixels lie."""
     corners, sides = boxes[:, :2].astype(np.int64), boxes[:, 2:].astype(np.int64)
     rows, columns = (
         corners[:, axis, None] + (2 * np.arange(length) + 1) * sides[:, axis, None] // (2 * length)
@@ -161,14 +146,9 @@ def _two_pixels(size: int, output: int) -> tuple[NDArray[np.intp], NDArray[np.fl
 
 
 def resize_tensors(
-    images: Any,  # (N, H, W, C): of any type, strides and device
-    boxes: NDArray[np.int32],  # (N, 4) int32
-    size: tuple[int, int],
-    at_once: int = AT_ONCE,
-    *,
-    is_nearest: bool = False,
-) -> Any:  # (N, height, width, C)
-    """Resize a part of each image of a batch as `resize_crops` does, or `pick_crops`, to the bit."""
+    images: Any, boxes: NDArray[np.int32], size: tuple[int, int], at_once: int = AT_ONCE, *, is_nearest: bool = False
+) -> Any:
+    """Resize a part of each image of any type and device as `resize_crops` does, or `pick_crops`, to the bit."""
     change = _picked if is_nearest else _resized
     out = images.new_empty((len(boxes), *size, images.shape[3]))
     step = max(1, at_once // max(images.shape[1] * images.shape[2], size[0] * size[1]))

@@ -21,18 +21,10 @@ from gpubeton._compile.intrinsics import copy
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton._compile.compile import AddressedFunction
     from gpubeton._compile.intrinsics import Array
 
-STEP_FUNCTIONS: dict[int, AddressedFunction] = {
-    **COLOR_CODES,
-    **LEVEL_CODES,
-    **FILTER_CODES,
-    **WARP_CODES,
-    **PLACE_CODES,
-    **AUGMIX_CODES,
-}
-"""The functions of all kinds of steps."""
+#: The functions of all kinds of steps.
+STEP_FUNCTIONS = COLOR_CODES | LEVEL_CODES | FILTER_CODES | WARP_CODES | PLACE_CODES | AUGMIX_CODES
 
 
 def run_steps(batch: Any, rows: NDArray[np.int32]) -> None:
@@ -42,19 +34,12 @@ def run_steps(batch: Any, rows: NDArray[np.int32]) -> None:
     levels = np.ascontiguousarray(array)
     _, height, width, channels = levels.shape
     kinds = set(step_kinds(rows).ravel().tolist())
-    buffers = [np.zeros(levels[0].nbytes + SLACK, np.uint8) for _ in range(2)]
+    image, other = (np.zeros(levels[0].nbytes + SLACK, np.uint8) for _ in range(2))
     memory = np.zeros(memory_nbytes(height, width, channels, kinds), np.uint8)
     layout = layout_of(height, width, channels, levels.dtype)
     listed = np.ascontiguousarray(rows, np.int32).reshape(len(rows), -1)
-    run_listed(
-        levels.reshape(len(levels), -1).view(np.uint8),
-        listed,
-        addresses_of(STEP_FUNCTIONS, kinds),
-        buffers[0],
-        buffers[1],
-        memory,
-        layout,
-    )
+    pixels, addresses = levels.reshape(len(levels), -1).view(np.uint8), addresses_of(STEP_FUNCTIONS, kinds)
+    run_listed(pixels, listed, addresses, image, other, memory, layout)
     if levels is not array:
         array[...] = levels
     if not isinstance(images, np.ndarray) and images.device.type != "cpu":
@@ -72,18 +57,9 @@ def run_listed(
     layout: Array,
 ) -> None:
     """Carry out the rows of each image of a batch."""
-    count, size = rows.shape[1] // STEP_COLUMNS, levels.shape[1]
+    count, size, first, second = rows.shape[1] // STEP_COLUMNS, levels.shape[1], image.ctypes.data, other.ctypes.data
     for number in range(len(levels)):
         pixels = levels[number].ctypes.data
-        copy(image.ctypes.data, pixels, size)
-        result = carry_out(
-            rows[number],
-            0,
-            count,
-            addresses,
-            image.ctypes.data,
-            other.ctypes.data,
-            memory.ctypes.data,
-            layout.ctypes.data,
-        )
+        copy(first, pixels, size)
+        result = carry_out(rows[number], 0, count, addresses, first, second, memory.ctypes.data, layout.ctypes.data)
         copy(pixels, result, size)

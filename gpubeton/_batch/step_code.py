@@ -24,17 +24,11 @@ if TYPE_CHECKING:
     from gpubeton._compile.compile import AddressedFunction
     from gpubeton._compile.intrinsics import Array
 
-# Columns of a layout, int64.
-HEIGHT = 0
-WIDTH = 1
-CHANNELS = 2
-ITEM_SIZE = 3  # bytes of a level: 1 or 2
-MOST = 4  # the largest level
+# Columns of a layout, int64; ITEM_SIZE: bytes of a level, 1 or 2; MOST: the largest level.
+HEIGHT, WIDTH, CHANNELS, ITEM_SIZE, MOST = range(5)
 LAYOUT_FIELDS = 5
 
-SLACK = 64
-"""Whole vectors are written: images have this many bytes more than their pixels need."""
-
+SLACK = 64  # whole vectors are written: images have this many bytes more than their pixels need
 _LINES = 1 << 16
 
 
@@ -58,24 +52,16 @@ def memory_nbytes(height: int, width: int, channels: int, kinds: Iterable[int]) 
 def addresses_of(functions: Mapping[int, AddressedFunction], kinds: Iterable[int]) -> Array:  # (NUM_KINDS,) int64
     """Compile the functions of some kinds of steps, and return their addresses; of all others 0."""
     addresses = np.zeros(NUM_KINDS, np.int64)
-    for kind in kinds:
-        if kind != KEEP:
-            addresses[kind] = functions[kind].address
+    for kind in set(kinds) - {KEEP}:
+        addresses[kind] = functions[kind].address
     return addresses
 
 
 @device_function
 def carry_out(
-    rows: Array,  # (>= STEP_COLUMNS * stop,) int32
-    start: int,
-    stop: int,
-    addresses: Array,  # (NUM_KINDS,) int64
-    image: int,
-    other: int,
-    memory: int,
-    layout: int,
+    rows: Array, start: int, stop: int, addresses: Array, image: int, other: int, memory: int, layout: int
 ) -> int:
-    """Carry out the rows from `start` to `stop`; return the address of the result: `image` or `other`."""
+    """Carry out the int32 rows from `start` to `stop`; return the address of the result: `image` or `other`."""
     row = start
     while row < stop:
         kind = rows[STEP_COLUMNS * row + KIND]

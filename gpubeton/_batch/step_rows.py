@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-STEP_COLUMNS = 16
-"""Columns of a row: one cache line. A step with more parameters takes several rows."""
-
+STEP_COLUMNS = 16  # one cache line; a step with more parameters takes several rows
 KIND = 0
 SPAN = 1  # rows of the step; of KEEP, 0 counts as 1
 PARAMETERS = 2
@@ -59,17 +57,12 @@ PARAMETERS = 2
  FINISH) = range(23)  # fmt: skip
 NUM_KINDS = 23
 
+#: Kinds whose steps in a row run together, on pixels that stay in registers.
 COLORS = frozenset({BRIGHTNESS, CONTRAST, SATURATION, HUE})
-"""Kinds whose steps in a row run together, on pixels that stay in registers."""
-
+#: Kinds whose result has pixels of other places, so that a GPU cannot write it over the image.
 MOVING = frozenset({SHARPNESS, WARP_NEAREST, WARP_BILINEAR, PERSPECTIVE, TURN, SHIFT})
-"""Kinds whose result has pixels of other places, so that a GPU cannot write it over the image."""
-
-MIXING = frozenset({SAVE, ADD, FINISH})
-"""Kinds that need a mixture and a kept image."""
-
-MAX_STEPS = 64
-"""Most rows of an image."""
+MIXING = frozenset({SAVE, ADD, FINISH})  # they need a mixture and a kept image
+MAX_STEPS = 64  # rows of an image
 
 
 def num_rows_of(num_parameters: int) -> int:

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
     from gpubeton._compile.intrinsics import Array
 
-IDENTITY = 1 << 32, 0, 0, 0, 1 << 32, 0
-"""The affine warp that changes nothing."""
-
+IDENTITY = 1 << 32, 0, 0, 0, 1 << 32, 0  # the affine warp that changes nothing
 WARPS = frozenset({WARP_NEAREST, WARP_BILINEAR, PERSPECTIVE})
 
 PLACE_BITS = 11
@@ -50,14 +48,11 @@ _NUMBERS = _FILL + 8
 _IS_BILINEAR = _NUMBERS + 9 * 8
 
 
-def perspective_rows(
-    starts: NDArray[Any],  # (N, 4, 2): corners in the source, (x, y)
-    ends: NDArray[Any],  # (N, 4, 2): where they are in the result
-) -> NDArray[np.int64]:  # (N, 9)
+def perspective_rows(starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:  # (N, 9), from (N, 4, 2)
     """Make the numbers of PERSPECTIVE from four corners; without an area between them, images stay as they are."""
-    # Corners are points between pixels, as in torchvision's ``perspective``. The matrix from the result to the source
-    # is a product of two: from four corners to the axes and their sum, and from there to four corners. It is made of
-    # sums and products alone, for the same bits on all machines.
+    # `starts` are in the source, `ends` in the result: points (x, y) between pixels, as in torchvision's
+    # ``perspective``. The matrix from the result to the source is a product of two: from four corners to the axes and
+    # their sum, and from there to four corners. It is made of sums and products alone: the same bits on all machines.
     (points, _, weights), (_, normals, turns) = _frame(starts), _frame(ends)
     inverse = normals * turns[:, [1, 2, 0]] * turns[:, [2, 0, 1]]
     matrix = ((points * weights)[:, :, :, None] * inverse[:, :, None]).sum(axis=1)
@@ -74,11 +69,9 @@ def perspective_rows(
     return rows
 
 
-def forward_maps(
-    kinds: NDArray[np.int32],  # (N,): of a step of each image
-    columns: NDArray[np.int32],  # (N, C): the list of steps from there on
-) -> NDArray[np.float64]:  # (N, 3, 3)
+def forward_maps(kinds: NDArray[np.int32], columns: NDArray[np.int32]) -> NDArray[np.float64]:  # (N, 3, 3)
     """Return where warps take the points (x, y, 1) of an image, which lie between pixels; other steps leave them."""
+    # `kinds` are those of a step of each image, (N,); `columns`, (N, C), the list of steps from there on.
     maps, is_perspective = np.tile(np.eye(3), (len(kinds), 1, 1)), kinds == PERSPECTIVE
     is_affine = ~is_perspective & np.isin(kinds, list(WARPS))
     for chosen, count in ((is_affine, 6), (is_perspective, 9)):

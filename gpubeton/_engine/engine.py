@@ -297,7 +297,7 @@ class Engine:
             number = self._images.index(output)
             return self._executors.finished(number, batch.jobs[number].out, mixes)
 
-        shared = Shared(self._pool.take)
+        shared = Shared(self._pool.take, self._executors.carry_out)
         inputs = Inputs(self._plan.seed, self._plan.epoch, batch.draw_ids, batch.regions, images, self._pool, shared)
         outputs: dict[str, Any] = {}
         for output in self._making_order:
@@ -508,6 +508,10 @@ class ImageExecutors:
             return array
         tensor = self._gpu.fetch(array)
         return pixel_type(tensor.dtype).array(tensor)
+
+    def carry_out(self, batch: Any, rows: Callable[[], NDArray[np.int32]]) -> bool:
+        """Carry out step rows on a finished batch where it is, if that is a GPU that takes it."""
+        return self._gpu is not None and self._gpu.carry_out(batch, rows)
 
     def arrival(self, outputs: Sequence[Any]) -> Callable[[], None] | None:
         """Mark that a batch is ready; the thread that receives the batch calls the result, unless it is None."""

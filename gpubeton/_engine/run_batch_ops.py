@@ -15,6 +15,7 @@ from gpubeton.errors import OperationError, add_error_note
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.pixel_type import is_torch_dtype, pixel_type, torch_dtype
+from gpubeton.transforms.step_transform import RowTransform
 from gpubeton.transforms.transform import BatchKey
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.operation import Memory, Operation
     from gpubeton.pipeline.state import State
 
+# Numba's default threading layer ends the process when two threads run parallel code at once.
 ONE_PARALLEL_REGION = threading.Lock()
-"""Numba's default threading layer ends the process when two threads run parallel code at once."""
 
 
 def call_code(code: Callable[..., Any], *arguments: Any) -> Any:
@@ -44,13 +45,11 @@ def call_code(code: Callable[..., Any], *arguments: Any) -> Any:
                 result = code(*arguments)
     except Exception as error:
         # An error from compiled code has a fixed text only.
-        refusals = take_nopython_errors()
-        if refusals:
+        if refusals := take_nopython_errors():
             raise OperationError("; ".join(refusals)) from error
         raise
     # Parallel code cannot raise.
-    refusals = take_nopython_errors()
-    if refusals:
+    if refusals := take_nopython_errors():
         raise OperationError("; ".join(refusals))
     return result
 
@@ -117,8 +116,9 @@ class Shared:
 
     # Used by one thread, for one batch. Keyed by identity: objects of users may be equal, or have no hash.
 
-    def __init__(self, take: Callable[..., Any] = np.empty) -> None:
+    def __init__(self, take: Callable[..., Any] = np.empty, carry_out: Callable[..., bool] | None = None) -> None:
         self.take = take  # take(shape, dtype) gives an uninitialized array
+        self.carry_out = carry_out  # carries out step rows where a batch is, if it can
         self._memory: dict[int, Any] = {}
         self._results: dict[int, Any] = {}
 
@@ -142,12 +142,7 @@ class Shared:
 
 
 def run_batch_ops(
-    ops: BatchOps,
-    batch: Any,
-    seed: int,
-    epoch: int,
-    draw_ids: NDArray[np.uint64],  # (N,) see `gpubeton.pipeline.draw_ids`
-    shared: Shared | None = None,
+    ops: BatchOps, batch: Any, seed: int, epoch: int, draw_ids: NDArray[np.uint64], shared: Shared | None = None
 ) -> Any:
     """Run all operations on an array or tensor of shape (N, ...), which they may change in place or return views of."""
     shared = Shared() if shared is None else shared
@@ -196,6 +191,9 @@ def _run(op: BatchOp, batch: Any, key: BatchKey, shared: Shared) -> Any:
         return batch
     numbers = None if op.rng_stream is None else BatchNumbers(*key, op.rng_stream)
     draw = operation.draw_batch(key, numbers, op.before)
+    carry_out = shared.carry_out if isinstance(operation, RowTransform) else None
+    if carry_out is not None and carry_out(batch, lambda: operation.rows(draw, op.before)):
+        return batch
     return operation.apply(batch, draw, take=shared.take) if operation.takes_memory else operation.apply(batch, draw)
 
 

@@ -338,6 +338,10 @@ class Device:
         except torch.cuda.OutOfMemoryError as error:
             raise DeviceError(f"{self._name}: a {dtype} tensor of shape {shape}: {error}") from error
 
+    def holds(self, batch: Any) -> bool:
+        """Return whether a batch is a tensor on this device."""
+        return bool(getattr(batch, "is_cuda", False) and batch.device.index == self.number)
+
     @contextmanager
     def using(self, stream: Stream) -> Iterator[None]:
         """Let torch work on this stream in the calling thread for a while."""

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton._batch.image_batch import as_nhwc
+from gpubeton._batch.step_rows import KEEP, step_kinds
 from gpubeton._gpu.cpu_images import CpuImages
 from gpubeton._gpu.feeder import Feeder
-from gpubeton._gpu.launch import gather, mix_images, program_constants, write_canaries
+from gpubeton._gpu.launch import carry_out_steps, gather, mix_images, program_constants, write_canaries
 from gpubeton._gpu.planner import BatchPlanner, image_identity
+from gpubeton._plan.arena_layout import steps_nbytes
 from gpubeton._plan.draw_rows import HEIGHT, WIDTH
 from gpubeton._plan.routes import cut
 from gpubeton.errors import LoaderClosedError
+from gpubeton.pipeline.pixel_type import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -265,6 +269,28 @@ class GpuExecutor:
         mix_images(self._device, size, *inputs, *self._constants[program].mixed, out.data_ptr(), stream)
         self._mixed.record(stream)
         return out
+
+    def carry_out(self, batch: Any, rows: Callable[[], NDArray[np.int32]]) -> bool:
+        """Carry out step rows on a finished batch, in place, if it is one of RGB levels on the device."""
+        if not (self._device.holds(batch) and dtype_name(batch.dtype) == "uint8" and as_nhwc(batch).shape[3] == 3):
+            return False
+        images, steps, stream = as_nhwc(batch), rows(), self._resources.streams.batch_ops
+        kinds = frozenset(step_kinds(steps).ravel().tolist())
+        if kinds <= {KEEP}:
+            return True
+        is_dense = images.is_contiguous()  # as a rule
+        dense = images if is_dense else self._device.empty(tuple(images.shape), "uint8", stream).copy_(images)
+        _, *nbytes = steps_nbytes(dense.numel(), kinds)
+        memory = self._device.empty((max(sum(nbytes), 1),), "uint8", stream)
+        table, sent = self._resources.steps_table()
+        addresses = table.fill({"rows": steps})
+        table.send(stream)
+        size, inputs = tuple(dense.shape[:3]), (dense.data_ptr(), addresses["rows"], steps.shape[1])
+        carry_out_steps(self._device, size, *inputs, memory.data_ptr(), nbytes, stream)
+        sent.record(stream)
+        if not is_dense:
+            images.copy_(dense)
+        return True
 
     def fetch(self, tensor: Any) -> Any:
         """Copy a tensor of the device to the host; waits."""

@@ -10,7 +10,7 @@ from gpubeton._gpu.entry_decoder import EntryDecoder
 from gpubeton._gpu.memory import Constants, Table
 
 if TYPE_CHECKING:
-    from gpubeton._gpu.cuda import Device, Stream
+    from gpubeton._gpu.cuda import Device, Event, Stream
     from gpubeton._gpu.nvjpeg_backends import DecodeBackends
 
 
@@ -35,10 +35,20 @@ class GpuResources:
         self.repair_slot = Slot(device)  # images that the CPU makes after a failure, and replacements
         self.streams = EpochStreams(*map(device.make_stream, EpochStreams._fields))
         self.mixes = Table(device)  # rows of a batch that is mixed
+        self._steps: list[tuple[Table, Event]] = []
         self.constants = Constants(device)
         self.nonces = count(1)  # of canaries
         # stored images, by field and sample, that their decoder has refused: the CPU decodes them
         self.refused: set[tuple[str, int]] = set()
+
+    def steps_table(self) -> tuple[Table, Event]:
+        """Return a table for the steps of a finished batch whose last copy is done; the event is to be recorded."""
+        # So the host never waits. There are as many as operations of the batches that the GPU has before it.
+        for table, sent in self._steps:
+            if sent.is_done:
+                return table, sent
+        self._steps.append((Table(self.device), self.device.make_event()))
+        return self._steps[-1]
 
     def settle(self) -> None:
         """Wait until nothing is under way."""
@@ -54,8 +64,9 @@ class GpuResources:
             for backend in self.backends.values():
                 backend.close()
             # Not with the last reference: an error that is kept has frames with batches.
-            slots = *self.slots, self.repair_slot
-            for buffer in (*(buffer for slot in slots for buffer in slot.buffers), *self.mixes.buffers):
+            slots, tables = (*self.slots, self.repair_slot), (self.mixes, *(table for table, _ in self._steps))
+            of_slots = (buffer for slot in slots for buffer in slot.buffers)
+            for buffer in (*of_slots, *(buffer for table in tables for buffer in table.buffers)):
                 buffer.free()
             if self.entry_decoder is not None:
                 self.entry_decoder.windows.free()

@@ -14,7 +14,7 @@ from gpubeton._plan.jpeg_windows import GROUP
 from gpubeton.pipeline.interpolation import INTERPOLATIONS, filter_radius
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -137,6 +137,42 @@ def mix_images(
     _launch(device, "mix", count, 3 * height * width * item_size, _MIXED_BYTES, arguments, stream)
 
 
+def _places(first: int, nbytes: Sequence[int]) -> list[int]:
+    """Place parts of memory one after the other; empty ones at 0."""
+    return [start * (size > 0) for start, size in zip(accumulate(nbytes[:-1], initial=first), nbytes, strict=True)]
+
+
+def _steps(
+    size: tuple[int, int, int],  # images, height, width
+    rows: int,  # address of int32 (count, num_rows, STEP_COLUMNS)
+    num_rows: int,
+    memory: Sequence[int],  # addresses of the levels, and of what `steps_nbytes` lists after them
+    table: int,
+    item_size: int,
+    out: int,
+) -> _Launch:
+    """Prepare the launch that carries out steps; its first argument is null, its last one the output."""
+    count, height, width = size
+    store = [*_pointers(table), *_ints(item_size), *_pointers(out)]
+    arguments = [*_pointers(0, rows), *_ints(num_rows), *_pointers(*memory), *_ints(height, width), *store]
+    return "image_steps", (count, 1, 1), (_STEP_THREADS, 1, 1), arguments
+
+
+def carry_out_steps(
+    device: Device,
+    size: tuple[int, int, int],  # images, height, width
+    levels: int,  # address of uint8 (count, height, width, 3), changed
+    rows: int,  # address of int32 (count, num_rows, STEP_COLUMNS)
+    num_rows: int,
+    memory: int,  # for what comes after the levels in `steps_nbytes`
+    nbytes: Sequence[int],  # of that
+    stream: Stream,
+) -> None:
+    """Carry out steps on a batch of levels, in place."""
+    # A warp reads all levels that it writes before it writes them.
+    device.launch(*_steps(size, rows, num_rows, [levels, *_places(memory, nbytes)], 0, 1, levels), stream)
+
+
 class ProgramConstants(NamedTuple):
     """What the kernels need of one program; addresses are of the device."""
 
@@ -208,14 +244,9 @@ class KernelImages:
         ]
         self._nonce, self._out = (resample, -3), (resample, -2)  # lists of arguments, and indices there
         if program.num_rows and count:
-            nbytes = program.steps_nbytes(count)
-            starts = accumulate(nbytes[:-1], initial=levels)
-            memory = [start * (size > 0) for start, size in zip(starts, nbytes, strict=True)]
-            size = _ints(program.height, program.width)
-            store = [*_pointers(program.table), *_ints(program.item_size), *_pointers(0)]
-            carried = [*_pointers(0, steps), *_ints(program.num_rows), *_pointers(*memory), *size, *store]
-            self._steps = [("image_steps", (count, 1, 1), (_STEP_THREADS, 1, 1), carried)]
-            self._out = carried, -1
+            shape, places = (count, program.height, program.width), _places(levels, program.steps_nbytes(count))
+            self._steps = [_steps(shape, steps, program.num_rows, places, program.table, program.item_size, 0)]
+            self._out = self._steps[0][3], -1
 
     def begin(self, out: int, nonce: int) -> KernelImages:
         """Take the next batch: the address of its output, and the seed of its canaries."""

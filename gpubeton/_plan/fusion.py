@@ -20,8 +20,11 @@ from gpubeton.format.field_arguments import RGB
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pixel_type import is_torch_dtype, pixel_type
 from gpubeton.transforms.checks import checked_levels
-from gpubeton.transforms.normalize import constants_of
+from gpubeton.transforms.mixup import ImageMixing
+from gpubeton.transforms.normalize import NormalizeImage, constants_of
 from gpubeton.transforms.ops import ToDevice, ToTensor, ToTorchImage, moves_to
+from gpubeton.transforms.random_resized_crop import RandomResizedCrop
+from gpubeton.transforms.step_transform import FoldTransform, StepTransform
 from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
@@ -31,10 +34,7 @@ if TYPE_CHECKING:
 
     from gpubeton._batch.image_batch import Fill
     from gpubeton._plan.program import GeometrySource
-    from gpubeton.transforms.mixup import ImageMixing
-    from gpubeton.transforms.normalize import NormalizeImage
-    from gpubeton.transforms.random_resized_crop import RandomResizedCrop
-    from gpubeton.transforms.step_transform import FoldTransform, RowTransform, StepTransform
+    from gpubeton.transforms.step_transform import RowTransform
 
 
 def compile_image_program(
@@ -69,14 +69,12 @@ def compile_image_program(
 
 
 class _Fusion:
-    """A program under construction, an `ImagePass`: takes the operations one by one."""
+    """A program under construction: takes the operations one by one."""
 
     def __init__(self, field_number: int, decoder: ImageDecoder, size: tuple[int, int], device: str) -> None:
         import torch
 
-        self.field_number = field_number
-        self.decoder = decoder
-        self.size = size
+        self.field_number, self.decoder, self.size = field_number, decoder, size
         self.device = torch.device(device)
         # Where the user believes the batch to be; on a GPU it is there before its ToDevice is met.
         self.kind = decoder.kind
@@ -84,15 +82,13 @@ class _Fusion:
         self.folds: list[tuple[Transform, int]] = []
         self.steps: list[tuple[RowTransform, int]] = []
         self.normalize: NormalizeImage | None = None
+        self.mixing: tuple[ImageMixing, int] | None = None
         self.halves_as_int16 = False
         self.batch_ops: list[BatchOp] = []
         self.notes = [(repr(decoder), "fused")]
         self.is_open = True
         # Where the batch is after the operations so far, and whether a user's operation has found it on the GPU.
-        self.is_there = device != "cpu"
-        self.stays = False
-        self.returns_to_cpu = False
-        self.mixing: tuple[ImageMixing, int] | None = None
+        self.is_there, self.stays, self.returns_to_cpu = device != "cpu", False, False
         self.followed: GeometrySource | None = None
         self.padding = self._checked_padding(decoder.fill) if isinstance(decoder, PadImageDecoder) else None
         self.numbers = RngStreams(field_number)
@@ -102,7 +98,7 @@ class _Fusion:
         """Fuse the operation, or run it on the finished batch."""
         self.rng_stream = self.numbers.next(operation)
         step, after = compile_batch_op(operation, self.state, self.rng_stream)
-        if self.is_open and isinstance(operation, Transform) and operation.fuse(self):
+        if self.is_open and self._fits(operation):
             self.notes.append((operation_name(operation), "fused"))
         elif self._is_there(operation):
             self.notes.append((operation_name(operation), "there already"))
@@ -122,7 +118,7 @@ class _Fusion:
             follower = operation.follower(decoder.interpolation, decoder.fill)
             compile_batch_op(follower, self.state, rng_stream)  # refuses a fill that does not fit
             self.rng_stream = rng_stream
-            follower.fuse(self)
+            self._fits(follower)
             self.notes.append((operation_name(follower), f"fused, {drawn}"))
         for operation, rng_stream_after in followed.ops:
             follower = operation.follower(decoder.interpolation, decoder.fill)
@@ -164,7 +160,22 @@ class _Fusion:
             kind=self.kind,
         )
 
-    def add_crop(self, crop: RandomResizedCrop) -> bool:
+    def _fits(self, operation: Operation) -> bool:
+        """Add the operation to the pass over the pixels, if it fits there."""
+        match operation:
+            case RandomResizedCrop():
+                return self._add_crop(operation)
+            case FoldTransform():
+                return self._add_fold(operation)
+            case StepTransform():
+                return self.normalize is None and self.mixing is None and self._add_rows(operation)
+            case ImageMixing():
+                return self._add_mixing(operation)
+            case NormalizeImage():
+                return self._add_normalization(operation)
+        return False
+
+    def _add_crop(self, crop: RandomResizedCrop) -> bool:
         """Let the decoder take the part, if the images so far are the stored ones."""
         is_untouched = not (self.folds or self.steps or self.normalize or self.mixing)
         if not is_untouched or type(self.decoder) not in (SimpleRGBImageDecoder, ImageDecoder):
@@ -172,14 +183,12 @@ class _Fusion:
         self.decoder_rng_stream = self._stream_of(crop)
         self.size = (crop.size, crop.size)
         field = self.decoder.field
-        decoder_class = (
-            RandomResizedCropImageDecoder if self.decoder.takes_any_kind else RandomResizedCropRGBImageDecoder
-        )
-        self.decoder = decoder_class(self.size, crop.scale, crop.ratio)
+        of_rgb, of_any = RandomResizedCropRGBImageDecoder, RandomResizedCropImageDecoder
+        self.decoder = (of_any if self.decoder.takes_any_kind else of_rgb)(self.size, crop.scale, crop.ratio)
         self.decoder.accept_field(field)
         return True
 
-    def add_fold(self, operation: FoldTransform) -> bool:
+    def _add_fold(self, operation: FoldTransform) -> bool:
         # The partner of a mix may need another flip. Paints are levels, which the table of a normalization reads.
         if self.mixing is not None or (operation.num_paints and self.normalize is not None):
             return False
@@ -190,22 +199,19 @@ class _Fusion:
         self.folds.append((operation, self._stream_of(operation)))
         return True
 
-    def add_steps(self, operation: StepTransform) -> bool:
-        return self.normalize is None and self.mixing is None and self._add_rows(operation)
-
     def _add_rows(self, operation: RowTransform) -> bool:
         if operation.num_rows + sum(step.num_rows for step, _ in self.steps) > MAX_STEPS:
             return False
         self.steps.append((operation, self._stream_of(operation)))
         return True
 
-    def add_mixing(self, mixing: ImageMixing) -> bool:
+    def _add_mixing(self, mixing: ImageMixing) -> bool:
         if self.kind != RGB or self.normalize is not None or self.mixing is not None:
             return False
         self.mixing = mixing, self._stream_of(mixing)
         return True
 
-    def add_normalization(self, normalize: NormalizeImage) -> bool:
+    def _add_normalization(self, normalize: NormalizeImage) -> bool:
         if self.normalize is not None or not pixel_type(normalize.type).is_fused:
             return False
         self.normalize = normalize
@@ -214,10 +220,8 @@ class _Fusion:
 
     def _takes_halves_back(self) -> bool:
         """Whether a batch operation makes int16 halves again before anything looks at them: two views saved."""
-        first = next(
-            (step.operation for step in self.batch_ops if type(step.operation) not in (ToTensor, ToDevice)), None
-        )
-        return isinstance(first, ToTorchImage) and first.convert_back_int16
+        later = [step.operation for step in self.batch_ops if type(step.operation) not in (ToTensor, ToDevice)]
+        return bool(later) and isinstance(later[0], ToTorchImage) and later[0].convert_back_int16
 
     def _stream_of(self, operation: Operation) -> int:
         if self.rng_stream is None:
@@ -253,7 +257,5 @@ class _Fusion:
     def _return_to_cpu(self) -> None:
         """Note that the batch operations begin on the CPU."""
         self.returns_to_cpu = True
-        first = next(
-            (place for place, (_, note) in enumerate(self.notes) if not note.startswith("fused")), len(self.notes)
-        )
-        self.notes.insert(first, ("(copy to the CPU)", "after, on the finished batch"))
+        later = [place for place, (_, note) in enumerate(self.notes) if not note.startswith("fused")]
+        self.notes.insert(min(later, default=len(self.notes)), ("(copy to the CPU)", "after, on the finished batch"))

@@ -193,7 +193,9 @@ class ImageProgram:
         if self.mixing is None:
             return None
         mixing, rng_stream = self.mixing
-        return mixing.draw(BatchNumbers(seed, epoch, draw_ids, rng_stream), len(draw_ids), self._image)
+        numbers = BatchNumbers(seed, epoch, draw_ids, rng_stream)
+        mixes: NDArray[np.int32] = mixing.draw(numbers, len(draw_ids), self._image)
+        return mixes
 
     def geometry_source(
         self,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from gpubeton import transforms
 from gpubeton.errors import OptionError
 from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder, ResizedCropRGBImageDecoder
 from gpubeton.integrations.data_loader import DataLoaderAdapter
@@ -15,19 +16,6 @@ from gpubeton.loader import Loader, OrderOption
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.validation import check_choice, check_number, check_range, check_size
 from gpubeton.reader import Reader
-from gpubeton.transforms import (
-    ColorJitter,
-    NormalizeImage,
-    RandomErasing,
-    RandomGaussianBlur,
-    RandomGrayscale,
-    RandomHorizontalFlip,
-    RandomVerticalFlip,
-    Squeeze,
-    TimmAugment,
-    ToTensor,
-    ToTorchImage,
-)
 from gpubeton.traversal_order import Repeated
 
 if TYPE_CHECKING:
@@ -167,30 +155,30 @@ def create_loader(
         area = check_range("scale", scale or (0.08, 1), 0, 1)
         aspect = check_range("ratio", ratio or (3 / 4, 4 / 3), positive=True)
         image = [RandomResizedCropRGBImageDecoder(size, area, aspect, interpolation=resizing)]
-        image += [RandomHorizontalFlip(hflip)] if hflip else []
-        image += [RandomVerticalFlip(vflip)] if vflip else []
+        image += [transforms.RandomHorizontalFlip(hflip)] if hflip else []
+        image += [transforms.RandomVerticalFlip(vflip)] if vflip else []
         image += _policy(auto_augment, interpolation, color)
         is_jittered = not auto_augment or (isinstance(auto_augment, str) and "3a" in auto_augment)
         if is_jittered and color_jitter:
             strengths = (color_jitter,) * 3 if isinstance(color_jitter, int | float) else tuple(color_jitter)
-            image.append(ColorJitter(*strengths, p=1.0 if color_jitter_prob is None else color_jitter_prob))
-        image += [RandomGrayscale(grayscale_prob)] if grayscale_prob else []
-        image += [RandomGaussianBlur(23, (0.1, 2.0), gaussian_blur_prob)] if gaussian_blur_prob else []
+            image.append(transforms.ColorJitter(*strengths, p=1.0 if color_jitter_prob is None else color_jitter_prob))
+        image += [transforms.RandomGrayscale(grayscale_prob)] if grayscale_prob else []
+        image += [transforms.RandomGaussianBlur(23, (0.1, 2.0), gaussian_blur_prob)] if gaussian_blur_prob else []
     else:
         if is_training:  # timm's resizing without augmentation
             crop_pct, crop_mode = 1.0, "center" if isinstance(input_size, int) else "squash"
         mode = check_choice("crop_mode", crop_mode or "center", ("center", "squash"))
         share = check_number("crop_pct", crop_pct or 0.875, 0, 1, positive=True)
         image = [_TimmCrop(size, share, is_squashed=mode == "squash", interpolation=resizing)]
-    normalize = NormalizeImage([255 * level for level in mean], [255 * level for level in std], img_dtype)
-    finish: list[Operation] = [normalize, ToTensor(), ToTorchImage()]
+    normalize = transforms.NormalizeImage([255 * level for level in mean], [255 * level for level in std], img_dtype)
+    finish: list[Operation] = [normalize, transforms.ToTensor(), transforms.ToTorchImage()]
     if is_augmented and re_prob:
         value: Any = {"const": color, **_NOISE}[check_choice("re_mode", re_mode, ("const", *_NOISE))]
         # A color is painted in the pass over the pixels; noise has no levels.
         place = 3 if re_mode in _NOISE else 0
-        finish.insert(place, RandomErasing(re_prob, (0.02, 1 / 3), (0.3, 1 / 0.3), value, re_count))
+        finish.insert(place, transforms.RandomErasing(re_prob, (0.02, 1 / 3), (0.3, 1 / 0.3), value, re_count))
     pipelines = dict.fromkeys(Reader(fname, remote=options.get("remote")).field_names)
-    pipelines.update(image=image + finish, label=[IntDecoder(), ToTensor(), Squeeze(1)])
+    pipelines.update(image=image + finish, label=[IntDecoder(), transforms.ToTensor(), transforms.Squeeze(1)])
     defaults: dict[str, Any] = {
         "order": OrderOption.RANDOM if is_training else OrderOption.SEQUENTIAL,
         "drop_last": is_training,
@@ -209,7 +197,7 @@ def _policy(auto_augment: Any, interpolation: str, fill: list[int]) -> list[Oper
             f"auto_augment is {auto_augment!r}; expected a policy of timm's, such as 'rand-m9-mstd0.5-inc1', or an "
             "operation, such as RandAugment(2, 9)"
         )
-    return [TimmAugment(auto_augment, "nearest" if interpolation == "nearest" else "bilinear", fill)]
+    return [transforms.TimmAugment(auto_augment, "nearest" if interpolation == "nearest" else "bilinear", fill)]
 
 
 class _TimmCrop(ResizedCropRGBImageDecoder):

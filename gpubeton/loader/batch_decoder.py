@@ -239,7 +239,8 @@ class _Threads:
             samples, is_whole = samples[rows], np.array_equal(rows, np.arange(len(samples)))
             mixes = program.draw_mixes(seed, epoch, samples)
             images = executors.finished(0, job.out if is_whole else job.out[rows], mixes)
-            batch = finish_images(program, images, seed, epoch, samples, Shared(self._pool.take))
+            shared = Shared(self._pool.take, executors.carry_out)
+            batch = finish_images(program, images, seed, epoch, samples, shared)
             arrival = executors.arrival([batch])
         if arrival is not None:
             arrival()

@@ -11,7 +11,7 @@ from gpubeton._batch.step_rows import BLUR, SHARPNESS, num_rows_of, step_rows
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.validation import check_number, check_probability, check_range
 from gpubeton.transforms.checks import checked_whole, image_size
-from gpubeton.transforms.step_transform import StepTransform
+from gpubeton.transforms.step_transform import RandomStep, StepTransform
 from gpubeton.transforms.transform import between
 
 if TYPE_CHECKING:
@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
-_MAX_FACTOR = 128
-"""Largest factor with which all sums fit into 32 bits."""
-
-_NARROWEST = 2.0**-10
-"""Of this standard deviation, as of smaller ones, the kernel is a single pixel."""
+_MAX_FACTOR = 128  # with larger ones, sums would not fit into 32 bits
+_NARROWEST = 2.0**-10  # of this standard deviation, as of smaller ones, the kernel is a single pixel
 
 
 class RandomGaussianBlur(StepTransform):
@@ -88,7 +85,7 @@ class RandomGaussianBlur(StepTransform):
         return {"": np.where(numbers[:, 0] < self.p, between(self.sigma, numbers[:, 1]), 0.0)}
 
 
-class RandomAdjustSharpness(StepTransform):
+class RandomAdjustSharpness(RandomStep):
     """Move each pixel away from the mean around it, or towards it, with a given probability for each image.
 
     Parameters
@@ -117,34 +114,29 @@ class RandomAdjustSharpness(StepTransform):
     kind: ClassVar[int] = SHARPNESS
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
-        self.sharpness_factor = check_number(
-            "RandomAdjustSharpness: sharpness_factor", sharpness_factor, 0, _MAX_FACTOR
-        )
-        self.p = check_probability("RandomAdjustSharpness: p", p)
+        name = "RandomAdjustSharpness: sharpness_factor"
+        self.sharpness_factor = check_number(name, sharpness_factor, 0, _MAX_FACTOR)
+        super().__init__(p)
+
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        return (round(self.sharpness_factor * ONE),)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        factor = round(self.sharpness_factor * ONE)
-        is_done = (uniform(1)[:, 0] < self.p) & (factor != ONE)
-        return step_rows(SHARPNESS, np.full((count, 1), factor, np.int32), is_done)
+        return super().draw(uniform, count, state) * (self.parameters != (ONE,))
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": np.where(uniform(1)[:, 0] < self.p, round(self.sharpness_factor * ONE) / ONE, 1.0)}
+        return {"": np.where(uniform(1)[:, 0] < self.p, self.parameters[0] / ONE, 1.0)}
 
 
-def blur_steps(
-    sigma: NDArray[np.float64],  # (N,) float64: standard deviations in pixels; 0 of images that stay
-    size: int,
-) -> NDArray[np.int32]:  # (N, S, STEP_COLUMNS)
-    """Write a blur of each image."""
+def blur_steps(sigma: NDArray[np.float64], size: int) -> NDArray[np.int32]:  # (N, S, STEP_COLUMNS), from (N,)
+    """Write a blur of each image, with a standard deviation in pixels; 0 of images that stay."""
     weights = bell_weights(np.maximum(sigma, _NARROWEST), size)[:, size // 2 :]
     reach = np.full((len(sigma), 1), size // 2, np.int32)
     return step_rows(BLUR, np.hstack([reach, weights]), weights[:, 0] != ONE)
 
 
-def bell_weights(
-    sigma: NDArray[np.float64],  # (N,) float64: standard deviations in pixels
-    size: int,
-) -> NDArray[np.int32]:  # (N, size) int32
+def bell_weights(sigma: NDArray[np.float64], size: int) -> NDArray[np.int32]:  # (N, size), from (N,)
     """Return Gaussian weights in units of 2**-15, each row with the sum 2**15."""
     distance = np.arange(size) - size // 2
     bell = np.exp(-0.5 * (distance / sigma[:, None]) ** 2)

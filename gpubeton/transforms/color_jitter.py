@@ -28,11 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomBrightness", "RandomContrast", "RandomSaturation"]
 
-_NEUTRAL = {BRIGHTNESS: 1.0, CONTRAST: 1.0, SATURATION: 1.0, HUE: 0.0}
-"""The factor of each kind that changes nothing."""
-
+_NEUTRAL = {BRIGHTNESS: 1.0, CONTRAST: 1.0, SATURATION: 1.0, HUE: 0.0}  # factors that change nothing
 _KINDS = tuple(_NEUTRAL)
-
 _NEUTRAL_HSV = np.array([0, ONE, ONE], np.int32)
 
 
@@ -163,9 +160,7 @@ class RandomGrayscale(RandomStep):
 
     Examples
     --------
-    >>> image = np.array([[[[100, 150, 200]]]], "uint8")
-    >>> rows = color_steps(SATURATION, np.array([0]))
-    >>> RandomGrayscale(1.0).apply(image, rows).ravel().tolist()
+    >>> RandomGrayscale(1).generate_code()(np.array([[[[100, 150, 200]]]], "uint8")).ravel().tolist()
     [140, 140, 140]
     """
 
@@ -270,11 +265,8 @@ class ColorJitter(StepTransform):
         return {kind: ends for kind, ends in limits if ends != (_NEUTRAL[kind],) * 2}
 
 
-def color_steps(
-    kind: int,
-    factor: NDArray[np.float64],  # (N,) float64: the factors; for HUE parts of a full circle
-) -> NDArray[np.int32]:  # (N, 1, STEP_COLUMNS)
-    """Write a color step of each image."""
+def color_steps(kind: int, factor: NDArray[np.float64]) -> NDArray[np.int32]:  # (N, 1, STEP_COLUMNS), from (N,)
+    """Write a color step of each image, with its factor; for HUE parts of a full circle."""
     units = np.rint(factor * ONE).astype(np.int32)
     return step_rows(kind, units[:, None], units != round(_NEUTRAL[kind] * ONE))
 

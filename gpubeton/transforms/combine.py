@@ -32,11 +32,8 @@ if TYPE_CHECKING:
 class Combination(StepTransform):
     """Operations that are carried out at random; each draws its numbers after those of the ones before it."""
 
-    decision: ClassVar[str]
-    """Name of the result of `decide`."""
-
-    moves_only: bool = False
-    """Whether operations that move nothing are left out, for what follows an image."""
+    decision: ClassVar[str]  # name of the result of `decide`
+    moves_only: bool = False  # whether operations that move nothing are left out, for what follows an image
 
     def __init__(self, transforms: Sequence[RowTransform]) -> None:
         name = type(self).__name__
@@ -150,12 +147,10 @@ class RandomApply(Combination):
 
     Examples
     --------
-    >>> from gpubeton.pipeline.state import State
     >>> from gpubeton.transforms import ColorJitter, RandomGrayscale
     >>> apply = RandomApply([ColorJitter(0.4, 0.4), RandomGrayscale(0.2)], p=0.8)
-    >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
-    >>> apply.draw(lambda count, rows=slice(None): np.full((4, count), 0.5)[rows], 4, state).shape
-    (4, 3, 16)
+    >>> apply.generate_code()(np.zeros((4, 32, 32, 3), "uint8")).shape
+    (4, 32, 32, 3)
     """
 
     decision: ClassVar[str] = "applied"

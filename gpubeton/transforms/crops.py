@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,14 +10,8 @@ import numpy as np
 from gpubeton._batch.image_batch import as_nhwc, cut_windows
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.validation import check_fill, check_size
-from gpubeton.transforms.checks import (
-    checked_levels,
-    checked_whole,
-    given_draw,
-    has_channels_last,
-    image_size,
-    num_channels,
-)
+from gpubeton.transforms import checks
+from gpubeton.transforms.checks import checked_levels, checked_whole, given_draw, image_size
 from gpubeton.transforms.transform import Geometry, Moves, Transform
 
 if TYPE_CHECKING:
@@ -45,9 +38,6 @@ class _WindowCrop(Transform):
         self._spare(previous_state)
         checked_levels(type(self).__name__, self.fill, previous_state)
         return replace(previous_state, shape=window_shape(previous_state, self.size)), None
-
-    @abstractmethod
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]: ...
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         return {"": with_sides(self.draw(uniform, count, state), self.size)}
@@ -110,8 +100,8 @@ class RandomCrop(_WindowCrop):
         return self.changed(fill=fill)
 
 
+# Twice the share of the spare rows and columns that come before the window.
 _PLACES = np.array([[0, 0], [0, 2], [2, 0], [2, 2], [1, 1]])
-"""Twice the share of the spare rows and columns that come before the window."""
 
 
 class CornerCrop(_WindowCrop):
@@ -196,10 +186,7 @@ class Pad(Transform):
         return size[0] + top + bottom, size[1] + left + right
 
 
-def with_sides(
-    corners: NDArray[np.int32],  # (N, 2) int32: first row and column of each
-    size: tuple[int, int],
-) -> NDArray[np.int32]:  # (N, 4) int32
+def with_sides(corners: NDArray[np.int32], size: tuple[int, int]) -> NDArray[np.int32]:  # (N, 4), from (N, 2)
     """Write windows of one size down as boxes."""
     sides = np.broadcast_to(np.array(size, np.int32), (len(corners), 2))
     return np.hstack([corners, sides])
@@ -207,8 +194,8 @@ def with_sides(
 
 def window_shape(state: State, size: tuple[int, int]) -> tuple[int, ...]:
     """Shape of a sample after windows were cut."""
-    channels = num_channels(state)
-    return (*size, channels) if has_channels_last(state.shape) else (channels, *size)
+    channels = checks.num_channels(state)
+    return (*size, channels) if checks.has_channels_last(state.shape) else (channels, *size)
 
 
 def _checked_padding(padding: int | Sequence[int]) -> tuple[int, int, int, int]:

@@ -89,11 +89,8 @@ class Cutout(FoldTransform):
         return np.hstack([corners, corners + self.crop_size])
 
 
-_TRIES = 10
-"""Rectangles that are tried before an image stays as it is; torchvision's number."""
-
-_KEY = slice(3 + 2 * _TRIES, 5 + 2 * _TRIES)
-"""The random numbers of a rectangle that are the key of its noise: the two after those of the last try."""
+_TRIES = 10  # rectangles that are tried before an image stays as it is; torchvision's number
+_KEY = slice(3 + 2 * _TRIES, 5 + 2 * _TRIES)  # random numbers of a rectangle: the key of its noise, after the last try
 
 
 class RandomErasing(FoldTransform):

@@ -36,10 +36,8 @@ class RandomAutocontrast(LevelTransform):
     Examples
     --------
     >>> import numpy as np
-    >>> from gpubeton._batch.step_rows import step_rows
-    >>> image = np.array([[[[10, 10, 7], [20, 10, 7], [15, 10, 8]]]], "uint8")
-    >>> rows = step_rows(AUTOCONTRAST, np.zeros((1, 0), "int32"))
-    >>> RandomAutocontrast().apply(image, rows)[0, 0].tolist()
+    >>> autocontrast = RandomAutocontrast(1).generate_code()
+    >>> autocontrast(np.array([[[[10, 10, 7], [20, 10, 7], [15, 10, 8]]]], "uint8"))[0, 0].tolist()
     [[0, 10, 0], [255, 10, 0], [127, 10, 255]]
     """
 
@@ -63,11 +61,9 @@ class RandomEqualize(LevelTransform):
     Examples
     --------
     >>> import numpy as np
-    >>> from gpubeton._batch.step_rows import step_rows
-    >>> image = np.repeat(np.arange(0, 64, dtype="uint8"), 12).reshape(1, 16, 16, 3)
-    >>> rows = step_rows(EQUALIZE, np.zeros((1, 0), "int32"))
-    >>> RandomEqualize().apply(image, rows).shape
-    (1, 16, 16, 3)
+    >>> image = np.repeat(np.arange(64, dtype="uint8"), 24).reshape(1, 32, 16, 3)
+    >>> int(RandomEqualize(1).generate_code()(image).max())
+    255
     """
 
     kind: ClassVar[int] = EQUALIZE
@@ -90,10 +86,7 @@ class RandomInvert(LevelTransform):
     Examples
     --------
     >>> import numpy as np
-    >>> from gpubeton._batch.step_rows import step_rows
-    >>> image = np.array([[[[0, 100, 255]]]], "uint8")
-    >>> rows = step_rows(INVERT, np.zeros((1, 0), "int32"))
-    >>> RandomInvert().apply(image, rows).ravel().tolist()
+    >>> RandomInvert(1).generate_code()(np.array([[[[0, 100, 255]]]], "uint8")).ravel().tolist()
     [255, 155, 0]
     """
 
@@ -119,10 +112,7 @@ class RandomPosterize(LevelTransform):
     Examples
     --------
     >>> import numpy as np
-    >>> from gpubeton._batch.step_rows import step_rows
-    >>> image = np.array([[[[0, 127, 255]]]], "uint8")
-    >>> rows = step_rows(POSTERIZE, np.array([[2]], "int32"))
-    >>> RandomPosterize(2).apply(image, rows).ravel().tolist()
+    >>> RandomPosterize(2, 1).generate_code()(np.array([[[[0, 127, 255]]]], "uint8")).ravel().tolist()
     [0, 64, 192]
     """
 
@@ -157,10 +147,7 @@ class RandomSolarization(LevelTransform):
     Examples
     --------
     >>> import numpy as np
-    >>> from gpubeton._batch.step_rows import step_rows
-    >>> image = np.array([[[[0, 127, 128]]]], "uint8")
-    >>> rows = step_rows(SOLARIZE, np.array([[128]], "int32"))
-    >>> RandomSolarization(128).apply(image, rows).ravel().tolist()
+    >>> RandomSolarization(128, 1).generate_code()(np.array([[[[0, 127, 128]]]], "uint8")).ravel().tolist()
     [0, 127, 127]
     """
 

@@ -6,36 +6,20 @@ their random numbers, so that the pipelines of images and labels draw the same. 
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from gpubeton._batch import mix
 from gpubeton._batch.color_formulas import ONE
 from gpubeton._batch.image_batch import as_tensor
-from gpubeton._batch.mix import (
-    BOTTOM,
-    LEFT,
-    MIX_COLUMNS,
-    PARTNER,
-    PLACE,
-    RIGHT,
-    TILE_COLUMNS,
-    TILES,
-    TOP,
-    WEIGHT,
-    WINDOW,
-    make_mosaics,
-    mix_images,
-    mix_labels,
-)
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import is_torch_dtype, torch_dtype
 from gpubeton.pipeline.validation import check_number, check_probability, check_range, check_size
 from gpubeton.transforms.checks import checked_type, checked_whole, given_draw, image_size
 from gpubeton.transforms.placements import MosaicPlacement
-from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform, between
+from gpubeton.transforms.transform import Geometry, Moves, Transform, between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,11 +30,8 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-_MIXUP_NUMBERS, _CUTMIX_NUMBERS = range(2)
-"""`Transform.shared_numbers` of the two kinds."""
-
-_LEAST = 2.0**-33
-"""Replaces the random number 0, which has no logarithm: half of the next one."""
+_MIXUP_NUMBERS, _CUTMIX_NUMBERS = range(2)  # `Transform.shared_numbers` of the two kinds
+_LEAST = 2.0**-33  # replaces the random number 0, which has no logarithm: half of the next one
 
 
 class Mixing(Transform):
@@ -68,18 +49,12 @@ class ImageMixing(Mixing):
 
     moves: ClassVar[Moves] = Moves.NOTHING
 
-    @abstractmethod
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]: ...
-
     def check_state(self, state: State) -> None:
         image_size(self, state, any_channels=True)
         checked_type(self, state, takes_floats=True)
 
-    def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_mixing(self)
-
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        mix_images(batch, given_draw(self, draw, "the images' mixes"))
+        mix.mix_images(batch, given_draw(self, draw, "the images' mixes"))
         return batch
 
 
@@ -88,26 +63,22 @@ class LabelMixing(Mixing):
 
     # `draw` gives the partner and the share of each, float64 of shape (N, 2).
 
-    @abstractmethod
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.float64]: ...
-
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         rows = self.draw(uniform, count, state)
         return {"partner": rows[:, 0].astype(np.int64), "share": rows[:, 1]}
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        shape = tuple(previous_state.shape)
+        shape, is_tensor = tuple(previous_state.shape), is_torch_dtype(previous_state.dtype)
         if shape not in {(), (1,)}:
             raise PipelineError(
                 f"{type(self).__name__} works on labels, one number for each sample, but here each sample has shape "
                 f"{shape}"
             )
-        is_tensor = is_torch_dtype(previous_state.dtype)
         dtype = torch_dtype("float32") if is_tensor else np.dtype("float32")
         return replace(previous_state, shape=(3,), dtype=dtype), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        return mix_labels(batch, given_draw(self, draw, "partners and shares"))
+        return mix.mix_labels(batch, given_draw(self, draw, "partners and shares"))
 
 
 class ImageMixup(ImageMixing):
@@ -145,13 +116,13 @@ class ImageMixup(ImageMixing):
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         rows = _mix_rows(count)
-        rows[:, WEIGHT] = _weights(self, uniform, count)
-        rows[:, [BOTTOM, RIGHT]] = image_size(self, state, any_channels=True)
+        rows[:, mix.WEIGHT] = _weights(self, uniform, count)
+        rows[:, [mix.BOTTOM, mix.RIGHT]] = image_size(self, state, any_channels=True)
         return rows
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         rows = self.draw(uniform, count, state)
-        return {"partner": rows[:, PARTNER].astype(np.int64), "share": rows[:, WEIGHT] / ONE}
+        return {"partner": rows[:, mix.PARTNER].astype(np.int64), "share": rows[:, mix.WEIGHT] / ONE}
 
 
 class LabelMixup(LabelMixing):
@@ -218,16 +189,17 @@ class ImageCutMix(ImageMixing):
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         numbers = _mixing_numbers(uniform, count, 4, self.same_lambda)
         rows = _mix_rows(count)
-        rows[:, WEIGHT] = 0
-        rows[:, TOP : RIGHT + 1] = _boxes(self.alpha, numbers, image_size(self, state, any_channels=True))
+        rows[:, mix.WEIGHT] = 0
+        rows[:, mix.TOP : mix.RIGHT + 1] = _boxes(self.alpha, numbers, image_size(self, state, any_channels=True))
         return rows
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         rows = self.draw(uniform, count, state)
-        corner, end = rows[:, TOP : LEFT + 1], rows[:, BOTTOM : RIGHT + 1]
+        corner, end = rows[:, mix.TOP : mix.LEFT + 1], rows[:, mix.BOTTOM : mix.RIGHT + 1]
         height, width = image_size(self, state, any_channels=True)
         share = 1 - (end - corner).prod(axis=1) / (height * width)
-        return {"partner": rows[:, PARTNER].astype(np.int64), "share": share, "box": np.hstack([corner, end - corner])}
+        partner, box = rows[:, mix.PARTNER].astype(np.int64), np.hstack([corner, end - corner])
+        return {"partner": partner, "share": share, "box": box}
 
 
 class LabelCutMix(LabelMixing):
@@ -328,22 +300,14 @@ class MixupToOneHot(Transform):
             )
 
 
-def _mixing_numbers(
-    uniform: Uniform,
-    count: int,
-    numbers: int,
-    same_lambda: bool,
-) -> NDArray[np.float64]:  # (N, numbers) float64
-    """Return random numbers of each sample of a batch, or those of its last sample for all of them."""
+def _mixing_numbers(uniform: Uniform, count: int, numbers: int, same_lambda: bool) -> NDArray[np.float64]:
+    """Return random numbers, (N, numbers), of each sample of a batch, or those of its last sample for all of them."""
     if not same_lambda or count == 0:
         return uniform(numbers)
     return np.repeat(uniform(numbers, np.array([count - 1])), count, axis=0)
 
 
-def symmetric_beta(
-    alpha: float,
-    numbers: NDArray[np.float64],  # (N, 2) float64
-) -> NDArray[np.float64]:  # (N,) float64
+def symmetric_beta(alpha: float, numbers: NDArray[np.float64]) -> NDArray[np.float64]:  # (N,), from (N, 2)
     """Draw from the beta distribution with both parameters the same."""
     # With Bailey's polar method for Student's t of ``2 * alpha`` degrees of freedom, of which a symmetric beta
     # variate is a function (Devroye, "Random variate generation in one line of code", 1996): two random numbers for
@@ -355,18 +319,16 @@ def symmetric_beta(
     return (1 + distance) / 2
 
 
-def _mix_rows(count: int) -> NDArray[np.int32]:  # (N, MIX_COLUMNS)
+def _mix_rows(count: int) -> NDArray[np.int32]:  # (N, mix.MIX_COLUMNS)
     """Return rows in which the partner of each image is the one before it, with weight 1 and an empty box."""
-    rows = np.zeros((count, MIX_COLUMNS), np.int32)
-    rows[:, PARTNER] = np.roll(np.arange(count), 1)
-    rows[:, WEIGHT] = ONE
+    rows = np.zeros((count, mix.MIX_COLUMNS), np.int32)
+    rows[:, mix.PARTNER] = np.roll(np.arange(count), 1)
+    rows[:, mix.WEIGHT] = ONE
     return rows
 
 
-def _share_rows(
-    share: NDArray[np.float64],  # (N,) float64: the shares
-) -> NDArray[np.float64]:  # (N, 2) float64
-    """Return partner and share, (N, 2), of labels."""
+def _share_rows(share: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return partner and share, (N, 2), of labels with shares, (N,)."""
     return np.stack([np.roll(np.arange(len(share), dtype=np.float64), 1), share], axis=1)
 
 
@@ -436,26 +398,26 @@ class Mosaic(Transform):
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         # Numbers: whether, center, partners, and windows.
-        numbers, size = uniform(6 + 2 * TILES), np.array(image_size(self, state, any_channels=True))
+        numbers, size = uniform(6 + 2 * mix.TILES), np.array(image_size(self, state, any_channels=True))
         center = np.where(numbers[:, :1] < self.p, np.rint(between(self.center, numbers[:, 1:3]) * size), size)
-        tiles = np.zeros((count, TILES, TILE_COLUMNS), np.int32)
+        tiles = np.zeros((count, mix.TILES, mix.TILE_COLUMNS), np.int32)
         partners = np.arange(count)[:, None] + 1 + (numbers[:, 3:6] * (count - 1)).astype(np.int64)
-        tiles[:, 0, PARTNER], tiles[:, 1:, PARTNER] = np.arange(count), partners % max(count, 1)
+        tiles[:, 0, mix.PARTNER], tiles[:, 1:, mix.PARTNER] = np.arange(count), partners % max(count, 1)
         is_far = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])  # from the top and from the left
         first, last = np.where(is_far, center[:, None], 0), np.where(is_far, size, center[:, None])
-        tiles[..., PLACE] = np.concatenate([first, last], axis=2)
-        tiles[..., WINDOW] = numbers[:, 6:].reshape(-1, TILES, 2) * (size - (last - first) + 1)
+        tiles[..., mix.PLACE] = np.concatenate([first, last], axis=2)
+        tiles[..., mix.WINDOW] = numbers[:, 6:].reshape(-1, mix.TILES, 2) * (size - (last - first) + 1)
         return tiles
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         tiles = self.draw(uniform, count, state)
-        place = tiles[..., PLACE]
-        box = np.concatenate([tiles[..., WINDOW], place[..., 2:] - place[..., :2]], axis=2)
-        return {"partner": tiles[..., PARTNER].astype(np.int64), "box": box}
+        place = tiles[..., mix.PLACE]
+        box = np.concatenate([tiles[..., mix.WINDOW], place[..., 2:] - place[..., :2]], axis=2)
+        return {"partner": tiles[..., mix.PARTNER].astype(np.int64), "box": box}
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
         geometry.place(MosaicPlacement(draw, geometry.size))
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None, take: Callable[..., Any] = np.empty) -> Any:
         """Make mosaics; ``take(shape, dtype)`` gives the memory of a resulting array."""
-        return make_mosaics(batch, given_draw(self, draw, "the images' tiles"), take)
+        return mix.make_mosaics(batch, given_draw(self, draw, "the images' tiles"), take)

@@ -12,7 +12,7 @@ from gpubeton._batch.image_batch import as_nhwc, normalize
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype, pixel_type, torch_dtype
 from gpubeton.transforms.checks import image_size, num_channels
-from gpubeton.transforms.transform import ImagePass, Moves, Transform
+from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,9 +123,6 @@ class NormalizeImage(Transform):
         if jit_dtype is None or is_torch_dtype(previous_state.dtype):
             return replace(previous_state, jit_mode=False, dtype=torch_dtype(self.type)), None
         return replace(previous_state, jit_mode=True, dtype=jit_dtype), None
-
-    def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_normalization(self)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None, take: Callable[..., Any] = np.empty) -> Any:
         """Normalize a batch of levels; ``take(shape, dtype)`` gives the memory of a resulting array."""

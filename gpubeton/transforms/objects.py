@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-_ROUNDING = 2.0**-30
-"""Share of a box's area that mirroring and shifting may take away by rounding, and much more."""
-
+_ROUNDING = 2.0**-30  # share of a box's area that mirroring and shifting may take away by rounding, and much more
 _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 

@@ -165,13 +165,9 @@ class _Threads:
         return self
 
     def run(
-        self,
-        function: Callable[..., Any],
-        samples: NDArray[Any],  # (N, ...)
-        draws: NDArray[np.uint64],  # (N, 1 or 2): key of the generator, and sample id
-        results: NDArray[Any],  # (N, ...), filled
+        self, function: Callable[..., Any], samples: NDArray[Any], draws: NDArray[np.uint64], results: NDArray[Any]
     ) -> None:
-        """Call a function for each sample."""
+        """Call a function for each sample; `draws` are keys of generators, and perhaps sample ids, (N, 1 or 2)."""
         if self._process != os.getpid():  # a forked process has no threads
             self._executor, self._process = ThreadPoolExecutor(self.size), os.getpid()
         step = max(1, -(-len(samples) // (_TASKS_PER_WORKER * self.size)))

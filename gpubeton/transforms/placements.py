@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,7 @@ PLACEMENT_COLUMNS = 11
 #: (y, x).
 CROP, TURN, SHIFT, SOURCE, OUTPUT = slice(0, 4), slice(4, 5), slice(5, 7), slice(7, 9), slice(9, 11)
 
-_MIRRORS = 1, 2, 4, 7
-"""Bits of the turns that exchange left and right."""
+_MIRRORS = 1, 2, 4, 7  # bits of the turns that exchange left and right
 
 
 class Placed(NamedTuple):
@@ -39,17 +38,6 @@ class Placed(NamedTuple):
     growth: NDArray[np.float64]  # (M,) of areas; negative if the image is mirrored. Of a warp only the sign.
     sample: NDArray[np.intp]  # (M,) the row of the batch to which an object belongs, in ascending order
     chosen: Any = slice(None)  # which objects these were
-
-
-class Placement(Protocol):
-    """How one operation moves the images of a batch."""
-
-    @property
-    def output(self) -> Any:
-        """Their sizes afterwards, (2,) or (N, 2)."""
-
-    def place(self, points: NDArray[np.float64], sample: NDArray[np.intp]) -> Placed:
-        """Move points."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +100,10 @@ class MosaicPlacement:
         return Placed(points[chosen] + shift, shown, np.ones(len(tile)), tile // TILES, chosen)
 
 
+#: How one operation moves the images of a batch; `output` are their sizes afterwards, (2,) or (N, 2).
+Placement = AxesPlacement | WarpPlacement | MosaicPlacement
+
+
 class PlacementList:
     """Placements of `count` images of one size; a `Geometry`. Each call adds one."""
 
@@ -142,17 +134,15 @@ class PlacementList:
         self.placements.append(AxesPlacement(rows))
 
 
+# Called with seed, epoch and samples: where their images went, one move after the other; first an `AxesPlacement`.
 Placements = Callable[[int, int, NDArray[np.uint64]], list[Placement]]
-"""Called with seed, epoch and samples: where their images went, one move after the other; first an `AxesPlacement`."""
 
 
 class FollowingTransform(Transform):
     """Moves boxes or points as another output, `image`, moves its image."""
 
     image: str
-
-    follows_warps: ClassVar[bool] = False
-    """Whether it can follow rotations, too."""
+    follows_warps: ClassVar[bool] = False  # whether it can follow rotations, too
 
     @property
     def takes_mosaics(self) -> bool:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 
-_MOST_SHOWN = 8
-"""Numbers of an array that a repr shows."""
+_MOST_SHOWN = 8  # numbers of an array that a repr shows
 
 
 class ChosenSamples(Transform):
@@ -48,12 +47,8 @@ class ChosenSamples(Transform):
         return batch
 
     @abstractmethod
-    def change(
-        self,
-        batch: Any,  # (N, ...): the batch
-        rows: NDArray[np.intp],  # (R,) intp: rows of the chosen samples
-    ) -> None:
-        """Carry the operation out, in place."""
+    def change(self, batch: Any, rows: NDArray[np.intp]) -> None:
+        """Carry the operation out on the rows, (R,), of the chosen samples, in place."""
 
     def generate_code(self) -> Callable[..., Any]:
         """Return ``code(batch, memory, indices)``, a plain Python function; loaders call `apply`."""

@@ -38,41 +38,31 @@ FACTORS = {
     "Contrast": kinds.CONTRAST,
     "Sharpness": kinds.SHARPNESS,
 }
-
-_KINDS = {
-    **FACTORS,
-    "Posterize": kinds.POSTERIZE,
-    "Solarize": kinds.SOLARIZE,
-    "AutoContrast": kinds.AUTOCONTRAST,
-    "Equalize": kinds.EQUALIZE,
-    "Invert": kinds.INVERT,
-}
-"""The kinds of all operations but the warps."""
+_KINDS = {  # of all operations but the warps
+    **FACTORS, "Posterize": kinds.POSTERIZE, "Solarize": kinds.SOLARIZE, "AutoContrast": kinds.AUTOCONTRAST,
+    "Equalize": kinds.EQUALIZE, "Invert": kinds.INVERT,
+}  # fmt: skip
 
 
 def _space(shear: float, translate: float, degrees: float, factor: float, bits: tuple[float, float]) -> Space:
     """List torchvision's fourteen operations with their largest magnitudes."""
     moves = {"ShearX": shear, "ShearY": shear, "TranslateX": translate, "TranslateY": translate, "Rotate": degrees}
+    others = {"Posterize": bits, "Solarize": (1.0, 0.0), "AutoContrast": (0.0, 0.0), "Equalize": (0.0, 0.0)}
     return (
         ("Identity", 0.0, 0.0, False),
         *((name, 0.0, most, True) for name, most in {**moves, **dict.fromkeys(FACTORS, factor)}.items()),
-        ("Posterize", *bits, False),
-        ("Solarize", 1.0, 0.0, False),
-        ("AutoContrast", 0.0, 0.0, False),
-        ("Equalize", 0.0, 0.0, False),
+        *((name, *ends, False) for name, ends in others.items()),
     )
 
 
 RAND_AUGMENT = _space(0.3, 150 / 331, 30.0, 0.9, (8.0, 4.0))
-
 TRIVIAL_AUGMENT_WIDE = _space(0.99, 32.0, 135.0, 0.99, (8.0, 2.0))
 
 
 class Policy(FilledSteps):
     """Operations picked at random."""
 
-    moves_only: bool = False
-    """Whether colors and levels stay as they are, for what follows an image."""
+    moves_only: bool = False  # whether colors and levels stay as they are, for what follows an image
 
     def __init__(self, interpolation: str, fill: Sequence[float] | None) -> None:
         super().__init__(interpolation, (0, 0, 0) if fill is None else fill)
@@ -143,11 +133,8 @@ class RandAugment(BinnedPolicy):
 
     Examples
     --------
-    >>> from gpubeton.pipeline.state import State
-    >>> augment = RandAugment(num_ops=2, magnitude=9)
-    >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
-    >>> augment.draw(lambda count: np.full((4, count), 0.99), 4, state).shape
-    (4, 2, 16)
+    >>> RandAugment(num_ops=2, magnitude=9).generate_code()(np.zeros((4, 32, 32, 3), "uint8")).shape
+    (4, 32, 32, 3)
     """
 
     space: ClassVar[Space] = RAND_AUGMENT
@@ -202,10 +189,8 @@ class TrivialAugmentWide(BinnedPolicy):
 
     Examples
     --------
-    >>> from gpubeton.pipeline.state import State
-    >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
-    >>> TrivialAugmentWide().draw(lambda count: np.full((4, count), 0.99), 4, state).shape
-    (4, 1, 16)
+    >>> TrivialAugmentWide().generate_code()(np.zeros((4, 32, 32, 3), "uint8")).shape
+    (4, 32, 32, 3)
     """
 
     space: ClassVar[Space] = TRIVIAL_AUGMENT_WIDE
@@ -260,20 +245,16 @@ def policy_step(
         parameters = arguments.get(name, (factor,) if name in FACTORS else ())
         is_done = np.array([name not in FACTORS or factor != ONE])
         return step_rows(_KINDS[name], np.array([parameters], np.int32), is_done)
-    if name == "Identity":
-        warp = affine_rows(size)
-    elif name == "Rotate":
-        warp = affine_rows(size, angle=-magnitude)
-    elif name.startswith("Translate"):
-        pixels = float(int(magnitude))
-        warp = affine_rows(size, translate=(pixels, 0.0) if name == "TranslateX" else (0.0, pixels))
-    elif name.startswith("Shear"):
-        degrees = math.degrees(math.atan(magnitude))
-        shear = (degrees, 0.0) if name == "ShearX" else (0.0, degrees)
-        warp = affine_rows(size, shear=shear, center=(-size[1] / 2, -size[0] / 2))
-    else:
-        raise ValueError(f"{name} is no operation of a policy")
-    return warp_steps(interpolation, fill, warp)
+    pixels, degrees, corner = float(int(magnitude)), math.degrees(math.atan(magnitude)), (-size[1] / 2, -size[0] / 2)
+    changes: dict[str, dict[str, Any]] = {
+        "Identity": {},
+        "Rotate": {"angle": -magnitude},
+        "TranslateX": {"translate": (pixels, 0.0)},
+        "TranslateY": {"translate": (0.0, pixels)},
+        "ShearX": {"shear": (degrees, 0.0), "center": corner},
+        "ShearY": {"shear": (0.0, degrees), "center": corner},
+    }
+    return warp_steps(interpolation, fill, affine_rows(size, **changes[name]))
 
 
 AUTO_AUGMENT: Space = (*RAND_AUGMENT, ("Invert", 0.0, 0.0, False))
@@ -364,11 +345,8 @@ class AutoAugment(BinnedPolicy):
         return which, column.astype(np.intp), (numbers[:, 2::2] < 0.5).astype(np.intp)
 
 
-def operations_of(
-    text: str,
-    names: Sequence[str],  # of all operations
-) -> NDArray[np.float64]:  # (C, L, 3)
-    """Return place, probability and magnitude of operations that are written as in `PAIRS`."""
+def operations_of(text: str, names: Sequence[str]) -> NDArray[np.float64]:  # (C, L, 3)
+    """Return place among all names, probability and magnitude of operations that are written as in `PAIRS`."""
     words = [[f"{step} 0".split()[:3] for step in pair.split("+")] for pair in text.split(",")]
     return np.array([[(names.index(name), float(p), float(place)) for name, p, place in pair] for pair in words])
 
@@ -492,11 +470,8 @@ class AugMix(BinnedPolicy):
         return of_operations, of_magnitudes, of_signs
 
 
-def mixture_rows(
-    chains: NDArray[np.int32],  # (N, width * depth, STEP_COLUMNS): steps of the chains, one chain after the other
-    shares: NDArray[np.float64],  # (N, 1 + width)
-) -> NDArray[np.int32]:  # (N, 3 + width * (depth + 1), STEP_COLUMNS)
-    """Write the steps that mix the results of chains."""
+def mixture_rows(chains: NDArray[np.int32], shares: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Write the steps that mix the results of chains, (N, width * depth, STEP_COLUMNS), with shares, (N, 1 + width)."""
     count, width = len(shares), shares.shape[1] - 1
     depth = chains.shape[1] // width
     rows = np.zeros((count, 3 + width * (depth + 1), STEP_COLUMNS), np.int32)
@@ -511,19 +486,13 @@ def mixture_rows(
     return rows
 
 
-def mixture_shares(
-    alpha: float,
-    numbers: NDArray[np.float64],  # (N, 2 + width): from 0 to 1
-) -> NDArray[np.float64]:  # (N, 1 + width)
-    """Return the shares of the image and of each chain."""
+def mixture_shares(alpha: float, numbers: NDArray[np.float64]) -> NDArray[np.float64]:  # (N, 1 + W), from (N, 2 + W)
+    """Return the shares of the image and of each chain, from uniform numbers."""
     original, mixed = dirichlet(alpha, numbers[:, :2]).T[:, :, None]
     return np.hstack([original, mixed * dirichlet(alpha, numbers[:, 2:])])
 
 
-def dirichlet(
-    alpha: float,
-    numbers: NDArray[np.float64],  # (N, K): from 0 to 1
-) -> NDArray[np.float64]:  # (N, K)
+def dirichlet(alpha: float, numbers: NDArray[np.float64]) -> NDArray[np.float64]:  # (N, K), from (N, K)
     """Return shares that add up to 1: the Dirichlet distribution with all parameters `alpha`."""
     middles = numbers + 2.0**-33  # of 0 the exponential number would be infinite
     gammas = -np.log(middles) if alpha == 1 else np.interp(middles, *_gamma_table(alpha))

@@ -14,7 +14,7 @@ from gpubeton.pipeline.pixel_type import PIXEL_TYPES, dtype_name
 from gpubeton.pipeline.validation import check_range, check_whole
 from gpubeton.transforms.checks import given_draw, image_size
 from gpubeton.transforms.crops import window_shape
-from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
+from gpubeton.transforms.transform import Geometry, Moves, Transform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,9 +85,6 @@ class RandomResizedCrop(Transform):
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         height, width = image_size(self, state, any_channels=True)
         return draw_crops(np.full(count, height), np.full(count, width), self.scale, self.ratio, uniform)
-
-    def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_crop(self)
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
         geometry.crop(draw, (self.size, self.size))

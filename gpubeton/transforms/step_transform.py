@@ -14,7 +14,7 @@ from gpubeton._batch.warp_steps import WARPS, forward_maps
 from gpubeton.pipeline.validation import check_fill, check_probability
 from gpubeton.transforms.checks import checked_interpolation, checked_levels, checked_type, given_draw, image_size
 from gpubeton.transforms.placements import WarpPlacement
-from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
+from gpubeton.transforms.transform import Geometry, Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +30,7 @@ class RowTransform(Transform):
     """An operation that may be rows of the images' lists of steps."""
 
     is_random: ClassVar[bool] = True
-
-    kind: ClassVar[int]
-    """Kind of the steps, if there is one."""
+    kind: ClassVar[int]  # of the steps, if there is one
 
     @property
     def moves(self) -> Moves:
@@ -54,8 +52,12 @@ class RowTransform(Transform):
         return 1
 
     @abstractmethod
+    def rows(self, draw: NDArray[Any], state: State) -> NDArray[np.int32]:
+        """Return the step rows of each image, (N, num_rows, STEP_COLUMNS), for the result of `draw`."""
+
     def draw_rows(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        """Draw the step rows of each image, (N, num_rows, STEP_COLUMNS)."""
+        """Draw the step rows of each image."""
+        return self.rows(self.draw(uniform, count, state), state)
 
 
 class FoldTransform(RowTransform):
@@ -63,16 +65,10 @@ class FoldTransform(RowTransform):
 
     num_numbers: ClassVar[int] = 32
 
-    @abstractmethod
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any]: ...
-
-    def draw_rows(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        geometry = RowGeometry(count, image_size(self, state, any_channels=True))
-        self.fold(geometry, self.draw(uniform, count, state))
+    def rows(self, draw: NDArray[Any], state: State) -> NDArray[np.int32]:
+        geometry = RowGeometry(len(draw), image_size(self, state, any_channels=True))
+        self.fold(geometry, draw)
         return geometry.rows
-
-    def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_fold(self)
 
     def fills(self) -> tuple[Fill, ...]:
         fill: Fill = getattr(self, "fill", ())
@@ -84,24 +80,15 @@ class StepTransform(RowTransform):
 
     # Steps are whole-number arithmetic: arrays and tensors of every device agree to the bit.
 
-    takes_any_channels: bool = False
-    """Whether images may have one channel or four."""
+    takes_any_channels: bool = False  # whether images may have one channel or four
+    takes_any_kind: bool = False  # whether they may have one channel or four, and uint16
 
-    takes_any_kind: bool = False
-    """Whether they may have one channel or four, and uint16."""
-
-    @abstractmethod
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]: ...
-
-    def draw_rows(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return self.draw(uniform, count, state)
+    def rows(self, draw: NDArray[Any], state: State) -> NDArray[np.int32]:
+        return draw
 
     def check_state(self, state: State) -> None:
         image_size(self, state, any_channels=self.takes_any_kind or self.takes_any_channels)
         checked_type(self, state, ("uint8", "uint16") if self.takes_any_kind else ("uint8",))
-
-    def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_steps(self)
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
         # The calls depend on the kinds alone: every batch has as many placements.

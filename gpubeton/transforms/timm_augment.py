@@ -64,9 +64,8 @@ _OPERATIONS = {
 }
 _KINDS = np.array([operation.kind for operation in _OPERATIONS.values()], np.int32)
 
+#: The operations of timm's policies; the first one changes nothing.
 TIMM_OPERATIONS: tuple[str, ...] = tuple(_OPERATIONS)
-"""The operations of timm's policies; the first one changes nothing."""
-
 _RANDOM_BLUR = TIMM_OPERATIONS.index("GaussianBlurRand")
 _WARPS = range(len(TIMM_OPERATIONS) - len(_MOVES), len(TIMM_OPERATIONS))
 
@@ -268,12 +267,8 @@ def _picked(plan: _Plan, numbers: NDArray[np.float64]) -> NDArray[np.intp]:  # (
     return which
 
 
-def _warps(
-    place: NDArray[np.intp],  # (R,): operations
-    value: NDArray[np.float64],  # (R,)
-    size: tuple[int, int],
-) -> NDArray[np.int64]:  # (R, 6): see `gpubeton._batch.warp_steps`
-    """Write Pillow's warps: shears from the corner, rotations around the middle."""
+def _warps(place: NDArray[np.intp], value: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.int64]:
+    """Write Pillow's warps, (R, 6), of operations, (R,): shears from the corner, rotations around the middle."""
     turn, shear_x, shear_y, right, down = (np.where(place == number, value, 0.0) for number in _WARPS)
     turn, is_turn = np.radians(turn), place == _WARPS.start
     height, width = size

@@ -1,34 +1,4 @@
-"""Transform: base of the library's operations; each declares how it fuses, folds and moves pixels.
-
-The hooks, by the moment when loaders use them; an operation overrides those whose default does not fit.
-
-==========================  ==============================================================  ===========================
-hook                        what it gives or does                                           default
-==========================  ==============================================================  ===========================
-*a pipeline is compiled*
-check_state                 raises if such batches are not for the operation                nothing is refused
-declare_state_and_memory    the state after the operation, from the one before              check_state; the same state
-fuse                        adds the operation to the fused pass: one add_... of ImagePass  runs on the finished batch
-num_paints, fills           rectangles that it paints in the pass, and their colors         none
-is_view                     whether operations after it can still be fused                  no
-needs_declared_device       whether the pass has to give the batch back to the CPU          no
-check_unfused               raises if it cannot run on a finished batch of a device         runs anywhere
-moves                       which masks and boxes can follow it                             none
-follower                    the operation that moves a mask in the same way                 a copy
-*a batch is planned*
-is_random                   whether draw is called; its numbers have a stream then          no
-usual_numbers               random numbers that are made for it in advance                  4
-shared_numbers              group of operations with the same random numbers                numbers for itself
-draw                        parameters of the samples of a batch, from random numbers       none
-draw_batch                  the same from seed, epoch and sample ids                        calls draw
-drawn                       the result of draw by name, for DrawnParameters                 the array of draw
-fold                        moves and paints of each image, as calls of a Geometry          refused
-*a finished batch*
-takes_ragged, takes_memory  whether apply takes a Ragged, and memory for its result         no
-apply                       carries the operation out, with the result of draw_batch        (every operation has it)
-generate_code               FFCV's way in, for who calls an operation by hand               draw and apply
-==========================  ==============================================================  ===========================
-"""
+"""Transform: base of the library's operations; each declares how it fuses, folds and moves pixels."""
 
 from __future__ import annotations
 
@@ -98,48 +68,17 @@ class Geometry(Protocol):
         """Move the images in a way that only boxes and points follow: `gpubeton.transforms.placements`."""
 
 
-class ImagePass(Protocol):
-    """The fused pass while a pipeline is compiled. Each method returns whether the operation fits."""
-
-    @property
-    def device(self) -> Any:
-        """Device of torch on which the pass runs."""
-
-    def add_crop(self, crop: Any) -> bool:
-        """Let the decoder take the part that a `RandomResizedCrop` would take."""
-
-    def add_fold(self, operation: Any) -> bool:
-        """Add a `FoldTransform`."""
-
-    def add_steps(self, operation: Any) -> bool:
-        """Add a `StepTransform`."""
-
-    def add_mixing(self, mixing: Any) -> bool:
-        """Add an `ImageMixing`."""
-
-    def add_normalization(self, normalize: Any) -> bool:
-        """Add a `NormalizeImage`."""
-
-
 class Transform(Operation):
     """An operation: `apply`, with parameters that `draw` gave; loaders fuse many into one pass, with equal results."""
 
-    is_random: ClassVar[bool] = False
-    usual_numbers: ClassVar[int] = 4  # of a sample
-    shared_numbers: ClassVar[int | None] = None
-    takes_ragged: ClassVar[bool] = False
+    is_random: ClassVar[bool] = False  # whether `draw` is called; its random numbers have a stream then
+    usual_numbers: ClassVar[int] = 4  # of a sample, which are made in advance
+    shared_numbers: ClassVar[int | None] = None  # group of operations with the same random numbers
+    takes_ragged: ClassVar[bool] = False  # whether `apply` takes a Ragged
     takes_memory: ClassVar[bool] = False  # a function ``take(shape, dtype)`` that gives memory for arrays
-    needs_declared_device: ClassVar[bool] = False
+    needs_declared_device: ClassVar[bool] = False  # whether the pass has to give the batch back to the CPU
 
-    @property
-    def num_paints(self) -> int:
-        """Rectangles that it paints in the fused pass."""
-        return 0
-
-    @property
-    def moves(self) -> Moves:
-        """How it moves pixels."""
-        return Moves.UNKNOWN
+    # --- a pipeline is compiled ---------------------------------------------------------------------------------------
 
     def check_state(self, state: State) -> None:
         """Raise PipelineError if such batches are not for this operation."""
@@ -148,7 +87,40 @@ class Transform(Operation):
         self.check_state(previous_state)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any] | None:
+    def check_unfused(self, device: str) -> None:
+        """Raise PipelineError if the operation cannot run on a finished batch on a device: "cpu" or "cuda"."""
+
+    def is_view(self) -> bool:
+        """Return whether every pixel stays as it is, so that later operations can still be fused."""
+        return False
+
+    @property
+    def num_paints(self) -> int:
+        """Rectangles that it paints in the fused pass."""
+        return 0
+
+    def fills(self) -> tuple[Fill, ...]:
+        """Return the colors of the rectangles that `fold` paints."""
+        return ()
+
+    @property
+    def moves(self) -> Moves:
+        """How it moves pixels."""
+        return Moves.UNKNOWN
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        """Return the operation that moves a mask's pixels in the same way, given the same draws."""
+        return copy.copy(self)
+
+    def changed(self, **values: Any) -> Transform:
+        """Return a copy with other values of attributes."""
+        copied = copy.copy(self)
+        vars(copied).update(values)
+        return copied
+
+    # --- a batch is planned -------------------------------------------------------------------------------------------
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> Any:
         """Choose the random parameters, (count, ...), of the samples of a batch for `apply`; None if there are none."""
         return None
 
@@ -161,38 +133,15 @@ class Transform(Operation):
         """Return the argument `draw` of `apply` for a batch; `uniform` is None if the operation is not random."""
         return None if uniform is None else self.draw(uniform, len(key.samples), state)
 
-    @abstractmethod
-    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        """Carry the operation out on a batch, (N, ...), perhaps in place; returns it, a view of it, or a new one."""
-
-    def fuse(self, image_pass: ImagePass) -> bool:
-        """Add the operation to the fused pass if it fits there."""
-        return False
-
     def fold(self, geometry: Geometry, draw: Any) -> None:
         """Describe the moves and paints of the images, with the parameters that `draw` returned."""
         raise TypeError(f"{self!r} does not fold into the fused pass")
 
-    def fills(self) -> tuple[Fill, ...]:
-        """Return the colors of the rectangles that `fold` paints."""
-        return ()
+    # --- a finished batch ---------------------------------------------------------------------------------------------
 
-    def follower(self, interpolation: str, fill: Fill) -> Transform:
-        """Return the operation that moves a mask's pixels in the same way, given the same draws."""
-        return copy.copy(self)
-
-    def changed(self, **values: Any) -> Transform:
-        """Return a copy with other values of attributes."""
-        copied = copy.copy(self)
-        vars(copied).update(values)
-        return copied
-
-    def is_view(self) -> bool:
-        """Return whether every pixel stays as it is, so that later operations can still be fused."""
-        return False
-
-    def check_unfused(self, device: str) -> None:
-        """Raise PipelineError if the operation cannot run on a finished batch on a device: "cpu" or "cuda"."""
+    @abstractmethod
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        """Carry the operation out on a batch, (N, ...), perhaps in place; returns it, a view of it, or a new one."""
 
     def generate_code(self) -> Callable[..., Any]:
         """Return ``code(batch, memory)``, with fresh, unseeded random parameters; loaders call `apply`."""
@@ -217,10 +166,7 @@ class Transform(Operation):
         return f"{type(self).__name__}({', '.join(arguments)})"
 
 
-def between(
-    limits: tuple[float, float],
-    numbers: NDArray[np.float64],  # (N,) float64: from 0 to 1
-) -> NDArray[np.float64]:  # (N,) float64
-    """Spread uniform numbers over a range."""
+def between(limits: tuple[float, float], numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Spread numbers from 0 to 1 over a range."""
     least, largest = limits
     return least + (largest - least) * numbers

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton._batch.image_batch import shift_images
+from gpubeton._batch.image_batch import as_nhwc, cut_windows
 from gpubeton._batch.step_rows import SHIFT
 from gpubeton.pipeline.validation import check_fill
 from gpubeton.transforms.checks import checked_levels, checked_whole, given_draw, image_size
@@ -73,5 +73,6 @@ class RandomTranslate(FoldTransform):
         return self.changed(fill=fill)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        shift_images(batch, given_draw(self, draw, "the windows' places") - self.padding, self.fill)
+        corners = given_draw(self, draw, "the windows' places") - self.padding
+        batch[:] = cut_windows(batch, corners, as_nhwc(batch).shape[1:3], self.fill)
         return batch

@@ -17,16 +17,8 @@ from gpubeton._batch.step_rows import (
 )
 from gpubeton._batch.warp_steps import IDENTITY, perspective_rows
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.validation import (
-    check_number,
-    check_pair,
-    check_probability,
-    check_range,
-    check_spread,
-)
-from gpubeton.transforms.checks import (
-    image_size,
-)
+from gpubeton.pipeline.validation import check_number, check_pair, check_probability, check_range, check_spread
+from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.step_transform import FilledSteps
 from gpubeton.transforms.transform import Moves, between
 
@@ -154,13 +146,10 @@ class RandomAffine(RandomWarp):
         self.scale = check_range("RandomAffine: scale", (1.0, 1.0) if scale is None else scale, 2**-8, 2**8)
         numbers = (0.0, 0.0, 0.0, 0.0) if shear is None else np.ravel(shear).tolist()
         along_x = numbers[:2] if len(numbers) > 1 else numbers[0]
-        ranges = (
-            *check_spread("RandomAffine: shear", along_x),
-            *check_spread("RandomAffine: shear", numbers[2:] or (0.0, 0.0)),
-        )
-        if max(map(abs, ranges)) > 89:
+        across, down = (check_spread("RandomAffine: shear", ends) for ends in (along_x, numbers[2:] or (0.0, 0.0)))
+        self.shear = *across, *down
+        if max(map(abs, self.shear)) > 89:
             raise OptionError(f"RandomAffine: shear is {shear!r}; expected degrees of at most 89")
-        self.shear = ranges
         super().__init__(interpolation, fill, p)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
@@ -172,14 +161,12 @@ class RandomAffine(RandomWarp):
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         numbers = uniform(7).T
         height, width = image_size(self, state, any_channels=True)
-        right, down = (
-            np.rint(between((-most, most), values))
-            for most, values in zip((self.translate[0] * width, self.translate[1] * height), numbers[2:4], strict=True)
-        )
+        right, down = self.translate[0] * width, self.translate[1] * height
+        shift = between((-right, right), numbers[2]), between((-down, down), numbers[3])
         shear = between(self.shear[:2], numbers[5]), between(self.shear[2:], numbers[6])
         changes = {
             "angle": between(self.degrees, numbers[1]),
-            "translate": np.stack([right, down], axis=1),
+            "translate": np.rint(np.stack(shift, axis=1)),
             "scale": between(self.scale, numbers[4]),
             "shear": np.stack(shear, axis=1),
         }
@@ -221,12 +208,8 @@ def warp_kind(interpolation: str) -> int:
     return WARP_NEAREST if interpolation == "nearest" else WARP_BILINEAR
 
 
-def warp_steps(
-    interpolation: str,
-    fill: Fill,
-    warps: NDArray[np.int64],  # (N, 6): see `gpubeton._batch.warp_steps`
-) -> NDArray[np.int32]:  # (N, 1, STEP_COLUMNS)
-    """Write an affine warp of each image."""
+def warp_steps(interpolation: str, fill: Fill, warps: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Write an affine warp, (N, 6), of each image; see `gpubeton._batch.warp_steps`."""
     parameters = np.hstack([np.tile(fill_columns(fill), (len(warps), 1)), words(warps)])
     return step_rows(warp_kind(interpolation), parameters, (warps != IDENTITY).any(axis=1))
 

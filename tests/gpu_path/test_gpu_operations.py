@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from gpubeton._batch import run_steps
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import (
+    AugMix,
     ColorJitter,
     Cutout,
     NormalizeImage,
@@ -22,11 +25,13 @@ from gpubeton.transforms import (
     RandomErasing,
     RandomGaussianBlur,
     RandomHorizontalFlip,
+    RandomPerspective,
     RandomResizedCrop,
     RandomRotation,
     RandomSaturation,
     RandomSolarization,
     RandomTranslate,
+    RandomVerticalFlip,
     ToDevice,
     ToTensor,
     ToTorchImage,
@@ -42,6 +47,21 @@ SCALES = (0.1, 0.9), (0.7, 1.4)
 THERE = ToDevice("cuda:0")
 VIEWS = [ToTensor(), ToTorchImage()]
 JITTER = ColorJitter(0.4, 0.4, 0.4, 0.1)
+
+
+class Darker(torch.nn.Module):
+    """A user's own operation, in place."""
+
+    def forward(self, images):
+        return images.bitwise_right_shift_(1)
+
+
+class Transposed(torch.nn.Module):
+    """A user's own operation that returns a view."""
+
+    def forward(self, images):
+        return images.transpose(2, 3)
+
 
 PIPELINES = {
     "erasing": [CROP, RandomErasing(0.7), RandomHorizontalFlip(), RandomErasing(value=(9, 8, 7)), NORMALIZE, *VIEWS],
@@ -67,6 +87,22 @@ PIPELINES = {
     "cropped when normalized": [CROP, NORMALIZE, *VIEWS, RandomResizedCrop(*SCALES, 14), RandomErasing(1, value=0.5)],
     "trivial augment": [CROP, TrivialAugmentWide(interpolation="bilinear"), *VIEWS, NORMALIZE],
 }
+LATER = [
+    RandomHorizontalFlip(),
+    RandAugment(3, 15),
+    RandomTranslate(5, (9, 8, 7)),
+    RandomErasing(0.9, value=(99, 8, 7), count=2),
+    RandomPerspective(0.6, 0.8),
+    RandomGaussianBlur(5),
+    AugMix(5, 2),
+    RandomVerticalFlip(),
+    ColorJitter(0.4, 0.4, 0.4, 0.1),
+]
+AFTER_A_USERS = {
+    "channels last": [CROP, *VIEWS, THERE, Darker(), *LATER],
+    "transposed": [RandomResizedCropRGBImageDecoder((24, 24)), *VIEWS, THERE, Transposed(), *LATER],
+    "rows last": [CROP, ToTensor(), THERE, Darker(), *LATER],
+}
 
 
 @pytest.fixture(scope="module")
@@ -79,20 +115,39 @@ def decoded(tmp_path_factory):
     return write_images(tmp_path_factory.mktemp("decoded") / "decoded.beton", twin(IMAGE_SAMPLES))
 
 
+@pytest.fixture
+def launched(monkeypatch):
+    """Names of the kernels that were launched."""
+    names, launch = [], SimulatedDevice.launch
+
+    def noting(device, kernel, *arguments):
+        names.append(kernel)
+        launch(device, kernel, *arguments)
+
+    monkeypatch.setattr(SimulatedDevice, "launch", noting)
+    return names
+
+
 @pytest.mark.parametrize("name", PIPELINES)
 def test_operations_draw_and_give_the_same_on_a_gpu_and_on_the_cpu(gpus, sample_file, decoded, name):
     batches = epochs(gpu_loader(sample_file, PIPELINES[name]), 2)
     assert_same(batches, epochs(gpu_loader(decoded, PIPELINES[name], device="cpu"), 2))
 
 
-def test_crop_flip_jitter_cutout_and_normalize_are_three_launches_and_canaries(gpus, sample_file, monkeypatch):
-    launched, launch = [], SimulatedDevice.launch
+@pytest.mark.parametrize("name", AFTER_A_USERS)
+def test_steps_after_a_users_operation_run_on_the_gpu_too(gpus, sample_file, decoded, name, launched, monkeypatch):
+    expected = epochs(gpu_loader(decoded, AFTER_A_USERS[name], device="cpu"), 2)
 
-    def noting(device, kernel, *arguments):
-        launched.append(kernel)
-        launch(device, kernel, *arguments)
+    def refuse(*arguments):
+        raise AssertionError("steps of a batch on a GPU ran on the CPU")
 
-    monkeypatch.setattr(SimulatedDevice, "launch", noting)
+    monkeypatch.setattr(run_steps, "run_listed", refuse)
+    batches = epochs(gpu_loader(sample_file, AFTER_A_USERS[name]), 2)
+    assert_same(batches, expected)
+    assert launched.count("image_steps") > len(LATER)
+
+
+def test_crop_flip_jitter_cutout_and_normalize_are_three_launches_and_canaries(gpus, sample_file, launched):
     batches = epochs(
         gpu_loader(sample_file, [CROP, RandomHorizontalFlip(), JITTER, Cutout(4, (9, 8, 7)), NORMALIZE, *VIEWS])
     )

@@ -119,6 +119,7 @@ class SimulatedDevice:
         self.streams = []
         self.idle = []
         self.caches_emptied = 0
+        self._tensors = {}  # bytes of the device's tensors, by their address
         #: Milliseconds that timed work takes, by the first word of the stream's name.
         self._threads = threading.local()
         #: Further kernels by name: address and types of the parameters. These are for the simulator's own tests.
@@ -240,7 +241,14 @@ class SimulatedDevice:
         memory = (ctypes.c_ubyte * nbytes).from_address(address)
         # torch's allocator reuses the memory of a tensor only after the stream has done the work in its queue.
         weakref.finalize(memory, library().simulated_memory_free_in_order, address, stream.handle).atexit = False
+        self._tensors[address] = nbytes
+        weakref.finalize(memory, self._tensors.pop, address, None).atexit = False
         return torch.frombuffer(memory, dtype=kind).reshape(shape)
+
+    def holds(self, batch):
+        """What torch makes of a tensor is in the host's memory, and counts as that; views of it are the device's."""
+        address = batch.data_ptr() if isinstance(batch, torch.Tensor) else 0
+        return any(first <= address < first + nbytes for first, nbytes in list(self._tensors.items()))
 
     def view(self, address, shape, strides, dtype):
         self._check_active()
