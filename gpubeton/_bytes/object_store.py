@@ -6,8 +6,10 @@ import os
 import re
 import threading
 from array import array
+from bisect import bisect_right
 from collections import OrderedDict
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -33,6 +35,7 @@ from gpubeton._bytes.store_client import (
 from gpubeton.errors import OptionError, RemoteChangedError, RemoteMissingError, StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -175,10 +178,6 @@ class ObjectFile(ByteSource):
         self._is_closed = threading.Event()
 
     @classmethod
-    def open(cls, name: str, size: int, *, is_random: bool) -> ObjectFile:  # noqa: ARG003  the answer has the size
-        return cls.open_checked(name, None, is_random=is_random)
-
-    @classmethod
     def open_checked(
         cls,
         name: str,
@@ -228,7 +227,8 @@ class ObjectFile(ByteSource):
             low, high = max(start, segment.start), min(stop, segment.stop)
             target[low - start : high - start] = _result(segment.content)[low - segment.start : high - segment.start]
             if start <= segment.start and segment.stop <= stop:
-                self._forget(segment)
+                with self._lock, suppress(ValueError):  # another thread has let it go
+                    self._segments.remove(segment)
         return stop - start
 
     def reload(self, start: int, size: int) -> bool:
@@ -275,11 +275,6 @@ class ObjectFile(ByteSource):
                 start = segment.stop
         return segments
 
-    def _forget(self, segment: _Segment) -> None:
-        with self._lock:
-            if segment in self._segments:
-                self._segments.remove(segment)
-
     def _get(self, start: int, stop: int) -> memoryview:
         remote, identity = self._identity.remote, self._identity
         return _get(self.name, remote, start, stop, identity, self._is_closed)[1]
@@ -304,18 +299,24 @@ def list_objects(prefix: str, remote: RemoteOptions | None = None) -> list[tuple
     return sorted((start + item["path"], int(item["size"]), item["e_tag"]) for item in objects)
 
 
-def list_tree(folder: str, remote: RemoteOptions | None = None) -> tuple[list[str], NDArray[np.int64]]:
+def list_tree(
+    folder: str, remote: RemoteOptions | None = None, sought: Sequence[str] = ()
+) -> tuple[list[str], NDArray[np.int64]]:
     """List the objects of a folder and of all folders in it: names from there on, and sizes and states, (N, 2)."""
+    # Of `sought`, sorted names, from the first to the last, while at least one in a hundred objects is sought.
     names, states = list[str](), array("q")
     _, key = _split_folder(folder)
 
     def find(obstore: Any, store: Any, _: str) -> None:
-        last = key + names[-1] if names else None  # a request that is repeated goes on
-        for objects in obstore.list(store, key.rstrip("/"), offset=last, chunk_size=1000):
+        last = names[-1] if names else sought[0][:-1] if sought else ""  # a request that is repeated goes on
+        for objects in obstore.list(store, key.rstrip("/"), offset=(last and key + last) or None, chunk_size=1000):
             for item in objects:
                 version = item["e_tag"] or str(int(item["last_modified"].timestamp()))
                 states.extend((int(item["size"]), _number_of(version)))
             names.extend(item["path"].removeprefix(key) for item in objects)
+            passed = bisect_right(sought, names[-1])
+            if sought and (passed == len(sought) or 100 * passed < len(names)):
+                break
 
     request_with_retries(folder, remote or RemoteOptions(), "a list of objects", find)
     return names, np.array(states, np.int64).reshape(-1, 2)

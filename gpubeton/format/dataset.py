@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import warnings
@@ -130,15 +131,18 @@ def expand_braces(pattern: str) -> list[str]:
     """Expand braces as shells and webdataset do: ``{a,b}`` are alternatives, ``{000..146}`` numbers of 3 digits."""
     texts = _BRACES.split(pattern)
     choices = [_alternatives(text) if number % 2 else [text] for number, text in enumerate(texts)]
+    if math.prod(map(len, choices)) > MAX_FILES:
+        raise OptionError(f"{pattern}: names more than {MAX_FILES} files; expected at most so many. Make larger ones")
     return ["".join(choice) for choice in itertools.product(*choices)]
 
 
 def _alternatives(text: str) -> list[str]:
-    numbers = re.fullmatch(r"(\d+)\.\.(\d+)", text)
-    if numbers is None:
+    bounds = re.fullmatch(r"(\d+)\.\.(\d+)", text)
+    if bounds is None:
         return text.split(",")
-    first, last = numbers.groups()
-    return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    first, last = bounds.groups()
+    numbers = range(int(first), int(last) + 1)[: MAX_FILES + 1]  # more are refused
+    return [str(number).zfill(len(first)) for number in numbers]
 
 
 def _expand(name: str) -> list[str]:
@@ -232,10 +236,12 @@ def join(parts: Iterable[Index]) -> Index:
     first = next(rest)
     files, class_names = list(first.files), first.class_names
     fields = [[rows] for rows in first.rows]  # of each field, those of the parts
+    number = _count_if_converted(first)
     for part in rest:
         _check_fields(first, part)
         for descriptor, rows in zip(first.descriptors, fields, strict=True):
-            rows.append(_moved_rows(descriptor, part, first_offset(len(files))))
+            rows.append(_moved_rows(descriptor, part, first_offset(number), first_offset(len(files))))
+        number += _count_if_converted(part)
         for file in part.files:
             files.append(replace(file, first_sample=files[-1].rows.stop))
         if part.class_names is None or class_names is None:
@@ -249,12 +255,19 @@ def join(parts: Iterable[Index]) -> Index:
     return Index(tuple(files), first.header, first.descriptors, joined, class_names=class_names)
 
 
-def _moved_rows(descriptor: Descriptor, part: Index, first: np.uint64) -> FieldRows:
-    """Give the rows of a field of a part whose first byte has a global offset."""
+def _count_if_converted(part: Index) -> int:
+    """Count the files of a part in metadata: the containers of an index are as the one file that is made of them."""
+    return 1 if part.files[0].is_container else len(part.files)
+
+
+def _moved_rows(descriptor: Descriptor, part: Index, pointer: np.uint64, first: np.uint64) -> FieldRows:
+    """Give the rows of a field of a part whose first byte has a global offset, in metadata another one."""
     rows = part.rows[part.names.index(descriptor.name)]
-    column = rows.column.copy()
-    _move_pointers(column, descriptor, part, first)
-    return replace(rows, column=column, offsets=None if rows.offsets is None else rows.offsets + first)
+    column, offsets = rows.column.copy(), rows.offsets
+    if offsets is None and rows.has_regions and pointer != first:
+        offsets = offsets_in(descriptor, rows)
+    _move_pointers(column, descriptor, part, pointer)
+    return replace(rows, column=column, offsets=None if offsets is None else offsets + first)
 
 
 def _join_rows(descriptor: Descriptor, parts: Sequence[FieldRows]) -> FieldRows:

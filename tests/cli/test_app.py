@@ -81,6 +81,13 @@ def test_paragraphs_of_help_flow():
     assert any(line.startswith("byte for byte. It also stores") for line in lines)
 
 
+def test_the_help_tells_what_no_workers_are():
+    commands = typer.main.get_command(app).commands.values()
+    helps = [param.help for command in commands for param in command.params if "--workers" in param.opts]
+    assert len(helps) >= 6
+    assert {"default or 0: one per core" in text for text in helps} == {True}
+
+
 def test_a_file_that_is_not_there_comes_without_the_number_of_the_error():
     done = CliRunner().invoke(app, ["info", "nowhere.beton", "--json"])
     assert (done.exit_code, done.stderr) == (2, "gpubeton: nowhere.beton: no such file or directory\n")

@@ -142,6 +142,34 @@ def test_a_checkpoint_goes_on_with_the_converted_file_and_back(container, conver
         assert same(resumed, batches)
 
 
+def test_a_checkpoint_of_joined_indices_goes_on_with_the_converted_files_and_back(photos, tmp_path):
+    names = {"index": [], "beton": []}
+    for number, chosen in enumerate((["cat", "dog"], ["dog", "eel"], ["eel", "cat"])):
+        folder = tmp_path / f"{number}"
+        for name in chosen:
+            shutil.copytree(photos / name, folder / name)
+        (folder / "tars").mkdir()
+        source = open_source(write_tars(folder, folder / "tars", samples_each=8))
+        names["index"].append(tmp_path / f"{number}.index")
+        names["beton"].append(tmp_path / f"{number}.beton")
+        assert index_source(source, names["index"][-1], num_workers=1).containers == 3
+        convert(source, names["beton"][-1], Settings(), num_workers=1)
+    both = [names["index"][0], names["beton"][1], names["index"][2]]
+    for order in ORDERS:
+        options = {"order": order, "pipelines": pipelines(), "num_workers": 1, "seed": 3}
+        for first, second in (("index", "beton"), ("beton", "index")):
+            loader, resumed = Loader(names[first], 4, **options), Loader(names[second], 4, **options)
+            assert loader.reader.metadata.tobytes() == resumed.reader.metadata.tobytes()
+            batches = iter(loader)
+            next(batches)
+            resumed.load_state_dict(loader.state_dict())
+            mixed = Loader(both, 4, **options)
+            mixed.load_state_dict(loader.state_dict())
+            rest = list(batches)
+            assert same(resumed, rest)
+            assert same(mixed, rest)
+
+
 def test_entry_points_are_used(photos, tmp_path, capsys):
     index_source(open_source(write_tars(photos, tmp_path)), tmp_path / "photos.index", num_workers=1)
     loader = Loader(tmp_path / "photos.index", 4, pipelines=pipelines(), num_workers=1)
