@@ -26,7 +26,7 @@ from gpubeton.errors import (
     OptionError,
     RemoteDeniedError,
 )
-from gpubeton.format.data_files import DESCRIPTION, INDEX_SUFFIX, MAX_FILES, first_offset
+from gpubeton.format.data_files import DESCRIPTION, INDEX_SUFFIX, MAX_FILES, first_offset, split_offsets
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
 from gpubeton.format.index import Index, read_index
 from gpubeton.format.layout import FieldType
@@ -203,10 +203,6 @@ def _warn_of_manifest(folder: str, error: FormatError) -> None:
     )
 
 
-def _is_index_file(part: _Part) -> bool:
-    return not isinstance(part, str) and part.manifest.shards[0].is_container
-
-
 def _open_parts(parts: Sequence[_Part], custom_types: CustomTypes, remote: RemoteOptions | None) -> Index:
     if len(parts) == 1:
         return _open_part(parts[0], custom_types, remote)
@@ -221,7 +217,7 @@ def _open_part(part: _Part, custom_types: CustomTypes, remote: RemoteOptions | N
     try:
         return part.open(custom_types)
     except FormatError as error:
-        if _is_index_file(part):
+        if part.manifest.shards[0].is_container:
             raise
         _warn_of_manifest(part.folder, error)
         return _open_parts([path for path, _ in part.files], custom_types, remote)
@@ -253,6 +249,18 @@ def join(parts: Iterable[Index]) -> Index:
     # The parts of a field are let go before the next field is joined.
     joined = tuple(_join_rows(descriptor, fields.pop(0)) for descriptor in first.descriptors)
     return Index(tuple(files), first.header, first.descriptors, joined, class_names=class_names)
+
+
+def old_fingerprint(index: Index) -> str:
+    """Give the fingerprint that several indices had when their metadata had the numbers of containers."""
+    rows = index.rows[0]
+    if rows.offsets is None:
+        return index.fingerprint
+    column = rows.column.copy()
+    part, pointer = split_offsets(column["data_ptr"])
+    first = rows.offsets[np.searchsorted(part, part)]  # of the part, in its first container
+    column["data_ptr"] = pointer + first - split_offsets(first)[1]
+    return replace(index, rows=(replace(rows, column=column), *index.rows[1:])).fingerprint
 
 
 def _count_if_converted(part: Index) -> int:

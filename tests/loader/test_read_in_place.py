@@ -9,6 +9,7 @@ import os
 import shutil
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,10 @@ from PIL import Image
 
 from gpubeton import Loader
 from gpubeton.dataset import Settings, convert, index_source, open_source, summarize
-from gpubeton.errors import FormatError, OptionError, StorageError
+from gpubeton.errors import FormatError, OptionError, StateError, StorageError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.fields.rgb_image import SimpleRGBImageDecoder
+from gpubeton.format.index import Index
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 from tests.cli.command import run
 from tests.loader.pipelines import same
@@ -168,6 +170,28 @@ def test_a_checkpoint_of_joined_indices_goes_on_with_the_converted_files_and_bac
             rest = list(batches)
             assert same(resumed, rest)
             assert same(mixed, rest)
+
+
+def test_a_checkpoint_of_joined_indices_with_the_numbers_of_containers_in_its_fingerprint_goes_on(photos, tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        source = open_source(write_tars(photos, tmp_path / name))
+        index_source(source, tmp_path / f"{name}.index", num_workers=1)
+    loader, resumed = (Loader([tmp_path / "a.index", tmp_path / "b.index"], 4, num_workers=1, seed=1) for _ in "12")
+    index = loader.reader.index
+    image, label = index.rows
+    column = image.column.copy()
+    column["data_ptr"][30:] += np.uint64(2 << 48)  # three containers come before, and not one
+    moved = replace(image, column=column), label
+    old = Index(index.files, index.header, index.descriptors, moved).fingerprint
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    assert state["file"] == index.fingerprint != old
+    resumed.load_state_dict({**state, "file": old})
+    assert same(resumed, batches)
+    with pytest.raises(StateError, match="file is"):
+        resumed.load_state_dict({**state, "file": old[::-1]})
 
 
 def test_entry_points_are_used(photos, tmp_path, capsys):
