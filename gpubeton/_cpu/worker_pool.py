@@ -362,12 +362,9 @@ def _link_views(ring: Ring, slot: int, batch_size: int, jobs: Sequence[ImageJob]
     tasks = ring.tasks[slot]
     for number, job in enumerate(jobs):
         for earlier in reversed(range(number)):
-            if _has_the_same_images(job, jobs[earlier]):
+            other = jobs[earlier]
+            if job.source != "" and job.source == other.source and np.array_equal(job.address, other.address):
                 rows = np.flatnonzero(tasks[number * batch_size :, MODE][: len(job.address)] != RAW_OTHER)
                 tasks[earlier * batch_size + rows, NEXT_VIEW] = number * batch_size + rows
                 tasks[number * batch_size + rows, IS_LATER_VIEW] = 1
                 break
-
-
-def _has_the_same_images(job: ImageJob, other: ImageJob) -> bool:
-    return job.source != "" and job.source == other.source and np.array_equal(job.address, other.address)
