@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -63,9 +63,9 @@ class ByteSource(ABC):
         self.size = size  # when the file was checked
 
     @classmethod
-    @abstractmethod
-    def open(cls, name: str, size: int, *, is_random: bool) -> Self:
+    def open(cls, name: str, size: int, *, is_random: bool) -> Self:  # noqa: ARG003  some kinds find it themselves
         """Open a file that had `size` bytes; with `is_random` it is read in random order."""
+        return cls.open_checked(name, None, is_random=is_random)
 
     @classmethod
     @abstractmethod
@@ -93,14 +93,8 @@ class ByteSource(ABC):
         return source
 
     @classmethod
-    def known_identity(
-        cls,
-        name: str,  # noqa: ARG003  for those in object stores
-        size: int,  # noqa: ARG003
-        etag: str,  # noqa: ARG003
-        remote: RemoteOptions | None,  # noqa: ARG003
-    ) -> SourceIdentity | None:
-        """Make the identity of a file of which these are known; None if it has to be looked at."""
+    def known_identity(cls, *_: Any, **__: Any) -> SourceIdentity | None:
+        """Make the identity of a file by its name, size, ETag and options; None if it has to be looked at."""
         return None
 
     @abstractmethod

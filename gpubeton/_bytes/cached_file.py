@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
-    from typing_extensions import Self
 
 # An object, which is one version of one file, has a directory with
 #   data       the bytes of the file, as long as the file; pages that are not there are holes
@@ -77,10 +76,6 @@ class CachedFile(ByteSource):
         weakref.finalize(self._content, _keep_alive, budget).atexit = False
 
     @classmethod
-    def open(cls, name: str, size: int, *, is_random: bool) -> Self:  # noqa: ARG003  it never opens
-        raise TypeError(f"{name}: a CachedFile is made around an open source")
-
-    @classmethod
     def find_identity(cls, name: str) -> SourceIdentity:
         raise TypeError(f"{name}: ask the source that a CachedFile is made around")
 
@@ -104,9 +99,10 @@ class CachedFile(ByteSource):
     def load(self, start: int, size: int) -> memoryview:
         """Give a region of the shared mapping; fetch missing pages into the cache if the region is long."""
         pages = self._pages(start, size)
-        if self._has_all(pages):
+        is_long = pages and size * _SHORT >= self.page_bytes(pages[-1])
+        if pages and all(map(self._has, pages)):
             self.budget.count(cached=size)
-        elif not (self._is_long(size, pages) and self._ensure_all(pages)):
+        elif not (is_long and self._ensure_all(pages)):
             if any(map(self._has, pages)):
                 return super().load(start, size)
             self.budget.count(fetched=size)
@@ -195,13 +191,6 @@ class CachedFile(ByteSource):
 
     def _has(self, page: int) -> bool:
         return int(self._entries[page]) & 0xFFFFFFFF == boot_tag()
-
-    def _has_all(self, pages: range) -> bool:
-        return bool(pages) and all(map(self._has, pages))
-
-    def _is_long(self, size: int, pages: range) -> bool:
-        """Whether a region is worth to fetch its pages."""
-        return bool(pages) and size * _SHORT >= self.page_bytes(pages[-1])
 
     def _fill(self, claim: int, page: int) -> bool:
         """Make a page that this thread has claimed complete; False if it may not be kept."""

@@ -363,11 +363,6 @@ def split_url(url: str) -> tuple[str, str, str]:
     return scheme, place, key
 
 
-def _environment() -> tuple[tuple[str, str], ...]:
-    """Give the variables that stores are configured by."""
-    return tuple(item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_")))
-
-
 def find_endpoint(scheme: str, remote: RemoteOptions) -> str:
     """Give the address of a store that is not the cloud's own, "" for the cloud's."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") if scheme == "s3" else ()
@@ -377,7 +372,8 @@ def find_endpoint(scheme: str, remote: RemoteOptions) -> str:
 def _connect(url: str, remote: RemoteOptions, refused: Any = None) -> Any:
     """Give the connection to a bucket or server; another one than `refused`, with credentials written meanwhile."""
     scheme, place, _ = split_url(url)
-    arguments = scheme, place, remote, _environment()
+    variables = tuple(item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_")))
+    arguments = scheme, place, remote, variables
     try:
         store = _store(*arguments)
         if store is refused:  # and no other thread has made another one

@@ -26,7 +26,6 @@ from gpubeton._writing.file_builder import (
     FileBuilder,
     MovedRegions,
     RegionSizes,
-    SkippedRow,
     checked_page_size,
     make_descriptors,
 )
@@ -53,7 +52,6 @@ __all__ = [
     "MovedRegions",
     "RegionSizes",
     "ResumableFile",
-    "SkippedRow",
     "TargetFolder",
     "Task",
     "TaskQueue",

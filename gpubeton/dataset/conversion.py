@@ -38,10 +38,9 @@ from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype, round_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpubeton._bytes import Progress
-    from gpubeton._writing import SkippedRow
 
 
 @dataclass(frozen=True)
@@ -202,7 +201,8 @@ class _Run:
             list_changes=True,
         )
         self._encode(job, file, builder, done, on_progress)
-        skipped = self._name(builder.skipped)
+        name = self.source.name
+        skipped = [SkippedSample(name(self.chosen[bad.row]), without_place(bad.reason)) for bad in builder.skipped]
         if builder.rows == 0:
             raise NoSamplesError(
                 f"{self.path}: of {len(self.chosen)} samples of the source none could be read. The first is "
@@ -293,9 +293,6 @@ class _Run:
         samples = self.chosen[task.start : task.stop]
         texts = (self.source.identity(sample).encode("utf-8", "surrogateescape") for sample in samples)
         return tuple(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
-
-    def _name(self, skipped: Iterable[SkippedRow]) -> list[SkippedSample]:
-        return [SkippedSample(self.source.name(self.chosen[bad.row]), without_place(bad.reason)) for bad in skipped]
 
     def _notes(self, skipped: Sequence[SkippedSample], changed: Mapping[str, int]) -> dict[str, Any]:
         notes: dict[str, Any] = {

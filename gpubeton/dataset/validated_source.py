@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +144,8 @@ class ValidatedSource:
         if content is None:
             opened = image
         elif frame is None:
-            opened = _opened(content)
+            with suppress(OSError, SyntaxError, ValueError):  # not an image
+                opened = open_image(content)
         if frame is not None:
             properties = ImageProperties(1 if len(frame.components) == 1 else 3)
         elif hasattr(opened, "getbands"):
@@ -243,11 +245,3 @@ class ValidatedSource:
 
     def _keeps_size(self, height: int, width: int) -> bool:
         return fitted_size(height, width, self._settings.max_resolution) == (height, width)
-
-
-def _opened(content: bytes) -> Image.Image | None:
-    """Open the file of an image and read its header; None if it is not an image."""
-    try:
-        return open_image(content)
-    except (OSError, SyntaxError, ValueError):
-        return None
