@@ -99,10 +99,9 @@ class CachedFile(ByteSource):
     def load(self, start: int, size: int) -> memoryview:
         """Give a region of the shared mapping; fetch missing pages into the cache if the region is long."""
         pages = self._pages(start, size)
-        is_long = pages and size * _SHORT >= self.page_bytes(pages[-1])
         if pages and all(map(self._has, pages)):
             self.budget.count(cached=size)
-        elif not (is_long and self._ensure_all(pages)):
+        elif not (pages and size * _SHORT >= self.page_bytes(pages[-1]) and self._ensure_all(pages)):
             if any(map(self._has, pages)):
                 return super().load(start, size)
             self.budget.count(fetched=size)

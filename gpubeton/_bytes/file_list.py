@@ -70,9 +70,9 @@ class FileList:
                 if remote is not None and len(names) > 10:
                     # Azure lists all objects before a part, too.
                     order, count = sorted(names), len(names) if root.startswith("az:") else _AT_ONCE
-                    parts = [order[start : start + count] for start in range(0, len(names), count)]
+                    runs = [order[start : start + count] for start in range(0, len(names), count)]
                     with suppress(OptionError, StorageError):  # single objects will show whether more fails than lists
-                        for listed, listed_states in threads.map(partial(list_tree, path_of(root, ""), remote), parts):
+                        for listed, listed_states in threads.map(partial(list_tree, path_of(root, ""), remote), runs):
                             known.update(zip(listed, listed_states.tolist(), strict=True))
                 count = max(1, min(_AT_ONCE, len(names) // (4 * num_threads)))
                 parts = [names[start : start + count] for start in range(0, len(names), count)]

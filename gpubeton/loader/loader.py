@@ -20,7 +20,6 @@ from gpubeton._engine.prefetch import Prefetcher
 from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.order import IdRange
 from gpubeton.errors import LoaderClosedError, NoSuchFieldError, OptionError
-from gpubeton.format.dataset import old_fingerprint
 from gpubeton.loader.config import (
     DEFAULT_OS_CACHE,
     DEFAULT_PROCESS_CACHE,
@@ -790,10 +789,8 @@ class Loader(FfcvSurface):
         >>> len(list(resumed)) == len(list(batches)) == 2
         True
         """
-        schedule, num_samples = self._schedule, self.reader.index.num_samples
-        loaded = Checkpoint.from_dict(state, distributed=self.distributed, num_samples=num_samples)
-        if loaded.file == old_fingerprint(self.reader.index):
-            loaded = replace(loaded, file=self.reader.index.fingerprint)
+        schedule = self._schedule
+        loaded = Checkpoint.from_dict(state, distributed=self.distributed, index=self.reader.index)
         # The current epoch may hold other batches than the next.
         position = self._checkpoint_at(replace(schedule.next, epoch=loaded.epoch), self._sampling)
         loaded.check_against(

@@ -16,6 +16,7 @@ import numpy as np
 from gpubeton._plan.order import EpochBatches, IdRange, LazyIds, id_dtype, share
 from gpubeton._plan.places import Rank
 from gpubeton.errors import OptionError, StateError
+from gpubeton.format.dataset import old_fingerprint
 from gpubeton.loader.config import check_indices, check_indices_or_all
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
 from gpubeton.traversal_order.base import GlobalOrder
@@ -472,7 +473,7 @@ class Checkpoint:
         )
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any], *, distributed: bool, num_samples: int) -> Checkpoint:
+    def from_dict(cls, state: Mapping[str, Any], *, distributed: bool, index: Index) -> Checkpoint:
         """Read and check the result of `to_dict`; the loader's arguments are for older versions."""
         if not isinstance(state, Mapping):
             raise StateError(f"a loader's state is a dict, not {type(state).__name__}")
@@ -498,8 +499,10 @@ class Checkpoint:
             samples = entries.pop("batch") * entries["batch_size"] * entries["world_size"]
             entries.update(samples=samples, first=0, distributed=distributed or entries["world_size"] > 1)
         # Before version 3, all ids were hashed, also if they are those of all samples.
-        if state["version"] < 3 and entries["indices"] == old_range_fingerprint(num_samples):
-            entries["indices"] = range_fingerprint(num_samples)
+        if state["version"] < 3 and entries["indices"] == old_range_fingerprint(index.num_samples):
+            entries["indices"] = range_fingerprint(index.num_samples)
+        if entries["file"] == old_fingerprint(index):
+            entries["file"] = index.fingerprint
         loaded = cls(**entries)
         if loaded.samples < loaded.first or (loaded.samples - loaded.first) % (loaded.batch_size * loaded.world_size):
             raise StateError(
