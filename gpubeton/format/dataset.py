@@ -251,16 +251,17 @@ def join(parts: Iterable[Index]) -> Index:
     return Index(tuple(files), first.header, first.descriptors, joined, class_names=class_names)
 
 
-def old_fingerprint(index: Index) -> str:
-    """Give the fingerprint that several indices had when their metadata had the numbers of containers."""
+def renew_fingerprint(index: Index, stored: str) -> str:
+    """Give the fingerprint of an index for one that it had when metadata had the numbers of containers."""
     rows = index.rows[0]
     if rows.offsets is None:
-        return index.fingerprint
+        return stored
     column = rows.column.copy()
     part, pointer = split_offsets(column["data_ptr"])
     first = rows.offsets[np.searchsorted(part, part)]  # of the part, in its first container
     column["data_ptr"] = pointer + first - split_offsets(first)[1]
-    return replace(index, rows=(replace(rows, column=column), *index.rows[1:])).fingerprint
+    old = replace(index, rows=(replace(rows, column=column), *index.rows[1:])).fingerprint
+    return index.fingerprint if stored == old else stored
 
 
 def _count_if_converted(part: Index) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from gpubeton._plan.order import EpochBatches, IdRange, LazyIds, id_dtype, share
 from gpubeton._plan.places import Rank
 from gpubeton.errors import OptionError, StateError
-from gpubeton.format.dataset import old_fingerprint
+from gpubeton.format.dataset import renew_fingerprint
 from gpubeton.loader.config import check_indices, check_indices_or_all
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
 from gpubeton.traversal_order.base import GlobalOrder
@@ -491,8 +491,7 @@ class Checkpoint:
             value: Any = state.get(name, _OF_MIXTURES.get(name))
             if type(value).__name__ != kind:
                 raise StateError(f"the state's entry {name!r} is {value!r}, expected one of type {kind}")
-            least = 1 if name in ("batch_size", "world_size") else 0
-            if kind == "int" and value < least:
+            if kind == "int" and value < (least := int(name in ("batch_size", "world_size"))):
                 raise StateError(f"the state's entry {name!r} is {value}, expected at least {least}")
             entries[name] = value
         if "batch" in entries:
@@ -501,9 +500,7 @@ class Checkpoint:
         # Before version 3, all ids were hashed, also if they are those of all samples.
         if state["version"] < 3 and entries["indices"] == old_range_fingerprint(index.num_samples):
             entries["indices"] = range_fingerprint(index.num_samples)
-        if entries["file"] == old_fingerprint(index):
-            entries["file"] = index.fingerprint
-        loaded = cls(**entries)
+        loaded = cls(**entries | {"file": renew_fingerprint(index, entries["file"])})
         if loaded.samples < loaded.first or (loaded.samples - loaded.first) % (loaded.batch_size * loaded.world_size):
             raise StateError(
                 f"the state has {loaded.samples} samples after {loaded.first}, expected whole batches of "
