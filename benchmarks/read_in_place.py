@@ -1,9 +1,11 @@
 """Measure reading photos in place: from tar files, a zip file and a folder, beside the converted file.
 
 The loaders take turns, lap by lap. WebDataset and wids read the same tar files, LitData's raw
-dataset the folder (GPUBETON_WEBDATASET_PYTHON). Then tar files of many small samples are indexed.
+dataset the folder (GPUBETON_WEBDATASET_PYTHON). Then photos of ImageNet's bytes are read over HTTP, from the converted
+file and from tar files, or tar files of many small samples are indexed.
 
     python -m benchmarks.read_in_place
+    python -m benchmarks.read_in_place --rounds 0 --http-rounds 11 --images 6144
     python -m benchmarks.read_in_place --rounds 0 --samples 1000000
 """
 
@@ -26,12 +28,15 @@ import typer
 from PIL import Image
 from rich.console import Console
 
+from benchmarks.contenders.gpubeton_remote import RemoteWork
 from benchmarks.contenders.process import Contender, ContenderError, ContenderProcess
 from benchmarks.contenders.work import Work
-from benchmarks.corpus import Corpus, add_file, make_corpus, write_tars
+from benchmarks.corpus import IMAGENET_QUALITY, Corpus, add_file, make_corpus, tars_of, write_tars
 from benchmarks.entry_points import indexed
 from benchmarks.harness.photos import list_photos
 from benchmarks.harness.timing import median_cpu, median_rate, race
+from benchmarks.harness.web_server import serving
+from benchmarks.remote import run_race
 from benchmarks.results import DATA, RESULTS
 from benchmarks.table import save_and_draw
 from gpubeton.dataset import index_source, open_source
@@ -47,6 +52,7 @@ def main(
     images: Annotated[int, typer.Option(min=128, help="Number of photos, a multiple of 128.")] = 1024,
     passes: Annotated[int, typer.Option(min=1, help="Passes over the photos in a lap.")] = 2,
     rounds: Annotated[int, typer.Option(min=0, help="Timed laps of each contender; 0 for none.")] = 11,
+    http_rounds: Annotated[int, typer.Option(min=0, help="Timed epochs of each kind over HTTP; 0 for none.")] = 0,
     cores: Annotated[int, typer.Option(min=1, help="Number of workers.")] = 1,
     samples: Annotated[int, typer.Option(min=0, help="Small samples that are indexed; 0 for none.")] = 0,
     data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
@@ -54,8 +60,8 @@ def main(
 ) -> None:
     """Measure reading photos in place."""
     console = Console()
-    corpus = make_corpus(data, images, console)
     if rounds:
+        corpus = make_corpus(data, images, console)
         with console.status("Writing tar and zip files"):
             works = _works(
                 corpus, data / f"in-place-{images}", Work(corpus.jpg, corpus.folder, images, passes, cores), data
@@ -63,6 +69,10 @@ def main(
         laps = race_works(works, rounds, console)
         facts = {"images": images, "cores": cores, "rounds": rounds, "corpus": corpus.facts["jpg"]}
         save_and_draw("read_in_place", {**facts, "laps": laps}, results, console)
+    if http_rounds:
+        save_and_draw(
+            "read_in_place_http", _race_over_http(data, images, cores, http_rounds, console), results, console
+        )
     if samples:
         save_and_draw("indexing", _measure_indexing(samples, console), results, console)
 
@@ -88,6 +98,22 @@ def _works(corpus: Corpus, folder: Path, work: Work, data: Path) -> dict[str, tu
     works["LitData, raw files"] = (_LITDATA, work)
     works["wids"] = (_WEBDATASET, replace(work, beton=str(tars), recipe="wids"))
     return works
+
+
+def _race_over_http(data: Path, images: int, cores: int, rounds: int, console: Console) -> dict[str, Any]:
+    """Let a loader of the converted file and one of tar files take turns, both in window order, with entry points."""
+    corpus = make_corpus(data, images, console, IMAGENET_QUALITY)
+    beton, tars = indexed(corpus, data), Path(tars_of(corpus))
+    index_source(open_source(tars), tars / "train.index", overwrite=True)
+    work = RemoteWork("", cores, streams=4, width=4)
+    with tempfile.TemporaryDirectory() as place, serving(data.resolve(), Path(place) / "nginx") as server:
+        paths = {".beton": beton, "tar files, NAME.index": tars / "train.index"}
+        works = {
+            name: replace(work, beton=f"{server.http}/{path.relative_to(data).as_posix()}")
+            for name, path in paths.items()
+        }
+        measured = run_race(console, server, works, rounds)
+    return {"images": images, "corpus": corpus.facts["jpg"], **measured}
 
 
 def race_works(works: dict[str, tuple[Contender, Work]], rounds: int, console: Console) -> dict[str, Any]:

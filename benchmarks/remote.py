@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -60,35 +60,43 @@ def main(
             # With a thread less than there are cores one is free to receive.
             for workers in sorted({max(count_cores() - 1, 1), count_cores()}):
                 work = RemoteWork(str(root / "train.beton"), workers, streams, width)
-                races.append(run_race(console, server, work, Path(place), rounds))
+                races.append(run_race(console, server, _works(server, work, Path(place) / "cache"), rounds))
         size = (root / "train.beton").stat().st_size
     save_and_draw("remote", {"images": images, "file_bytes": size, "races": races}, results, console)
 
 
-def run_race(console: Console, server: WebServer, work: RemoteWork, place: Path, rounds: int) -> dict[str, Any]:
-    """Run epochs of all kinds in alternation."""
-    cache = place / "cache"
+def _works(server: WebServer, work: RemoteWork, cache: Path) -> dict[str, RemoteWork]:
+    """Give the work of each kind; the cache is empty."""
     shutil.rmtree(cache, ignore_errors=True)
-    places = {"local": work.beton, "HTTP": f"{server.http}/train.beton", "HTTPS": f"{server.https}/train.beton"}
+    http, https = f"{server.http}/train.beton", f"{server.https}/train.beton"
+    kinds = {
+        "local": work,
+        "HTTP": replace(work, beton=http),
+        "HTTPS": replace(work, beton=https),
+        "cache": replace(work, beton=http, cache_dir=str(cache)),
+    }
+    return {kind: kinds[kind] for kind in KINDS}
+
+
+def run_race(console: Console, server: WebServer, works: dict[str, RemoteWork], rounds: int) -> dict[str, Any]:
+    """Run epochs of all kinds in alternation."""
     environment = {**os.environ, "SSL_CERT_FILE": str(server.certificate)}
     command = [sys.executable, "-m", "benchmarks.contenders.gpubeton_remote"]
     with ExitStack() as stack:
         running: dict[str, LineProcess] = {}
         opened: dict[str, dict[str, Any]] = {}
-        for kind in KINDS:
-            arguments = asdict(work) | {"beton": places.get(kind, places["HTTP"])}
-            arguments["cache_dir"] = str(cache) if kind == "cache" else ""
+        for kind, work in works.items():
             with console.status(f"{work.workers} threads, {kind}: opening, compiling and an epoch"):
                 running[kind] = stack.enter_context(LineProcess(kind, command, environment=environment))
-                opened[kind] = json.loads(running[kind].ask(json.dumps(arguments)))
+                opened[kind] = json.loads(running[kind].ask(json.dumps(asdict(work))))
                 warm = _lap(server, running[kind])
                 # From its second epoch on, an epoch asks for the beginning of the next. A cache may need some more,
                 # until the pages that no sample is in have come in the background.
                 for _ in range(_MOST_WARM_UPS):
-                    if not (_lap(server, running[kind])["served_requests"] and kind == "cache"):
+                    if not (_lap(server, running[kind])["served_requests"] and work.cache_dir):
                         break
             console.print(f"{work.workers} threads, {kind}: {_described(warm)}")
-            if kind == "cache":
+            if work.cache_dir:
                 opened[kind]["first_epoch"] = warm
 
         laps = race({kind: partial(_lap, server, contender) for kind, contender in running.items()}, rounds)
@@ -97,6 +105,7 @@ def run_race(console: Console, server: WebServer, work: RemoteWork, place: Path,
     for kind, own_laps in laps.items():
         console.print(f"{work.workers} threads, {kind}: {_described(own_laps[-1])}")
     kinds = {kind: {**opened[kind], "laps": lap} for kind, lap in laps.items()}
+    work = next(iter(works.values()))
     return {"workers": work.workers, "streams": work.streams, "width": work.width, "kinds": kinds}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.harness.timing import Lap, median_cpu, median_rate, ratios
 from benchmarks.markdown import provenance, row, rule, spread
 
-__all__ = ["draw_remote"]
+__all__ = ["draw_in_place", "draw_remote"]
 
 _HEADINGS = (
     "images/s",
@@ -31,6 +31,27 @@ def draw_remote(result: dict[str, Any]) -> str:
         "Median of the rounds, in alternation."
     )
     return "\n\n".join([*parts, f"{facts}\n{provenance(result)}"])
+
+
+def draw_in_place(result: dict[str, Any]) -> str:
+    """Draw speed, processor time and requests of kinds of files, beside the first of them."""
+    kinds = {name: kind["laps"] for name, kind in result["kinds"].items()}
+    first = next(iter(kinds))
+    headings = ["HTTP", "images/s", f"× {first}", "CPU s / 1000 images", "requests / 1000 images", "fetched / used"]
+    lines = [row(headings), rule(len(headings) - 1)]
+    for name, laps in kinds.items():
+        times, images = _times(laps), laps[0]["images"]
+        cells = [spread([lap.images_per_second for lap in times], "{:,.0f}")]
+        cells += [spread(ratios(times, _times(kinds[first])), "{:.2f}"), f"{median_cpu(times):.2f}"]
+        cells += [f"{1000 * _median(laps, lambda lap: lap['requests']) / images:.1f}"]
+        cells += [f"{_median(laps, lambda lap: lap['sent_bytes'] / lap['used_bytes']):.3f}"]
+        lines.append(row([name, *cells]))
+    facts = (
+        f"{result['images']:,} photos in {result['corpus']['file_bytes'] / 1e9:.1f} GB, window order, entry points in "
+        f"the index; threads that decode: {result['workers']}; nginx on the same cores. Median of "
+        f"{len(kinds[first])} epochs each, in alternation."
+    )
+    return "\n".join([*lines, "", f"{facts} {provenance(result)}"])
 
 
 def _race(race: dict[str, Any]) -> str:

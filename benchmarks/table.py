@@ -23,7 +23,7 @@ from benchmarks.harness.timing import Lap, cpu_ratios, median_cpu, median_rate, 
 from benchmarks.markdown import provenance, row, rule, spread
 from benchmarks.recipe_tables import draw_operations, draw_opponents, draw_recipes
 from benchmarks.referee_tables import draw_accelerators, draw_machines, draw_random
-from benchmarks.remote_table import draw_remote
+from benchmarks.remote_table import draw_in_place, draw_remote
 from benchmarks.results import RESULTS, latest, save
 from benchmarks.user_tables import draw_reading, draw_size, draw_writing
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
@@ -367,6 +367,7 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "cluster_conversion": ("cluster_conversion", _cluster_conversion),
     "entry_points": ("entry_points", _entry_points),
     "read_in_place": ("read_in_place", _read_in_place),
+    "read_in_place_http": ("read_in_place_http", draw_in_place),
     "indexing": ("indexing", _indexing),
     "batch_decoder": (
         "batch_decoder",

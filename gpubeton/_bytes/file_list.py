@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -17,7 +18,7 @@ import numpy as np
 
 from gpubeton._bytes.byte_source import ByteSource, SourceIdentity
 from gpubeton._bytes.local_file import open_descriptor, read_into
-from gpubeton._bytes.object_store import ObjectIdentity, head_object, read_listed
+from gpubeton._bytes.object_store import ObjectIdentity, head_object, list_tree, read_listed
 from gpubeton._bytes.store_client import RemoteOptions
 from gpubeton.errors import FormatError, OptionError, StorageError
 
@@ -32,7 +33,7 @@ SCHEME = "files"
 
 #: Each file begins at a multiple of it; between them are zeros.
 _ALIGNMENT = 16
-#: Files that a thread looks at in one go, and the threads: a file system of a network answers many at a time.
+#: Files that a thread looks at in one go at most, and the threads: a network's file system answers many at a time.
 _AT_ONCE, _NUM_THREADS = 1000, 16
 _HEADER = np.dtype([("files", "<u8"), ("name_bytes", "<u8"), ("root_bytes", "<u8")])
 _FILE_BYTES = 8 + 8 + 4  # of each file, without its name
@@ -63,10 +64,19 @@ class FileList:
         """List files as they are now."""
         remote = remote or RemoteOptions() if "://" in root else None
         if states is None:
-            count, num_threads = (_AT_ONCE, _NUM_THREADS) if remote is None else (1, remote.requests)
-            parts = [names[start : start + count] for start in range(0, len(names), count)]
+            num_threads = _NUM_THREADS if remote is None else remote.requests
             with ThreadPoolExecutor(num_threads, "gpubeton-list") as threads:
-                parts_states = threads.map(partial(_states, root, remote), parts)
+                known = {"": [0, 0]}
+                if remote is not None and len(names) > 10:
+                    # Azure lists all objects before a part, too.
+                    order, count = sorted(names), len(names) if root.startswith("az:") else _AT_ONCE
+                    runs = [order[start : start + count] for start in range(0, len(names), count)]
+                    with suppress(OptionError, StorageError):  # single objects will show whether more fails than lists
+                        for listed, listed_states in threads.map(partial(list_tree, path_of(root, ""), remote), runs):
+                            known.update(zip(listed, listed_states.tolist(), strict=True))
+                count = max(1, min(_AT_ONCE, len(names) // (4 * num_threads)))
+                parts = [names[start : start + count] for start in range(0, len(names), count)]
+                parts_states = threads.map(partial(_states, root, remote, known), parts)
                 states = np.concatenate([np.zeros((0, 2), np.int64), *parts_states])
         encoded = [os.fsencode(name) for name in names]
         stops = np.cumsum([len(name) for name in encoded], dtype=np.int64)
@@ -175,9 +185,11 @@ def path_of(root: str, name: str) -> str:
     return f"{root.rstrip('/')}/{name}" if "://" in root else os.path.join(root, name)  # noqa: PTH118  a text
 
 
-def _states(root: str, remote: RemoteOptions | None, names: Sequence[str]) -> NDArray[np.int64]:
+def _states(
+    root: str, remote: RemoteOptions | None, known: dict[str, list[int]], names: Sequence[str]
+) -> NDArray[np.int64]:
     """Find the size and the time of the last change of files, (N, 2)."""
-    return np.array([_state(path_of(root, name), remote) if name else (0, 0) for name in names], np.int64)
+    return np.array([known.get(name) or _state(path_of(root, name), remote) for name in names], np.int64)
 
 
 def _state(path: str, remote: RemoteOptions | None) -> tuple[int, int]:
@@ -240,10 +252,6 @@ class ListedFiles(ByteSource):
         self._identity, self._is_closed = identity, threading.Event()
         if identity.remote is not None:
             self.num_readers = identity.remote.requests
-
-    @classmethod
-    def open(cls, name: str, size: int, **_: Any) -> ListedFiles:  # noqa: ARG003  the signature of all
-        return cls(cls.find_identity(name))
 
     @classmethod
     def open_checked(cls, name: str, identity: SourceIdentity | None, **_: Any) -> ListedFiles:

@@ -6,6 +6,7 @@ import os
 import re
 import threading
 from array import array
+from bisect import bisect_right
 from collections import OrderedDict
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -34,6 +35,7 @@ from gpubeton._bytes.store_client import (
 from gpubeton.errors import OptionError, RemoteChangedError, RemoteMissingError, StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -277,18 +279,24 @@ def list_objects(prefix: str, remote: RemoteOptions | None = None) -> list[tuple
     return sorted((start + item["path"], int(item["size"]), item["e_tag"]) for item in objects)
 
 
-def list_tree(folder: str, remote: RemoteOptions | None = None) -> tuple[list[str], NDArray[np.int64]]:
+def list_tree(
+    folder: str, remote: RemoteOptions | None = None, sought: Sequence[str] = ()
+) -> tuple[list[str], NDArray[np.int64]]:
     """List the objects of a folder and of all folders in it: names from there on, and sizes and states, (N, 2)."""
+    # Of `sought`, sorted names, from the first to the last, while at least one in a hundred objects is sought.
     names, states = list[str](), array("q")
     _, key = _split_folder(folder)
 
     def find(obstore: Any, store: Any, _: str) -> None:
-        last = key + names[-1] if names else None  # a request that is repeated goes on
-        for objects in obstore.list(store, key.rstrip("/"), offset=last, chunk_size=1000):
+        last = names[-1] if names else sought[0][:-1] if sought else ""  # a request that is repeated goes on
+        for objects in obstore.list(store, key.rstrip("/"), offset=(last and key + last) or None, chunk_size=1000):
             for item in objects:
                 version = item["e_tag"] or str(int(item["last_modified"].timestamp()))
                 states.extend((int(item["size"]), _number_of(version)))
             names.extend(item["path"].removeprefix(key) for item in objects)
+            passed = bisect_right(sought, names[-1])
+            if sought and (passed == len(sought) or 100 * passed < len(names)):
+                break
 
     request_with_retries(folder, remote or RemoteOptions(), "a list of objects", find)
     return names, np.array(states, np.int64).reshape(-1, 2)

@@ -225,6 +225,7 @@ class WorkerPool:
     def collect(self) -> list[BadImage]:
         """Wait for the oldest batch; return its bad images. Raises what ended a worker, or LoaderClosedError."""
         if self._collected == self._submitted:
+            self._raise_if_ended()
             raise RuntimeError("no batch is in flight")
         is_made = await_batch(self._ring, self._collected, False)
         while self._is_closed or not is_made:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from gpubeton._plan.image_job import BadImage, CpuServices, ImageJob, Usage
     from gpubeton._plan.program import ImageProgram
 
+_CLOSED = "the loader was closed while a batch was being made. Begin a new iteration"
+
 
 class GpuExecutor:
     """Makes the images of batches on a GPU; batches go in and come out in order."""
@@ -81,7 +83,7 @@ class GpuExecutor:
     def submit(self, jobs: Sequence[ImageJob]) -> None:
         """Begin a batch: a job for each program. Never waits."""
         if self._is_closed:
-            raise LoaderClosedError("the loader was closed while a batch was being made")
+            raise LoaderClosedError(_CLOSED)
         slots, streams = self._resources.slots, self._resources.streams
         if len(self._batches) == len(slots):
             raise RuntimeError(f"all {len(slots)} batches are in flight")
@@ -197,7 +199,7 @@ class GpuExecutor:
     def collect(self) -> list[BadImage]:
         """Wait for the oldest batch; return the images that could not be made."""
         if not self._batches:
-            raise RuntimeError("no batch is in flight")
+            raise LoaderClosedError(_CLOSED) if self._is_closed else RuntimeError("no batch is in flight")
         batch = self._batches[0]
         batch.wait()  # wait point: batch issued
         if batch.has_failed:

@@ -143,7 +143,7 @@ class _Fusion:
             interpolation=self.decoder.interpolation,
             folds=tuple(self.folds),
             steps=tuple(self.steps),
-            max_paints=self._num_paints(),
+            max_paints=(0 if self.padding is None else PADDING_PAINTS) + sum(fold.num_paints for fold, _ in self.folds),
             fills=np.array(fills or [(0,) * channels], self.kind.dtype),
             table=None if self.normalize is None else self.normalize.table(channels, num_levels),
             dtype=self.kind.dtype.name if self.normalize is None else self.normalize.type,
@@ -227,9 +227,6 @@ class _Fusion:
         if self.rng_stream is None:
             raise PipelineError(f"{operation!r} has no random numbers")
         return self.rng_stream
-
-    def _num_paints(self) -> int:
-        return (0 if self.padding is None else PADDING_PAINTS) + sum(fold.num_paints for fold, _ in self.folds)
 
     def _checked_padding(self, fill: Fill) -> Fill:
         checked_levels(type(self.decoder).__name__, fill, self.state)

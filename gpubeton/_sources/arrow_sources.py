@@ -122,8 +122,7 @@ def _names_in(path: str, key: str, remote: RemoteOptions | None) -> list[str]:
     if (description := _read(path, remote)) is None:
         return []
     try:
-        values = [value["filename"] if isinstance(value, dict) else value for value in description[key]]
-        names = [Path(value).name for value in values]
+        names = [Path(value["filename"] if isinstance(value, dict) else value).name for value in description[key]]
     except (KeyError, TypeError) as error:
         raise FormatError(f"{path}: no list of names at {key!r} ({error!r})") from error
     if not names:

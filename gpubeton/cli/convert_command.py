@@ -179,6 +179,8 @@ def convert(
     if shard is not None or on != "here" or "://" in out:
         raise OptionError("--shard, --on ray, and targets in object stores need --shards; 1 is enough")
     check_target(out, overwrite=overwrite)
+    if not out.endswith(".beton"):
+        raise OptionError(f"{out}: expected a name that ends in .beton. For several files in a folder: --shards N")
     opened = dataset.open_source(source, kind, **options)
     with progress("Converting") as advance:
         done = dataset.convert(

@@ -19,7 +19,7 @@ INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
 # No Path, which would make one slash of two in `scheme://...`, the names of `gpubeton._bytes.open_files`.
 File = Annotated[str, typer.Argument(help="A .beton file.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
-Workers = Annotated[int, typer.Option(min=-1, help="Parallel workers; default: one per core.", show_default=False)]
+Workers = Annotated[int, typer.Option(min=-1, help="Parallel workers; default or 0: one per core.", show_default=False)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
 SOURCES = "Tables, tar files and datasets of other libraries"
 ImageColumn = Annotated[

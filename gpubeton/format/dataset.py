@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import warnings
@@ -25,7 +26,7 @@ from gpubeton.errors import (
     OptionError,
     RemoteDeniedError,
 )
-from gpubeton.format.data_files import DESCRIPTION, INDEX_SUFFIX, MAX_FILES, first_offset
+from gpubeton.format.data_files import DESCRIPTION, INDEX_SUFFIX, MAX_FILES, first_offset, split_offsets
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
 from gpubeton.format.index import Index, read_index
 from gpubeton.format.layout import FieldType
@@ -130,14 +131,18 @@ def expand_braces(pattern: str) -> list[str]:
     """Expand braces as shells and webdataset do: ``{a,b}`` are alternatives, ``{000..146}`` numbers of 3 digits."""
     texts = _BRACES.split(pattern)
     choices = [_alternatives(text) if number % 2 else [text] for number, text in enumerate(texts)]
+    if math.prod(map(len, choices)) > MAX_FILES:
+        raise OptionError(f"{pattern}: names more than {MAX_FILES} files; expected at most so many. Make larger ones")
     return ["".join(choice) for choice in itertools.product(*choices)]
 
 
 def _alternatives(text: str) -> list[str]:
-    if (numbers := re.fullmatch(r"(\d+)\.\.(\d+)", text)) is None:
+    bounds = re.fullmatch(r"(\d+)\.\.(\d+)", text)
+    if bounds is None:
         return text.split(",")
-    first, last = numbers.groups()
-    return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    first, last = bounds.groups()
+    numbers = range(int(first), int(last) + 1)[: MAX_FILES + 1]  # more are refused
+    return [str(number).zfill(len(first)) for number in numbers]
 
 
 def _expand(name: str) -> list[str]:
@@ -227,14 +232,12 @@ def join(parts: Iterable[Index]) -> Index:
     first = next(rest)
     files, class_names = list(first.files), first.class_names
     fields = [[rows] for rows in first.rows]  # of each field, those of the parts
+    number = _count_if_converted(first)
     for part in rest:
         _check_fields(first, part)
-        for descriptor, rows_of_parts in zip(first.descriptors, fields, strict=True):
-            rows = part.rows[part.names.index(descriptor.name)]
-            column, begin = rows.column.copy(), first_offset(len(files))
-            _move_pointers(column, descriptor, part, begin)
-            offsets = None if rows.offsets is None else rows.offsets + begin
-            rows_of_parts.append(replace(rows, column=column, offsets=offsets))
+        for descriptor, rows in zip(first.descriptors, fields, strict=True):
+            rows.append(_moved_rows(descriptor, part, first_offset(number), first_offset(len(files))))
+        number += _count_if_converted(part)
         for file in part.files:
             files.append(replace(file, first_sample=files[-1].rows.stop))
         if part.class_names is None or class_names is None:
@@ -246,6 +249,34 @@ def join(parts: Iterable[Index]) -> Index:
     # The parts of a field are let go before the next field is joined.
     joined = tuple(_join_rows(descriptor, fields.pop(0)) for descriptor in first.descriptors)
     return Index(tuple(files), first.header, first.descriptors, joined, class_names=class_names)
+
+
+def renew_fingerprint(index: Index, stored: str) -> str:
+    """Give the fingerprint of an index for one that it had when metadata had the numbers of containers."""
+    rows = index.rows[0]
+    if rows.offsets is None:
+        return stored
+    column = rows.column.copy()
+    part, pointer = split_offsets(column["data_ptr"])
+    first = rows.offsets[np.searchsorted(part, part)]  # of the part, in its first container
+    column["data_ptr"] = pointer + first - split_offsets(first)[1]
+    old = replace(index, rows=(replace(rows, column=column), *index.rows[1:])).fingerprint
+    return index.fingerprint if stored == old else stored
+
+
+def _count_if_converted(part: Index) -> int:
+    """Count the files of a part in metadata: the containers of an index are as the one file that is made of them."""
+    return 1 if part.files[0].is_container else len(part.files)
+
+
+def _moved_rows(descriptor: Descriptor, part: Index, pointer: np.uint64, first: np.uint64) -> FieldRows:
+    """Give the rows of a field of a part whose first byte has a global offset, in metadata another one."""
+    rows = part.rows[part.names.index(descriptor.name)]
+    column, offsets = rows.column.copy(), rows.offsets
+    if offsets is None and rows.has_regions and pointer != first:
+        offsets = offsets_in(descriptor, rows)
+    _move_pointers(column, descriptor, part, pointer)
+    return replace(rows, column=column, offsets=None if offsets is None else offsets + first)
 
 
 def _join_rows(descriptor: Descriptor, parts: Sequence[FieldRows]) -> FieldRows:

@@ -277,7 +277,9 @@ class Index:
         first_page = 0
         for number, file in enumerate(self.files):
             if file.is_container and not least:
-                yield from self._pages_if_converted(file.rows)
+                for pages in self._pages_if_converted(file.rows):
+                    first_page = int(pages.max()) + 1  # of a .beton file after it
+                    yield pages
                 continue
             page_size, num_pages = file.pages_of(least)
             for rows, samples, offset in self._first_regions(number):

@@ -721,8 +721,8 @@ class Loader(FfcvSurface):
         >>> len(list(resumed)) == len(list(batches)) == 2
         True
         """
-        schedule, num_samples = self._schedule, self.reader.index.num_samples
-        loaded = Checkpoint.from_dict(state, distributed=self.distributed, num_samples=num_samples)
+        schedule = self._schedule
+        loaded = Checkpoint.from_dict(state, distributed=self.distributed, index=self.reader.index)
         # The current epoch may hold other batches than the next.
         position = self._checkpoint_at(replace(schedule.next, epoch=loaded.epoch), self._sampling)
         loaded.check_against(position, schedule, seed_is_fixed=self._seed_is_given)

@@ -16,6 +16,7 @@ import numpy as np
 from gpubeton._plan.order import EpochBatches, IdRange, LazyIds, id_dtype, share
 from gpubeton._plan.places import Rank
 from gpubeton.errors import OptionError, StateError
+from gpubeton.format.dataset import renew_fingerprint
 from gpubeton.loader.config import check_indices, check_indices_or_all
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
 from gpubeton.traversal_order.base import GlobalOrder
@@ -443,7 +444,7 @@ class Checkpoint:
         )
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any], *, distributed: bool, num_samples: int) -> Checkpoint:
+    def from_dict(cls, state: Mapping[str, Any], *, distributed: bool, index: Index) -> Checkpoint:
         """Read and check the result of `to_dict`; the loader's arguments are for older versions."""
         if not isinstance(state, Mapping):
             raise StateError(f"a loader's state is a dict, not {type(state).__name__}")
@@ -461,17 +462,16 @@ class Checkpoint:
             value: Any = state.get(name, _OF_MIXTURES.get(name))
             if type(value).__name__ != kind:
                 raise StateError(f"the state's entry {name!r} is {value!r}, expected one of type {kind}")
-            least = 1 if name in ("batch_size", "world_size") else 0
-            if kind == "int" and value < least:
+            if kind == "int" and value < (least := int(name in ("batch_size", "world_size"))):
                 raise StateError(f"the state's entry {name!r} is {value}, expected at least {least}")
             entries[name] = value
         if "batch" in entries:
             samples = entries.pop("batch") * entries["batch_size"] * entries["world_size"]
             entries.update(samples=samples, first=0, distributed=distributed or entries["world_size"] > 1)
         # Before version 3, all ids were hashed, also if they are those of all samples.
-        if state["version"] < 3 and entries["indices"] == _old_range_fingerprint(num_samples):
-            entries["indices"] = _indices_fingerprint(IdRange(num_samples))
-        loaded = cls(**entries)
+        if state["version"] < 3 and entries["indices"] == _old_range_fingerprint(index.num_samples):
+            entries["indices"] = _indices_fingerprint(IdRange(index.num_samples))
+        loaded = cls(**entries | {"file": renew_fingerprint(index, entries["file"])})
         if loaded.samples < loaded.first or (loaded.samples - loaded.first) % (loaded.batch_size * loaded.world_size):
             raise StateError(
                 f"the state has {loaded.samples} samples after {loaded.first}, expected whole batches of "

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from benchmarks import remote
+from benchmarks import read_in_place, remote
 from benchmarks.results import latest
 from benchmarks.table import fill
 
@@ -25,6 +25,18 @@ def test_each_kind_of_file_is_timed_and_its_requests_are_counted(tmp_path, monke
             assert 1 <= lap["sent_bytes"] / lap["used_bytes"] < 1.05
     table = fill("<!-- table: remote -->\n<!-- end of table -->", tmp_path / "results")
     assert table.count("\n| ") == 2 + len(remote.KINDS)
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None or shutil.which("openssl") is None, reason="needs nginx and openssl")
+def test_the_converted_file_and_tar_files_are_timed_over_http(tmp_path):
+    more = {"passes": 1, "cores": 1, "samples": 0, "data": tmp_path, "results": tmp_path / "results"}
+    read_in_place.main(images=256, rounds=0, http_rounds=1, **more)
+    result = latest("read_in_place_http", tmp_path / "results") or {}
+    beton, tars = (kind["laps"][0] for kind in result["kinds"].values())
+    assert beton["images"] == tars["images"] == 256
+    assert 0 < tars["requests"] <= 1.2 * beton["requests"] + 2
+    table = fill("<!-- table: read_in_place_http -->\n<!-- end of table -->", tmp_path / "results")
+    assert table.count("\n| ") == 2 + 2
 
 
 def test_counts_that_the_server_contradicts_are_refused():

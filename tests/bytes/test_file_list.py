@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import os
 import pickle
+from bisect import bisect_right
 from dataclasses import replace
 
 import numpy as np
+import obstore
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from werkzeug import serving
 
-from gpubeton._bytes import open_bytes
+from gpubeton._bytes import object_store, open_bytes
 from gpubeton._bytes.file_list import FileList, FileListIdentity
 from gpubeton._bytes.object_store import list_tree
-from gpubeton.errors import FormatError, OptionError, StorageError
+from gpubeton._bytes.store_client import request_with_retries
+from gpubeton.errors import FormatError, OptionError, RemoteDeniedError, StorageError
 
 
 def write(folder, sizes):
@@ -67,6 +71,65 @@ def test_ranges_of_objects_have_the_bytes_of_the_files_one_after_the_other(tmp_p
     source.interrupt()
     with pytest.raises(StorageError, match="closed"):
         source.load(0, 30)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The requests that the store gets from now on."""
+    requests: list[str] = []
+    monkeypatch.setattr(
+        serving.WSGIRequestHandler, "log_request", lambda handler, *_: requests.append(handler.requestline)
+    )
+    return requests
+
+
+def test_objects_of_a_table_are_found_by_lists_and_those_among_many_others_one_by_one(s3_server, asked, monkeypatch):
+    names = [f"{number % 3}/größe {number:02}" for number in range(30)]
+    for name in names:
+        s3_server.put(f"a/{name}", name.encode())
+    asked.clear()
+    url, absent = s3_server.url("a"), ["", "0/größe 000", "3/x"]
+    files = FileList.of(url, [*names[::-1], *absent, names[3]], s3_server.options)
+    assert files.sizes.tolist() == [*(len(name.encode()) for name in names[::-1]), 0, 0, 0, len(names[3].encode())]
+    methods = [line.partition(" ")[0] for line in asked]
+    assert sorted(methods) == ["GET", "HEAD", "HEAD"]  # a list, and the two that are not in it
+    asked.clear()
+    few = FileList.of(url, names[:10], s3_server.options)
+    assert np.array_equal(few.times, files.times[:30][::-1][:10])
+    assert [line.partition(" ")[0] for line in asked] == ["HEAD"] * 10
+    monkeypatch.setattr(object_store, "request_with_retries", refusing_lists)
+    alone = FileList.of(url, names, s3_server.options)
+    assert np.array_equal(alone.times, files.times[:30][::-1])
+
+
+def refusing_lists(url, remote, what, make, *more):
+    """Refuse a list, as a store does whose credentials are for single objects."""
+    if what == "a list of objects":
+        raise RemoteDeniedError(f"{url}: 403")
+    return request_with_retries(url, remote, what, make, *more)
+
+
+def test_a_list_ends_where_few_of_its_objects_are_sought(s3_server, monkeypatch):
+    store, asked = [f"a/{number:05}" for number in range(20_000)], []
+
+    def list_some(_store, _prefix, *, offset, chunk_size):
+        names = store[bisect_right(store, offset) :]
+        for start in range(0, len(names), chunk_size):
+            asked.append("list")
+            yield [{"path": name, "size": int(name[2:]), "e_tag": name} for name in names[start : start + chunk_size]]
+
+    def head(_store, key):
+        asked.append(key)
+        return {"size": int(key[2:]), "e_tag": key}
+
+    monkeypatch.setattr(obstore, "list", list_some)
+    monkeypatch.setattr(obstore, "head", head)
+    dense, sparse = [*range(2_000, 4_000, 2)], [*range(5_000, 20_000, 500)]
+    files = FileList.of(s3_server.url("a/"), [f"{number:05}" for number in dense + sparse])
+    assert files.sizes.tolist() == dense + sparse
+    assert len(set(files.times.tolist())) == len(files.times)
+    assert asked.count("list") == 2 + 1
+    assert sorted(set(asked) - {"list"}) == [f"a/{number:05}" for number in sparse[2:]]
 
 
 def test_a_name_of_an_object_leads_nowhere_else(s3_server):

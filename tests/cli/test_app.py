@@ -91,6 +91,13 @@ def test_paragraphs_of_help_flow_and_show_the_choices_of_the_library():
         assert set(values) <= set(re.findall(r"\w+", options[name]))
 
 
+def test_the_help_tells_what_no_workers_are():
+    commands = typer.main.get_command(app).commands.values()
+    helps = [param.help for command in commands for param in command.params if "--workers" in param.opts]
+    assert len(helps) >= 6
+    assert {"default or 0: one per core" in text for text in helps} == {True}
+
+
 def test_a_file_that_is_not_there_or_a_folder_in_its_place_is_named_with_what_loads_it(tmp_path):
     done = CliRunner().invoke(app, ["info", "nowhere.beton", "--json"])
     assert (done.exit_code, done.stderr) == (2, "gpubeton: nowhere.beton: no such file or directory\n")

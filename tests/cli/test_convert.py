@@ -125,6 +125,14 @@ def test_an_interrupt_ends_with_130_and_a_message_that_nothing_is_lost(tmp_path,
     assert "same command again" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["out.txt", "out", "out.beton.tar"])
+def test_an_output_file_with_another_ending_is_refused_before_the_work(tmp_path, name):
+    write_folder(tmp_path / "photos")
+    done = run(tmp_path / "photos", tmp_path / name)
+    assert (done.exit_code, "expected a name that ends in .beton" in " ".join(done.stderr.split())) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
 def test_a_folder_as_the_output_file_is_refused_before_the_work(tmp_path):
     write_folder(tmp_path / "photos")
     out = tmp_path / "out"

@@ -254,7 +254,12 @@ class ExecutorContract:
         executor.close()
         with pytest.raises(LoaderClosedError):
             executor.submit([job])
-        with pytest.raises(RuntimeError, match=r"closed|no batch is in flight"):
+        with pytest.raises(LoaderClosedError, match="closed"):
+            executor.collect()
+
+    def test_a_closed_executor_without_a_batch_gives_nothing(self, executor):
+        executor.close()
+        with pytest.raises(LoaderClosedError, match="closed"):
             executor.collect()
 
     def test_closing_while_images_are_made_leaves_their_memory_alone_afterwards(self, start):

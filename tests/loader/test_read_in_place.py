@@ -9,6 +9,7 @@ import os
 import shutil
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,10 @@ from PIL import Image
 
 from gpubeton import Loader
 from gpubeton.dataset import Settings, convert, index_source, open_source, summarize
-from gpubeton.errors import FormatError, OptionError, StorageError
+from gpubeton.errors import FormatError, OptionError, StateError, StorageError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.fields.rgb_image import SimpleRGBImageDecoder
+from gpubeton.format.index import Index
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 from tests.cli.command import run
 from tests.loader.pipelines import same
@@ -140,6 +142,57 @@ def test_a_checkpoint_goes_on_with_the_converted_file_and_back(container, conver
         resumed = Loader(second, 4, **options)
         resumed.load_state_dict(loader.state_dict())
         assert same(resumed, batches)
+
+
+def test_a_checkpoint_of_joined_indices_goes_on_with_the_converted_files_and_back(photos, tmp_path):
+    names = {"index": [], "beton": []}
+    for number, chosen in enumerate((["cat", "dog"], ["dog", "eel"], ["eel", "cat"])):
+        folder = tmp_path / f"{number}"
+        for name in chosen:
+            shutil.copytree(photos / name, folder / name)
+        (folder / "tars").mkdir()
+        source = open_source(write_tars(folder, folder / "tars", samples_each=8))
+        names["index"].append(tmp_path / f"{number}.index")
+        names["beton"].append(tmp_path / f"{number}.beton")
+        assert index_source(source, names["index"][-1], num_workers=1).containers == 3
+        convert(source, names["beton"][-1], Settings(), num_workers=1)
+    both = [names["index"][0], names["beton"][1], names["index"][2]]
+    for order in ORDERS:
+        options = {"order": order, "pipelines": pipelines(), "num_workers": 1, "seed": 3}
+        for first, second in (("index", "beton"), ("beton", "index")):
+            loader, resumed = Loader(names[first], 4, **options), Loader(names[second], 4, **options)
+            assert loader.reader.metadata.tobytes() == resumed.reader.metadata.tobytes()
+            batches = iter(loader)
+            next(batches)
+            resumed.load_state_dict(loader.state_dict())
+            mixed = Loader(both, 4, **options)
+            mixed.load_state_dict(loader.state_dict())
+            rest = list(batches)
+            assert same(resumed, rest)
+            assert same(mixed, rest)
+
+
+def test_a_checkpoint_of_joined_indices_with_the_numbers_of_containers_in_its_fingerprint_goes_on(photos, tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        source = open_source(write_tars(photos, tmp_path / name))
+        index_source(source, tmp_path / f"{name}.index", num_workers=1)
+    options = {"pipelines": pipelines(), "num_workers": 1, "seed": 1}
+    loader, resumed = (Loader([tmp_path / "a.index", tmp_path / "b.index"], 4, **options) for _ in "12")
+    index = loader.reader.index
+    image, label = index.rows
+    column = image.column.copy()
+    column["data_ptr"][30:] += np.uint64(2 << 48)  # three containers come before, and not one
+    moved = replace(image, column=column), label
+    old = Index(index.files, index.header, index.descriptors, moved).fingerprint
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    assert state["file"] == index.fingerprint != old
+    resumed.load_state_dict({**state, "file": old})
+    assert same(resumed, batches)
+    with pytest.raises(StateError, match="another loader: the file"):
+        resumed.load_state_dict({**state, "file": old[::-1]})
 
 
 def test_entry_points_are_used(photos, tmp_path, capsys):

@@ -5,6 +5,7 @@ import json
 import re
 import sys
 import tarfile
+import tracemalloc
 import types
 
 import numpy as np
@@ -169,6 +170,16 @@ def test_tar_files_that_are_missing_compressed_or_without_images_are_named(tmp_p
 def test_braces_count_with_as_many_digits_as_are_written(first, count, digits):
     text = f"s-{{{first:0{digits}}..{first + count}}}.tar"
     assert expand_braces(text) == [f"s-{number:0{digits}}.tar" for number in range(first, first + count + 1)]
+
+
+@pytest.mark.parametrize("braces", ["{0..99999999999}", "{000..999}{000..999}{000..999}", "{0..9}" * 12, "{0..32768}"])
+def test_braces_for_more_files_than_a_dataset_may_have_are_refused_and_not_expanded(braces):
+    tracemalloc.start()
+    for read in (open_source, Reader):
+        with pytest.raises(OptionError, match="names more than 32768 files; expected at most so many"):
+            read(f"train-{braces}.tar" if read is open_source else f"train-{braces}.beton")
+    assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    tracemalloc.stop()
 
 
 # --- Hugging Face

@@ -47,14 +47,14 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_replace_a_file_only_with_overwrite(command, here):
-    out = here / "keep.png"
+    out = here / ("keep.png" if command.startswith("view") else "keep.beton")
     words = command.replace("OUT", out.name).split()
     assert run(*words).exit_code == 0
     out.write_bytes(b"a letter of mine")
     (here / "other.beton").unlink(missing_ok=True)
     refused = run(*words)
     assert refused.exit_code == 2
-    assert ("keep.png" in refused.stderr, "--overwrite" in refused.stderr) == (True, True)
+    assert (out.name in refused.stderr, "--overwrite" in refused.stderr) == (True, True)
     assert (out.read_bytes(), (here / "other.beton").exists()) == (b"a letter of mine", False)
     assert run(*words, "--overwrite").exit_code == 0
     assert out.read_bytes() != b"a letter of mine"
