@@ -17,6 +17,7 @@ from gpubeton._engine.sources import BATCHES_WITHOUT_ENTRIES, READS_AHEAD
 from gpubeton._plan.arena_layout import ALIGNMENT, lay_out_images, round_up, taps_nbytes
 from gpubeton._plan.order import IdRange, rows_of
 from gpubeton._plan.page_plan import MAX_REQUEST
+from gpubeton._plan.places import nodes_of_hosts
 from gpubeton._plan.routes import DecodeRoute, raw_route
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
@@ -24,12 +25,14 @@ from gpubeton.format import ImageMode
 from gpubeton.format.dataset import list_paths
 from gpubeton.loader.mixture import Mixture
 from gpubeton.loader.resources import NO_ENTRY_POINTS
+from gpubeton.traversal_order import TraversalOrder, Window
+from gpubeton.traversal_order.mixed import Mixed
 
 if TYPE_CHECKING:
     from gpubeton._engine.batch_plan import Plan
     from gpubeton._plan.page_plan import PagePlan
-    from gpubeton.format.dataset import Paths
     from gpubeton.loader.config import EpochConfig
+    from gpubeton.loader.loader import Loader
     from gpubeton.loader.resources import Resources
 
 _MIB = 1 << 20
@@ -79,9 +82,9 @@ class LoaderInfo:
         return cls(**values)
 
 
-def describe(fname: Paths | Mixture, title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -> LoaderInfo:
+def describe(loader: Loader, epoch: EpochConfig, plan: Plan, resources: Resources) -> LoaderInfo:
     """Describe what a loader is going to do."""
-    images, unfused, rows = [], [], rows_of(epoch.indices)
+    fname, images, unfused, rows = loader.fname, [], [], rows_of(epoch.indices)
     for output in plan.outputs:
         if not isinstance(output, ImageOutput):
             continue
@@ -112,11 +115,11 @@ def describe(fname: Paths | Mixture, title: str, epoch: EpochConfig, plan: Plan,
         lacks_entries=resources.lacks_entries,
         images=tuple(images),
         unfused=tuple(unfused),
-        explanation=tuple(_explain(title, epoch, plan, resources)),
+        explanation=tuple(_explain(loader, epoch, plan, resources)),
     )
 
 
-def _explain(title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -> list[str]:
+def _explain(loader: Loader, epoch: EpochConfig, plan: Plan, resources: Resources) -> list[str]:
     """Explain what runs where, operation by operation, and how much memory it takes."""
     config, pages = resources.config, resources.plan_pages(epoch, plan)
     where = "mapped into memory" if config.os_cache else "read ahead, batch by batch"
@@ -124,7 +127,8 @@ def _explain(title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -
         where = "loaded ahead, page by page"
     batches = max_batch_bytes(plan) * (epoch.batches_ahead + 1)
     lines = [
-        f"{title}: {where}",
+        f"{loader.reader.index.title}: {where}",
+        *_explain_order(loader.traversal_order, plan.epoch),
         f"up to {epoch.batches_ahead} batches ahead of the loop, {epoch.num_workers} threads on the CPU",
         *_explain_decoding(plan, resources, epoch.num_workers),
         *([] if resources.resident is None else [resources.resident.explain()]),
@@ -144,6 +148,19 @@ def _explain(title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -
         staging = max_staging_bytes(plan, epoch.num_in_flight)
         lines.append(f"memory for stored bytes on their way: at most {staging / _MIB:.0f} MiB")
     return lines
+
+
+def _explain_order(order: TraversalOrder, epoch: int) -> list[str]:
+    """List the shares of a mixture in an epoch, or the share of the virtual nodes that this host has."""
+    if isinstance(order, Mixed):
+        shares = zip(order.rules.names, order.epoch(epoch).shares, strict=True)
+        return [f"mixture, shares of an epoch: {', '.join(f'{name} {float(share):.1%}' for name, share in shares)}"]
+    if isinstance(order, Window) and order.hosts:
+        host = order.hosts[0 if order.rank is None else order.rank.number]
+        dealt = nodes_of_hosts(order.streams, set(order.hosts))
+        share = f"{len(dealt[host])} of {order.streams}"
+        return [f"virtual nodes: this host, number {host}, of {len(dealt)} hosts has {share}"]
+    return []
 
 
 def _explain_pages(pages: PagePlan, most_requests: int, largest_region: int) -> list[str]:
