@@ -32,12 +32,12 @@ def draw_mixing(result: dict[str, Any]) -> str:
         if name in accuracy:
             cells[0] = spread(accuracy[name], "{:.1f} %")
         if name in accuracy and name != "random":
-            differences = [right - other for right, other in zip(accuracy[name], accuracy["random"], strict=True)]
+            differences = [right - other for right, other in zip(accuracy[name], accuracy["random"])]  # noqa: B905
             mean, low, high = interval(differences, differences)
             cells[1:] = f"{mean:+.2f}", f"{low:+.2f} to {high:+.2f}"
         lines.append(row([_NAMES[name], f"{distance:.3f}", *cells]))
     facts = (
-        f"Trainings: {len(accuracy['random'])} with each order, from the same weights by seed; {result['train']:,} "
+        f"Trainings: {len(accuracy['random'])} with each order, {len(accuracy['sequential'])} with SEQUENTIAL, from the same weights by seed; {result['train']:,} "
         f"images to train with, {result['epochs']} epochs, {result['test']:,} to test with. Differences are points, of "
         "pairs with the same seed."
     )
