@@ -32,14 +32,14 @@ def draw_mixing(result: dict[str, Any]) -> str:
         if name in accuracy:
             cells[0] = spread(accuracy[name], "{:.1f} %")
         if name in accuracy and name != "random":
-            differences = [right - other for right, other in zip(accuracy[name], accuracy["random"])]  # noqa: B905
+            differences = [right - other for right, other in zip(accuracy[name], accuracy["random"], strict=False)]
             mean, low, high = interval(differences, differences)
             cells[1:] = f"{mean:+.2f}", f"{low:+.2f} to {high:+.2f}"
         lines.append(row([_NAMES[name], f"{distance:.3f}", *cells]))
     facts = (
-        f"Trainings: {len(accuracy['random'])} with each order, {len(accuracy['sequential'])} with SEQUENTIAL, from the same weights by seed; {result['train']:,} "
-        f"images to train with, {result['epochs']} epochs, {result['test']:,} to test with. Differences are points, of "
-        "pairs with the same seed."
+        f"Trainings: {len(accuracy['random'])} with each order, {len(accuracy['sequential'])} with SEQUENTIAL, from the "
+        f"same weights by seed; {result['train']:,} images to train with, {result['epochs']} epochs, {result['test']:,} "
+        "to test with. Differences are points, of pairs with the same seed."
     )
     return "\n".join([*lines, "", f"{facts} {provenance(result)}"])
 
