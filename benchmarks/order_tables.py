@@ -37,9 +37,9 @@ def draw_mixing(result: dict[str, Any]) -> str:
             cells[1:] = f"{mean:+.2f}", f"{low:+.2f} to {high:+.2f}"
         lines.append(row([_NAMES[name], f"{distance:.3f}", *cells]))
     facts = (
-        f"Trainings: {len(accuracy['random'])} with each order, {len(accuracy['sequential'])} with SEQUENTIAL, from the "
-        f"same weights by seed; {result['train']:,} images to train with, {result['epochs']} epochs, {result['test']:,} "
-        "to test with. Differences are points, of pairs with the same seed."
+        f"{len(accuracy['random'])} trainings with each order, {len(accuracy['sequential'])} with SEQUENTIAL, from the "
+        f"same weights by seed; {result['train']:,} images, {result['epochs']} epochs; {result['test']:,} images of the "
+        "test. Differences are in points, of pairs with the same seed."
     )
     return "\n".join([*lines, "", f"{facts} {provenance(result)}"])
 
