@@ -18,7 +18,7 @@ _NAMES = {
     "window, 1 stream of 16 pages": "WINDOW, 1 stream of 16 pages",
     "window": "WINDOW, 64 streams",
     "window, 64 virtual nodes": "WINDOW, 64 virtual nodes",
-    "window, nodes": "WINDOW, virtual nodes",
+    "window, nodes": "WINDOW, 64 virtual nodes",
     "random": "RANDOM",
 }
 
@@ -38,8 +38,8 @@ def draw_mixing(result: dict[str, Any]) -> str:
         lines.append(row([_NAMES[name], f"{distance:.3f}", *cells]))
     facts = (
         f"{len(accuracy['random'])} trainings with each order, {len(accuracy['sequential'])} with SEQUENTIAL, from the "
-        f"same weights by seed; {result['train']:,} images, {result['epochs']} epochs; {result['test']:,} images of the "
-        "test. Differences are in points, of pairs with the same seed."
+        f"same weights by seed; {result['train']:,} images, {result['epochs']} epochs, {result['test']:,} to test with. "
+        "Differences are in points, of pairs with the same seed."
     )
     return "\n".join([*lines, "", f"{facts} {provenance(result)}"])
 
@@ -60,7 +60,7 @@ def draw_hosts(result: dict[str, Any]) -> str:
         for epoch in epochs:
             sent, cached = sum(epoch["sent"]), sum(epoch["cached"])
             cells.append(f"{sent / 1e6:,.1f} MB, caches {cached / (cached + sent):.1%}")
-        lines.append(row([_NAMES[order], str(hosts), *cells]))
+        lines.append(row([f"`{order}`", str(hosts), *cells]))
     return "\n".join([*lines, "", provenance(result)])
 
 
