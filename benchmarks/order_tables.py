@@ -38,7 +38,7 @@ def draw_mixing(result: dict[str, Any]) -> str:
         lines.append(row([_NAMES[name], f"{distance:.3f}", *cells]))
     facts = (
         f"{len(accuracy['random'])} trainings with each order, {len(accuracy['sequential'])} with SEQUENTIAL, from the "
-        f"same weights by seed; {result['train']:,} images, {result['epochs']} epochs, {result['test']:,} to test with. "
+        f"same weights by seed; {result['train']:,} images, {result['epochs']} epochs, {result['test']:,} to test. "
         "Differences are in points, of pairs with the same seed."
     )
     return "\n".join([*lines, "", f"{facts} {provenance(result)}"])
