@@ -1,6 +1,6 @@
 """Measure how well each order mixes a file that is sorted by class, the worst case for orders that follow pages.
 
-    python -m benchmarks.mixing                      # seven minutes on one core
+    python -m benchmarks.mixing                      # a quarter of an hour on one core
     python -m benchmarks.mixing --train 2000 --test 500 --seeds 2 --epochs 1
 
 How far the classes of a batch are from those of the file: half the sum of the absolute differences of the shares
@@ -36,9 +36,9 @@ from gpubeton.traversal_order import Random, Sequential, TraversalOrder, Window
 
 # A file like a tenth of ImageNet, with pages of 8 MiB.
 _SAMPLES, _CLASSES, _PAGE, _BATCH = 128_000, 100, 73, 256
-# The pictures: 50 of each class in pages so small that it has 17 of them, and 192 of 3,334 pages are in use, one for
+# The pictures: 100 of each class in pages so small that it has 17 of them, and 192 of 3,334 pages are in use, one for
 # each class: as with all of ImageNet, and 64 streams of 16 pages of 8 MiB.
-_PICTURES, _SMALL_PAGE, _NODES, _WIDTH = 10_000, 3, 64, 3
+_PICTURES, _SMALL_PAGE, _NODES, _WIDTH = 20_000, 6, 64, 3
 _CONTROLS = 2  # trainings with SEQUENTIAL, which fail by far
 
 
@@ -60,7 +60,7 @@ _ORDERS: dict[str, Callable[[Any], TraversalOrder]] = {
 
 def main(
     train: Annotated[int, typer.Option(help="Number of images to train with.")] = _PICTURES,
-    test: Annotated[int, typer.Option(help="Number of images to test with.")] = 2000,
+    test: Annotated[int, typer.Option(help="Number of images to test with.")] = 4000,
     seeds: Annotated[int, typer.Option(min=2, help="Number of trainings with each order.")] = 4,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of each training.")] = 3,
     data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
