@@ -21,6 +21,7 @@ from benchmarks.difference_table import draw_differences
 from benchmarks.gpu.tables import draw_gpu, draw_host_cost
 from benchmarks.harness.timing import Lap, cpu_ratios, median_cpu, median_rate, ratios
 from benchmarks.markdown import provenance, row, rule, spread
+from benchmarks.order_tables import draw_hosts, draw_label_pairs, draw_mixing, draw_mixture
 from benchmarks.recipe_tables import draw_operations, draw_opponents, draw_recipes
 from benchmarks.referee_tables import draw_accelerators, draw_machines, draw_random
 from benchmarks.remote_table import draw_in_place, draw_remote
@@ -35,7 +36,7 @@ READMES = tuple(
     _ROOT / page
     for page in (
         *("README.md", "benchmarks/README.md", "docs/figures.md"),
-        *("docs/guides/accuracy.md", "docs/guides/augmentation.md"),
+        *("docs/guides/accuracy.md", "docs/guides/augmentation.md", "docs/guides/clusters.md"),
     )
 )
 
@@ -375,6 +376,10 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     ),
     "remote_peers": ("remote_peers", _remote_peers),
     "differences": ("differences", draw_differences),
+    "mixing": ("mixing", draw_mixing),
+    "mixture": ("mixture", draw_mixture),
+    "label_pairs": ("node_locality", draw_label_pairs),
+    "node_locality": ("node_locality", draw_hosts),
     "gpu": ("gpu", draw_gpu),
     "host_cost": ("host_cost", draw_host_cost),
     "recipes": ("recipes", draw_recipes),

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-__all__ = ["LIMITS", "MARGINS", "Verdict", "compare", "power", "within_limits"]
+__all__ = ["LIMITS", "MARGINS", "Verdict", "compare", "interval", "power", "within_limits"]
 
 #: Stage 1: percent of the labels that differ; the mean difference of all values, with its sign and without, in levels
 #: of 0 to 255. Rounding alone gives 0.25 without the sign.
@@ -65,16 +65,19 @@ def compare(
 
     Two pairs do not show how far trainings vary: `others` are differences of more pairs, and their spread counts.
     """
-    verdicts = []
-    for name, margin in MARGINS.items():
-        values = np.asarray(differences[name], np.float64)
-        varied = values if others is None else np.asarray(others[name], np.float64)
-        mean, width = float(values.mean()), math.inf
-        if len(varied) > 1:
-            quantile = float(stats.t.ppf(0.95, len(varied) - 1))
-            width = quantile * float(varied.std(ddof=1)) / math.sqrt(len(values))
-        verdicts.append(Verdict(name, mean, mean - width, mean + width, margin))
-    return verdicts
+    return [
+        Verdict(name, *interval(differences[name], (others or differences)[name]), margin)
+        for name, margin in MARGINS.items()
+    ]
+
+
+def interval(values: Sequence[float], varied: Sequence[float]) -> tuple[float, float, float]:
+    """Give the mean of some values, and its 90 % confidence interval by the spread of others, or of the same."""
+    mean, width = float(np.mean(values)), math.inf
+    if len(varied) > 1:
+        quantile = float(stats.t.ppf(0.95, len(varied) - 1))
+        width = quantile * float(np.std(varied, ddof=1)) / math.sqrt(len(values))
+    return mean, mean - width, mean + width
 
 
 def power(spread: float, pairs: int, margin: float, trials: int = 100_000) -> float:

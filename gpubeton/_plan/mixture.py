@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +35,6 @@ def apportion(shares: Sequence[Fraction], total: int, most: Sequence[int]) -> li
     return counts
 
 
-@dataclass(frozen=True)
 class SourceTurns:
     """The source of each place of an epoch, in blocks in which each source has its share, or one sample more or less.
 
@@ -48,50 +45,29 @@ class SourceTurns:
     # as there are blocks. Each block takes the sources at one place of the ring, of each round. From block to block
     # the place moves on by about the golden section of the ring, so that any blocks in a row are spread evenly.
 
-    counts: tuple[int, ...]  # samples of each source in the epoch
-    shares: tuple[Fraction, ...]  # of each source, 1 together
-    block: int  # samples of a block
+    # `counts`: of the samples of each source in the epoch; `shares`: 1 together; `block`: samples of a block.
+    def __init__(self, counts: Sequence[int], shares: Sequence[Fraction], block: int) -> None:
+        self.counts, self.block, self.total = counts, block, sum(counts)
+        self._ring = max(self.total // block, 1)  # the whole blocks; 1 if there are none
+        self._in_whole = np.array(apportion(shares, self.total // block * block, counts))  # samples of each source
+        # Where the remainder of each source begins on the ring, counted through its rounds; and the end.
+        self._bounds = np.append(0, np.cumsum(self._in_whole % self._ring))
+        self._step = max(round(self._ring * GOLDEN), 1)
+        while math.gcd(self._step, self._ring) > 1:
+            self._step += 1
 
-    @property
-    def total(self) -> int:
-        """Samples of the epoch."""
-        return sum(self.counts)
-
-    @cached_property
-    def _ring(self) -> int:
-        """The whole blocks; 1 if there are none."""
-        return max(self.total // self.block, 1)
-
-    @cached_property
-    def _in_whole(self) -> list[int]:
-        """Samples of each source in all whole blocks."""
-        return apportion(self.shares, self.total // self.block * self.block, self.counts)
-
-    @cached_property
-    def _bounds(self) -> list[int]:
-        """Where the remainder of each source begins on the ring, counted through its rounds; and the end."""
-        return list(itertools.accumulate((count % self._ring for count in self._in_whole), initial=0))
-
-    @cached_property
-    def _step(self) -> int:
-        step = max(round(self._ring * GOLDEN), 1)
-        while math.gcd(step, self._ring) > 1:
-            step += 1
-        return step
-
-    def _before(self, block: int) -> list[int]:
-        """Count the samples of each source before a block."""
-        below = [floor_sum(block, self._ring, self._step, -bound) for bound in self._bounds]
-        extra = [start - stop for start, stop in itertools.pairwise(below)]
-        return [block * (count // self._ring) + more for count, more in zip(self._in_whole, extra, strict=True)]
+    def _before(self, block: int) -> NDArray[np.int64]:
+        """Count the samples of each source before a block, (S,)."""
+        below = [floor_sum(block, self._ring, self._step, -bound) for bound in self._bounds.tolist()]
+        counts: NDArray[np.int64] = block * (self._in_whole // self._ring) - np.diff(below)
+        return counts
 
     def _counts_of(self, blocks: range) -> NDArray[np.int64]:
         """Count the samples of each source in some blocks, (B, S)."""
         whole = np.arange(blocks.start, min(blocks.stop, self.total // self.block))
-        bounds = np.array(self._bounds) - 1 - (whole * self._step % self._ring)[:, None]
-        counts: NDArray[np.int64] = np.array(self._in_whole) // self._ring + np.diff(bounds // self._ring, axis=1)
-        rest = np.array([self.counts]) - self._in_whole
-        return np.concatenate([counts, rest])[: len(blocks)]
+        bounds = self._bounds - 1 - (whole * self._step % self._ring)[:, None]
+        counts = self._in_whole // self._ring + np.diff(bounds // self._ring, axis=1)
+        return np.concatenate([counts, [np.subtract(self.counts, self._in_whole)]])[: len(blocks)]
 
     def at(self, start: int, stop: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
         """Give the source of the places from `start` to `stop`, (N,), and how many it has served before, (N,)."""
@@ -208,17 +184,11 @@ class MixedIds(LazyIds):
         """Choose this rank's samples of each batch of all ranks, (N,)."""
         # With streams, the same part of the streams of each source, as far as it goes, so that no other rank reads
         # their pages. Else neighbors, which have the shares of the mixture.
-        world, total = self.rank.world, self.batch_size * self.rank.world
-        if world == 1:
-            return np.arange(len(source))
-        before = np.array([mixed.before for mixed in self.sources])[source] + served
-        size, streams = (
-            np.array([getattr(mixed, name) for mixed in self.sources])[source] for name in ("size", "streams")
-        )
-        part = before % size % np.maximum(streams, 1) / np.maximum(streams, 1)
-        row, batch = np.arange(len(source)), np.arange(len(source)) // total
-        row = row[np.lexsort([part, batch])]
-        whole = len(row) // total * total
-        batches = row[:whole].reshape(-1, world, self.batch_size)[:, self.rank.number]
-        rest = row[whole:].reshape(world, -1)[self.rank.number]
-        return np.concatenate([np.sort(batches, axis=1).reshape(-1), np.sort(rest)])
+        row = np.arange(len(source))
+        if self.rank.world == 1:
+            return row
+        numbers = np.array([(mixed.before, mixed.size, max(mixed.streams, 1)) for mixed in self.sources])
+        before, size, streams = numbers[source].T
+        part = (before + served) % size % streams / streams
+        by_part = np.lexsort([part, row // (self.batch_size * self.rank.world)])
+        return np.concatenate([np.sort(rows, axis=1).ravel() for rows in self.rank.cut(by_part, self.batch_size)])

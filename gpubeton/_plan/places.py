@@ -36,6 +36,11 @@ class Rank:
         """Samples of each rank, repeated ones included."""
         return -(-count // self.world)
 
+    def cut(self, rows: NDArray[np.intp], batch_size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Give this rank's part of each batch of all ranks, (B, batch_size), and of the last, smaller one, (1, N)."""
+        batches, rest = np.split(rows, [len(rows) // (batch_size * self.world) * batch_size * self.world])
+        return batches.reshape(-1, self.world, batch_size)[:, self.number], rest.reshape(self.world, -1)[[self.number]]
+
 
 @dataclass(frozen=True)
 class Places:
@@ -78,12 +83,7 @@ class StreamPlaces:
         begin, end = start // batch * batch, min(-(-stop // batch) * batch, len(self))
         place = self.first + np.arange(begin * world, end * world)
         place = place[np.lexsort([place % self.streams, np.arange(len(place)) // (batch * world)])]
-        whole = (end - begin) // batch * batch * world
-        parts = (
-            place[:whole].reshape(-1, world, batch)[:, self.rank.number],
-            place[whole:].reshape(world, -1)[self.rank.number],
-        )
-        return np.concatenate([part.reshape(-1) for part in parts])[start - begin : stop - begin]
+        return np.concatenate([part.ravel() for part in self.rank.cut(place, batch)])[start - begin : stop - begin]
 
 
 def nodes_of_hosts(nodes: int, hosts: Collection[int]) -> dict[int, list[int]]:

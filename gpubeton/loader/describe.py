@@ -16,6 +16,7 @@ from gpubeton._engine.storage import FIRST_REQUESTS, MAX_GAP
 from gpubeton._plan.arena_layout import ALIGNMENT, lay_out_images, round_up, taps_nbytes
 from gpubeton._plan.order import IdRange, rows_of
 from gpubeton._plan.page_plan import MAX_REQUEST
+from gpubeton._plan.places import nodes_of_hosts
 from gpubeton._plan.routes import DecodeRoute, raw_route
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
@@ -23,12 +24,14 @@ from gpubeton.format import ImageMode
 from gpubeton.format.dataset import list_paths
 from gpubeton.loader.gpus import NO_ENTRY_POINTS
 from gpubeton.loader.mixture import Mixture
+from gpubeton.traversal_order import TraversalOrder, Window
+from gpubeton.traversal_order.mixed import Mixed
 
 if TYPE_CHECKING:
     from gpubeton._engine.batch_plan import Plan
     from gpubeton._engine.engine import EpochConfig
     from gpubeton._plan.page_plan import PagePlan
-    from gpubeton.format.dataset import Paths
+    from gpubeton.loader.loader import Loader
     from gpubeton.loader.resources import Resources
 
 _MIB = 1 << 20
@@ -78,9 +81,9 @@ class LoaderInfo:
         return cls(**values)
 
 
-def describe(fname: Paths | Mixture, title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -> LoaderInfo:
+def describe(loader: Loader, epoch: EpochConfig, plan: Plan, resources: Resources) -> LoaderInfo:
     """Describe what a loader is going to do."""
-    images, unfused, rows = [], [], rows_of(epoch.indices)
+    fname, images, unfused, rows = loader.fname, [], [], rows_of(epoch.indices)
     for output in plan.outputs:
         if not isinstance(output, ImageOutput):
             continue
@@ -111,11 +114,11 @@ def describe(fname: Paths | Mixture, title: str, epoch: EpochConfig, plan: Plan,
         lacks_entries=resources.lacks_entries,
         images=tuple(images),
         unfused=tuple(unfused),
-        explanation=tuple(_explain(title, epoch, plan, resources)),
+        explanation=tuple(_explain(loader, epoch, plan, resources)),
     )
 
 
-def _explain(title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -> list[str]:
+def _explain(loader: Loader, epoch: EpochConfig, plan: Plan, resources: Resources) -> list[str]:
     """Explain what runs where, operation by operation, and how much memory it takes."""
     config, pages = resources.config, None if resources.files.is_local else resources.plan_pages(epoch, plan)
     where = "mapped into memory" if config.os_cache else "read ahead, batch by batch"
@@ -123,7 +126,8 @@ def _explain(title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -
         where = "loaded ahead, page by page"
     batches = max_batch_bytes(plan) * (epoch.batches_ahead + 1)
     lines = [
-        f"{title}: {where}",
+        f"{loader.reader.index.title}: {where}",
+        *_explain_order(loader.traversal_order, plan.epoch),
         f"up to {epoch.batches_ahead} batches ahead of the loop, {epoch.num_workers} threads on the CPU",
         *_explain_decoding(plan, resources, epoch.num_workers),
         *([] if resources.resident is None else [resources.resident.explain()]),
@@ -143,6 +147,19 @@ def _explain(title: str, epoch: EpochConfig, plan: Plan, resources: Resources) -
         staging = max_staging_bytes(plan, epoch.num_in_flight)
         lines.append(f"memory for stored bytes on their way: at most {staging / _MIB:.0f} MiB")
     return lines
+
+
+def _explain_order(order: TraversalOrder, epoch: int) -> list[str]:
+    """List the shares of a mixture in an epoch, or the share of the virtual nodes that this host has."""
+    if isinstance(order, Mixed):
+        shares = zip(order.rules.names, order.epoch(epoch).shares, strict=True)
+        return [f"mixture, shares of an epoch: {', '.join(f'{name} {float(share):.1%}' for name, share in shares)}"]
+    if isinstance(order, Window) and order.hosts:
+        host = order.hosts[0 if order.rank is None else order.rank.number]
+        dealt = nodes_of_hosts(order.streams, set(order.hosts))
+        share = f"{len(dealt[host])} of {order.streams}"
+        return [f"virtual nodes: this host, number {host}, of {len(dealt)} hosts has {share}"]
+    return []
 
 
 def _explain_pages(pages: PagePlan, most_requests: int, largest_region: int) -> list[str]:

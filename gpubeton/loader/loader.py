@@ -528,7 +528,7 @@ class Loader(FfcvSurface):
         return self._statistics.stats(total=total)
 
     def _describe(self) -> LoaderInfo:
-        return describe(self.fname, self.reader.index.title, self._epoch_config, self.plan(), self._resources)
+        return describe(self, self._epoch_config, self.plan(), self._resources)
 
     def __repr__(self) -> str:
         order, kind = self.order, type(self._schedule.order)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,8 +75,8 @@ class Mixed(GlobalOrder):
             )
         self.rules, self.kind, self.arguments = rules, kind, arguments
         self.begun: tuple[int, int] | None = None  # the epoch that another loader began, and samples of its blocks
-        self._first_ids, self._epochs = self.ids, list[_Epoch]()
-        self._sources = [_Source(self, slice(*rows)) for rows in pairwise(starts)]
+        self._first_ids, self.epochs = self.ids, list[_Epoch]()  # the epochs that are decided
+        self._sources = [_Source(self, number, slice(*rows)) for number, rows in enumerate(pairwise(starts))]
         self.epoch(0)  # raises if a source has too few samples
 
     def num_ids(self, epoch: int) -> int:
@@ -127,7 +127,7 @@ class Mixed(GlobalOrder):
 
     def epoch(self, epoch: int) -> _Epoch:
         """Decide the samples of each source in an epoch, and count those before."""
-        epochs, sizes = self._epochs, [source.size for source in self._sources]
+        epochs, sizes = self.epochs, [source.size for source in self._sources]
         listed = epoch if self.rules.constant_from is None else min(epoch, self.rules.constant_from)
         while len(epochs) <= listed:
             before = tuple(size * len(epochs) for size in sizes)  # if each epoch is a pass
@@ -140,15 +140,6 @@ class Mixed(GlobalOrder):
         added = zip(last.before, last.counts if self.rules.repeats else sizes, strict=True)
         return last._replace(before=tuple(count + more * (epoch - listed) for count, more in added))
 
-    def epoch_of(self, source: _Source, served: int) -> int:
-        """Find the epoch before which a source had served so many samples at most."""
-        number = self._sources.index(source)
-        return bisect_right([epoch.before[number] for epoch in self._epochs], served) - 1
-
-    def share(self, source: _Source, epoch: int) -> Fraction:
-        """Give the share of a source in an epoch."""
-        return self.epoch(epoch).shares[self._sources.index(source)]
-
     @cached_property
     def page_runs(self) -> PageRuns:
         """The pages of all samples."""
@@ -156,12 +147,9 @@ class Mixed(GlobalOrder):
 
     def _counts(self, shares: Sequence[Fraction], sizes: Sequence[int]) -> list[int]:
         total = sum(sizes) if self.rules.samples is None else self.rules.samples
-        most = sizes
-        if self.rules.repeats:
-            most = [total * (size > 0) for size in sizes]
-        else:
+        if not self.rules.repeats:
             total = min(total, *(int(size / share) for size, share in zip(sizes, shares, strict=True) if share))
-        counts = apportion(shares, total, most)
+        counts = apportion(shares, total, [total * (size > 0) for size in sizes] if self.rules.repeats else sizes)
         for name, share, size, count in zip(self.rules.names, shares, sizes, counts, strict=True):
             if share and (not size or (not count and self.rules.repeats)):
                 raise OptionError(
@@ -177,16 +165,17 @@ class _Source:
 
     distributed = False
 
-    def __init__(self, mixed: Mixed, rows: slice) -> None:
+    def __init__(self, mixed: Mixed, number: int, rows: slice) -> None:
         self.rows, self.seed, self.batch_size = rows, mixed.seed, mixed.loader.batch_size
         self.num_samples = rows.stop - rows.start
         self.reader = self.index = self
-        self._mixed, self._kept = mixed, dict[int, Any]()  # the ids of the passes that were used last, by number
+        self._mixed, self._number = mixed, number
         self._ids: NDArray[np.uint64] | IdRange = IdRange(self.num_samples)
         if not isinstance(mixed.ids, IdRange):
             chosen = np.asarray(mixed.ids, np.uint64)
             self._ids = chosen[(chosen >= rows.start) & (chosen < rows.stop)] - np.uint64(rows.start)
         self._order = cache(self._make_order)
+        self.ids_of_pass = lru_cache(2)(self._ids_of_pass)  # an epoch may begin in one pass and end in the next
         self.size = self._order(1).num_ids(0)  # samples of a pass
 
     @property
@@ -202,19 +191,13 @@ class _Source:
 
     def streams(self, epoch: int) -> int:
         """Give the streams of its order in passes that begin in an epoch: its share of them; 0 without streams."""
-        mixed = self._mixed
-        total = mixed.arguments.get("streams", _STREAMS) if issubclass(mixed.kind, Window) else 0
-        return max(round(total * mixed.share(self, epoch)), min(total, 1))
+        total = self._mixed.arguments.get("streams", _STREAMS) if issubclass(self._mixed.kind, Window) else 0
+        return max(round(total * self._mixed.epoch(epoch).shares[self._number]), min(total, 1))
 
-    def ids_of_pass(self, number: int) -> NDArray[Any] | LazyIds:
+    def _ids_of_pass(self, number: int) -> NDArray[Any] | LazyIds:
         """Give the ids of a pass, from 0 on in this source, in their order."""
-        ids = self._kept.get(number)
-        if ids is None:
-            ids = self._order(self.streams(self._mixed.epoch_of(self, number * self.size))).global_ids(number)
-            for old in list(self._kept)[:-1]:  # an epoch may begin in one pass and end in the next
-                self._kept.pop(old, None)
-            self._kept[number] = ids
-        return ids
+        served = [epoch.before[self._number] for epoch in self._mixed.epochs]
+        return self._order(self.streams(bisect_right(served, number * self.size) - 1)).global_ids(number)
 
     def _make_order(self, streams: int) -> GlobalOrder:
         arguments = {**self._mixed.arguments, **({"streams": streams} if issubclass(self._mixed.kind, Window) else {})}

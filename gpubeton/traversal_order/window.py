@@ -109,9 +109,8 @@ class Window(GlobalOrder):
     def _share(self, ids: NDArray[Any] | LazyIds, first: int) -> NDArray[Any] | LazyIds:
         if self.rank is None or (not self.hosts and self.streams % self.rank.world == 0):
             return super()._share(ids, first)
-        batch_size = self.loader.batch_size
         # Every world-th sample would be from nearly all streams: each page would be read by most ranks.
-        streams = self.rank, self.streams, batch_size, first, len(ids)
+        streams = self.rank, self.streams, self.loader.batch_size, first, len(ids)
         places = HostPlaces(*streams, self.hosts) if self.hosts else StreamPlaces(*streams)
         return (
             WindowIds(ids.order, places)

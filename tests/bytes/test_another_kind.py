@@ -60,10 +60,10 @@ def test_the_commands_read_it(stored, tmp_path):
         assert result.exit_code == 0, result.output
 
 
-def test_its_place_and_speed_are_measured(stored):
+def test_its_place_is_known_and_no_disk_is_measured(stored):
     _, remote = stored
     assert read_file_place(remote).is_network
-    assert measure_disk(remote, seconds=0.01) > 0
+    assert measure_disk(remote, seconds=0.01) is None  # it is no disk
 
 
 def test_one_that_changes_is_refused(stored, tmp_path):

@@ -144,7 +144,7 @@ def test_errors_name_options_and_not_arguments_of_the_library(options, beginning
 def test_names_of_files_are_no_arguments_of_the_library(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "page_size").mkdir()
-    done = CliRunner().invoke(app, ["convert", "./page_size", "limit"])
+    done = CliRunner().invoke(app, ["convert", "./page_size", "limit.beton"])
     assert "page_size: no images" in " ".join(done.stderr.split())  # lines are wrapped
 
 

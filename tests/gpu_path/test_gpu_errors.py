@@ -8,7 +8,7 @@ import traceback
 import numpy as np
 import pytest
 
-from gpubeton._engine import executors
+from gpubeton._engine import engine as engine_module
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
@@ -240,7 +240,7 @@ def test_memory_is_free_as_soon_as_the_error_is_handled(gpus, faults, path, monk
 
 @pytest.mark.parametrize("name", ["probe_jpegs", "pack_regions", "pack_crops"])
 def test_an_error_of_the_cpus_part_reaches_the_loop(gpus, path, expected, monkeypatch, name, own_threads):
-    failing_at(monkeypatch, executors, name, 3)
+    failing_at(monkeypatch, engine_module, name, 3)
     loader = gpu_loader(path, PIPELINE)
     with pytest.raises(PlantedError, match=f"planted in {name}"):
         list(loader)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from gpubeton._engine import executors
+from gpubeton._engine import engine as engine_module
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import ColorJitter, NormalizeImage, ToTensor
@@ -152,13 +152,13 @@ def test_bytes_in_pinned_memory_are_not_copied_once_more(gpus, request, monkeypa
     """They were read right to where the decoders, and the kernel that gathers crops, find them."""
     copied = []
     for name in ("pack_regions", "pack_crops"):
-        original = getattr(executors, name)
+        original = getattr(engine_module, name)
 
         def noting(*arguments, _name=name, _original=original):
             copied.append(_name)
             _original(*arguments)
 
-        monkeypatch.setattr(executors, name, noting)
+        monkeypatch.setattr(engine_module, name, noting)
     path = request.getfixturevalue(file)
     for os_cache, names in (
         (False, set()),

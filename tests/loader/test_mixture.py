@@ -129,6 +129,15 @@ def test_the_number_of_the_source_is_an_output_and_statistics_count_each(files):
         opened(mixture_of(files, field="label"))
 
 
+def test_the_shares_of_the_next_epoch_are_explained(files, capsys):
+    with plain(mixture_of(files, samples=100, schedule={1: [1, 3, 0]})) as loader:
+        for shares in (("50.0%", "30.0%", "20.0%"), ("25.0%", "75.0%", "0.0%")):
+            loader.explain()
+            listed = ", ".join(f"{file} {share}" for file, share in zip(files, shares, strict=True))
+            assert f"\nmixture, shares of an epoch: {listed}\n" in capsys.readouterr().out
+            loader.set_epoch(1)
+
+
 def test_a_schedule_changes_weights_from_an_epoch_on(files):
     by_epoch = {1: [1, 1, 0], 3: {files[2]: 1, files[0]: 0, files[1]: 1}}
     expected = [(50, 30, 20), (50, 50, 0), (50, 50, 0), (0, 50, 50), (0, 50, 50)]

@@ -119,6 +119,15 @@ def test_hosts_may_have_unequal_numbers_of_ranks_and_keep_their_numbers(photos):
     assert [samples for samples, _ in sets_of(batches)] == whole
 
 
+def test_the_virtual_nodes_of_the_host_are_explained(photos, capsys):  # noqa: F811
+    with rank_of(3, 4), Loader(photos, 6, **LABELS, **of([0, 0, 3, 5], nodes=13), distributed=True) as loader:
+        loader.explain()
+    assert "\nvirtual nodes: this host, number 5, of 3 hosts has 4 of 13\n" in capsys.readouterr().out
+    with Loader(photos, 6, **LABELS) as loader:
+        loader.explain()
+    assert "virtual nodes" not in capsys.readouterr().out
+
+
 @pytest.fixture(scope="module")
 def content(tmp_path_factory):
     """A file of 48 pages."""

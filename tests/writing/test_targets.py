@@ -41,7 +41,6 @@ COMMANDS = [
     "split a.beton OUT=2 other.beton=rest",
     "split a.beton other.beton=2 OUT=rest",
     "view a.beton OUT --count 2",
-    "cat a.beton 0 --only image -o OUT",
 ]
 
 
