@@ -21,14 +21,8 @@ from gpubeton._bytes.store_client import shown
 from gpubeton._engine.storage import FIRST_REQUESTS, RegionLoader
 from gpubeton.errors import FormatError, LoaderClosedError, RemoteChangedError, RemoteMissingError
 from gpubeton.format.data_files import first_offset
-from gpubeton.format.entry_points import (
-    BlockReader,
-    EntryPoints,
-    index_path,
-    open_blocks,
-    open_entry_points,
-    rgb_fields,
-)
+from gpubeton.format.entry_layout import index_path
+from gpubeton.format.entry_points import BlockReader, EntryPoints, open_blocks, open_entry_points, rgb_fields
 from gpubeton.format.layout import ENTRY_DTYPE
 
 if TYPE_CHECKING:

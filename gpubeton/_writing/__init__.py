@@ -9,6 +9,7 @@ The tools, `gpubeton.dataset` and `gpubeton.cli`, import these names, and none o
 
 from __future__ import annotations
 
+from gpubeton._writing.chunks import ChunkPlace, RegionSizes
 from gpubeton._writing.encoder import (
     MAX_CHUNKSIZE,
     Job,
@@ -21,14 +22,7 @@ from gpubeton._writing.encoder import (
     split_rows,
     without_place,
 )
-from gpubeton._writing.file_builder import (
-    ChunkPlace,
-    FileBuilder,
-    MovedRegions,
-    RegionSizes,
-    checked_page_size,
-    make_descriptors,
-)
+from gpubeton._writing.file_builder import FileBuilder, MovedRegions, checked_page_size, make_descriptors
 from gpubeton._writing.make_indexes import find_all, find_checksums, index_file, make_index
 from gpubeton._writing.targets import (
     AtomicFile,

@@ -21,7 +21,8 @@ import numpy as np
 
 from gpubeton._bytes.local_file import open_descriptor
 from gpubeton._sources.source import Source
-from gpubeton._writing.file_builder import ChunkPlace, MovedRegions, RegionSizes, SkippedRow
+from gpubeton._writing.chunks import ChunkPlace, RegionSizes, SkippedRow
+from gpubeton._writing.file_builder import MovedRegions
 from gpubeton._writing.targets import write_at
 from gpubeton.errors import GpubetonError, OptionError, RegionTooLargeError, SampleError, WorkerDiedError, WriteError
 from gpubeton.fields.registry import type_id_of

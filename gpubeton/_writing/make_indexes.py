@@ -11,7 +11,8 @@ import numpy as np
 
 from gpubeton._bytes.open_files import open_bytes
 from gpubeton._machine import worker_count
-from gpubeton._writing.file_builder import PageAllocator, RegionSizes, make_descriptors
+from gpubeton._writing.chunks import RegionSizes
+from gpubeton._writing.file_builder import PageAllocator, make_descriptors
 from gpubeton.errors import OptionError, StorageError
 from gpubeton.fields import FloatField, IntField, RGBImageField
 from gpubeton.fields.pixels import size_of_file

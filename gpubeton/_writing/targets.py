@@ -24,9 +24,9 @@ import numpy as np
 
 from gpubeton._bytes.local_file import lock_file, open_descriptor, read_at, write_all
 from gpubeton._bytes.object_store import head_object, list_objects, put_object
-from gpubeton._writing.file_builder import ChunkPlace, RegionSizes, SkippedRow
+from gpubeton._writing.chunks import ChunkPlace, RegionSizes, SkippedRow
 from gpubeton.errors import OptionError, RemoteExistsError, StorageError
-from gpubeton.format.entry_points import remove_index
+from gpubeton.format.entry_layout import remove_index
 from gpubeton.format.layout import HEADER_DTYPE, VERSION
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from gpubeton._writing import AtomicFile, make_index, remove_if_abandoned, resol
 from gpubeton.dataset.indexing import UnfinishedEntries, unfinished_path
 from gpubeton.errors import OptionError
 from gpubeton.format.data_files import INDEX_SUFFIX, EntryPlace
-from gpubeton.format.entry_points import BESIDE, identity_of, image_fields, write_entry_points
+from gpubeton.format.entry_layout import BESIDE
+from gpubeton.format.entry_points import identity_of, image_fields, write_entry_points
 from gpubeton.format.index import Index
 from gpubeton.format.index_file import FIRST_COLUMN, MAGIC, TRAILER, folder_of, is_outside, relative_name
 from gpubeton.format.manifest import Manifest, Shard, write_columns

@@ -31,18 +31,8 @@ from gpubeton._writing import (
 from gpubeton.errors import NotesError, OptionError, StorageError
 from gpubeton.fields.registry import CustomFields, open_beton, open_index
 from gpubeton.format.data_files import DESCRIPTION
-from gpubeton.format.entry_points import (
-    AFTER_CHECKSUMS,
-    BESIDE,
-    EntryBlock,
-    digest_of,
-    identity_of,
-    image_fields,
-    index_path,
-    is_index,
-    open_blocks,
-    write_entry_points,
-)
+from gpubeton.format.entry_layout import AFTER_CHECKSUMS, BESIDE, digest_of, index_path, is_index
+from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, open_blocks, write_entry_points
 from gpubeton.format.file_notes import Notes, notes_of, read_notes
 from gpubeton.format.layout import ENTRY_DTYPE, ImageMode
 from gpubeton.format.manifest import COLUMNS, Manifest, Shard, path_in, write_columns

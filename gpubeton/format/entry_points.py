@@ -17,7 +17,6 @@ another file begins with checksums, in the form of notes whose content names the
 
 from __future__ import annotations
 
-import os
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -28,10 +27,24 @@ import numpy as np
 
 from gpubeton._bytes.open_files import open_bytes, source_type
 from gpubeton._bytes.store_client import shown
-from gpubeton.errors import EntryPointsError, FormatError, NotesError, RemoteDeniedError
+from gpubeton.errors import EntryPointsError, FormatError, RemoteDeniedError
 from gpubeton.format.data_files import EntryPlace, first_offset
+from gpubeton.format.entry_layout import (
+    AFTER_CHECKSUMS,
+    BESIDE,
+    CHECKED,
+    MAGIC,
+    TRAILER_DTYPE,
+    VERSIONS,
+    WITHIN,
+    block_size,
+    block_sizes,
+    field_of,
+    index_path,
+    list_fields,
+)
 from gpubeton.format.field_arguments import RGB, ImageKind
-from gpubeton.format.file_notes import decode_trailer, notes_before, notes_of, notes_offset, notes_size
+from gpubeton.format.file_notes import decode_trailer, notes_offset, notes_size
 from gpubeton.format.header import header_of
 from gpubeton.format.layout import ENTRY_DTYPE, MCUS_PER_ENTRY, FieldType, ImageMode, round_up
 
@@ -46,23 +59,7 @@ if TYPE_CHECKING:
     from gpubeton.format.header import Descriptor
     from gpubeton.format.index import Index
 
-WITHIN, BESIDE, AFTER_CHECKSUMS = _VERSIONS = 1, 2, 3  # where the block is
 
-_MAGIC = b"gpubeton-entries"
-_TRAILER_DTYPE = np.dtype(
-    [
-        ("magic", "S16"),
-        ("version", "<u4"),
-        ("every", "<u4"),
-        ("name", "S16"),
-        ("identity", "V16"),
-        ("images", "<u8"),
-        ("entries", "<u8"),
-        ("checksum", "<u4"),
-        ("zeros", "<u4"),
-    ]
-)
-_CHECKED = _TRAILER_DTYPE.itemsize - 8  # bytes of the trailer before its checksum
 _IDENTITY = [("mode", "u1"), ("width", "<u2"), ("height", "<u2"), ("offset", "<u8"), ("size", "<u8")]
 _NUM_THREADS = 8  # files whose entry points are opened at the same time
 
@@ -155,65 +152,6 @@ def _is_rgb(descriptor: Descriptor) -> bool:
 
 
 # --- the file beside --------------------------------------------------------------------------------------------------
-
-
-def index_path(path: str) -> str:
-    """Name the file with the entry points of a file that has none itself."""
-    address, separator, query = path.partition("?") if path.startswith(("https://", "http://")) else (path, "", "")
-    return f"{address}.index{separator}{query}"
-
-
-def is_index(path: str) -> bool:
-    """Whether a file ends as entry points or checksums do, be they of another file."""
-    with suppress(OSError, FormatError), open_bytes(path) as source:
-        end = source.read(max(source.size - _TRAILER_DTYPE.itemsize, 0), _TRAILER_DTYPE.itemsize)
-        return end.startswith(_MAGIC) or bool(notes_size(end))
-    return False
-
-
-def remove_index(path: str) -> None:
-    """Remove the entry points beside a file that was written again; a file of another kind stays."""
-    if is_index(index_path(path)):
-        with suppress(OSError):
-            os.unlink(index_path(path))  # noqa: PTH108  a name, as everywhere here
-
-
-#: CRC-32 of the regions of a file, (R,), in the order of its sorted table, or None; and why they cannot be used.
-_Checksums: TypeAlias = "tuple[NDArray[np.uint32] | None, str]"
-
-
-def read_noted_checksums(source: ByteSource) -> _Checksums:
-    """Read the checksums in the notes of an open file."""
-    try:
-        notes = notes_of(source)
-    except NotesError as error:
-        return None, str(error)
-    return None if notes is None else notes.checksums, ""
-
-
-def read_checksums_beside(source: ByteSource, rows: NDArray[np.void]) -> _Checksums:
-    """Read the checksums beside an open file, whose sorted allocation table is `rows`."""
-    name = index_path(source.name)
-    try:
-        with open_bytes(name, remote=source.identity().remote) as beside:
-            stop, _ = _list_fields(beside, 0, beside.size)
-            notes = notes_before(beside, 0, stop, len(rows))
-    except (FileNotFoundError, RemoteDeniedError):
-        return None, ""
-    except (FormatError, OSError) as error:
-        return None, str(error)
-    fault = "belong to another file, or to another state of this one"
-    if notes is None and stop == beside.size > 0:
-        fault = "are cut short, or this is another kind of file"
-    elif notes is None or notes.content.get("regions") == digest_of(rows):
-        return None if notes is None else notes.checksums, ""
-    command = f"gpubeton index --overwrite {shown(source.name)}"
-    return None, f"{shown(name)}: the checksums {fault}. Make them again: {command}"
-
-
-def digest_of(rows: NDArray[np.void]) -> str:
-    """Hash where all regions of a file are: its allocation table, sorted."""
-    return blake2b(rows.view(np.uint8).data, digest_size=16).hexdigest()
 
 
 # --- opening ----------------------------------------------------------------------------------------------------------
@@ -312,7 +250,7 @@ def find_place(path: str, identity: SourceIdentity) -> EntryPlace:
         open_bytes(index_path(path), remote=identity.remote) as source,
     ):
         version = getattr(source.identity(), "etag", None)
-        return EntryPlace(_list_fields(source, 0, source.size)[1], 0, source.size, (source.size, version))
+        return EntryPlace(list_fields(source, 0, source.size)[1], 0, source.size, (source.size, version))
     with open_bytes(path, identity) as source:
         start, stop, fields = find_stored(source)
         return EntryPlace(fields, start, stop)
@@ -322,38 +260,8 @@ def find_stored(source: ByteSource) -> tuple[int, int, tuple[str, ...]]:
     """Find the bytes from where to where are entry points of an open file, and the fields that they are of."""
     header = header_of(source)
     stop = notes_offset(source, header)
-    start, fields = _list_fields(source, header.metadata_offset, stop)
+    start, fields = list_fields(source, header.metadata_offset, stop)
     return start, stop, fields
-
-
-def _list_fields(source: ByteSource, start: int, stop: int) -> tuple[int, tuple[str, ...]]:
-    """Go through the blocks that end at `stop`, the last one first; give where they begin, and their fields."""
-    fields: list[str] = []
-    while stop > start:
-        place = max(start, stop - _TRAILER_DTYPE.itemsize)
-        row = decode_trailer(source.read(place, min(_TRAILER_DTYPE.itemsize, stop - place)), _MAGIC, _TRAILER_DTYPE)
-        if row is None:
-            break
-        begin = stop - _block_size(row)
-        stop = begin if begin >= start else place  # the trailer alone, which is refused when it is read
-        fields.append(_field_of(row))
-        if begin < start:
-            break
-    return stop, tuple(reversed(fields))
-
-
-def _field_of(row: np.void) -> str:
-    return str(row["name"], "ascii", "replace")
-
-
-def _block_sizes(row: np.void) -> tuple[int, int, int]:
-    """Give the bytes of the three parts of a block by its trailer: entries, first and seals."""
-    return ENTRY_DTYPE.itemsize * int(row["entries"]), 8 * (int(row["images"]) + 1), 4 * int(row["images"])
-
-
-def _block_size(row: np.void) -> int:
-    """Give the bytes of a block, by its trailer."""
-    return sum(round_up(size, 8) for size in _block_sizes(row)) + _TRAILER_DTYPE.itemsize
 
 
 #: `first` and `seals` of a block, and where its entries begin.
@@ -406,14 +314,14 @@ class BlockReader:
         blocks: dict[str, _Tables] = {}
         has_checksums = False
         while stop > 0 or (self._is_beside and not blocks):
-            content = part(max(0, stop - _TRAILER_DTYPE.itemsize), stop).tobytes()
-            row = decode_trailer(content, _MAGIC, _TRAILER_DTYPE)
+            content = part(max(0, stop - TRAILER_DTYPE.itemsize), stop).tobytes()
+            row = decode_trailer(content, MAGIC, TRAILER_DTYPE)
             if has_checksums and notes_size(content) == stop:
                 break
             if row is None:
                 raise EntryPointsError("are cut short, or this is another kind of file")
             tables = self._read_one(row, part, stop)
-            blocks[_field_of(row)], stop = tables, tables[2]
+            blocks[field_of(row)], stop = tables, tables[2]
             has_checksums = self._is_beside and row["version"] == AFTER_CHECKSUMS
             if has_checksums and stop == 0:
                 raise EntryPointsError("are cut short")
@@ -423,18 +331,18 @@ class BlockReader:
 
     def _read_one(self, row: np.void, part: Callable[[int, int], NDArray[np.uint8]], stop: int) -> _Tables:
         """Read and check the tables of the block of a trailer."""
-        if row["version"] not in _VERSIONS or row["every"] != MCUS_PER_ENTRY:
+        if row["version"] not in VERSIONS or row["every"] != MCUS_PER_ENTRY:
             raise EntryPointsError(
-                f"are of version {row['version']}, one every {row['every']} MCUs; expected {_VERSIONS} and "
+                f"are of version {row['version']}, one every {row['every']} MCUs; expected {VERSIONS} and "
                 f"{MCUS_PER_ENTRY}"
             )
-        name, images, count, sizes = _field_of(row), int(row["images"]), int(row["entries"]), _block_sizes(row)
-        begin = stop - _block_size(row)
+        name, images, count, sizes = field_of(row), int(row["images"]), int(row["entries"]), block_sizes(row)
+        begin = stop - block_size(row)
         if begin < 0:
             raise EntryPointsError(f"of field {name!r} should take {stop - begin} bytes, but there are {stop}")
         # A copy: they may lie at any address.
-        tables = part(begin + round_up(sizes[0], 8), stop - _TRAILER_DTYPE.itemsize).copy()
-        if zlib.crc32(tables.data, zlib.crc32(row.tobytes()[:_CHECKED])) != row["checksum"]:
+        tables = part(begin + round_up(sizes[0], 8), stop - TRAILER_DTYPE.itemsize).copy()
+        if zlib.crc32(tables.data, zlib.crc32(row.tobytes()[:CHECKED])) != row["checksum"]:
             raise EntryPointsError(f"of field {name!r} have another checksum than expected: they are damaged")
         first, seals = tables[: sizes[1]].view("<u8"), tables[sizes[1] :].view("<u4")[:images]
         identity = self._index, name, self._file, int(row["version"])
@@ -484,9 +392,9 @@ def write_entry_points(
     first = np.concatenate([np.zeros(1, np.uint64), np.cumsum(np.concatenate(counts), dtype=np.uint64)])
     tables = first.tobytes() + np.concatenate(seals).tobytes()
     tables += bytes(-len(tables) % 8)
-    trailer = np.zeros(1, _TRAILER_DTYPE)
-    trailer[0] = (_MAGIC, version, MCUS_PER_ENTRY, name.encode("ascii"), identity, len(first) - 1, number, 0, 0)
-    trailer["checksum"] = zlib.crc32(tables, zlib.crc32(trailer.tobytes()[:_CHECKED]))
+    trailer = np.zeros(1, TRAILER_DTYPE)
+    trailer[0] = (MAGIC, version, MCUS_PER_ENTRY, name.encode("ascii"), identity, len(first) - 1, number, 0, 0)
+    trailer["checksum"] = zlib.crc32(tables, zlib.crc32(trailer.tobytes()[:CHECKED]))
     rest = bytes(-(end - start) % 8) + tables + trailer.tobytes()
     write(end, rest)
     return end + len(rest)

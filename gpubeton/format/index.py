@@ -20,7 +20,7 @@ from gpubeton.errors import (
     TruncatedError,
 )
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, title_of
-from gpubeton.format.entry_points import read_checksums_beside, read_noted_checksums
+from gpubeton.format.entry_layout import read_checksums_beside, read_noted_checksums
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, Header, read_fields
 from gpubeton.format.layout import (

@@ -27,8 +27,8 @@ from gpubeton._bytes.open_files import open_bytes
 from gpubeton._bytes.store_client import RemoteOptions, shown
 from gpubeton.errors import FormatError
 from gpubeton.format.data_files import INDEX_SUFFIX
+from gpubeton.format.index_checks import check_overlaps
 from gpubeton.format.manifest import Manifest, assemble, find_files
-from gpubeton.format.regions import check_overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

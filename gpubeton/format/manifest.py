@@ -44,11 +44,13 @@ from gpubeton._bytes.open_files import find_identity, list_shards, open_bytes, s
 from gpubeton._machine import count_cores
 from gpubeton.errors import FormatError, OptionError, RemoteChangedError, RemoteDeniedError
 from gpubeton.format.data_files import DESCRIPTION, MAX_FILES, DataFile, EntryPlace
-from gpubeton.format.entry_points import find_place, index_path
+from gpubeton.format.entry_layout import index_path
+from gpubeton.format.entry_points import find_place
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.file_notes import notes_offset
 from gpubeton.format.header import Descriptor, Header, header_of
 from gpubeton.format.index import Index, find_metadata_end, metadata_type_of
+from gpubeton.format.index_checks import check_index
 from gpubeton.format.layout import (
     ARGUMENTS_SIZE,
     IMAGE_DTYPE,
@@ -56,7 +58,7 @@ from gpubeton.format.layout import (
     FieldType,
     round_up,
 )
-from gpubeton.format.regions import FieldRows, check_index, pointers_in
+from gpubeton.format.regions import FieldRows, pointers_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton._machine import count_cores
 from gpubeton.errors import (
     AllocationError,
     FieldArgumentsError,
     FieldTypeError,
-    FormatError,
     ImageSizeError,
     RegionError,
     RegionOverlapError,
     RegionSizeError,
     TruncatedError,
 )
-from gpubeton.format.data_files import first_offset
 from gpubeton.format.field_arguments import RGB, ArrayArguments, ImageKind
 from gpubeton.format.layout import (
     ALLOCATION_DTYPE,
@@ -36,10 +32,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.format.header import Descriptor, Header
-    from gpubeton.format.index import Index
 
 # Samples of a stored index that are checked at once, so that their intermediate arrays fit into the processor's cache.
-_SAMPLES_AT_ONCE = 1 << 16
+SAMPLES_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -245,7 +240,7 @@ def sizes_in(descriptor: Descriptor, column: NDArray[Any]) -> NDArray[np.uint64]
 def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations: Allocations) -> FieldRows:
     """Find the region of every sample in one field, and check that its size is right."""
     # `column`: (N,)
-    field = _Field(path, descriptor.name, allocations)
+    field = FieldPlace(path, descriptor.name, allocations)
     match descriptor.type_id:
         case FieldType.RGB_IMAGE:
             return _locate_images(field, descriptor, column)
@@ -268,7 +263,7 @@ def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations:
 
 
 @dataclass(frozen=True)
-class _Field:
+class FieldPlace:
     """A field while its regions are looked up: what errors name, and where to look."""
 
     path: str
@@ -327,14 +322,14 @@ class _Field:
         return f"{self.path}: sample {self.first + sample}, field {self.name!r}"
 
 
-def _locate_images(field: _Field, descriptor: Descriptor, column: NDArray[Any]) -> FieldRows:
+def _locate_images(field: FieldPlace, descriptor: Descriptor, column: NDArray[Any]) -> FieldRows:
     ptr = np.ascontiguousarray(column["data_ptr"], np.uint64)
     size, checksums = field.sizes(ptr, np.zeros(len(ptr), np.bool_))
-    _check_images(field, descriptor, column, size)
+    check_images(field, descriptor, column, size)
     return FieldRows(column, size.astype(np.uint32), has_regions=True, checksums=checksums)
 
 
-def _check_images(field: _Field, descriptor: Descriptor, column: NDArray[Any], size: NDArray[Any]) -> None:
+def check_images(field: FieldPlace, descriptor: Descriptor, column: NDArray[Any], size: NDArray[Any]) -> None:
     """Refuse images without pixels, raw ones of another size, and ways to store them that their kind does not know."""
     kind: ImageKind = RGB
     packed: tuple[ImageMode, ...] = (ImageMode.JPG,)
@@ -388,66 +383,3 @@ def _locate_custom(descriptor: Descriptor, column: NDArray[Any], allocations: Al
         return FieldRows(column)
     checksums = allocations.checksums_of(row, ~is_right)
     return FieldRows(column, allocations.size[row].astype(np.uint32), has_regions=True, checksums=checksums)
-
-
-# --- stored indexes ---------------------------------------------------------------------------------------------------
-
-
-def check_index(index: Index) -> None:
-    """Check that every region lies in the file of its sample, and that images have as many bytes as they need."""
-
-    def check(block: tuple[int, int]) -> None:
-        number, start = block
-        for descriptor in index.descriptors:
-            if index.has_regions(descriptor.name):
-                _check_stored(index, number, descriptor, start)
-
-    blocks = [
-        (number, start)
-        for number, file in enumerate(index.files)
-        for start in range(file.rows.start, file.rows.stop, _SAMPLES_AT_ONCE)
-    ]
-    with ThreadPoolExecutor(count_cores()) as threads:
-        for _ in threads.map(check, blocks):
-            pass
-
-
-def _check_stored(index: Index, number: int, descriptor: Descriptor, start: int) -> None:
-    """Check the regions of some samples of a file, from `start` on."""
-    file, regions = index.files[number], index.regions(descriptor.name)
-    samples = slice(start, min(start + _SAMPLES_AT_ONCE, file.rows.stop))
-    column, size = index.column(descriptor.name)[samples], regions.size[samples]
-    offset = regions.offset[samples] - first_offset(number)  # one of another file becomes larger than any file
-    end = np.uint64(file.size)
-    is_good = (offset <= end) & (size <= end - np.minimum(offset, end))
-    page = np.uint64(file.page_size.bit_length() - 1)
-    is_good &= (size == 0) | file.is_container | (offset >> page == (offset + size - np.uint64(1)) >> page)
-    if not is_good.all():
-        bad = np.flatnonzero(~is_good)
-        raise FormatError(
-            f"sample {start + int(bad[0])}, field {descriptor.name!r}: a region that is not in a page of {file.path} "
-            f"({len(bad)} such samples)"
-        )
-    if column.dtype == IMAGE_DTYPE:
-        _check_images(_Field(file.path, descriptor.name, first=start - file.first_sample), descriptor, column, size)
-
-
-def check_overlaps(index: Index) -> None:
-    """Refuse regions that share some of their bytes; several samples may have the same ones."""
-    for name in index.names:
-        if not index.has_regions(name):
-            continue
-        regions = index.regions(name)
-        start, stop = regions.offset, regions.offset + regions.size
-        if np.all(stop[:-1] <= start[1:]):
-            continue
-        order = np.lexsort((stop, start))
-        start, stop = start[order], stop[order]
-        is_new = np.append(True, (start[1:] != start[:-1]) | (stop[1:] != stop[:-1]))
-        start, stop, order = start[is_new], stop[is_new], order[is_new]
-        bad = np.flatnonzero((stop[:-1] > start[1:]) & (start[1:] < stop[1:]))
-        if len(bad):
-            first, second = order[bad[0]], order[bad[0] + 1]
-            raise FormatError(
-                f"samples {first} and {second}, field {name!r}: their values share bytes ({len(bad)} such pairs)"
-            )

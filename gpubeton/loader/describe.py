@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpubeton._engine.batch_plan import Plan
     from gpubeton._engine.engine import EpochConfig
     from gpubeton._plan.page_plan import PagePlan
-    from gpubeton.loader.loader import Loader
+    from gpubeton.format.dataset import Paths
     from gpubeton.loader.resources import Resources
 
 _MIB = 1 << 20
@@ -81,9 +81,11 @@ class LoaderInfo:
         return cls(**values)
 
 
-def describe(loader: Loader, epoch: EpochConfig, plan: Plan, resources: Resources) -> LoaderInfo:
+def describe(
+    fname: Paths | Mixture, title: str, order: TraversalOrder, epoch: EpochConfig, plan: Plan, resources: Resources
+) -> LoaderInfo:
     """Describe what a loader is going to do."""
-    fname, images, unfused, rows = loader.fname, [], [], rows_of(epoch.indices)
+    images, unfused, rows = [], [], rows_of(epoch.indices)
     for output in plan.outputs:
         if not isinstance(output, ImageOutput):
             continue
@@ -114,11 +116,11 @@ def describe(loader: Loader, epoch: EpochConfig, plan: Plan, resources: Resource
         lacks_entries=resources.lacks_entries,
         images=tuple(images),
         unfused=tuple(unfused),
-        explanation=tuple(_explain(loader, epoch, plan, resources)),
+        explanation=tuple(_explain(title, order, epoch, plan, resources)),
     )
 
 
-def _explain(loader: Loader, epoch: EpochConfig, plan: Plan, resources: Resources) -> list[str]:
+def _explain(title: str, order: TraversalOrder, epoch: EpochConfig, plan: Plan, resources: Resources) -> list[str]:
     """Explain what runs where, operation by operation, and how much memory it takes."""
     config, pages = resources.config, None if resources.files.is_local else resources.plan_pages(epoch, plan)
     where = "mapped into memory" if config.os_cache else "read ahead, batch by batch"
@@ -126,8 +128,8 @@ def _explain(loader: Loader, epoch: EpochConfig, plan: Plan, resources: Resource
         where = "loaded ahead, page by page"
     batches = max_batch_bytes(plan) * (epoch.batches_ahead + 1)
     lines = [
-        f"{loader.reader.index.title}: {where}",
-        *_explain_order(loader.traversal_order, plan.epoch),
+        f"{title}: {where}",
+        *_explain_order(order, plan.epoch),
         f"up to {epoch.batches_ahead} batches ahead of the loop, {epoch.num_workers} threads on the CPU",
         *_explain_decoding(plan, resources, epoch.num_workers),
         *([] if resources.resident is None else [resources.resident.explain()]),

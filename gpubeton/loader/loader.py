@@ -528,7 +528,8 @@ class Loader(FfcvSurface):
         return self._statistics.stats(total=total)
 
     def _describe(self) -> LoaderInfo:
-        return describe(self, self._epoch_config, self.plan(), self._resources)
+        title = self.reader.index.title
+        return describe(self.fname, title, self.traversal_order, self._epoch_config, self.plan(), self._resources)
 
     def __repr__(self) -> str:
         order, kind = self.order, type(self._schedule.order)

@@ -16,14 +16,8 @@ from gpubeton.errors import EntryPointsError
 from gpubeton.fields import ImageField, IntField, RGBImageField
 from gpubeton.format import open_dataset, read_notes
 from gpubeton.format.dataset import join
-from gpubeton.format.entry_points import (
-    EntryBlock,
-    image_fields,
-    index_path,
-    open_entry_points,
-    read_beside,
-    read_within,
-)
+from gpubeton.format.entry_layout import index_path
+from gpubeton.format.entry_points import EntryBlock, image_fields, open_entry_points, read_beside, read_within
 from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.writer import DatasetWriter
 from tests.bytes.unmapped_source import LocalFile

@@ -19,6 +19,7 @@ from gpubeton.fields.registry import open_index
 from gpubeton.format import Index, open_dataset
 from gpubeton.format.data_files import DESCRIPTION
 from gpubeton.format.dataset import join
+from gpubeton.format.index_checks import check_index
 from gpubeton.format.manifest import (
     BLOCK,
     COLUMNS,
@@ -28,7 +29,6 @@ from gpubeton.format.manifest import (
     form_of,
     read_rows,
 )
-from gpubeton.format.regions import check_index
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
 from tests.small_files import picture, write
 
