@@ -94,6 +94,7 @@ def assign_routes(
     routes: Array,  # (N,) int8, written
 ) -> int:
     """Choose a route for each image; the choice does not depend on the batch. Return the number of JPEGs."""
+    # By markers alone: `gpubeton._gpu.planner` gives ENTRIES to images with entry points, and has the last word.
     jpegs = 0
     for i in range(len(mode)):
         routes[i] = _CPU
