@@ -159,7 +159,8 @@ class ObjectFile(ByteSource):
         super().__init__(identity.url, identity.size)
         self.num_readers = identity.remote.requests
         self._identity = identity
-        self._segments = list(_CACHED.get(identity, ()))
+        with _CACHE_LOCK:
+            self._segments = list(_CACHED.get(identity, ()))
         self._announced: list[range] = []
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
@@ -294,7 +295,7 @@ def list_tree(
                 version = item["e_tag"] or str(int(item["last_modified"].timestamp()))
                 states.extend((int(item["size"]), _number_of(version)))
             names.extend(item["path"].removeprefix(key) for item in objects)
-            passed = bisect_right(sought, names[-1])
+            passed = bisect_right(sought, names[-1]) if names else 0
             if sought and (passed == len(sought) or 100 * passed < len(names)):
                 break
 

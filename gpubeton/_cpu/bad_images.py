@@ -1,7 +1,8 @@
 """Decide whether an image is bad: a library decodes what the crop decoder refuses, or nothing does.
 
 Files come here too for which there is no crop decoder, such as PNG, also where a JPEG is expected. Sizes and crops that
-do not fit are final; `jpeg.codes` has all reasons. What follows from it, `on_error` decides, in `gpubeton._engine.engine`.
+do not fit are final; `jpeg.codes` has all reasons. What follows from it is
+decided by `on_error`, in `gpubeton._engine.engine`.
 """
 
 from __future__ import annotations

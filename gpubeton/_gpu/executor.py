@@ -11,7 +11,7 @@ import numpy as np
 from gpubeton._batch.image_batch import as_nhwc
 from gpubeton._batch.step_rows import KEEP, step_kinds
 from gpubeton._gpu.cpu_images import CpuImages
-from gpubeton._gpu.feeder import Feeder
+from gpubeton._gpu.feeder import CLOSED, Feeder
 from gpubeton._gpu.launch import carry_out_steps, gather, mix_images, program_constants, write_canaries
 from gpubeton._gpu.planner import BatchPlanner, image_identity
 from gpubeton._plan.arena_layout import steps_nbytes
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from gpubeton._gpu.options import GpuOptions
     from gpubeton._plan.image_job import BadImage, CpuServices, ImageJob, Usage
     from gpubeton._plan.program import ImageProgram
-
-_CLOSED = "the loader was closed while a batch was being made. Begin a new iteration"
 
 
 class GpuExecutor:
@@ -83,7 +81,7 @@ class GpuExecutor:
     def submit(self, jobs: Sequence[ImageJob]) -> None:
         """Begin a batch: a job for each program. Never waits."""
         if self._is_closed:
-            raise LoaderClosedError(_CLOSED)
+            raise LoaderClosedError(CLOSED)
         slots, streams = self._resources.slots, self._resources.streams
         if len(self._batches) == len(slots):
             raise RuntimeError(f"all {len(slots)} batches are in flight")
@@ -199,7 +197,7 @@ class GpuExecutor:
     def collect(self) -> list[BadImage]:
         """Wait for the oldest batch; return the images that could not be made."""
         if not self._batches:
-            raise LoaderClosedError(_CLOSED) if self._is_closed else RuntimeError("no batch is in flight")
+            raise LoaderClosedError(CLOSED) if self._is_closed else RuntimeError("no batch is in flight")
         batch = self._batches[0]
         batch.wait()  # wait point: batch issued
         if batch.has_failed:

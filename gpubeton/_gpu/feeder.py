@@ -28,6 +28,8 @@ class FeederBatch(Protocol):
 
 _B = TypeVar("_B", bound=FeederBatch)
 
+CLOSED = "the loader was closed while a batch was being made. Begin a new iteration"
+
 
 class Feeder(Generic[_B]):
     """The thread that puts batches into the GPU's queues, one after another."""
@@ -68,7 +70,7 @@ class Feeder(Generic[_B]):
         """Body of the thread."""
         while (batch := self._batches.get()) is not None:
             if self._is_closed:
-                self._failure = self._failure or LoaderClosedError("the loader was closed while a batch was being made")
+                self._failure = self._failure or LoaderClosedError(CLOSED)
             self._take(batch, self._active())
             batch.issuing.release()
 

@@ -29,7 +29,7 @@ from gpubeton.errors import (
 from gpubeton.format.data_files import DESCRIPTION, INDEX_SUFFIX, MAX_FILES, first_offset, split_offsets
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
 from gpubeton.format.index import Index, read_index
-from gpubeton.format.layout import FieldType
+from gpubeton.format.layout import IMAGE_DTYPE, FieldType
 from gpubeton.format.regions import FieldRows, offsets_in
 
 if TYPE_CHECKING:
@@ -254,8 +254,10 @@ def join(parts: Iterable[Index]) -> Index:
 def renew_fingerprint(index: Index, stored: str) -> str:
     """Give the fingerprint of an index for one that it had when metadata had the numbers of containers."""
     rows = index.rows[0]
-    if rows.offsets is None:
+    is_of_containers = rows.offsets is not None and any(file.is_container for file in index.files)
+    if stored == index.fingerprint or not is_of_containers or rows.column.dtype != IMAGE_DTYPE:
         return stored
+    assert rows.offsets is not None
     column = rows.column.copy()
     part, pointer = split_offsets(column["data_ptr"])
     first = rows.offsets[np.searchsorted(part, part)]  # of the part, in its first container

@@ -253,7 +253,9 @@ class EpochSchedule:
         if not self.has_begun or not _is_library_order(self.order) or self.order.sampler is not None:
             return None
         batching, list_samples = self.next.batching, self._samples_of(epoch + 1)
-        return lambda: EpochBatches(list_samples(), *batching)
+        if self._global_order is not None:
+            return lambda: EpochBatches(list_samples(), *batching)
+        return lambda: EpochBatches(np.asarray(list_samples(), np.uint64), *batching)
 
     def num_samples_of(self, epoch: int) -> int:
         """Count the samples of an epoch, of all ranks; the order has to be global."""

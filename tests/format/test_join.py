@@ -10,7 +10,7 @@ from gpubeton.errors import FieldMismatchError, OptionError
 from gpubeton.fields import BytesField, IntField, NDArrayField
 from gpubeton.fields.registry import open_index
 from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, find_file, first_offset, origin_of, split_offsets
-from gpubeton.format.dataset import join, list_files, list_paths, open_dataset
+from gpubeton.format.dataset import join, list_files, list_paths, open_dataset, renew_fingerprint
 from gpubeton.format.header import read_header
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
 from tests.small_files import write
@@ -107,6 +107,11 @@ def test_pointers_of_empty_values_point_nowhere_in_any_of_the_files(tmp_path):
         files, offsets = split_offsets(open_index(paths)[0].regions("bytes").offset)
         assert files.tolist() == [number for number in range(len(paths)) for _ in range(3)]
         assert offsets.tolist() == part.offset.tolist() * len(paths)
+        joined = open_index(paths)[0]  # its states are of no index of containers
+        assert [renew_fingerprint(joined, text) for text in (joined.fingerprint, "other")] == [
+            joined.fingerprint,
+            "other",
+        ]
 
 
 ARRAY = np.zeros((2, 3), np.float32)
