@@ -112,7 +112,8 @@ def _race_over_http(data: Path, images: int, cores: int, rounds: int, console: C
             name: replace(work, beton=f"{server.http}/{path.relative_to(data).as_posix()}")
             for name, path in paths.items()
         }
-        measured = run_race(console, server, works, rounds)
+        files = {"tar files, NAME.index": len(list(tars.glob("*.tar")))}
+        measured = run_race(console, server, works, rounds, files)
     return {"images": images, "corpus": corpus.facts["jpg"], **measured}
 
 
