@@ -416,6 +416,10 @@ class EpochBatches:
     batch_size: int  # samples
     drop_last: bool  # whether a last batch of fewer samples is left out
 
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise OptionError(f"batch_size is {self.batch_size}; expected at least 1")
+
     def __len__(self) -> int:
         whole, rest = divmod(len(self.order), self.batch_size)
         return whole + (rest > 0 and not self.drop_last)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gpubeton._plan.order import EpochBatches
+from gpubeton.errors import OptionError
 
 TEN = np.arange(10, 20, dtype=np.uint64)
 
@@ -22,7 +23,9 @@ def test_batches_follow_each_other():
     assert [plan.samples(batch).tolist() for batch in range(3)] == [[10, 11, 12, 13], [14, 15, 16, 17], [18, 19]]
 
 
-def test_a_batch_that_is_not_there_is_refused():
+def test_a_batch_that_is_not_there_or_of_no_samples_is_refused():
     for batch in (-1, 2):
         with pytest.raises(IndexError, match="expected 0 to 1"):
             EpochBatches(TEN, 4, drop_last=True).samples(batch)
+    with pytest.raises(OptionError, match="batch_size is 0"):
+        EpochBatches(TEN, 0, drop_last=True)
