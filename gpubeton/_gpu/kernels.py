@@ -58,6 +58,8 @@ def source_of(kernel: str, folders: tuple[Path, ...] = FOLDERS) -> str:
     """Return the source of a kernel with the files that it includes, each once; ``#line`` names our files."""
     # One text: a compiler's cache has to see a change of a header, too, and CuPy's looks at nothing but the text.
     name = function_of(kernel)
+    if name not in kernel_names(folders):
+        raise KernelError(f"There is no kernel {name!r}; {folder(folders)} has {', '.join(kernel_names(folders))}.")
     define = "" if name == kernel else "#define SIGNED_WEIGHTS\n"
     return define + "".join(_source_lines(f"{name}.cu", set(), folder(folders)))
 
@@ -65,8 +67,13 @@ def source_of(kernel: str, folders: tuple[Path, ...] = FOLDERS) -> str:
 def _source_lines(name: str, seen: set[str], folder: Path) -> list[str]:
     """Return a file's lines, with included files in place of ``#include``."""
     seen.add(name)
+    path = folder / name
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise KernelError(f"{path}: {error.strerror}. A kernel includes it; install gpubeton again.") from error
     lines = [f'#line 1 "kernels/{name}"\n']
-    for number, line in enumerate((folder / name).read_text(encoding="utf-8").splitlines(keepends=True), 1):
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
         include = _INCLUDE.match(line)
         if include is None:
             lines.append(line if line.strip() != _ONCE else "\n")

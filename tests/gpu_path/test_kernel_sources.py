@@ -48,6 +48,11 @@ def test_an_installed_package_has_them_within(tmp_path):
     assert [place.name for place in FOLDERS] == ["_kernels", "kernels"]
 
 
-def test_an_installation_without_kernels_raises_an_error_with_the_folders(tmp_path):
+def test_a_kernel_or_header_that_does_not_exist_and_an_installation_without_kernels_are_named(tmp_path):
+    (tmp_path / "real.cu").write_text('#include "gone.cuh"\n')
+    with pytest.raises(KernelError, match=r"'unreal'.* real"):
+        source_of("unreal", (tmp_path,))
+    with pytest.raises(KernelError, match=r"gone\.cuh"):
+        source_of("real", (tmp_path,))
     with pytest.raises(KernelError, match=r"none.*nowhere"):
         kernel_names((tmp_path / "none", tmp_path / "nowhere"))
