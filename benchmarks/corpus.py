@@ -68,25 +68,25 @@ def full_size_raw(corpus: Corpus, data: Path, console: Console) -> tuple[str, di
     return str(path), _facts(path)
 
 
-def tars_of(corpus: Corpus) -> str:
+def tars_of(corpus: Corpus, photos_each: int = _PHOTOS_OF_TAR) -> str:
     """Make or use tar files of the photos; return their folder."""
-    folder = Path(f"{corpus.folder}-tars")
+    folder = Path(f"{corpus.folder}-tars-of-{photos_each}")
     if not folder.exists():
         unfinished = Path(f"{corpus.folder}-unfinished-tars")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
-        write_tars(Path(corpus.folder), unfinished)
+        write_tars(Path(corpus.folder), unfinished, photos_each)
         unfinished.rename(folder)
     return str(folder)
 
 
-def write_tars(photos: Path, folder: Path) -> None:
+def write_tars(photos: Path, folder: Path, photos_each: int = _PHOTOS_OF_TAR) -> None:
     """Write the photos as webdataset does, in the order of their classes."""
     listed = list_photos(photos)
     classes = sorted({name for _, name in listed})
-    for start in range(0, len(listed), _PHOTOS_OF_TAR):
-        with tarfile.open(folder / f"train-{start // _PHOTOS_OF_TAR:04}.tar", "w") as tar:
-            for number, (path, name) in enumerate(listed[start : start + _PHOTOS_OF_TAR], start):
+    for start in range(0, len(listed), photos_each):
+        with tarfile.open(folder / f"train-{start // photos_each:04}.tar", "w") as tar:
+            for number, (path, name) in enumerate(listed[start : start + photos_each], start):
                 add_file(tar, f"{number:08}.jpg", Path(path).read_bytes())
                 add_file(tar, f"{number:08}.cls", str(classes.index(name)).encode())
 

@@ -13,7 +13,6 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -79,14 +78,8 @@ def _works(server: WebServer, work: RemoteWork, cache: Path) -> dict[str, Remote
     return {kind: kinds[kind] for kind in KINDS}
 
 
-def run_race(
-    console: Console,
-    server: WebServer,
-    works: dict[str, RemoteWork],
-    rounds: int,
-    files: Mapping[str, int] | None = None,
-) -> dict[str, Any]:
-    """Run epochs of all kinds in alternation; `files`: how many each kind reads, if it is more than one."""
+def run_race(console: Console, server: WebServer, works: dict[str, RemoteWork], rounds: int) -> dict[str, Any]:
+    """Run epochs of all kinds in alternation."""
     environment = {**os.environ, "SSL_CERT_FILE": str(server.certificate)}
     command = [sys.executable, "-m", "benchmarks.contenders.gpubeton_remote"]
     with ExitStack() as stack:
@@ -108,7 +101,7 @@ def run_race(
 
         laps = race({kind: partial(_lap, server, contender) for kind, contender in running.items()}, rounds)
         for kind, own_laps in laps.items():
-            check_counts(kind, own_laps, (files or {}).get(kind, 0))
+            check_counts(kind, own_laps)
     for kind, own_laps in laps.items():
         console.print(f"{work.workers} threads, {kind}: {_described(own_laps[-1])}")
     kinds = {kind: {**opened[kind], "laps": lap} for kind, lap in laps.items()}
@@ -125,13 +118,12 @@ def _lap(server: WebServer, process: LineProcess) -> dict[str, Any]:
     return {**figures, **counts, "server_cpu_seconds": taken}
 
 
-def check_counts(kind: str, laps: list[dict[str, Any]], files: int = 0) -> None:
+def check_counts(kind: str, laps: list[dict[str, Any]]) -> None:
     """Refuse a loader's counts that the server's contradict."""
     counted = sum(lap["requests"] for lap in laps)
     served = sum(lap["served_requests"] for lap in laps)
-    # The first lap got parts that were asked for before it, the last one asked for parts of the next: at most all. And
-    # each epoch asks whether its files are those that were opened.
-    if abs(served - counted - len(laps) * files) > max(lap["requests"] for lap in laps) + files:
+    # The first lap got parts that were asked for before it, the last one asked for parts of the next: at most all.
+    if abs(served - counted) > max(lap["requests"] for lap in laps):
         raise RuntimeError(f"{kind}: the loader counted {counted} requests in {len(laps)} epochs, the server {served}")
 
 

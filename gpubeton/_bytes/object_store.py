@@ -48,6 +48,8 @@ PART = 8 << 20
 
 _T = TypeVar("_T")
 
+#: The last segment may be so long: the images that begin in 8 MiB of a file end soon after, which is worth no request.
+_LARGEST_PART = PART * 5 // 4
 #: Bytes of announced ranges that are requested before they are read.
 _MOST_AHEAD = 16 * PART
 #: Parameters of a URL that change with its signature; elsewhere, these names may mean anything.
@@ -192,7 +194,7 @@ class ObjectFile(ByteSource):
                 f"{shown(self.name)}: {size} bytes from {start} on, but the object ends after {self.size}. "
                 "The file is damaged; compare it with the original."
             )
-        if 0 < size <= PART and not any(
+        if 0 < size <= _LARGEST_PART and not any(
             segment.start < start + size and start < segment.stop for segment in self._segments
         ):
             return self._get(start, start + size)  # the store's own buffer, not copied
@@ -249,7 +251,9 @@ class ObjectFile(ByteSource):
                 segment = next((segment for segment in self._segments if segment.start <= start < segment.stop), None)
                 if segment is None:
                     end = min((segment.start for segment in self._segments if segment.start > start), default=stop)
-                    end = min(end, stop, start + PART)
+                    end = min(end, stop)
+                    if end - start > _LARGEST_PART:
+                        end = start + PART
                     load = partial(self._get, start, end)
                     segment = _Segment(start, end, _waiters(self._identity.remote).enqueue(load))
                     self._segments.append(segment)

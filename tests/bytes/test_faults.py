@@ -254,9 +254,9 @@ def interrupt_thread():
 
 
 @pytest.mark.parametrize("send", [interrupt_process, interrupt_thread])
-@pytest.mark.parametrize("size", [1000, 1 << 20, PART + 1])
+@pytest.mark.parametrize("size", [1000, 1 << 20, PART + (3 << 20)])
 def test_ctrl_c_does_not_wait_for_a_silent_server(fault_server, size, send):
-    fault_server.objects["x"] = bytes(PART + (2 << 20))
+    fault_server.objects["x"] = bytes(PART + (4 << 20))
     source = open_bytes(fault_server.url("x"), remote=RemoteOptions(silence_seconds=100))
     fault_server.always = Fault(late=100)
     fault_server.forget()
@@ -339,7 +339,7 @@ def test_without_credentials_the_error_comes_at_once(fault_server, monkeypatch):
 
 
 def test_announced_ranges_come_in_parts_ahead_of_the_reader_each_byte_once(fault_server):
-    start, stop = 300_000, 300_000 + 3 * PART + 1000
+    start, stop = 300_000, 300_000 + 4 * PART + 1000
     fault_server.objects["x"] = content = random.Random(2).randbytes(stop + 1000)
     with open_bytes(fault_server.url("x")) as source:
         fault_server.forget()
@@ -350,6 +350,19 @@ def test_announced_ranges_come_in_parts_ahead_of_the_reader_each_byte_once(fault
     asked = sorted((request.start, request.stop) for request in fault_server.requests)
     assert [first for first, _ in asked] == [start, *(last for _, last in asked[:-1])]
     assert asked[-1][1] == stop
+
+
+@pytest.mark.parametrize(("rest", "requests"), [(0, 1), (1000, 1), (2 << 20, 1), (3 << 20, 2)])
+def test_a_short_rest_is_no_request(fault_server, rest, requests):
+    size = PART + rest
+    fault_server.objects["x"] = content = random.Random(2).randbytes(300_000 + size + 1000)
+    with open_bytes(fault_server.url("x")) as source:
+        fault_server.forget()
+        loaded = source.load(300_000, size)
+        target = bytearray(size)
+        source.read_into(300_000, target)
+    assert bytes(loaded) == bytes(target) == content[300_000 : 300_000 + size]
+    assert len(fault_server.requests) == 2 * requests
 
 
 def test_bytes_of_the_first_requests_are_reused_when_the_file_is_opened_again(fault_server):

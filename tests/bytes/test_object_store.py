@@ -154,7 +154,7 @@ source.announce(0, source.size)
 print("asked", flush=True)
 sys.stdin.readline()
 """
-    fault_server.objects["bucket/x"] = bytes(PART + (1 << 20))  # a long part, and a short one
+    fault_server.objects["bucket/x"] = bytes(PART + (3 << 20))  # two parts
     url = "s3://bucket/x" if scheme == "s3" else fault_server.url("bucket/x")
     command = [sys.executable, "-c", code, url, fault_server.address]
     for _ in range(1 if fault.late or fault.stall else 3):  # those take 5 seconds
