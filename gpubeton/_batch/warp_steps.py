@@ -23,7 +23,7 @@ from gpubeton._batch.step_code import CHANNELS, HEIGHT, ITEM_SIZE, LAYOUT_FIELDS
 from gpubeton._batch.step_rows import PARAMETERS, PERSPECTIVE, WARP_BILINEAR, WARP_NEAREST
 from gpubeton._compile.compile import AddressedFunction, device_function, inlined
 from gpubeton._compile.intrinsics import copy, i64_at, load_u8, load_u16, store_i16, store_u8
-from gpubeton._compile.simd import F64, I8, I32, I64, Vector, VectorBuilder, vector_kernel
+from gpubeton._compile.simd import F64, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -221,6 +221,11 @@ def _perspective_places(walk: _Walk, bits: int) -> list[tuple[Vector, Vector]]:
     return places
 
 
+# Of each of two pixels one color, in 16 bits: of eight bytes red and green, or blue; lane 64 is 0.
+_RED_GREEN = [lane for first in range(0, 64, 8) for lane in (first, 64, first + 3, 64, first + 1, 64, first + 4, 64)]
+_BLUE = [lane for first in range(0, 64, 8) for lane in (first + 2, 64, first + 5, 64, 64, 64, 64, 64)]
+
+
 def _nearest(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vector, parts: list[Vector]) -> Vector:
     """Return 16 pixels, a byte for each channel."""
     return emit.gather(source, offsets, I32)
@@ -228,15 +233,14 @@ def _nearest(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vecto
 
 def _bilinear(emit: VectorBuilder, source: Vector, stride: Vector, offsets: Vector, parts: list[Vector]) -> Vector:
     part_x, part_y = parts
-    rest_x = part_x.like(_ONE) - part_x
+    weights = ((part_x.like(_ONE) - part_x) | part_x.shift_left(16)).bits(I16, 2 * _LANES)
     lines: list[list[Vector]] = []
     for line in (source, source + stride):
         # Eight bytes have two pixels: red, green, blue, and again.
-        pair = [emit.gather(line, offsets.part(first, first + 8), I64) for first in (0, 8)]
-        first, second = _halves(pair, _EVEN), _halves(pair, _ODD)
-        levels = [first & 255, first.shift_right_logical(8) & 255, first.shift_right_logical(16) & 255]
-        next_levels = [first.shift_right_logical(24), second & 255, second.shift_right_logical(8) & 255]
-        lines.append([rest_x * level + part_x * other for level, other in zip(levels, next_levels, strict=True)])
+        pixels = [emit.gather(line, offsets.part(first, first + 8), I64).bits(I8, 64) for first in (0, 8)]
+        red_green, blue = ([eight.shuffle(eight.like(0), order) for eight in pixels] for order in (_RED_GREEN, _BLUE))
+        levels = [_halves(red_green, _EVEN), _halves(red_green, _ODD), _halves(blue, _EVEN)]
+        lines.append([pairs.bits(I16, 2 * _LANES).paired(weights) for pairs in levels])
     totals: list[Vector] = [
         (upper.shift_left(PLACE_BITS) + part_y * (lower - upper) + (_ONE * _ONE // 2)).shift_right(2 * PLACE_BITS)
         for upper, lower in zip(*lines, strict=True)
