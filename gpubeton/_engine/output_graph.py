@@ -33,14 +33,9 @@ from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.draw_ids import sample_ids
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
-from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype
 from gpubeton.pipeline.state import State
-from gpubeton.transforms.module import ModuleWrapper
-from gpubeton.transforms.normalize import NormalizeImage
-from gpubeton.transforms.ops import Convert, ToDevice, ToTorchImage, View, moves_to
-from gpubeton.transforms.per_sample import PerSample
+from gpubeton.transforms.ops import ToDevice, moves_to
 from gpubeton.transforms.placements import AxesPlacement, FollowingTransform
-from gpubeton.transforms.transform import Moves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -292,7 +287,7 @@ class _Compiler:
 
     def _branch(self, name: str) -> BranchOutput:
         spec, parent = self.specs[name], self.outputs[self.parents[name]]
-        (state,) = (step.before for step in _ops_of(parent).steps if _is_branch_point(step, spec.source))
+        (state,) = (step.before for step in ops_of(parent).steps if _is_branch_point(step, spec.source))
         try:
             operations = _bind_to_field(snapshot(spec.transforms or ()), parent.source)
             ops = compile_batch_ops(
@@ -348,7 +343,8 @@ def _bind_to_field(operations: list[Operation], source: Source) -> list[Operatio
     return operations
 
 
-def _ops_of(output: PipelineOutput) -> BatchOps:
+def ops_of(output: PipelineOutput) -> BatchOps:
+    """Return the operations on batches of an output."""
     return output.program.ops if isinstance(output, ImageOutput) else output.ops
 
 
@@ -361,7 +357,7 @@ def ops_since_decoder(
 ) -> tuple[ImageOutput | RowOutput, list[BatchOp]]:
     """Find the output with the decoder that an output begins with, and all operations on whole batches since then."""
     if not isinstance(output, BranchOutput):
-        return output, list(_ops_of(output).steps)
+        return output, list(ops_of(output).steps)
     root, steps = ops_since_decoder(outputs[output.parent], outputs)
     shared = takewhile(lambda step: not _is_branch_point(step, output.operation), steps)
     return root, [*shared, *output.ops.steps]
@@ -431,63 +427,3 @@ def _drawn_output(
     program = root.program if isinstance(root, ImageOutput) else None
     fused = [] if program is None else choices_of_pass(program)
     return DrawnOutput(name, root.source, spec.output, program, (*fused, *choices_of_tail(steps)), left_on)
-
-
-def likely_mistakes(outputs: Sequence[Output]) -> list[str]:
-    """Describe what is probably not meant in the pipelines: a model would learn from wrong data, without an error."""
-    with_pipelines = {output.name: output for output in outputs if not isinstance(output, DrawnOutput)}
-    histories = {name: ops_since_decoder(output, with_pipelines) for name, output in with_pipelines.items()}
-    halves = [_misread_halves(name, *histories[name], _ops_of(output).state) for name, output in with_pipelines.items()]
-    return [mistake for mistake in (_unfollowed_moves(histories), *halves) if mistake is not None]
-
-
-def _unfollowed_moves(histories: Mapping[str, tuple[ImageOutput | RowOutput, list[BatchOp]]]) -> str | None:
-    """Describe masks that do not follow the random crops and flips of their image, if there are any."""
-    images = {name: (root, steps) for name, (root, steps) in histories.items() if isinstance(root, ImageOutput)}
-    links = [(name, root.program.followed.name) for name, (root, _) in images.items() if root.program.followed]
-    linked = {images[name][0].source.name for link in links for name in link}  # fields: their outputs are views
-    gray = {root.source.name for root, _ in images.values() if root.program.kind.channels == 1}
-    moving: dict[str, str] = {}  # an output that follows none, by its field
-    still: dict[str, str] = {}  # the same, of gray images that do not move
-    for name, (root, steps) in images.items():
-        program, choices = root.program, (*choices_of_pass(root.program), *choices_of_tail(steps))
-        moves = [operation.moves in (Moves.ALONG_AXES, Moves.FREELY) for operation, _, _ in choices]
-        if program.followed is None and (program.rng_stream is not None or any(moves)):
-            moving.setdefault(root.source.name, name)
-        elif program.followed is None and root.source.name in gray:
-            still.setdefault(root.source.name, name)
-    field = min(moving, key=lambda field: (field not in linked, field in gray), default="")
-    masks = [name for other, name in {**still, **moving}.items() if other != field and other not in linked]
-    if not moving or not masks:
-        return None
-    return (
-        f"the images of {moving[field]!r} are cropped, flipped or moved at random, but those of "
-        f"{', '.join(map(repr, masks))} do not follow them. A mask, or whatever has to fit pixel by pixel, needs "
-        f"FollowImage({moving[field]!r}) as its decoder. If they are independent images: "
-        "warnings.filterwarnings('ignore', '.* do not follow them')"
-    )
-
-
-def _misread_halves(name: str, root: ImageOutput | RowOutput, steps: Sequence[BatchOp], last: State) -> str | None:
-    """Describe who takes int16 that hold the bits of halves for numbers, if anybody does."""
-    are_bits, reader = isinstance(root, ImageOutput) and root.program.halves_as_int16, "the loop"
-    for step, after in zip(steps, [*(step.before for step in steps[1:]), last], strict=False):
-        operation = step.operation
-        if isinstance(operation, NormalizeImage):
-            are_bits = operation.type == "float16" and not is_torch_dtype(step.before.dtype)
-        elif isinstance(operation, View) or (isinstance(operation, ToTorchImage) and operation.convert_back_int16):
-            are_bits = False
-        elif are_bits and (
-            isinstance(operation, (PerSample, ModuleWrapper, Convert))
-            or not type(operation).__module__.startswith("gpubeton.")
-        ):
-            # A user's operation that declares halves has converted the bits.
-            reader, are_bits = operation_name(operation), dtype_name(after.dtype) != "float16"
-            break
-    if not are_bits:
-        return None
-    return (
-        f"{reader} gets int16 numbers from the pipeline of {name!r}, which are the bits of float16 numbers: as in "
-        "FFCV, NormalizeImage(..., np.float16) gives these before ToTensor(), and a later ToTorchImage() turns them "
-        "back. Let ToTensor() and ToTorchImage() come first, or normalize to np.float32"
-    )

@@ -58,6 +58,7 @@ def _as_operation(position: int, operation: Any) -> Operation:
     if torch is not None and isinstance(operation, torch.nn.Module):
         wrapper = ModuleWrapper(operation)
         wrapper.copy_of = operation
+        wrapper.advice = _replacement(operation, type(operation))
         return wrapper
     kind = operation if isinstance(operation, type) else type(operation)
     origin = "" if kind is operation or kind.__module__ in {"builtins", "numpy"} else f", of {kind.__module__}"

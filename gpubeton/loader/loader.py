@@ -15,7 +15,8 @@ import numpy as np
 
 from gpubeton._engine.batch_plan import Plan
 from gpubeton._engine.engine import EpochConfig, OnError
-from gpubeton._engine.output_graph import compile_outputs, likely_mistakes
+from gpubeton._engine.likely_mistakes import likely_mistakes
+from gpubeton._engine.output_graph import compile_outputs
 from gpubeton._engine.prefetch import Prefetcher
 from gpubeton._gpu.options import GpuOptions
 from gpubeton._plan.order import IdRange

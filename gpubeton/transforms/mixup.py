@@ -43,6 +43,11 @@ class Mixing(Transform):
         self.alpha = check_number(f"{type(self).__name__}: alpha", alpha, positive=True)
         self.same_lambda = bool(same_lambda)
 
+    @property
+    def mixing(self) -> tuple[int | None, float, bool]:
+        """What images and their labels have in common."""
+        return self.shared_numbers, self.alpha, self.same_lambda
+
 
 class ImageMixing(Mixing):
     """Mixes each image with the one before it. `draw` gives a row of `MIX_COLUMNS` whole numbers for each."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gpubeton.errors import PipelineError
-from gpubeton.fields import ImageField, RGBImageField
+from gpubeton.fields import ImageField, IntField, RGBImageField
 from gpubeton.fields.decoders import (
     FollowImage,
     RandomResizedCropImageDecoder,
@@ -18,11 +18,15 @@ from gpubeton.fields.decoders import (
     SimpleRGBImageDecoder,
 )
 from gpubeton.loader import Loader
-from gpubeton.pipeline import PipelineSpec
+from gpubeton.pipeline import DrawnParameters, PipelineSpec
 from gpubeton.pipeline.operation import Operation
 from gpubeton.transforms import (
     Convert,
     Cutout,
+    ImageCutMix,
+    ImageMixup,
+    LabelCutMix,
+    LabelMixup,
     NormalizeImage,
     PerSample,
     RandomHorizontalFlip,
@@ -131,6 +135,98 @@ def test_errors_of_gray_images_recommend_to_follow_and_never_a_decoder_of_colors
     advice = str(caught.value).partition("Begin the pipeline")[2]
     assert "FollowImage('image')" in advice
     assert "RGB" not in advice
+
+
+# --- mixing -------------------------------------------------------------------------------------------------------------
+
+MIXUP = ImageMixup(0.2, True)
+
+
+@pytest.fixture(scope="module")
+def labeled(tmp_path_factory):
+    samples = [(number, picture(number, 22, 31)) for number in range(4)]
+    return write(
+        tmp_path_factory.mktemp("labeled") / "x.beton", {"label": IntField(), "image": RGBImageField()}, samples
+    )
+
+
+def warnings_of_mixing(file, image, label, **more):
+    pipelines = {"image": [SimpleRGBImageDecoder(), *image], "label": label, **more}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Loader(file, 2, num_workers=1, seed=0, pipelines=pipelines)
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize(
+    ("image", "label", "names"),
+    [
+        ([MIXUP], [LabelMixup(0.4, True)], ["ImageMixup(alpha=0.2", "LabelMixup(alpha=0.4"]),
+        ([MIXUP], [LabelMixup(0.2, False)], ["same_lambda=True", "same_lambda=False"]),
+        ([MIXUP], [LabelCutMix(0.2, True)], ["ImageMixup", "LabelCutMix"]),
+        ([ImageCutMix(1.0, True)], (), ["ImageCutMix", "'label' has none"]),
+        ([MIXUP, ImageCutMix(1.0, True)], [LabelMixup(0.2, True)], ["ImageCutMix"]),
+        ([], [LabelMixup(0.2, True)], ["LabelMixup", "'image' has none"]),
+    ],
+)
+def test_labels_that_are_not_mixed_as_the_images_are_cause_a_warning(labeled, image, label, names):
+    (message,) = warnings_of_mixing(labeled, image, label)
+    assert "labels would not fit the images" in message
+    assert [name for name in names if name not in message] == []
+
+
+@pytest.mark.parametrize(
+    ("image", "label", "more"),
+    [
+        ([MIXUP], [LabelMixup(0.2, True)], {}),
+        ([MIXUP], None, {}),  # there are no labels
+        ([MIXUP], (), {"drawn": DrawnParameters("image")}),  # the loop may mix them
+        ([ImageCutMix(1.0, True)], [LabelCutMix(1.0, True, (22, 31))], {}),
+        ([], (), {}),
+    ],
+)
+def test_labels_that_are_mixed_alike_or_by_the_loop_are_not_warned_of(labeled, image, label, more):
+    assert warnings_of_mixing(labeled, image, label, **more) == []
+
+
+# --- transforms of torchvision on batches -----------------------------------------------------------------------------
+
+
+def torchvision_like(name, *inner):
+    """A module that looks like a transform of torchvision; Compose keeps those inside of it in a list."""
+    kind = type(
+        name, (torch.nn.Module,), {"__module__": "torchvision.transforms.v2", "forward": lambda _, batch: batch}
+    )
+    module = kind()
+    if inner:
+        module.transforms = list(inner)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "parts"),
+    [
+        (torchvision_like("RandomHorizontalFlip"), "RandomHorizontalFlip"),
+        (torchvision_like("Compose", torchvision_like("Resize"), torchvision_like("ColorJitter")), "ColorJitter"),
+        (torch.nn.Sequential(torchvision_like("RandAugment")), "RandAugment"),
+    ],
+)
+def test_torchvisions_random_transforms_on_a_batch_cause_a_warning_with_the_remedy(file, module, parts):
+    (message,) = warnings_of(file, image=[SimpleRGBImageDecoder(), ToTensor(), ToTorchImage(), module])
+    assert f"{parts} of torchvision, in the pipeline of 'image', draws once for a batch" in message
+    with pytest.raises(PipelineError, match=rf"draw once for all images of a batch \({parts}\)"):
+        warnings_of(file, image=[SimpleRGBImageDecoder(), module])
+
+
+def test_the_remedy_names_the_operation_that_draws_for_each_image(file):
+    module = torchvision_like("RandomHorizontalFlip")
+    (message,) = warnings_of(file, image=[SimpleRGBImageDecoder(), ToTensor(), ToTorchImage(), module])
+    assert "gpubeton.transforms.RandomHorizontalFlip" in message
+
+
+@pytest.mark.parametrize("module", [torchvision_like("Normalize"), torch.nn.Dropout()])
+def test_other_modules_are_not_warned_of(file, module):
+    assert warnings_of(file, image=[SimpleRGBImageDecoder(), ToTensor(), ToTorchImage(), module]) == []
 
 
 # --- halves as int16 --------------------------------------------------------------------------------------------------
