@@ -463,12 +463,15 @@ def _store(
         # obstore takes this address under no keyword.
         config = {"base_url": remote.endpoint} if remote.endpoint else {}
         return store.GCSStore(place, config=config, **settings)
-    if endpoint:
-        settings["endpoint"] = endpoint
     if scheme == "az":
+        if endpoint:
+            settings["endpoint"] = endpoint
         if remote.account:
             settings["account_name"] = remote.account
         return store.AzureStore(place, **settings)
+    if endpoint:
+        # By this name: obstore prefers AWS_ENDPOINT_URL_S3 to the argument `endpoint`.
+        settings["config"] = {"aws_endpoint_url_s3": endpoint}
     if remote.region:
         settings["region"] = remote.region
     if not remote.anonymous and (provider := _files_of_aws(remote.profile)):

@@ -134,6 +134,14 @@ def test_the_endpoint_of_s3_comes_before_that_of_all_services(fault_server, monk
     assert fault_server.address in open_bytes("s3://bucket/x", remote=remote).identity().cache_key
 
 
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"])
+def test_the_endpoint_of_the_options_comes_before_those_of_the_environment(fault_server, monkeypatch, variable):
+    fault_server.objects["bucket/x"] = b"content"
+    monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    remote = RemoteOptions(endpoint=fault_server.address, anonymous=True, retry_seconds=1)
+    assert read_object("s3://bucket/x", remote) == b"content"
+
+
 @pytest.mark.parametrize("fault", [Fault(301), Fault(400, "AuthorizationHeaderMalformed")])
 def test_an_error_about_the_region_names_its_variable(fault_server, fault):
     fault_server.always = fault
